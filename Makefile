@@ -1,0 +1,38 @@
+# The commands of this repository. Each does the set-up it needs: `make demo` and `make test` work on a fresh clone.
+
+SHELL := /bin/bash
+# Rules call `ffn` and `horovodrun` by name.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: help setup demo test lint format lock clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+
+setup:  ## make or update .venv; GPU=1 takes TensorFlow's CUDA build, PYTHON=... another Python
+	@GPU="$(GPU)" PYTHON="$(PYTHON)" envs/setup.sh
+
+demo: setup  ## the whole pipeline on a synthetic volume, then its scores and how to look at it
+	snakemake --profile profiles/local
+	ffn info results/demo
+
+test: setup  ## run the tests; ARGS="-k name" selects some
+	pytest $(ARGS)
+
+lint: setup  ## style and types: ruff, snakefmt, mypy
+	ruff check
+	ruff format --check
+	snakefmt --check Snakefile rules
+	mypy
+
+format: setup  ## put the code in the agreed form
+	ruff check --fix
+	ruff format
+	snakefmt Snakefile rules
+
+lock:  ## recompile envs/*.lock and envs/ffn.yaml from envs/requirements.in; UPGRADE=1 takes the newest versions
+	UPGRADE="$(UPGRADE)" envs/lock.sh
+
+clean:  ## remove .venv and caches; results/ and the cached Horovod wheel stay
+	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache build *.egg-info
+	find ffn tests -name __pycache__ -prune -exec rm -rf {} +

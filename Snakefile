@@ -1,0 +1,24 @@
+# From raw EM to segmented neurons. `snakemake --profile profiles/local` runs everything that config.yaml describes;
+# a stage's name as target (`… membrane`) stops there, `--forcerun STAGE` repeats one, `-n` shows the plan.
+
+
+include: "rules/common.smk"
+
+
+rule all:
+    input:
+        f"{OUT}/report.html",
+    default_target: True
+
+
+include: "rules/ingest.smk"
+include: "rules/membrane.smk"
+include: "rules/partition.smk"
+include: "rules/coordinates.smk"
+include: "rules/records.smk"
+include: "rules/train.smk"
+include: "rules/segment.smk"
+include: "rules/reconcile.smk"
+include: "rules/evaluate.smk"
+include: "rules/export.smk"
+include: "rules/report.smk"

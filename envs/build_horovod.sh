@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Print the path of a Horovod wheel for this environment, building it first if the cache has none.
+#
+#   envs/build_horovod.sh PYTHON [cpu|gpu] [LOG]
+#
+# PYTHON is an interpreter with the locked requirements installed. With gpu, gradients are reduced on the GPU
+# if nvcc and NCCL are there (HOROVOD_NCCL_HOME names an unusual place for NCCL). The tools' output goes to LOG.
+#
+# Horovod 0.28.1 does not compile against a current TensorFlow because of one source file, an XLA operation
+# that is off by default and needs headers TensorFlow no longer ships. It is left out of the build.
+set -euo pipefail
+
+python=$1
+device=${2:-cpu}
+log=${3:-/dev/stderr}
+here=$(cd "$(dirname "$0")" && pwd)
+
+say() { echo "    $*" >&2; }
+die() { tail -n 25 "$log" >&2; say "$*"; exit 1; }
+
+# --- What there is to build with ------------------------------------------------------------------------
+backends=gloo
+flags=(HOROVOD_WITH_GLOO=1)
+if mpi_command=$(mpicxx -show 2>/dev/null); then
+    # The wrapper's command line names the MPI's headers and libraries: another MPI is another wheel.
+    backends+=-mpi$(sha256sum <<<"$mpi_command" | cut -c1-6)
+    flags+=(HOROVOD_WITH_MPI=1)
+    say "with Gloo and MPI ($(command -v mpicxx))"
+else
+    flags+=(HOROVOD_WITHOUT_MPI=1)
+    say "with Gloo only: mpicxx was not found"
+fi
+nccl_header() { find -L "${HOROVOD_NCCL_HOME:-/usr}/include" -maxdepth 2 -name nccl.h 2>/dev/null | grep -q .; }
+if [[ $device == gpu ]]; then
+    if command -v nvcc >/dev/null && nccl_header; then
+        backends+=-nccl
+        flags+=(HOROVOD_GPU_OPERATIONS=NCCL)
+        say "with NCCL: gradients are reduced on the GPU"
+    else
+        say "without NCCL (nvcc or nccl.h was not found): gradients are reduced on the CPU"
+    fi
+fi
+
+# --- The wheel's place in the cache ---------------------------------------------------------------------
+tags=$("$python" - "$device" <<'PYTHON'
+import importlib.metadata, platform, sys
+
+tensorflow = importlib.metadata.version("tensorflow" if sys.argv[1] == "gpu" else "tensorflow-cpu")
+libc = "".join(platform.libc_ver())
+print(f"cp{sys.version_info[0]}{sys.version_info[1]}-tf{tensorflow}-{libc}-{platform.machine()}")
+PYTHON
+)
+recipe=$(cat "$here/build_horovod.sh" "$here/horovod.lock" | sha256sum | cut -c1-6)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/ffn-pipeline/wheels/$tags-$device-$backends-$recipe
+
+cached_wheel() { find "$cache" -name 'horovod-*.whl' 2>/dev/null | grep . ; }
+
+if cached_wheel; then
+    say "the wheel is there already, in $cache"
+    exit
+fi
+
+# --- Build it -------------------------------------------------------------------------------------------
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+say "building it, once (about 3 minutes on 2 cores)"
+
+unpack() { # without the XLA source
+    "$python" -m pip download --no-deps --no-binary horovod --no-build-isolation --require-hashes \
+        -r "$here/horovod.lock" -d "$work" &&
+        mkdir "$work/source" &&
+        tar -xzf "$work"/horovod-*.tar.gz -C "$work/source" --strip-components=1 &&
+        sed -i '/xla_mpi_ops\.cc/d' "$work/source/horovod/tensorflow/CMakeLists.txt"
+}
+
+# CXXFLAGS: the Gloo inside relies on other headers to bring <cstdint> along, which ended with GCC 13.
+# CMAKE_POLICY_VERSION_MINIMUM: it also asks for the behaviour of a CMake that CMake 4 no longer imitates.
+compile() {
+    local cores
+    cores=$(nproc)
+    env "${flags[@]}" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
+        HOROVOD_CMAKE="$(dirname "$python")/cmake" CMAKE_POLICY_VERSION_MINIMUM=3.5 \
+        CXXFLAGS="${CXXFLAGS:-} -include cstdint" MAKEFLAGS="-j$((cores < 8 ? cores : 8))" \
+        "$python" -m pip wheel --no-deps --no-build-isolation --no-cache-dir -w "$work/wheel" "$work/source"
+}
+
+loads() { # a wheel that does not must not be kept
+    "$python" -m pip install --no-deps --target "$work/check" "$work"/wheel/horovod-*.whl &&
+        PYTHONPATH=$work/check "$python" -c 'import horovod.tensorflow as hvd; hvd.init(); print(hvd.__file__)'
+}
+
+{ unpack && compile && loads; } >>"$log" 2>&1 || die "it could not be built; above is the end of $log"
+
+# Renamed into place on the cache's own file system: nobody ever finds half a wheel there.
+mkdir -p "$(dirname "$cache")"
+mkdir "$cache.$$"
+mv "$work"/wheel/horovod-*.whl "$cache.$$/"
+mv -T "$cache.$$" "$cache" 2>/dev/null || rm -rf "$cache.$$" # another build was faster
+cached_wheel

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Run by Snakemake inside the new conda environment, from the repository's root: Horovod, then `ffn` itself.
+set -euo pipefail
+python=$CONDA_PREFIX/bin/python
+wheel=$(envs/build_horovod.sh "$python")
+"$python" -m pip install --no-deps "$wheel"
+"$python" -m pip install --no-deps --no-build-isolation --editable .

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# Make or update .venv so that everything in this repository runs. Called by `make setup`; silent if there is
+# nothing to do.
+#
+#   make setup GPU=1             TensorFlow's CUDA build (GPU=0 goes back). Never tested: no GPU was at hand.
+#   make setup PYTHON=python3.12
+#
+# .venv remembers both choices. Any step may be interrupted; the next call takes it up again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=$PWD/.venv
+log=$PWD/logs/setup.log
+stamp=$venv/.setup-done       # the state of all inputs at the last complete set-up
+variant_file=$venv/.variant   # the device, Python and place .venv was made for
+installing=$venv/.installing  # there while pip writes: what it leaves when killed cannot be trusted
+
+say() { echo "setup: $*" >&2; }
+die() { say "$*"; exit 1; }
+
+# --- For which Python and device ------------------------------------------------------------------------
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-"$venv/bin/python" python3 python3.13 python3.12 python3.11}; do
+        if [[ $(version_of "$candidate") =~ ^3\.1[123]$ ]]; then
+            "$candidate" -c 'import sys; print(sys._base_executable)'
+            return
+        fi
+    done
+    die "${PYTHON:-python3} is $(version_of "${PYTHON:-python3}" || echo missing), TensorFlow 2.21 needs" \
+        "Python 3.11, 3.12 or 3.13. Install one and run: make setup PYTHON=/path/to/python"
+}
+
+find_device() {
+    case ${GPU:-} in
+        1) echo gpu ;;
+        "") grep -o '^gpu' "$variant_file" 2>/dev/null || echo cpu ;;
+        *) echo cpu ;;
+    esac
+}
+
+python=$(find_python)
+version=$(version_of "$python")
+device=$(find_device)
+variant="$device $version $venv"
+lock=envs/requirements.lock
+[[ $device == cpu ]] || lock=envs/requirements-gpu.lock
+
+# --- Nothing to do? -------------------------------------------------------------------------------------
+state() { # of all that .venv is made from; an MPI that came or went asks for another Horovod
+    {
+        echo "$variant $(mpicxx -show 2>/dev/null)"
+        cat "$lock" envs/horovod.lock envs/build_horovod.sh envs/setup.sh pyproject.toml
+    } | sha256sum
+}
+
+exec 9<envs
+flock -n 9 || { say "waiting for another set-up of this folder to end"; flock 9; }
+[[ -x $venv/bin/python && $(cat "$stamp" 2>/dev/null) == "$(state)" ]] && exit
+
+mkdir -p "$(dirname "$log")"
+: >"$log"
+
+# --- System packages ------------------------------------------------------------------------------------
+# what it is | the commands that work if it is there | its Debian packages
+required=(
+    "a C++ compiler and make, to build Horovod|c++ --version && make --version|g++ make"
+    "Python's venv module|'$python' -c 'import ensurepip, venv'|python$version-venv"
+)
+optional=(
+    "MPI (Horovod will use Gloo)|mpicxx -show && mpirun --version|libopenmpi-dev openmpi-bin"
+    "a browser (no screenshots; on Ubuntu it is a snap)|chromium --version && chromedriver --version|chromium chromium-driver"
+)
+
+missing() { # the given rows whose commands fail
+    local row check
+    for row in "$@"; do
+        check=${row#*|}
+        bash -c "${check%|*}" >/dev/null 2>&1 || echo "$row"
+    done
+}
+names_of() { cut -d'|' -f1 <<<"$1" | paste -sd';' | sed 's/;/; /g'; }
+packages_of() { cut -d'|' -f3 <<<"$1" | paste -sd' '; }
+apt() { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" >>"$log" 2>&1 </dev/null 9<&-; }
+
+absent=$(missing "${required[@]}" "${optional[@]}")
+if [[ -n $absent && $EUID == 0 ]] && command -v apt-get >/dev/null; then
+    say "installing system packages: $(packages_of "$absent")"
+    apt update || say "apt-get update failed, going on with the package lists there are"
+    while read -r row; do # one by one: what one distribution does not have must not stop the others
+        read -ra packages <<<"$(packages_of "$row")"
+        apt install -y --no-install-recommends "${packages[@]}" || say "apt-get could not install ${packages[*]}"
+    done <<<"$absent"
+fi
+
+absent=$(missing "${required[@]}")
+if [[ -n $absent ]]; then
+    die "missing: $(names_of "$absent"). Install it with: sudo apt-get install -y $(packages_of "$absent")"
+fi
+absent=$(missing "${optional[@]}")
+if [[ -n $absent ]]; then
+    say "going on without: $(names_of "$absent"). To have it: sudo apt-get install -y $(packages_of "$absent")"
+fi
+
+# --- The environment ------------------------------------------------------------------------------------
+step() { # MESSAGE COMMAND...: the output goes to the log, and its end to the terminal if the command fails
+    say "$1"
+    "${@:2}" >>"$log" 2>&1 && return
+    tail -n 25 "$log" >&2
+    die "this failed: $1. Above is the end of $log. To try again: make setup"
+}
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+
+check() {
+    pip check &&
+        TF_CPP_MIN_LOG_LEVEL=3 "$venv/bin/python" -c 'import tensorflow, horovod.tensorflow' &&
+        "$venv/bin/ffn" --version
+}
+
+if [[ -e $installing || $(cat "$variant_file" 2>/dev/null) != "$variant" || ! -x $venv/bin/python ]]; then
+    rm -rf "$venv"
+    step "[1/4] a virtual environment, .venv, with $("$python" --version)" "$python" -m venv "$venv"
+    echo "$variant" >"$variant_file"
+fi
+
+touch "$installing"
+step "[2/4] $(grep -c '^[a-zA-Z]' "$lock") locked packages for $device (1 to 5 minutes; see logs/setup.log)" \
+    pip install --require-hashes -r "$lock"
+rm "$installing"
+
+say "[3/4] Horovod"
+wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horovod was not built, see $log"
+step "[4/4] installing Horovod and the ffn command" \
+    pip install --no-deps --no-build-isolation --force-reinstall "$wheel" --editable .
+step "checking that it works" check
+
+state >"$stamp"
+say "done"

@@ -1,0 +1,1 @@
+"""From subvolumes to one volume."""

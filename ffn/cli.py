@@ -1,0 +1,142 @@
+"""The `ffn` command: parse, call one stage, print errors a person can act on."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from typing import NamedTuple, NoReturn
+
+from ffn import __version__
+from ffn.errors import FfnError
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser whose complaints are one line, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the complaint and where help is; exit with 2."""
+        print(f"{self.prog}: error: {message}. See '{self.prog} --help'", file=sys.stderr)
+        raise SystemExit(2)
+
+
+class Command(NamedTuple):
+    """A subcommand as the overview shows it; its module ``ffn.commands.<name>`` loads only when it is run."""
+
+    summary: str
+    example: str
+
+
+COMMANDS = {
+    "synth": Command(
+        "make a synthetic EM volume with labels",
+        "ffn synth --shape 96 128 160 --out-image raw.h5:raw --out-labels labels.h5:labels",
+    ),
+    "ingest": Command(
+        "bring images or labels of any supported format into the project's format",
+        "ffn ingest 'stack/*.png' --voxel-size 10 10 10 --out raw.h5:raw",
+    ),
+    "membrane": Command(
+        "detect membranes: edges and the distance to them",
+        "ffn membrane --image raw.h5:raw --out membrane.h5",
+    ),
+    "partition": Command(
+        "sort labelled voxels by the share of their neighbourhood that is the same object",
+        "ffn partition --labels labels.h5:labels --lom-radius 24 24 24 --out partitions.h5:partitions",
+    ),
+    "coordinates": Command(
+        "list the voxels that training may start from",
+        "ffn coordinates --partitions partitions.h5:partitions --membrane membrane.h5 --out coordinates.h5",
+    ),
+    "records": Command(
+        "write balanced, shuffled, sharded TFRecord files of coordinates",
+        "ffn records --coordinates fib25=coordinates.h5 --num-shards 16 --out records/",
+    ),
+    "import-checkpoint": Command(
+        "turn a published TensorFlow 1 FFN checkpoint into a model folder",
+        "ffn import-checkpoint model.ckpt-27465036 --out model/",
+    ),
+    "train": Command(
+        "train an FFN, on one process or under horovodrun, srun, mpirun, aprun",
+        "horovodrun -np 2 ffn train --records records/ --volume demo=raw.h5:raw,labels.h5:labels --out model/",
+    ),
+    "segment": Command(
+        "flood-fill one box of an image",
+        "ffn segment --image raw.h5:raw --model model/ --box 0:128,0:128,0:128 --out seg.h5:segmentation",
+    ),
+    "reconcile": Command(
+        "join overlapping subvolumes into one volume with global ids",
+        "ffn reconcile subvolumes/*.h5 --out segmentation.h5:segmentation",
+    ),
+    "evaluate": Command(
+        "score a segmentation against the truth: ARE, VOI, coverage",
+        "ffn evaluate --segmentation seg.h5:segmentation --truth labels.h5:labels --image raw.h5:raw --out scores.json",
+    ),
+    "export": Command(
+        "write Neuroglancer volumes and meshes",
+        "ffn export --image raw.h5:raw --segmentation seg.h5:segmentation --out precomputed/",
+    ),
+    "view": Command(
+        "open an export in Neuroglancer, or take a picture of it",
+        "ffn view results/demo --screenshot neurons.png",
+    ),
+    "report": Command(
+        "write one HTML page: slices, curves, scores, cost of the stages",
+        "ffn report results/demo --out results/demo/report.html",
+    ),
+    "info": Command(
+        "describe a volume, a folder of records, a model or a run",
+        "ffn info --json raw.h5:raw",
+    ),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return 0, or 2 after a user's mistake."""
+    argv = sys.argv[1:] if argv is None else argv
+    logging.basicConfig(level=os.environ.get("FFN_LOG", "INFO"), format="%(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        return _run(argv)
+    except FfnError as error:
+        print(f"ffn: error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        print("ffn: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(argv: list[str]) -> int:
+    name = argv[0] if argv else "--help"
+    if name not in COMMANDS:
+        _overview().parse_args(argv or ["--help"])  # prints help or version, or complains, and exits
+    command = COMMANDS[name]
+    module = importlib.import_module("ffn.commands." + name.replace("-", "_"))
+    parser = Parser(
+        prog=f"ffn {name}",
+        description=f"{module.__doc__.strip()}\n\nexample:\n  {command.example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    module.run(parser.parse_args(argv[1:]))
+    return 0
+
+
+def _overview() -> Parser:
+    width = max(map(len, COMMANDS))
+    stages = "\n".join(f"  {name:{width}}  {c.summary}\n  {'':{width}}  $ {c.example}" for name, c in COMMANDS.items())
+    parser = Parser(
+        prog="ffn",
+        usage="ffn [--help] [--version] COMMAND …",
+        description="From raw electron microscopy to segmented neurons with flood-filling networks.",
+        epilog=f"commands ('ffn COMMAND --help' explains the options):\n{stages}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"ffn {__version__}")
+    parser.add_argument("command", metavar="COMMAND", choices=list(COMMANDS), help=argparse.SUPPRESS)
+    return parser

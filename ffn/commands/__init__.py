@@ -1,0 +1,1 @@
+"""One module for each subcommand: its arguments, and the call of its stage."""

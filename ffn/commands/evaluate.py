@@ -1,0 +1,47 @@
+"""Score a segmentation against the truth: ARE, VOI and coverage under three conventions, beside a baseline."""
+
+from __future__ import annotations
+
+import argparse
+
+from ffn.config import EvaluateConfig
+from ffn.errors import ConfigError
+from ffn.options import add_box_option, add_options, from_arguments
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``ffn evaluate``."""
+    parser.add_argument(
+        "--segmentation", required=True, metavar="VOLUME", help="labels to score, FILE.h5:DATASET"
+    )
+    parser.add_argument(
+        "--truth", required=True, metavar="VOLUME", help="labels that are right, FILE.h5:DATASET"
+    )
+    add_box_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.json", help="scores")
+    group = parser.add_argument_group("baseline to score beside it")
+    one = group.add_mutually_exclusive_group()
+    one.add_argument(
+        "--image", metavar="VOLUME", help="segment this image by the best of a sweep of watersheds"
+    )
+    one.add_argument("--baseline", metavar="VOLUME", help="score this segmentation instead of a watershed")
+    group.add_argument("--baseline-out", metavar="FILE.h5:DATASET", help="keep the best watershed of --image")
+    add_options(parser, EvaluateConfig)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the stage."""
+    from ffn.evaluation.evaluate import Baseline, evaluate
+
+    if arguments.baseline_out and not arguments.image:
+        raise ConfigError(
+            f"--baseline-out: {arguments.baseline_out} needs --image, the volume to segment by watershed"
+        )
+    evaluate(
+        arguments.segmentation,
+        arguments.truth,
+        arguments.out,
+        from_arguments(EvaluateConfig, arguments),
+        arguments.box,
+        Baseline(arguments.image, arguments.baseline, arguments.baseline_out),
+    )

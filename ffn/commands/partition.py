@@ -1,0 +1,25 @@
+"""Sort labelled voxels by the share of their neighbourhood (local object mask) that is the same object."""
+
+from __future__ import annotations
+
+import argparse
+
+from ffn.config import PartitionConfig
+from ffn.options import add_box_option, add_options, from_arguments
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``ffn partition``."""
+    parser.add_argument("--labels", required=True, metavar="VOLUME", help="truth, FILE.h5:DATASET")
+    add_box_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint8 partitions")
+    parser.add_argument("--threads", type=int, default=0, metavar="INT", help="0 takes all cores of the job (default: 0)")
+    add_options(parser, PartitionConfig)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the stage."""
+    from ffn.sampling.partition import partition
+
+    config = from_arguments(PartitionConfig, arguments)
+    partition(arguments.labels, arguments.out, config, arguments.box, arguments.threads)

@@ -1,0 +1,190 @@
+"""Every option of every stage: type, range, unit, default, meaning; the only place that knows defaults.
+
+The command line derives its options from these models, the workflow its flags, so a new parameter is one line here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from ffn.errors import ConfigError
+from ffn.geometry import ZYX, Box
+
+
+class Section(BaseModel):
+    """Base of all sections: immutable, unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, validate_default=True)
+
+
+def _checked_box(text: object) -> object:
+    """Refuse a malformed box; keep 'all', 'none' and boxes as text (they go on a command line again)."""
+    if text is None or text in ("all", "none"):
+        return text
+    try:
+        return str(Box.parse(str(text)))
+    except ConfigError as reason:
+        raise ValueError(str(reason)) from None
+
+
+PositiveZYX = tuple[PositiveInt, PositiveInt, PositiveInt]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+NonNegativeZYX = tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt]
+VoxelSize = tuple[PositiveFloat, PositiveFloat, PositiveFloat]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+BoxText = Annotated[str, BeforeValidator(_checked_box)]
+Axes = tuple[Literal["z", "y", "x"], ...]
+
+
+class MembraneConfig(Section):
+    """Edge detection: Sobel strength against its own Gaussian blur."""
+
+    sigma: PositiveFloat = Field(49 / 6, description="standard deviation of the adaptive threshold's blur, voxels")
+    max_distance: PositiveFloat = Field(
+        32.0, description="larger distances are stored as this, in units of the smallest voxel side"
+    )
+    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels computed at a time")
+
+
+class PartitionConfig(Section):
+    """Active fractions of the local object mask (LOM)."""
+
+    lom_radius_zyx: PositiveZYX = Field((24, 24, 24), description="half-size of the LOM: FOV radius + deltas, voxels")
+    thresholds: tuple[Fraction, ...] = Field(
+        (0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+        description="active fractions that separate partitions 1, 2, …; a fraction equal to one is above it",
+    )
+    min_size: NonNegativeInt = Field(10_000, description="labels with fewer voxels are background")
+    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels computed at a time")
+
+    @model_validator(mode="after")
+    def _ascending(self) -> PartitionConfig:
+        if list(self.thresholds) != sorted(set(self.thresholds)) or not 0 < len(self.thresholds) < 254:
+            raise ValueError(f"thresholds: {self.thresholds} must be 1 to 253 ascending fractions")
+        return self
+
+
+class CoordinatesConfig(Section):
+    """Which voxels may be the centre of a training example."""
+
+    margin_zyx: NonNegativeZYX = Field((24, 24, 24), description="distance from the border of the box, voxels")
+    min_membrane_distance: Annotated[float, Field(ge=0)] = Field(
+        2.0, description="distance from the nearest edge, in units of the smallest voxel side"
+    )
+    include_background: bool = Field(
+        False, description="whether partition 0 counts: its examples have no object, or one below the minimal size"
+    )
+
+
+class RecordsConfig(Section):
+    """Sharded TFRecord files of training coordinates."""
+
+    num_shards: PositiveInt = Field(16, description="files; at least as many as training processes")
+    max_records: PositiveInt | None = Field(
+        200_000, description="records at most; null takes every partition repeated up to the largest one"
+    )
+
+
+class ModelConfig(Section):
+    """The network: `depth` residual modules (the input module counts as one) of 3×3×3 convolutions."""
+
+    depth: Annotated[int, Field(ge=1, le=64)] = Field(9, description="input module + residual modules")
+    features: PositiveInt = Field(32, description="feature maps of every convolution")
+    fov_size_zyx: PositiveZYX = Field((33, 33, 33), description="field of view, odd, voxels")
+    deltas_zyx: NonNegativeZYX = Field((8, 8, 8), description="FOV step, less than half the FOV, voxels")
+    image_mean: float | None = Field(None, description="subtracted from the image; null measures it on the training boxes")
+    image_stddev: PositiveFloat | None = Field(None, description="divides the image; null measures it")
+
+    @model_validator(mode="after")
+    def _fov_fits(self) -> ModelConfig:
+        for axis, fov, delta in zip("zyx", self.fov_size_zyx, self.deltas_zyx, strict=True):
+            if fov % 2 == 0:
+                raise ValueError(f"fov_size_zyx: {fov} on axis {axis} is even, expected an odd size with a central voxel")
+            if 2 * delta >= fov:
+                raise ValueError(
+                    f"deltas_zyx: {delta} on axis {axis} is not less than half the FOV ({fov}), "
+                    "so the next FOV centre would leave the predicted object map"
+                )
+        if not any(self.deltas_zyx):
+            raise ValueError(f"deltas_zyx: {self.deltas_zyx} never moves, expected a positive step on some axis")
+        return self
+
+    @property
+    def fov_radius_zyx(self) -> ZYX:
+        """Voxels on each side of the centre."""
+        z, y, x = self.fov_size_zyx
+        return z // 2, y // 2, x // 2
+
+
+class TrainConfig(Section):
+    """Synchronous data-parallel training."""
+
+    num_workers: PositiveInt = Field(2, description="Horovod processes; the job stops if another number starts")
+    batch_size: PositiveInt = Field(1, description="FOVs per process and step")
+    max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
+    learning_rate: PositiveFloat = Field(1e-3, description="Adam's learning rate at the end of the warm-up")
+    warmup_steps: NonNegativeInt = Field(0, description="steps over which the rate rises linearly")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of the convolutions; weights are float32")
+    permutable_axes: Axes = Field(("z", "y", "x"), description="axes that augmentation may exchange; never an anisotropic z")
+    reflectable_axes: Axes = Field(("z", "y", "x"), description="axes that augmentation may reverse")
+    checkpoint_steps: PositiveInt = Field(500, description="steps between checkpoints")
+    keep_checkpoints: PositiveInt = Field(3, description="checkpoints kept")
+    log_steps: PositiveInt = Field(50, description="steps between rows of metrics.csv and TensorBoard scalars")
+
+
+class SubvolumesConfig(Section):
+    """How a box is cut into jobs of flood filling."""
+
+    size_zyx: PositiveZYX = Field((256, 256, 256), description="one job's share, voxels")
+    overlap_zyx: NonNegativeZYX = Field((64, 64, 64), description="shared by neighbouring subvolumes, at least the FOV, voxels")
+
+
+class SegmentConfig(Section):
+    """Flood filling of one subvolume."""
+
+    seed_order: Literal["forward", "reversed"] = Field("forward", description="seeds by ascending or descending (z, y, x)")
+    init_activation: Probability = Field(0.95, description="POM at the seed voxel")
+    pad_value: Probability = Field(0.05, description="POM of voxels never visited")
+    move_threshold: Probability = Field(0.9, description="POM that a face must reach for the FOV to move there")
+    segment_threshold: Probability = Field(0.6, description="POM that makes a voxel part of the object")
+    disco_seed_threshold: float = Field(
+        0.0, le=1, description="share of active FOV voxels above which background cannot come back; negative: never frozen"
+    )
+    min_boundary_dist_zyx: NonNegativeZYX = Field((1, 1, 1), description="distance of a seed from existing segments, voxels")
+    min_segment_size: PositiveInt = Field(1000, description="smaller objects are dropped, voxels")
+    seed_min_distance: PositiveInt = Field(3, description="between two seeds, voxels")
+    engine: Literal["auto", "tensorflow", "openvino"] = Field("auto", description="what runs the network")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="of the network; auto takes bfloat16 where the CPU has AMX or AVX512-BF16"
+    )
+    threads: NonNegativeInt = Field(0, description="of the engine; 0 takes all cores of the job")
+
+
+class ReconcileConfig(Section):
+    """Matching ids of overlapping subvolumes."""
+
+    min_overlap_fraction: Fraction = Field(
+        0.5, description="share of the smaller of two segments, inside the overlap, that both must have in common"
+    )
+    min_overlap_voxels: PositiveInt = Field(100, description="smaller contacts never join two ids")
+    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
+
+
+class EvaluateConfig(Section):
+    """Scores against the truth, beside a watershed baseline."""
+
+    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared at a time")
+    border_nm: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="truth this close to another body in its section is ignored (convention cremi), nm"
+    )
+
+
+class ExportConfig(Section):
+    """Neuroglancer precomputed volumes."""
+
+    image_encoding: Literal["jpeg", "png"] = Field("jpeg", description="of the image chunks; png is lossless")
+    mesh_mip: NonNegativeInt = Field(1, description="mip that meshes are made of")
+    min_mesh_voxels: PositiveInt = Field(500, description="smaller segments get no mesh, voxels at mip 0")

@@ -1,0 +1,36 @@
+"""Errors a user can act on; the command line prints them in one line and exits with 2."""
+
+
+class FfnError(Exception):
+    """Base of every error that a user's input can cause.
+
+    The message follows ``<where>: <what was found>, <what is needed>. <next step>``.
+    """
+
+
+class ConfigError(FfnError):
+    """A configuration key or a command-line option has an unusable value."""
+
+
+class VolumeError(FfnError):
+    """A volume cannot be opened, read or written as asked."""
+
+
+class RecordError(FfnError):
+    """Coordinates or training records are missing, damaged or inconsistent."""
+
+
+class ModelError(FfnError):
+    """A model folder or checkpoint is missing, damaged or does not fit."""
+
+
+class TrainError(FfnError):
+    """Training cannot start or go on as configured."""
+
+
+class ExportError(FfnError):
+    """An export cannot be written, found, checked or shown."""
+
+
+class EvaluationError(FfnError):
+    """Scores or a report cannot be computed, read or written."""

@@ -1,0 +1,1 @@
+"""Scores against the truth, a watershed to compare with, and the report."""

@@ -1,0 +1,72 @@
+"""The border band that the CREMI challenge leaves out of its scores."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.ndimage import distance_transform_edt
+
+from ffn.geometry import Box
+from ffn.volume import Volume
+
+
+def near_border(
+    labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: tuple[float, float, float]
+) -> np.ndarray:
+    """Mark the voxels close to another label within their own xy section.
+
+    Parameters
+    ----------
+    labels : integer ndarray of shape (Z, Y, X)
+        Truth, 0 is background and counts as a label.
+    border_nm : float
+        Half-width of the band, nanometres.
+    voxel_size_zyx_nm : tuple of float
+        Only y and x matter.
+
+    Returns
+    -------
+    bool ndarray of shape (Z, Y, X)
+        True within `border_nm` of a voxel that has a neighbour (of 4) with another label; such voxels themselves
+        are at distance 0.
+    """
+    inner = np.stack([_interior(section) for section in labels])
+    sampling = voxel_size_zyx_nm[1:]
+    distances = [
+        distance_transform_edt(section, sampling) if not section.all() else np.inf for section in inner
+    ]
+    return np.stack([np.broadcast_to(d <= border_nm, labels.shape[1:]) for d in distances])
+
+
+def read_without_border(
+    truth: Volume, box: Box, border_nm: float, voxel_size_zyx_nm: tuple[float, float, float]
+) -> np.ndarray:
+    """Read the truth with the border band set to 0; the same for every way of cutting a volume into boxes.
+
+    Parameters
+    ----------
+    truth : Volume
+        Integer labels.
+    box : Box
+        What to read; context in y and x is read as far as the volume goes.
+    border_nm, voxel_size_zyx_nm
+        As for `near_border`.
+    """
+    _, y, x = voxel_size_zyx_nm
+    margin = (0, math.ceil(border_nm / y) + 1, math.ceil(border_nm / x) + 1)
+    wide = box.grow(margin).intersect(truth.box)
+    labels = truth.read(wide)
+    labels[near_border(labels, border_nm, voxel_size_zyx_nm)] = 0
+    return labels[box.slices(wide.start)]
+
+
+def _interior(section: np.ndarray) -> np.ndarray:
+    """Whether all four neighbours inside the section have the voxel's own label."""
+    inner = np.ones(section.shape, dtype=bool)
+    for axis in (0, 1):
+        same = np.diff(section.astype(np.int64), axis=axis) == 0
+        before, after = [(0, 0), (0, 0)], [(0, 0), (0, 0)]
+        before[axis], after[axis] = (1, 0), (0, 1)
+        inner &= np.pad(same, before, constant_values=True) & np.pad(same, after, constant_values=True)
+    return inner

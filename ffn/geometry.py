@@ -1,0 +1,180 @@
+"""Boxes, tilings and zyx arithmetic; the only place that knows about overlaps and halos."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ffn.errors import ConfigError
+
+ZYX = tuple[int, int, int]
+
+_BOX_PATTERN = re.compile(r"\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*")
+
+
+@dataclass(frozen=True, order=True)
+class Box:
+    """Half-open box of voxels in full-volume coordinates.
+
+    Parameters
+    ----------
+    start, stop : tuple of int
+        First voxel inside and first voxel outside, zyx.
+
+    Examples
+    --------
+    >>> Box((0, 0, 0), (4, 5, 6)).shape
+    (4, 5, 6)
+    """
+
+    start: ZYX
+    stop: ZYX
+
+    @classmethod
+    def from_shape(cls, shape_zyx: ZYX, offset_zyx: ZYX = (0, 0, 0)) -> Box:
+        """Return the box of `shape_zyx` voxels that starts at `offset_zyx`."""
+        return cls(zyx(offset_zyx), add(offset_zyx, shape_zyx))
+
+    @classmethod
+    def parse(cls, text: str) -> Box:
+        """Read ``z0:z1,y0:y1,x0:x1``.
+
+        Raises
+        ------
+        ConfigError
+            If `text` has another form or an empty axis.
+
+        Examples
+        --------
+        >>> Box.parse("0:4,0:5,2:6").start
+        (0, 0, 2)
+        """
+        match = _BOX_PATTERN.fullmatch(text)
+        if match is None:
+            raise ConfigError(f"box: {text!r} is not a box, expected z0:z1,y0:y1,x0:x1 in voxels")
+        z0, z1, y0, y1, x0, x1 = map(int, match.groups())
+        box = cls((z0, y0, x0), (z1, y1, x1))
+        if box.is_empty:
+            raise ConfigError(f"box: {text!r} is empty, every stop must be larger than its start")
+        return box
+
+    def __str__(self) -> str:
+        return ",".join(f"{a}:{b}" for a, b in zip(self.start, self.stop, strict=True))
+
+    @property
+    def shape(self) -> ZYX:
+        """Extent in voxels, zyx."""
+        return subtract(self.stop, self.start)
+
+    @property
+    def num_voxels(self) -> int:
+        """Number of voxels inside; 0 for an empty box."""
+        z, y, x = (max(0, n) for n in self.shape)
+        return z * y * x
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no voxel is inside."""
+        return any(n <= 0 for n in self.shape)
+
+    @property
+    def stem(self) -> str:
+        """Zero-padded name of the start corner, such as ``z000000-y000064-x000128``."""
+        return "-".join(f"{axis}{value:06d}" for axis, value in zip("zyx", self.start, strict=True))
+
+    def contains(self, other: Box) -> bool:
+        """Whether `other` lies inside this box."""
+        return all(a <= b for a, b in zip(self.start, other.start, strict=True)) and all(
+            a >= b for a, b in zip(self.stop, other.stop, strict=True)
+        )
+
+    def intersect(self, other: Box) -> Box:
+        """Return the common box, possibly empty."""
+        start = tuple(max(a, b) for a, b in zip(self.start, other.start, strict=True))
+        stop = tuple(min(a, b) for a, b in zip(self.stop, other.stop, strict=True))
+        return Box(zyx(start), zyx(stop))
+
+    def grow(self, margin_zyx: ZYX) -> Box:
+        """Return the box with `margin_zyx` voxels more on every side (less where negative)."""
+        return Box(subtract(self.start, margin_zyx), add(self.stop, margin_zyx))
+
+    def shift(self, by_zyx: ZYX) -> Box:
+        """Return the box moved by `by_zyx` voxels."""
+        return Box(add(self.start, by_zyx), add(self.stop, by_zyx))
+
+    def slices(self, origin_zyx: ZYX = (0, 0, 0)) -> tuple[slice, slice, slice]:
+        """Return slices into an array whose first voxel is at `origin_zyx`."""
+        local = self.shift(scale(origin_zyx, -1))
+        z, y, x = (slice(a, b) for a, b in zip(local.start, local.stop, strict=True))
+        return z, y, x
+
+    def blocks(self, block_shape_zyx: ZYX) -> Iterator[Box]:
+        """Yield the disjoint blocks that cover the box, in zyx order; the last of an axis may be smaller."""
+        ranges = [range(a, b, n) for a, b, n in zip(self.start, self.stop, block_shape_zyx, strict=True)]
+        for corner in itertools.product(*ranges):
+            yield Box.from_shape(block_shape_zyx, zyx(corner)).intersect(self)
+
+
+def zyx(values: object) -> ZYX:
+    """Return three plain ints from any iterable of three integers."""
+    z, y, x = (int(v) for v in values)  # type: ignore[attr-defined]
+    return z, y, x
+
+
+def add(a: ZYX, b: ZYX) -> ZYX:
+    """Return the elementwise sum."""
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def subtract(a: ZYX, b: ZYX) -> ZYX:
+    """Return the elementwise difference."""
+    return a[0] - b[0], a[1] - b[1], a[2] - b[2]
+
+
+def scale(a: ZYX, factor: int) -> ZYX:
+    """Return `a` times `factor`."""
+    return a[0] * factor, a[1] * factor, a[2] * factor
+
+
+def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> list[Box]:
+    """Cover `box` with overlapping subvolumes of equal size.
+
+    The last tile of an axis is moved back inside, so that no tile is a sliver; its overlap is then larger.
+
+    Parameters
+    ----------
+    box : Box
+        What to cover.
+    size_zyx : tuple of int
+        Size of one subvolume, voxels; an axis shorter than this gets one tile of its own length.
+    overlap_zyx : tuple of int
+        Voxels that neighbours share, smaller than the size.
+
+    Returns
+    -------
+    list of Box
+        Subvolumes in zyx order of their starts.
+
+    Raises
+    ------
+    ConfigError
+        If an overlap is not smaller than the size.
+
+    Examples
+    --------
+    >>> [str(b) for b in tile(Box((0, 0, 0), (10, 4, 4)), (6, 4, 4), (2, 0, 0))]
+    ['0:6,0:4,0:4', '4:10,0:4,0:4']
+    """
+    for n, overlap in zip(size_zyx, overlap_zyx, strict=True):
+        if overlap >= n:
+            raise ConfigError(f"overlap: {overlap_zyx} must be smaller than the subvolume {size_zyx} on every axis")
+    axes = [_starts(*args) for args in zip(box.start, box.stop, size_zyx, overlap_zyx, strict=True)]
+    return [Box.from_shape(size_zyx, zyx(start)).intersect(box) for start in itertools.product(*axes)]
+
+
+def _starts(start: int, stop: int, size: int, overlap: int) -> list[int]:
+    """Tile starts along one axis."""
+    last = max(start, stop - size)
+    return [*range(start, last, size - overlap), last]

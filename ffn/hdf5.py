@@ -1,0 +1,99 @@
+"""The only module that imports h5py: open and create HDF5 files with errors a user can act on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from ffn.atomic import atomic_path
+from ffn.errors import FfnError, VolumeError
+
+Dataset = h5py.Dataset
+Group = h5py.Group
+
+CHUNK_CACHE_BYTES = 32 * 2**20  # several 64³ chunks: neighbouring blocks share chunks, decompressing them twice is slow
+
+
+def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.File:
+    """Open an HDF5 file for reading, without file locks (they are not to be trusted over NFS).
+
+    Raises
+    ------
+    FfnError
+        Of the class `error`, if the file is missing, truncated or not HDF5.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise error(f"{path}: no such file, expected an HDF5 file. Did an earlier stage finish?")
+    try:
+        return h5py.File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES)
+    except OSError as reason:
+        raise error(f"{path}: cannot be read as HDF5 ({reason}). It may be truncated: delete it and rerun") from None
+
+
+@contextlib.contextmanager
+def create_file(path: str | Path) -> Iterator[h5py.File]:
+    """Yield a new HDF5 file that appears at `path` when the block ends without an error.
+
+    Raises
+    ------
+    VolumeError
+        If the folder cannot be written to.
+    """
+    try:
+        with (
+            atomic_path(path) as temporary,
+            h5py.File(temporary, "w", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES) as file,
+        ):
+            yield file
+    except (PermissionError, NotADirectoryError, FileExistsError) as reason:
+        raise VolumeError(f"{path}: cannot be written ({reason}). Choose another output folder") from None
+
+
+def list_datasets(file: h5py.Group) -> dict[str, h5py.Dataset]:
+    """Return all datasets below `file` by their full names."""
+    found: dict[str, h5py.Dataset] = {}
+    file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
+def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], attributes: dict[str, str | int | float]) -> None:
+    """Write named arrays, and attributes of the file, atomically.
+
+    Parameters
+    ----------
+    path : path
+        HDF5 file.
+    arrays : dict of str to ndarray
+        Datasets by name; ``/`` makes groups.
+    attributes : dict
+        Scalars and text kept as attributes of the file.
+    """
+    with create_file(path) as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array)
+        file.attrs.update(attributes)
+
+
+def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[dict[str, np.ndarray], dict]:
+    """Read what `write_arrays` wrote.
+
+    Returns
+    -------
+    dict of str to ndarray, dict
+        All datasets by name and the file's attributes.
+
+    Raises
+    ------
+    FfnError
+        Of the class `error`, if the file is missing or damaged.
+    """
+    with open_file(path, error) as file:
+        try:
+            return {name: dataset[()] for name, dataset in list_datasets(file).items()}, dict(file.attrs)
+        except OSError as reason:
+            raise error(f"{path}: is damaged ({reason}). Delete it and rerun the stage that wrote it") from None

@@ -1,0 +1,1 @@
+"""Flood filling of one subvolume."""

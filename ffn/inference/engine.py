@@ -1,0 +1,155 @@
+"""What runs the network: TensorFlow anywhere, OpenVINO on CPUs, in float32 or bfloat16."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ffn.errors import ModelError
+from ffn.model.network import build_network, set_weights
+from ffn.model.store import Model
+
+if TYPE_CHECKING:
+    import keras
+    import openvino
+
+log = logging.getLogger(__name__)
+
+BFLOAT16_FLAGS = {"amx_bf16", "avx512_bf16"}
+
+
+class Engine(Protocol):
+    """The network as a function."""
+
+    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
+        """Update the POM.
+
+        Parameters
+        ----------
+        image, pom_logit : float32 ndarray of shape (B, Z, Y, X)
+            Normalised image and POM in logits.
+
+        Returns
+        -------
+        float32 ndarray of shape (B, Z, Y, X)
+            Updated POM in logits, the caller's to change.
+        """
+        ...
+
+
+class TensorFlowEngine:
+    """The Keras network in one compiled graph."""
+
+    def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
+        import tensorflow as tf
+
+        with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process: its threads are what they are
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+        network = _network(model, precision, batch_size)
+        signature = tf.TensorSpec((batch_size, *model.config.fov_size_zyx, 1), tf.float32)
+        self._call = tf.function(
+            lambda image, pom: network([image, pom], training=False), input_signature=[signature, signature]
+        )
+
+    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
+        """Update the POM; see `Engine.predict`."""
+        return np.array(self._call(image[..., None], pom_logit[..., None]))[..., 0]
+
+
+class OpenVinoEngine:
+    """The same Keras network, read by OpenVINO from its SavedModel."""
+
+    def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
+        import openvino
+
+        settings = {
+            "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[precision],
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads,
+        }
+        compiled = openvino.Core().compile_model(_to_openvino(model, batch_size), "CPU", settings)
+        self._request = compiled.create_infer_request()
+        self._inputs = _input_order(compiled)
+
+    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
+        """Update the POM; see `Engine.predict`."""
+        arrays = {"image": image[..., None], "pom_logit": pom_logit[..., None]}
+        answer = self._request.infer({index: np.ascontiguousarray(arrays[name]) for name, index in self._inputs.items()})
+        return np.array(answer[0][..., 0])
+
+
+def create_engine(model: Model, engine: str, precision: str, threads: int = 0, batch_size: int = 1) -> Engine:
+    """Choose and build an engine; the choice and its reason go to the log.
+
+    Parameters
+    ----------
+    model : Model
+        Architecture and weights.
+    engine : {'auto', 'tensorflow', 'openvino'}
+        `auto` takes TensorFlow where it sees a GPU, OpenVINO otherwise.
+    precision : {'auto', 'float32', 'bfloat16'}
+        `auto` takes bfloat16 where the CPU computes in it (AMX, AVX512-BF16), float32 elsewhere.
+    threads : int
+        CPU threads; 0 takes those this process may use.
+    batch_size : int
+        FOVs per call.
+    """
+    threads = threads or len(os.sched_getaffinity(0))
+    if engine == "auto":
+        engine, reason = ("tensorflow", "a GPU is visible") if _gpu_visible() else ("openvino", "no GPU is visible")
+        log.info("engine auto: %s, because %s", engine, reason)
+    if precision == "auto":
+        found = sorted(BFLOAT16_FLAGS & _cpu_flags())
+        precision = "bfloat16" if found else "float32"
+        reason = f"the CPU has {', '.join(found)}" if found else "the CPU has neither AMX nor AVX512-BF16"
+        log.info("precision auto: %s, because %s", precision, reason)
+    kind = {"tensorflow": TensorFlowEngine, "openvino": OpenVinoEngine}[engine]
+    log.info("engine: %s %s, %d threads, batch size %d", engine, precision, threads, batch_size)
+    return kind(model, precision, threads, batch_size)
+
+
+def _network(model: Model, precision: str, batch_size: int) -> keras.Model:
+    network = build_network(model.config, precision, batch_size)
+    set_weights(network, model.config, model.weights)
+    return network
+
+
+def _to_openvino(model: Model, batch_size: int) -> openvino.Model:
+    """Read the float32 Keras network, its weights frozen to constants, into OpenVINO."""
+    import openvino
+    import tensorflow as tf
+
+    network = _network(model, "float32", batch_size)
+    signature = tf.TensorSpec((batch_size, *model.config.fov_size_zyx, 1), tf.float32)
+    call = tf.function(lambda image, pom_logit: network([image, pom_logit], training=False))
+    return openvino.convert_model(call.get_concrete_function(signature, signature))
+
+
+def _input_order(compiled: openvino.CompiledModel) -> dict[str, int]:
+    """Index of each input by its name; the reader may exchange them."""
+    order = {}
+    for index, port in enumerate(compiled.inputs):
+        for name in ("image", "pom_logit"):
+            if any(name in candidate for candidate in port.get_names()):
+                order[name] = index
+    if len(order) != 2:
+        raise ModelError(f"OpenVINO sees the inputs {[p.get_names() for p in compiled.inputs]}, expected image and pom_logit")
+    return order
+
+
+def _gpu_visible() -> bool:
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def _cpu_flags() -> set[str]:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            return set(line.split(":", 1)[1].split())
+    return set()

@@ -1,0 +1,92 @@
+"""Where the FOV goes next: the FaceMax policy of the published FFN."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from ffn.geometry import ZYX, add, zyx
+
+ScoredOffset = tuple[float, ZYX]
+
+
+class FaceMaxMovement:
+    """Queue of positions: breadth first overall, best face first within a step.
+
+    Parameters
+    ----------
+    seed_zyx : tuple of int
+        First position.
+    deltas_zyx : tuple of int
+        FOV step.
+    move_logit : float
+        Logit that a face must reach to become a candidate.
+
+    Notes
+    -----
+    Source: Januszewski et al. 2018, Methods. A position belongs to the cell
+    ``floor((position - seed + deltas // 2) / deltas)``; every cell is evaluated at most once.
+    """
+
+    def __init__(self, seed_zyx: ZYX, deltas_zyx: ZYX, move_logit: float) -> None:
+        self._seed = seed_zyx
+        self._deltas = deltas_zyx
+        self._move_logit = move_logit
+        self._queue: deque[ZYX] = deque([seed_zyx])
+        self._done: set[ZYX] = set()
+
+    def pop(self) -> ZYX | None:
+        """Return the next position of a cell not evaluated yet, None when there is none."""
+        while self._queue:
+            position = self._queue.popleft()
+            if self._cell(position) not in self._done:
+                return position
+        return None
+
+    def update(self, position_zyx: ZYX, pom_logit: np.ndarray) -> None:
+        """Mark `position_zyx` as evaluated and queue the moves that the POM of its FOV suggests."""
+        self._done.add(self._cell(position_zyx))
+        for _, offset in face_max_offsets(pom_logit, self._deltas, self._move_logit):
+            self._queue.append(add(position_zyx, offset))
+
+    def _cell(self, position: ZYX) -> ZYX:
+        cells = ((p - s + d // 2) // max(d, 1) for p, s, d in zip(position, self._seed, self._deltas, strict=True))
+        return zyx(cells)
+
+
+def face_max_offsets(pom_logit: np.ndarray, deltas_zyx: ZYX, move_logit: float) -> list[ScoredOffset]:
+    """Find the strongest voxel of each of the six faces at ± deltas.
+
+    Parameters
+    ----------
+    pom_logit : float32 ndarray of shape (Z, Y, X)
+        POM of one FOV, odd axes.
+    deltas_zyx : tuple of int
+        Half-size of the box whose faces are searched; an axis with 0 has no faces.
+    move_logit : float
+        Faces below it are left out.
+
+    Returns
+    -------
+    list of (float, tuple of int)
+        Score and offset from the centre, best first; ties by offset, largest first.
+    """
+    center = zyx(n // 2 for n in pom_logit.shape)
+    (z, y, x), (dz, dy, dx) = center, deltas_zyx
+    box = pom_logit[z - dz : z + dz + 1, y - dy : y + dy + 1, x - dx : x + dx + 1]
+    found: set[ScoredOffset] = set()
+    for axis in range(3):
+        if deltas_zyx[axis] == 0:
+            continue
+        for index, shift in ((0, -deltas_zyx[axis]), (-1, deltas_zyx[axis])):
+            face = box.take(index, axis)
+            flat = int(face.argmax())
+            score = float(face.flat[flat])
+            if score >= move_logit:
+                rows = [delta for other, delta in enumerate(deltas_zyx) if other != axis]
+                row, column = divmod(flat, face.shape[1])
+                offset = [row - rows[0], column - rows[1]]
+                offset.insert(axis, shift)
+                found.add((score, zyx(offset)))
+    return sorted(found, reverse=True)

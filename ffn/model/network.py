@@ -1,0 +1,106 @@
+"""The flood-filling network: a stack of residual 3×3×3 convolutions over image and predicted object map (POM)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ffn.config import ModelConfig
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+if TYPE_CHECKING:
+    import keras
+
+Weights = dict[str, np.ndarray]
+
+
+def conv_names(config: ModelConfig) -> list[str]:
+    """Return the convolutions in order: ``conv0_a, conv0_b, conv1_a, …, conv_lom``, as the published models do."""
+    return [f"conv{module}_{part}" for module in range(config.depth) for part in "ab"] + ["conv_lom"]
+
+
+def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every weight by name, kernels as (D, H, W, in, out)."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in conv_names(config):
+        inputs = 2 if name == "conv0_a" else config.features
+        kernel = (1, 1, 1, inputs, 1) if name == "conv_lom" else (3, 3, 3, inputs, config.features)
+        shapes[f"{name}/weights"] = kernel
+        shapes[f"{name}/biases"] = kernel[-1:]
+    return shapes
+
+
+def num_weights(config: ModelConfig) -> int:
+    """Return the number of trainable weights; 472,353 for depth 9 and 32 features (Dong et al. 2019).
+
+    Examples
+    --------
+    >>> num_weights(ModelConfig(depth=9)), num_weights(ModelConfig(depth=12))
+    (472353, 638433)
+    """
+    return sum(int(np.prod(shape)) for shape in weight_shapes(config).values())
+
+
+def build_network(config: ModelConfig, precision: str = "float32", batch_size: int | None = None) -> keras.Model:
+    """Build the Keras model.
+
+    Parameters
+    ----------
+    config : ModelConfig
+        Depth, features and FOV.
+    precision : {'float32', 'bfloat16'}
+        Type that convolutions compute in; weights, input and output are float32.
+    batch_size : int, optional
+        Fixed number of FOVs; None leaves it open.
+
+    Returns
+    -------
+    keras.Model
+        Inputs ``image`` and ``pom_logit``, float32 (B, Z, Y, X, 1); output the updated POM in logits, same shape:
+        the input POM plus the network's update.
+
+    Notes
+    -----
+    Source: Januszewski et al. 2016; the input module is conv, ReLU, conv, each residual module ReLU, conv, ReLU,
+    conv, add; then ReLU and a voxel-wise convolution.
+    """
+    import keras
+
+    shape = (*config.fov_size_zyx, 1)
+    image = keras.Input(shape, batch_size=batch_size, name="image")
+    pom_logit = keras.Input(shape, batch_size=batch_size, name="pom_logit")
+    policy = "mixed_bfloat16" if precision == "bfloat16" else "float32"
+
+    def conv(net: keras.KerasTensor, name: str, activation: str | None = None) -> keras.KerasTensor:
+        size, filters = (1, 1) if name == "conv_lom" else (3, config.features)
+        layer = keras.layers.Conv3D(filters, size, padding="same", activation=activation, dtype=policy, name=name)
+        return layer(net)
+
+    def relu(net: keras.KerasTensor) -> keras.KerasTensor:
+        return keras.layers.ReLU(dtype=policy)(net)
+
+    net = keras.layers.Concatenate(dtype=policy)([image, pom_logit])
+    net = conv(conv(net, "conv0_a", "relu"), "conv0_b")
+    for module in range(1, config.depth):
+        update = conv(conv(relu(net), f"conv{module}_a", "relu"), f"conv{module}_b")
+        net = keras.layers.Add(dtype=policy)([net, update])
+    update = conv(relu(net), "conv_lom")
+    output = keras.layers.Add(dtype="float32", name="updated_pom_logit")([pom_logit, update])
+    return keras.Model([image, pom_logit], output)
+
+
+def get_weights(network: keras.Model, config: ModelConfig) -> Weights:
+    """Return all weights as float32 arrays by name."""
+    weights = {}
+    for name in conv_names(config):
+        weights[f"{name}/weights"], weights[f"{name}/biases"] = network.get_layer(name).get_weights()
+    return weights
+
+
+def set_weights(network: keras.Model, config: ModelConfig, weights: Weights) -> None:
+    """Load `weights` (names and shapes as in `weight_shapes`) into `network`."""
+    for name in conv_names(config):
+        network.get_layer(name).set_weights([weights[f"{name}/weights"], weights[f"{name}/biases"]])

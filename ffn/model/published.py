@@ -1,0 +1,81 @@
+"""Import of published TensorFlow 1 checkpoints (google/ffn ``convstack_3d``) into our model folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+
+from ffn.config import ModelConfig
+from ffn.errors import ModelError
+from ffn.model.network import Weights, weight_shapes
+from ffn.model.store import Model, save_model
+from ffn.provenance import provenance
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+_VARIABLE = re.compile(r"seed_update/(conv(?:\d+_[ab]|_lom)/(?:weights|biases))")
+
+
+def import_checkpoint(prefix: str, out_folder: str, config: ModelConfig) -> None:
+    """Write the model folder of a published checkpoint.
+
+    Parameters
+    ----------
+    prefix : str
+        Checkpoint without suffix, such as ``model.ckpt-27465036``.
+    out_folder : str
+        Model folder to write.
+    config : ModelConfig
+        FOV, deltas and normalisation, which a checkpoint does not hold; depth and features are read from it.
+
+    Raises
+    ------
+    ModelError
+        If the files are missing, damaged or hold another network, or `config` lacks the normalisation.
+    """
+    if config.image_mean is None or config.image_stddev is None:
+        raise ModelError(
+            f"{prefix}: a checkpoint does not say how its images were normalised. "
+            "Give --image-mean and --image-stddev (FIB-25: 128 and 33)"
+        )
+    weights = read_checkpoint(prefix)
+    architecture = {"depth": _depth(weights, prefix), "features": weights["conv0_a/weights"].shape[-1]}
+    config = config.model_copy(update=architecture)
+    save_model(out_folder, Model(config, weights, provenance("import-checkpoint", config, checkpoint=prefix)))
+
+
+def read_checkpoint(prefix: str) -> Weights:
+    """Return the network's weights by our names; optimizer slots and counters are left out.
+
+    Raises
+    ------
+    ModelError
+        If the checkpoint is missing or damaged, or has no variables ``seed_update/conv*``.
+    """
+    import tensorflow as tf
+
+    if not Path(prefix + ".index").is_file():
+        raise ModelError(f"{prefix}.index: no such file, expected a TensorFlow checkpoint. Give its path without suffix")
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        names = reader.get_variable_to_shape_map()
+        found = {match[1]: name for name in names if (match := _VARIABLE.fullmatch(name))}
+        weights = {ours: np.asarray(reader.get_tensor(theirs), np.float32) for ours, theirs in found.items()}
+    except (tf.errors.OpError, ValueError, RuntimeError) as reason:
+        first_line = str(reason).splitlines()[0]
+        raise ModelError(f"{prefix}: cannot be read as a checkpoint ({first_line}). Copy it again") from None
+    if "conv0_a/weights" not in weights:
+        raise ModelError(f"{prefix}: has no variable seed_update/conv0_a/weights, expected a flood-filling network")
+    return weights
+
+
+def _depth(weights: Weights, prefix: str) -> int:
+    """Number of modules, after checking that the weights form exactly such a network."""
+    depth = sum(name.endswith("_a/weights") for name in weights)
+    shapes = weight_shapes(ModelConfig(depth=depth, features=weights["conv0_a/weights"].shape[-1]))
+    if {name: array.shape for name, array in weights.items()} != shapes:
+        raise ModelError(f"{prefix}: its {len(weights)} variables do not form a convstack_3d network of depth {depth}")
+    return depth

@@ -1,0 +1,117 @@
+"""A model folder: ``model.yaml`` (architecture, normalisation, provenance) and ``weights.h5``."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from pydantic import ValidationError
+
+from ffn import atomic, hdf5
+from ffn.config import ModelConfig
+from ffn.errors import ModelError
+from ffn.model.network import Weights, weight_shapes
+from ffn.options import explain
+
+DESCRIPTION = "model.yaml"
+WEIGHTS = "weights.h5"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What inference needs of a trained network.
+
+    Parameters
+    ----------
+    config : ModelConfig
+        Architecture; `image_mean` and `image_stddev` are set.
+    weights : dict of str to float32 ndarray
+        By name, see `ffn.model.network.weight_shapes`.
+    provenance : dict
+        What made it.
+    """
+
+    config: ModelConfig
+    weights: Weights
+    provenance: dict[str, Any]
+
+
+def save_model(folder: str | Path, model: Model) -> None:
+    """Write a model folder; the description comes last, so a folder with one is complete.
+
+    Raises
+    ------
+    ModelError
+        If the weights do not fit the architecture.
+    """
+    folder = Path(folder)
+    check_weights(model.config, model.weights, str(folder))
+    hdf5.write_arrays(folder / WEIGHTS, model.weights, {})
+    description = {
+        "model": model.config.model_dump(mode="json"),
+        "weights_sha256": _checksum(model.weights),
+        "provenance": model.provenance,
+    }
+    atomic.write_text(folder / DESCRIPTION, yaml.safe_dump(description, sort_keys=False))
+
+
+def load_model(folder: str | Path) -> Model:
+    """Read a model folder.
+
+    Raises
+    ------
+    ModelError
+        If a file is missing, damaged, or does not belong to the other.
+    """
+    folder = Path(folder)
+    description = _read_description(folder / DESCRIPTION)
+    try:
+        config = ModelConfig(**description["model"])
+        checksum = description["weights_sha256"]
+    except ValidationError as error:
+        where = f"{folder / DESCRIPTION}: model."
+        raise ModelError(explain(error, lambda path: where + ".".join(path))) from None
+    except (KeyError, TypeError):
+        raise ModelError(f"{folder / DESCRIPTION}: has no 'model' and 'weights_sha256', expected a model of ours") from None
+    weights, _ = hdf5.read_arrays(folder / WEIGHTS, ModelError)
+    check_weights(config, weights, str(folder / WEIGHTS))
+    if _checksum(weights) != checksum:
+        raise ModelError(f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, the file is damaged or was replaced")
+    return Model(config, weights, description.get("provenance", {}))
+
+
+def check_weights(config: ModelConfig, weights: Weights, where: str) -> None:
+    """Check names and shapes of `weights` against the architecture.
+
+    Raises
+    ------
+    ModelError
+        Naming the first weight that does not fit.
+    """
+    expected = weight_shapes(config)
+    for name in sorted(expected.keys() | weights.keys()):
+        found = weights[name].shape if name in weights else "nothing"
+        if found != expected.get(name, "nothing"):
+            raise ModelError(f"{where}: {name}: found {found}, expected {expected.get(name, 'nothing')} for this architecture")
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file, expected a model folder. Did training or import-checkpoint finish?")
+    try:
+        description = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise ModelError(f"{path}: is not YAML, expected the description of a model. Restore or retrain it") from None
+    return description if isinstance(description, dict) else {}
+
+
+def _checksum(weights: Weights) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(weights[name], "<f4").tobytes())
+    return digest.hexdigest()

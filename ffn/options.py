@@ -1,0 +1,151 @@
+"""Command-line options from configuration sections, and back: one place for both directions."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import types
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from ffn.errors import ConfigError
+from ffn.geometry import Box
+
+M = TypeVar("M", bound=BaseModel)
+
+NULL = "none"
+
+
+def option_name(field: str) -> str:
+    """Return the option of a field: units that every volume shares are not repeated on the command line.
+
+    Examples
+    --------
+    >>> option_name("lom_radius_zyx"), option_name("voxel_size_zyx_nm"), option_name("min_size")
+    ('--lom-radius', '--voxel-size', '--min-size')
+    """
+    return "--" + field.removesuffix("_nm").removesuffix("_zyx").replace("_", "-")
+
+
+def add_options(parser: argparse.ArgumentParser, model: type[BaseModel], skip: tuple[str, ...] = ()) -> None:
+    """Give `parser` one option for each field of `model`.
+
+    Parameters
+    ----------
+    parser : ArgumentParser
+        Parser of a subcommand.
+    model : type
+        Section of the configuration.
+    skip : tuple of str
+        Fields that are no options of this command.
+    """
+    group = parser.add_argument_group(f"{model.__name__.removesuffix('Config').lower()} options")
+    for name, info in model.model_fields.items():
+        if name not in skip:
+            _add_option(group, name, info)
+
+
+def add_box_option(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the option ``--box``, a `Box` in full-volume voxels, None where it is not given."""
+    text = "part of the volume, voxels (default: all)"
+    parser.add_argument("--box", type=Box.parse, metavar="Z0:Z1,Y0:Y1,X0:X1", help=text)
+
+
+def from_arguments(model: type[M], arguments: argparse.Namespace, **extra: object) -> M:
+    """Build the section `model` from parsed options; what was not given keeps its default.
+
+    Raises
+    ------
+    ConfigError
+        Naming the option, its value and what is expected.
+    """
+    given = {name: getattr(arguments, name, None) for name in model.model_fields}
+    values = {name: None if value == NULL else value for name, value in given.items() if value is not None}
+    try:
+        return model(**{**values, **extra})
+    except ValidationError as error:
+        raise ConfigError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
+
+
+def flags(section: BaseModel, skip: tuple[str, ...] = ()) -> str:
+    """Return the options that make `section` from the defaults, for a shell line of the workflow.
+
+    Examples
+    --------
+    >>> from ffn.config import PartitionConfig
+    >>> flags(PartitionConfig(min_size=50))
+    '--min-size 50'
+    """
+    return " ".join(_flag_words(section, skip))
+
+
+def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
+    """Turn pydantic's first complaint into one line that names key, value and expectation.
+
+    Parameters
+    ----------
+    error : ValidationError
+        What pydantic raised.
+    where : callable
+        Maps the path of a field to the name the user knows.
+    """
+    first = error.errors()[0]
+    path = tuple(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"{where(path)}: unknown key, expected one of the documented options. Check its spelling and place"
+    if first["type"] == "missing":
+        return f"{where(path)}: is missing, it is required"
+    if first["type"] == "value_error":
+        return f"{where(path)}: {message}" if path else message
+    return f"{where(path)}: found {first['input']!r}, {message[0].lower()}{message[1:]}"
+
+
+def _flag_words(section: BaseModel, skip: tuple[str, ...]) -> Iterator[str]:
+    for name, info in type(section).model_fields.items():
+        value = getattr(section, name)
+        if name in skip or value == info.get_default(call_default_factory=True):
+            continue
+        if isinstance(value, bool):
+            yield option_name(name) if value else "--no-" + option_name(name)[2:]
+        elif value is None:
+            yield f"{option_name(name)} {NULL}"
+        else:
+            words = value if isinstance(value, tuple) else (value,)
+            yield f"{option_name(name)} {' '.join(map(_word, words))}".rstrip()
+
+
+def _word(value: object) -> str:
+    """Text of one value that the shell leaves alone."""
+    return repr(value) if isinstance(value, float) else shlex.quote(str(value))
+
+
+def _add_option(group: argparse._ArgumentGroup, name: str, info: FieldInfo) -> None:
+    default = info.get_default(call_default_factory=True)
+    shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+    text = f"{info.description} (default: {NULL if shown is None else shown})".replace("%", "%%")
+    kind = _plain(info.annotation)
+    if kind is bool:
+        group.add_argument(option_name(name), dest=name, action=argparse.BooleanOptionalAction, default=None, help=text)
+        return
+    arguments: dict[str, Any] = {"dest": name, "default": None, "help": text}
+    if get_origin(kind) is tuple:
+        arguments["nargs"] = "*" if Ellipsis in get_args(kind) else len(get_args(kind))
+        arguments["metavar"] = ("Z", "Y", "X") if arguments["nargs"] == 3 else "VALUE"
+    elif get_origin(kind) is Literal:
+        arguments["metavar"] = "|".join(map(str, get_args(kind)))
+    else:
+        arguments["metavar"] = getattr(kind, "__name__", "value").upper()
+    group.add_argument(option_name(name), **arguments)
+
+
+def _plain(annotation: Any) -> Any:
+    """Strip ``Annotated`` and ``| None`` from a type."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return _plain(next(kind for kind in get_args(annotation) if kind is not type(None)))
+    return annotation

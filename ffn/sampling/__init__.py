@@ -1,0 +1,1 @@
+"""Where training may look: membranes, partitions, coordinates, records."""

@@ -1,0 +1,151 @@
+"""Stage `partition`: sort labelled voxels by the share of their neighbourhood that is the same object."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import numpy as np
+
+from ffn.config import PartitionConfig
+from ffn.geometry import ZYX, Box, zyx
+from ffn.progress import track
+from ffn.provenance import provenance
+from ffn.sampling.lom import lom_counts, require_lom_fits
+from ffn.volume import Placement, Volume, create_volume, open_volume, require_inside, require_labels
+
+log = logging.getLogger(__name__)
+
+OUTSIDE = 255
+
+
+def partition(
+    labels_spec: str, out_spec: str, config: PartitionConfig, box: Box | None = None, threads: int = 0
+) -> None:
+    """Write the partition of every voxel.
+
+    Parameters
+    ----------
+    labels_spec : str
+        Integer labels, 0 is background.
+    out_spec : str
+        ``file.h5:dataset`` of uint8: 1, 2, … for rising active fractions, 0 for background and labels smaller than
+        ``config.min_size``, 255 for voxels without a whole neighbourhood inside the box.
+    config : PartitionConfig
+        Local object mask, thresholds, smallest object.
+    box : Box, optional
+        The voxels to know about; default all. Nothing outside is read, so held-out labels have no influence, and the
+        sizes of labels are counted inside.
+    threads : int
+        0 takes all cores of the job; the result does not depend on it.
+
+    Raises
+    ------
+    VolumeError
+        If the labels cannot be read or are no integers, or the box leaves them or is smaller than one local object
+        mask.
+    """
+    with open_volume(labels_spec) as labels:
+        require_labels(labels)
+        box = box or labels.box
+        require_inside(labels, box)
+        require_lom_fits(box, config.lom_radius_zyx, labels.name)
+        blocks = list(box.blocks(config.block_size_zyx))
+        large = large_labels(labels, blocks, config.min_size)
+        voxel_size = labels.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+        placement = Placement(box, voxel_size, provenance("partition", config, labels=labels_spec, box=box))
+        with create_volume(out_spec, np.uint8, placement) as out:
+            for block in track(blocks, len(blocks), "partition"):
+                out.write(block, _partition_block(labels, box, block, large, config, threads or num_cores()))
+
+
+def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, ...]) -> np.ndarray:
+    """Turn counts of the own object into partitions.
+
+    Parameters
+    ----------
+    counts : int ndarray
+        Voxels of the own object in the local object mask; 0 for background.
+    lom_radius_zyx : tuple of int
+        Half-size of the mask, voxels.
+    thresholds : tuple of float
+        Ascending active fractions.
+
+    Returns
+    -------
+    uint8 ndarray
+        0 where the count is 0, else 1 + the number of thresholds that the fraction reaches: partition i + 1 is the
+        half-open interval from the i-th threshold to the next.
+
+    Examples
+    --------
+    >>> classify(np.array([0, 1, 2, 27]), (1, 1, 1), (2 / 27, 0.5))
+    array([0, 1, 2, 3], dtype=uint8)
+    """
+    volume = int(np.prod([2 * r + 1 for r in lom_radius_zyx]))
+    fractions = np.arange(volume + 1) / volume
+    classes = np.searchsorted(thresholds, fractions, side="right").astype(np.uint8) + np.uint8(1)
+    classes[0] = 0
+    return classes[counts]
+
+
+def large_labels(labels: Volume, blocks: list[Box], min_size: int) -> np.ndarray:
+    """Find the labels with at least `min_size` voxels in disjoint blocks.
+
+    Parameters
+    ----------
+    labels : Volume
+        Integer labels, 0 is background.
+    blocks : list of Box
+        What to count, read one at a time.
+    min_size : int
+        Voxels.
+
+    Returns
+    -------
+    uint64 ndarray of shape (N,)
+        Ascending, without 0.
+    """
+    sizes: dict[int, int] = {}
+    for block in track(blocks, len(blocks), "sizes of labels"):
+        ids, counts = _label_sizes(_read_ids(labels, block))
+        for label, count in zip(ids.tolist(), counts.tolist(), strict=True):
+            sizes[label] = sizes.get(label, 0) + count
+    sizes.pop(0, None)
+    large = np.array(sorted(label for label, size in sizes.items() if size >= min_size), dtype=np.uint64)
+    log.info("%s: %d of %d labels have at least %d voxels", labels.name, len(large), len(sizes), min_size)
+    return large
+
+
+def num_cores() -> int:
+    """Return the number of cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _label_sizes(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and their voxels; sorts runs along x instead of voxels, which are some twenty times as many."""
+    flat = ids.ravel()
+    starts = np.flatnonzero(np.concatenate([[True], flat[1:] != flat[:-1]]))
+    found, run_of = np.unique(flat[starts], return_inverse=True)
+    lengths = np.diff(starts, append=len(flat))
+    return found, np.bincount(run_of, weights=lengths).astype(np.int64)
+
+
+def _partition_block(
+    labels: Volume, box: Box, block: Box, large: np.ndarray, config: PartitionConfig, threads: int
+) -> np.ndarray:
+    """Partitions of one block of `box`."""
+    out = np.full(block.shape, OUTSIDE, dtype=np.uint8)
+    radius = config.lom_radius_zyx
+    centres = block.intersect(box.grow(zyx(-r for r in radius)))
+    if not centres.is_empty:
+        seen = centres.grow(radius)
+        ids = _read_ids(labels, seen)
+        own = np.intersect1d(np.unique(ids[centres.slices(seen.start)]), large, assume_unique=True)
+        counts = lom_counts(ids, radius, own, threads)
+        out[centres.slices(block.start)] = classify(counts, radius, config.thresholds)
+    return out
+
+
+def _read_ids(labels: Volume, box: Box) -> np.ndarray:
+    return np.ascontiguousarray(labels.read(box)).astype(np.uint64, copy=False)

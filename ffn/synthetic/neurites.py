@@ -1,0 +1,153 @@
+"""Centrelines of branching neurites that grow around each other until the tissue is full."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.ndimage import gaussian_filter1d
+
+from ffn.synthetic.config import SynthConfig
+from ffn.synthetic.power_diagram import PowerDiagram
+
+STEP_NM = 20.0
+# How many places or headings are compared before the freest is taken; more pack the tissue tighter.
+NUM_STARTS = 256
+NUM_HEADINGS = 12
+# A growing tip may press into a neighbour by this share of its radius; any tighter, and it ends there.
+MAX_SQUEEZE = 0.4
+# A branch is thinner than its parent.
+BRANCH_CALIBRE = (0.55, 0.9)
+# The calibre varies over this many steps.
+VARICOSITY_STEPS = 5.0
+
+
+@dataclass(frozen=True)
+class Path:
+    """One unbranched stretch of a neurite.
+
+    Parameters
+    ----------
+    neurite_id : int
+        The neurite it belongs to, 1 and up.
+    points_nm : float64 ndarray of shape (N, 3)
+        Centreline, zyx, one point per step.
+    radii_nm : float64 ndarray of shape (N,)
+        Calibre at each point.
+    """
+
+    neurite_id: int
+    points_nm: np.ndarray
+    radii_nm: np.ndarray
+
+
+def power_diagram(paths: list[Path]) -> PowerDiagram:
+    """Return the partition of space among all points of `paths`, numbered in their order."""
+    points = np.concatenate([np.empty((0, 3)), *(path.points_nm for path in paths)])
+    return PowerDiagram(points, np.concatenate([np.empty(0), *(path.radii_nm for path in paths)]))
+
+
+def grow_neurites(config: SynthConfig, rng: np.random.Generator) -> list[Path]:
+    """Grow neurites one after the other into the free space until not even the thinnest fits.
+
+    Parameters
+    ----------
+    config : SynthConfig
+        Extent of the tissue, calibres, tortuosity and branching.
+    rng : numpy.random.Generator
+        Source of all randomness.
+
+    Returns
+    -------
+    list of Path
+        They reach a little beyond the volume, so that its faces look like its inside. Neurites that found no
+        way to grow are left out: their neighbours get the place.
+    """
+    thinnest_nm, thickest_nm = config.neurite_radius_nm
+    low = np.full(3, -thickest_nm)
+    high = np.multiply(config.shape_zyx, config.voxel_size_zyx_nm) + thickest_nm
+    paths: list[Path] = []
+    for neurite_id in itertools.count(1):
+        diagram = power_diagram(paths)
+        starts = rng.uniform(low, high, size=(NUM_STARTS, 3))
+        room_nm = diagram.clearance_nm(starts)
+        best = int(np.argmax(room_nm))
+        if room_nm[best] < thinnest_nm:
+            break
+        radius_nm = min(_log_uniform(thinnest_nm, thickest_nm, rng), float(room_nm[best]))
+        grower = _Grower(diagram, low, high, config, rng)
+        paths += [Path(neurite_id, *stretch) for stretch in grower.neurite(starts[best], radius_nm)]
+    return _without_stubs(paths, config.min_neurite_nm)
+
+
+def _without_stubs(paths: list[Path], min_length_nm: float) -> list[Path]:
+    """Leave out neurites whose stretches together are too short, unless all are."""
+    length_nm: dict[int, float] = {}
+    for path in paths:
+        length_nm[path.neurite_id] = length_nm.get(path.neurite_id, 0.0) + STEP_NM * len(path.points_nm)
+    return [path for path in paths if length_nm[path.neurite_id] >= min_length_nm] or paths
+
+
+def _log_uniform(low: float, high: float, rng: np.random.Generator) -> float:
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class _Grower:
+    """Grows one neurite among those there are."""
+
+    diagram: PowerDiagram
+    low: np.ndarray
+    high: np.ndarray
+    config: SynthConfig
+    rng: np.random.Generator
+
+    def neurite(self, start: np.ndarray, radius_nm: float) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Points and radii of the trunk through `start` and of all its branches."""
+        heading = _unit(self.rng.normal(size=3))
+        backward = self._trace(start, -heading, radius_nm)
+        trunk = np.concatenate([backward[:0:-1], self._trace(start, heading, radius_nm)])
+        branches = self._branches(trunk, radius_nm)
+        return [
+            (points, self._calibre(len(points), mean_nm))
+            for points, mean_nm in [(trunk, radius_nm), *branches]
+        ]
+
+    def _branches(self, trunk: np.ndarray, radius_nm: float) -> list[tuple[np.ndarray, float]]:
+        """Points and mean radii of the branches of the trunk; they branch no further, lest one tree fill all."""
+        budding = self.rng.random(len(trunk)) < STEP_NM / self.config.branch_spacing_nm
+        branches = []
+        for point in trunk[budding]:
+            branch_nm = radius_nm * self.rng.uniform(*BRANCH_CALIBRE)
+            if branch_nm >= self.config.neurite_radius_nm[0]:
+                branches.append((self._trace(point, _unit(self.rng.normal(size=3)), branch_nm), branch_nm))
+        return branches
+
+    def _trace(self, point: np.ndarray, heading: np.ndarray, radius_nm: float) -> np.ndarray:
+        """Centreline from `point` until it leaves the tissue or finds no room."""
+        points = [point]
+        while np.all((self.low <= point) & (point <= self.high)):
+            turns = self.config.tortuosity * self.rng.normal(size=(NUM_HEADINGS, 3))
+            headings = _unit(heading + turns)
+            # Looking one radius ahead makes the tip turn before it touches.
+            room_nm = self.diagram.clearance_nm(point + (STEP_NM + radius_nm) * headings)
+            # Among headings with room enough the first, a random one, is taken.
+            best = int(np.argmax(np.minimum(room_nm, 0.0)))
+            heading = headings[best]
+            point = point + STEP_NM * heading
+            if self.diagram.clearance_nm(point[None])[0] < (1 - MAX_SQUEEZE) * radius_nm:
+                break
+            points.append(point)
+        return np.array(points)
+
+    def _calibre(self, num_points: int, radius_nm: float) -> np.ndarray:
+        """Radii that vary smoothly around `radius_nm` and stay within the configured range."""
+        # The filter divides the spread of white noise by sqrt(2 sigma sqrt(pi)).
+        spread = self.config.varicosity * np.sqrt(2 * VARICOSITY_STEPS * np.sqrt(np.pi))
+        noise = gaussian_filter1d(spread * self.rng.normal(size=num_points), VARICOSITY_STEPS, mode="nearest")
+        return np.clip(radius_nm * np.exp(noise), *self.config.neurite_radius_nm)

@@ -1,0 +1,31 @@
+"""Independent random streams from one seed, addressed by what they are for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+Purpose = Literal["weights", "shard order", "lane order", "example"]
+
+_KEYS: dict[Purpose, int] = {"weights": 0, "shard order": 1, "lane order": 2, "example": 3}
+
+
+def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Generator:
+    """Return the generator of one thing: same arguments, same numbers, whatever was drawn elsewhere.
+
+    Parameters
+    ----------
+    rng_seed : int
+        Seed of the run, not negative.
+    purpose : {'weights', 'shard order', 'lane order', 'example'}
+        What is drawn.
+    *position : int
+        Which one of its kind, such as an epoch, or a lane and a position in it.
+
+    Notes
+    -----
+    Keys are spawn keys of a `numpy.random.SeedSequence`. A plain list of integers would not do: NumPy pads it with
+    zeros, so that ``[1, 2]`` and ``[1, 2, 0]`` are one stream.
+    """
+    return np.random.default_rng(np.random.SeedSequence(rng_seed, spawn_key=(_KEYS[purpose], *position)))

@@ -1,0 +1,147 @@
+"""The volumes that training reads: image and truth together, where both exist."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from ffn.errors import VolumeError
+from ffn.geometry import ZYX, Box, scale, zyx
+from ffn.volume import Volume, open_volume, require_labels
+
+PRELOAD_BYTES = 512 * 2**20  # image + labels up to this size are kept in memory by every process of a node
+BLOCK_ZYX: ZYX = (64, 128, 128)
+FINGERPRINT_BLOCK_ZYX: ZYX = (64, 64, 64)
+
+
+class Readable(Protocol):
+    """Something that has a box and returns voxels."""
+
+    box: Box
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the voxels of `box`."""
+        ...
+
+
+class Preloaded:
+    """The voxels of `box` of a volume, in memory."""
+
+    def __init__(self, volume: Volume, box: Box) -> None:
+        self.box = box
+        self._voxels = volume.read(box)
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the voxels of `box`."""
+        return self._voxels[box.slices(self.box.start)]
+
+
+class TrainingVolume:
+    """Image and truth of one volume.
+
+    Parameters
+    ----------
+    name : str
+        As the records call it.
+    image, labels : Volume
+        The two volumes; they may cover different parts.
+
+    Attributes
+    ----------
+    box : Box
+        Where both exist.
+    voxel_size_zyx_nm : tuple of float or None
+        As the image says.
+
+    Raises
+    ------
+    VolumeError
+        If the labels are not integers or the volumes do not overlap.
+    """
+
+    def __init__(self, name: str, image: Volume, labels: Volume) -> None:
+        require_labels(labels)
+        self.name = name
+        self.box = image.box.intersect(labels.box)
+        self.voxel_size_zyx_nm = image.voxel_size_zyx_nm
+        if self.box.is_empty:
+            raise VolumeError(f"{labels.name}: lies at {labels.box}, the image {image.name} at {image.box}, expected an overlap")
+        self._image: Readable = image
+        self._labels: Readable = labels
+        if self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES:
+            self._image, self._labels = Preloaded(image, self.box), Preloaded(labels, self.box)
+
+    def read_image(self, box: Box) -> np.ndarray:
+        """Return the grey levels of `box`, of shape (Z, Y, X)."""
+        return self._image.read(box)
+
+    def read_labels(self, box: Box) -> np.ndarray:
+        """Return the segment ids of `box`, of shape (Z, Y, X)."""
+        return self._labels.read(box)
+
+    def fingerprint(self) -> str:
+        """Return a checksum of place and central voxels, to notice that a volume was replaced between two runs."""
+        margin = tuple(max(0, n - f) // 2 for n, f in zip(self.box.shape, FINGERPRINT_BLOCK_ZYX, strict=True))
+        box = self.box.grow(scale(zyx(margin), -1))
+        digest = hashlib.sha256(f"{self.box} {self.voxel_size_zyx_nm}".encode())
+        digest.update(np.ascontiguousarray(self.read_image(box)).tobytes())
+        digest.update(np.ascontiguousarray(self.read_labels(box)).tobytes())
+        return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def open_training_volumes(specs: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, TrainingVolume]]:
+    """Open all volumes for the length of a ``with`` block.
+
+    Parameters
+    ----------
+    specs : mapping of str to (str, str)
+        Image and labels, each ``FILE.h5:DATASET``, by the name that the records use.
+
+    Raises
+    ------
+    VolumeError
+        If one cannot be read.
+    """
+    with contextlib.ExitStack() as stack:
+        yield {
+            name: TrainingVolume(name, stack.enter_context(open_volume(image)), stack.enter_context(open_volume(labels)))
+            for name, (image, labels) in specs.items()
+        }
+
+
+def block_statistics(volume: TrainingVolume, share: int, num_shares: int) -> list[tuple[int, float, float]]:
+    """Sum grey levels and their squares over every `num_shares`-th block, beginning with block `share`.
+
+    Returns
+    -------
+    list of (int, float, float)
+        Voxels, sum and sum of squares of each block, in block order.
+    """
+    statistics = []
+    for number, block in enumerate(volume.box.blocks(BLOCK_ZYX)):
+        if number % num_shares == share:
+            voxels = volume.read_image(block).astype(np.float64)
+            statistics.append((voxels.size, float(voxels.sum()), float(np.square(voxels).sum())))
+    return statistics
+
+
+def mean_and_stddev(statistics: list[tuple[int, float, float]]) -> tuple[float, float]:
+    """Combine the blocks of `block_statistics`.
+
+    Notes
+    -----
+    Sums of integer grey levels are exact in float64 up to 2^53, so the result does not depend on how the blocks were shared.
+
+    Examples
+    --------
+    >>> mean_and_stddev([(2, 10.0, 58.0), (2, 10.0, 58.0)])
+    (5.0, 2.0)
+    """
+    count, total, squares = (sum(column) for column in zip(*statistics, strict=True))
+    mean = total / count
+    return mean, max(squares / count - mean**2, 0.0) ** 0.5

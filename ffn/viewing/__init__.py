@@ -1,0 +1,1 @@
+"""Looking at neurons: Neuroglancer volumes, meshes and a state, and the viewer that shows them."""

@@ -1,0 +1,92 @@
+"""Surfaces of segments, written as multi-resolution Neuroglancer meshes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import zmesh
+
+from ffn.geometry import zyx
+from ffn.progress import track
+from ffn.viewing.multires import QUANTIZATION_BITS, encode_mesh
+from ffn.viewing.precomputed import Scale
+from ffn.viewing.shards import write_shards
+
+MAX_REDUCTION = 100  # triangles before simplification for one after it, where the error allows
+
+
+def write_meshes(folder: Path, labels: np.ndarray, scale: Scale, segment_ids: list[int]) -> None:
+    """Write the surfaces of segments.
+
+    Needs the labels in memory, about four times their size; that is why they come from a coarser mip.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder to make.
+    labels : uint64 ndarray of shape (Z, Y, X)
+        Voxels of one mip.
+    scale : Scale
+        Place and voxel size of `labels`.
+    segment_ids : list of int
+        Segments to mesh; those that have no voxel at this mip are left out.
+    """
+    folder.mkdir(parents=True)
+    voxel_nm = min(scale.voxel_size_zyx_nm)
+    origin = [n * side for n, side in zip(scale.box.start, scale.voxel_size_zyx_nm, strict=True)]
+    meshes = track(surfaces(labels, scale.voxel_size_zyx_nm, segment_ids), None, "meshes", "mesh")
+    items = {segment_id: encode_mesh(mesh, origin[::-1], voxel_nm) for segment_id, mesh in meshes}
+    info = {
+        "@type": "neuroglancer_multilod_draco",
+        "vertex_quantization_bits": QUANTIZATION_BITS,
+        "transform": [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0],
+        "lod_scale_multiplier": 1.0,
+        "sharding": write_shards(folder, items),
+    }
+    (folder / "info").write_text(json.dumps(info))
+
+
+def surfaces(
+    labels: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float], segment_ids: list[int]
+) -> Iterator[tuple[int, zmesh.Mesh]]:
+    """Yield the simplified surface of each segment.
+
+    Marching cubes put the surface halfway between the centres of two voxels, on the face that they share; segments
+    are closed where the array ends. Simplification moves it by no more than the shortest side of a voxel.
+
+    Parameters
+    ----------
+    labels : uint64 ndarray of shape (Z, Y, X)
+        Segment ids.
+    voxel_size_zyx_nm : tuple of float
+        Nanometres.
+    segment_ids : list of int
+        Wanted segments.
+
+    Yields
+    ------
+    int, zmesh.Mesh
+        Segment id, and its surface with vertices xyz in nm from the outer corner of the first voxel.
+    """
+    wanted = np.array(sorted(segment_ids), np.uint64)
+    mesher = zmesh.Mesher(voxel_size_zyx_nm[::-1])
+    mesher.mesh(np.pad(_ranks(labels, wanted), 1).T)
+    padding = np.array(voxel_size_zyx_nm[::-1])
+    for rank in sorted(mesher.ids()):
+        error = min(voxel_size_zyx_nm)
+        mesh = mesher.get(rank, reduction_factor=MAX_REDUCTION, max_error=error, voxel_centered=True)
+        mesher.erase(rank)
+        if len(mesh.faces):
+            mesh.vertices = (mesh.vertices - padding).astype(np.float32)
+            yield int(wanted[rank - 1]), mesh
+
+
+def _ranks(labels: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Replace each wanted id by its place in `wanted`, counted from 1, and all others by 0."""
+    present, index = np.unique(labels, return_inverse=True)
+    place = np.searchsorted(wanted, present)
+    found = np.isin(present, wanted)
+    return np.where(found, place + 1, 0).astype(np.uint32)[index].reshape(zyx(labels.shape))

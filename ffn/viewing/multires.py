@@ -1,0 +1,126 @@
+"""Encode one mesh as Neuroglancer wants it: levels of detail cut into an octree of Draco fragments.
+
+Source of the format: Neuroglancer, ``src/datasource/precomputed/meshes.md``. Arrays are xyz here, as in the files.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import DracoPy
+import numpy as np
+import zmesh
+
+from ffn.viewing.shards import Item
+
+QUANTIZATION_BITS = 16
+COMPRESSION_LEVEL = 7  # of 10; higher ones are slower to write and to read, and hardly smaller
+MAX_LODS = 6
+MIN_FRAGMENT_VOXELS = 32  # finest fragments are at least this long; smaller ones cost more requests than they save
+LOD_REDUCTION = 4  # triangles from one level to the next; a surface of half the resolution has a quarter
+
+Node = tuple[int, int, int]
+Fragments = dict[Node, bytes]
+
+
+def encode_mesh(mesh: zmesh.Mesh, origin_xyz_nm: Sequence[float], voxel_nm: float) -> Item:
+    """Encode a mesh with as many levels of detail as its size deserves.
+
+    Parameters
+    ----------
+    mesh : zmesh.Mesh
+        Closed surface with at least one triangle; vertices xyz in nanometres.
+    origin_xyz_nm : sequence of three float
+        Added to all vertices; kept apart because float32 vertices of a large volume would lose precision.
+    voxel_nm : float
+        Resolution of `mesh`: the shortest side of the voxels that it was made of.
+
+    Returns
+    -------
+    Item
+        Manifest, prefixed by the fragments of all levels.
+    """
+    low, extent = np.floor(mesh.vertices.min(0)), np.ptp(mesh.vertices, axis=0)
+    lods = _levels_of_detail(mesh, extent.max() / voxel_nm)
+    # A nanometre more than needed, so that no vertex lies on the far border and falls into a fragment beyond it.
+    shape = np.ceil((extent + 2) / 2 ** (len(lods) - 1)).astype(np.float32)
+    levels: list[Fragments] = []
+    for lod, level in enumerate(lods):
+        children = levels[-1] if levels else {}
+        levels.append(_fragments(level, lod, low, shape, children))
+    manifest = _manifest(levels, low + origin_xyz_nm, shape, voxel_nm)
+    return Item(manifest, b"".join(data for level in levels for data in level.values()))
+
+
+def _levels_of_detail(mesh: zmesh.Mesh, extent_voxels: float) -> list[zmesh.Mesh]:
+    """Simplify again and again, while the finest fragments stay large enough."""
+    lods = [mesh]
+    num_lods = min(MAX_LODS, 1 + int(np.log2(max(1, extent_voxels / MIN_FRAGMENT_VOXELS))))
+    low, high = mesh.vertices.min(0), mesh.vertices.max(0)
+    while len(lods) < num_lods:
+        coarse = zmesh.simplify_fqmr(lods[-1], target_count=len(lods[-1].faces) // LOD_REDUCTION)
+        if not len(coarse.faces):
+            break
+        coarse.vertices = np.clip(coarse.vertices, low, high)
+        lods.append(coarse)
+    return lods
+
+
+def _fragments(mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, children: Fragments) -> Fragments:
+    """Cut one level into octree nodes, in Z order; a node without triangles but with children is empty.
+
+    Nodes above the finest are cut at their middle too, because Neuroglancer draws them in octants.
+    """
+    cell = shape * 2.0 ** max(lod - 1, 0)
+    parts: dict[Node, list[zmesh.Mesh]] = defaultdict(list)
+    for node, part in zmesh.chunk_mesh(mesh, tuple(map(float, cell)), tuple(map(float, low))).items():
+        parts[_parent(node) if lod else _node(node)].append(part)
+    fragments: Fragments = {_parent(node): b"" for node in children}
+    for node, pieces in parts.items():
+        size = shape * 2.0**lod
+        encoded = _draco(zmesh.Mesh.concatenate(*pieces), low + np.array(node) * size, size)
+        if encoded or node in fragments:
+            fragments[node] = encoded
+    return dict(sorted(fragments.items(), key=lambda item: _morton(item[0])))
+
+
+def _draco(mesh: zmesh.Mesh, origin: np.ndarray, size: np.ndarray) -> bytes:
+    """Compress with vertices as integers in the node's frame; nothing if no triangle is left after rounding."""
+    scaled = (mesh.vertices - origin) / size * (2**QUANTIZATION_BITS - 1)
+    rounded = np.clip(np.round(scaled), 0, 2**QUANTIZATION_BITS - 1).astype(np.uint32)
+    points, index = np.unique(rounded, axis=0, return_inverse=True)
+    faces = index.reshape(-1)[mesh.faces].astype(np.uint32)
+    a, b, c = faces.T
+    faces = faces[(a != b) & (b != c) & (c != a)]
+    return DracoPy.encode(points, faces, compression_level=COMPRESSION_LEVEL) if len(faces) else b""
+
+
+def _manifest(levels: list[Fragments], origin: np.ndarray, shape: np.ndarray, voxel_nm: float) -> bytes:
+    num_lods = len(levels)
+    words = [
+        shape.astype("<f4"),
+        origin.astype("<f4"),
+        np.array([num_lods], "<u4"),
+        (voxel_nm * 2.0 ** np.arange(num_lods)).astype("<f4"),
+        np.zeros((num_lods, 3), "<f4"),
+        np.array([len(level) for level in levels], "<u4"),
+    ]
+    for level in levels:
+        words.append(np.array(list(level), "<u4").reshape(-1, 3).T)
+        words.append(np.array([len(data) for data in level.values()], "<u4"))
+    return b"".join(np.ascontiguousarray(part).tobytes() for part in words)
+
+
+def _node(values: Sequence[int]) -> Node:
+    x, y, z = (int(v) for v in values)
+    return x, y, z
+
+
+def _parent(node: Sequence[int]) -> Node:
+    return _node([n // 2 for n in node])
+
+
+def _morton(node: Node) -> int:
+    """Place on the Z curve: bits interleaved, x lowest."""
+    return sum((n >> bit & 1) << (3 * bit + axis) for axis, n in enumerate(node) for bit in range(MAX_LODS + 1))

@@ -1,0 +1,248 @@
+"""Write sharded Neuroglancer precomputed volumes with mips, shard by shard; zyx here, xyz in the files.
+
+Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded}.md``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tensorstore as ts
+
+from ffn.errors import ExportError
+from ffn.geometry import ZYX, Box, zyx
+from ffn.progress import progress_bar
+
+logger = logging.getLogger(__name__)
+
+CHUNK_ZYX: ZYX = (64, 64, 64)
+SHARD_BYTES = 2**27  # decoded; one shard is one transaction, which holds its voxels about three times
+PIECE_ZYX: ZYX = (128, 128, 128)  # downsampled at a time, from up to 256³ voxels
+JPEG_QUALITY = 90
+CACHE_BYTES = 2**26  # an odd offset makes neighbouring pieces of a mip share source chunks
+
+VoxelSize = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How one kind of volume is stored.
+
+    Parameters
+    ----------
+    kind : str
+        ``image`` or ``segmentation``.
+    dtype : str
+        Type of a voxel.
+    chunks : str
+        Encoding of a chunk: ``jpeg``, ``png`` or ``compressed_segmentation``.
+    shards : str
+        Compression on top of it inside the shards: ``raw`` or ``gzip``.
+    downsample : str
+        ``mean`` or ``mode``.
+    options : dict
+        More members of the scale's metadata.
+    """
+
+    kind: Literal["image", "segmentation"]
+    dtype: str
+    chunks: str
+    shards: Literal["raw", "gzip"]
+    downsample: Literal["mean", "mode"]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+LABELS = Encoding(
+    "segmentation",
+    "uint64",
+    "compressed_segmentation",
+    "gzip",
+    "mode",
+    {"compressed_segmentation_block_size": [8, 8, 8]},
+)
+
+
+def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
+    """Choose the encoding of an image.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Type of a voxel.
+    wanted : str
+        ``jpeg`` or ``png``; 16 bits always become PNG, which JPEG cannot hold.
+    name : str
+        Of the volume, for messages.
+
+    Raises
+    ------
+    ExportError
+        If Neuroglancer has no compressed encoding for `dtype`.
+    """
+    if dtype not in (np.uint8, np.uint16):
+        raise ExportError(f"{name}: has type {dtype}, an image must be uint8 or uint16. Ingest it as one of these")
+    if wanted == "jpeg" and dtype == np.uint8:
+        return Encoding("image", "uint8", "jpeg", "raw", "mean", {"jpeg_quality": JPEG_QUALITY})
+    if wanted == "jpeg":
+        logger.info("%s: is %s, which JPEG cannot hold; its chunks are lossless PNG", name, dtype)
+    return Encoding("image", dtype.name, "png", "raw", "mean")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One mip: where its voxels are and how large.
+
+    Parameters
+    ----------
+    box : Box
+        In voxels of this mip.
+    voxel_size_zyx_nm : tuple of float
+        Nanometres.
+    factors_zyx : tuple of int
+        Downsampling from the mip before.
+    """
+
+    box: Box
+    voxel_size_zyx_nm: VoxelSize
+    factors_zyx: ZYX = (1, 1, 1)
+
+
+def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
+    """List the mips of a volume, until it fits one chunk.
+
+    An axis is halved unless its voxels are already twice as long as the shortest side, so that anisotropic voxels
+    become cubes first.
+
+    Parameters
+    ----------
+    box : Box
+        Mip 0.
+    voxel_size_zyx_nm : tuple of float
+        Of mip 0, nanometres.
+
+    Examples
+    --------
+    >>> [s.voxel_size_zyx_nm for s in plan_scales(Box((0, 0, 0), (100, 200, 200)), (40.0, 16.0, 16.0))]
+    [(40.0, 16.0, 16.0), (40.0, 32.0, 32.0), (80.0, 64.0, 64.0)]
+    """
+    scales = [Scale(box, voxel_size_zyx_nm)]
+    while any(n > chunk for n, chunk in zip(scales[-1].box.shape, CHUNK_ZYX, strict=True)):
+        scales.append(_next_scale(scales[-1]))
+    return scales
+
+
+def write_volume(path: Path, encoding: Encoding, scales: list[Scale], read: Callable[[Box], np.ndarray]) -> None:
+    """Write a volume and all its mips.
+
+    Memory is bounded by the shard, about three times `SHARD_BYTES`, whatever the size of the volume; the same
+    input gives the same bytes.
+
+    Parameters
+    ----------
+    path : Path
+        Folder to make.
+    encoding : Encoding
+        How to store it.
+    scales : list of Scale
+        Mips, from `plan_scales`.
+    read : callable
+        Returns the voxels of a box of mip 0, in the encoding's type; called once for each voxel.
+    """
+    finer = None
+    with progress_bar(sum(scale.box.num_voxels for scale in scales), path.name, "voxel") as bar:
+        for scale in scales:
+            store = _create_scale(path, encoding, scale)
+            target = _zyx_view(store)
+            source = None if finer is None else ts.downsample(finer, scale.factors_zyx, encoding.downsample)
+            for shard in scale.box.blocks(_shard_shape(store)):
+                with ts.Transaction() as transaction:
+                    _fill(target.with_transaction(transaction), shard, source, read)
+                bar.update(shard.num_voxels)
+            finer = target
+
+
+def read_scale(path: Path, mip: int) -> np.ndarray:
+    """Read one whole mip back.
+
+    Returns
+    -------
+    ndarray of shape (Z, Y, X)
+        C-contiguous, first voxel at the start of the mip's box.
+    """
+    spec = {"driver": "neuroglancer_precomputed", "kvstore": _kvstore(path), "scale_index": mip}
+    return np.ascontiguousarray(_zyx_view(ts.open(spec, read=True).result()).read().result())
+
+
+def _next_scale(scale: Scale) -> Scale:
+    shortest = min(scale.voxel_size_zyx_nm)
+    factors = zyx(2 if side < 2 * shortest else 1 for side in scale.voxel_size_zyx_nm)
+    start = zyx(n // f for n, f in zip(scale.box.start, factors, strict=True))
+    stop = zyx(-(-n // f) for n, f in zip(scale.box.stop, factors, strict=True))
+    z, y, x = (side * f for side, f in zip(scale.voxel_size_zyx_nm, factors, strict=True))
+    return Scale(Box(start, stop), (z, y, x), factors)
+
+
+def _fill(target: ts.TensorStore, shard: Box, source: ts.TensorStore | None, read: Callable[[Box], np.ndarray]) -> None:
+    """Write one shard: from the volume, or in pieces from the mip before."""
+    if source is None:
+        target[shard.slices()] = read(shard)
+        return
+    for piece in shard.blocks(PIECE_ZYX):
+        target[piece.slices()] = source[piece.slices()].read().result()
+
+
+def _create_scale(path: Path, encoding: Encoding, scale: Scale) -> ts.TensorStore:
+    spec = {
+        "driver": "neuroglancer_precomputed",
+        "kvstore": _kvstore(path),
+        "context": {"cache_pool": {"total_bytes_limit": CACHE_BYTES}},
+        "multiscale_metadata": {"type": encoding.kind, "data_type": encoding.dtype, "num_channels": 1},
+        "scale_metadata": {
+            "size": scale.box.shape[::-1],
+            "voxel_offset": scale.box.start[::-1],
+            "resolution": scale.voxel_size_zyx_nm[::-1],
+            "encoding": encoding.chunks,
+            "chunk_size": CHUNK_ZYX[::-1],
+            "sharding": _sharding(scale.box, encoding),
+            **encoding.options,
+        },
+    }
+    return ts.open(spec, create=True, open=True).result()
+
+
+def _sharding(box: Box, encoding: Encoding) -> dict[str, Any]:
+    """Shards of at most `SHARD_BYTES` decoded, one minishard each; chunk ids are Morton codes, so shards are boxes."""
+    chunk_bytes = math.prod(CHUNK_ZYX) * np.dtype(encoding.dtype).itemsize
+    shard_bits = (SHARD_BYTES // chunk_bytes).bit_length() - 1
+    grid = [-(-n // chunk) for n, chunk in zip(box.shape, CHUNK_ZYX, strict=True)]
+    id_bits = sum((n - 1).bit_length() for n in grid)
+    return {
+        "@type": "neuroglancer_uint64_sharded_v1",
+        "hash": "identity",
+        "preshift_bits": shard_bits,
+        "minishard_bits": 0,
+        "shard_bits": max(0, id_bits - shard_bits),
+        "minishard_index_encoding": "gzip",
+        "data_encoding": encoding.shards,
+    }
+
+
+def _shard_shape(store: ts.TensorStore) -> ZYX:
+    """Voxels of one shard; it starts at the volume's offset, like the chunks."""
+    x, y, z, _ = store.chunk_layout.write_chunk.shape
+    return z, y, x
+
+
+def _zyx_view(store: ts.TensorStore) -> ts.TensorStore:
+    """The same voxels with axes z, y, x in full-volume coordinates."""
+    return store[..., 0].T
+
+
+def _kvstore(path: Path) -> dict[str, str]:
+    return {"driver": "file", "path": f"{path}/"}

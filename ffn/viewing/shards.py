@@ -1,0 +1,107 @@
+"""Write values under 64-bit ids into few files: Neuroglancer's ``uint64_sharded_v1``, as its meshes need it.
+
+Source of the format: Neuroglancer, ``src/datasource/precomputed/sharded.md``.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SHARD_BYTES = 2**26  # wanted size of a file
+MINISHARD_ITEMS = 64  # wanted length of the index that a reader fetches to find one id
+
+
+class Item(NamedTuple):
+    """What is stored under one id.
+
+    Parameters
+    ----------
+    value : bytes
+        What the index points to.
+    prefix : bytes
+        Stored right before the value; Neuroglancer looks for the fragments of a mesh there.
+    """
+
+    value: bytes
+    prefix: bytes = b""
+
+
+def write_shards(folder: Path, items: dict[int, Item]) -> dict[str, Any]:
+    """Write all `items`.
+
+    Parameters
+    ----------
+    folder : Path
+        Existing folder for the ``.shard`` files.
+    items : dict of int to Item
+        By id.
+
+    Returns
+    -------
+    dict
+        The ``sharding`` member of the folder's ``info``.
+    """
+    spec = _sharding(items)
+    minishard_bits, shard_bits = spec["minishard_bits"], spec["shard_bits"]
+    shards: dict[int, list[int]] = defaultdict(list)
+    for key in sorted(items):
+        shards[(key >> minishard_bits) % 2**shard_bits].append(key)
+    digits = -(-shard_bits // 4)
+    for shard, keys in shards.items():
+        content = _encode_shard({key: items[key] for key in keys}, minishard_bits)
+        (folder / f"{shard:0{digits}x}.shard").write_bytes(content)
+    return spec
+
+
+def _sharding(items: dict[int, Item]) -> dict[str, Any]:
+    total_bytes = sum(len(item.value) + len(item.prefix) for item in items.values())
+    shard_bits = _bits(total_bytes / SHARD_BYTES)
+    return {
+        "@type": "neuroglancer_uint64_sharded_v1",
+        "hash": "identity",
+        "preshift_bits": 0,
+        "minishard_bits": _bits(len(items) / 2**shard_bits / MINISHARD_ITEMS),
+        "shard_bits": shard_bits,
+        "minishard_index_encoding": "gzip",
+        "data_encoding": "raw",
+    }
+
+
+def _bits(ratio: float) -> int:
+    """Bits that make at least `ratio` groups."""
+    return max(0, int(np.ceil(ratio)) - 1).bit_length()
+
+
+def _encode_shard(items: dict[int, Item], minishard_bits: int) -> bytes:
+    """Lay out one file: where each minishard's index is, the values, the indices."""
+    minishards: list[list[int]] = [[] for _ in range(2**minishard_bits)]
+    for key in items:
+        minishards[key % 2**minishard_bits].append(key)
+    values, indices, position = [], [], 0
+    for keys in minishards:
+        rows = []
+        for key in keys:
+            start = position + len(items[key].prefix)
+            position = start + len(items[key].value)
+            rows.append((key, start, position))
+            values += [items[key].prefix, items[key].value]
+        indices.append(_encode_index(rows))
+    ends = position + np.cumsum([len(index) for index in indices])
+    table = [(end - len(index), end) for index, end in zip(indices, ends, strict=True)]
+    return np.array(table, "<u8").tobytes() + b"".join(values) + b"".join(indices)
+
+
+def _encode_index(rows: list[tuple[int, int, int]]) -> bytes:
+    """Encode id, start and end of a minishard's values: differences of ids, gaps before values, sizes."""
+    if not rows:
+        return b""
+    keys, starts, ends = np.array(rows, np.uint64).T
+    zero = np.zeros(1, np.uint64)
+    gaps = starts - np.concatenate([zero, ends[:-1]])
+    columns = np.stack([np.diff(keys, prepend=zero), gaps, ends - starts])
+    return gzip.compress(columns.astype("<u8").tobytes(), mtime=0)

@@ -1,0 +1,120 @@
+# Configuration, paths and targets; no science.
+import os
+import re
+import shlex
+import shutil
+
+import yaml
+from snakemake.exceptions import WorkflowError
+
+from ffn import __version__, atomic
+from ffn.errors import FfnError
+from ffn.options import flags
+from ffn.run import check_sources, load_run, subvolume_boxes
+from ffn.runlock import lock_run
+
+# `--configfile other.yaml` replaces the demo's configuration; Snakemake alone would merge the two.
+if not workflow.overwrite_configfiles:
+
+    configfile: "config.yaml"
+
+
+try:
+    RUN = load_run(config)
+    PLACES = check_sources(RUN)
+except FfnError as error:
+    raise WorkflowError(str(error)) from None
+
+OUT = f"results/{RUN.run}"
+SEED = RUN.rng_seed
+VOLUME = f"{OUT}/volumes/{{volume}}"
+
+# --- What is made of which volume ---------------------------------------------------------------------------
+SYNTHETIC = [name for name, volume in RUN.volumes.items() if volume.synthetic]
+LABELLED = [name for name, volume in RUN.volumes.items() if volume.has_labels]
+TRAINED = [name for name, volume in RUN.volumes.items() if volume.is_trained_on and RUN.train.max_steps > 0]
+SEGMENTED = [name for name, volume in RUN.volumes.items() if volume.is_segmented]
+EVALUATED = [name for name, volume in RUN.volumes.items() if volume.is_evaluated]
+SUBVOLUMES = {name: subvolume_boxes(RUN, PLACES[name]) for name in SEGMENTED}
+
+
+def source_of(name, key):
+    """Source and voxel size of a volume's image or labels, as arguments of `ffn ingest`."""
+    volume = RUN.volumes[name]
+    size = "" if volume.voxel_size_zyx_nm is None else "--voxel-size " + " ".join(map(str, volume.voxel_size_zyx_nm))
+    return f"{shlex.quote(getattr(volume, key))} {size}"
+
+
+# A published checkpoint is imported first; a model folder is used where it is. Without training it is the model.
+INIT = None if RUN.init is None else RUN.init if os.path.isdir(RUN.init) else f"{OUT}/initial"
+MODEL = f"{OUT}/model" if RUN.train.max_steps > 0 else INIT
+
+
+def any_of(names):
+    """Regular expression of a wildcard; matches nothing if there are no names."""
+    return "|".join(map(re.escape, names)) or "(?!)"
+
+
+def by_attempt(amount):
+    """Resource that doubles with every attempt, for jobs killed for want of it."""
+    return lambda wildcards, attempt: amount * 2 ** (attempt - 1)
+
+
+wildcard_constraints:
+    volume=any_of(RUN.volumes),
+    subvolume=r"z\d+-y\d+-x\d+",
+
+
+# --- Stages as targets: `snakemake membrane`, `--forcerun membrane` ------------------------------------------
+STAGES = {
+    "ingest": expand(f"{VOLUME}/raw.h5", volume=RUN.volumes) + expand(f"{VOLUME}/labels.h5", volume=LABELLED),
+    "membrane": expand(f"{OUT}/membrane/{{volume}}.h5", volume=TRAINED),
+    "partition": expand(f"{OUT}/partitions/{{volume}}.h5", volume=TRAINED),
+    "coordinates": expand(f"{OUT}/coordinates/{{volume}}.h5", volume=TRAINED),
+    "records": [f"{OUT}/records/index.json"] if TRAINED else [],
+    "train": [f"{MODEL}/model.yaml"],
+    "segment": [
+        f"{OUT}/segmentation/{name}/subvolumes/{stem}.h5" for name in SEGMENTED for stem in SUBVOLUMES[name]
+    ],
+    "reconcile": expand(f"{OUT}/segmentation/{{volume}}/segmentation.h5", volume=SEGMENTED),
+    "evaluate": expand(f"{OUT}/evaluation/{{volume}}.json", volume=EVALUATED),
+    "export": expand(f"{OUT}/precomputed/{{volume}}/neuroglancer.json", volume=SEGMENTED),
+    "report": [f"{OUT}/report.html"],
+}
+STAGE_RULES = {"ingest": ["ingest", "ingest_labels", "synth"]}
+
+
+def replaced(names, table):
+    """Replace names of stages by what stands for them."""
+    return set().union(*(table.get(name, [name]) for name in names))
+
+
+class StageTargets(type(workflow)):
+    """Workflow that knows stages: for Snakemake a rule with wildcards is no target, and a rule that only collects
+    files is nothing to force. Its command line arrives after this file has been read, hence the setter."""
+
+    def __setattr__(self, name, value):
+        if name == "dag_settings" and value is not None:
+            value.targets = replaced(value.targets, STAGES)
+            value.forcerun = replaced(value.forcerun, STAGE_RULES)
+        super().__setattr__(name, value)
+
+
+workflow.__class__ = StageTargets
+
+# --- Processes -----------------------------------------------------------------------------------------------
+CORES = workflow.cores or 1
+# Each process of training, and each of the subvolumes that run side by side, gets its share of the machine.
+TRAIN_THREADS = max(1, CORES // RUN.train.num_workers)
+SEGMENT_THREADS = max(1, CORES // max(1, sum(map(len, SUBVOLUMES.values()))))
+
+# A job dies with the Snakemake that started it: a repeated run must not meet the orphans of a killed one.
+if shutil.which("setpriv"):
+    shell.prefix("exec setpriv --pdeathsig TERM ")
+
+if workflow.is_main_process and workflow.executor_plugin is not None and not workflow.dryrun:
+    try:
+        lock_run(OUT)
+    except FfnError as error:
+        raise WorkflowError(str(error)) from None
+    atomic.write_text(f"{OUT}/config.yaml", yaml.safe_dump(RUN.model_dump(mode="json"), sort_keys=False))

@@ -1,0 +1,27 @@
+# Subvolumes joined into one volume with global ids.
+
+
+rule reconcile:
+    input:
+        subvolumes=lambda wildcards: expand(
+            f"{OUT}/segmentation/{{volume}}/subvolumes/{{subvolume}}.h5",
+            volume=wildcards.volume,
+            subvolume=SUBVOLUMES[wildcards.volume],
+        ),
+    output:
+        segmentation=ensure(f"{OUT}/segmentation/{{volume}}/segmentation.h5", non_empty=True),
+    log:
+        f"{OUT}/logs/reconcile/{{volume}}.log",
+    benchmark:
+        f"{OUT}/benchmarks/reconcile.{{volume}}.tsv"
+    conda:
+        "../envs/ffn.yaml"
+    threads: 1
+    resources:
+        mem_mb=by_attempt(4000),
+        runtime=by_attempt(120),
+    params:
+        flags=flags(RUN.reconcile),
+        version=__version__,
+    shell:
+        "ffn reconcile {input.subvolumes} {params.flags} --out {output.segmentation}:segmentation > {log} 2>&1"

@@ -1,0 +1,27 @@
+# Balanced, shuffled coordinates of all training volumes as sharded TFRecords.
+
+
+rule records:
+    input:
+        coordinates=expand(f"{OUT}/coordinates/{{volume}}.h5", volume=TRAINED),
+    output:
+        index=ensure(f"{OUT}/records/index.json", non_empty=True),
+    log:
+        f"{OUT}/logs/records.log",
+    benchmark:
+        f"{OUT}/benchmarks/records.tsv"
+    conda:
+        "../envs/ffn.yaml"
+    threads: CORES
+    resources:
+        mem_mb=by_attempt(4000),
+        runtime=by_attempt(60),
+    params:
+        coordinates=[f"{name}={OUT}/coordinates/{name}.h5" for name in TRAINED],
+        folder=f"{OUT}/records",
+        flags=flags(RUN.records),
+        seed=SEED,
+        version=__version__,
+    shell:
+        "ffn records --coordinates {params.coordinates} {params.flags} --rng-seed {params.seed} "
+        "--out {params.folder} > {log} 2>&1"

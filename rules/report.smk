@@ -1,0 +1,25 @@
+# One page with everything a person wants to know about the run.
+
+
+rule report:
+    input:
+        model=f"{MODEL}/model.yaml",
+        scores=STAGES["evaluate"],
+        exports=STAGES["export"],
+    output:
+        report=report(f"{OUT}/report.html", caption="../docs/report-caption.rst"),
+    log:
+        f"{OUT}/logs/report.log",
+    benchmark:
+        f"{OUT}/benchmarks/report.tsv"
+    conda:
+        "../envs/ffn.yaml"
+    threads: 1
+    resources:
+        mem_mb=by_attempt(2000),
+        runtime=by_attempt(30),
+    params:
+        run=OUT,
+        version=__version__,
+    shell:
+        "ffn report {params.run} --out {output.report} > {log} 2>&1"

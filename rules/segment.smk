@@ -1,0 +1,27 @@
+# Flood filling, one job for each overlapping subvolume.
+
+
+rule segment:
+    input:
+        image=f"{VOLUME}/raw.h5",
+        model=f"{MODEL}/model.yaml",
+    output:
+        segmentation=ensure(f"{OUT}/segmentation/{{volume}}/subvolumes/{{subvolume}}.h5", non_empty=True),
+    log:
+        f"{OUT}/logs/segment/{{volume}}/{{subvolume}}.log",
+    benchmark:
+        f"{OUT}/benchmarks/segment.{{volume}}.{{subvolume}}.tsv"
+    conda:
+        "../envs/ffn.yaml"
+    threads: SEGMENT_THREADS
+    resources:
+        mem_mb=by_attempt(4000),
+        runtime=by_attempt(240),
+    params:
+        box=lambda wildcards: SUBVOLUMES[wildcards.volume][wildcards.subvolume],
+        model=MODEL,
+        flags=flags(RUN.segment),
+        version=__version__,
+    shell:
+        "ffn segment --image {input.image}:raw --model {params.model} --box {params.box} {params.flags} "
+        "--out {output.segmentation}:segmentation > {log} 2>&1"

@@ -1,0 +1,62 @@
+# The network: initial weights where there are some, and synchronous data-parallel training.
+
+
+rule import_checkpoint:
+    output:
+        model=ensure(f"{OUT}/initial/model.yaml", non_empty=True),
+        weights=ensure(f"{OUT}/initial/weights.h5", non_empty=True),
+    log:
+        f"{OUT}/logs/import_checkpoint.log",
+    benchmark:
+        f"{OUT}/benchmarks/import_checkpoint.tsv"
+    conda:
+        "../envs/ffn.yaml"
+    threads: 1
+    resources:
+        mem_mb=by_attempt(2000),
+        runtime=by_attempt(10),
+    params:
+        checkpoint=RUN.init,
+        folder=f"{OUT}/initial",
+        flags=flags(RUN.model, skip=("depth", "features")),
+        version=__version__,
+    shell:
+        "ffn import-checkpoint {params.checkpoint} {params.flags} --out {params.folder} > {log} 2>&1"
+
+
+# `resources.mpi` starts `resources.tasks` processes of what follows it; the profile says how. metrics.csv and
+# checkpoints/ are no outputs: Snakemake would remove them before a rerun that has to resume from them.
+rule train:
+    input:
+        records=f"{OUT}/records/index.json",
+        images=expand(f"{VOLUME}/raw.h5", volume=TRAINED),
+        labels=expand(f"{VOLUME}/labels.h5", volume=TRAINED),
+        init=[] if INIT is None else f"{INIT}/model.yaml",
+    output:
+        model=ensure(f"{OUT}/model/model.yaml", non_empty=True),
+        weights=ensure(f"{OUT}/model/weights.h5", non_empty=True),
+    log:
+        f"{OUT}/logs/train.log",
+    benchmark:
+        f"{OUT}/benchmarks/train.tsv"
+    conda:
+        "../envs/ffn.yaml"
+    threads: TRAIN_THREADS
+    resources:
+        mem_mb=by_attempt(8000),
+        runtime=by_attempt(24 * 60),
+        tasks=RUN.train.num_workers,
+        mpi="horovodrun --gloo -np",
+    params:
+        records=f"{OUT}/records",
+        volumes=[
+            f"--volume {name}={OUT}/volumes/{name}/raw.h5:raw,{OUT}/volumes/{name}/labels.h5:labels" for name in TRAINED
+        ],
+        init="" if INIT is None else f"--init {INIT}",
+        folder=f"{OUT}/model",
+        flags=" ".join(([] if INIT else [flags(RUN.model)]) + [flags(RUN.train)]),
+        seed=SEED,
+        version=__version__,
+    shell:
+        "{resources.mpi} {resources.tasks} ffn train --records {params.records} {params.volumes} {params.init} "
+        "{params.flags} --rng-seed {params.seed} --out {params.folder} > {log} 2>&1"

@@ -1,0 +1,136 @@
+"""Flood filling with a network whose answer is known: bright voxels belong to the object, dark ones do not."""
+
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig, SegmentConfig
+from ffn.inference.canvas import REJECTED, Canvas, Thresholds, logit
+from ffn.inference.flood import FloodFill
+from ffn.inference.movement import FaceMaxMovement, face_max_offsets
+
+MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
+CONFIG = SegmentConfig(min_segment_size=20)
+
+
+class Bright:
+    """Engine that calls every bright voxel part of the object, whatever the POM."""
+
+    def predict(self, image, pom_logit):
+        assert image.shape == pom_logit.shape == (1, 5, 7, 9)
+        return np.where(image > 0, np.float32(4), np.float32(-4))
+
+
+def two_tubes():
+    """Two bright neurites along x, one voxel apart, and a speck."""
+    image = np.full((14, 20, 40), -1, np.float32)
+    image[4:10, 3:9, :] = 1
+    image[4:10, 10:16, :] = 1
+    image[11, 17, 20] = 1
+    return image
+
+
+def fill(image, seeds, config=CONFIG):
+    return FloodFill(image, MODEL, config, Bright()).run(seeds)
+
+
+def test_each_seed_fills_its_tube_once_and_no_other():
+    image = two_tubes()
+    filling = fill(image, [(6, 6, 5), (6, 6, 30), (6, 12, 20)])
+    assert [origin.segment_id for origin in filling.origins] == [1, 2]
+    first, second = (filling.segmentation == i for i in (1, 2))
+    assert first[4:10, 3:9, 4:36].all() and not first[:, 9:].any()
+    assert second[4:10, 10:16, 4:36].all() and not second[:, :10].any()
+    assert filling.counters["taken"] == 1
+    assert (filling.probability > 0).tolist() == (filling.segmentation > 0).tolist()
+    assert filling.origins[0].num_fovs + filling.origins[1].num_fovs == filling.counters["fovs"]
+
+
+def test_every_seed_has_one_outcome():
+    filling = fill(two_tubes(), [(0, 6, 5), (6, 6, 5), (11, 16, 20), (2, 6, 20), (6, 6, 6), (6, 9, 20)])
+    names = ("outside", "taken", "too_close", "weak", "too_small", "segments")
+    assert sum(filling.counters[name] for name in names) == filling.counters["seeds"] == 6
+    assert filling.counters["outside"] == 1
+    assert filling.counters["too_close"] == 1  # on the gap, beside the first tube
+    assert filling.counters["weak"] == 2  # on dark voxels
+
+
+def test_small_objects_are_dropped():
+    filling = fill(two_tubes(), [(11, 16, 20), (6, 6, 5)], SegmentConfig(min_segment_size=5000))
+    assert not filling.segmentation.any()
+    assert filling.counters["too_small"] == 1
+
+
+def test_nothing_is_overwritten_and_overlaps_are_recorded():
+    image = two_tubes()
+    image[4:10, 9, 18:22] = 1  # a bridge: the first object takes both tubes where it reaches
+    low = SegmentConfig(min_segment_size=20, segment_threshold=0.02)  # claims even background it has seen
+    filling = FloodFill(image, MODEL, low, Bright()).run([(6, 6, 5), (11, 16, 20)])
+    again = FloodFill(image, MODEL, low, Bright()).run([(6, 6, 5)])
+    first = again.segmentation == 1
+    assert (filling.segmentation[first] == 1).all()
+
+
+def test_freeze_rule_keeps_background_of_this_object():
+    canvas = Canvas(np.zeros((5, 7, 9), np.float32), MODEL, Thresholds.of(CONFIG))
+    canvas.start((2, 3, 4))
+    update = np.full((5, 7, 9), -4, np.float32)
+    update[2, 3, 4] = 4
+    canvas.write((2, 3, 4), update)
+    risen = canvas.write((2, 3, 4), np.full((5, 7, 9), 4, np.float32))
+    assert risen[2, 3, 4] == 4
+    assert np.count_nonzero(risen == -4) == risen.size - 1
+
+    off = Canvas(canvas.image, MODEL, Thresholds.of(SegmentConfig(disco_seed_threshold=-1)))
+    off.start((2, 3, 4))
+    off.write((2, 3, 4), update.copy())
+    assert (off.write((2, 3, 4), np.full((5, 7, 9), 4, np.float32)) == 4).all()
+
+
+def test_canvas_pads_what_was_never_visited_and_clears_for_the_next_seed():
+    canvas = Canvas(np.zeros((9, 9, 11), np.float32), MODEL, Thresholds.of(CONFIG))
+    canvas.start((4, 4, 5))
+    _, pom = canvas.read((4, 4, 5))
+    assert pom[2, 3, 4] == pytest.approx(logit(0.95))
+    assert np.count_nonzero(pom == np.float32(logit(0.05))) == pom.size - 1
+    canvas.write((4, 4, 5), np.ones((5, 7, 9), np.float32))
+    canvas.start((4, 4, 4))
+    assert np.count_nonzero(~np.isnan(canvas.pom_logit)) == 1
+    assert canvas.segmentation[0, 0, 0] != REJECTED
+
+
+def test_face_offsets_are_sorted_by_score_and_respect_the_threshold():
+    pom = np.full((5, 7, 9), -4, np.float32)
+    pom[3, 3, 4] = 5  # +z face, centre
+    pom[2, 1, 2] = 7  # -y face
+    pom[2, 3, 7] = 1  # +x face, below the threshold
+    assert face_max_offsets(pom, MODEL.deltas_zyx, 2.0) == [(7.0, (0, -2, -2)), (5.0, (1, 0, 0))]
+
+
+def test_face_ties_go_to_the_first_voxel_in_c_order():
+    pom = np.full((5, 7, 9), -4, np.float32)
+    pom[1, 2:5, 3:6] = 3
+    assert face_max_offsets(pom, MODEL.deltas_zyx, 2.0)[0] == (3.0, (-1, -1, -1))
+
+
+def test_a_corner_shared_by_faces_is_queued_once():
+    pom = np.full((5, 7, 9), -4, np.float32)
+    pom[3, 5, 7] = 3
+    assert face_max_offsets(pom, MODEL.deltas_zyx, 2.0) == [(3.0, (1, 2, 3))]
+
+
+def test_an_axis_without_delta_has_no_faces():
+    pom = np.full((1, 7, 9), 3, np.float32)
+    offsets = [offset for _, offset in face_max_offsets(pom, (0, 2, 3), 2.0)]
+    assert all(z == 0 for z, _, _ in offsets) and len(offsets) == 3  # corners shared by neighbouring faces
+
+
+def test_cells_are_visited_once():
+    movement = FaceMaxMovement((10, 10, 10), MODEL.deltas_zyx, 2.0)
+    assert movement.pop() == (10, 10, 10)
+    pom = np.full((5, 7, 9), -4, np.float32)
+    pom[3, 3, 4] = 5
+    movement.update((10, 10, 10), pom)
+    assert movement.pop() == (11, 10, 10)
+    movement.update((11, 10, 10), np.full((5, 7, 9), -4, np.float32))
+    movement.update((9, 10, 10), pom)  # leads back to the seed's cell
+    assert movement.pop() is None

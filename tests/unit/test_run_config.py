@@ -1,0 +1,104 @@
+"""The configuration of a run: relations between values, derived values, sources that are there."""
+
+import pytest
+import yaml
+
+from ffn.config import ModelConfig
+from ffn.errors import ConfigError
+from ffn.run import check_sources, load_run, subvolume_boxes
+from ffn.synthetic.config import SynthConfig
+
+PHANTOM = {"synthetic": {"shape_zyx": [64, 48, 80]}}
+SMALL = {"fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3], "depth": 2, "features": 4}
+GOOD = {
+    "volumes": {"phantom": PHANTOM},
+    "model": SMALL,
+    "subvolumes": {"size_zyx": [40, 40, 40], "overlap_zyx": [16, 16, 16]},
+}
+
+
+def changed(**sections):
+    """GOOD with some sections updated."""
+    merged = {key: dict(value) for key, value in GOOD.items()}
+    for name, value in sections.items():
+        merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+    return merged
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"volume": {}}, "volume: unknown key"),
+        ({"train": {"step": 5}}, "train.step: unknown key"),
+        ({"train": {"max_steps": "many"}}, "train.max_steps: found 'many', .*integer"),
+        ({"train": {"max_steps": -1}}, "train.max_steps: found -1, .*greater than or equal to 0"),
+        ({"model": {"fov_size_zyx": [9, 10, 13]}}, "model: fov_size_zyx: 10 on axis y is even"),
+        ({"model": {"deltas_zyx": [5, 3, 3]}}, "deltas_zyx: 5 on axis z is not less than half the FOV"),
+        ({"model": {"deltas_zyx": [0, 0, 0]}}, "never moves"),
+        ({"model": {"fov_size_zyx": [9, 11]}}, "model.fov_size_zyx.2: is missing"),
+        ({"coordinates": {"margin_zyx": [2, 8, 9]}}, "coordinates.margin_zyx: 2 on axis z is less than"),
+        ({"subvolumes": {"overlap_zyx": [8, 16, 16]}}, "subvolumes.overlap_zyx: 8 on axis z is less than the FOV"),
+        ({"subvolumes": {"size_zyx": [16, 40, 40]}}, "16 on axis z is not less than subvolumes.size_zyx"),
+        ({"volumes": {"phantom": {}}}, "volumes.phantom: needs either 'image' or 'synthetic', found none"),
+        ({"volumes": {"phantom": {**PHANTOM, "image": "x.h5"}}}, "found both"),
+        ({"volumes": {"a b": PHANTOM}}, "'a b' is no usable name"),
+        ({"volumes": {"phantom": {**PHANTOM, "train_box": "0:9"}}}, "train_box: .*'0:9' is not a box"),
+        ({"volumes": {"phantom": {**PHANTOM, "segment_box": "5:5,0:4,0:4"}}}, "is empty"),
+        ({"volumes": {}}, "volumes: .*at least 1 item"),
+        ({"train": {"max_steps": 0}}, "train.max_steps: 0 keeps the initial weights"),
+        ({"run": "a/b"}, "run: found 'a/b'"),
+        ({"rng_seed": -3}, "rng_seed: found -3"),
+        ({"partition": {"thresholds": [0.5, 0.2]}}, "must be 1 to 253 ascending"),
+        ({"segment": {"move_threshold": 1.5}}, "segment.move_threshold: found 1.5"),
+    ],
+)
+def test_bad_configuration_is_one_line(change, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        load_run(changed(**change))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("volume", "message"),
+    [
+        ({"image": "nowhere.h5:raw"}, "volumes.phantom.image: nowhere.h5: no such file"),
+        ({"image": "nowhere/*.png"}, "volumes.phantom.image: .*nowhere"),
+        ({**PHANTOM, "segment_box": "0:64,0:48,0:81"}, "segment_box: .* leaves the image"),
+        ({**PHANTOM, "segment_box": "0:64,0:48,0:12"}, "larger than volumes.phantom.segment_box"),
+    ],
+)
+def test_sources_are_checked(volume, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        check_sources(load_run({**GOOD, "volumes": {"phantom": volume}, "init": str(tmp_path), "train": {"max_steps": 0}}))
+
+
+def test_missing_initial_weights_are_named():
+    with pytest.raises(ConfigError, match="init: 'no/model' is neither"):
+        check_sources(load_run({**GOOD, "init": "no/model"}))
+
+
+def test_lom_and_margin_follow_the_model():
+    run = load_run(GOOD)
+    assert run.partition.lom_radius_zyx == run.coordinates.margin_zyx == (6, 8, 9)
+    given = load_run(changed(partition={"lom_radius_zyx": [3, 3, 3]}))
+    assert given.partition.lom_radius_zyx == (3, 3, 3)
+
+
+def test_subvolumes_cover_the_box_and_are_named_by_their_start():
+    run = load_run(GOOD)
+    boxes = subvolume_boxes(run, check_sources(run)["phantom"])
+    assert "z000024-y000008-x000040" in boxes
+    assert all(box.shape == (40, 40, 40) for box in boxes.values())
+
+
+@pytest.mark.parametrize("path", ["config.yaml", "config/fib25.yaml"])
+def test_shipped_configurations_are_valid(path, pytestconfig):
+    run = load_run(yaml.safe_load((pytestconfig.rootpath / path).read_text()))
+    assert run.model.depth >= 2
+
+
+def test_every_option_has_a_meaning():
+    for model in [type(getattr(load_run(GOOD), name)) for name in ("model", "train", "segment")] + [SynthConfig, ModelConfig]:
+        for name, field in model.model_fields.items():
+            assert field.description, f"{model.__name__}.{name}"

@@ -1,0 +1,182 @@
+"""`make setup` where something is missing or was interrupted; Python, pip and compilers are stand-ins."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Answers like the interpreter it stands for, and writes down what pip was asked for.
+FAKE_PYTHON = r"""#!/usr/bin/env bash
+case "$*" in
+    *version_info*) echo "$FAKE_VERSION" ;;
+    *_base_executable*) echo "$FAKE_PYTHON" ;;
+    "-m venv "*) mkdir -p "$3/bin" && cp "$FAKE_PYTHON" "$3/bin/python" && cp "$FAKE_FFN" "$3/bin/ffn" ;;
+    "- "*) echo "tf-$FAKE_TENSORFLOW" ;;
+    *" download "*)
+        mkdir -p horovod-0/horovod/tensorflow
+        printf 'mpi_ops.cc\nxla_mpi_ops.cc\n' >horovod-0/horovod/tensorflow/CMakeLists.txt
+        tar -czf "${@: -1}/horovod-0.tar.gz" horovod-0 ;;
+    *" wheel "*)
+        grep -q xla "${@: -1}/horovod/tensorflow/CMakeLists.txt" && exit 1
+        mkdir "${@: -2:1}" && echo "$FAKE_TENSORFLOW" >"${@: -2:1}/horovod-0-py3-none-any.whl"
+        [[ "$FAIL" == wheel ]] && exit 1
+        echo built >>"$FAKE_LOG" ;;
+    *"pip "*) echo "$*" >>"$FAKE_LOG"; [[ "$FAIL" == pip ]] && { echo "no space left"; exit 1; } ;;
+esac
+exit 0
+"""
+
+
+def script(path: Path, text: str = "#!/bin/sh\nexit 0\n") -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+class Machine:
+    """A clone of the set-up files, on a machine where every tool is a stand-in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clone, self.bin, self.log = folder / "clone", folder / "bin", folder / "pip.log"
+        shutil.copytree(ROOT / "envs", self.clone / "envs")
+        shutil.copy(ROOT / "pyproject.toml", self.clone)
+        self.bin.mkdir()
+        self.log.touch()
+        for tool in ["c++", "make", "mpicxx", "mpirun", "chromium", "chromedriver", "apt-get"]:
+            script(self.bin / tool)
+        python = script(self.bin / "python3", FAKE_PYTHON)
+        self.environment = {
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "HOME": str(folder),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "FAKE_PYTHON": str(python),
+            "FAKE_FFN": str(script(folder / "ffn")),
+            "FAKE_VERSION": "3.11",
+            "FAKE_TENSORFLOW": "2.21.0",
+            "FAKE_LOG": str(self.log),
+            "FAIL": "",
+        }
+
+    def lose(self, tool: str) -> None:
+        script(self.bin / tool, "#!/bin/sh\nexit 127\n")
+
+    def setup(self, **changes: str) -> subprocess.CompletedProcess[str]:
+        self.log.write_text("")
+        command = [self.clone / "envs" / "setup.sh"]
+        return subprocess.run(
+            command, env=self.environment | changes, cwd=self.bin.parent, capture_output=True, text=True
+        )
+
+    def wheels(self) -> list[Path]:
+        return sorted((self.bin.parent / "cache").rglob("*.whl"))
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def test_second_setup_does_nothing(machine):
+    assert machine.setup().returncode == 0
+    assert "requirements.lock" in machine.log.read_text()
+    second = machine.setup()
+    assert (second.returncode, second.stdout, second.stderr, machine.log.read_text()) == (0, "", "", "")
+
+
+def test_changed_lock_is_installed(machine):
+    machine.setup()
+    with (machine.clone / "envs" / "requirements.lock").open("a") as lock:
+        lock.write("more==1.0\n")
+    assert machine.setup().returncode == 0
+    assert "requirements.lock" in machine.log.read_text()
+
+
+def test_python_too_old(machine):
+    result = machine.setup(FAKE_VERSION="3.9", PYTHON="python3")
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "python3 is 3.9" in result.stderr and "3.11, 3.12 or 3.13" in result.stderr
+    assert not (machine.clone / ".venv").exists()
+
+
+def test_chosen_python_is_remembered(machine):
+    machine.setup()
+    assert machine.setup(FAKE_VERSION="3.12", PYTHON="python3").returncode == 0
+    assert (machine.clone / ".venv" / ".variant").read_text().startswith("cpu 3.12 ")
+
+
+def test_missing_compiler_stops_and_names_the_command(machine):
+    machine.lose("c++")
+    machine.lose("apt-get")
+    result = machine.setup()
+    assert result.returncode == 1
+    assert "missing: a C++ compiler" in result.stderr.splitlines()[-1]
+    assert "sudo apt-get install -y g++ make" in result.stderr.splitlines()[-1]
+
+
+def test_missing_mpi_is_said_and_gloo_used(machine):
+    machine.lose("mpicxx")
+    machine.lose("apt-get")
+    result = machine.setup()
+    assert result.returncode == 0
+    assert "going on without: MPI" in result.stderr and "libopenmpi-dev" in result.stderr
+    assert "with Gloo only" in result.stderr
+    assert machine.wheels()[0].parent.name.count("mpi") == 0
+
+
+def test_mpi_that_comes_later_gets_its_own_wheel(machine):
+    machine.lose("mpicxx")
+    machine.setup()
+    script(machine.bin / "mpicxx", "#!/bin/sh\necho g++ -lmpi\n")
+    machine.setup()
+    assert sorted("mpi" in wheel.parent.name for wheel in machine.wheels()) == [False, True]
+
+
+def test_failed_install_shows_the_log_and_starts_afresh(machine):
+    result = machine.setup(FAIL="pip")
+    assert result.returncode == 1
+    assert "no space left" in result.stderr
+    leftover = machine.clone / ".venv" / "half-written"
+    leftover.touch()
+    assert machine.setup().returncode == 0
+    assert not leftover.exists()
+
+
+def test_failed_horovod_build_leaves_no_wheel_and_keeps_the_packages(machine):
+    result = machine.setup(FAIL="wheel")
+    assert result.returncode == 1
+    assert "Horovod was not built" in result.stderr
+    assert machine.wheels() == []
+    kept = machine.clone / ".venv" / "kept"
+    kept.touch()
+    assert machine.setup().returncode == 0
+    assert kept.exists() and len(machine.wheels()) == 1
+
+
+def test_second_clone_reuses_the_wheel(machine):
+    machine.setup()
+    shutil.rmtree(machine.clone / ".venv")
+    assert machine.setup().returncode == 0
+    assert "built" not in machine.log.read_text()
+
+
+def test_another_tensorflow_gets_another_wheel(machine):
+    machine.setup()
+    shutil.rmtree(machine.clone / ".venv")
+    machine.setup(FAKE_TENSORFLOW="2.22.0")
+    assert len(machine.wheels()) == 2
+
+
+def test_gpu_switch_takes_the_other_lock_in_a_new_environment(machine):
+    machine.setup()
+    (machine.clone / ".venv" / "of-the-cpu").touch()
+    assert machine.setup(GPU="1").returncode == 0
+    assert "requirements-gpu.lock" in machine.log.read_text()
+    assert not (machine.clone / ".venv" / "of-the-cpu").exists()
+    assert machine.setup().stderr == "", "the choice is remembered"
+    machine.setup(GPU="0")
+    assert "requirements.lock" in machine.log.read_text()
