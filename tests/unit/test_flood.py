@@ -1,7 +1,8 @@
-"""Flood filling with a network whose answer is known: bright voxels belong to the object, dark ones do not."""
+"""Flood filling with a network whose answer is known: what is bright and connected to the centre is the object."""
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.inference.canvas import REJECTED, Canvas, Thresholds, logit
@@ -12,25 +13,28 @@ MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 CONFIG = SegmentConfig(min_segment_size=20)
 
 
-class Bright:
-    """Engine that calls every bright voxel part of the object, whatever the POM."""
+class Connected:
+    """Engine that calls the bright component of the central voxel the object, surest where it is brightest."""
 
     def predict(self, image, pom_logit):
         assert image.shape == pom_logit.shape == (1, 5, 7, 9)
-        return np.where(image > 0, np.float32(4), np.float32(-4))
+        components, _ = ndimage.label(image[0] > 0)
+        inside = (components > 0) & (components == components[2, 3, 4])
+        return np.where(inside, 3 + image[0], np.float32(-4))[None]
 
 
 def two_tubes():
-    """Two bright neurites along x, one voxel apart, and a speck."""
+    """Two neurites along x, one voxel apart, brightest in the middle, and a speck."""
     image = np.full((14, 20, 40), -1, np.float32)
-    image[4:10, 3:9, :] = 1
-    image[4:10, 10:16, :] = 1
+    for y in (3, 10):
+        for depth in range(3):
+            image[4 + depth : 10 - depth, y + depth : y + 6 - depth, :] = 1 + depth
     image[11, 17, 20] = 1
     return image
 
 
 def fill(image, seeds, config=CONFIG):
-    return FloodFill(image, MODEL, config, Bright()).run(seeds)
+    return FloodFill(image, MODEL, config, Connected()).run(seeds)
 
 
 def test_each_seed_fills_its_tube_once_and_no_other():
@@ -63,11 +67,13 @@ def test_small_objects_are_dropped():
 def test_nothing_is_overwritten_and_overlaps_are_recorded():
     image = two_tubes()
     image[4:10, 9, 18:22] = 1  # a bridge: the first object takes both tubes where it reaches
-    low = SegmentConfig(min_segment_size=20, segment_threshold=0.02)  # claims even background it has seen
-    filling = FloodFill(image, MODEL, low, Bright()).run([(6, 6, 5), (11, 16, 20)])
-    again = FloodFill(image, MODEL, low, Bright()).run([(6, 6, 5)])
-    first = again.segmentation == 1
-    assert (filling.segmentation[first] == 1).all()
+    alone = fill(image, [(6, 6, 5)])
+    low = SegmentConfig(min_segment_size=20, segment_threshold=0.015)  # claims even the background it has seen
+    both = fill(two_tubes(), [(6, 6, 5), (6, 12, 20)], low)
+    first = fill(two_tubes(), [(6, 6, 5)], low).segmentation == 1
+    assert alone.segmentation[6, 12, 20] == 1
+    assert (both.segmentation[first] == 1).all()
+    assert both.origins[1].overlaps[1] > 0
 
 
 def test_freeze_rule_keeps_background_of_this_object():

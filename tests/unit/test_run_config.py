@@ -21,7 +21,7 @@ def changed(**sections):
     """GOOD with some sections updated."""
     merged = {key: dict(value) for key, value in GOOD.items()}
     for name, value in sections.items():
-        merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+        merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) and value else value
     return merged
 
 

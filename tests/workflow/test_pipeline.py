@@ -1,0 +1,105 @@
+"""The whole workflow on a small phantom: everything is made, nothing is made twice, every stage is a target."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from .conftest import ROOT, SMALL_RUN, Workflow
+
+STAGES = ["ingest", "membrane", "partition", "coordinates", "records", "train", "segment", "reconcile", "evaluate", "export"]
+
+
+def planned(output: str) -> set[str]:
+    """Rules of a dry run's job table."""
+    lines = output[output.index("Job stats:") :].splitlines()[3:]
+    names = (line.split()[0] for line in lines if len(line.split()) == 2)
+    return set(names) - {"total"}
+
+
+def test_everything_is_made(finished):
+    results = finished.results
+    scores = json.loads((results / "evaluation/phantom.json").read_text())
+    assert {"foreground", "all", "cremi"} <= scores["scores"].keys()
+    assert 0 < scores["covered_fraction"] <= 1
+    assert scores["baseline"]["scores"]["all"]["voi"] > 0
+    assert len(list((results / "segmentation/phantom/subvolumes").glob("*.h5"))) == 2
+    assert "<html" in (results / "report.html").read_text().lower()
+    assert yaml.safe_load((results / "config.yaml").read_text())["rng_seed"] == 3
+    assert list(results.rglob(".*tmp*")) == []
+
+
+def test_training_learns(finished):
+    rows = (finished.results / "model/metrics.csv").read_text().splitlines()
+    columns = rows[0].split(",")
+    first, last = (dict(zip(columns, row.split(","), strict=True)) for row in (rows[1], rows[-1]))
+    assert float(last["loss"]) < float(first["loss"])
+    assert int(last["step"]) == SMALL_RUN["train"]["max_steps"]
+
+
+def test_second_run_does_nothing(finished):
+    assert "Nothing to be done" in finished.succeed("-n")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_is_a_target(stage, tmp_path):
+    output = Workflow(tmp_path, SMALL_RUN).succeed("-n", stage)
+    rules = {"synth" if name == "ingest" else name for name in STAGES[: STAGES.index(stage) + 1]}
+    parallel = {"partition": {"membrane"}, "export": {"evaluate"}, "membrane": set()}
+    assert planned(output) <= rules
+    assert planned(output) >= rules - parallel.get(stage, set())
+
+
+@pytest.mark.parametrize("stage", ["segment", "train", "evaluate", "ingest"])
+def test_every_stage_can_be_forced(stage, finished):
+    rules = planned(finished.succeed("-n", "--forcerun", stage))
+    assert ("synth" if stage == "ingest" else stage) in rules
+    assert ("membrane" in rules) == (stage == "ingest")
+
+
+def test_a_section_reruns_only_its_stage_and_what_follows(finished):
+    config = {**SMALL_RUN, "reconcile": {"min_overlap_voxels": 7}}
+    (finished.folder / "changed.yaml").write_text(yaml.safe_dump(config))
+    output = finished.succeed("-n", "--configfile", str(finished.folder / "changed.yaml"))
+    assert planned(output) == {"reconcile", "evaluate", "export", "report", "all"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trian": {}}, "trian: unknown key"),
+        ({"model": {**SMALL_RUN["model"], "fov_size_zyx": [9, 12, 13]}}, "12 on axis y is even"),
+        ({"model": {**SMALL_RUN["model"], "fov_size_zyx": [9, 101, 13]}}, "overlap_zyx: 14 on axis y is less than the FOV"),
+        ({"volumes": {"cube": {"image": "nowhere/*.png"}}, "train": {"max_steps": 0}, "init": "."}, "volumes.cube.image"),
+    ],
+)
+def test_bad_configuration_stops_before_anything_runs(change, message, tmp_path):
+    workflow = Workflow(tmp_path, {**SMALL_RUN, **change})
+    done = workflow.run()
+    assert done.returncode != 0
+    assert message in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not workflow.results.exists()
+
+
+def test_two_runs_at_once_are_refused(finished):
+    code = "from ffn.runlock import lock_run; import sys; lock_run(sys.argv[1]); print('locked', flush=True); input()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(finished.results)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout.readline() == b"locked\n"
+        done = finished.run("--forcerun", "report")
+        assert done.returncode != 0
+        assert f"process {holder.pid} works on this run" in done.stdout + done.stderr
+    finally:
+        holder.communicate(b"\n")
+
+
+def test_lint():
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--lint", "text"], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
