@@ -81,7 +81,7 @@ compile() {
     env "${flags[@]}" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
         HOROVOD_CMAKE="$(dirname "$python")/cmake" CMAKE_POLICY_VERSION_MINIMUM=3.5 \
         CXXFLAGS="${CXXFLAGS:-} -include cstdint" MAKEFLAGS="-j$((cores < 8 ? cores : 8))" \
-        "$python" -m pip wheel --no-deps --no-build-isolation --no-cache-dir -w "$work/wheel" "$work/source"
+        "$python" -m pip wheel --use-pep517 --no-deps --no-build-isolation --no-cache-dir -w "$work/wheel" "$work/source"
 }
 
 loads() { # a wheel that does not must not be kept

@@ -125,9 +125,9 @@ if [[ -e $installing || $(cat "$variant_file" 2>/dev/null) != "$variant" || ! -x
     echo "$variant" >"$variant_file"
 fi
 
-touch "$installing"
+touch "$installing" # the lock is complete (no dependency is to be looked for); bytecode is made when first used
 step "[2/4] $(grep -c '^[a-zA-Z]' "$lock") locked packages for $device (1 to 5 minutes; see logs/setup.log)" \
-    pip install --require-hashes -r "$lock"
+    pip install --no-deps --no-compile --require-hashes -r "$lock"
 rm "$installing"
 
 say "[3/4] Horovod"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import shutil
@@ -52,8 +53,8 @@ def write_json(path: str | Path, content: object) -> None:
 
 
 def _replace(temporary: Path, path: Path) -> None:
-    """Rename; an existing folder has to make room first, because rename cannot replace a full one."""
-    if path.is_dir() and not path.is_symlink():
+    """Rename; a folder has to make room for a new one first, because rename cannot replace a full one."""
+    if temporary.is_dir() and path.is_dir() and not path.is_symlink():
         old = path.with_name(f".{path.name}.old-{_HOST}-{os.getpid()}")
         path.rename(old)
         temporary.rename(path)
@@ -81,7 +82,7 @@ def _remove(path: Path) -> None:
 
 def _remove_orphans(path: Path) -> None:
     """Remove temporaries of `path` whose process on this host is gone."""
-    for orphan in path.parent.glob(f".{path.name}.*-{_HOST}-*"):
+    for orphan in path.parent.glob(f".{glob.escape(path.name)}.*-{_HOST}-*"):
         pid = orphan.name.removesuffix(path.suffix).rsplit("-", 1)[-1]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
             _remove(orphan)

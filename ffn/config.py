@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box
@@ -39,12 +47,26 @@ BoxText = Annotated[str, BeforeValidator(_checked_box)]
 Axes = tuple[Literal["z", "y", "x"], ...]
 
 
+class IngestConfig(Section):
+    """What a source is, and what it does not say about itself."""
+
+    kind: Literal["auto", "image", "labels"] = Field(
+        "auto", description="what the voxels are; auto takes integers wider than 16 bit for labels"
+    )
+    voxel_size_zyx_nm: VoxelSize | None = Field(None, description="side of a voxel, nm; none takes what the source says")
+    offset_zyx: tuple[int, int, int] | None = Field(
+        None, description="place of the first voxel in the full volume, voxels; none takes what the source says"
+    )
+
+
 class MembraneConfig(Section):
     """Edge detection: Sobel strength against its own Gaussian blur."""
 
-    sigma: PositiveFloat = Field(49 / 6, description="standard deviation of the adaptive threshold's blur, voxels")
+    sigma: PositiveFloat = Field(
+        49 / 6, description="standard deviation of the adaptive threshold's blur, voxels"
+    )
     max_distance: PositiveFloat = Field(
-        32.0, description="larger distances are stored as this, in units of the smallest voxel side"
+        16.0, description="larger distances are stored as this, in units of the smallest voxel side"
     )
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels computed at a time")
 
@@ -52,7 +74,9 @@ class MembraneConfig(Section):
 class PartitionConfig(Section):
     """Active fractions of the local object mask (LOM)."""
 
-    lom_radius_zyx: PositiveZYX = Field((24, 24, 24), description="half-size of the LOM: FOV radius + deltas, voxels")
+    lom_radius_zyx: PositiveZYX = Field(
+        (24, 24, 24), description="half-size of the LOM: FOV radius + deltas, voxels"
+    )
     thresholds: tuple[Fraction, ...] = Field(
         (0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
         description="active fractions that separate partitions 1, 2, …; a fraction equal to one is above it",
@@ -70,12 +94,15 @@ class PartitionConfig(Section):
 class CoordinatesConfig(Section):
     """Which voxels may be the centre of a training example."""
 
-    margin_zyx: NonNegativeZYX = Field((24, 24, 24), description="distance from the border of the box, voxels")
+    margin_zyx: NonNegativeZYX = Field(
+        (24, 24, 24), description="distance from the border of the box, voxels"
+    )
     min_membrane_distance: Annotated[float, Field(ge=0)] = Field(
         2.0, description="distance from the nearest edge, in units of the smallest voxel side"
     )
     include_background: bool = Field(
-        False, description="whether partition 0 counts: its examples have no object, or one below the minimal size"
+        False,
+        description="whether partition 0 counts: its examples have no object, or one below the minimal size",
     )
 
 
@@ -95,21 +122,27 @@ class ModelConfig(Section):
     features: PositiveInt = Field(32, description="feature maps of every convolution")
     fov_size_zyx: PositiveZYX = Field((33, 33, 33), description="field of view, odd, voxels")
     deltas_zyx: NonNegativeZYX = Field((8, 8, 8), description="FOV step, less than half the FOV, voxels")
-    image_mean: float | None = Field(None, description="subtracted from the image; null measures it on the training boxes")
+    image_mean: float | None = Field(
+        None, description="subtracted from the image; null measures it on the training boxes"
+    )
     image_stddev: PositiveFloat | None = Field(None, description="divides the image; null measures it")
 
     @model_validator(mode="after")
     def _fov_fits(self) -> ModelConfig:
         for axis, fov, delta in zip("zyx", self.fov_size_zyx, self.deltas_zyx, strict=True):
             if fov % 2 == 0:
-                raise ValueError(f"fov_size_zyx: {fov} on axis {axis} is even, expected an odd size with a central voxel")
+                raise ValueError(
+                    f"fov_size_zyx: {fov} on axis {axis} is even, expected an odd size with a central voxel"
+                )
             if 2 * delta >= fov:
                 raise ValueError(
                     f"deltas_zyx: {delta} on axis {axis} is not less than half the FOV ({fov}), "
                     "so the next FOV centre would leave the predicted object map"
                 )
         if not any(self.deltas_zyx):
-            raise ValueError(f"deltas_zyx: {self.deltas_zyx} never moves, expected a positive step on some axis")
+            raise ValueError(
+                f"deltas_zyx: {self.deltas_zyx} never moves, expected a positive step on some axis"
+            )
         return self
 
     @property
@@ -122,38 +155,57 @@ class ModelConfig(Section):
 class TrainConfig(Section):
     """Synchronous data-parallel training."""
 
-    num_workers: PositiveInt = Field(2, description="Horovod processes; the job stops if another number starts")
+    num_workers: PositiveInt = Field(
+        2, description="Horovod processes; the job stops if another number starts"
+    )
     batch_size: PositiveInt = Field(1, description="FOVs per process and step")
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
     learning_rate: PositiveFloat = Field(1e-3, description="Adam's learning rate at the end of the warm-up")
     warmup_steps: NonNegativeInt = Field(0, description="steps over which the rate rises linearly")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="of the convolutions; weights are float32")
-    permutable_axes: Axes = Field(("z", "y", "x"), description="axes that augmentation may exchange; never an anisotropic z")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "float32",
+        description="of the convolutions, weights are float32; auto takes bfloat16 where the CPU has AMX or AVX512-BF16",
+    )
+    permutable_axes: Axes = Field(
+        ("z", "y", "x"), description="axes that augmentation may exchange; never an anisotropic z"
+    )
     reflectable_axes: Axes = Field(("z", "y", "x"), description="axes that augmentation may reverse")
     checkpoint_steps: PositiveInt = Field(500, description="steps between checkpoints")
     keep_checkpoints: PositiveInt = Field(3, description="checkpoints kept")
-    log_steps: PositiveInt = Field(50, description="steps between rows of metrics.csv and TensorBoard scalars")
+    log_steps: PositiveInt = Field(
+        50, description="steps between rows of metrics.csv and TensorBoard scalars"
+    )
 
 
 class SubvolumesConfig(Section):
     """How a box is cut into jobs of flood filling."""
 
     size_zyx: PositiveZYX = Field((256, 256, 256), description="one job's share, voxels")
-    overlap_zyx: NonNegativeZYX = Field((64, 64, 64), description="shared by neighbouring subvolumes, at least the FOV, voxels")
+    overlap_zyx: NonNegativeZYX = Field(
+        (64, 64, 64), description="shared by neighbouring subvolumes, at least the FOV, voxels"
+    )
 
 
 class SegmentConfig(Section):
     """Flood filling of one subvolume."""
 
-    seed_order: Literal["forward", "reversed"] = Field("forward", description="seeds by ascending or descending (z, y, x)")
+    seed_order: Literal["forward", "reversed"] = Field(
+        "forward", description="seeds by ascending or descending (z, y, x)"
+    )
     init_activation: Probability = Field(0.95, description="POM at the seed voxel")
     pad_value: Probability = Field(0.05, description="POM of voxels never visited")
-    move_threshold: Probability = Field(0.9, description="POM that a face must reach for the FOV to move there")
+    move_threshold: Probability = Field(
+        0.9, description="POM that a face must reach for the FOV to move there"
+    )
     segment_threshold: Probability = Field(0.6, description="POM that makes a voxel part of the object")
     disco_seed_threshold: float = Field(
-        0.0, le=1, description="share of active FOV voxels above which background cannot come back; negative: never frozen"
+        0.0,
+        le=1,
+        description="share of active FOV voxels above which background cannot come back; negative: never frozen",
     )
-    min_boundary_dist_zyx: NonNegativeZYX = Field((1, 1, 1), description="distance of a seed from existing segments, voxels")
+    min_boundary_dist_zyx: NonNegativeZYX = Field(
+        (1, 1, 1), description="distance of a seed from existing segments, voxels"
+    )
     min_segment_size: PositiveInt = Field(1000, description="smaller objects are dropped, voxels")
     seed_min_distance: PositiveInt = Field(3, description="between two seeds, voxels")
     engine: Literal["auto", "tensorflow", "openvino"] = Field("auto", description="what runs the network")
@@ -167,7 +219,8 @@ class ReconcileConfig(Section):
     """Matching ids of overlapping subvolumes."""
 
     min_overlap_fraction: Fraction = Field(
-        0.5, description="share of the smaller of two segments, inside the overlap, that both must have in common"
+        0.5,
+        description="share of the smaller of two segments, inside the overlap, that both must have in common",
     )
     min_overlap_voxels: PositiveInt = Field(100, description="smaller contacts never join two ids")
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
@@ -185,6 +238,29 @@ class EvaluateConfig(Section):
 class ExportConfig(Section):
     """Neuroglancer precomputed volumes."""
 
-    image_encoding: Literal["jpeg", "png"] = Field("jpeg", description="of the image chunks; png is lossless")
-    mesh_mip: NonNegativeInt = Field(1, description="mip that meshes are made of")
+    image_encoding: Literal["jpeg", "png"] = Field(
+        "jpeg", description="of the image chunks; png is lossless, as 16 bits always are"
+    )
+    mesh_mip: NonNegativeInt = Field(
+        1, description="mip that meshes are made of; the coarsest one where there are fewer"
+    )
     min_mesh_voxels: PositiveInt = Field(500, description="smaller segments get no mesh, voxels at mip 0")
+
+
+class ViewConfig(Section):
+    """The Neuroglancer viewer."""
+
+    volume: str | None = Field(None, description="which volume of a run; null where it has only one")
+    segments: tuple[Annotated[int, Field(gt=0, lt=2**64)], ...] = Field(
+        (), description="ids to select; empty takes the largest"
+    )
+    layout: Literal["4panel", "3d", "xy", "xz", "yz", "xy-3d", "xz-3d", "yz-3d"] = Field(
+        "4panel", description="panels to show"
+    )
+    size: tuple[Annotated[int, Field(ge=64, le=8192)], Annotated[int, Field(ge=64, le=8192)]] = Field(
+        (1400, 900), description="width and height of a screenshot, pixels"
+    )
+    port: Annotated[int, Field(ge=0, lt=65535)] = Field(
+        0, description="of the link, the data is on the next one; 0 takes free ones"
+    )
+    open: bool = Field(True, description="open the link in a browser, where there is a screen")

@@ -23,7 +23,8 @@ def edge_strength(image: np.ndarray) -> np.ndarray:
     -------
     float32 ndarray of shape (Z, Y, X)
     """
-    return ndimage.generic_gradient_magnitude(image.astype(np.float32, copy=False), ndimage.sobel, mode="reflect")
+    grey = image.astype(np.float32, copy=False)
+    return ndimage.generic_gradient_magnitude(grey, ndimage.sobel, mode="reflect")
 
 
 def edges(image: np.ndarray, sigma: float = SIGMA) -> np.ndarray:

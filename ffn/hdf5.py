@@ -15,7 +15,11 @@ from ffn.errors import FfnError, VolumeError
 Dataset = h5py.Dataset
 Group = h5py.Group
 
-CHUNK_CACHE_BYTES = 32 * 2**20  # several 64³ chunks: neighbouring blocks share chunks, decompressing them twice is slow
+CHUNK_CACHE_BYTES = (
+    32 * 2**20
+)  # several 64³ chunks: neighbouring blocks share them, decompressing twice is slow
+
+ROWS_PER_CHUNK = 16_384  # of tables: 192 KiB of coordinates
 
 
 def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.File:
@@ -32,7 +36,9 @@ def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.Fil
     try:
         return h5py.File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES)
     except OSError as reason:
-        raise error(f"{path}: cannot be read as HDF5 ({reason}). It may be truncated: delete it and rerun") from None
+        raise error(
+            f"{path}: cannot be read as HDF5 ({reason}). It may be truncated: delete it and rerun"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -42,8 +48,10 @@ def create_file(path: str | Path) -> Iterator[h5py.File]:
     Raises
     ------
     VolumeError
-        If the folder cannot be written to.
+        If the folder cannot be written to, or `path` is a folder.
     """
+    if Path(path).is_dir():
+        raise VolumeError(f"{path}: is a folder, expected the name of a file to write. Choose another name")
     try:
         with (
             atomic_path(path) as temporary,
@@ -61,7 +69,9 @@ def list_datasets(file: h5py.Group) -> dict[str, h5py.Dataset]:
     return found
 
 
-def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], attributes: dict[str, str | int | float]) -> None:
+def write_arrays(
+    path: str | Path, arrays: dict[str, np.ndarray], attributes: dict[str, str | int | float]
+) -> None:
     """Write named arrays, and attributes of the file, atomically.
 
     Parameters
@@ -96,4 +106,52 @@ def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[
         try:
             return {name: dataset[()] for name, dataset in list_datasets(file).items()}, dict(file.attrs)
         except OSError as reason:
-            raise error(f"{path}: is damaged ({reason}). Delete it and rerun the stage that wrote it") from None
+            raise error(
+                f"{path}: is damaged ({reason}). Delete it and rerun the stage that wrote it"
+            ) from None
+
+
+def create_rows(group: h5py.Group, name: str, num_columns: int, dtype: np.dtype | type) -> h5py.Dataset:
+    """Create an empty table of shape ``(0, num_columns)`` that `append_rows` lengthens."""
+    return group.create_dataset(
+        name,
+        shape=(0, num_columns),
+        maxshape=(None, num_columns),
+        dtype=dtype,
+        chunks=(ROWS_PER_CHUNK, num_columns),
+        compression="gzip",
+        compression_opts=1,
+        shuffle=True,
+        fletcher32=True,
+    )
+
+
+def append_rows(dataset: h5py.Dataset, rows: np.ndarray) -> None:
+    """Add `rows` of shape ``(N, num_columns)`` at the end of a table."""
+    start = len(dataset)
+    dataset.resize(start + len(rows), axis=0)
+    dataset[start:] = rows
+
+
+def read_rows(dataset: h5py.Dataset, indices: np.ndarray) -> np.ndarray:
+    """Read rows in any order, some perhaps twice, one chunk at a time.
+
+    Parameters
+    ----------
+    dataset : Dataset of shape (N, num_columns)
+        The table.
+    indices : int ndarray of shape (K,)
+        Rows, each in 0 … N - 1.
+
+    Returns
+    -------
+    ndarray of shape (K, num_columns)
+        Only the chunks that hold a wanted row are read, each once.
+    """
+    out = np.empty((len(indices), dataset.shape[1]), dtype=dataset.dtype)
+    order = np.argsort(indices, kind="stable")
+    chunks, starts = np.unique(indices[order] // ROWS_PER_CHUNK, return_index=True)
+    for chunk, start, stop in zip(chunks.tolist(), starts, [*starts[1:], len(order)], strict=False):
+        wanted, first = order[start:stop], chunk * ROWS_PER_CHUNK
+        out[wanted] = dataset[first : first + ROWS_PER_CHUNK][indices[wanted] - first]
+    return out

@@ -54,6 +54,19 @@ def add_box_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--box", type=Box.parse, metavar="Z0:Z1,Y0:Y1,X0:X1", help=text)
 
 
+def whole_number(text: str) -> int:
+    """Read the value of an option that counts things, such as ``--threads``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is not a whole number of at least 0.
+    """
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
 def from_arguments(model: type[M], arguments: argparse.Namespace, **extra: object) -> M:
     """Build the section `model` from parsed options; what was not given keeps its default.
 
@@ -96,7 +109,7 @@ def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
     path = tuple(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        return f"{where(path)}: unknown key, expected one of the documented options. Check its spelling and place"
+        return f"{where(path)}: unknown key, expected a documented option. Check its spelling and place"
     if first["type"] == "missing":
         return f"{where(path)}: is missing, it is required"
     if first["type"] == "value_error":
@@ -114,8 +127,9 @@ def _flag_words(section: BaseModel, skip: tuple[str, ...]) -> Iterator[str]:
         elif value is None:
             yield f"{option_name(name)} {NULL}"
         else:
-            words = value if isinstance(value, tuple) else (value,)
-            yield f"{option_name(name)} {' '.join(map(_word, words))}".rstrip()
+            words = " ".join(map(_word, value if isinstance(value, tuple) else (value,)))
+            separator = "=" if words.startswith("-") and " " not in words else " "  # else -1e-05 is an option
+            yield f"{option_name(name)}{separator}{words}".rstrip()
 
 
 def _word(value: object) -> str:
@@ -129,7 +143,9 @@ def _add_option(group: argparse._ArgumentGroup, name: str, info: FieldInfo) -> N
     text = f"{info.description} (default: {NULL if shown is None else shown})".replace("%", "%%")
     kind = _plain(info.annotation)
     if kind is bool:
-        group.add_argument(option_name(name), dest=name, action=argparse.BooleanOptionalAction, default=None, help=text)
+        group.add_argument(
+            option_name(name), dest=name, action=argparse.BooleanOptionalAction, default=None, help=text
+        )
         return
     arguments: dict[str, Any] = {"dest": name, "default": None, "help": text}
     if get_origin(kind) is tuple:

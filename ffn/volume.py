@@ -14,6 +14,7 @@ import numpy as np
 from ffn import hdf5
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, zyx
+from ffn.sources.places import VoxelSize, three_numbers, world_place
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
@@ -80,11 +81,9 @@ class Hdf5Volume:
         self._dataset = dataset
         self.name = name
         self.dtype = dataset.dtype
-        attributes = dataset.attrs
-        self.box = Box.from_shape(zyx(dataset.shape), zyx(attributes.get("offset", (0, 0, 0))))
-        size = attributes.get("voxel_size_nm")
-        self.voxel_size_zyx_nm = None if size is None else (float(size[0]), float(size[1]), float(size[2]))
-        self.provenance = json.loads(attributes.get("provenance", "{}"))
+        self.voxel_size_zyx_nm, start = _place(dataset, name)
+        self.box = Box.from_shape(zyx(dataset.shape), start)
+        self.provenance = _provenance(dataset)
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the voxels of `box` (default: all).
@@ -125,8 +124,8 @@ def open_volume(spec: str | Path) -> Iterator[Volume]:
     Parameters
     ----------
     spec : str
-        ``file.h5:dataset`` (``file.h5`` alone where it holds one 3D dataset), a zarr or N5 folder, a precomputed
-        folder or URL, a folder or glob of image slices, or a multipage TIFF.
+        ``file.h5:dataset`` (``file.h5`` alone where it holds one 3D dataset), a zarr or N5 folder, a
+        precomputed folder or URL, a folder or glob of image slices, or a multipage TIFF.
 
     Raises
     ------
@@ -168,7 +167,9 @@ def create_volumes(
     with hdf5.create_file(path) as file:
         for name, table in (tables or {}).items():
             file.create_dataset(name, data=table)
-        yield {name: _create_dataset(file, name, np.dtype(dtype), placement) for name, dtype in dtypes.items()}
+        yield {
+            name: _create_dataset(file, name, np.dtype(dtype), placement) for name, dtype in dtypes.items()
+        }
 
 
 @contextlib.contextmanager
@@ -222,7 +223,8 @@ def require_image(volume: Volume) -> None:
         If the type is not uint8, uint16 or floating point.
     """
     if volume.dtype.kind != "f" and volume.dtype not in (np.dtype(np.uint8), np.dtype(np.uint16)):
-        raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected an image of uint8, uint16 or float")
+        found = f"{volume.name}: has type {volume.dtype}"
+        raise VolumeError(f"{found}, expected an image of uint8, uint16 or float")
 
 
 def require_labels(volume: Volume) -> None:
@@ -235,6 +237,25 @@ def require_labels(volume: Volume) -> None:
     """
     if volume.dtype.kind not in "ui":
         raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected integer labels")
+
+
+def require_replaceable(spec: str) -> None:
+    """Check that writing ``file.h5:dataset`` loses nothing but that dataset: a file is written as a whole.
+
+    Raises
+    ------
+    VolumeError
+        If the file exists and holds other datasets.
+    """
+    path, dataset = split_spec(spec)
+    try:
+        file = hdf5.open_file(path)
+    except VolumeError:
+        return  # missing or damaged: nothing to lose
+    with file:
+        others = sorted(hdf5.list_datasets(file).keys() - {(dataset or "").strip("/")})
+    if others:
+        raise VolumeError(f"{path}: already holds {others}, which would be lost. Choose another file")
 
 
 def _open(spec: str) -> Volume:
@@ -263,6 +284,25 @@ def _open_hdf5(path: str, dataset: str | None) -> Hdf5Volume:
     except VolumeError:
         file.close()
         raise
+
+
+def _place(dataset: hdf5.Dataset, name: str) -> tuple[VoxelSize | None, ZYX]:
+    """Voxel size and offset from our attributes (offset in voxels), else from CREMI's."""
+    attributes = dataset.attrs
+    if "voxel_size_nm" not in attributes and "resolution" in attributes:
+        return world_place(attributes, name)
+    size = attributes.get("voxel_size_nm")
+    start = three_numbers(attributes.get("offset", (0, 0, 0)), f"{name}: attribute offset")
+    return None if size is None else three_numbers(size, f"{name}: attribute voxel_size_nm"), zyx(start)
+
+
+def _provenance(dataset: hdf5.Dataset) -> dict:
+    """Return what our stages recorded; empty where the attribute is missing or somebody else's."""
+    try:
+        content = json.loads(dataset.attrs.get("provenance", "{}"))
+    except (TypeError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _create_dataset(file: hdf5.Group, name: str, dtype: np.dtype, placement: Placement) -> VolumeWriter:

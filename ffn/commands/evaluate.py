@@ -1,4 +1,4 @@
-"""Score a segmentation against the truth: ARE, VOI and coverage under three conventions, beside a baseline."""
+"""Score a segmentation against the truth: ARE, VOI, coverage under three conventions, beside a baseline."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ from ffn.options import add_box_option, add_options, from_arguments
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn evaluate``."""
-    parser.add_argument(
-        "--segmentation", required=True, metavar="VOLUME", help="labels to score, FILE.h5:DATASET"
-    )
-    parser.add_argument(
-        "--truth", required=True, metavar="VOLUME", help="labels that are right, FILE.h5:DATASET"
-    )
+    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="labels to score")
+    parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels that are right")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores")
     group = parser.add_argument_group("baseline to score beside it")
     one = group.add_mutually_exclusive_group()
-    one.add_argument(
-        "--image", metavar="VOLUME", help="segment this image by the best of a sweep of watersheds"
-    )
+    one.add_argument("--image", metavar="VOLUME", help="segment this by the best of a sweep of watersheds")
     one.add_argument("--baseline", metavar="VOLUME", help="score this segmentation instead of a watershed")
     group.add_argument("--baseline-out", metavar="FILE.h5:DATASET", help="keep the best watershed of --image")
     add_options(parser, EvaluateConfig)
@@ -35,7 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     if arguments.baseline_out and not arguments.image:
         raise ConfigError(
-            f"--baseline-out: {arguments.baseline_out} needs --image, the volume to segment by watershed"
+            f"--baseline-out: {arguments.baseline_out} is for a watershed, expected --image too"
         )
     evaluate(
         arguments.segmentation,

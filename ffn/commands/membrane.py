@@ -10,9 +10,13 @@ from ffn.options import add_box_option, add_options, from_arguments
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn membrane``."""
-    parser.add_argument("--image", required=True, metavar="VOLUME", help="uint8, uint16 or float image, FILE.h5:DATASET")
+    parser.add_argument(
+        "--image", required=True, metavar="VOLUME", help="uint8, uint16 or float image, FILE.h5:DATASET"
+    )
     add_box_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.h5", help="gets the datasets edges and distance")
+    parser.add_argument(
+        "--out", required=True, metavar="FILE.h5", help="gets the datasets edges and distance"
+    )
     add_options(parser, MembraneConfig)
 
 

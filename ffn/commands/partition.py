@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ffn.config import PartitionConfig
-from ffn.options import add_box_option, add_options, from_arguments
+from ffn.options import add_box_option, add_options, from_arguments, whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", required=True, metavar="VOLUME", help="truth, FILE.h5:DATASET")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint8 partitions")
-    parser.add_argument("--threads", type=int, default=0, metavar="INT", help="0 takes all cores of the job (default: 0)")
+    text = "to count with; 0 takes all cores of the job (default: 0)"
+    parser.add_argument("--threads", type=whole_number, default=0, metavar="INT", help=text)
     add_options(parser, PartitionConfig)
 
 

@@ -35,7 +35,7 @@ class Settings(NamedTuple):
     sigma : float
         Standard deviation of the Gaussian that smooths the image.
     level : float
-        Brightness that separates cytoplasm from membrane: Otsu's threshold plus this many standard deviations.
+        Brightness that separates cytoplasm from membrane: Otsu's threshold plus so many standard deviations.
     distance : float
         A marker is a connected set of voxels further than this from the membrane.
     """
@@ -51,7 +51,7 @@ SWEEP = tuple(Settings(*values) for values in itertools.product(SIGMAS, LEVELS, 
 def best_watershed(
     image: np.ndarray, truth: np.ndarray, voxel_size_zyx_nm: VoxelSize
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Segment with every setting of the sweep and keep the best: the truth chooses, which favours the baseline.
+    """Segment with every setting of the sweep, keep the best: the truth chooses, which favours the baseline.
 
     Parameters
     ----------
@@ -73,18 +73,14 @@ def best_watershed(
     -----
     Works on the whole box in memory, `BYTES_PER_VOXEL` each.
     """
-    log.info(
-        "baseline: %d watersheds, about %.1f GiB of memory", len(SWEEP), image.size * BYTES_PER_VOXEL / 2**30
-    )
-    best, sweep = np.zeros(image.shape, np.int32), []
-    lowest = np.inf
-    for settings, segmentation in track(
-        candidates(image, voxel_size_zyx_nm), len(SWEEP), "baseline", "setting"
-    ):
-        scores = score(count_pairs(truth, segmentation), "all")
+    gibibytes = image.size * BYTES_PER_VOXEL / 2**30
+    log.info("baseline: %d watersheds of %s voxels, %.1f GiB of memory", len(SWEEP), image.shape, gibibytes)
+    best, sweep = np.zeros(image.shape, np.int32), list[dict[str, Any]]()
+    for settings, labels in track(candidates(image, voxel_size_zyx_nm), len(SWEEP), "baseline", "setting"):
+        scores = score(count_pairs(truth, labels), "all")
         sweep.append({"settings": settings._asdict(), "are": scores["are"], "voi": scores["voi"]})
-        if scores["voi"] < lowest:
-            lowest, best = scores["voi"], segmentation
+        if all(sweep[-1]["voi"] < earlier["voi"] for earlier in sweep[:-1]):
+            best = labels
     return best, sorted(sweep, key=lambda entry: entry["voi"])
 
 

@@ -10,10 +10,10 @@ from scipy.ndimage import distance_transform_edt
 from ffn.geometry import Box
 from ffn.volume import Volume
 
+VoxelSize = tuple[float, float, float]
 
-def near_border(
-    labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: tuple[float, float, float]
-) -> np.ndarray:
+
+def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
     """Mark the voxels close to another label within their own xy section.
 
     Parameters
@@ -28,19 +28,19 @@ def near_border(
     Returns
     -------
     bool ndarray of shape (Z, Y, X)
-        True within `border_nm` of a voxel that has a neighbour (of 4) with another label; such voxels themselves
-        are at distance 0.
+        True within `border_nm` of a voxel that has a neighbour (of 4) with another label; such voxels
+        themselves are at distance 0.
     """
-    inner = np.stack([_interior(section) for section in labels])
-    sampling = voxel_size_zyx_nm[1:]
-    distances = [
-        distance_transform_edt(section, sampling) if not section.all() else np.inf for section in inner
-    ]
-    return np.stack([np.broadcast_to(d <= border_nm, labels.shape[1:]) for d in distances])
+    near = np.zeros(labels.shape, dtype=bool)
+    for z, section in enumerate(labels):
+        interior = _interior(section)
+        if not interior.all():
+            near[z] = distance_transform_edt(interior, voxel_size_zyx_nm[1:]) <= border_nm
+    return near
 
 
 def read_without_border(
-    truth: Volume, box: Box, border_nm: float, voxel_size_zyx_nm: tuple[float, float, float]
+    truth: Volume, box: Box, border_nm: float, voxel_size_zyx_nm: VoxelSize
 ) -> np.ndarray:
     """Read the truth with the border band set to 0; the same for every way of cutting a volume into boxes.
 

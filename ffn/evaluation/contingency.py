@@ -14,7 +14,7 @@ MIN_PENDING_PAIRS = (
 
 @dataclass(frozen=True)
 class ContingencyTable:
-    """Sparse table of voxel counts, one row for each pair of ids that occurs, sorted by truth and then segment.
+    """Sparse table of voxel counts: a row for each pair of ids that occurs, sorted by truth, then segment.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ def count_pairs(truth: np.ndarray, segmentation: np.ndarray) -> ContingencyTable
 
     Notes
     -----
-    Neighbours along x mostly carry the same pair, so runs of equal pairs are sorted instead of voxels: about ten
-    times fewer on real tissue.
+    Neighbours along x mostly carry the same pair, so runs of equal pairs are sorted instead of voxels:
+    about ten times fewer on real tissue.
 
     Examples
     --------

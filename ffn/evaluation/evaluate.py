@@ -15,10 +15,10 @@ import numpy as np
 from ffn.atomic import write_json
 from ffn.config import EvaluateConfig
 from ffn.errors import EvaluationError
-from ffn.evaluation.border import read_without_border
+from ffn.evaluation.border import VoxelSize, read_without_border
 from ffn.evaluation.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.evaluation.scores import CONVENTIONS, summarize, worst_bodies
-from ffn.geometry import Box
+from ffn.geometry import ZYX, Box
 from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.volume import Placement, Volume, create_volume, open_volume, require_inside, require_labels
@@ -51,7 +51,7 @@ class _Place(NamedTuple):
     """Where volumes are compared."""
 
     box: Box
-    voxel_size_zyx_nm: tuple[float, float, float]
+    voxel_size_zyx_nm: VoxelSize
 
 
 def evaluate(
@@ -85,7 +85,8 @@ def evaluate(
     Raises
     ------
     EvaluationError
-        If the volumes and `box` have no voxel in common, the truth is empty there, or `out` cannot be written.
+        If the volumes and `box` have no voxel in common, the truth is empty there, or `out` cannot be
+        written.
     VolumeError
         If a volume is missing or does not hold labels.
     """
@@ -100,9 +101,8 @@ def evaluate(
         result.update(_score(segmentation.read, truth, place, config))
         if baseline.image or baseline.segmentation:
             result["baseline"] = _score_baseline(baseline, truth, place, config)
-        result["provenance"] = provenance(
-            "evaluate", config, segmentation=segmentation_spec, truth=truth_spec
-        )
+        inputs = {"segmentation": segmentation_spec, "truth": truth_spec, **_given(baseline)}
+        result["provenance"] = provenance("evaluate", config, **inputs)
         write_json(out, result)
     return result
 
@@ -123,12 +123,12 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
         )
     if box is not None and common.intersect(box).is_empty:
         raise EvaluationError(
-            f"--box: {box} has no voxel of {common}, where segmentation and truth overlap. Choose a box inside"
+            f"--box: {box} has no voxel of {common}, where segmentation and truth overlap. Choose one inside"
         )
     return common if box is None else common.intersect(box)
 
 
-def tabulate(truth: Read, segmentation: Read, box: Box, config: EvaluateConfig) -> ContingencyTable:
+def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> ContingencyTable:
     """Count the pairs of ids in `box`, block by block.
 
     Parameters
@@ -137,10 +137,10 @@ def tabulate(truth: Read, segmentation: Read, box: Box, config: EvaluateConfig) 
         Return the labels of a box.
     box : Box
         Where to compare.
-    config : EvaluateConfig
-        Gives the block size; the result does not depend on it.
+    block_size_zyx : tuple of int
+        Voxels read at a time; the result does not depend on it.
     """
-    blocks = list(box.blocks(config.block_size_zyx))
+    blocks = list(box.blocks(block_size_zyx))
     return merge_tables(
         count_pairs(truth(block), segmentation(block)) for block in track(blocks, len(blocks), "compare")
     )
@@ -148,7 +148,7 @@ def tabulate(truth: Read, segmentation: Read, box: Box, config: EvaluateConfig) 
 
 def _score(read: Read, truth: Volume, place: _Place, config: EvaluateConfig) -> dict[str, Any]:
     """Score the labels that `read` returns."""
-    table = tabulate(truth.read, read, place.box, config)
+    table = tabulate(truth.read, read, place.box, config.block_size_zyx)
     if not table.truth.any():
         raise EvaluationError(
             f"{truth.name}: holds no labelled voxel in {place.box}, expected some. Choose another --box"
@@ -159,7 +159,10 @@ def _score(read: Read, truth: Volume, place: _Place, config: EvaluateConfig) -> 
     def inner_truth(block: Box) -> np.ndarray:
         return read_without_border(truth, block, config.border_nm, place.voxel_size_zyx_nm)
 
-    return {**summarize(table, tabulate(inner_truth, read, place.box, config)), **worst_bodies(table)}
+    return {
+        **summarize(table, tabulate(inner_truth, read, place.box, config.block_size_zyx)),
+        **worst_bodies(table),
+    }
 
 
 def _score_baseline(
@@ -182,6 +185,12 @@ def _score_baseline(
     return {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, **scores}
 
 
+def _given(baseline: Baseline) -> dict[str, str]:
+    """Return the inputs of the baseline, for the provenance."""
+    inputs = {"image": baseline.image, "baseline": baseline.segmentation}
+    return {name: spec for name, spec in inputs.items() if spec}
+
+
 def _keep(labels: np.ndarray, baseline: Baseline, place: _Place) -> None:
     made_by = provenance("evaluate", None, image=baseline.image)
     with create_volume(
@@ -190,13 +199,13 @@ def _keep(labels: np.ndarray, baseline: Baseline, place: _Place) -> None:
         writer.write(place.box, labels.astype(np.uint64))
 
 
-def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig) -> tuple[float, float, float]:
+def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig) -> VoxelSize:
     """Voxel size of either volume; isotropic where neither knows, unless the border band needs it."""
     size = truth.voxel_size_zyx_nm or segmentation.voxel_size_zyx_nm
     if size is None and config.border_nm:
         raise EvaluationError(
-            f"--border: {config.border_nm} nm cannot be measured, {truth.name} and {segmentation.name} have no "
-            "attribute voxel_size_nm. Bring one of them in with 'ffn ingest --voxel-size'"
+            f"--border: {config.border_nm} nm cannot be measured, {truth.name} and {segmentation.name} "
+            "have no attribute voxel_size_nm. Bring one of them in with 'ffn ingest --voxel-size'"
         )
     if segmentation.voxel_size_zyx_nm not in (None, size):
         log.warning(
@@ -208,10 +217,12 @@ def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig) -> 
 @contextlib.contextmanager
 def _writable(out: str | Path) -> Iterator[None]:
     """Complain about an output that cannot be written, before the work where that can be known."""
+    path = Path(out).absolute()
+    folder = next(parent for parent in path.parents if parent.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        found = "is a folder" if path.is_dir() else f"{folder} is no folder that can be written to"
+        raise EvaluationError(f"{out}: {found}, expected the name of a new file. Choose another --out")
     try:
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-        if Path(out).is_dir() or not os.access(Path(out).parent, os.W_OK):
-            raise PermissionError(f"{out} is a folder, or in a folder without write permission")
         yield
-    except (PermissionError, NotADirectoryError, FileExistsError) as reason:
-        raise EvaluationError(f"{out}: cannot be written ({reason}). Choose another output file") from None
+    except PermissionError as reason:
+        raise EvaluationError(f"{out}: cannot be written ({reason}). Choose another --out") from None

@@ -44,8 +44,8 @@ CONVENTIONS = {
         squares=False,
     ),
     "cremi": Convention(
-        "All voxels of the truth outside of the border band, if any; unsegmented ones are one segment for VOI, and "
-        "none for ARE (as in the CREMI challenge).",
+        "All voxels of the truth outside of the border band, if any; unsegmented ones are one segment for "
+        "VOI, and none for ARE (as in the CREMI challenge).",
         keeps_unsegmented=True,
         unsegmented_in_rand=False,
         squares=True,
@@ -68,13 +68,13 @@ def score(table: ContingencyTable, convention: str) -> Scores:
     Returns
     -------
     dict
-        ``are``, ``are_precision``, ``are_recall``, ``voi``, ``voi_split``, ``voi_merge`` (bits); all None where the
-        convention leaves no voxel.
+        ``are``, ``are_precision``, ``are_recall``, ``voi``, ``voi_split``, ``voi_merge`` (bits); all None
+        where the convention leaves no voxel.
 
     Notes
     -----
-    Definitions: Arganda-Carreras et al. 2015 (ARE), Meilă 2007 (VOI). Precision falls with mergers, recall with
-    splits; ``voi_split`` is H(segment | truth), ``voi_merge`` is H(truth | segment).
+    Definitions: Arganda-Carreras et al. 2015 (ARE), Meilă 2007 (VOI). Precision falls with mergers, recall
+    with splits; ``voi_split`` is H(segment | truth), ``voi_merge`` is H(truth | segment).
     """
     rule = CONVENTIONS[convention]
     kept = table.keep((table.truth != 0) & (rule.keeps_unsegmented | (table.segment != 0)))
@@ -161,8 +161,8 @@ def worst_bodies(table: ContingencyTable, count: int = 10) -> dict[str, list[dic
     Returns
     -------
     dict
-        ``worst_splits`` (truth bodies, their parts are segments) and ``worst_mergers`` (segments, their parts are
-        truth bodies): ``id``, ``voxels``, ``voi`` and the largest ``parts`` with ``id`` and ``voxels``.
+        ``worst_splits`` (truth bodies, their parts are segments) and ``worst_mergers`` (segments, their parts
+        are truth bodies): ``id``, ``voxels``, ``voi`` and the largest ``parts`` with ``id`` and ``voxels``.
     """
     both = table.keep((table.truth != 0) & (table.segment != 0))
     return {
@@ -204,7 +204,7 @@ def _totals(ids: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _num_pairs(voxels: np.ndarray, squares: bool) -> float:
-    """Ordered pairs of voxels within groups of these sizes; float, because 10¹⁰ voxels squared overflow int64."""
+    """Ordered pairs of voxels in groups of these sizes; float, because 10¹⁰ voxels squared overflow int64."""
     sizes = voxels.astype(np.float64)
     return float((sizes * (sizes if squares else sizes - 1)).sum())
 

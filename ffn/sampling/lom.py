@@ -1,9 +1,10 @@
 """Count, for every voxel, the voxels of its own object in its neighbourhood (local object mask, LOM).
 
-One pass, whatever the number of labels. For a plane of centres, `sums[id, x]` holds how often an object occurs in the
-(z, y) window around column x. Going down the rows adds one row of columns and takes one away; columns are visited by
-their runs of equal labels. Along a row, the count of a voxel is the sum of its own object's line of `sums` over the x
-window, and as long as the object stays the same that is one addition and one subtraction per voxel.
+One pass, whatever the number of labels. For a plane of centres, `sums[object, x]` holds how often an object
+occurs in the (z, y) window around column x. Going down the rows adds one row of columns and takes one away;
+columns are visited by their runs of equal labels. Along a row, the count of a voxel is the sum of its own
+object's line of `sums` over the x window, and as long as the object stays the same that is one addition and
+one subtraction per voxel.
 """
 
 from __future__ import annotations
@@ -48,12 +49,14 @@ def lom_counts(labels: np.ndarray, lom_radius_zyx: ZYX, ids: np.ndarray, threads
     require_lom_fits(Box.from_shape(zyx(labels.shape)), lom_radius_zyx, "labels")
     objects = _index(labels, ids)
     ends = _run_ends(objects)
-    rz, ry, rx = lom_radius_zyx
     counts = np.zeros([n - 2 * r for n, r in zip(labels.shape, lom_radius_zyx, strict=True)], dtype=np.int32)
     bounds = np.linspace(0, len(counts), min(threads, len(counts)) + 1).astype(int)
+
+    def fill(start: int, stop: int) -> None:
+        _count_slab(objects, ends, len(ids), lom_radius_zyx, start, stop, counts)
+
     with ThreadPoolExecutor(threads) as pool:
-        slabs = zip(bounds[:-1], bounds[1:], strict=True)
-        list(pool.map(lambda slab: _count_slab(objects, ends, len(ids), (rz, ry, rx), *slab, counts), slabs))
+        list(pool.map(fill, bounds[:-1], bounds[1:]))
     return counts
 
 
@@ -68,14 +71,14 @@ def require_lom_fits(box: Box, lom_radius_zyx: ZYX, where: str) -> None:
     needed = zyx(2 * r + 1 for r in lom_radius_zyx)
     if any(n < m for n, m in zip(box.shape, needed, strict=True)):
         raise VolumeError(
-            f"{where}: box {box} has {box.shape} voxels, one local object mask of radius {lom_radius_zyx} needs "
-            f"{needed}. Use a larger box or a smaller --lom-radius"
+            f"{where}: box {box} has {box.shape} voxels, one local object mask of radius {lom_radius_zyx} "
+            f"needs {needed}. Use a larger box or a smaller --lom-radius"
         )
 
 
 @njit(nogil=True, cache=True)
 def _index(labels: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Number the objects of `ids` from 1 in their order; everything else is 0."""
+    """Replace the labels in `ids` by their place there, from 1, and all others by 0."""
     out = np.zeros(labels.shape, dtype=np.int32)
     if not len(ids):
         return out
@@ -101,7 +104,15 @@ def _run_ends(objects: np.ndarray) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _count_slab(objects, ends, num_objects, lom_radius_zyx, z_start, z_stop, counts):  # type: ignore[no-untyped-def]
+def _count_slab(
+    objects: np.ndarray,
+    ends: np.ndarray,
+    num_objects: int,
+    lom_radius_zyx: ZYX,
+    z_start: int,
+    z_stop: int,
+    counts: np.ndarray,
+) -> None:
     """Fill ``counts[z_start:z_stop]``."""
     rz, ry, rx = lom_radius_zyx
     sums = np.empty((num_objects + 1, objects.shape[2]), dtype=np.int32)
@@ -116,7 +127,9 @@ def _count_slab(objects, ends, num_objects, lom_radius_zyx, z_start, z_stop, cou
 
 
 @njit(nogil=True, cache=True)
-def _add_columns(sums, objects, ends, y, z_start, z_stop, sign):  # type: ignore[no-untyped-def]
+def _add_columns(
+    sums: np.ndarray, objects: np.ndarray, ends: np.ndarray, y: int, z_start: int, z_stop: int, sign: int
+) -> None:
     """Add the runs of row `y`, clipped to the z window, to `sums`; with sign -1 take them away."""
     for x in range(objects.shape[2]):
         z = z_start
@@ -127,7 +140,7 @@ def _add_columns(sums, objects, ends, y, z_start, z_stop, sign):  # type: ignore
 
 
 @njit(nogil=True, cache=True)
-def _count_row(sums, row, rx, counts):  # type: ignore[no-untyped-def]
+def _count_row(sums: np.ndarray, row: np.ndarray, rx: int, counts: np.ndarray) -> None:
     """Slide the x window along one row of centres."""
     last, count = 0, 0
     for x in range(rx, len(row) - rx):

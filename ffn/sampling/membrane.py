@@ -22,16 +22,16 @@ VoxelSize = tuple[float, float, float]
 def membrane(image_spec: str, out_path: str | Path, config: MembraneConfig, box: Box | None = None) -> None:
     """Write the edges of an image and every voxel's distance to them.
 
-    Blocks are read with so much context that the result is the one of the whole volume at once, bit for bit; a box
-    gives the part of that result inside it.
+    Blocks are read with so much context that the result is the one of the whole volume at once, bit for bit;
+    a box gives the part of that result inside it.
 
     Parameters
     ----------
     image_spec : str
         uint8, uint16 or floating-point image.
     out_path : path
-        HDF5 file; gets `edges` (uint8, 1 on an edge) and `distance` (float32, in units of the smallest voxel side,
-        at most ``config.max_distance``).
+        HDF5 file; gets `edges` (uint8, 1 on an edge) and `distance` (float32, in units of the smallest voxel
+        side, at most ``config.max_distance``).
     config : MembraneConfig
         Blur, largest distance, block size.
     box : Box, optional

@@ -11,12 +11,11 @@ from ffn.config import PartitionConfig
 from ffn.geometry import ZYX, Box, zyx
 from ffn.progress import track
 from ffn.provenance import provenance
+from ffn.records import OUTSIDE_PARTITION
 from ffn.sampling.lom import lom_counts, require_lom_fits
 from ffn.volume import Placement, Volume, create_volume, open_volume, require_inside, require_labels
 
 log = logging.getLogger(__name__)
-
-OUTSIDE = 255
 
 
 def partition(
@@ -29,34 +28,35 @@ def partition(
     labels_spec : str
         Integer labels, 0 is background.
     out_spec : str
-        ``file.h5:dataset`` of uint8: 1, 2, … for rising active fractions, 0 for background and labels smaller than
-        ``config.min_size``, 255 for voxels without a whole neighbourhood inside the box.
+        ``file.h5:dataset`` of uint8: 1, 2, … for rising active fractions, 0 for background and labels smaller
+        than ``config.min_size``, 255 for voxels without a whole neighbourhood inside the box.
     config : PartitionConfig
         Local object mask, thresholds, smallest object.
     box : Box, optional
-        The voxels to know about; default all. Nothing outside is read, so held-out labels have no influence, and the
-        sizes of labels are counted inside.
+        The voxels to know about; default all. Nothing outside is read, so held-out labels have no influence,
+        and the sizes of labels are counted inside.
     threads : int
         0 takes all cores of the job; the result does not depend on it.
 
     Raises
     ------
     VolumeError
-        If the labels cannot be read or are no integers, or the box leaves them or is smaller than one local object
-        mask.
+        If the labels cannot be read or are no integers, or the box leaves them or is smaller than one local
+        object mask.
     """
     with open_volume(labels_spec) as labels:
         require_labels(labels)
         box = box or labels.box
         require_inside(labels, box)
         require_lom_fits(box, config.lom_radius_zyx, labels.name)
+        threads = threads or len(os.sched_getaffinity(0))
         blocks = list(box.blocks(config.block_size_zyx))
-        large = large_labels(labels, blocks, config.min_size)
         voxel_size = labels.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
         placement = Placement(box, voxel_size, provenance("partition", config, labels=labels_spec, box=box))
         with create_volume(out_spec, np.uint8, placement) as out:
+            large = large_labels(labels, blocks, config.min_size)
             for block in track(blocks, len(blocks), "partition"):
-                out.write(block, _partition_block(labels, box, block, large, config, threads or num_cores()))
+                out.write(block, _partition_block(labels, box, block, large, config, threads))
 
 
 def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, ...]) -> np.ndarray:
@@ -74,8 +74,8 @@ def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, .
     Returns
     -------
     uint8 ndarray
-        0 where the count is 0, else 1 + the number of thresholds that the fraction reaches: partition i + 1 is the
-        half-open interval from the i-th threshold to the next.
+        0 where the count is 0, else 1 + the number of thresholds that the fraction reaches: partition i + 1
+        is the half-open interval from the i-th threshold to the next.
 
     Examples
     --------
@@ -117,11 +117,6 @@ def large_labels(labels: Volume, blocks: list[Box], min_size: int) -> np.ndarray
     return large
 
 
-def num_cores() -> int:
-    """Return the number of cores this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def _label_sizes(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Labels and their voxels; sorts runs along x instead of voxels, which are some twenty times as many."""
     flat = ids.ravel()
@@ -135,7 +130,7 @@ def _partition_block(
     labels: Volume, box: Box, block: Box, large: np.ndarray, config: PartitionConfig, threads: int
 ) -> np.ndarray:
     """Partitions of one block of `box`."""
-    out = np.full(block.shape, OUTSIDE, dtype=np.uint8)
+    out = np.full(block.shape, OUTSIDE_PARTITION, dtype=np.uint8)
     radius = config.lom_radius_zyx
     centres = block.intersect(box.grow(zyx(-r for r in radius)))
     if not centres.is_empty:

@@ -25,7 +25,7 @@ class SynthConfig(Section):
     voxel_size_zyx_nm: VoxelSize = Field((10.0, 10.0, 10.0), description="edge lengths of a voxel, nm")
 
     neurite_radius_nm: Range = Field(
-        (40.0, 125.0), description="thinnest and thickest neurite, log-uniform between, nm"
+        (40.0, 110.0), description="thinnest and thickest neurite, log-uniform between, nm"
     )
     tortuosity: Fraction = Field(0.25, description="how much a neurite may turn per step; 0 is straight")
     varicosity: Fraction = Field(0.25, description="relative variation of the calibre along a neurite")

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -72,10 +72,11 @@ class ProcessGroup:
         outcome, failure = _attempt(action)
         failures = [error for error in self.gather(failure) if error is not None]
         if failures:
-            self._fail(failures[0])
-        return outcome  # type: ignore[return-value]
+            self.fail(failures[0])
+        return outcome  # type: ignore[return-value]  # None only where the action returned it
 
-    def _fail(self, error: FfnError) -> None:
+    def fail(self, error: FfnError) -> NoReturn:
+        """End all processes, which all call this, with the error that rank 0 raises."""
         raise error
 
 
@@ -99,10 +100,11 @@ class HorovodGroup(ProcessGroup):
         """Return the item of rank 0."""
         return self._hvd.broadcast_object(item, root_rank=0)
 
-    def _fail(self, error: FfnError) -> None:
-        """Let rank 0 print the one line before the launcher sees another rank end and stops everything."""
+    def fail(self, error: FfnError) -> NoReturn:
+        """End all processes, which all call this, with the error that rank 0 raises."""
         if self.rank == 0:
             raise error
+        # a launcher stops everything when the first rank ends: let rank 0 tell the user before
         with contextlib.suppress(Exception):  # fails when rank 0 is gone
             self.barrier()
         raise SystemExit(2)
@@ -125,13 +127,14 @@ def process_group(num_workers: int) -> Iterator[ProcessGroup]:
     if num_workers == 1 and not any(name in os.environ for name in LAUNCHER_VARIABLES):
         yield ProcessGroup()
         return
-    hvd = _start_horovod()
-    if hvd.size() != num_workers:
-        raise TrainError(
-            f"train.num_workers: {num_workers} processes asked for, {hvd.size()} started together. Launch with "
-            f"'horovodrun -np {num_workers} ffn train …', or srun, mpirun, aprun with as many MPI tasks in one job step"
+    group = HorovodGroup(_start_horovod())
+    if group.size != num_workers:
+        group.fail(
+            TrainError(
+                f"train.num_workers: {num_workers} processes asked for, {group.size} started. "
+                f"Launch with 'horovodrun -np {num_workers} ffn train …', or as so many tasks of one MPI job"
+            )
         )
-    group = HorovodGroup(hvd)
     with _peer_failures_explained(group):
         yield group
 
@@ -164,4 +167,6 @@ def _peer_failures_explained(group: HorovodGroup) -> Iterator[None]:
         yield
     except (HorovodInternalError, tf.errors.UnknownError, tf.errors.AbortedError) as reason:
         log.debug("rank %d: %s", group.rank, reason)
-        raise TrainError(f"rank {group.rank}: stopped because another process of the job ended or hangs") from None
+        raise TrainError(
+            f"rank {group.rank}: stopped because another process of the job ended or hangs"
+        ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +16,9 @@ from ffn.training.volumes import TrainingVolume
 
 OBJECT_LABEL = 0.95  # soft labels (Januszewski et al. 2018)
 OTHER_LABEL = 0.05
-MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanged axes would show the network tissue that does not exist
+MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanged axes show tissue that does not exist
+
+_AXES = "zyx"
 
 
 @dataclass(frozen=True)
@@ -92,26 +95,22 @@ class ExampleMaker:
         volume = self._volumes[record.volume]
         if not volume.box.contains(box):
             raise RecordError(
-                f"{record.volume}: the patch {box} around record (z, y, x) = {record.center_zyx} leaves the volume "
-                f"{volume.box}. Rerun ffn coordinates with a margin of at least {half}"
+                f"{record.volume}: the patch {box} around record (z, y, x) = {record.center_zyx} leaves "
+                f"the volume {volume.box}. Rerun ffn coordinates with a margin of at least {half}"
             )
         return box
 
     def _check_permutable(self) -> None:
-        axes = "zyx"
-        for a, b in zip(self._permutable, self._permutable[1:], strict=False):
-            if self._patch_size_zyx[a] != self._patch_size_zyx[b]:
-                raise ConfigError(
-                    f"train.permutable_axes: the patch (FOV + 2 deltas) has {self._patch_size_zyx[a]} voxels on axis "
-                    f"{axes[a]} and {self._patch_size_zyx[b]} on axis {axes[b]}, only axes of equal size can be exchanged"
-                )
+        for a, b in itertools.pairwise(self._permutable):
+            where = f"train.permutable_axes: {_AXES[a]} and {_AXES[b]} cannot be exchanged"
+            sizes = self._patch_size_zyx[a], self._patch_size_zyx[b]
+            if sizes[0] != sizes[1]:
+                raise ConfigError(f"{where}, FOV + 2 deltas are {sizes[0]} and {sizes[1]} voxels there")
             for volume in self._volumes.values():
-                size = volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
-                if max(size[a], size[b]) > MAX_VOXEL_SIZE_RATIO * min(size[a], size[b]):
-                    raise ConfigError(
-                        f"train.permutable_axes: voxels of {volume.name} measure {size[a]:g} nm on axis {axes[a]} and "
-                        f"{size[b]:g} nm on axis {axes[b]}, only axes of equal voxel size can be exchanged"
-                    )
+                voxel_size = volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+                low, high = sorted((voxel_size[a], voxel_size[b]))
+                if high > MAX_VOXEL_SIZE_RATIO * low:
+                    raise ConfigError(f"{where}, voxels of {volume.name} are {low:g} and {high:g} nm there")
 
 
 def patch_size(model: ModelConfig) -> ZYX:
@@ -139,7 +138,7 @@ def axis_numbers(axes: tuple[str, ...]) -> tuple[int, ...]:
     >>> axis_numbers(("x", "y"))
     (1, 2)
     """
-    return tuple(sorted({"zyx".index(axis) for axis in axes}))
+    return tuple(sorted({_AXES.index(axis) for axis in axes}))
 
 
 def augment(

@@ -1,8 +1,8 @@
 """Which record each lane of the global batch trains on: a pure function of seed, lane and position.
 
-A lane is one slot of the global batch. Every epoch permutes the shards, lays them end to end, cuts the line into as
-many equal ranges as there are lanes, and each lane shuffles its own range. Lanes do not wait for each other at the end
-of an epoch, so no number of processes can hang on shards of unequal length.
+A lane is one slot of the global batch. Every epoch permutes the shards, lays them end to end, cuts the line
+into as many equal ranges as there are lanes, and each lane shuffles its own range. Lanes do not wait for each
+other at the end of an epoch, so no number of processes can hang on shards of unequal length.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ffn.training.randomness import generator
 
 CACHED_SHARDS = 4  # neighbouring lanes of a process read the same few shards when an epoch starts
 
-Shard = tuple[np.ndarray, Sequence[str]]
+Shard = tuple[np.ndarray, np.ndarray]
 
 
 class Record(NamedTuple):
@@ -48,7 +48,7 @@ class Shards:
     counts : sequence of int
         Records in each of them.
     read : callable
-        Returns the centres, int64 of shape (N, 3), zyx, and the volume names of a file.
+        Returns the centres, int64 of shape (N, 3), zyx, and the volume names, shape (N,), of a file.
     """
 
     def __init__(self, paths: Sequence[Path], counts: Sequence[int], read: Callable[[Path], Shard]) -> None:
@@ -61,20 +61,23 @@ class Shards:
         """Records in all shards."""
         return int(self.counts.sum())
 
-    def read(self, index: int) -> Shard:
-        """Return centres and names of one shard.
+    def require_lanes(self, num_lanes: int) -> None:
+        """Check that each lane gets a record in every epoch.
 
         Raises
         ------
         RecordError
-            If it does not hold as many records as the index says.
+            If there are fewer records than lanes.
         """
-        centers, names = self._read(self.paths[index])
-        if len(centers) != self.counts[index]:
+        if self.total < num_lanes:
             raise RecordError(
-                f"{self.paths[index]}: found {len(centers)} records, the index says {self.counts[index]}. Rerun ffn records"
+                f"{self.paths[0].parent}: has {self.total} records, expected at least num_workers × "
+                f"batch_size = {num_lanes}. Make more records or use fewer workers"
             )
-        return centers, names
+
+    def read(self, index: int) -> Shard:
+        """Return centres and volume names of one shard."""
+        return self._read(self.paths[index])
 
 
 class LaneStream:
@@ -88,25 +91,15 @@ class LaneStream:
         This lane, and how many share the records.
     rng_seed : int
         Seed of the run.
-
-    Raises
-    ------
-    RecordError
-        If there are fewer records than lanes.
     """
 
     def __init__(self, shards: Shards, lane: int, num_lanes: int, rng_seed: int) -> None:
-        if shards.total < num_lanes:
-            raise RecordError(
-                f"{shards.paths[0].parent}: has {shards.total} records, expected at least {num_lanes}, one for each of "
-                "num_workers × batch_size. Make more records or use fewer workers"
-            )
         self.lane = lane
         self._shards = shards
         self._rng_seed = rng_seed
         self._start = lane * shards.total // num_lanes
         self.num_records = (lane + 1) * shards.total // num_lanes - self._start
-        self._epoch: tuple[int, np.ndarray, list[str]] | None = None
+        self._epoch: tuple[int, np.ndarray, np.ndarray] | None = None
 
     def record(self, position: int) -> Record:
         """Return the record at `position`, counted from the start of training over all epochs."""
@@ -114,22 +107,21 @@ class LaneStream:
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = (epoch, *self._load_epoch(epoch))
         _, centers_zyx, names = self._epoch
-        return Record(zyx(centers_zyx[index]), names[index])
+        return Record(zyx(centers_zyx[index]), str(names[index]))
 
-    def _load_epoch(self, epoch: int) -> tuple[np.ndarray, list[str]]:
+    def _load_epoch(self, epoch: int) -> Shard:
         """Centres and names of this lane's range, in the order of this epoch."""
         shard_order = generator(self._rng_seed, "shard order", epoch).permutation(len(self._shards.paths))
-        centers: list[np.ndarray] = []
-        names: list[str] = []
+        parts = []
         for index, first, last in self._overlaps(shard_order):
-            shard_centers, shard_names = self._shards.read(index)
-            centers.append(shard_centers[first:last])
-            names.extend(shard_names[first:last])
+            centers_zyx, names = self._shards.read(index)
+            parts.append((centers_zyx[first:last], names[first:last]))
         order = generator(self._rng_seed, "lane order", epoch, self.lane).permutation(self.num_records)
-        return np.concatenate(centers)[order], [names[i] for i in order]
+        centers_zyx, names = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return centers_zyx[order], names[order]
 
     def _overlaps(self, shard_order: np.ndarray) -> list[tuple[int, int, int]]:
-        """Shards that overlap this lane's range of the line, with the first and last record to take from each."""
+        """Shards that overlap this lane's range of the line, and which records to take from each."""
         stops = np.cumsum(self._shards.counts[shard_order])
         starts = stops - self._shards.counts[shard_order]
         first = np.maximum(self._start - starts, 0)

@@ -124,7 +124,7 @@ class MetricsLog:
     def __init__(self, folder: Path, step: int) -> None:
         self._path = folder / "metrics.csv"
         kept = [row for row in read_metrics(self._path) if row["step"] <= step]
-        atomic.write_text(self._path, _as_csv([dict(zip(COLUMNS, COLUMNS, strict=True)), *kept]))
+        atomic.write_text(self._path, ",".join(COLUMNS) + "\n" + _as_csv(kept))
         self._writer = _new_writer(folder / "tensorboard")
         for row in kept:
             self._write_scalars(row)
@@ -160,7 +160,11 @@ def read_metrics(path: str | Path) -> list[Row]:
         return []
     with Path(path).open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if None not in row.values()]
-    return [{**{name: float(row[name]) for name in row}, "step": int(row["step"])} for row in rows if _is_number(row)]
+    return [
+        {**{name: float(row[name]) for name in row}, "step": int(row["step"])}
+        for row in rows
+        if _is_number(row)
+    ]
 
 
 def _is_number(row: Mapping[str, str]) -> bool:
@@ -170,7 +174,7 @@ def _is_number(row: Mapping[str, str]) -> bool:
         return False
 
 
-def _as_csv(rows: list[Row] | list[dict]) -> str:
+def _as_csv(rows: list[Row]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)

@@ -9,7 +9,9 @@ from types import TracebackType
 
 from ffn.training.examples import Example
 
-DEPTH = 2  # examples ready for each lane; a walk lasts at least one step, so one would do if reading were even
+DEPTH = (
+    2  # examples ready for each lane; a walk lasts at least one step, so one would do if reading were even
+)
 
 
 class Prefetcher:
@@ -30,6 +32,7 @@ class Prefetcher:
         self._ready: dict[int, deque[Future[Example]]] = {lane: deque() for lane in positions}
 
     def __enter__(self) -> Prefetcher:
+        """Start with the first examples."""
         for _ in range(DEPTH):
             for lane in self._ready:
                 self._submit(lane)
@@ -38,6 +41,7 @@ class Prefetcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Stop, without making what nobody will take."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def take(self, lane: int) -> Example:

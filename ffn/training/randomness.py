@@ -25,7 +25,7 @@ def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Gene
 
     Notes
     -----
-    Keys are spawn keys of a `numpy.random.SeedSequence`. A plain list of integers would not do: NumPy pads it with
-    zeros, so that ``[1, 2]`` and ``[1, 2, 0]`` are one stream.
+    Keys are spawn keys of a `numpy.random.SeedSequence`. A plain list of integers would not do: NumPy pads it
+    with zeros, so that ``[1, 2]`` and ``[1, 2, 0]`` are one stream.
     """
     return np.random.default_rng(np.random.SeedSequence(rng_seed, spawn_key=(_KEYS[purpose], *position)))

@@ -15,7 +15,7 @@ from ffn.volume import Volume, open_volume, require_labels
 
 PRELOAD_BYTES = 512 * 2**20  # image + labels up to this size are kept in memory by every process of a node
 BLOCK_ZYX: ZYX = (64, 128, 128)
-FINGERPRINT_BLOCK_ZYX: ZYX = (64, 64, 64)
+CHECKSUM_BLOCK_ZYX: ZYX = (64, 64, 64)
 
 
 class Readable(Protocol):
@@ -69,7 +69,9 @@ class TrainingVolume:
         self.box = image.box.intersect(labels.box)
         self.voxel_size_zyx_nm = image.voxel_size_zyx_nm
         if self.box.is_empty:
-            raise VolumeError(f"{labels.name}: lies at {labels.box}, the image {image.name} at {image.box}, expected an overlap")
+            raise VolumeError(
+                f"{labels.name}: covers {labels.box}, the image {image.name} {image.box}, expected an overlap"
+            )
         self._image: Readable = image
         self._labels: Readable = labels
         if self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES:
@@ -83,9 +85,9 @@ class TrainingVolume:
         """Return the segment ids of `box`, of shape (Z, Y, X)."""
         return self._labels.read(box)
 
-    def fingerprint(self) -> str:
-        """Return a checksum of place and central voxels, to notice that a volume was replaced between two runs."""
-        margin = tuple(max(0, n - f) // 2 for n, f in zip(self.box.shape, FINGERPRINT_BLOCK_ZYX, strict=True))
+    def checksum(self) -> str:
+        """Return a checksum of place and central voxels, to notice that a volume was replaced."""
+        margin = tuple(max(0, n - f) // 2 for n, f in zip(self.box.shape, CHECKSUM_BLOCK_ZYX, strict=True))
         box = self.box.grow(scale(zyx(margin), -1))
         digest = hashlib.sha256(f"{self.box} {self.voxel_size_zyx_nm}".encode())
         digest.update(np.ascontiguousarray(self.read_image(box)).tobytes())
@@ -109,7 +111,9 @@ def open_training_volumes(specs: Mapping[str, tuple[str, str]]) -> Iterator[dict
     """
     with contextlib.ExitStack() as stack:
         yield {
-            name: TrainingVolume(name, stack.enter_context(open_volume(image)), stack.enter_context(open_volume(labels)))
+            name: TrainingVolume(
+                name, stack.enter_context(open_volume(image)), stack.enter_context(open_volume(labels))
+            )
             for name, (image, labels) in specs.items()
         }
 
@@ -135,7 +139,7 @@ def mean_and_stddev(statistics: list[tuple[int, float, float]]) -> tuple[float, 
 
     Notes
     -----
-    Sums of integer grey levels are exact in float64 up to 2^53, so the result does not depend on how the blocks were shared.
+    Sums of integer grey levels are exact in float64 up to 2^53, whoever summed which blocks.
 
     Examples
     --------

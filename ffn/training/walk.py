@@ -46,7 +46,7 @@ class Walk:
     def __init__(self, example: Example, fov_size_zyx: ZYX) -> None:
         self.example = example
         self._fov_size_zyx = fov_size_zyx
-        self._center_zyx: ZYX = tuple(n // 2 for n in example.image.shape)  # type: ignore[assignment]
+        self._center_zyx: ZYX = tuple(n // 2 for n in example.image.shape)
         self.canvas_logit = np.full(example.image.shape, logit(PAD_VALUE), np.float32)
         self.canvas_logit[self._center_zyx] = logit(INIT_ACTIVATION)
         self.stop = 0

@@ -37,8 +37,11 @@ def write_meshes(folder: Path, labels: np.ndarray, scale: Scale, segment_ids: li
     folder.mkdir(parents=True)
     voxel_nm = min(scale.voxel_size_zyx_nm)
     origin = [n * side for n, side in zip(scale.box.start, scale.voxel_size_zyx_nm, strict=True)]
-    meshes = track(surfaces(labels, scale.voxel_size_zyx_nm, segment_ids), None, "meshes", "mesh")
-    items = {segment_id: encode_mesh(mesh, origin[::-1], voxel_nm) for segment_id, mesh in meshes}
+    meshes = surfaces(labels, scale.voxel_size_zyx_nm, segment_ids)
+    items = {
+        segment_id: encode_mesh(mesh, origin[::-1], voxel_nm)
+        for segment_id, mesh in track(meshes, len(segment_ids), f"{folder.parent.name} meshes", "mesh")
+    }
     info = {
         "@type": "neuroglancer_multilod_draco",
         "vertex_quantization_bits": QUANTIZATION_BITS,
@@ -54,8 +57,9 @@ def surfaces(
 ) -> Iterator[tuple[int, zmesh.Mesh]]:
     """Yield the simplified surface of each segment.
 
-    Marching cubes put the surface halfway between the centres of two voxels, on the face that they share; segments
-    are closed where the array ends. Simplification moves it by no more than the shortest side of a voxel.
+    Marching cubes put the surface halfway between the centres of two voxels, on the face that they share;
+    segments are closed where the array ends. Simplification moves it by no more than the shortest side of a
+    voxel.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Encode one mesh as Neuroglancer wants it: levels of detail cut into an octree of Draco fragments.
 
-Source of the format: Neuroglancer, ``src/datasource/precomputed/meshes.md``. Arrays are xyz here, as in the files.
+Source of the format: Neuroglancer, ``src/datasource/precomputed/meshes.md``. Arrays are xyz, as in the files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from ffn.viewing.shards import Item
 QUANTIZATION_BITS = 16
 COMPRESSION_LEVEL = 7  # of 10; higher ones are slower to write and to read, and hardly smaller
 MAX_LODS = 6
-MIN_FRAGMENT_VOXELS = 32  # finest fragments are at least this long; smaller ones cost more requests than they save
+MIN_FRAGMENT_VOXELS = (
+    32  # finest fragments are at least this long; smaller ones cost more requests than they save
+)
 LOD_REDUCTION = 4  # triangles from one level to the next; a surface of half the resolution has a quarter
 
 Node = tuple[int, int, int]
@@ -43,7 +45,7 @@ def encode_mesh(mesh: zmesh.Mesh, origin_xyz_nm: Sequence[float], voxel_nm: floa
     """
     low, extent = np.floor(mesh.vertices.min(0)), np.ptp(mesh.vertices, axis=0)
     lods = _levels_of_detail(mesh, extent.max() / voxel_nm)
-    # A nanometre more than needed, so that no vertex lies on the far border and falls into a fragment beyond it.
+    # A nanometre more than needed, so that no vertex lies on the far border and falls into the node beyond.
     shape = np.ceil((extent + 2) / 2 ** (len(lods) - 1)).astype(np.float32)
     levels: list[Fragments] = []
     for lod, level in enumerate(lods):
@@ -67,7 +69,9 @@ def _levels_of_detail(mesh: zmesh.Mesh, extent_voxels: float) -> list[zmesh.Mesh
     return lods
 
 
-def _fragments(mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, children: Fragments) -> Fragments:
+def _fragments(
+    mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, children: Fragments
+) -> Fragments:
     """Cut one level into octree nodes, in Z order; a node without triangles but with children is empty.
 
     Nodes above the finest are cut at their middle too, because Neuroglancer draws them in octants.
@@ -86,7 +90,7 @@ def _fragments(mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, c
 
 
 def _draco(mesh: zmesh.Mesh, origin: np.ndarray, size: np.ndarray) -> bytes:
-    """Compress with vertices as integers in the node's frame; nothing if no triangle is left after rounding."""
+    """Compress, with vertices as integers in the node's frame; empty if rounding leaves no triangle."""
     scaled = (mesh.vertices - origin) / size * (2**QUANTIZATION_BITS - 1)
     rounded = np.clip(np.round(scaled), 0, 2**QUANTIZATION_BITS - 1).astype(np.uint32)
     points, index = np.unique(rounded, axis=0, return_inverse=True)
@@ -123,4 +127,6 @@ def _parent(node: Sequence[int]) -> Node:
 
 def _morton(node: Node) -> int:
     """Place on the Z curve: bits interleaved, x lowest."""
-    return sum((n >> bit & 1) << (3 * bit + axis) for axis, n in enumerate(node) for bit in range(MAX_LODS + 1))
+    return sum(
+        (n >> bit & 1) << (3 * bit + axis) for axis, n in enumerate(node) for bit in range(MAX_LODS + 1)
+    )

@@ -5,7 +5,6 @@ Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,8 +17,6 @@ import tensorstore as ts
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, zyx
 from ffn.progress import progress_bar
-
-logger = logging.getLogger(__name__)
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
 SHARD_BYTES = 2**27  # decoded; one shard is one transaction, which holds its voxels about three times
@@ -86,11 +83,11 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
         If Neuroglancer has no compressed encoding for `dtype`.
     """
     if dtype not in (np.uint8, np.uint16):
-        raise ExportError(f"{name}: has type {dtype}, an image must be uint8 or uint16. Ingest it as one of these")
+        raise ExportError(
+            f"{name}: has type {dtype}, an image must be uint8 or uint16. Ingest it as one of these"
+        )
     if wanted == "jpeg" and dtype == np.uint8:
         return Encoding("image", "uint8", "jpeg", "raw", "mean", {"jpeg_quality": JPEG_QUALITY})
-    if wanted == "jpeg":
-        logger.info("%s: is %s, which JPEG cannot hold; its chunks are lossless PNG", name, dtype)
     return Encoding("image", dtype.name, "png", "raw", "mean")
 
 
@@ -116,8 +113,8 @@ class Scale:
 def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
     """List the mips of a volume, until it fits one chunk.
 
-    An axis is halved unless its voxels are already twice as long as the shortest side, so that anisotropic voxels
-    become cubes first.
+    An axis is halved unless its voxels are already twice as long as the shortest side, so that anisotropic
+    voxels become cubes first.
 
     Parameters
     ----------
@@ -137,7 +134,9 @@ def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
     return scales
 
 
-def write_volume(path: Path, encoding: Encoding, scales: list[Scale], read: Callable[[Box], np.ndarray]) -> None:
+def write_volume(
+    path: Path, encoding: Encoding, scales: list[Scale], read: Callable[[Box], np.ndarray]
+) -> None:
     """Write a volume and all its mips.
 
     Memory is bounded by the shard, about three times `SHARD_BYTES`, whatever the size of the volume; the same
@@ -188,7 +187,9 @@ def _next_scale(scale: Scale) -> Scale:
     return Scale(Box(start, stop), (z, y, x), factors)
 
 
-def _fill(target: ts.TensorStore, shard: Box, source: ts.TensorStore | None, read: Callable[[Box], np.ndarray]) -> None:
+def _fill(
+    target: ts.TensorStore, shard: Box, source: ts.TensorStore | None, read: Callable[[Box], np.ndarray]
+) -> None:
     """Write one shard: from the volume, or in pieces from the mip before."""
     if source is None:
         target[shard.slices()] = read(shard)
@@ -217,7 +218,7 @@ def _create_scale(path: Path, encoding: Encoding, scale: Scale) -> ts.TensorStor
 
 
 def _sharding(box: Box, encoding: Encoding) -> dict[str, Any]:
-    """Shards of at most `SHARD_BYTES` decoded, one minishard each; chunk ids are Morton codes, so shards are boxes."""
+    """Make shards of at most `SHARD_BYTES` decoded; chunk ids are Morton codes, so that shards are boxes."""
     chunk_bytes = math.prod(CHUNK_ZYX) * np.dtype(encoding.dtype).itemsize
     shard_bits = (SHARD_BYTES // chunk_bytes).bit_length() - 1
     grid = [-(-n // chunk) for n, chunk in zip(box.shape, CHUNK_ZYX, strict=True)]
@@ -235,12 +236,11 @@ def _sharding(box: Box, encoding: Encoding) -> dict[str, Any]:
 
 def _shard_shape(store: ts.TensorStore) -> ZYX:
     """Voxels of one shard; it starts at the volume's offset, like the chunks."""
-    x, y, z, _ = store.chunk_layout.write_chunk.shape
-    return z, y, x
+    return zyx((store.chunk_layout.write_chunk.shape or ())[2::-1])
 
 
 def _zyx_view(store: ts.TensorStore) -> ts.TensorStore:
-    """The same voxels with axes z, y, x in full-volume coordinates."""
+    """Return the same voxels with axes z, y, x in full-volume coordinates."""
     return store[..., 0].T
 
 

@@ -12,9 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # Answers like the interpreter it stands for, and writes down what pip was asked for.
 FAKE_PYTHON = r"""#!/usr/bin/env bash
 case "$*" in
-    *version_info*) echo "$FAKE_VERSION" ;;
-    *_base_executable*) echo "$FAKE_PYTHON" ;;
-    "-m venv "*) mkdir -p "$3/bin" && cp "$FAKE_PYTHON" "$3/bin/python" && cp "$FAKE_FFN" "$3/bin/ffn" ;;
+    *version_info*) echo "@VERSION@" ;;
+    *_base_executable*) echo "@SELF@" ;;
+    "-m venv "*) mkdir -p "$3/bin" && cp "@SELF@" "$3/bin/python" && cp "$FAKE_FFN" "$3/bin/ffn" ;;
     "- "*) echo "tf-$FAKE_TENSORFLOW" ;;
     *" download "*)
         mkdir -p horovod-0/horovod/tensorflow
@@ -48,18 +48,20 @@ class Machine:
         self.log.touch()
         for tool in ["c++", "make", "mpicxx", "mpirun", "chromium", "chromedriver", "apt-get"]:
             script(self.bin / tool)
-        python = script(self.bin / "python3", FAKE_PYTHON)
+        self.add_python("python3", "3.11")
         self.environment = {
             "PATH": f"{self.bin}:{os.environ['PATH']}",
             "HOME": str(folder),
             "XDG_CACHE_HOME": str(folder / "cache"),
-            "FAKE_PYTHON": str(python),
             "FAKE_FFN": str(script(folder / "ffn")),
-            "FAKE_VERSION": "3.11",
             "FAKE_TENSORFLOW": "2.21.0",
             "FAKE_LOG": str(self.log),
             "FAIL": "",
         }
+
+    def add_python(self, name: str, version: str) -> None:
+        path = self.bin / name
+        script(path, FAKE_PYTHON.replace("@VERSION@", version).replace("@SELF@", str(path)))
 
     def lose(self, tool: str) -> None:
         script(self.bin / tool, "#!/bin/sh\nexit 127\n")
@@ -96,17 +98,20 @@ def test_changed_lock_is_installed(machine):
 
 
 def test_python_too_old(machine):
-    result = machine.setup(FAKE_VERSION="3.9", PYTHON="python3")
+    machine.add_python("python3.9", "3.9")
+    result = machine.setup(PYTHON="python3.9")
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1
-    assert "python3 is 3.9" in result.stderr and "3.11, 3.12 or 3.13" in result.stderr
+    assert "python3.9 is 3.9" in result.stderr and "3.11, 3.12 or 3.13" in result.stderr
     assert not (machine.clone / ".venv").exists()
 
 
 def test_chosen_python_is_remembered(machine):
     machine.setup()
-    assert machine.setup(FAKE_VERSION="3.12", PYTHON="python3").returncode == 0
+    machine.add_python("python3.12", "3.12")
+    assert machine.setup(PYTHON="python3.12").returncode == 0
     assert (machine.clone / ".venv" / ".variant").read_text().startswith("cpu 3.12 ")
+    assert machine.setup().stderr == ""
 
 
 def test_missing_compiler_stops_and_names_the_command(machine):

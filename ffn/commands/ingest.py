@@ -1,0 +1,33 @@
+"""Bring images or labels of any supported format into the project's format, and check them on the way.
+
+SOURCE is a folder or quoted glob of PNG, TIFF or JPEG slices, a multipage TIFF, FILE.h5:DATASET, or a folder
+or URL of zarr, N5 or Neuroglancer precomputed (zarr://, n5:// or precomputed:// may stand before it).
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ffn.config import IngestConfig
+from ffn.errors import ConfigError
+from ffn.options import add_box_option, add_options, from_arguments
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``ffn ingest``."""
+    parser.add_argument("source", metavar="SOURCE", nargs="+", help="image or labels, see above")
+    add_box_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="volume to write")
+    add_options(parser, IngestConfig)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the stage."""
+    from ffn.ingest import ingest
+
+    if len(arguments.source) > 1:
+        count, first = len(arguments.source), arguments.source[0]
+        raise ConfigError(
+            f"SOURCE: found {count} ({first} …), expected one. Put a glob in quotes: 'stack/*.png'"
+        )
+    ingest(arguments.source[0], arguments.out, from_arguments(IngestConfig, arguments), arguments.box)

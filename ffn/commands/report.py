@@ -1,0 +1,28 @@
+"""Write one HTML page about a run, or print its scores: slices, curves, scores, cost of the stages."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``ffn report``."""
+    parser.add_argument("run", metavar="RUN_DIR", help="folder of the run, such as results/demo")
+    parser.add_argument("--out", metavar="FILE.html", help="page to write (default: RUN_DIR/report.html)")
+    parser.add_argument(
+        "--summary", action="store_true", help="write nothing, print the scores and how to see more"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the stage."""
+    out = arguments.out or str(Path(arguments.run) / "report.html")
+    if arguments.summary:
+        from ffn.evaluation.score_table import format_summary
+
+        print(format_summary(arguments.run, out))
+        return
+    from ffn.evaluation.report import report
+
+    report(arguments.run, out)

@@ -1,0 +1,160 @@
+"""Slices through image, truth and segmentation, as pictures for the report."""
+
+from __future__ import annotations
+
+import base64
+from typing import NamedTuple
+
+import imageio.v3 as iio
+import numpy as np
+from skimage.color import hsv2rgb
+from skimage.transform import resize
+
+from ffn.evaluation.contingency import ContingencyTable
+from ffn.geometry import ZYX, Box, zyx
+
+MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and a page of a megabyte or two
+OPACITY = 0.45
+CONTOUR = 0.35  # brightness of the lines between segments
+
+PLANES = {"xy": 0, "xz": 1, "yz": 2}
+
+
+class Plane(NamedTuple):
+    """A slice through the middle of a box.
+
+    Parameters
+    ----------
+    name : str
+        Its axes, such as ``xy``.
+    axis : int
+        The axis it is cut across, index in zyx.
+    box : Box
+        One voxel thick.
+    size_pixels : tuple of int
+        Height and width of its picture, in proportion to nanometres.
+    """
+
+    name: str
+    axis: int
+    box: Box
+    size_pixels: tuple[int, int]
+
+
+def planes(box: Box, voxel_size_zyx_nm: tuple[float, float, float]) -> list[Plane]:
+    """Return three orthogonal slices through the middle of `box`, all drawn at one scale."""
+    lengths = [n * size for n, size in zip(box.shape, voxel_size_zyx_nm, strict=True)]
+    pixels = [max(1, round(MAX_PIXELS * length / max(lengths))) for length in lengths]
+    middle = zyx((a + b) // 2 for a, b in zip(box.start, box.stop, strict=True))
+    result = []
+    for name, axis in PLANES.items():
+        height, width = (pixels[other] for other in range(3) if other != axis)
+        result.append(Plane(name, axis, _thin(box, axis, middle), (height, width)))
+    return result
+
+
+def colors(ids: np.ndarray) -> np.ndarray:
+    """Return a colour for every id, always the same for the same id.
+
+    Parameters
+    ----------
+    ids : uint64 ndarray of shape (N,)
+        Truth bodies or segments.
+
+    Returns
+    -------
+    float64 ndarray of shape (N, 3)
+        RGB in [0, 1]; black for id 0.
+    """
+    mixed = _mix(ids.astype(np.uint64))
+    parts = [(mixed >> np.uint64(shift) & np.uint64(0xFFFF)) / 0xFFFF for shift in (0, 16, 32)]
+    hsv = np.stack([parts[0], 0.55 + 0.45 * parts[1], 0.65 + 0.35 * parts[2]], axis=-1)
+    return np.where(ids[:, None] == 0, 0.0, hsv2rgb(hsv))
+
+
+def best_bodies(table: ContingencyTable) -> dict[int, int]:
+    """Map every segment to the truth body that it shares most voxels with; absent where it shares none."""
+    both = table.keep((table.truth != 0) & (table.segment != 0))
+    order = np.argsort(both.voxels, kind="stable")  # the largest comes last and stays
+    return dict(zip(both.segment[order].tolist(), both.truth[order].tolist(), strict=True))
+
+
+def gray(voxels: np.ndarray, size_pixels: tuple[int, int]) -> np.ndarray:
+    """Return an image slice as RGB.
+
+    Parameters
+    ----------
+    voxels : ndarray of shape (H, W)
+        Of any type; its darkest and brightest half percent are clipped.
+    size_pixels : tuple of int
+        Height and width of the picture.
+
+    Returns
+    -------
+    float64 ndarray of shape (*size_pixels, 3)
+        Values in [0, 1].
+    """
+    low, high = np.percentile(voxels, (0.5, 99.5))
+    scaled = np.clip((voxels.astype(np.float64) - low) / max(high - low, 1e-9), 0, 1)
+    smooth = resize(scaled, size_pixels, order=1, anti_aliasing=True)
+    return np.repeat(smooth[..., None], 3, axis=-1)
+
+
+def overlay(picture: np.ndarray, labels: np.ndarray, color_ids: dict[int, int] | None = None) -> np.ndarray:
+    """Colour the labels over a gray picture and draw lines where they meet.
+
+    Parameters
+    ----------
+    picture : float64 ndarray of shape (H, W, 3)
+        From `gray`.
+    labels : uint64 ndarray of shape (h, w)
+        Slice of a label volume; 0 stays gray.
+    color_ids : dict, optional
+        Ids to take a label's colour from, where they are not its own.
+
+    Returns
+    -------
+    float64 ndarray of shape (H, W, 3)
+        Values in [0, 1].
+    """
+    labels = _nearest(labels, picture.shape[:2])
+    ids, inverse = np.unique(labels, return_inverse=True)
+    shown = np.array([(color_ids or {}).get(int(i), int(i)) for i in ids], dtype=np.uint64)
+    tint = colors(shown)[inverse.reshape(labels.shape)]
+    result = np.where(labels[..., None] == 0, picture, (1 - OPACITY) * picture + OPACITY * tint)
+    result[_contours(labels)] *= CONTOUR
+    return result
+
+
+def data_uri(picture: np.ndarray) -> str:
+    """Return a picture as a JPEG in a ``data:`` URI."""
+    pixels = np.round(picture * 255).astype(np.uint8)
+    encoded = iio.imwrite("<bytes>", pixels, extension=".jpg", quality=88, subsampling=0)
+    return "data:image/jpeg;base64," + base64.b64encode(encoded).decode()
+
+
+def _thin(box: Box, axis: int, middle: ZYX) -> Box:
+    start = zyx(m if i == axis else a for i, (a, m) in enumerate(zip(box.start, middle, strict=True)))
+    stop = zyx(m + 1 if i == axis else b for i, (b, m) in enumerate(zip(box.stop, middle, strict=True)))
+    return Box(start, stop)
+
+
+def _mix(ids: np.ndarray) -> np.ndarray:
+    """Scatter neighbouring ids over all 64 bits (the finaliser of SplitMix64)."""
+    with np.errstate(over="ignore"):
+        mixed = (ids ^ (ids >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _nearest(labels: np.ndarray, size_pixels: tuple[int, ...]) -> np.ndarray:
+    rows, columns = (np.arange(n) * old // n for n, old in zip(size_pixels, labels.shape, strict=True))
+    return labels[np.ix_(rows, columns)]
+
+
+def _contours(labels: np.ndarray) -> np.ndarray:
+    """Pixels whose right or lower neighbour is another segment; background only ends a segment."""
+    lines = np.zeros(labels.shape, dtype=bool)
+    lines[:-1] |= labels[:-1] != labels[1:]
+    lines[:, :-1] |= labels[:, :-1] != labels[:, 1:]
+    return lines & (labels != 0)

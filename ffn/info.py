@@ -1,0 +1,247 @@
+"""Describe any file of ours: volumes, coordinates, records, models, scores, exports, runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ffn import hdf5
+from ffn.errors import EvaluationError
+from ffn.geometry import ZYX
+from ffn.volume import HDF5_SUFFIXES, Volume, open_volume, split_spec
+
+Description = dict[str, Any]
+
+CHECK_BLOCK_ZYX: ZYX = (64, 512, 512)
+STAGE_OUTPUTS = {
+    "ingest": "volumes/*/raw.h5",
+    "membrane": "membrane/*.h5",
+    "partition": "partitions/*.h5",
+    "coordinates": "coordinates/*.h5",
+    "records": "records/index.json",
+    "train": "model/model.yaml",
+    "segment": "segmentation/*/subvolumes/*.h5",
+    "reconcile": "segmentation/*/segmentation.h5",
+    "evaluate": "evaluation/*.json",
+    "export": "precomputed/*/neuroglancer.json",
+    "report": "report.html",
+}
+
+
+def describe(spec: str, check: bool = False) -> Description:
+    """Describe a volume, a file of several, coordinates, records, a model, scores, an export or a run.
+
+    Parameters
+    ----------
+    spec : str
+        Volume in any form that `ffn.volume.open_volume` reads, or path of a file or folder of ours.
+    check : bool
+        Also read everything, so that damage shows as an error.
+
+    Returns
+    -------
+    dict
+        JSON-ready. `kind` is ``volume``, ``volumes``, ``coordinates``, ``arrays``, ``records``, ``model``,
+        ``scores``, ``export`` or ``run``. A volume has `shape`, `dtype`, `voxel_size` (nm), `offset` (all
+        zyx) and `provenance`; records have `counts` and `shards`; a model has `architecture`, `fov`,
+        `deltas` (zyx) and `num_weights`.
+
+    Raises
+    ------
+    FfnError
+        If nothing of a known kind is there, or it is damaged.
+    """
+    path = Path(spec)
+    for is_kind, describe_kind in _KINDS:
+        if is_kind(path):
+            return {"path": spec, **describe_kind(path, check)}
+    return {"path": spec, **_volume(spec, check)}
+
+
+def render(description: Description) -> str:
+    """Return a description as an aligned table of two columns; that of a run ends with its scores."""
+    if description["kind"] != "run":
+        return _table(description)
+    from ffn.evaluation.score_table import format_summary
+
+    stages = {key: value for key, value in description.items() if key not in ("scores", "report")}
+    return f"{_table(stages)}\n\n{format_summary(description['path'], description['report'])}"
+
+
+def _table(description: Description) -> str:
+    rows = list(_rows("", description))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:{width}}  {value}".rstrip() for name, value in rows)
+
+
+def _rows(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _rows(f"{name}.{key}" if name else str(key), item)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for i, item in enumerate(value):
+            yield "" if i else name, "  ".join(map(str, item.values()))
+    else:
+        yield name, _cell(value)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_cell, value))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value is None or value == {} else str(value)
+
+
+def _volume(spec: str, check: bool) -> Description:
+    with open_volume(spec) as volume:
+        if check:
+            _read_all(volume)
+        size = volume.voxel_size_zyx_nm
+        return {
+            "kind": "volume",
+            "shape": list(volume.box.shape),
+            "dtype": str(volume.dtype),
+            "voxel_size": None if size is None else list(size),
+            "offset": list(volume.box.start),
+            "box": str(volume.box),
+            "provenance": volume.provenance,
+        }
+
+
+def _read_all(volume: Volume) -> None:
+    for block in volume.box.blocks(CHECK_BLOCK_ZYX):
+        volume.read(block)
+
+
+def _hdf5(path: Path, check: bool) -> Description:
+    """Describe a file by its content: coordinates, one volume, several, or other arrays."""
+    with hdf5.open_file(path) as file:
+        shapes = {name: dataset.shape for name, dataset in hdf5.list_datasets(file).items()}
+        dtypes = {name: str(dataset.dtype) for name, dataset in hdf5.list_datasets(file).items()}
+        attributes = {name: _plain(value) for name, value in file.attrs.items()}
+    if attributes.get("format") is not None and any(name.startswith("partitions/") for name in shapes):
+        return _coordinates(shapes, attributes)
+    volumes = [name for name, shape in shapes.items() if len(shape) == 3]
+    tables = {name: f"{shapes[name]} {dtypes[name]}" for name in shapes if name not in volumes}
+    if not volumes:
+        return {"kind": "arrays", "tables": tables, "attributes": attributes}
+    described = {name: _volume(f"{path}:{name}", check) for name in volumes}
+    if len(volumes) == 1:
+        return {**described[volumes[0]], "dataset": volumes[0], "tables": tables}
+    return {"kind": "volumes", "volumes": described, "tables": tables}
+
+
+def _coordinates(shapes: dict[str, tuple], attributes: Description) -> Description:
+    per_partition = {name.partition("/")[2]: shape[0] for name, shape in shapes.items()}
+    counts = dict(sorted(per_partition.items(), key=lambda item: int(item[0])))
+    return {
+        "kind": "coordinates",
+        "num_coordinates": sum(counts.values()),
+        "partitions": counts,
+        "counts": attributes.get("counts", {}),
+        "provenance": attributes.get("provenance", {}),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Turn an attribute into what JSON can hold."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+def _records(folder: Path, check: bool) -> Description:
+    from ffn.records import load_index, read_shard
+
+    index = load_index(folder)
+    if check:
+        for shard in index.shards:
+            read_shard(folder / shard.file)
+    content = index.model_dump(mode="json")
+    counts = {key: content[key] for key in ("num_records", "volumes", "partitions")}
+    return {
+        "kind": "records",
+        "counts": counts,
+        "num_shards": len(index.shards),
+        "rng_seed": index.rng_seed,
+        "shards": content["shards"],
+        "provenance": index.provenance,
+    }
+
+
+def _model(folder: Path, check: bool) -> Description:
+    from ffn.model.network import num_weights
+    from ffn.model.store import load_model
+
+    model = load_model(folder)  # compares checksums in any case
+    config = model.config
+    return {
+        "kind": "model",
+        "architecture": {"depth": config.depth, "features": config.features},
+        "fov": list(config.fov_size_zyx),
+        "deltas": list(config.deltas_zyx),
+        "num_weights": num_weights(config),
+        "image_mean": config.image_mean,
+        "image_stddev": config.image_stddev,
+        "provenance": model.provenance,
+    }
+
+
+def _scores(path: Path, check: bool) -> Description:
+    try:
+        return {"kind": "scores", **_summary_of_scores(json.loads(path.read_text()))}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise EvaluationError(f"{path}: is not a score file, expected JSON of 'ffn evaluate'") from None
+
+
+def _summary_of_scores(content: Description) -> Description:
+    """Scores and counts, without the lists of single bodies."""
+    keys = ("box", "covered_fraction", "num_segments", "num_truth", "scores")
+    summary = {key: content[key] for key in keys if key in content} | {"scores": content["scores"]}
+    if content.get("baseline"):
+        summary["baseline"] = {"scores": content["baseline"]["scores"]}
+    return summary
+
+
+def _export(folder: Path, check: bool) -> Description:
+    layers = sorted(info.parent for info in folder.glob("*/info"))
+    return {"kind": "export", "volumes": {layer.name: _volume(str(layer), check) for layer in layers}}
+
+
+def _run(folder: Path, check: bool) -> Description:
+    found = {stage: len(list(folder.glob(pattern))) for stage, pattern in STAGE_OUTPUTS.items()}
+    scores = {path.stem: _scores(path, check) for path in sorted(folder.glob(STAGE_OUTPUTS["evaluate"]))}
+    stages = {stage: count for stage, count in found.items() if count}
+    return {
+        "kind": "run",
+        "stages": stages,
+        "scores": scores,
+        "report": str(folder / STAGE_OUTPUTS["report"]),
+    }
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_dir() and any((path / name).is_dir() for name in ("volumes", "segmentation", "evaluation"))
+
+
+def _is_hdf5(path: Path) -> bool:
+    return path.suffix.lower() in HDF5_SUFFIXES and split_spec(str(path))[1] is None
+
+
+# In the order of asking: a file in a folder decides what the folder is.
+_KINDS: tuple[tuple[Callable[[Path], bool], Callable[[Path, bool], Description]], ...] = (
+    (_is_hdf5, _hdf5),
+    (lambda path: (path / "index.json").is_file(), _records),
+    (lambda path: (path / "model.yaml").is_file(), _model),
+    (lambda path: (path / "neuroglancer.json").is_file(), _export),
+    (lambda path: path.suffix == ".json" and path.is_file(), _scores),
+    (_is_run, _run),
+)

@@ -1,0 +1,201 @@
+"""Stage `ingest`: bring images or labels of any supported format into the project's own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from ffn import hdf5
+from ffn.config import IngestConfig
+from ffn.errors import ConfigError, VolumeError
+from ffn.geometry import ZYX, Box, scale, subtract
+from ffn.progress import track
+from ffn.provenance import provenance
+from ffn.volume import (
+    CHUNK_ZYX,
+    Placement,
+    Volume,
+    VolumeWriter,
+    create_volume,
+    open_volume,
+    require_labels,
+    require_replaceable,
+    split_spec,
+)
+
+log = logging.getLogger(__name__)
+
+BLOCK_BYTES = 2**28  # of the output; a few arrays of this size are alive at a time
+IMAGE_DTYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
+
+Conversion = Callable[[np.ndarray], np.ndarray]
+
+
+def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = None) -> None:
+    """Copy a volume into ``file.h5:dataset``, block by block.
+
+    Parameters
+    ----------
+    source : str
+        Anything `ffn.volume.open_volume` reads. Supervoxels of a NeuroProof file (`stack` beside
+        `transforms`) become bodies.
+    out_spec : str
+        ``file.h5:dataset``. Images keep their type, uint8 or uint16; labels become uint64.
+    config : IngestConfig
+        Kind, voxel size and offset.
+    box : Box, optional
+        What to copy, in full-volume voxels, that is after ``config.offset_zyx`` is applied; default all.
+
+    Raises
+    ------
+    VolumeError
+        If the source cannot be read, has a type that does not fit its kind, negative labels or no label.
+    ConfigError
+        If the voxel size is unknown, or differs from what the source says.
+    """
+    with open_volume(source) as volume:
+        is_labels = _is_labels(volume, config.kind)
+        shift = subtract(config.offset_zyx or volume.box.start, volume.box.start)
+        everything = volume.box.shift(shift)
+        box = box or everything
+        if not everything.contains(box):
+            raise VolumeError(f"{source}: box {box} leaves the volume {everything}, expected a box inside")
+        made_by = provenance("ingest", config, source=source, box=box)
+        placement = Placement(box, _voxel_size(volume, config.voxel_size_zyx_nm), made_by)
+        dtype = np.dtype(np.uint64) if is_labels else volume.dtype.newbyteorder("=")
+        conversion = _label_conversion(volume) if is_labels else _unchanged
+        require_replaceable(out_spec)
+        with create_volume(out_spec, dtype, placement) as out:
+            lowest, highest = _copy(volume, shift, out, conversion, _blocks(box, dtype.itemsize))
+            _check_range(source, is_labels, lowest, highest)
+
+
+def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
+    """Read which body each supervoxel of a NeuroProof file belongs to.
+
+    Parameters
+    ----------
+    labels : Volume
+        The labels to be mapped.
+
+    Returns
+    -------
+    int64 ndarray of shape (N, 2), or None
+        Pairs (supervoxel, body) in ascending order, 0 to 0 among them. None unless the labels are the dataset
+        `stack` of an HDF5 file that also has `transforms`.
+
+    Raises
+    ------
+    VolumeError
+        If `transforms` is no list of pairs, or gives a supervoxel two bodies.
+    """
+    path, dataset = split_spec(labels.name)
+    if dataset is None or dataset.strip("/") != "stack":
+        return None
+    with hdf5.open_file(path) as file:
+        if "transforms" not in file:
+            return None
+        pairs = file["transforms"][()]
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "ui":
+        found = f"shape {pairs.shape} and type {pairs.dtype}"
+        raise VolumeError(f"{path}:transforms: has {found}, expected pairs (supervoxel, body) of integers")
+    pairs = np.unique(np.vstack([pairs.astype(np.int64), np.zeros((1, 2), np.int64)]), axis=0)
+    twice = pairs[1:][pairs[1:, 0] == pairs[:-1, 0]]
+    if len(twice):
+        raise VolumeError(
+            f"{path}:transforms: supervoxel {twice[0, 0]} has several bodies, expected one. Correct the table"
+        )
+    return pairs
+
+
+def _is_labels(volume: Volume, kind: str) -> bool:
+    """Decide what the voxels are, and check that their type allows it."""
+    if kind == "labels" or (kind == "auto" and volume.dtype.kind in "ui" and volume.dtype.itemsize > 2):
+        require_labels(volume)
+        return True
+    if volume.dtype.newbyteorder("=") not in IMAGE_DTYPES:
+        raise VolumeError(
+            f"{volume.name}: has type {volume.dtype}, expected an image of uint8 or uint16. "
+            "Convert it, or pass --kind labels if the voxels are segment ids"
+        )
+    return False
+
+
+def _voxel_size(volume: Volume, given: tuple[float, float, float] | None) -> tuple[float, float, float]:
+    known = volume.voxel_size_zyx_nm
+    if given is None and known is None:
+        raise ConfigError(f"--voxel-size: is missing and {volume.name} does not say it, expected Z Y X in nm")
+    if given is not None and known is not None and not np.allclose(given, known, rtol=1e-4):
+        raise ConfigError(
+            f"--voxel-size: {given} nm differs from {known} nm that {volume.name} says, expected the same. "
+            "Leave it out or correct the source"
+        )
+    return given or known  # type: ignore[return-value]
+
+
+def _blocks(box: Box, itemsize: int) -> list[Box]:
+    """Slabs as thick as a chunk, each slice decoded once; strips of slabs where slices are large."""
+    depth, height, _ = CHUNK_ZYX
+    width = box.shape[2]
+    rows = BLOCK_BYTES // (depth * width * itemsize) // height * height
+    return list(box.blocks((depth, max(rows, height), width)))
+
+
+def _copy(
+    volume: Volume, shift: ZYX, out: VolumeWriter, conversion: Conversion, blocks: list[Box]
+) -> tuple[int, int]:
+    """Fill `out`; return its lowest and highest value."""
+    lowest, highest = [], []
+    for block in track(blocks, len(blocks), "ingest"):
+        voxels = conversion(volume.read(block.shift(scale(shift, -1))))
+        out.write(block, voxels)
+        lowest.append(int(voxels.min()))
+        highest.append(int(voxels.max()))
+    return min(lowest), max(highest)
+
+
+def _check_range(source: str, is_labels: bool, lowest: int, highest: int) -> None:
+    if is_labels and highest == 0:
+        raise VolumeError(
+            f"{source}: every voxel is 0, expected at least one label. Is it the right file and box?"
+        )
+    if not is_labels and lowest == highest:
+        log.warning("%s: every voxel is %d. Is it the right file?", source, lowest)
+
+
+def _unchanged(voxels: np.ndarray) -> np.ndarray:
+    return voxels
+
+
+def _label_conversion(volume: Volume) -> Conversion:
+    pairs = neuroproof_bodies(volume)
+    if pairs is None:
+        return partial(_as_ids, name=volume.name)
+    log.info(
+        "%s: %d supervoxels are mapped to %d bodies", volume.name, len(pairs), len(np.unique(pairs[:, 1]))
+    )
+    return lambda voxels: _as_ids(_map_bodies(voxels, pairs, volume.name), volume.name)
+
+
+def _as_ids(voxels: np.ndarray, name: str) -> np.ndarray:
+    if voxels.dtype.kind == "i" and voxels.min() < 0:
+        raise VolumeError(
+            f"{name}: holds the label {voxels.min()}, expected none below 0. Correct the labels"
+        )
+    return voxels.astype(np.uint64, copy=False)
+
+
+def _map_bodies(supervoxels: np.ndarray, pairs: np.ndarray, name: str) -> np.ndarray:
+    """Replace each supervoxel by its body."""
+    rows = np.searchsorted(pairs[:, 0], supervoxels)
+    rows[rows == len(pairs)] = 0
+    unknown = pairs[rows, 0] != supervoxels
+    if unknown.any():
+        raise VolumeError(
+            f"{name}: supervoxel {supervoxels[unknown][0]} has no row in 'transforms', "
+            "expected one for every supervoxel. Complete the table"
+        )
+    return pairs[rows, 1]

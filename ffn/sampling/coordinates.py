@@ -1,0 +1,163 @@
+"""Stage `coordinates`: list the voxels that a training example may start from, by partition."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from ffn import hdf5
+from ffn.config import CoordinatesConfig
+from ffn.errors import RecordError, VolumeError
+from ffn.geometry import Box, zyx
+from ffn.progress import track
+from ffn.provenance import provenance
+from ffn.records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
+from ffn.volume import Volume, open_volume, require_inside, split_spec
+
+log = logging.getLogger(__name__)
+
+BLOCK_ZYX = (128, 128, 128)  # fixes the order of the coordinates, therefore no option
+REASONS = {
+    "margin": "in the margin (--margin)",
+    "outside": "without a whole neighbourhood (partition 255)",
+    "background": "background or in small labels (partition 0, --include-background)",
+    "membrane": "near a membrane (--min-membrane-distance)",
+}
+
+
+def coordinates(
+    partitions_spec: str,
+    membrane_spec: str | None,
+    out_path: str | Path,
+    config: CoordinatesConfig,
+    box: Box | None = None,
+) -> None:
+    """Write the coordinates of every eligible voxel, one table for each partition.
+
+    Parameters
+    ----------
+    partitions_spec : str
+        What the stage `partition` wrote.
+    membrane_spec : str or None
+        What the stage `membrane` wrote, ``membrane.h5`` or ``membrane.h5:distance``; None keeps voxels near
+        membranes.
+    out_path : path
+        HDF5 file; gets ``partitions/1`` and so on, int32 of shape (N, 3): full-volume voxels, zyx, block
+        after block. Attributes of the file say how many voxels each condition removed.
+    config : CoordinatesConfig
+        Margin, distance from membranes, background.
+    box : Box, optional
+        Where to look; default all partitions.
+
+    Raises
+    ------
+    VolumeError
+        If a volume cannot be read or does not cover the box.
+    RecordError
+        If no voxel is left, with what removed how many.
+
+    Notes
+    -----
+    Partition 0 is left out by default. An example's target is the object at its centre, and a background
+    centre has none: the network would start from a voxel that is inside by decree and learn to take it back.
+    Training may want that (google/ffn has it, as one partition among the others), but not by surprise.
+    """
+    with contextlib.ExitStack() as stack:
+        partitions = stack.enter_context(open_volume(partitions_spec))
+        distance = stack.enter_context(open_volume(_distance_spec(membrane_spec))) if membrane_spec else None
+        box = box or partitions.box
+        _require(partitions, distance, box)
+        file = stack.enter_context(hdf5.create_file(out_path))
+        counts = _write_tables(file, partitions, distance, box, config)
+        file.attrs["format"] = COORDINATES_FORMAT
+        file.attrs["counts"] = json.dumps(counts)
+        inputs = {"partitions": partitions_spec, "membrane": membrane_spec, "box": box}
+        file.attrs["provenance"] = json.dumps(provenance("coordinates", config, **inputs), sort_keys=True)
+    log.info("%s: %s", out_path, ", ".join(f"{count} {reason}" for reason, count in counts.items()))
+
+
+def select(
+    partitions: np.ndarray, distance: np.ndarray | None, config: CoordinatesConfig
+) -> tuple[np.ndarray, Counter[str]]:
+    """Mark the eligible voxels of one block, margin aside.
+
+    Parameters
+    ----------
+    partitions : uint8 ndarray of shape (Z, Y, X)
+        Classes; 0 is background, 255 has no whole neighbourhood.
+    distance : float32 ndarray of shape (Z, Y, X) or None
+        Distance to the nearest membrane, in units of the smallest voxel side.
+    config : CoordinatesConfig
+        Conditions.
+
+    Returns
+    -------
+    bool ndarray of shape (Z, Y, X), Counter
+        The mask, and the number of voxels each condition removed from what the ones before it left.
+    """
+    conditions = {"outside": partitions == OUTSIDE_PARTITION}
+    if not config.include_background:
+        conditions["background"] = partitions == 0
+    if distance is not None:
+        conditions["membrane"] = distance < config.min_membrane_distance
+    eligible = np.ones(partitions.shape, dtype=bool)
+    removed: Counter[str] = Counter()
+    for reason, bad in conditions.items():
+        removed[reason] = int(np.count_nonzero(eligible & bad))
+        eligible &= ~bad
+    return eligible, removed
+
+
+def _write_tables(
+    file: hdf5.Group, partitions: Volume, distance: Volume | None, box: Box, config: CoordinatesConfig
+) -> dict[str, int]:
+    """Append block after block; return the number of voxels by fate."""
+    inner = box.grow(zyx(-margin for margin in config.margin_zyx))
+    blocks = [] if inner.is_empty else list(inner.blocks(BLOCK_ZYX))
+    counts: Counter[str] = Counter(margin=box.num_voxels - inner.num_voxels)
+    group = file.create_group(COORDINATES_GROUP)
+    for block in track(blocks, len(blocks), "coordinates"):
+        classes = partitions.read(block)
+        eligible, removed = select(classes, None if distance is None else distance.read(block), config)
+        counts.update(removed)
+        counts["eligible"] += _append(group, classes[eligible], np.argwhere(eligible) + block.start)
+    if not counts["eligible"]:
+        fates = ", ".join(f"{counts[key]} are {text}" for key, text in REASONS.items() if counts[key])
+        raise RecordError(
+            f"{partitions.name}: none of the {box.num_voxels} voxels of {box} is eligible: {fates}"
+        )
+    return dict(counts)
+
+
+def _append(group: hdf5.Group, classes: np.ndarray, centers_zyx: np.ndarray) -> int:
+    """Add coordinates to the tables of their partitions; return how many."""
+    for partition in np.unique(classes).tolist():
+        name = str(partition)
+        table = group[name] if name in group else hdf5.create_rows(group, name, 3, np.int32)
+        hdf5.append_rows(table, centers_zyx[classes == partition].astype(np.int32))
+    return len(classes)
+
+
+def _distance_spec(membrane_spec: str) -> str:
+    path, dataset = split_spec(membrane_spec)
+    return membrane_spec if dataset else f"{path}:distance"
+
+
+def _require(partitions: Volume, distance: Volume | None, box: Box) -> None:
+    """Check types and that both volumes cover the box."""
+    if partitions.dtype != np.uint8:
+        raise VolumeError(
+            f"{partitions.name}: has type {partitions.dtype}, expected uint8 partitions of 'ffn partition'"
+        )
+    require_inside(partitions, box)
+    if distance is not None:
+        if distance.dtype.kind != "f":
+            raise VolumeError(
+                f"{distance.name}: has type {distance.dtype}, expected the float32 distance of 'ffn membrane'"
+            )
+        require_inside(distance, box)

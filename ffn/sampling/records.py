@@ -1,0 +1,177 @@
+"""Stage `records`: balanced, shuffled, sharded TFRecord files of coordinates."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import multiprocessing
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from ffn import hdf5
+from ffn.atomic import atomic_path, write_json
+from ffn.config import RecordsConfig
+from ffn.errors import RecordError
+from ffn.progress import track
+from ffn.provenance import provenance
+from ffn.records import (
+    INDEX_FORMAT,
+    INDEX_NAME,
+    PartitionCounts,
+    RecordIndex,
+    Shard,
+    coordinate_tables,
+    shard_name,
+)
+from ffn.sampling.balance import Plan, draw, make_plan
+from ffn.tfrecord import encode_example, write_records
+
+log = logging.getLogger(__name__)
+
+_OURS = re.compile(r"coordinates-\d{5}-of-\d{5}\.tfrecord\.gz|" + re.escape(INDEX_NAME))
+
+
+def records(
+    paths: dict[str, str], out_dir: str | Path, config: RecordsConfig, rng_seed: int = 1, processes: int = 0
+) -> RecordIndex:
+    """Write a folder of training records.
+
+    Every partition contributes equally often. A partition is pooled over the volumes, so each of its voxels
+    counts the same wherever it is. Its shuffled voxels are repeated, shuffled anew each time, up to the size
+    of the largest partition, or to its share of ``config.max_records``; a partition larger than that is
+    sampled without replacement.
+
+    Parameters
+    ----------
+    paths : dict of str to path
+        File that 'ffn coordinates' wrote for each volume; the name is what training knows the volume by.
+    out_dir : path
+        Folder to write, whole or not at all: GZIP TFRecord shards and ``index.json``. An earlier folder of
+        records is replaced, anything else is an error.
+    config : RecordsConfig
+        Number of shards and records.
+    rng_seed : int
+        The same seed gives the same bytes.
+    processes : int
+        0 takes all cores of the job; the result does not depend on it.
+
+    Returns
+    -------
+    RecordIndex
+        What was written.
+
+    Raises
+    ------
+    RecordError
+        If a file of coordinates is unusable, there are fewer records than shards or partitions, or the folder
+        cannot be written.
+    """
+    plan = make_plan(paths, config, rng_seed)
+    out_dir = Path(out_dir).absolute()
+    _require_replaceable(out_dir)
+    with _whole_folder(out_dir) as folder:
+        shards = track(_write_shards(plan, folder, processes), plan.num_shards, "records", unit="shard")
+        index = _index(plan, tuple(shards), config)
+        write_json(folder / INDEX_NAME, index.model_dump(mode="json"))
+    log.info("%s: %d records of %d partitions", out_dir, plan.num_records, len(plan.sizes))
+    return index
+
+
+def write_shard(plan: Plan, folder: Path, shard: int) -> Shard:
+    """Write one shard into `folder` and describe it.
+
+    Raises
+    ------
+    RecordError
+        If a file of coordinates is damaged.
+    """
+    partitions, voxels = draw(plan, *plan.records_of(shard))
+    centers_zyx, volumes = _look_up(plan, partitions, voxels)
+    names = [name.encode() for name in plan.paths]
+    path = folder / shard_name(shard, plan.num_shards)
+    write_records(path, _examples(centers_zyx[:, ::-1].tolist(), [names[volume] for volume in volumes]))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Shard(file=path.name, num_records=len(volumes), sha256=digest)
+
+
+def _examples(centers_xyz: list[list[int]], names: list[bytes]) -> Iterator[bytes]:
+    for center, name in zip(centers_xyz, names, strict=True):
+        yield encode_example({"center": center, "label_volume_name": [name]})
+
+
+def _look_up(plan: Plan, partitions: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates zyx, and number of the volume, of voxels given by their place in a partition."""
+    centers = np.empty((len(voxels), 3), dtype=np.int64)
+    volumes = np.empty(len(voxels), dtype=np.int64)
+    for volume, path in enumerate(plan.paths.values()):
+        with hdf5.open_file(path, RecordError) as file:
+            for partition, table in coordinate_tables(file, path).items():
+                first = sum(plan.sizes[partition][:volume])
+                here = (voxels >= first) & (voxels < first + len(table))
+                own = np.flatnonzero(here & (partitions == partition))
+                volumes[own] = volume
+                centers[own] = _read_rows(path, table, voxels[own] - first)
+    return centers, volumes
+
+
+def _read_rows(path: str, table: hdf5.Dataset, rows: np.ndarray) -> np.ndarray:
+    try:
+        return hdf5.read_rows(table, rows)
+    except OSError as reason:
+        raise RecordError(
+            f"{path}: is damaged ({reason}). Delete it and rerun the stage coordinates"
+        ) from None
+
+
+def _write_shards(plan: Plan, folder: Path, processes: int) -> Iterator[Shard]:
+    """Write all shards, in parallel where that helps, and yield them in their order."""
+    processes = min(processes or len(os.sched_getaffinity(0)), plan.num_shards)
+    folder.mkdir()
+    write = functools.partial(write_shard, plan, folder)
+    if processes == 1:
+        yield from map(write, range(plan.num_shards))
+        return
+    # fork would copy the locks of running threads (progress bar, HDF5)
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(write, range(plan.num_shards))
+
+
+def _index(plan: Plan, shards: tuple[Shard, ...], config: RecordsConfig) -> RecordIndex:
+    per_volume = np.array(list(plan.sizes.values())).sum(axis=0).tolist()
+    counts = {p: PartitionCounts(num_voxels=sum(n), num_records=plan.quota) for p, n in plan.sizes.items()}
+    inputs = [f"{name}={path}" for name, path in plan.paths.items()]
+    return RecordIndex(
+        format=INDEX_FORMAT,
+        num_records=plan.num_records,
+        rng_seed=plan.rng_seed,
+        volumes=dict(zip(plan.paths, per_volume, strict=True)),
+        partitions=counts,
+        shards=shards,
+        provenance=provenance("records", config, coordinates=" ".join(inputs)),
+    )
+
+
+@contextmanager
+def _whole_folder(path: Path) -> Iterator[Path]:
+    try:
+        with atomic_path(path) as temporary:
+            yield temporary
+    except (PermissionError, NotADirectoryError, FileExistsError) as reason:
+        raise RecordError(f"{path}: cannot be written ({reason}). Choose another output folder") from None
+
+
+def _require_replaceable(path: Path) -> None:
+    """Check that nothing but records would be lost."""
+    if path.is_dir():
+        foreign = sorted(entry.name for entry in path.iterdir() if not _OURS.fullmatch(entry.name))
+        if foreign:
+            raise RecordError(
+                f"{path}: holds {foreign[0]!r}, expected no folder or one of records. Choose another one"
+            )

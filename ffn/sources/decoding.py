@@ -1,0 +1,167 @@
+"""Decode one image file: header first, pixels later, with errors that name the file."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tifffile
+from PIL import Image
+
+from ffn.errors import FfnError, VolumeError
+
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF"}
+
+_PIL_DTYPES = {"1": "bool", "L": "uint8", "I;16": "uint16", "I;16B": "uint16", "I": "int32", "F": "float32"}
+_TRUNCATED = re.compile(r"invalid \w*\s?offset|corrupted|failed to reshape")
+
+Image.MAX_IMAGE_PIXELS = None  # a section of EM easily exceeds what Pillow takes for a decompression bomb
+
+
+class Header(NamedTuple):
+    """Size and type of one slice."""
+
+    shape_yx: tuple[int, ...]
+    dtype: np.dtype
+
+    def __str__(self) -> str:
+        """Return type and size for messages."""
+        return f"{self.dtype} {' x '.join(map(str, self.shape_yx))} (y x)"
+
+
+def image_format(path: Path) -> str:
+    """Return ``PNG``, ``JPEG`` or ``TIFF`` by the file's suffix, an empty text for others."""
+    return FORMATS.get(path.suffix.lower(), "")
+
+
+def read_header(path: Path) -> Header:
+    """Read size and type of a grey image without decoding it.
+
+    Raises
+    ------
+    VolumeError
+        If it is unreadable, in colour, not of integers, or a TIFF of several pages.
+    """
+    with damage_named(path):
+        header = _tiff_file_header(path) if image_format(path) == "TIFF" else _pil_header(path)
+    return header
+
+
+def read_pixels(path: Path) -> np.ndarray:
+    """Decode a whole image.
+
+    Returns
+    -------
+    ndarray of shape (Y, X)
+
+    Raises
+    ------
+    VolumeError
+        If the file is damaged.
+    """
+    with damage_named(path):
+        if image_format(path) == "TIFF":
+            return tifffile.imread(path, is_ome=False)
+        with Image.open(path, formats=[image_format(path)]) as image:
+            return np.asarray(image)
+
+
+def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
+    """Return size and type of a TIFF page.
+
+    Raises
+    ------
+    VolumeError
+        If it is in colour, inverted, or not of integers.
+    """
+    photometric = tifffile.PHOTOMETRIC(page.photometric)
+    if page.samplesperpixel != 1 or photometric == tifffile.PHOTOMETRIC.PALETTE:
+        raise _colour(path, photometric.name)
+    if photometric == tifffile.PHOTOMETRIC.MINISWHITE:
+        raise VolumeError(
+            f"{path}: is stored with 0 as white, expected 0 as black. Invert its lookup table and save it"
+        )
+    if page.dtype is None or page.ndim != 2:
+        raise VolumeError(
+            f"{path}: has pixels of shape {page.shape} and type {page.dtype}, expected a grey slice"
+        )
+    return _grey_header(path, page.shape, page.dtype.newbyteorder("="))
+
+
+@contextlib.contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Turn whatever a decoder raises or logs about damaged data into one line that names the file.
+
+    Raises
+    ------
+    VolumeError
+        If the block fails, or tifffile logs that the file is truncated: it would return what pages are left.
+    """
+    complaints = _Complaints()
+    logger = logging.getLogger("tifffile")
+    logger.addHandler(complaints)
+    logger.propagate = False
+    try:
+        yield
+    except FfnError:
+        raise
+    except Exception as error:  # decoders raise anything: SyntaxError, zlib.error, struct.error, …
+        complaints.found.append(str(error))
+    finally:
+        logger.removeHandler(complaints)
+        logger.propagate = True
+    if complaints.found:
+        reason = " ".join(complaints.found[0].split())
+        raise VolumeError(
+            f"{path}: cannot be decoded ({reason}), expected a complete image. Restore the file"
+        )
+
+
+class _Complaints(logging.Handler):
+    """Collects what tifffile logs about truncated files."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if _TRUNCATED.search(message):
+            self.found.append(message)
+
+
+def _pil_header(path: Path) -> Header:
+    with Image.open(path, formats=[image_format(path)]) as image:
+        if image.mode not in _PIL_DTYPES:
+            raise _colour(path, image.mode)
+        return _grey_header(path, (image.height, image.width), np.dtype(_PIL_DTYPES[image.mode]))
+
+
+def _tiff_file_header(path: Path) -> Header:
+    with tifffile.TiffFile(path, is_ome=False) as file:
+        if not file.pages:
+            raise ValueError("no image in it")
+        if len(file.pages) != 1:
+            raise VolumeError(
+                f"{path}: holds {len(file.pages)} pages, expected one slice per file. "
+                "Name the file itself to ingest it alone"
+            )
+        return tiff_header(path, file.pages.first)
+
+
+def _grey_header(path: Path, shape_yx: tuple[int, ...], dtype: np.dtype) -> Header:
+    if dtype.kind not in "ui":
+        raise VolumeError(f"{path}: has pixels of type {dtype}, expected integers. Convert the stack first")
+    return Header(shape_yx, dtype)
+
+
+def _colour(path: Path, mode: str) -> VolumeError:
+    return VolumeError(
+        f"{path}: is a colour image ({mode}), expected one grey channel. "
+        "Convert the stack first, for example: magick mogrify -path grey/ -colorspace Gray *.png"
+    )

@@ -1,0 +1,46 @@
+"""Stage `synth`: write a synthetic volume and its labels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ffn.errors import ConfigError
+from ffn.geometry import Box
+from ffn.provenance import provenance
+from ffn.synthetic.config import SynthConfig
+from ffn.synthetic.phantom import make_phantom
+from ffn.volume import Placement, create_volume, require_replaceable, split_spec
+
+
+def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int) -> None:
+    """Make a synthetic EM volume and write image (uint8) and labels (uint64).
+
+    Parameters
+    ----------
+    image_spec, labels_spec : str
+        ``file.h5:dataset``, in two files.
+    config : SynthConfig
+        Shape, anatomy and imaging.
+    rng_seed : int
+        Same configuration and seed, same files.
+
+    Raises
+    ------
+    ConfigError
+        If both would go to one file.
+    VolumeError
+        If a file cannot be written.
+    """
+    if split_spec(image_spec)[0] == split_spec(labels_spec)[0]:
+        raise ConfigError(f"--out-labels: {labels_spec} is the image's file, expected another one")
+    require_replaceable(image_spec)
+    require_replaceable(labels_spec)
+    made_by = provenance("synth", config, rng_seed=rng_seed)
+    placement = Placement(Box.from_shape(config.shape_zyx), config.voxel_size_zyx_nm, made_by)
+    with (
+        create_volume(image_spec, np.uint8, placement) as image,
+        create_volume(labels_spec, np.uint64, placement) as labels,
+    ):
+        phantom = make_phantom(config, rng_seed)
+        image.write(placement.box, phantom.image)
+        labels.write(placement.box, phantom.labels)

@@ -1,0 +1,232 @@
+"""Checkpoints of a training job: whole or absent, verified when read, with the state of every process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffn import atomic, hdf5
+from ffn.errors import FfnError, ModelError, TrainError
+from ffn.training.distributed import ProcessGroup
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+SHARED = "shared.h5"
+
+Arrays = dict[str, np.ndarray]
+
+
+class Checkpoint(NamedTuple):
+    """The state of a job between two steps.
+
+    Parameters
+    ----------
+    step : int
+        Steps done.
+    shared : dict of str to ndarray
+        What is the same on all processes: weights and optimizer.
+    own : dict of str to ndarray
+        What belongs to this process: its lanes and its counts.
+    """
+
+    step: int
+    shared: Arrays
+    own: Arrays
+
+
+class CheckpointFolder:
+    """Reads and writes the checkpoints of one job; all processes make every call together.
+
+    Parameters
+    ----------
+    folder : path
+        Folder of ``step-00000500/`` and so on.
+    fingerprint : dict
+        What the result depends on, JSON-ready; checkpoints of another fingerprint are not used.
+    keep : int
+        Checkpoints kept.
+    group : ProcessGroup
+        The processes of the job.
+    """
+
+    def __init__(self, folder: Path, fingerprint: Mapping[str, Any], keep: int, group: ProcessGroup) -> None:
+        self._folder = folder
+        self._fingerprint = fingerprint
+        self._keep = keep
+        self._group = group
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint and remove the oldest ones.
+
+        Raises
+        ------
+        TrainError
+            If the processes hold different weights or the folder cannot be written.
+        """
+        self._require_equal_weights(checkpoint)
+        try:
+            self._write(checkpoint)
+            if self._group.rank == 0:
+                for _, old in self._found()[: -self._keep]:
+                    shutil.rmtree(old, ignore_errors=True)
+        except OSError as reason:
+            raise TrainError(
+                f"{self._folder}: checkpoint {checkpoint.step} cannot be written ({reason})"
+            ) from None
+
+    def restore(self, max_step: int) -> Checkpoint | None:
+        """Return the newest usable checkpoint of at most `max_step` steps; what cannot be used is removed.
+
+        A damaged checkpoint is named in the log and the one before it is tried; one of another configuration
+        ends the search, because everything older is of no use either.
+        """
+        self._remove_leftovers(max_step)
+        for step, path in self._group.broadcast(self._found())[::-1]:
+            problem = self._group.broadcast(self._mismatch(path) if self._group.rank == 0 else None)
+            if problem is not None:
+                self._log(f"starting over: the checkpoints in {self._folder} are of another run, {problem}")
+                self._remove_all()
+                return None
+            checkpoint = self._read_everywhere(step, path)
+            if checkpoint is not None:
+                self._log(f"resuming from {path}")
+                return checkpoint
+        return None
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        with self._shared_temporary(self._folder / f"step-{checkpoint.step:08d}") as temporary:
+            own = temporary / _own_name(self._group.rank)
+            hdf5.write_arrays(own, checkpoint.own, {})
+            if self._group.rank == 0:
+                hdf5.write_arrays(temporary / SHARED, checkpoint.shared, {})
+            digests = self._group.gather((own.name, _digest(own)))
+            if self._group.rank == 0:
+                sha256 = dict(digests) | {SHARED: _digest(temporary / SHARED)}
+                manifest = {"step": checkpoint.step, "fingerprint": self._fingerprint, "sha256": sha256}
+                atomic.write_json(temporary / MANIFEST, manifest)
+
+    @contextmanager
+    def _shared_temporary(self, path: Path) -> Iterator[Path]:
+        """Yield the folder that all processes write to; rank 0 renames it to `path` when all are done."""
+        if self._group.rank != 0:
+            yield self._group.broadcast(Path())
+            return
+        with atomic.atomic_path(path) as temporary:
+            temporary.mkdir()
+            yield self._group.broadcast(temporary)
+
+    def _require_equal_weights(self, checkpoint: Checkpoint) -> None:
+        digest = hashlib.sha256()
+        for name in sorted(checkpoint.shared):
+            digest.update(np.ascontiguousarray(checkpoint.shared[name]).tobytes())
+        digests = self._group.gather(digest.hexdigest())
+        different = [rank for rank, other in enumerate(digests) if other != digests[0]]
+        if different:
+            self._group.fail(
+                TrainError(
+                    f"train: at step {checkpoint.step} rank {different[0]} holds other weights than rank 0, "
+                    "expected the same on all. Are machines and software alike? The last checkpoint is good"
+                )
+            )
+
+    def _found(self) -> list[tuple[int, Path]]:
+        """Checkpoints by ascending step."""
+        matches = ((re.fullmatch(r"step-(\d+)", path.name), path) for path in self._folder.glob("step-*"))
+        return sorted((int(match[1]), path) for match, path in matches if match)
+
+    def _mismatch(self, path: Path) -> str | None:
+        """Say what differs between a checkpoint's fingerprint and ours; a damaged one is judged later."""
+        try:
+            other = _read_manifest(path)["fingerprint"]
+        except ModelError:
+            return None
+        mine, theirs = _flat(json.loads(json.dumps(self._fingerprint))), _flat(other)
+        for key in sorted(mine.keys() | theirs.keys()):
+            if mine.get(key) != theirs.get(key):
+                return f"{key} is {mine.get(key)}, was {theirs.get(key)}"
+        return None
+
+    def _read_everywhere(self, step: int, path: Path) -> Checkpoint | None:
+        """Read a checkpoint; None on all processes if one of them finds damage, which rank 0 logs."""
+        checkpoint, problem = None, None
+        try:
+            checkpoint = self._read(step, path)
+        except FfnError as error:
+            problem = str(error)
+        problems = [text for text in self._group.gather(problem) if text]
+        if problems:
+            self._log(f"not resuming from {path}, which is damaged: {problems[0]}")
+            if self._group.rank == 0:
+                shutil.rmtree(path, ignore_errors=True)
+            return None
+        return checkpoint
+
+    def _read(self, step: int, path: Path) -> Checkpoint:
+        sha256 = _read_manifest(path)["sha256"]
+        own, _ = _read_verified(path / _own_name(self._group.rank), sha256)
+        shared, _ = _read_verified(path / SHARED, sha256)
+        return Checkpoint(step, shared, own)
+
+    def _remove_leftovers(self, max_step: int) -> None:
+        """Remove what a killed job was writing, and checkpoints that lie beyond the end of this one."""
+        if self._group.rank != 0:
+            return
+        for path in self._folder.glob(".step-*"):
+            shutil.rmtree(path, ignore_errors=True)
+        for step, path in self._found():
+            if step > max_step:
+                log.info("removing %s: train.max_steps is now %d", path, max_step)
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _remove_all(self) -> None:
+        if self._group.rank == 0:
+            for _, path in self._found():
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _log(self, message: str) -> None:
+        if self._group.rank == 0:
+            log.info(message)
+
+
+def _own_name(rank: int) -> str:
+    return f"rank-{rank:05d}.h5"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        return {"fingerprint": manifest["fingerprint"], "sha256": manifest["sha256"]}
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise ModelError(f"{path / MANIFEST}: cannot be read ({reason})") from None
+
+
+def _read_verified(path: Path, sha256: Mapping[str, str]) -> tuple[Arrays, dict]:
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file")
+    if _digest(path) != sha256.get(path.name):
+        raise ModelError(f"{path}: checksum differs from {MANIFEST}")
+    return hdf5.read_arrays(path, ModelError)
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Leaves of nested dicts by dotted name."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        leaves.update(_flat(value, name + ".") if isinstance(value, dict) else {name: value})
+    return leaves

@@ -1,0 +1,212 @@
+"""Everything a training job knows before its first step, checked: data, network, initial weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ffn import records
+from ffn.config import ModelConfig, TrainConfig
+from ffn.errors import ModelError, RecordError, VolumeError
+from ffn.model.network import Weights
+from ffn.model.store import Model, load_model
+from ffn.options import option_name
+from ffn.training.distributed import ProcessGroup
+from ffn.training.examples import Example, ExampleMaker
+from ffn.training.initial import initial_weights
+from ffn.training.lanes import LaneStream, Shards
+from ffn.training.randomness import generator
+from ffn.training.volumes import TrainingVolume, block_statistics, mean_and_stddev
+
+# What does not change the weights after a given number of steps: a checkpoint is good whatever these are.
+FREE_OPTIONS = {"max_steps", "checkpoint_steps", "keep_checkpoints", "log_steps"}
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What training reads.
+
+    Parameters
+    ----------
+    records : str
+        Folder of TFRecord shards with ``index.json``.
+    volumes : mapping of str to (str, str)
+        Image and labels, each ``FILE.h5:DATASET``, by the name that the records use.
+    """
+
+    records: str
+    volumes: Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked training job.
+
+    Parameters
+    ----------
+    train : TrainConfig
+        Options, with the precision chosen.
+    rng_seed : int
+        Seed of the run.
+    initial : Model
+        Architecture, normalisation and the weights before the first step.
+    shards : Shards
+        The records.
+    maker : ExampleMaker
+        Cuts examples out of the volumes.
+    data_checksums : mapping
+        Of records and volumes.
+    """
+
+    train: TrainConfig
+    rng_seed: int
+    initial: Model
+    shards: Shards
+    maker: ExampleMaker
+    data_checksums: Mapping[str, Any]
+
+    @property
+    def num_lanes(self) -> int:
+        """Examples in the global batch."""
+        return self.train.num_workers * self.train.batch_size
+
+    def lanes(self, rank: int) -> range:
+        """Return the lanes that a process trains."""
+        return range(rank * self.train.batch_size, (rank + 1) * self.train.batch_size)
+
+    def example_source(self, lanes: range) -> Callable[[int, int], Example]:
+        """Return the function from a lane and a position in it to the example there; for one thread."""
+        streams = {lane: LaneStream(self.shards, lane, self.num_lanes, self.rng_seed) for lane in lanes}
+        return lambda lane, position: self.maker.make(
+            streams[lane].record(position), generator(self.rng_seed, "example", lane, position)
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the weights after a given number of steps depend on."""
+        return {
+            "model": self.initial.config.model_dump(mode="json"),
+            "train": self.train.model_dump(mode="json", exclude=FREE_OPTIONS),
+            "rng_seed": self.rng_seed,
+            "initial_weights": _checksum(self.initial.weights),
+            **self.data_checksums,
+        }
+
+
+def make_plan(
+    data: TrainingData,
+    volumes: Mapping[str, TrainingVolume],
+    initial: Model,
+    config: TrainConfig,
+    rng_seed: int,
+) -> Plan:
+    """Check that records, volumes, network and options fit together.
+
+    Parameters
+    ----------
+    data : TrainingData
+        Where the records are.
+    volumes : mapping of str to TrainingVolume
+        The open volumes.
+    initial : Model
+        Network to start from, with its normalisation.
+    config : TrainConfig
+        Options, with the precision chosen.
+    rng_seed : int
+        Seed of the run.
+
+    Raises
+    ------
+    RecordError
+        If the records are damaged, too few, or of a volume that was not given.
+    ConfigError
+        If augmentation does not suit the patches.
+    """
+    folder, index = Path(data.records), records.load_index(data.records)
+    unknown = sorted(set(index.volumes) - set(volumes))
+    if unknown:
+        raise RecordError(
+            f"{folder}: holds records of volume '{unknown[0]}', given are {sorted(volumes)}. "
+            f"Add --volume {unknown[0]}=IMAGE,LABELS"
+        )
+    counts = [shard.num_records for shard in index.shards]
+    checksums = {
+        "records": hashlib.sha256((folder / records.INDEX_NAME).read_bytes()).hexdigest(),
+        "volumes": {name: volume.checksum() for name, volume in volumes.items()},
+    }
+    plan = Plan(
+        config,
+        rng_seed,
+        initial,
+        Shards([folder / shard.file for shard in index.shards], counts, records.read_shard),
+        ExampleMaker(volumes, initial.config, config),
+        checksums,
+    )
+    plan.shards.require_lanes(plan.num_lanes)
+    return plan
+
+
+def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int) -> Model:
+    """Return the network that training starts from.
+
+    Parameters
+    ----------
+    wanted : ModelConfig
+        Options; with `init_folder`, those given explicitly must agree with that model.
+    init_folder : str or None
+        Model folder to start from; None draws new weights.
+    rng_seed : int
+        Seed of new weights.
+
+    Raises
+    ------
+    ModelError
+        If the folder holds no model, or another one than wanted.
+    """
+    if init_folder is None:
+        return Model(wanted, initial_weights(wanted, rng_seed), {})
+    model = load_model(init_folder)
+    for name in sorted(wanted.model_fields_set):
+        asked, found = getattr(wanted, name), getattr(model.config, name)
+        if asked != found:
+            raise ModelError(
+                f"{option_name(name)}: {asked} asked for, the model {init_folder} has {found}. Leave it out"
+            )
+    return model
+
+
+def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], group: ProcessGroup) -> Model:
+    """Set the image mean and standard deviation that are still open, measured where image and labels exist.
+
+    All processes call this together, each measures a share of the blocks.
+
+    Raises
+    ------
+    VolumeError
+        If the images are constant.
+    """
+    config = model.config
+    if config.image_mean is not None and config.image_stddev is not None:
+        return model
+    shares = group.gather([block_statistics(volume, group.rank, group.size) for volume in volumes.values()])
+    mean, stddev = mean_and_stddev([block for share in shares for blocks in share for block in blocks])
+    if stddev == 0:
+        group.fail(
+            VolumeError(
+                f"{', '.join(volumes)}: every voxel of the image is {mean:g}, expected an image to learn from"
+            )
+        )
+    measured = {
+        "image_mean": mean if config.image_mean is None else config.image_mean,
+        "image_stddev": stddev if config.image_stddev is None else config.image_stddev,
+    }
+    return Model(config.model_copy(update=measured), model.weights, model.provenance)
+
+
+def _checksum(weights: Weights) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode() + weights[name].tobytes())
+    return digest.hexdigest()

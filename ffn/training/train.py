@@ -1,0 +1,75 @@
+"""The `train` stage: start the processes, check everything, train, write the model."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from ffn.config import ModelConfig, TrainConfig
+from ffn.model.precision import resolve_precision
+from ffn.model.store import Model, save_model
+from ffn.provenance import provenance
+from ffn.training.distributed import process_group
+from ffn.training.loop import run
+from ffn.training.plan import TrainingData, choose_model, make_plan, with_normalisation
+from ffn.training.step import configure_tensorflow
+from ffn.training.volumes import open_training_volumes
+
+
+def train(
+    data: TrainingData,
+    out_folder: str,
+    model: ModelConfig,
+    config: TrainConfig,
+    rng_seed: int,
+    init_folder: str | None = None,
+) -> None:
+    """Train a network; every process of the job calls this.
+
+    An interrupted run goes on from its newest usable checkpoint and ends with the same weights.
+
+    Parameters
+    ----------
+    data : TrainingData
+        Records and volumes.
+    out_folder : str
+        Model folder: ``model.yaml``, ``weights.h5``, ``checkpoints/``, ``metrics.csv``, ``tensorboard/``.
+    model : ModelConfig
+        Architecture; with `init_folder`, what is given explicitly must agree with it.
+    config : TrainConfig
+        Options.
+    rng_seed : int
+        Seed of everything random.
+    init_folder : str, optional
+        Model folder to start from; none draws new weights.
+
+    Raises
+    ------
+    FfnError
+        If data, model or options do not fit together, or training cannot go on.
+    """
+    with process_group(config.num_workers) as group, contextlib.ExitStack() as stack:
+        if group.size > 1:  # its calls run TensorFlow, whose threads cannot be set any more after that
+            configure_tensorflow(group, rng_seed)
+        config = config.model_copy(update={"precision": group.broadcast(resolve_precision(config.precision))})
+        volumes = group.together(lambda: stack.enter_context(open_training_volumes(data.volumes)))
+        initial = group.broadcast(group.together(lambda: choose_model(model, init_folder, rng_seed)))
+        initial = with_normalisation(initial, volumes, group)
+        plan = group.together(lambda: make_plan(data, volumes, initial, config, rng_seed))
+        configure_tensorflow(group, rng_seed)  # not before: a lone process checks its input without it
+        weights = run(plan, Path(out_folder), group)
+        if group.rank == 0:
+            save_model(
+                out_folder, Model(initial.config, weights, _origin(data, config, rng_seed, init_folder))
+            )
+        group.barrier()
+
+
+def _origin(
+    data: TrainingData, config: TrainConfig, rng_seed: int, init_folder: str | None
+) -> dict[str, Any]:
+    """Provenance of the model."""
+    volumes = " ".join(f"{name}={image},{labels}" for name, (image, labels) in data.volumes.items())
+    inputs = {"records": data.records, "volumes": volumes, "rng_seed": rng_seed}
+    return provenance("train", config, **inputs, **({"init": init_folder} if init_folder else {}))

@@ -1,0 +1,133 @@
+"""Render a Neuroglancer viewer without a screen, in a headless Chromium that loads it like any browser."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ffn.atomic import atomic_path
+from ffn.errors import ExportError
+
+if TYPE_CHECKING:
+    import neuroglancer
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+TIMEOUT_SECONDS = 180.0  # a large export on a busy machine; the usual picture takes five
+POLL_SECONDS = 0.05
+
+# WebGL 2 in software, which Neuroglancer needs and a machine without a GPU does not offer by itself; and
+# nothing that a browser does on its own, such as looking for updates.
+FLAGS = (
+    "--headless=new",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--ignore-gpu-blocklist",
+    "--no-sandbox",  # the sandbox refuses to run as root; the only page that is opened is our own
+    "--disable-dev-shm-usage",  # containers often have 64 MB of it
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--disable-breakpad",
+    "--no-first-run",
+    "--no-proxy-server",
+    "--mute-audio",
+)
+
+
+def find_browser() -> str:
+    """Return the path of a browser.
+
+    Raises
+    ------
+    ExportError
+        If none is installed.
+    """
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise ExportError(
+            "--screenshot: no Chromium found, it is needed. Run: sudo apt-get install -y chromium"
+        )
+    return browser
+
+
+def take_screenshot(viewer: neuroglancer.Viewer, size: tuple[int, int], path: Path) -> None:
+    """Save a picture of the viewer's panels once everything in view is loaded.
+
+    Parameters
+    ----------
+    viewer : neuroglancer.Viewer
+        With its state set.
+    size : tuple of int
+        Width and height, pixels.
+    path : Path
+        PNG to write.
+
+    Raises
+    ------
+    ExportError
+        If there is no browser, it does not start, or the picture is not complete in time.
+    """
+    with viewer.config_state.txn() as config:
+        config.show_ui_controls = False
+        config.show_panel_borders = False
+        config.viewer_size = size
+    with _browser(size, viewer.get_viewer_url()) as process:
+        picture = _complete_picture(viewer, size, process)
+    try:
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(picture)
+    except OSError as reason:
+        raise ExportError(f"{path}: cannot be written ({reason.strerror}). Choose another file") from None
+
+
+def _complete_picture(viewer: neuroglancer.Viewer, size: tuple[int, int], process: subprocess.Popen) -> bytes:
+    """Ask the client for pictures until one has the right size."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        replies: queue.Queue[Any] = queue.Queue()
+        viewer.async_screenshot(replies.put)
+        while replies.empty():
+            if process.poll() is not None:
+                raise ExportError(f"--screenshot: the browser ended with {process.returncode}. Does it run?")
+            if time.monotonic() > deadline:
+                raise ExportError(
+                    f"--screenshot: the picture was not complete after {TIMEOUT_SECONDS:.0f} s, "
+                    "the export may be damaged. Look at it with ffn view, without --screenshot"
+                )
+            time.sleep(POLL_SECONDS)
+        picture = replies.get().screenshot
+        if (picture.width, picture.height) == size:
+            return picture.image
+
+
+@contextlib.contextmanager
+def _browser(size: tuple[int, int], url: str) -> Iterator[subprocess.Popen]:
+    """Open `url` in a browser of its own, with a profile that is thrown away."""
+    browser = find_browser()
+    with tempfile.TemporaryDirectory(prefix="ffn-browser-", ignore_cleanup_errors=True) as profile:
+        options = [*FLAGS, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"]
+        process = subprocess.Popen(
+            [browser, *options, url],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # its helper processes too can be ended, and Ctrl-C reaches only us
+        )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,172 @@
+"""Serve a folder on loopback with what sharded volumes need: byte ranges, and CORS for a foreign client."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from ffn.errors import ExportError
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+PIECE_BYTES = 2**20
+CORS_HEADERS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET, HEAD, OPTIONS",
+    "Access-Control-Allow-Headers": "Range",
+    "Access-Control-Expose-Headers": "Accept-Ranges, Content-Length, Content-Range",
+}
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+@contextlib.contextmanager
+def serve(folder: Path, port: int = 0) -> Iterator[str]:
+    """Serve `folder` in the background, for the length of a ``with`` block.
+
+    Parameters
+    ----------
+    folder : Path
+        Nothing outside of it is served.
+    port : int
+        On the loopback interface; 0 takes a free one.
+
+    Yields
+    ------
+    str
+        URL of the folder, without a slash at the end.
+
+    Raises
+    ------
+    ExportError
+        If the port cannot be taken.
+    """
+    try:
+        server = _Server((HOST, port), partial(_Handler, folder.resolve()))
+    except OSError as reason:
+        raise port_error(port, reason) from None
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def port_error(port: int, reason: OSError) -> ExportError:
+    """Explain why `port` cannot be listened on."""
+    return ExportError(
+        f"--port: {HOST}:{port} cannot be taken ({reason.strerror}). Choose another one, or 0 for any"
+    )
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Keep quiet about clients that went away, which browsers do all the time."""
+        logger.debug("request of %s failed", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # keeps connections; a volume is thousands of small requests
+    timeout = 60
+
+    def __init__(self, root: Path, *args: object) -> None:
+        self._root = root
+        super().__init__(*args)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        """Send a file or a part of it."""
+        self._respond(with_body=True)
+
+    def do_HEAD(self) -> None:
+        """Send the headers of a GET."""
+        self._respond(with_body=False)
+
+    def do_OPTIONS(self) -> None:
+        """Answer the question of a browser whether it may ask for a range."""
+        self._send_head(HTTPStatus.NO_CONTENT, 0)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log requests where somebody looks for them."""
+        logger.debug(format, *args)
+
+    def _respond(self, with_body: bool) -> None:
+        path = self._find()
+        if path is None:
+            self._send_head(HTTPStatus.NOT_FOUND, 0)
+            return
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            wanted = parse_range(self.headers.get("Range"), size)
+            start, stop = wanted or (0, size)
+            if wanted is None:
+                self._send_head(HTTPStatus.OK, size)
+            elif start < stop:
+                self._send_head(HTTPStatus.PARTIAL_CONTENT, stop - start, f"bytes {start}-{stop - 1}/{size}")
+            else:
+                self._send_head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, 0, f"bytes */{size}")
+            if with_body:
+                self._copy(file, start, stop)
+
+    def _find(self) -> Path | None:
+        """Return the file that is asked for, None if there is none inside the folder."""
+        try:
+            path = (self._root / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
+            return path if path.is_relative_to(self._root) and path.is_file() else None
+        except (OSError, ValueError):  # a null byte, a name too long, a malformed address
+            return None
+
+    def _send_head(self, status: HTTPStatus, length: int, content_range: str | None = None) -> None:
+        self.send_response(status)
+        for name, value in CORS_HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Cache-Control", "no-cache")
+        self.send_header("Content-Type", "application/octet-stream")
+        if content_range is not None:
+            self.send_header("Content-Range", content_range)
+        if status != HTTPStatus.NO_CONTENT:
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def _copy(self, file: BinaryIO, start: int, stop: int) -> None:
+        file.seek(start)
+        while start < stop and (piece := file.read(min(PIECE_BYTES, stop - start))):
+            self.wfile.write(piece)
+            start += len(piece)
+
+
+def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
+    """Return the first byte to send and the first one not to; an empty range if it lies outside of the file.
+
+    None means the whole file: without a header, for one that makes no sense, and for several ranges, which
+    HTTP allows a server to ignore.
+
+    Examples
+    --------
+    >>> parse_range("bytes=2-4", 10), parse_range("bytes=-3", 10), parse_range("bytes=12-", 10)
+    ((2, 5), (7, 10), (10, 10))
+    """
+    match = _RANGE.fullmatch(header or "")
+    if match is None or match.groups() == ("", ""):
+        return None
+    first, last = match.groups()
+    if not first:
+        return max(0, size - int(last)), size
+    if last and int(last) < int(first):
+        return None
+    return min(int(first), size), min(int(last) + 1 if last else size, size)

@@ -1,0 +1,154 @@
+"""The Neuroglancer state of an export: which layers, which neurons, seen from where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ffn.errors import ExportError
+from ffn.geometry import Box
+
+STATE_FILE = "neuroglancer.json"
+BASE = "{base}"  # stands for the URL of the folder until somebody serves it
+NUM_SELECTED = 16  # neurons in the first view; more of them hide each other
+MAX_SELECTED_FRACTION = 0.04  # of the volume; a larger body fills the block and hides all others
+ORIENTATION = (-0.5, 0.25, 0.15, 0.81)  # quaternion of the 3D panel: no face of the block seen from the front
+FILLING = 0.85  # share of the block's diagonal that spans the 3D panel; its corners may leave the picture
+PANEL_WIDTH = 700  # pixels, one of four panels in a window of common size
+BACKGROUND = "#101418"
+
+VoxelSize = tuple[float, float, float]
+State = dict[str, Any]
+
+
+def image_layer(name: str, contrast: tuple[float, float]) -> State:
+    """Return the layer of the folder `name`, an image.
+
+    Parameters
+    ----------
+    name : str
+        Of the folder and of the layer.
+    contrast : tuple of float
+        Values shown black and white.
+    """
+    shader = {"normalized": {"range": list(contrast)}}
+    return {"type": "image", "name": name, "source": _source(name), "shaderControls": shader}
+
+
+def labels_layer(name: str, segment_ids: list[int]) -> State:
+    """Return the layer of the folder `name`, a segmentation.
+
+    Parameters
+    ----------
+    name : str
+        Of the folder and of the layer.
+    segment_ids : list of int
+        Selected segments: shown in 3D, and stronger than the others in the sections.
+    """
+    return {
+        "type": "segmentation",
+        "name": name,
+        "source": _source(name),
+        "segments": [str(segment_id) for segment_id in segment_ids],
+        "selectedAlpha": 0.4,
+        "notSelectedAlpha": 0.18,
+    }
+
+
+def choose_segments(sizes: Mapping[int, int], num_voxels: int) -> list[int]:
+    """Choose the segments of the first view: the largest ones, without those that would hide all others.
+
+    Parameters
+    ----------
+    sizes : mapping of int to int
+        Voxels of each segment.
+    num_voxels : int
+        Of the volume.
+
+    Returns
+    -------
+    list of int
+        At most `NUM_SELECTED`, largest first.
+
+    Examples
+    --------
+    >>> choose_segments({7: 30, 8: 900, 9: 40}, 1000)
+    [9, 7]
+    """
+    ordered = sorted(sizes, key=lambda segment_id: (-sizes[segment_id], segment_id))
+    slim = [one for one in ordered if sizes[one] <= MAX_SELECTED_FRACTION * num_voxels]
+    return (slim or ordered)[:NUM_SELECTED]
+
+
+def make_state(layers: list[State], box: Box, voxel_size_zyx_nm: VoxelSize) -> State:
+    """Put layers into a state that looks at the centre of a box, with sections that fill their panels.
+
+    Parameters
+    ----------
+    layers : list of dict
+        From `image_layer` and `labels_layer`.
+    box : Box
+        What to look at, voxels.
+    voxel_size_zyx_nm : tuple of float
+        Nanometres; Neuroglancer measures lengths on the screen in the shortest side.
+
+    Returns
+    -------
+    dict
+        JSON-ready; the sources have the placeholder ``{base}``, see `load_state`.
+    """
+    centre = [(a + b) / 2 for a, b in zip(box.start, box.stop, strict=True)]
+    shortest = min(voxel_size_zyx_nm)
+    lengths = [n * side / shortest for n, side in zip(box.shape, voxel_size_zyx_nm, strict=True)]
+    sides = zip("xyz", voxel_size_zyx_nm[::-1], strict=True)
+    return {
+        "dimensions": {axis: [side * 1e-9, "m"] for axis, side in sides},
+        "position": centre[::-1],
+        "crossSectionScale": sorted(lengths)[1] / PANEL_WIDTH,
+        "projectionScale": FILLING * sum(length**2 for length in lengths) ** 0.5,
+        "projectionOrientation": list(ORIENTATION),
+        "crossSectionBackgroundColor": BACKGROUND,
+        "projectionBackgroundColor": BACKGROUND,
+        "showSlices": False,
+        "showAxisLines": False,
+        "showDefaultAnnotations": False,
+        "layers": layers,
+        "layout": "4panel",
+    }
+
+
+def load_state(export: Path, base: str) -> State:
+    """Read the state of an export.
+
+    Parameters
+    ----------
+    export : Path
+        Folder that `ffn.viewing.export.export` wrote.
+    base : str
+        URL at which the folder is served, without a slash at the end.
+
+    Raises
+    ------
+    ExportError
+        If the state is missing or damaged.
+    """
+    path = export / STATE_FILE
+    try:
+        return json.loads(path.read_text().replace(BASE, base))
+    except OSError as reason:
+        raise ExportError(f"{path}: cannot be read ({reason.strerror}). Run ffn export first") from None
+    except ValueError as reason:
+        raise ExportError(f"{path}: is not JSON ({reason}). Run ffn export again") from None
+
+
+def select_segments(state: State, segment_ids: tuple[int, ...]) -> State:
+    """Return the state with other segments selected in every labels layer."""
+    chosen = [str(segment_id) for segment_id in segment_ids]
+    layers = [{**layer, "segments": chosen} if "segments" in layer else layer for layer in state["layers"]]
+    return {**state, "layers": layers}
+
+
+def _source(name: str) -> str:
+    return f"precomputed://{BASE}/{name}"

@@ -1,0 +1,135 @@
+"""Show an export in the client that comes with the Neuroglancer package: no internet, loopback only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import neuroglancer
+
+from ffn.config import ViewConfig
+from ffn.errors import ExportError
+from ffn.viewing.properties import read_segment_ids
+from ffn.viewing.server import HOST, port_error, serve
+from ffn.viewing.state import STATE_FILE, State, load_state, select_segments
+
+
+def view(
+    path: str | Path,
+    config: ViewConfig,
+    announce: Callable[[str], object],
+    screenshot: str | Path | None = None,
+) -> None:
+    """Serve an export and show it until interrupted, or take a picture of it.
+
+    Parameters
+    ----------
+    path : path
+        An export, or a run whose ``precomputed/`` holds exports.
+    config : ViewConfig
+        What to show, and where to serve it.
+    announce : callable
+        Called with the link once it can be opened.
+    screenshot : path, optional
+        PNG to write instead of waiting for somebody to look.
+
+    Raises
+    ------
+    ExportError
+        If there is no export, a segment is not in it, a port is taken, or no picture can be made.
+    """
+    export = find_export(Path(path), config.volume)
+    with _stop_on_signals(), serve(export, config.port + 1 if config.port else 0) as base:
+        viewer = _open_viewer(_state(export, base, config), config.port)
+        if screenshot is not None:
+            from ffn.viewing.screenshot import take_screenshot
+
+            take_screenshot(viewer, config.size, Path(screenshot))
+            return
+        announce(viewer.get_viewer_url())
+        if config.open and _has_screen():
+            webbrowser.open(viewer.get_viewer_url())
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+def find_export(path: Path, volume: str | None) -> Path:
+    """Return the export that `path` means.
+
+    Parameters
+    ----------
+    path : Path
+        An export, or a run with one or several of them.
+    volume : str or None
+        Name of the volume, needed where a run has several.
+
+    Raises
+    ------
+    ExportError
+        If none is there, or it is not clear which one.
+    """
+    if (path / STATE_FILE).is_file():
+        return path
+    found = {state.parent.name: state.parent for state in sorted(path.glob(f"precomputed/*/{STATE_FILE}"))}
+    names = ", ".join(found)
+    if not found:
+        raise ExportError(
+            f"{path}: is no export and holds none in precomputed/. Run ffn export, or the whole workflow"
+        )
+    if volume is None and len(found) == 1:
+        return next(iter(found.values()))
+    if volume is None:
+        raise ExportError(f"{path}: holds several volumes ({names}), one is needed. Choose it with --volume")
+    if volume not in found:
+        raise ExportError(f"--volume: {volume!r} is not in {path}, expected one of: {names}")
+    return found[volume]
+
+
+def _state(export: Path, base: str, config: ViewConfig) -> State:
+    state = {**load_state(export, base), "layout": config.layout}
+    if config.segments:
+        _require_segments(export, state, config.segments)
+        return select_segments(state, config.segments)
+    return state
+
+
+def _require_segments(export: Path, state: State, segment_ids: tuple[int, ...]) -> None:
+    """Check that each segment is in one of the labels layers."""
+    names = [layer["name"] for layer in state["layers"] if layer["type"] == "segmentation"]
+    known = {segment_id for name in names for segment_id in read_segment_ids(export / name)}
+    unknown = [segment_id for segment_id in segment_ids if segment_id not in known]
+    if unknown:
+        raise ExportError(
+            f"--segments: {unknown[0]} is not among the {len(known)} segments of {export}. Is it an old id?"
+        )
+
+
+def _open_viewer(state: State, port: int) -> neuroglancer.Viewer:
+    neuroglancer.set_server_bind_address(HOST, port)
+    try:
+        viewer = neuroglancer.Viewer()
+        viewer.set_state(state)
+        viewer.get_viewer_url()  # starts its server
+    except OSError as reason:
+        raise port_error(port, reason) from None
+    return viewer
+
+
+def _has_screen() -> bool:
+    """Whether a browser can show something; without a screen, a text browser might take the terminal."""
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+@contextlib.contextmanager
+def _stop_on_signals() -> Iterator[None]:
+    """Let SIGTERM end the viewer as Ctrl-C does, so that the browser is closed too."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

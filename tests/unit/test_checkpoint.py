@@ -1,0 +1,192 @@
+"""Checkpoints: written whole, verified, and used only where they belong."""
+
+import json
+import logging
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+from ffn.errors import TrainError, VolumeError
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder
+from ffn.training.distributed import ProcessGroup
+
+FINGERPRINT = {"rng_seed": 1, "train": {"learning_rate": 0.1, "permutable_axes": ("y", "x")}}
+
+
+def make(step: int, rank: int = 0) -> Checkpoint:
+    own = {
+        "positions": np.array([step, rank]),
+        "canvases_logit": np.full((2, 3, 4, 5), step + 0.5, np.float32),
+    }
+    return Checkpoint(step, {"weights/conv0_a/weights": np.full((3, 2), step, np.float32)}, own)
+
+
+def folder_of(tmp_path, fingerprint=FINGERPRINT, keep=3, group=None):
+    return CheckpointFolder(tmp_path / "checkpoints", fingerprint, keep, group or ProcessGroup())
+
+
+def names(tmp_path):
+    return sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+
+
+@pytest.fixture
+def saved(tmp_path):
+    for step in (10, 20, 30):
+        folder_of(tmp_path).save(make(step))
+    return tmp_path
+
+
+def test_the_newest_checkpoint_comes_back_unchanged(saved, caplog):
+    caplog.set_level(logging.INFO)
+    checkpoint = folder_of(saved).restore(100)
+    np.testing.assert_equal(checkpoint, make(30))
+    assert checkpoint.own["canvases_logit"].dtype == np.float32
+    assert "resuming from" in caplog.text and "step-00000030" in caplog.text
+
+
+def test_an_empty_folder_has_no_checkpoint(tmp_path):
+    assert folder_of(tmp_path).restore(100) is None
+
+
+def test_only_the_last_are_kept(saved):
+    folder_of(saved, keep=2).save(make(40))
+    assert names(saved) == ["step-00000030", "step-00000040"]
+
+
+@pytest.mark.parametrize("name", ["shared.h5", "rank-00000.h5", "manifest.json"])
+@pytest.mark.parametrize("damage", ["truncate", "flip", "delete"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_used(saved, caplog, name, damage):
+    caplog.set_level(logging.INFO)
+    path = saved / "checkpoints" / "step-00000030" / name
+    content = path.read_bytes()
+    if damage == "delete":
+        path.unlink()
+    elif damage == "truncate":
+        path.write_bytes(content[: len(content) // 2])
+    elif name == "manifest.json":
+        path.write_bytes(content.replace(b'"sha256"', b'"sha255"'))
+    else:
+        path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    np.testing.assert_equal(folder_of(saved).restore(100), make(20))
+    assert "step-00000030, which is damaged" in caplog.text and name in caplog.text
+    assert names(saved) == ["step-00000010", "step-00000020"]
+
+
+def test_a_checkpoint_of_other_settings_is_removed_and_the_difference_named(saved, caplog):
+    caplog.set_level(logging.INFO)
+    other = {"rng_seed": 1, "train": {"learning_rate": 0.2, "permutable_axes": ("y", "x")}}
+    assert folder_of(saved, other).restore(100) is None
+    assert "starting over" in caplog.text and "train.learning_rate is 0.2, was 0.1" in caplog.text
+    assert names(saved) == []
+
+
+def test_checkpoints_beyond_the_last_step_are_not_used(saved):
+    np.testing.assert_equal(folder_of(saved).restore(25), make(20))
+    assert names(saved) == ["step-00000010", "step-00000020"]
+
+
+def test_what_a_killed_job_was_writing_is_removed(saved):
+    half = saved / "checkpoints" / ".step-00000040.tmp-elsewhere-1"
+    shutil.copytree(saved / "checkpoints" / "step-00000030", half)
+    np.testing.assert_equal(folder_of(saved).restore(100), make(30))
+    assert not half.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
+    (tmp_path / "checkpoints").write_text("a file")
+    with pytest.raises(TrainError, match=r"checkpoint 10 cannot be written"):
+        folder_of(tmp_path).save(make(10))
+
+
+class Threads:
+    """A group of threads, for what the processes of a job say to each other."""
+
+    def __init__(self, size):
+        self.size = size
+        self._barrier = threading.Barrier(size)
+        self._items = [None] * size
+
+    def run(self, action):
+        """Call `action` with the group of each rank; return results or errors by rank."""
+        results = [None] * self.size
+
+        def target(rank):
+            try:
+                results[rank] = action(ThreadGroup(self, rank))
+            except (Exception, SystemExit) as error:
+                results[rank] = error
+
+        threads = [threading.Thread(target=target, args=(rank,)) for rank in range(self.size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    def gather(self, rank, item):
+        self._items[rank] = item
+        self._barrier.wait()
+        items = list(self._items)
+        self._barrier.wait()
+        return items
+
+
+class ThreadGroup(ProcessGroup):
+    def __init__(self, threads, rank):
+        self.rank, self.size = rank, threads.size
+        self._threads = threads
+
+    def gather(self, item):
+        return self._threads.gather(self.rank, item)
+
+    def broadcast(self, item):
+        return self.gather(item)[0]
+
+
+def test_every_process_gets_its_own_state_back(tmp_path):
+    def save_and_restore(group):
+        folder_of(tmp_path, group=group).save(make(10, group.rank))
+        return folder_of(tmp_path, group=group).restore(100)
+
+    for rank, checkpoint in enumerate(Threads(3).run(save_and_restore)):
+        np.testing.assert_equal(checkpoint, make(10, rank))
+    manifest = json.loads((tmp_path / "checkpoints/step-00000010/manifest.json").read_text())
+    assert sorted(manifest["sha256"]) == ["rank-00000.h5", "rank-00001.h5", "rank-00002.h5", "shared.h5"]
+
+
+def test_damage_that_one_process_finds_is_damage_for_all(tmp_path):
+    threads = Threads(2)
+    for step in (10, 20):
+        threads.run(lambda group, step=step: folder_of(tmp_path, group=group).save(make(step, group.rank)))
+    (tmp_path / "checkpoints/step-00000020/rank-00001.h5").write_bytes(b"nothing")
+    restored = threads.run(lambda group: folder_of(tmp_path, group=group).restore(100))
+    assert [checkpoint.step for checkpoint in restored] == [10, 10]
+
+
+def test_different_weights_on_two_processes_are_an_error_and_no_checkpoint(tmp_path):
+    def save(group):
+        checkpoint = make(10)
+        if group.rank == 1:
+            weights = checkpoint.shared["weights/conv0_a/weights"]
+            weights[0, 0] = np.nextafter(weights[0, 0], np.float32(11))  # by one bit
+        folder_of(tmp_path, group=group).save(checkpoint)
+
+    for error in Threads(2).run(save):
+        assert isinstance(error, TrainError)
+        assert "at step 10 rank 1 holds other weights than rank 0" in str(error)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_failure_of_any_process_is_raised_with_its_message():
+    def act(group):
+        if group.rank == 1:
+            raise VolumeError("b.h5: no such file")
+        return group.rank
+
+    failed = Threads(3).run(lambda group: group.together(lambda: act(group)))
+    assert {str(error) for error in failed} == {"b.h5: no such file"}
+    assert Threads(3).run(lambda group: group.together(lambda: group.rank)) == [0, 1, 2]
+    sums = Threads(3).run(lambda group: group.sum(np.array([group.rank, 1])).tolist())
+    assert sums == [[3, 3]] * 3

@@ -1,0 +1,142 @@
+"""Coordinates: exactly the eligible voxels, each under its partition, and a count of all others."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ffn import hdf5
+from ffn.cli import main
+from ffn.config import CoordinatesConfig
+from ffn.errors import RecordError, VolumeError
+from ffn.geometry import Box
+from ffn.records import coordinate_tables
+from ffn.sampling import coordinates as stage
+from ffn.sampling.coordinates import coordinates
+from ffn.volume import Placement, create_volumes
+
+BOX = Box((4, 30, 100), (24, 57, 133))
+CONFIG = CoordinatesConfig(margin_zyx=(2, 3, 5), min_membrane_distance=1.5)
+RNG = np.random.default_rng(0)
+PARTITIONS = RNG.choice(np.array([0, 1, 2, 13, 255], np.uint8), BOX.shape, p=[0.2, 0.1, 0.3, 0.3, 0.1])
+DISTANCE = RNG.choice(np.array([0, 1, 1.5, 2, 3], np.float32), BOX.shape)
+
+
+def write(path, name, voxels, box=BOX) -> str:
+    with create_volumes(path, {name: voxels.dtype}, Placement(box)) as writers:
+        writers[name].write(box, voxels)
+    return str(path)
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch) -> tuple[str, str]:
+    monkeypatch.setattr(stage, "BLOCK_ZYX", (7, 11, 13))
+    partitions = write(tmp_path / "p.h5", "partitions", PARTITIONS)
+    return f"{partitions}:partitions", write(tmp_path / "m.h5", "distance", DISTANCE)
+
+
+def read(path) -> tuple[dict[int, np.ndarray], dict[str, int]]:
+    with hdf5.open_file(path) as file:
+        tables = {partition: table[:] for partition, table in coordinate_tables(file, path).items()}
+        return tables, json.loads(file.attrs["counts"])
+
+
+def expected(partition, config=CONFIG, box=BOX, distance=DISTANCE) -> set[tuple]:
+    inner = box.grow(tuple(-m for m in config.margin_zyx))
+    good = (PARTITIONS == partition) & (distance >= config.min_membrane_distance)
+    voxels = np.argwhere(good) + BOX.start
+    return {tuple(v) for v in voxels.tolist() if inner.contains(Box.from_shape((1, 1, 1), tuple(v)))}
+
+
+def as_set(table) -> set[tuple]:
+    assert len(np.unique(table, axis=0)) == len(table)
+    return {tuple(row) for row in table.tolist()}
+
+
+def test_tables_hold_the_eligible_voxels_once(tmp_path, inputs):
+    coordinates(*inputs, tmp_path / "c.h5", CONFIG)
+    tables, counts = read(tmp_path / "c.h5")
+    assert list(tables) == [1, 2, 13]
+    for partition, table in tables.items():
+        assert table.dtype == np.int32
+        assert as_set(table) == expected(partition)
+    assert counts["eligible"] == sum(map(len, tables.values()))
+    assert sum(counts.values()) == BOX.num_voxels
+    assert counts["margin"] == BOX.num_voxels - 16 * 21 * 23
+
+
+def test_background_on_request(tmp_path, inputs):
+    config = CONFIG.model_copy(update={"include_background": True})
+    coordinates(*inputs, tmp_path / "c.h5", config)
+    tables, counts = read(tmp_path / "c.h5")
+    assert list(tables) == [0, 1, 2, 13] and "background" not in counts
+    assert as_set(tables[0]) == expected(0)
+
+
+def test_without_membranes_only_partition_and_margin_count(tmp_path, inputs):
+    coordinates(inputs[0], None, tmp_path / "c.h5", CONFIG)
+    tables, _ = read(tmp_path / "c.h5")
+    assert as_set(tables[2]) == expected(2, distance=np.full(BOX.shape, np.inf))
+
+
+def test_the_margin_is_measured_from_the_box(tmp_path, inputs):
+    box = Box((6, 33, 104), (20, 50, 130))
+    coordinates(*inputs, tmp_path / "c.h5", CONFIG, box)
+    tables, counts = read(tmp_path / "c.h5")
+    assert as_set(tables[13]) == expected(13, box=box)
+    assert sum(counts.values()) == box.num_voxels
+
+
+def test_the_same_input_gives_the_same_tables(tmp_path, inputs):
+    for name in ("a.h5", "b.h5"):
+        coordinates(*inputs, tmp_path / name, CONFIG)
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+def test_rows_are_read_in_any_order_across_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5, "ROWS_PER_CHUNK", 8)
+    rows = np.random.default_rng(1).integers(0, 1000, (61, 3)).astype(np.int32)
+    with hdf5.create_file(tmp_path / "t.h5") as file:
+        table = hdf5.create_rows(file, "t", 3, np.int32)
+        for part in np.split(rows, [5, 5, 40]):
+            hdf5.append_rows(table, part)
+    wanted = np.array([60, 0, 7, 8, 60, 33, 1])
+    with hdf5.open_file(tmp_path / "t.h5") as file:
+        np.testing.assert_array_equal(hdf5.read_rows(file["t"], wanted), rows[wanted])
+        assert hdf5.read_rows(file["t"], wanted[:0]).shape == (0, 3)
+
+
+def test_nothing_left_says_what_removed_how_many(tmp_path, inputs):
+    config = CONFIG.model_copy(update={"min_membrane_distance": 4.0})
+    with pytest.raises(RecordError, match=r"none of the 17820 .* 10092 are in the margin .* near a membrane"):
+        coordinates(*inputs, tmp_path / "c.h5", config)
+    config = CoordinatesConfig(margin_zyx=(10, 0, 0))
+    with pytest.raises(RecordError, match=r"17820 are in the margin \(--margin\)$"):
+        coordinates(*inputs, tmp_path / "c.h5", config)
+    assert not (tmp_path / "c.h5").exists()
+
+
+def test_bad_input_is_one_error(tmp_path, inputs):
+    out = tmp_path / "c.h5"
+    labels = write(tmp_path / "l.h5", "labels", PARTITIONS.astype(np.uint64)) + ":labels"
+    with pytest.raises(VolumeError, match="has type uint64, expected uint8 partitions of 'ffn partition'"):
+        coordinates(labels, None, out, CONFIG)
+    with pytest.raises(VolumeError, match="expected dataset 'distance', found .'partitions'"):
+        coordinates(inputs[0], inputs[0].removesuffix(":partitions"), out, CONFIG)
+    with pytest.raises(VolumeError, match="has type uint8, expected the float32 distance of 'ffn membrane'"):
+        coordinates(inputs[0], inputs[0], out, CONFIG)
+    part = BOX.grow((0, -1, 0))
+    small = write(tmp_path / "s.h5", "distance", DISTANCE[:, 1:-1], part)
+    with pytest.raises(VolumeError, match="box 4:24,30:57,100:133 is empty or outside of the volume 4:24,31"):
+        coordinates(inputs[0], small, out, CONFIG)
+    assert not out.exists()
+
+
+def test_command_line(tmp_path, inputs, capsys):
+    out = str(tmp_path / "c.h5")
+    words = ["coordinates", "--partitions", inputs[0], "--membrane", inputs[1], "--out", out]
+    assert main([*words, "--margin", "2", "3", "5", "--min-membrane-distance", "1.5"]) == 0
+    tables, _ = read(out)
+    assert as_set(tables[1]) == expected(1)
+    assert main([*words, "--margin", "2", "3", "-5"]) == 2
+    assert "--margin: found '-5'" in capsys.readouterr().err

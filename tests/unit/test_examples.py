@@ -1,0 +1,162 @@
+"""Examples: the right voxels, softened labels, and augmentation that keeps image and labels together."""
+
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig, TrainConfig
+from ffn.errors import ConfigError, RecordError, VolumeError
+from ffn.geometry import Box
+from ffn.training.examples import ExampleMaker, augment, moves, patch_size
+from ffn.training.lanes import Record
+from ffn.training.prefetch import DEPTH, Prefetcher
+from ffn.training.volumes import TrainingVolume, block_statistics, mean_and_stddev
+from ffn.volume import Placement, create_volume, open_volume
+
+MODEL = ModelConfig(
+    fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=100, image_stddev=20
+)  # patch 5, 9, 13
+PLAIN = TrainConfig(permutable_axes=(), reflectable_axes=())
+IMAGE_BOX = Box((2, 0, 4), (14, 20, 34))
+LABELS_BOX = Box((4, 1, 5), (14, 20, 34))
+
+
+@pytest.fixture
+def volume(tmp_path):
+    """Image over `IMAGE_BOX`, labels 0, 1, 2 in slabs of x over the smaller `LABELS_BOX`."""
+    image = np.random.default_rng(5).integers(0, 255, IMAGE_BOX.shape).astype(np.uint8)
+    labels = np.zeros(LABELS_BOX.shape, np.uint64)
+    labels[..., 5:15], labels[..., 15:] = 1, 2
+    for name, box, voxels in (("raw", IMAGE_BOX, image), ("labels", LABELS_BOX, labels)):
+        with create_volume(
+            f"{tmp_path}/v.{name}.h5:{name}", voxels.dtype, Placement(box, (30.0, 8.0, 8.0))
+        ) as writer:
+            writer.write(box, voxels)
+    with (
+        open_volume(f"{tmp_path}/v.raw.h5:raw") as raw,
+        open_volume(f"{tmp_path}/v.labels.h5:labels") as truth,
+    ):
+        yield TrainingVolume("v", raw, truth)
+
+
+def test_example_is_the_normalised_patch_with_soft_labels(volume):
+    center = (8, 10, 18)
+    example = ExampleMaker({"v": volume}, MODEL, PLAIN).make(Record(center, "v"), np.random.default_rng(0))
+    box = Box((6, 6, 12), (11, 15, 25))  # the centre ± (2, 4, 6)
+    assert example.image.shape == example.labels.shape == patch_size(MODEL) == (5, 9, 13)
+    assert example.image.dtype == example.labels.dtype == np.float32
+    np.testing.assert_allclose(example.image, (volume.read_image(box) - 100.0) / 20.0, rtol=1e-6)
+    same_object = volume.read_labels(box) == volume.read_labels(box)[2, 4, 6]
+    assert 0 < same_object.mean() < 1
+    np.testing.assert_array_equal(example.labels, np.where(same_object, np.float32(0.95), np.float32(0.05)))
+
+
+def test_a_patch_centred_on_background_has_no_object(volume):
+    model = MODEL.model_copy(update={"fov_size_zyx": (3, 3, 3), "deltas_zyx": (1, 1, 1)})
+    example = ExampleMaker({"v": volume}, model, PLAIN).make(
+        Record((8, 10, 8), "v"), np.random.default_rng(0)
+    )
+    assert (example.labels == np.float32(0.05)).all()
+
+
+def test_moves_are_the_six_neighbours_in_an_order_of_the_generator(volume):
+    maker = ExampleMaker({"v": volume}, MODEL, PLAIN)
+    orders = {maker.make(Record((8, 10, 18), "v"), np.random.default_rng(i)).moves_zyx for i in range(8)}
+    assert len(orders) > 4
+    expected = {(-1, 0, 0), (1, 0, 0), (0, -2, 0), (0, 2, 0), (0, 0, -3), (0, 0, 3)}
+    assert all(set(order) == expected and len(order) == 6 for order in orders)
+    assert moves((0, 4, 4)) == [(0, -4, 0), (0, 4, 0), (0, 0, -4), (0, 0, 4)]
+
+
+@pytest.mark.parametrize("center", [(5, 10, 18), (8, 4, 18), (8, 10, 28), (8, 10, 10)])
+def test_a_patch_that_leaves_image_or_labels_names_the_coordinate(volume, center):
+    maker = ExampleMaker({"v": volume}, MODEL, PLAIN)
+    with pytest.raises(
+        RecordError, match=rf"v: the patch .* around record \(z, y, x\) = \({center[0]}, {center[1]}"
+    ):
+        maker.make(Record(center, "v"), np.random.default_rng(0))
+
+
+def test_augmentation_permutes_and_reflects_only_the_chosen_axes():
+    array = np.arange(4 * 6 * 6).reshape(4, 6, 6)
+    images = set()
+    for i in range(200):
+        image, labels = augment((array, array + 1), (1, 2), (0, 2), np.random.default_rng(i))
+        np.testing.assert_array_equal(image + 1, labels)
+        images.add(image.tobytes())
+    expected = {
+        np.flip(array.transpose(order), axes).tobytes()
+        for order in ((0, 1, 2), (0, 2, 1))
+        for axes in ((), (0,), (2,), (0, 2))
+    }
+    assert images == expected
+
+
+def test_axes_of_different_patch_size_cannot_be_exchanged(volume):
+    with pytest.raises(
+        ConfigError, match=r"permutable_axes: y and x cannot be exchanged, FOV \+ 2 deltas are 9 and 13"
+    ):
+        ExampleMaker({"v": volume}, MODEL, TrainConfig(permutable_axes=("x", "y")))
+
+
+def test_axes_of_different_voxel_size_cannot_be_exchanged(volume):
+    cubic = ModelConfig(fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)
+    ExampleMaker({"v": volume}, cubic, TrainConfig(permutable_axes=("y", "x")))
+    with pytest.raises(ConfigError, match=r"z and y cannot be exchanged, voxels of v are 8 and 30 nm"):
+        ExampleMaker({"v": volume}, cubic, TrainConfig())
+
+
+def test_image_and_labels_must_overlap_and_labels_be_integers(tmp_path):
+    specs = {}
+    for name, start, dtype in (("a", 0, np.uint8), ("b", 9, np.uint64), ("c", 0, np.float32)):
+        specs[name] = f"{tmp_path}/{name}.h5:{name}"
+        with create_volume(specs[name], dtype, Placement(Box.from_shape((4, 5, 6), (start, 0, 0)))):
+            pass
+    with open_volume(specs["a"]) as a, open_volume(specs["b"]) as b, open_volume(specs["c"]) as c:
+        with pytest.raises(
+            VolumeError, match=r"b\.h5:b: covers 9:13,0:5,0:6, the image .* 0:4,0:5,0:6, expected an overlap"
+        ):
+            TrainingVolume("v", a, b)
+        with pytest.raises(VolumeError, match="expected integer labels"):
+            TrainingVolume("v", a, c)
+
+
+def test_mean_and_stddev_do_not_depend_on_the_shares(volume, monkeypatch):
+    monkeypatch.setattr("ffn.training.volumes.BLOCK_ZYX", (4, 7, 9))
+    voxels = volume.read_image(LABELS_BOX).astype(float)
+    shares = [block_statistics(volume, share, 3) for share in range(3)]
+    assert min(map(len, shares)) > 0
+    together = mean_and_stddev([block for share in shares for block in share])
+    assert together == mean_and_stddev(block_statistics(volume, 0, 1))
+    np.testing.assert_allclose(together, (voxels.mean(), voxels.std()))
+
+
+def test_checksum_notices_another_image(volume, tmp_path):
+    with create_volume(f"{tmp_path}/w.h5:raw", np.uint8, Placement(IMAGE_BOX, (30.0, 8.0, 8.0))):
+        pass
+    with open_volume(f"{tmp_path}/w.h5:raw") as raw, open_volume(f"{tmp_path}/v.labels.h5:labels") as truth:
+        assert TrainingVolume("v", raw, truth).checksum() != volume.checksum()
+
+
+def test_volumes_too_large_for_memory_are_read_on_demand(volume, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.training.volumes.PRELOAD_BYTES", 0)
+    box = Box((6, 6, 12), (11, 15, 25))
+    with (
+        open_volume(f"{tmp_path}/v.raw.h5:raw") as raw,
+        open_volume(f"{tmp_path}/v.labels.h5:labels") as truth,
+    ):
+        on_demand = TrainingVolume("v", raw, truth)
+        np.testing.assert_array_equal(on_demand.read_image(box), volume.read_image(box))
+        np.testing.assert_array_equal(on_demand.read_labels(box), volume.read_labels(box))
+
+
+def test_prefetcher_serves_each_lane_in_order_and_passes_errors_on():
+    def make(lane, position):
+        if (lane, position) == (4, 9):
+            raise RecordError("a: bad record")
+        return lane, position
+
+    with Prefetcher(make, {3: 0, 4: 7}) as prefetcher:
+        assert [prefetcher.take(3) for _ in range(DEPTH + 3)] == [(3, i) for i in range(DEPTH + 3)]
+        assert [prefetcher.take(4) for _ in range(2)] == [(4, 7), (4, 8)]
+        with pytest.raises(RecordError, match="bad record"):
+            prefetcher.take(4)

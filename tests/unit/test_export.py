@@ -1,0 +1,224 @@
+"""The export folder: what is in it, at which place, and what is refused."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from ffn.config import ExportConfig, ViewConfig
+from ffn.errors import ExportError, VolumeError
+from ffn.geometry import Box
+from ffn.viewing.export import Sources, export
+from ffn.viewing.precomputed import read_scale
+from ffn.viewing.state import choose_segments, load_state, make_state, select_segments
+from ffn.viewing.viewer import find_export, view
+from ffn.volume import Placement, create_volume
+
+BOX = Box((20, -10, 300), (20 + 24, -10 + 70, 300 + 90))
+SIZE_NM = (20.0, 8.0, 10.0)
+
+
+def write_volume(path, voxels, box=BOX, size_nm=SIZE_NM):
+    with create_volume(f"{path}:data", voxels.dtype, Placement(box, size_nm)) as writer:
+        writer.write(box, voxels)
+    return f"{path}:data"
+
+
+def two_tubes():
+    """Two neurites along x, one voxel apart, and a speck too small for a mesh."""
+    labels = np.zeros(BOX.shape, np.uint32)
+    labels[6:12, 10:20, :] = 9
+    labels[6:12, 21:30, :] = 4
+    labels[20:22, 50:53, 5:8] = 70_000
+    return labels
+
+
+@pytest.fixture
+def sources(tmp_path):
+    labels = two_tubes()
+    image = (100 + 100 * (labels > 0)).astype(np.uint8)
+    part = Box(BOX.start, (30, 60, 390))
+    return Sources(
+        write_volume(tmp_path / "raw.h5", image),
+        write_volume(tmp_path / "seg.h5", labels),
+        write_volume(tmp_path / "truth.h5", labels[:10], part),
+    )
+
+
+def read_json(path):
+    return json.loads(path.read_text())
+
+
+def test_an_export_has_everything_at_its_place(tmp_path, sources, cloud_volume):
+    export(sources, tmp_path / "out", ExportConfig())
+    volume = cloud_volume(f"file://{tmp_path}/out/segmentation", progress=False, fill_missing=True)
+    assert np.array_equal(volume[:][..., 0].T, two_tubes())
+    assert volume.voxel_offset.tolist() == [300, -10, 20] and volume.resolution.tolist() == [10, 8, 20]
+    # The tube 9 ends at x 390, y 10 and z 32; mip 1 voxels are 20 nm on all axes.
+    vertices = volume.mesh.get(9)[9].vertices
+    assert np.abs(vertices.max(0) - [3900, 80, 640]).max() <= 20
+    assert np.abs(vertices.min(0) - [3000, 0, 520]).max() <= 20
+    truth = cloud_volume(f"file://{tmp_path}/out/truth", progress=False)
+    assert truth.shape == (90, 70, 10, 1)
+    assert not [path for path in tmp_path.glob("out/**/*") if path.suffix == ".gz"]
+
+
+def test_segment_properties_count_voxels_of_all_segments_and_small_ones_have_no_mesh(
+    tmp_path, sources, cloud_volume
+):
+    export(sources, tmp_path / "out", ExportConfig(min_mesh_voxels=19))
+    inline = read_json(tmp_path / "out/segmentation/segment_properties/info")["inline"]
+    assert inline["ids"] == ["4", "9", "70000"]
+    assert inline["properties"][0]["values"] == [6 * 9 * 90, 6 * 10 * 90, 2 * 3 * 3]
+    volume = cloud_volume(f"file://{tmp_path}/out/segmentation", progress=False)
+    assert [m is not None for m in volume.mesh.exists([4, 9, 70_000])] == [True, True, False]
+
+
+def test_the_state_shows_the_neurons_from_the_centre(tmp_path, sources):
+    export(sources, tmp_path / "out", ExportConfig())
+    state = load_state(tmp_path / "out", "http://127.0.0.1:1")
+    image, segmentation, truth = state["layers"]
+    assert image["source"] == "precomputed://http://127.0.0.1:1/image"
+    assert image["shaderControls"]["normalized"]["range"] == [100, 200]
+    assert segmentation["segments"] == ["9", "4", "70000"]
+    assert truth["visible"] is False and "visible" not in segmentation
+    assert state["position"] == [345, 25, 32]
+    assert state["dimensions"] == {"x": [10e-9, "m"], "y": [8e-9, "m"], "z": [20e-9, "m"]}
+
+
+def test_an_export_again_is_byte_identical_and_replaces_the_first(tmp_path, sources):
+    def content():
+        files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        return {str(path): path.read_bytes() for path in files}
+
+    export(sources, tmp_path / "out", ExportConfig())
+    first = content()
+    (tmp_path / "out/neuroglancer.json").unlink()  # as the workflow does before it runs a rule again
+    export(sources, tmp_path / "out", ExportConfig())
+    assert content() == first
+    assert sorted(os.listdir(tmp_path)) == ["out", "raw.h5", "seg.h5", "truth.h5"]
+
+
+def test_a_box_cuts_all_volumes(tmp_path, sources):
+    box = Box((25, 0, 310), (100, 12, 350))
+    export(sources, tmp_path / "out", ExportConfig(image_encoding="png"), box)
+    assert np.array_equal(read_scale(tmp_path / "out/segmentation", 0), two_tubes()[5:, 10:22, 10:50])
+    assert read_scale(tmp_path / "out/truth", 0).shape == (5, 12, 40)
+    assert read_json(tmp_path / "out/provenance.json")["inputs"]["box"] == "25:44,0:12,310:350"
+
+
+def test_labels_alone_and_without_segments_can_be_exported(tmp_path):
+    empty = write_volume(tmp_path / "seg.h5", np.zeros(BOX.shape, np.uint8))
+    export(Sources(segmentation=empty), tmp_path / "out", ExportConfig())
+    assert read_json(tmp_path / "out/segmentation/segment_properties/info")["inline"]["ids"] == []
+    assert load_state(tmp_path / "out", "x")["layers"][0]["segments"] == []
+
+
+def test_the_voxel_size_may_come_from_another_volume(tmp_path, sources):
+    from ffn import hdf5
+
+    with hdf5.create_file(tmp_path / "foreign.h5") as file:
+        file.create_dataset("stack", data=np.ones((4, 5, 6), np.uint16))
+    foreign = f"{tmp_path}/foreign.h5:stack"
+    export(Sources(image=sources.image, truth=foreign), tmp_path / "out", ExportConfig())
+    assert read_json(tmp_path / "out/truth/info")["scales"][0]["resolution"] == [10, 8, 20]
+    with pytest.raises(ExportError, match="foreign.h5:stack: no voxel size found, it is needed. Ingest"):
+        export(Sources(truth=foreign), tmp_path / "other", ExportConfig())
+
+
+def test_what_cannot_be_exported_leaves_nothing(tmp_path, sources):
+    floats = write_volume(tmp_path / "float.h5", np.zeros(BOX.shape, np.float32))
+    other = write_volume(tmp_path / "other.h5", two_tubes(), size_nm=(8.0, 8.0, 8.0))
+    cases = [
+        (Sources(), None, "no volume is given, expected --image"),
+        (Sources(image=floats), None, "float.h5:data: has type float32, an image must be"),
+        (
+            Sources(image=sources.image, segmentation=other),
+            None,
+            r"voxel sizes differ: \(20.0, 8.0, 10.0\) of",
+        ),
+        (
+            sources,
+            Box((35, 0, 300), (40, 9, 350)),
+            "truth.h5:data: its box .* has nothing of --box 35:40,0:9",
+        ),
+    ]
+    for bad, box, message in cases:
+        with pytest.raises(ExportError, match=message):
+            export(bad, tmp_path / "out", ExportConfig(), box)
+    with pytest.raises(VolumeError, match="float.h5:data: has type float32, expected integer labels"):
+        export(Sources(segmentation=floats), tmp_path / "out", ExportConfig())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_no_export_is_not_replaced(tmp_path, sources):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/thesis.tex").write_text("years of work")
+    with pytest.raises(ExportError, match="home: exists and is no export, it will not be replaced"):
+        export(sources, tmp_path / "home", ExportConfig())
+    assert (tmp_path / "home/thesis.tex").read_text() == "years of work"
+
+
+def test_an_output_below_a_file_is_one_line(tmp_path, sources):
+    with pytest.raises(ExportError, match=r"raw.h5/out: cannot be written \(.*\). Choose another --out"):
+        export(sources, tmp_path / "raw.h5/out", ExportConfig())
+
+
+def test_the_first_view_leaves_out_what_hides_all_others():
+    sizes = {1: 500, **{i: i for i in range(2, 40)}}
+    assert choose_segments(sizes, 1000) == list(range(39, 23, -1))
+    assert choose_segments({5: 600, 6: 400}, 1000) == [5, 6]
+
+
+def test_sections_fill_their_panels_whatever_the_voxels():
+    """A cube of 1000 nm in voxels of 40, 10, 10 nm: 100 of the shortest sides on each axis."""
+    state = make_state([], Box.from_shape((25, 100, 100)), (40.0, 10.0, 10.0))
+    assert state["crossSectionScale"] == pytest.approx(100 / 700)
+    assert 100 < state["projectionScale"] < 100 * 3**0.5
+
+
+def test_segments_can_be_chosen_in_all_labels_layers():
+    state = {"layers": [{"type": "image"}, {"type": "segmentation", "segments": ["1"]}]}
+    assert select_segments(state, (3, 2**64 - 1))["layers"][1]["segments"] == ["3", str(2**64 - 1)]
+
+
+def make_exports(run, *names):
+    for name in names:
+        (run / "precomputed" / name).mkdir(parents=True)
+        (run / "precomputed" / name / "neuroglancer.json").write_text("{}")
+
+
+def test_an_export_is_found_by_its_folder_or_its_run(tmp_path):
+    make_exports(tmp_path, "fib25")
+    export_dir = tmp_path / "precomputed/fib25"
+    assert (
+        find_export(export_dir, None)
+        == find_export(tmp_path, None)
+        == find_export(tmp_path, "fib25")
+        == export_dir
+    )
+
+
+def test_several_or_no_exports_are_one_line(tmp_path):
+    with pytest.raises(ExportError, match="is no export and holds none in precomputed/. Run ffn export"):
+        find_export(tmp_path / "nothing", None)
+    make_exports(tmp_path, "b", "a")
+    with pytest.raises(
+        ExportError, match=r"holds several volumes \(a, b\), one is needed. Choose it with --volume"
+    ):
+        find_export(tmp_path, None)
+    with pytest.raises(ExportError, match="--volume: 'c' is not in .*, expected one of: a, b"):
+        find_export(tmp_path, "c")
+
+
+def test_a_damaged_state_is_one_line(tmp_path):
+    (tmp_path / "neuroglancer.json").write_text("{")
+    with pytest.raises(ExportError, match=r"neuroglancer.json: is not JSON \(.*\). Run ffn export again"):
+        load_state(tmp_path, "x")
+
+
+def test_an_unknown_segment_is_one_line(tmp_path, sources):
+    export(sources, tmp_path / "out", ExportConfig())
+    with pytest.raises(ExportError, match="--segments: 8 is not among the 3 segments of"):
+        view(tmp_path / "out", ViewConfig(segments=(9, 8)), announce=pytest.fail)

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from ffn.errors import ConfigError
+from ffn.geometry import Box, tile
+
+BOX = Box((1, -2, 30), (9, 14, 62))
+
+
+def marked(boxes, within):
+    """How often each voxel of `within` is covered."""
+    counts = np.zeros(within.shape, int)
+    for box in boxes:
+        counts[box.slices(within.start)] += 1
+    return counts
+
+
+def test_a_box_reads_what_it_prints():
+    assert str(BOX) == "1:9,-2:14,30:62"
+    assert Box.parse(str(BOX)) == BOX
+    assert Box.parse(" 1:9, -2:14 ,30:62 ") == BOX
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1:2,3:4", "1:2,3:4,5:6,7:8", "a:b,0:1,0:1", "0-4,0:4,0:4", "0:4.5,0:4,0:4"]
+)
+def test_other_text_is_no_box(text):
+    with pytest.raises(ConfigError, match="is not a box, expected z0:z1,y0:y1,x0:x1"):
+        Box.parse(text)
+
+
+@pytest.mark.parametrize("text", ["4:4,0:1,0:1", "0:1,5:2,0:1"])
+def test_an_empty_box_is_refused(text):
+    with pytest.raises(ConfigError, match="is empty, every stop must be larger"):
+        Box.parse(text)
+
+
+def test_extent():
+    assert BOX.shape == (8, 16, 32)
+    assert BOX.num_voxels == 8 * 16 * 32
+    assert Box((0, 0, 0), (2, -3, -4)).num_voxels == 0  # not (-3) * (-4)
+    assert BOX.stem == "z000001-y-00002-x000030"
+
+
+def test_intersection_may_be_empty():
+    assert BOX.intersect(Box((5, -9, 0), (99, 3, 40))) == Box((5, -2, 30), (9, 3, 40))
+    assert BOX.intersect(Box((9, 0, 30), (12, 4, 40))).is_empty
+
+
+def test_containment_includes_the_border():
+    assert BOX.contains(BOX)
+    assert not BOX.contains(BOX.grow((0, 0, 1)))
+    assert BOX.contains(BOX.grow((-1, 0, 0)))
+
+
+def test_slices_are_relative_to_the_origin_of_the_array():
+    array = np.zeros((12, 20, 40))
+    array[BOX.slices((0, -4, 25))] = 1
+    assert array.sum() == BOX.num_voxels
+    assert array[1, 2, 5] == 1 and array[0, 2, 5] == 0 and array[1, 1, 5] == 0 and array[1, 2, 4] == 0
+
+
+def test_blocks_cover_every_voxel_once_in_zyx_order():
+    blocks = list(BOX.blocks((3, 16, 5)))
+    assert (marked(blocks, BOX) == 1).all()
+    assert blocks == sorted(blocks)
+    assert blocks[-1].shape == (2, 16, 2)
+
+
+@pytest.mark.parametrize(
+    "size, overlap", [((4, 7, 9), (1, 2, 3)), ((8, 16, 32), (2, 2, 2)), ((5, 40, 31), (4, 0, 30))]
+)
+def test_tiles_cover_the_box_with_equal_sizes(size, overlap):
+    tiles = tile(BOX, size, overlap)
+    expected = tuple(min(a, b) for a, b in zip(size, BOX.shape, strict=True))
+    assert {t.shape for t in tiles} == {expected}
+    assert marked(tiles, BOX).min() == 1
+    assert len(set(tiles)) == len(tiles)
+    assert all(BOX.contains(t) for t in tiles)
+
+
+def test_neighbouring_tiles_share_at_least_the_overlap():
+    starts = sorted({t.start[2] for t in tile(Box((0, 0, 0), (1, 1, 100)), (1, 1, 30), (0, 0, 8))})
+    assert all(a + 30 - b >= 8 for a, b in zip(starts, starts[1:], strict=False))
+    assert starts[-1] == 70
+
+
+def test_an_overlap_as_large_as_the_tile_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"overlap: \(0, 8, 0\) must be smaller than the subvolume \(8, 8, 8\)"
+    ):
+        tile(BOX, (8, 8, 8), (0, 8, 0))

@@ -1,0 +1,260 @@
+import json
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from ffn.cli import main
+from ffn.config import CoordinatesConfig, EvaluateConfig, ModelConfig, RecordsConfig
+from ffn.errors import FfnError
+from ffn.evaluation.evaluate import evaluate
+from ffn.geometry import Box
+from ffn.info import describe, render
+from ffn.model.network import weight_shapes
+from ffn.model.store import Model, save_model
+from ffn.sampling.coordinates import coordinates
+from ffn.sampling.records import records
+from ffn.volume import Placement, create_volume, create_volumes
+
+SHAPE = (8, 16, 32)
+PLACEMENT = Placement(
+    Box.from_shape(SHAPE, (1, 2, -3)), (40.0, 4.0, 4.5), {"stage": "test", "config": {"a": 1}}
+)
+CONFIG = ModelConfig(
+    depth=2, features=3, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=128, image_stddev=33
+)
+
+
+def write_volume(path, dataset, content):
+    with create_volume(f"{path}:{dataset}", content.dtype, PLACEMENT) as out:
+        out.write(PLACEMENT.box, content)
+    return f"{path}:{dataset}"
+
+
+def classes():
+    return np.random.default_rng(3).integers(1, 4, SHAPE).astype(np.uint8)
+
+
+def write_coordinates(folder):
+    spec = write_volume(folder / "partitions.h5", "partitions", classes())
+    coordinates(spec, None, folder / "coordinates.h5", CoordinatesConfig(margin_zyx=(1, 1, 1)))
+    return str(folder / "coordinates.h5")
+
+
+def write_records(folder):
+    records(
+        {"demo": write_coordinates(folder)},
+        folder / "records",
+        RecordsConfig(num_shards=2, max_records=60),
+        1,
+        1,
+    )
+    return folder / "records"
+
+
+def write_model(folder):
+    weights = {name: np.ones(shape, np.float32) for name, shape in weight_shapes(CONFIG).items()}
+    save_model(folder, Model(CONFIG, weights, {"stage": "train"}))
+    return folder
+
+
+def write_scores(folder, out):
+    labels = np.zeros(SHAPE, np.uint64)
+    labels[:, :7], labels[:, 9:] = 5, 6
+    spec = write_volume(folder / "labels.h5", "labels", labels)
+    evaluate(spec, spec, out, EvaluateConfig())
+
+
+def show(capsys, *words):
+    """Print through the command line what is to be JSON."""
+    assert main(["info", "--json", *map(str, words)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_volume(tmp_path, capsys):
+    spec = write_volume(tmp_path / "raw.h5", "raw", classes())
+    expected = {
+        "path": spec,
+        "kind": "volume",
+        "shape": [8, 16, 32],
+        "dtype": "uint8",
+        "voxel_size": [40, 4, 4.5],
+        "offset": [1, 2, -3],
+        "box": "1:9,2:18,-3:29",
+        "provenance": {"stage": "test", "config": {"a": 1}},
+    }
+    assert show(capsys, spec) == expected
+    alone = show(capsys, tmp_path / "raw.h5")
+    assert alone | {"path": spec} == expected | {"dataset": "raw", "tables": {}}
+
+
+def test_a_foreign_volume_says_nothing_of_its_voxels(tmp_path, capsys):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = np.zeros((2, 3, 4), np.int32)
+    found = show(capsys, f"{tmp_path}/a.h5:a")
+    assert (found["voxel_size"], found["offset"], found["provenance"]) == (None, [0, 0, 0], {})
+
+
+def test_a_file_of_several_volumes(tmp_path, capsys):
+    dtypes = {"segmentation": np.uint64, "probabilities": np.uint8}
+    with create_volumes(tmp_path / "s.h5", dtypes, PLACEMENT, {"origins": np.zeros((4, 5), np.int64)}):
+        pass
+    found = show(capsys, tmp_path / "s.h5")
+    assert found["kind"] == "volumes"
+    assert {name: v["dtype"] for name, v in found["volumes"].items()} == {
+        "segmentation": "uint64",
+        "probabilities": "uint8",
+    }
+    assert found["tables"] == {"origins": "(4, 5) int64"}
+
+
+def test_a_file_without_a_volume(tmp_path, capsys):
+    write_model(tmp_path / "model")
+    found = show(capsys, tmp_path / "model/weights.h5")
+    assert found["kind"] == "arrays" and found["tables"]["conv_lom/biases"] == "(1,) float32"
+
+
+def test_coordinates_count_their_partitions(tmp_path, capsys):
+    found = show(capsys, write_coordinates(tmp_path))
+    inner = classes()[1:-1, 1:-1, 1:-1]
+    assert found["kind"] == "coordinates"
+    assert found["partitions"] == {str(p): int((inner == p).sum()) for p in (1, 2, 3)}
+    assert found["num_coordinates"] == inner.size == found["counts"]["eligible"]
+    assert found["provenance"]["stage"] == "coordinates"
+
+
+def test_records(tmp_path, capsys):
+    found = show(capsys, write_records(tmp_path))
+    assert found["kind"] == "records"
+    assert found["counts"]["num_records"] == sum(shard["num_records"] for shard in found["shards"]) == 60
+    assert found["num_shards"] == len(found["shards"]) == 2
+    assert found["provenance"]["stage"] == "records"
+
+
+def test_a_model(tmp_path, capsys):
+    found = show(capsys, write_model(tmp_path / "model"))
+    assert found["architecture"] == {"depth": 2, "features": 3}
+    assert (found["fov"], found["deltas"]) == ([5, 7, 9], [1, 2, 3])
+    assert found["num_weights"] == sum(np.prod(shape) for shape in weight_shapes(CONFIG).values())
+    assert found["provenance"] == {"stage": "train"}
+
+
+def test_a_run_shows_stages_and_scores(tmp_path, capsys):
+    run = tmp_path / "results/demo"
+    write_model(run / "model")
+    (run / "volumes/demo").mkdir(parents=True)
+    write_volume(run / "volumes/demo/raw.h5", "raw", classes())
+    (run / "evaluation").mkdir()
+    write_scores(tmp_path, run / "evaluation/demo.json")
+    found = show(capsys, run)
+    assert found["kind"] == "run"
+    assert found["stages"] == {"ingest": 1, "train": 1, "evaluate": 1}
+    assert found["scores"]["demo"]["scores"]["foreground"]["are"] == 0
+    assert main(["info", str(run)]) == 0
+    text = capsys.readouterr().out
+    assert "stages.train" in text and "VOI" in text and "report" in text
+
+
+def test_scores(tmp_path, capsys):
+    write_scores(tmp_path, tmp_path / "scores.json")
+    found = show(capsys, tmp_path / "scores.json")
+    assert found["kind"] == "scores" and found["covered_fraction"] == 1
+
+
+def test_an_export_lists_its_layers(tmp_path, capsys):
+    import tensorstore as ts
+
+    for name, dtype in (("image", "uint8"), ("segmentation", "uint64")):
+        ts.open(
+            {
+                "driver": "neuroglancer_precomputed",
+                "kvstore": {"driver": "file", "path": f"{tmp_path}/{name}/"},
+                "multiscale_metadata": {"data_type": dtype, "num_channels": 1, "type": name},
+                "scale_metadata": {"size": [32, 16, 8], "resolution": [4, 4, 40], "encoding": "raw"},
+            },
+            create=True,
+        ).result()
+    (tmp_path / "neuroglancer.json").write_text("{}")
+    found = show(capsys, tmp_path)
+    assert found["kind"] == "export"
+    assert {name: (v["shape"], v["dtype"]) for name, v in found["volumes"].items()} == {
+        "image": ([8, 16, 32], "uint8"),
+        "segmentation": ([8, 16, 32], "uint64"),
+    }
+
+
+def test_the_table_is_aligned(tmp_path):
+    lines = render(describe(write_volume(tmp_path / "raw.h5", "raw", classes()))).splitlines()
+    cells = dict(line.split(maxsplit=1) for line in lines)
+    assert (
+        cells["shape"] == "8 16 32"
+        and cells["voxel_size"] == "40 4 4.5"
+        and cells["provenance.config.a"] == "1"
+    )
+    assert len({len(line) - len(line.split(maxsplit=1)[1]) for line in lines}) == 1
+
+
+def test_check_finds_a_flipped_bit(tmp_path, capsys):
+    spec = write_volume(tmp_path / "raw.h5", "raw", classes())
+    assert main(["info", "--check", spec]) == 0
+    with h5py.File(tmp_path / "raw.h5") as file:
+        chunk = file["raw"].id.get_chunk_info(0)
+    with open(tmp_path / "raw.h5", "r+b") as file:
+        file.seek(chunk.byte_offset + 10)
+        file.write(b"\xff\xff")
+    assert main(["info", spec]) == 0
+    assert main(["info", "--check", spec]) == 2
+    assert "raw.h5:raw: is damaged" in capsys.readouterr().err
+
+
+def test_check_compares_checksums_of_records(tmp_path, capsys):
+    folder = write_records(tmp_path)
+    shards = sorted(folder.glob("*.gz"))
+    shards[0].write_bytes(shards[1].read_bytes())
+    assert main(["info", str(folder)]) == 0
+    assert main(["info", "--check", str(folder)]) == 2
+    assert shards[0].name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("nothing.h5", None, "nothing.h5: no such file, expected an HDF5 file"),
+        ("broken.h5", "x", "broken.h5: cannot be read as HDF5"),
+        ("nowhere", None, "nowhere: no such file or folder"),
+        ("scores.json", "[1]", "scores.json: is not a score file, expected JSON of 'ffn evaluate'"),
+        ("scores.json", "{", "scores.json: is not a score file"),
+        ("records/index.json", "{}", "index.json"),
+        ("model/model.yaml", "a: 1", "model.yaml: has no 'model'"),
+    ],
+)
+def test_what_cannot_be_described(tmp_path, capsys, name, content, message):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if content is not None:
+        path.write_text(content)
+    target = path.parent if "/" in name else path
+    with pytest.raises(FfnError, match=message):
+        describe(str(target))
+    assert main(["info", str(target)]) == 2
+    captured = capsys.readouterr()
+    assert len(captured.err.splitlines()) == 1 and not captured.out
+
+
+def test_no_heavy_library_is_loaded(tmp_path):
+    """Whatever the kind: TensorFlow alone takes seconds to load."""
+    targets = [
+        write_volume(tmp_path / "raw.h5", "raw", classes()),
+        write_records(tmp_path),
+        write_model(tmp_path / "model"),
+    ]
+    code = (
+        "import sys; from ffn.cli import main; assert main(['info', sys.argv[1]]) == 0;"
+        "heavy = {'tensorflow', 'keras', 'tensorstore', 'scipy', 'skimage', 'matplotlib', 'PIL'};"
+        "loaded = heavy & set(sys.modules);"
+        "assert not loaded, loaded"
+    )
+    for target in targets:
+        subprocess.run([sys.executable, "-c", code, str(target)], check=True, capture_output=True)

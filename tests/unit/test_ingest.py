@@ -1,0 +1,393 @@
+import re
+
+import h5py
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from ffn import ingest as stage
+from ffn.cli import main
+from ffn.config import IngestConfig
+from ffn.errors import ConfigError, VolumeError
+from ffn.geometry import Box
+from ffn.ingest import ingest
+from ffn.sources import stacks
+from ffn.volume import Placement, create_volume, open_volume
+
+SHAPE = (5, 12, 20)
+NM = IngestConfig(voxel_size_zyx_nm=(40, 4, 4.5))
+
+
+def image(dtype=np.uint8):
+    return np.random.default_rng(1).integers(1, 250, SHAPE).astype(dtype)
+
+
+def write_stack(folder, volume=None):
+    folder.mkdir()
+    for i, plane in enumerate(image() if volume is None else volume):
+        Image.fromarray(plane).save(folder / f"s{i + 8}.png")
+    return str(folder)
+
+
+def write_hdf5(path, **datasets):
+    with h5py.File(path, "w") as file:
+        for name, content in datasets.items():
+            file[name] = content
+    return str(path)
+
+
+def read(spec):
+    with open_volume(spec) as volume:
+        return volume.read()
+
+
+def test_an_image_keeps_type_and_voxels(tmp_path):
+    source, out = write_stack(tmp_path / "stack"), f"{tmp_path}/raw.h5:raw"
+    ingest(source, out, NM)
+    with open_volume(out) as volume:
+        assert volume.dtype == np.uint8
+        assert volume.box == Box.from_shape(SHAPE)
+        assert volume.voxel_size_zyx_nm == (40, 4, 4.5)
+        assert volume.provenance["stage"] == "ingest"
+        assert volume.provenance["inputs"]["source"] == source
+        np.testing.assert_array_equal(volume.read(), image())
+
+
+@pytest.mark.parametrize(
+    "dtype, kind, expected",
+    [
+        ("u1", "auto", "u1"),
+        ("u2", "auto", "u2"),
+        (">u2", "auto", "u2"),
+        ("u1", "image", "u1"),
+        ("u1", "labels", "u8"),
+        ("u2", "labels", "u8"),
+        ("i4", "auto", "u8"),
+        (">i8", "auto", "u8"),
+        ("u8", "labels", "u8"),
+    ],
+)
+def test_kind_and_type(tmp_path, dtype, kind, expected):
+    source = write_hdf5(tmp_path / "source.h5", any=image(dtype))
+    ingest(source, f"{tmp_path}/out.h5:out", NM.model_copy(update={"kind": kind}))
+    found = read(f"{tmp_path}/out.h5")
+    assert found.dtype == np.dtype(expected)
+    np.testing.assert_array_equal(found, image())
+
+
+def test_labels_beyond_63_bits_stay_exact(tmp_path):
+    labels = image(np.uint64) + np.uint64(2**63)
+    ingest(write_hdf5(tmp_path / "s.h5", any=labels), f"{tmp_path}/l.h5:labels", NM)
+    np.testing.assert_array_equal(read(f"{tmp_path}/l.h5:labels"), labels)
+
+
+def test_offset_and_box_are_full_volume_coordinates(tmp_path):
+    source = write_hdf5(tmp_path / "source.h5", raw=image())
+    box = Box((101, -5, 3), (103, -1, 20))
+    ingest(source, f"{tmp_path}/out.h5:raw", NM.model_copy(update={"offset_zyx": (100, -7, 0)}), box)
+    with open_volume(f"{tmp_path}/out.h5") as volume:
+        assert volume.box == box
+        np.testing.assert_array_equal(volume.read(), image()[1:3, 2:6, 3:])
+
+
+def test_place_of_the_source_is_kept(tmp_path):
+    placement = Placement(Box.from_shape(SHAPE, (7, 8, 9)), (30.0, 5.0, 6.0))
+    with create_volume(f"{tmp_path}/a.h5:a", np.uint8, placement) as out:
+        out.write(placement.box, image())
+    ingest(f"{tmp_path}/a.h5:a", f"{tmp_path}/b.h5:b", IngestConfig(), Box((8, 8, 9), (12, 20, 29)))
+    with open_volume(f"{tmp_path}/b.h5") as volume:
+        assert volume.box == Box((8, 8, 9), (12, 20, 29))
+        assert volume.voxel_size_zyx_nm == (30, 5, 6)
+        np.testing.assert_array_equal(volume.read(), image()[1:])
+
+
+@pytest.mark.parametrize("offset", [(0, 0, 0), (3, 70, -1)])
+@pytest.mark.parametrize("block_bytes", [1, 64 * 64 * 20, 2**28])
+def test_the_block_size_does_not_matter(tmp_path, monkeypatch, block_bytes, offset):
+    monkeypatch.setattr(stage, "BLOCK_BYTES", block_bytes)
+    volume = np.random.default_rng(2).integers(0, 9, (70, 150, 20), np.uint8)
+    source = write_hdf5(tmp_path / "source.h5", raw=volume)
+    ingest(source, f"{tmp_path}/out.h5:raw", NM.model_copy(update={"offset_zyx": offset}))
+    np.testing.assert_array_equal(read(f"{tmp_path}/out.h5"), volume)
+
+
+def test_each_slice_is_decoded_once(tmp_path, monkeypatch):
+    source = write_stack(tmp_path / "stack", np.random.default_rng(2).integers(0, 9, (70, 90, 20), np.uint8))
+    decoded, decode = [], stacks.read_pixels
+    monkeypatch.setattr(stacks, "read_pixels", lambda path: decoded.append(path.name) or decode(path))
+    ingest(source, f"{tmp_path}/out.h5:raw", NM)
+    assert decoded == [f"s{i}.png" for i in range(8, 78)]
+
+
+def test_the_same_source_gives_the_same_bytes(tmp_path):
+    source = write_stack(tmp_path / "stack")
+    for name in "ab":
+        ingest(source, f"{tmp_path}/{name}.h5:raw", NM)
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+def test_ingesting_over_the_own_source(tmp_path):
+    spec = write_hdf5(tmp_path / "a.h5", raw=image()) + ":raw"
+    ingest(spec, spec, NM)
+    np.testing.assert_array_equal(read(spec), image())
+
+
+def test_a_constant_image_is_reported(tmp_path, caplog):
+    ingest(write_hdf5(tmp_path / "s.h5", raw=np.full(SHAPE, 7, np.uint8)), f"{tmp_path}/raw.h5:raw", NM)
+    assert "every voxel is 7. Is it the right file?" in caplog.text
+
+
+# --- NeuroProof --------------------------------------------------------------------------------------------
+
+SUPERVOXELS = np.array([0, 1, 2, 5, 5, 1], np.int32).reshape(1, 2, 3)
+BODIES = [[5, 900], [1, 700], [2, 700], [3, 1]]
+
+
+def test_supervoxels_become_bodies(tmp_path):
+    source = write_hdf5(tmp_path / "np.h5", stack=SUPERVOXELS, transforms=np.array(BODIES))
+    ingest(source + ":stack", f"{tmp_path}/labels.h5:labels", NM)
+    expected = np.array([0, 700, 700, 900, 900, 700], np.uint64).reshape(1, 2, 3)
+    np.testing.assert_array_equal(read(f"{tmp_path}/labels.h5"), expected)
+
+
+def test_another_dataset_of_such_a_file_is_not_mapped(tmp_path):
+    source = write_hdf5(tmp_path / "np.h5", stack=SUPERVOXELS, other=SUPERVOXELS, transforms=np.array(BODIES))
+    ingest(source + ":other", f"{tmp_path}/labels.h5:labels", NM)
+    np.testing.assert_array_equal(read(f"{tmp_path}/labels.h5"), SUPERVOXELS)
+
+
+@pytest.mark.parametrize(
+    "transforms, message",
+    [
+        ([[1, 700], [2, 700]], "np.h5:stack: supervoxel 5 has no row in 'transforms'"),
+        ([*BODIES, [5, 901]], "np.h5:transforms: supervoxel 5 has several bodies, expected one"),
+        ([[1, 2, 3]], r"np.h5:transforms: has shape \(1, 3\) and type int64, expected pairs"),
+        ([[1.0, 2.0]], r"np.h5:transforms: has shape \(1, 2\) and type float64, expected pairs"),
+        ([*BODIES[1:], [5, -4]], "np.h5:stack: holds the label -4, expected none below 0"),
+    ],
+)
+def test_incomplete_tables_are_refused(tmp_path, transforms, message):
+    source = write_hdf5(tmp_path / "np.h5", stack=SUPERVOXELS, transforms=np.array(transforms))
+    with pytest.raises(VolumeError, match=message):
+        ingest(source + ":stack", f"{tmp_path}/labels.h5:labels", NM)
+    assert [p.name for p in tmp_path.iterdir()] == ["np.h5"]
+
+
+# --- what is refused ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype, kind, message",
+    [
+        ("f4", "auto", "has type float32, expected an image of uint8 or uint16. Convert it"),
+        ("i2", "auto", "has type int16, expected an image of uint8 or uint16"),
+        ("i4", "image", "has type int32, expected an image of uint8 or uint16"),
+        ("f8", "labels", "has type float64, expected integer labels"),
+    ],
+)
+def test_types_that_do_not_fit_the_kind(tmp_path, dtype, kind, message):
+    source = write_hdf5(tmp_path / "s.h5", any=image(dtype))
+    with pytest.raises(VolumeError, match=f"s.h5:any: {message}"):
+        ingest(source, f"{tmp_path}/out.h5:out", NM.model_copy(update={"kind": kind}))
+
+
+@pytest.mark.parametrize(
+    "labels, message", [(-image(np.int64), "holds the label -"), (0 * image(np.int64), "every voxel is 0")]
+)
+def test_labels_are_positive_somewhere(tmp_path, labels, message):
+    source = write_hdf5(tmp_path / "s.h5", any=labels)
+    with pytest.raises(VolumeError, match=message):
+        ingest(source, f"{tmp_path}/out.h5:out", NM)
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_the_voxel_size_has_to_be_known_once(tmp_path):
+    source = write_hdf5(tmp_path / "s.h5", raw=image())
+    with pytest.raises(
+        ConfigError, match=r"--voxel-size: is missing and .*s.h5:raw does not say it, expected Z Y X in nm"
+    ):
+        ingest(source, f"{tmp_path}/out.h5:raw", IngestConfig())
+    ingest(source, f"{tmp_path}/known.h5:raw", NM)
+    ingest(f"{tmp_path}/known.h5", f"{tmp_path}/again.h5:raw", NM)
+    other = IngestConfig(voxel_size_zyx_nm=(4.5, 4, 40))
+    with pytest.raises(
+        ConfigError, match=r"--voxel-size: \(4.5, 4.0, 40.0\) nm differs from \(40.0, 4.0, 4.5\) nm"
+    ):
+        ingest(f"{tmp_path}/known.h5", f"{tmp_path}/out.h5:raw", other)
+
+
+def bad_stack(spoil):
+    def write(folder):
+        path = write_stack(folder / "stack")
+        spoil(folder / "stack")
+        return path
+
+    return write
+
+
+def single(name, write):
+    def write_into(folder):
+        write(folder / name)
+        return str(folder / name)
+
+    return write_into
+
+
+CASES = {
+    "missing path": (lambda folder: str(folder / "nowhere"), "", "no such file or folder"),
+    "empty folder": (single("empty", lambda path: path.mkdir()), "", "holds no image"),
+    "gap": (
+        bad_stack(lambda stack: (stack / "s10.png").unlink()),
+        "",
+        "slice 10 is missing between s9.png and s11.png",
+    ),
+    "colour": (
+        bad_stack(lambda stack: Image.new("RGB", (20, 12)).save(stack / "s9.png")),
+        "",
+        "s9.png: is a colour image",
+    ),
+    "unequal": (
+        bad_stack(lambda stack: Image.new("L", (19, 12)).save(stack / "s9.png")),
+        "",
+        "s9.png: is uint8 12 x 19",
+    ),
+    "truncated": (
+        bad_stack(lambda stack: (stack / "s9.png").write_bytes((stack / "s10.png").read_bytes()[:-80])),
+        "",
+        "s9.png: cannot be decoded",
+    ),
+    "float TIFF": (
+        single("a.tif", lambda path: tifffile.imwrite(path, np.zeros(SHAPE, "f4"))),
+        "",
+        "type float32",
+    ),
+    "no HDF5": (single("a.h5", lambda path: path.write_text("x")), "", "a.h5: cannot be read as HDF5"),
+    "two datasets": (
+        single("a.h5", lambda path: write_hdf5(path, a=image(), b=image())),
+        "",
+        "found ['a', 'b']",
+    ),
+    "no voxel size": (bad_stack(lambda stack: None), "no", "--voxel-size: is missing"),
+    "zero voxel size": (bad_stack(lambda stack: None), "--voxel-size 10 0 10", "--voxel-size: found '0'"),
+    "two numbers": (bad_stack(lambda stack: None), "--voxel-size 10 10", "expected 3 arguments"),
+    "bad box": (bad_stack(lambda stack: None), "--box 0:9", "box: '0:9' is not a box"),
+    "box outside": (
+        bad_stack(lambda stack: None),
+        "--box 0:6,0:4,0:4",
+        "box 0:6,0:4,0:4 leaves the volume 0:5,0:12,0:20",
+    ),
+    "box before the offset": (
+        bad_stack(lambda stack: None),
+        "--offset 9 9 9 --box 0:4,0:4,0:4",
+        "leaves the volume 9:14",
+    ),
+    "bad kind": (bad_stack(lambda stack: None), "--kind picture", "--kind: found 'picture'"),
+    "empty labels": (
+        bad_stack(lambda stack: [write_black(p) for p in stack.iterdir()]),
+        "--kind labels",
+        "every voxel is 0",
+    ),
+    "unquoted glob": (bad_stack(lambda stack: None), "second.png third.png", "SOURCE: found 3"),
+}
+
+
+def write_black(path):
+    Image.new("L", (20, 12)).save(path)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_mistakes_are_one_line_and_leave_no_output(tmp_path, capsys, case):
+    prepare, options, message = CASES[case]
+    source = prepare(tmp_path)
+    words = [] if options == "no" else options.split()
+    if "--voxel-size" not in words and options != "no":
+        words = [*words, "--voxel-size", "10", "10", "10"]
+    try:
+        code = main(["ingest", source, *words, "--out", f"{tmp_path}/out/raw.h5:raw"])
+    except SystemExit as exit_:
+        code = exit_.code
+    captured = capsys.readouterr()
+    assert code == 2
+    (line,) = [line for line in captured.err.splitlines() if "error" in line]
+    assert message in line
+    assert "Traceback" not in captured.err
+    assert not list(tmp_path.glob("out/*")) and not list(tmp_path.glob("out/.*"))
+
+
+@pytest.mark.parametrize(
+    "out, message", [("raw", "raw: expected FILE.h5:DATASET"), ("old.h5:raw", "already holds ['labels']")]
+)
+def test_unusable_outputs(tmp_path, capsys, out, message):
+    source = write_stack(tmp_path / "stack")
+    write_hdf5(tmp_path / "old.h5", labels=image())
+    assert main(["ingest", source, "--voxel-size", "10", "10", "10", "--out", f"{tmp_path}/{out}"]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["old.h5", "stack"]
+    np.testing.assert_array_equal(read(f"{tmp_path}/old.h5"), image())
+
+
+def test_the_form_of_the_contract(tmp_path):
+    source = write_stack(tmp_path / "stack")
+    assert main(["ingest", source, "--out", f"{tmp_path}/raw.h5:raw", "--voxel-size", "10", "10", "10"]) == 0
+    np.testing.assert_array_equal(read(f"{tmp_path}/raw.h5:raw"), image())
+
+
+# --- synth -------------------------------------------------------------------------------------------------
+
+
+def synth(folder, seed="1", out=("raw.h5:raw", "labels.h5:labels")):
+    shape = ["--shape", "16", "20", "24", "--voxel-size", "20", "10", "12"]
+    outputs = ["--out-image", f"{folder}/{out[0]}", "--out-labels", f"{folder}/{out[1]}"]
+    return main(["synth", *shape, "--rng-seed", seed, *outputs])
+
+
+def test_synth_writes_image_and_labels_of_one_place(tmp_path):
+    assert synth(tmp_path) == 0
+    with open_volume(f"{tmp_path}/raw.h5:raw") as raw, open_volume(f"{tmp_path}/labels.h5:labels") as labels:
+        assert raw.box == labels.box == Box.from_shape((16, 20, 24))
+        assert raw.voxel_size_zyx_nm == labels.voxel_size_zyx_nm == (20, 10, 12)
+        assert (raw.dtype, labels.dtype) == (np.uint8, np.uint64)
+        assert raw.provenance["stage"] == "synth" and raw.provenance["inputs"]["rng_seed"] == "1"
+        assert np.ptp(raw.read()) > 0 and labels.read().any()
+
+
+def test_synth_depends_on_the_seed_only(tmp_path):
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        synth(tmp_path / name, seed)
+    first, again, other = (read(f"{tmp_path}/{name}/raw.h5") for name in "abc")
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize(
+    "out, message",
+    [
+        (
+            ("one.h5:raw", "one.h5:labels"),
+            "--out-labels: .*one.h5:labels is the image's file, expected another one",
+        ),
+        (("raw.h5", "labels.h5:labels"), "raw.h5: expected FILE.h5:DATASET"),
+        (("raw.h5:raw", "labels.tif"), "labels.tif: expected FILE.h5:DATASET"),
+    ],
+)
+def test_synth_refuses_unusable_outputs(tmp_path, capsys, out, message):
+    assert synth(tmp_path, out=out) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- real data ---------------------------------------------------------------------------------------------
+
+
+def test_neuroproof_labels_are_the_published_bodies(shared_fib25, tmp_path):
+    ingest(f"{shared_fib25}/labels_neuroproof_z000-170.h5:stack", f"{tmp_path}/labels.h5:labels", NM)
+    np.testing.assert_array_equal(
+        read(f"{tmp_path}/labels.h5"), read(f"{shared_fib25}/labels_z000-170.h5:stack")
+    )
+
+
+def test_the_fib25_image(shared_fib25, tmp_path):
+    ingest(f"{shared_fib25}/raw", f"{tmp_path}/raw.h5:raw", NM)
+    with open_volume(f"{tmp_path}/raw.h5") as out, open_volume(f"{shared_fib25}/raw/*.png") as source:
+        np.testing.assert_array_equal(out.read(), source.read())

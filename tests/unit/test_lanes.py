@@ -1,0 +1,90 @@
+"""Lanes: every record once per epoch, whatever the number of lanes, as a pure function of the position."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ffn.errors import RecordError
+from ffn.training.lanes import LaneStream, Shards
+from ffn.training.randomness import generator
+
+COUNTS = (5, 1, 13, 2)  # unequal shards
+TOTAL = sum(COUNTS)
+
+
+def make_shards(counts: tuple[int, ...] = COUNTS) -> Shards:
+    """Shards whose records are numbered 0, 1, … in z, alternating between two volumes."""
+    firsts = dict(
+        zip((Path(f"shard-{i}") for i in range(len(counts))), np.cumsum((0, *counts)), strict=False)
+    )
+
+    def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+        number = np.arange(counts[int(path.name[6:])]) + firsts[path]
+        return np.stack([number, number * 2, number * 3], axis=1), np.where(number % 2, "odd", "even")
+
+    return Shards(list(firsts), counts, read)
+
+
+def numbers(stream: LaneStream, positions: range) -> list[int]:
+    return [stream.record(position).center_zyx[0] for position in positions]
+
+
+@pytest.mark.parametrize(
+    "num_lanes", [1, 2, 3, 8, 21]
+)  # also more lanes than shards, and one record for each
+def test_every_record_once_per_epoch_over_all_lanes(num_lanes):
+    shards = make_shards()
+    streams = [LaneStream(shards, lane, num_lanes, rng_seed=7) for lane in range(num_lanes)]
+    for epoch in range(3):
+        seen = Counter()
+        for stream in streams:
+            first = epoch * stream.num_records
+            seen.update(numbers(stream, range(first, first + stream.num_records)))
+        assert seen == Counter(range(TOTAL))
+
+
+def test_lanes_are_reshuffled_every_epoch_and_exchange_records():
+    stream = LaneStream(make_shards(), 1, 2, rng_seed=7)
+    epochs = [numbers(stream, range(e * stream.num_records, (e + 1) * stream.num_records)) for e in range(4)]
+    assert len({tuple(epoch) for epoch in epochs}) == 4
+    assert len({frozenset(epoch) for epoch in epochs}) > 1
+
+
+def test_record_depends_on_the_position_only():
+    forward = LaneStream(make_shards(), 0, 3, rng_seed=7)
+    expected = numbers(forward, range(40))
+    backward = LaneStream(make_shards(), 0, 3, rng_seed=7)
+    assert numbers(backward, range(39, -1, -1)) == expected[::-1]
+    assert numbers(LaneStream(make_shards(), 0, 3, rng_seed=8), range(40)) != expected
+
+
+def test_record_keeps_centre_and_volume_together():
+    stream = LaneStream(make_shards(), 0, 1, rng_seed=3)
+    for position in range(TOTAL):
+        (z, y, x), volume = stream.record(position)
+        assert (y, x) == (2 * z, 3 * z)
+        assert volume == ("odd" if z % 2 else "even")
+
+
+def test_a_lane_reads_only_the_shards_of_its_range():
+    read = []
+    shards = make_shards((10, 10, 10, 10))
+    original = shards.read
+    shards.read = lambda index: read.append(index) or original(index)
+    LaneStream(shards, 0, 4, rng_seed=1).record(0)
+    assert len(read) == 1
+
+
+def test_fewer_records_than_lanes_is_an_error():
+    make_shards().require_lanes(TOTAL)
+    with pytest.raises(RecordError, match=r"has 21 records, expected at least num_workers × batch_size = 22"):
+        make_shards().require_lanes(TOTAL + 1)
+
+
+def test_streams_of_different_purpose_or_place_differ():
+    draws = {generator(1, "example", 2).random(), generator(1, "example", 2, 0).random()}
+    draws |= {generator(1, "lane order", 2).random(), generator(2, "example", 2).random()}
+    assert len(draws) == 4
+    assert generator(1, "example", 2).random() in draws

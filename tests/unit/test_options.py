@@ -1,0 +1,141 @@
+import argparse
+import re
+import shlex
+from typing import Literal
+
+import pytest
+from pydantic import Field, PositiveInt
+
+from ffn import config
+from ffn.config import (
+    ExportConfig,
+    IngestConfig,
+    ModelConfig,
+    PartitionConfig,
+    RecordsConfig,
+    Section,
+    SegmentConfig,
+)
+from ffn.errors import ConfigError
+from ffn.options import NULL, add_box_option, add_options, flags, from_arguments, option_name
+from ffn.synthetic.config import SynthConfig
+
+SECTIONS = [
+    model
+    for model in vars(config).values()
+    if isinstance(model, type) and issubclass(model, Section) and model is not Section
+] + [SynthConfig]
+
+
+class Example(Section):
+    """One field of every shape."""
+
+    size_zyx: tuple[PositiveInt, PositiveInt, PositiveInt] = Field((1, 2, 3), description="100 % of a triple")
+    axes: tuple[str, ...] = Field(("z",), description="any number")
+    mean: float | None = Field(None, description="may be missing")
+    limit: int | None = Field(7, description="may be missing, but is there")
+    kind: Literal["a", "b"] = Field("a", description="a choice")
+    is_on: bool = Field(True, description="a switch")
+
+
+CHANGED = Example(size_zyx=(9, 8, 7), axes=(), mean=-1e-05, limit=None, kind="b", is_on=False)
+
+
+def parse(model, words):
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_options(parser, model)
+    return from_arguments(model, parser.parse_args(words))
+
+
+@pytest.mark.parametrize("model", [*SECTIONS, Example], ids=lambda model: model.__name__)
+def test_no_option_means_the_default(model):
+    assert parse(model, []) == model()
+    assert flags(model()) == ""
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        CHANGED,
+        Example(axes=("x", "y z")),
+        IngestConfig(kind="labels", voxel_size_zyx_nm=(40, 4.5, 4), offset_zyx=(-5, 0, 12)),
+        PartitionConfig(lom_radius_zyx=(3, 4, 5), thresholds=(0.1,), min_size=0),
+        RecordsConfig(max_records=None),
+        ModelConfig(fov_size_zyx=(9, 17, 33), deltas_zyx=(1, 2, 8), image_mean=-128.5),
+        SegmentConfig(disco_seed_threshold=-1.0),
+        SynthConfig(defect_position=None, neurite_radius_nm=(1 / 3, 50)),
+    ],
+    ids=lambda section: type(section).__name__,
+)
+def test_flags_are_read_back(section):
+    assert parse(type(section), shlex.split(flags(section))) == section
+
+
+def test_flags_of_skipped_fields_are_left_out():
+    assert "--kind" in flags(CHANGED)
+    assert flags(CHANGED, skip=("kind", "mean", "size_zyx", "axes", "limit", "is_on")) == ""
+
+
+@pytest.mark.parametrize("model", [*SECTIONS, Example], ids=lambda model: model.__name__)
+def test_help_shows_meaning_and_default_of_every_option(model):
+    parser = argparse.ArgumentParser()
+    add_options(parser, model)
+    text = " ".join(parser.format_help().split())
+    for name, field in model.model_fields.items():
+        assert option_name(name) in text
+        assert field.description, name
+    assert text.count("(default:") == len(model.model_fields)
+
+
+@pytest.mark.parametrize(
+    "model, words, message",
+    [
+        (
+            ModelConfig,
+            "--fov-size 9 8 9 --deltas 2 2 2",
+            r"fov_size_zyx: 8 on axis y is even, expected an odd size",
+        ),
+        (ModelConfig, "--depth 0", r"--depth: found '0', input should be greater than or equal to 1"),
+        (ModelConfig, "--depth nine", r"--depth: found 'nine', input should be a valid integer"),
+        (
+            PartitionConfig,
+            "--thresholds 0.5 0.1",
+            r"thresholds: \(0.5, 0.1\) must be 1 to 253 ascending fractions",
+        ),
+        (IngestConfig, "--voxel-size 4 0 4", r"--voxel-size: found '0', input should be greater than 0"),
+        (
+            IngestConfig,
+            "--kind picture",
+            r"--kind: found 'picture', input should be 'auto', 'image' or 'labels'",
+        ),
+        (
+            ExportConfig,
+            "--mesh-mip -1",
+            r"--mesh-mip: found '-1', input should be greater than or equal to 0",
+        ),
+    ],
+)
+def test_a_bad_value_names_option_value_and_expectation(model, words, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse(model, words.split())
+    assert "\n" not in str(caught.value)
+
+
+def test_null_is_spelled_the_same_both_ways():
+    assert parse(RecordsConfig, ["--max-records", NULL]).max_records is None
+    assert re.fullmatch(rf"--max-records {NULL}", flags(RecordsConfig(max_records=None)))
+
+
+def test_extra_values_win_over_options():
+    parser = argparse.ArgumentParser()
+    add_options(parser, Example, skip=("kind",))
+    assert from_arguments(Example, parser.parse_args([]), kind="b").kind == "b"
+
+
+def test_the_box_option_reads_a_box():
+    parser = argparse.ArgumentParser()
+    add_box_option(parser)
+    assert parser.parse_args(["--box", "0:4,1:5,2:8"]).box.shape == (4, 4, 6)
+    assert parser.parse_args([]).box is None
+    with pytest.raises(ConfigError, match="is not a box"):
+        parser.parse_args(["--box", "everything"])

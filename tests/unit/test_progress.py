@@ -1,0 +1,34 @@
+import io
+
+from ffn import progress
+from ffn.progress import track
+
+
+def test_items_pass_through():
+    assert list(track(iter("abc"), None, "letters")) == ["a", "b", "c"]
+
+
+def test_a_log_gets_whole_lines(capsys):
+    list(track(range(4), 4, "blocks"))
+    lines = capsys.readouterr().err.splitlines()
+    assert "blocks: 100% 4/4" in lines[-1]
+    assert not any("\r" in line for line in lines)
+
+
+def test_a_log_gets_a_line_now_and_then(capsys, monkeypatch):
+    list(track(range(1000), 1000, "blocks"))
+    assert len(capsys.readouterr().err.splitlines()) <= 3
+    monkeypatch.setattr(progress, "LOG_INTERVAL_SECONDS", 0.0)
+    list(track(range(10), 10, "blocks"))
+    assert len(capsys.readouterr().err.splitlines()) >= 10
+
+
+def test_a_terminal_gets_a_bar(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    list(track(range(4), 4, "blocks"))
+    assert "\r" in terminal.getvalue() and "4/4" in terminal.getvalue()

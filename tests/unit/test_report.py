@@ -1,0 +1,255 @@
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from ffn.cli import main
+from ffn.config import EvaluateConfig
+from ffn.evaluation import pictures
+from ffn.evaluation.charts import Line, line_chart, smoothed, ticks
+from ffn.evaluation.contingency import count_pairs
+from ffn.evaluation.evaluate import Baseline, evaluate
+from ffn.evaluation.report import render, training_charts
+from ffn.evaluation.run_folder import read_costs, read_metrics, read_volumes
+from ffn.evaluation.score_table import format_scores, score_rows
+from ffn.geometry import Box
+from ffn.volume import Placement, create_volume
+
+BOX = Box.parse("10:22,0:16,4:24")
+SIZE_ZYX_NM = (40.0, 10.0, 10.0)
+BENCHMARK = "s\th:m:s\tmax_rss\tmax_vms\n{}\t0:00:01\t{}\t1\n"
+
+
+class Page(HTMLParser):
+    """What a browser would load, and what it would show."""
+
+    VOID = ("meta", "link", "img", "br", "polyline", "line")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.loads, self.pictures, self.text = [], [], 0, ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.loads += [value for name, value in attributes if name in ("src", "href", "srcset", "action")]
+        self.pictures += tag == "img"
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] != "style":
+            self.text += " ".join(data.split()) + " "
+
+
+def write(path, dataset, voxels, box=BOX):
+    with create_volume(f"{path}:{dataset}", voxels.dtype, Placement(box, SIZE_ZYX_NM)) as writer:
+        writer.write(box, voxels)
+    return f"{path}:{dataset}"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Folder of a whole run, with one volume."""
+    run = tmp_path_factory.mktemp("results") / "tiny <run>"
+    truth = np.arange(1, 9, dtype=np.uint64).reshape(2, 2, 2).repeat(6, 0).repeat(8, 1).repeat(10, 2)
+    segmentation = np.where(truth > 6, 0, truth * 100)
+    rng = np.random.default_rng(0)
+    image = write(run / "volumes/cube/raw.h5", "raw", rng.integers(0, 255, truth.shape).astype(np.uint8))
+    labels = write(run / "volumes/cube/labels.h5", "labels", truth)
+    found = write(run / "segmentation/cube/segmentation.h5", "segmentation", segmentation)
+    kept = f"{run / 'evaluation/cube-baseline.h5'}:segmentation"
+    box = Box.parse("10:22,0:16,6:24")
+    evaluate(
+        found, labels, run / "evaluation/cube.json", EvaluateConfig(), box, Baseline(image=image, out=kept)
+    )
+    (run / "model").mkdir()
+    (run / "model/metrics.csv").write_text(
+        "step,loss,accuracy,f1\n10,0.7,0.5,nan\n20,0.5,0.75,0.25\n30,0.4,0.9,0.5\n"
+    )
+    (run / "benchmarks").mkdir()
+    (run / "benchmarks/train.tsv").write_text(BENCHMARK.format(95.5, 2048.2))
+    (run / "benchmarks/segment.cube.z0.tsv").write_text(BENCHMARK.format(20, 512))
+    (run / "benchmarks/segment.cube.z1.tsv").write_text(BENCHMARK.format(30, "NA"))
+    (run / "config.yaml").write_text("run: tiny # <script>alert(1)</script>\n")
+    return run
+
+
+def test_the_page_stands_alone_and_is_well_formed(run):
+    page = Page(render(run))
+    assert page.open == []
+    assert all(url.startswith("data:") for url in page.loads)
+    assert page.pictures == 3 * 4  # three planes of image, truth, FFN, watershed
+
+
+def test_the_page_says_what_the_run_has(run):
+    text = Page(render(run)).text
+    scores = json.loads((run / "evaluation/cube.json").read_text())
+    assert "tiny <run>" in text
+    assert f"{scores['scores']['all']['are']:.3f}" in text
+    assert f"{scores['baseline']['scores']['cremi']['voi']:.3f}" in text
+    assert "Other data: not to be ranked" in text and "1.9518" in text
+    assert "1 min 36 s" in text and "2,048 MiB" in text
+    assert "<script>alert(1)</script>" in text  # as text, not as a tag
+    assert "xz plane, 0.18 × 0.48 µm at y = 8" in text
+
+
+def test_a_run_without_results_says_so(tmp_path):
+    (tmp_path / "model").mkdir()
+    text = Page(render(tmp_path)).text
+    for sentence in (
+        "Nothing has been segmented yet",
+        "No training curves",
+        "Nothing was measured",
+        "no config.yaml",
+    ):
+        assert sentence in text
+
+
+def test_an_unscored_volume_is_shown_without_scores(tmp_path):
+    labels = np.ones(BOX.shape, np.uint64)
+    write(tmp_path / "segmentation/new/segmentation.h5", "segmentation", labels)
+    write(tmp_path / "volumes/new/raw.h5", "raw", labels.astype(np.uint8))
+    page = Page(render(tmp_path))
+    assert page.pictures == 3 * 2
+    assert "Not scored" in page.text
+
+
+def test_the_command_writes_the_page(run, tmp_path):
+    assert main(["report", str(run), "--out", str(tmp_path / "new" / "r.html")]) == 0
+    assert (tmp_path / "new" / "r.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_summary_prints_scores_and_how_to_see_more(run, capsys):
+    assert main(["report", str(run), "--summary"]) == 0
+    out = capsys.readouterr().out
+    assert format_scores(run) in out
+    assert "write it with 'ffn report" in out and "view" not in out
+    (run / "report.html").touch()
+    (run / "precomputed/cube").mkdir(parents=True)
+    (run / "precomputed/cube/neuroglancer.json").touch()
+    main(["report", str(run), "--summary"])
+    out = capsys.readouterr().out
+    assert str(run / "report.html") in out and f"ffn view {run}" in out
+
+
+def test_the_text_table_is_aligned_and_marks_the_better(run):
+    title, header, *rows, legend = format_scores(run).splitlines()
+    assert title.startswith("cube, box 10:22,0:16,6:24: 6 segments, 8 bodies")
+    assert header.split()[:3] == ["convention", "method", "ARE"]
+    assert len(rows) == 6 and {len(row) for row in (header, *rows)} == {len(header)}
+    assert "0.000*" in rows[0] and legend == "* the better of the two"
+
+
+def test_better_means_lower_errors_and_higher_shares():
+    keys = ("are", "are_precision", "are_recall", "voi", "voi_split", "voi_merge")
+    own = {
+        "scores": {"all": dict(zip(keys, (0.1, 0.8, 0.9, 1.0, 0.5, None), strict=True))},
+        "covered_fraction": 0.5,
+    }
+    other = {"scores": {"all": dict.fromkeys(keys, 0.5)}, "covered_fraction": 1.0, "method": "watershed"}
+    ffn, watershed = score_rows({**own, "baseline": other})
+    assert [cell.is_better for cell in ffn.cells] == [True, True, True, False, False, False]
+    assert [cell.is_better for cell in watershed.cells] == [False, False, False, True, False, False]
+    assert ffn.cells[-1].text == "–" and ffn.covered == "50.0 %"
+
+
+def test_costs_add_up_by_stage_in_the_order_of_the_pipeline(run):
+    train, segment = read_costs(run)
+    assert (train.stage, train.num_jobs, train.seconds, train.peak_mib) == ("train", 1, 95.5, 2048.2)
+    assert (segment.stage, segment.num_jobs, segment.seconds) == ("segment", 2, 50)
+    assert (segment.longest_seconds, segment.peak_mib) == (30, 512)
+
+
+def test_charts_follow_the_columns_of_the_metrics(run, tmp_path):
+    metrics = read_metrics(run)
+    assert metrics["step"] == [10, 20, 30] and np.isnan(metrics["f1"][0])
+    loss, quality = training_charts(metrics)
+    assert [name for _, name in quality.legend] == ["accuracy", "F1"]
+    assert "nan" not in loss.svg + quality.svg
+    assert read_metrics(tmp_path) == {} and training_charts({}) == []
+    assert training_charts({"step": [1.0], "learning_rate": [0.1]}) == []
+
+
+def test_a_curve_lies_inside_its_frame():
+    y = np.array([3.0, np.nan, -7.0, 12.0])
+    svg = line_chart([Line("a", np.arange(4.0), y, "s0")], "t", "step")
+    points = [tuple(map(float, p.split(","))) for p in svg.split('points="')[1].split('"')[0].split()]
+    assert len(points) == 3
+    assert points[1][1] > points[0][1] > points[2][1]  # downwards on the screen
+    assert all(46 <= x <= 462 and 10 <= y <= 230 for x, y in points)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0.003, 0.0041), (-7, 12), (5, 5), (0, 0), (1e5, 3e6)])
+def test_ticks_enclose_the_data(low, high):
+    values = ticks(low, high)
+    assert values[0] <= low and high <= values[-1]
+    assert 2 <= len(values) <= 8
+    assert np.allclose(np.diff(values), values[1] - values[0])
+
+
+def test_smoothing_is_unbiased_and_skips_gaps():
+    curve = smoothed(np.array([2.0, 2.0, np.nan, 4.0]), 0.5)
+    assert curve[:2].tolist() == [2, 2] and np.isnan(curve[2])
+    assert curve[3] == pytest.approx((4 * 0.5 + 2 * 0.25 + 2 * 0.125) / 0.875)
+
+
+def test_a_segment_has_the_colour_of_its_body():
+    truth = np.repeat([1, 2, 0], [30, 10, 20]).astype(np.uint64)
+    segments = np.repeat([70, 0, 80, 80], [25, 5, 10, 20]).astype(np.uint64)
+    bodies = pictures.best_bodies(count_pairs(truth, segments))
+    assert bodies == {70: 1, 80: 2}
+    gray = np.full((1, 60, 3), 0.5)
+    body_colors = pictures.overlay(gray, truth.reshape(1, 60))[0]
+    shown = pictures.overlay(gray, segments.reshape(1, 60), bodies)[0]
+    assert np.allclose(shown[[5, 35]], body_colors[[5, 35]])
+    assert np.allclose(shown[27], 0.5)  # unsegmented stays gray
+    assert not np.allclose(shown[5], shown[35])
+
+
+def test_colours_are_stable_and_differ():
+    ids = np.array([0, 1, 2, 3, 2**63], np.uint64)
+    first = pictures.colors(ids)
+    assert np.array_equal(first, pictures.colors(ids)) and not first[0].any()
+    assert min(np.abs(a - b).max() for i, a in enumerate(first) for b in first[:i]) > 0.1
+
+
+def test_planes_keep_the_proportions_of_nanometres():
+    xy, xz, yz = pictures.planes(Box.parse("10:30,0:40,0:80"), (40.0, 10.0, 20.0))
+    assert (xy.size_pixels, xz.size_pixels, yz.size_pixels) == ((120, 480), (240, 480), (240, 120))
+    assert (str(xy.box), str(yz.box)) == ("20:21,0:40,0:80", "10:30,0:40,40:41")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda run: None, "holds none of volumes/, segmentation/"),
+        (
+            lambda run: (run / "evaluation").mkdir() or (run / "evaluation/a.json").write_text("{"),
+            "a.json: is no score",
+        ),
+        (
+            lambda run: (run / "evaluation").mkdir() or (run / "evaluation/a.json").write_text("{}"),
+            "a.json: is no score",
+        ),
+        (
+            lambda run: (run / "model").mkdir() or (run / "report.html").mkdir(),
+            "report.html: cannot be written",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, prepare, message, capsys):
+    prepare(tmp_path)
+    assert main(["report", str(tmp_path)]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1 and message in errors[0]
+
+
+def test_volumes_are_found_by_segmentation_or_scores(run):
+    (files,) = read_volumes(run)
+    assert files.name == "cube" and files.scores is not None
+    assert files.baseline.endswith("cube-baseline.h5:segmentation")

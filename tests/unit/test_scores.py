@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+from skimage import metrics
+
+from ffn.evaluation.contingency import count_pairs
+from ffn.evaluation.scores import CONVENTIONS, score, summarize, worst_bodies
+
+
+def scores_of(truth, segmentation, convention):
+    return score(count_pairs(np.asarray(truth), np.asarray(segmentation)), convention)
+
+
+@pytest.fixture
+def random_volumes():
+    rng = np.random.default_rng(1)
+    truth = rng.integers(0, 9, (7, 11, 13)).astype(np.uint64)
+    segmentation = np.where(rng.random(truth.shape) < 0.7, truth // 2, rng.integers(0, 6, truth.shape))
+    return truth, segmentation.astype(np.uint64)
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_a_perfect_segmentation_has_no_error(convention):
+    truth = np.repeat([0, 3, 4, 9], [5, 40, 20, 10]).reshape(3, 5, 5)
+    segmentation = np.choose(np.searchsorted([0, 3, 4, 9], truth), [0, 70, 10, 30])
+    scores = scores_of(truth, segmentation, convention)
+    assert scores["are"] == pytest.approx(0)
+    assert scores["are_precision"] == scores["are_recall"] == 1
+    assert scores["voi"] == scores["voi_split"] == scores["voi_merge"] == 0
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_a_merger_costs_precision_and_voi_merge_only(convention):
+    scores = scores_of([1] * 300 + [2] * 300, [5] * 600, convention)
+    assert scores["are_precision"] == pytest.approx(0.5, abs=2e-3)
+    assert scores["are_recall"] == 1
+    assert (scores["voi_split"], scores["voi_merge"]) == (0, 1)
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_a_split_costs_recall_and_voi_split_only(convention):
+    scores = scores_of([5] * 600, [1] * 300 + [2] * 300, convention)
+    assert scores["are_precision"] == 1
+    assert scores["are_recall"] == pytest.approx(0.5, abs=2e-3)
+    assert (scores["voi_split"], scores["voi_merge"]) == (1, 0)
+
+
+def test_all_agrees_with_scikit_image(random_volumes):
+    truth, segmentation = random_volumes
+    ours = scores_of(truth, segmentation, "all")
+    are, *precision_and_recall = metrics.adapted_rand_error(truth, segmentation, ignore_labels=(0,))
+    labelled = truth != 0
+    split, merge = metrics.variation_of_information(truth[labelled], segmentation[labelled])
+    assert ours["are"] == pytest.approx(are, abs=1e-9)
+    # scikit-image returns the two in the other order than its documentation says
+    assert (ours["are_recall"], ours["are_precision"]) == pytest.approx(precision_and_recall, abs=1e-9)
+    assert (ours["voi_split"], ours["voi_merge"]) == pytest.approx((split, merge), abs=1e-9)
+    assert ours["voi"] == pytest.approx(split + merge, abs=1e-9)
+
+
+def test_foreground_is_all_without_unsegmented_voxels(random_volumes):
+    truth, segmentation = random_volumes
+    both = (truth != 0) & (segmentation != 0)
+    expected = scores_of(truth[both], segmentation[both], "all")
+    assert scores_of(truth, segmentation, "foreground") == pytest.approx(expected)
+
+
+def test_cremi_agrees_with_its_definition(random_volumes):
+    truth, segmentation = random_volumes
+    n = np.histogram2d(truth.ravel(), segmentation.ravel(), bins=(np.arange(10), np.arange(7)))[0][1:]
+    found = (n[:, 1:] ** 2).sum()
+    precision, recall = found / (n[:, 1:].sum(0) ** 2).sum(), found / (n.sum(1) ** 2).sum()
+    ours = scores_of(truth, segmentation, "cremi")
+    assert (ours["are_precision"], ours["are_recall"]) == pytest.approx((precision, recall))
+    assert ours["are"] == pytest.approx(1 - 2 * precision * recall / (precision + recall))
+    assert ours["voi"] == pytest.approx(scores_of(truth, segmentation, "all")["voi"])
+
+
+@pytest.mark.parametrize(
+    ("share", "cremi", "all_voxels", "voi"), [(10, 0.105, 0.289, 1.03), (30, 0.342, 0.806, 2.57)]
+)
+def test_holes_weigh_differently_under_each_convention(share, cremi, all_voxels, voi):
+    """A perfect segmentation of 50 bodies with holes; figures of the published implementations."""
+    truth = np.repeat(np.arange(1, 51), 10_000).reshape(50, 100, 100)
+    segmentation = truth.copy()
+    segmentation[:, :share] = 0
+    by_name = {name: scores_of(truth, segmentation, name) for name in CONVENTIONS}
+    assert by_name["foreground"]["are"] == pytest.approx(0)
+    assert by_name["foreground"]["voi"] == 0
+    assert by_name["cremi"]["are"] == pytest.approx(cremi, abs=5e-4)
+    assert by_name["all"]["are"] == pytest.approx(all_voxels, abs=2e-3)
+    assert by_name["cremi"]["voi"] == by_name["all"]["voi"] == pytest.approx(voi, abs=5e-3)
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_voxels_without_truth_never_count(convention, random_volumes):
+    truth, segmentation = random_volumes
+    changed = np.where(truth == 0, 77, segmentation)
+    assert scores_of(truth, changed, convention) == scores_of(truth, segmentation, convention)
+
+
+def test_an_empty_segmentation_is_scored():
+    truth = np.repeat([1, 2], 50)
+    table = count_pairs(truth, np.zeros_like(truth))
+    summary = summarize(table, table)
+    assert summary["covered_fraction"] == 0
+    assert summary["num_segments"] == 0
+    assert set(summary["scores"]["foreground"].values()) == {None}
+    assert summary["scores"]["cremi"]["are"] == 1
+    assert summary["scores"]["all"]["voi"] == pytest.approx(1)
+
+
+def test_summary_counts_ids_and_coverage():
+    table = count_pairs(np.array([0, 0, 1, 1, 1, 2]), np.array([9, 9, 0, 3, 3, 4]))
+    summary = summarize(table, table)
+    assert summary["covered_fraction"] == pytest.approx(3 / 4)
+    assert (summary["num_segments"], summary["num_truth"]) == (3, 2)
+
+
+def test_voi_of_the_bodies_adds_up_and_the_worst_comes_first(random_volumes):
+    table = count_pairs(*random_volumes)
+    worst = worst_bodies(table, count=100)
+    scores = score(table, "foreground")
+    for key, part in (("worst_splits", "voi_split"), ("worst_mergers", "voi_merge")):
+        costs = [body["voi"] for body in worst[key]]
+        assert costs == sorted(costs, reverse=True)
+        assert sum(costs) == pytest.approx(scores[part])
+
+
+def test_worst_bodies_name_their_parts():
+    truth = np.repeat([1, 2, 3, 0], [60, 30, 10, 5])
+    segmentation = np.repeat([11, 12, 22, 0], [40, 20, 40, 5])
+    worst = worst_bodies(count_pairs(truth, segmentation))
+    assert [body["id"] for body in worst["worst_splits"]] == [1]
+    assert worst["worst_splits"][0]["parts"] == [{"id": 11, "voxels": 40}, {"id": 12, "voxels": 20}]
+    assert [(m["id"], m["voxels"]) for m in worst["worst_mergers"]] == [(22, 40)]
+    assert worst["worst_mergers"][0]["parts"] == [{"id": 2, "voxels": 30}, {"id": 3, "voxels": 10}]

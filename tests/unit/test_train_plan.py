@@ -1,0 +1,187 @@
+"""The checks before training: records, volumes, model and options that do not fit together."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ffn import atomic
+from ffn.cli import main
+from ffn.config import ModelConfig, TrainConfig
+from ffn.errors import ModelError, RecordError, VolumeError
+from ffn.geometry import Box
+from ffn.model.network import weight_shapes
+from ffn.model.store import Model, save_model
+from ffn.records import PartitionCounts, RecordIndex, Shard, shard_name
+from ffn.tfrecord import encode_example, write_records
+from ffn.training.distributed import LAUNCHER_VARIABLES, ProcessGroup
+from ffn.training.initial import initial_weights
+from ffn.training.plan import TrainingData, choose_model, make_plan, with_normalisation
+from ffn.training.volumes import open_training_volumes
+from ffn.volume import Placement, create_volume
+
+MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
+TRAIN = TrainConfig(num_workers=1, batch_size=2, permutable_axes=())
+BOX = Box((0, 0, 3), (12, 16, 23))
+
+
+def make_volume(folder: Path, image: np.ndarray) -> dict[str, tuple[str, str]]:
+    specs = (f"{folder}/raw.h5:raw", f"{folder}/labels.h5:labels")
+    for spec, voxels in zip(specs, (image, np.ones(BOX.shape, np.uint64)), strict=True):
+        with create_volume(spec, voxels.dtype, Placement(BOX)) as writer:
+            writer.write(BOX, voxels)
+    return {"a": specs}
+
+
+def make_records(folder: Path, volume: str = "a", counts: tuple[int, ...] = (3, 2)) -> str:
+    folder.mkdir()
+    shards = []
+    for number, count in enumerate(counts):
+        path = folder / shard_name(number, len(counts))
+        example = encode_example({"center": [13, 8, 6], "label_volume_name": [volume.encode()]})
+        write_records(path, [example] * count)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        shards.append(Shard(file=path.name, num_records=count, sha256=digest))
+    index = RecordIndex(
+        format=1,
+        num_records=sum(counts),
+        rng_seed=1,
+        volumes={volume: 1},
+        partitions={1: PartitionCounts(num_voxels=1, num_records=sum(counts))},
+        shards=tuple(shards),
+        provenance={},
+    )
+    atomic.write_json(folder / "index.json", index.model_dump(mode="json"))
+    return str(folder)
+
+
+@pytest.fixture
+def image():
+    return np.random.default_rng(1).integers(0, 255, BOX.shape).astype(np.uint8)
+
+
+@pytest.fixture
+def data(tmp_path, image):
+    return TrainingData(make_records(tmp_path / "records"), make_volume(tmp_path, image))
+
+
+def plan_of(data, config=TRAIN, rng_seed=1):
+    with open_training_volumes(data.volumes) as volumes:
+        initial = with_normalisation(choose_model(MODEL, None, rng_seed), volumes, ProcessGroup())
+        return make_plan(data, volumes, initial, config, rng_seed)
+
+
+def test_normalisation_is_measured_where_it_is_open(data, image):
+    config = plan_of(data).initial.config
+    assert (config.image_mean, config.image_stddev) == pytest.approx((image.mean(), image.std()))
+    with open_training_volumes(data.volumes) as volumes:
+        half_open = choose_model(MODEL.model_copy(update={"image_mean": 7.0}), None, 1)
+        config = with_normalisation(half_open, volumes, ProcessGroup()).config
+    assert (config.image_mean, config.image_stddev) == pytest.approx((7.0, image.std()))
+
+
+def test_a_constant_image_is_an_error(tmp_path):
+    data = TrainingData(
+        make_records(tmp_path / "records"), make_volume(tmp_path, np.full(BOX.shape, 9, np.uint8))
+    )
+    with pytest.raises(VolumeError, match="every voxel of the image is 9"):
+        plan_of(data)
+
+
+def test_examples_of_a_plan_are_a_function_of_lane_and_position(data):
+    with open_training_volumes(data.volumes) as volumes:
+        initial = with_normalisation(choose_model(MODEL, None, 1), volumes, ProcessGroup())
+        plan = make_plan(data, volumes, initial, TRAIN, 1)
+        assert list(plan.lanes(0)) == [0, 1]
+        one, other = plan.example_source(plan.lanes(0)), plan.example_source(plan.lanes(0))
+        images = [one(lane, position).image for lane, position in ((0, 0), (0, 1), (1, 0), (1, 3))]
+        again = [other(lane, position).image for lane, position in ((1, 3), (1, 0), (0, 1), (0, 0))][::-1]
+        np.testing.assert_array_equal(images, again)
+        assert any(not np.array_equal(images[0], image) for image in images[1:])  # augmented differently
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("learning_rate", 0.5), ("batch_size", 1), ("precision", "bfloat16"), ("reflectable_axes", ())],
+)
+def test_fingerprint_changes_with_what_decides_the_weights(data, field, value):
+    assert plan_of(data, TRAIN.model_copy(update={field: value})).fingerprint() != plan_of(data).fingerprint()
+
+
+def test_fingerprint_changes_with_seed_and_data_but_not_with_the_number_of_steps(data, tmp_path, image):
+    fingerprint = plan_of(data).fingerprint()
+    longer = {"max_steps": 7, "log_steps": 3, "checkpoint_steps": 2, "keep_checkpoints": 9}
+    assert plan_of(data, TRAIN.model_copy(update=longer)).fingerprint() == fingerprint
+    assert plan_of(data, rng_seed=2).fingerprint() != fingerprint
+    other_records = TrainingData(make_records(tmp_path / "others", counts=(4, 1)), data.volumes)
+    assert plan_of(other_records).fingerprint() != fingerprint
+    make_volume(tmp_path, np.flip(image, 0).copy())  # same mean and deviation
+    assert plan_of(data).fingerprint() != fingerprint
+
+
+def test_records_of_a_volume_that_was_not_given(data, tmp_path):
+    other = TrainingData(make_records(tmp_path / "others", volume="b"), data.volumes)
+    with pytest.raises(
+        RecordError, match=r"others: holds records of volume 'b', given are \['a'\]. Add --volume b="
+    ):
+        plan_of(other)
+
+
+def test_too_few_records_for_the_batch(data):
+    with pytest.raises(RecordError, match=r"has 5 records, expected at least num_workers × batch_size = 6"):
+        plan_of(data, TRAIN.model_copy(update={"batch_size": 6}))
+
+
+def test_initial_weights_come_from_the_seed():
+    one, other = initial_weights(MODEL, 1), initial_weights(MODEL, 1)
+    assert {name: array.shape for name, array in one.items()} == weight_shapes(MODEL)
+    np.testing.assert_equal(one, other)
+    kernel = one["conv1_a/weights"]
+    assert kernel.dtype == np.float32
+    assert abs(kernel).max() <= np.sqrt(6 / (27 * 8)) and kernel.std() > 0.05
+    assert not one["conv1_a/biases"].any()
+    assert (initial_weights(MODEL, 2)["conv1_a/weights"] != kernel).all()
+
+
+def test_the_model_to_start_from_decides_what_is_not_asked_for(tmp_path):
+    stored = MODEL.model_copy(update={"image_mean": 120.0, "image_stddev": 30.0})
+    weights = initial_weights(stored, 5)
+    save_model(tmp_path / "model", Model(stored, weights, {}))
+    for wanted in (ModelConfig(), ModelConfig(depth=2, features=4)):
+        chosen = choose_model(wanted, str(tmp_path / "model"), 1)
+        assert chosen.config == stored
+        np.testing.assert_equal(chosen.weights, weights)
+    with pytest.raises(ModelError, match=r"--features: 8 asked for, the model .*model has 4"):
+        choose_model(ModelConfig(depth=2, features=8), str(tmp_path / "model"), 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--volume", "a"], "--volume: 'a' is not of the form NAME=IMAGE,LABELS"),
+        (["--volume", "a=r,l"], "--volume: 'a' is given twice"),
+        (["--init", "nowhere"], "nowhere/model.yaml: no such file"),
+        (["--fov-size", "4", "5", "7"], "fov_size_zyx: 4 on axis z is even"),
+        (["--deltas", "1", "3", "3"], "deltas_zyx: 3 on axis y is not less than half the FOV"),
+        (["--batch-size", "0"], "--batch-size: found '0'"),
+        (["--precision", "float16"], "--precision: found 'float16'"),
+        (["--permutable-axes", "y", "x"], "y and x cannot be exchanged, FOV + 2 deltas are 9 and 13"),
+        (["--records", "nowhere"], "nowhere: has no index.json"),
+        (["--rng-seed", "-1"], "'-1' is not a whole number"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_no_output(data, tmp_path, monkeypatch, capsys, changes, message):
+    for name in LAUNCHER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    image, labels = data.volumes["a"]
+    options = ["--records", data.records, "--volume", f"a={image},{labels}", "--out", f"{tmp_path}/model"]
+    options += ["--num-workers", "1", "--permutable-axes", "--depth", "1", "--fov-size", "3", "5", "7"]
+    try:
+        code = main(["train", *options, "--deltas", "1", "2", "3", *changes])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "model").exists()
