@@ -12,11 +12,11 @@ set -euo pipefail
 
 python=$1
 device=${2:-cpu}
-log=${3:-/dev/stderr}
+log=${3:-$(mktemp)}
 here=$(cd "$(dirname "$0")" && pwd)
 
 say() { echo "    $*" >&2; }
-die() { tail -n 25 "$log" >&2; say "$*"; exit 1; }
+die() { { grep ' error: ' "$log" || cat "$log"; } | tail -n 25 >&2; say "$*"; exit 1; }
 
 # --- What there is to build with ------------------------------------------------------------------------
 backends=gloo
@@ -73,14 +73,14 @@ unpack() { # without the XLA source
         sed -i '/xla_mpi_ops\.cc/d' "$work/source/horovod/tensorflow/CMakeLists.txt"
 }
 
-# CXXFLAGS: the Gloo inside relies on other headers to bring <cstdint> along, which ended with GCC 13.
-# CMAKE_POLICY_VERSION_MINIMUM: it also asks for the behaviour of a CMake that CMake 4 no longer imitates.
+# CXXFLAGS: it relies on other headers to bring these along, which ended with GCC 13 and 14.
+# CMAKE_POLICY_VERSION_MINIMUM: it asks for the behaviour of a CMake so old that CMake 4 no longer imitates it.
 compile() {
     local cores
     cores=$(nproc)
     env "${flags[@]}" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
         HOROVOD_CMAKE="$(dirname "$python")/cmake" CMAKE_POLICY_VERSION_MINIMUM=3.5 \
-        CXXFLAGS="${CXXFLAGS:-} -include cstdint" MAKEFLAGS="-j$((cores < 8 ? cores : 8))" \
+        CXXFLAGS="${CXXFLAGS:-} -include cstdint -include stdexcept" MAKEFLAGS="-j$((cores < 8 ? cores : 8))" \
         "$python" -m pip wheel --use-pep517 --no-deps --no-build-isolation --no-cache-dir -w "$work/wheel" "$work/source"
 }
 
@@ -89,7 +89,7 @@ loads() { # a wheel that does not must not be kept
         PYTHONPATH=$work/check "$python" -c 'import horovod.tensorflow as hvd; hvd.init(); print(hvd.__file__)'
 }
 
-{ unpack && compile && loads; } >>"$log" 2>&1 || die "it could not be built; above is the end of $log"
+{ unpack && compile && loads; } >>"$log" 2>&1 || die "it could not be built; all of its output is in $log"
 
 # Renamed into place on the cache's own file system: nobody ever finds half a wheel there.
 mkdir -p "$(dirname "$cache")"

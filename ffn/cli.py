@@ -104,6 +104,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return 1
+    except OSError as error:  # a full disk, a folder that may not be written to: nothing of ours to debug
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"ffn: error: {where}{error.strerror or error}. Nothing was left half-written", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("ffn: interrupted", file=sys.stderr)
         return 130

@@ -98,7 +98,7 @@ class CoordinatesConfig(Section):
         (24, 24, 24), description="distance from the border of the box, voxels"
     )
     min_membrane_distance: Annotated[float, Field(ge=0)] = Field(
-        2.0, description="distance from the nearest edge, in units of the smallest voxel side"
+        1.0, description="distance from the nearest edge, in units of the smallest voxel side"
     )
     include_background: bool = Field(
         False,
@@ -220,7 +220,7 @@ class ReconcileConfig(Section):
 
     min_overlap_fraction: Fraction = Field(
         0.5,
-        description="share of the smaller of two segments, inside the overlap, that both must have in common",
+        description="share of either segment's voxels that a match must have, where both subvolumes are segmented",
     )
     min_overlap_voxels: PositiveInt = Field(100, description="smaller contacts never join two ids")
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")

@@ -117,21 +117,14 @@ class RunConfig(Section):
         return volumes
 
     @model_validator(mode="after")
-    def _relations(self) -> RunConfig:
-        model = self.model
-        context = tuple(r + d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True))
-        for axis, fov, need, margin, overlap, size in zip(
-            "zyx",
-            model.fov_size_zyx,
-            context,
-            self.coordinates.margin_zyx,
-            self.subvolumes.overlap_zyx,
-            self.subvolumes.size_zyx,
-            strict=True,
-        ):
-            if margin < need:
+    def _sizes_fit(self) -> RunConfig:
+        model, subvolumes = self.model, self.subvolumes
+        for i, axis in enumerate("zyx"):
+            fov, context = model.fov_size_zyx[i], model.fov_radius_zyx[i] + model.deltas_zyx[i]
+            margin, overlap, size = self.coordinates.margin_zyx[i], subvolumes.overlap_zyx[i], subvolumes.size_zyx[i]
+            if margin < context:
                 raise ValueError(
-                    f"coordinates.margin_zyx: {margin} on axis {axis} is less than FOV radius + deltas ({need}), "
+                    f"coordinates.margin_zyx: {margin} on axis {axis} is less than FOV radius + deltas ({context}), "
                     "so training patches would leave the volume"
                 )
             if overlap < fov:
@@ -143,6 +136,22 @@ class RunConfig(Section):
                 raise ValueError(
                     f"subvolumes.overlap_zyx: {overlap} on axis {axis} is not less than subvolumes.size_zyx ({size})"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _axes_can_be_exchanged(self) -> RunConfig:
+        sizes = dict(zip("zyx", zip(self.model.fov_size_zyx, self.model.deltas_zyx, strict=True), strict=True))
+        first, *others = self.train.permutable_axes or ("z",)
+        for axis in others:
+            if sizes[axis] != sizes[first]:
+                raise ValueError(
+                    f"train.permutable_axes: {first} and {axis} differ in FOV or deltas ({sizes[first]} and {sizes[axis]}), "
+                    "only axes of equal size can be exchanged"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _training_is_possible(self) -> RunConfig:
         if self.train.max_steps == 0 and self.init is None:
             raise ValueError("train.max_steps: 0 keeps the initial weights, expected 'init' to name them")
         if self.train.max_steps > 0 and not any(v.is_trained_on for v in self.volumes.values()):

@@ -22,4 +22,4 @@ rule partition:
         version=__version__,
     shell:
         "ffn partition --labels {input.labels}:labels --box {params.box} {params.flags} "
-        "--out {output.partitions}:partitions > {log} 2>&1"
+        "--threads {threads} --out {output.partitions}:partitions > {log} 2>&1"

@@ -24,4 +24,4 @@ rule records:
         version=__version__,
     shell:
         "ffn records --coordinates {params.coordinates} {params.flags} --rng-seed {params.seed} "
-        "--out {params.folder} > {log} 2>&1"
+        "--processes {threads} --out {params.folder} > {log} 2>&1"

@@ -22,7 +22,7 @@ SIGMAS = (1.0, 1.5)
 LEVELS = (0.0, 0.3)
 DISTANCES = (1.0, 2.0, 3.0)
 MIN_MARKER_VOXELS = 50  # smaller ones are specks of noise; without this limit every score is worse
-BYTES_PER_VOXEL = 70  # measured: image, distance, markers and skimage's queue together
+BYTES_PER_VOXEL = 90  # measured: image, truth, distance, markers and skimage's queue together
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,10 @@ def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float],
     """
     from skimage.feature import peak_local_max
 
-    distance = edges.distance(edges.edges(image), voxel_size_zyx_nm)
+    membranes = edges.edges(image)
+    if not membranes.any():  # a blank image: there is nothing to start from
+        return np.empty((0, 3), np.int64)
+    distance = edges.distance(membranes, voxel_size_zyx_nm)
     noisy = distance + np.random.RandomState(NOISE_SEED).rand(*distance.shape) * NOISE
     peaks = peak_local_max(noisy, min_distance=min_distance, threshold_abs=0, threshold_rel=0)
     return np.array(sorted(map(tuple, peaks.tolist())), dtype=np.int64).reshape(-1, 3)

@@ -73,9 +73,9 @@ class CheckpointFolder:
         TrainError
             If the processes hold different weights or the folder cannot be written.
         """
-        self._require_equal_weights(checkpoint)
+        digests = self._require_equal_weights(checkpoint)
         try:
-            self._write(checkpoint)
+            self._write(checkpoint, digests)
             if self._group.rank == 0:
                 for _, old in self._found()[: -self._keep]:
                     shutil.rmtree(old, ignore_errors=True)
@@ -103,16 +103,20 @@ class CheckpointFolder:
                 return checkpoint
         return None
 
-    def _write(self, checkpoint: Checkpoint) -> None:
+    def _write(self, checkpoint: Checkpoint, digests: list[str]) -> None:
         with self._shared_temporary(self._folder / f"step-{checkpoint.step:08d}") as temporary:
             own = temporary / _own_name(self._group.rank)
             hdf5.write_arrays(own, checkpoint.own, {})
             if self._group.rank == 0:
                 hdf5.write_arrays(temporary / SHARED, checkpoint.shared, {})
-            digests = self._group.gather((own.name, _digest(own)))
+            files = self._group.gather((own.name, _digest(own)))
             if self._group.rank == 0:
-                sha256 = dict(digests) | {SHARED: _digest(temporary / SHARED)}
-                manifest = {"step": checkpoint.step, "fingerprint": self._fingerprint, "sha256": sha256}
+                manifest = {
+                    "step": checkpoint.step,
+                    "fingerprint": self._fingerprint,
+                    "shared_sha256_by_rank": digests,
+                    "sha256": dict(files) | {SHARED: _digest(temporary / SHARED)},
+                }
                 atomic.write_json(temporary / MANIFEST, manifest)
 
     @contextmanager
@@ -125,7 +129,8 @@ class CheckpointFolder:
             temporary.mkdir()
             yield self._group.broadcast(temporary)
 
-    def _require_equal_weights(self, checkpoint: Checkpoint) -> None:
+    def _require_equal_weights(self, checkpoint: Checkpoint) -> list[str]:
+        """Return the checksum of the weights and optimizer of every process."""
         digest = hashlib.sha256()
         for name in sorted(checkpoint.shared):
             digest.update(np.ascontiguousarray(checkpoint.shared[name]).tobytes())
@@ -138,6 +143,7 @@ class CheckpointFolder:
                     "expected the same on all. Are machines and software alike? The last checkpoint is good"
                 )
             )
+        return digests
 
     def _found(self) -> list[tuple[int, Path]]:
         """Checkpoints by ascending step."""

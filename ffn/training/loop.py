@@ -18,7 +18,7 @@ from ffn.training.lane_walks import LaneWalks
 from ffn.training.metrics import Accumulator, MetricsLog, Row, classification_scores
 from ffn.training.plan import Plan
 from ffn.training.prefetch import Prefetcher
-from ffn.training.step import Learner, warmed_up
+from ffn.training.step import Learner, configure_tensorflow, warmed_up
 
 MAX_SKIPPED_IN_ROW = 10
 
@@ -47,6 +47,11 @@ def run(plan: Plan, folder: Path, group: ProcessGroup) -> Weights:
     TrainError
         If training diverges or checkpoints cannot be written.
     """
+    if plan.train.max_steps == 0:  # nothing to load TensorFlow for
+        if group.rank == 0:
+            MetricsLog(folder, step=0).close()
+        return plan.initial.weights
+    configure_tensorflow(group, plan.rng_seed)
     checkpoints = CheckpointFolder(
         folder / "checkpoints", plan.fingerprint(), plan.train.keep_checkpoints, group
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import shutil
 from collections.abc import Mapping
@@ -97,7 +98,7 @@ class Accumulator:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the state for a checkpoint."""
-        return {name: np.asarray(value) for name, value in vars(self).items()}
+        return {name: np.array(value) for name, value in vars(self).items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Accumulator:
@@ -125,7 +126,9 @@ class MetricsLog:
         self._path = folder / "metrics.csv"
         kept = [row for row in read_metrics(self._path) if row["step"] <= step]
         atomic.write_text(self._path, ",".join(COLUMNS) + "\n" + _as_csv(kept))
-        self._writer = _new_writer(folder / "tensorboard")
+        # event files cannot be cut: TensorBoard's log starts anew and gets the kept rows again
+        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+        self._events = folder / "tensorboard"
         for row in kept:
             self._write_scalars(row)
 
@@ -137,7 +140,15 @@ class MetricsLog:
 
     def close(self) -> None:
         """Close TensorBoard's file."""
-        self._writer.close()
+        if "_writer" in vars(self):
+            self._writer.close()
+
+    @functools.cached_property
+    def _writer(self) -> tf.summary.SummaryWriter:
+        """TensorBoard's writer; where there are no rows, TensorFlow is not loaded for it."""
+        import tensorflow as tf
+
+        return tf.summary.create_file_writer(str(self._events))
 
     def _write_scalars(self, row: Row) -> None:
         import tensorflow as tf
@@ -179,11 +190,3 @@ def _as_csv(rows: list[Row]) -> str:
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
     return text.getvalue()
-
-
-def _new_writer(folder: Path) -> tf.summary.SummaryWriter:
-    """Start TensorBoard's log anew: event files cannot be cut, so kept rows are written again."""
-    import tensorflow as tf
-
-    shutil.rmtree(folder, ignore_errors=True)
-    return tf.summary.create_file_writer(str(folder))

@@ -57,7 +57,6 @@ def train(
         initial = group.broadcast(group.together(lambda: choose_model(model, init_folder, rng_seed)))
         initial = with_normalisation(initial, volumes, group)
         plan = group.together(lambda: make_plan(data, volumes, initial, config, rng_seed))
-        configure_tensorflow(group, rng_seed)  # not before: a lone process checks its input without it
         weights = run(plan, Path(out_folder), group)
         if group.rank == 0:
             save_model(

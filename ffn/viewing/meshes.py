@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import zmesh
 
-from ffn.geometry import zyx
 from ffn.progress import track
 from ffn.viewing.multires import QUANTIZATION_BITS, encode_mesh
 from ffn.viewing.precomputed import Scale
@@ -21,7 +20,7 @@ MAX_REDUCTION = 100  # triangles before simplification for one after it, where t
 def write_meshes(folder: Path, labels: np.ndarray, scale: Scale, segment_ids: list[int]) -> None:
     """Write the surfaces of segments.
 
-    Needs the labels in memory, about four times their size; that is why they come from a coarser mip.
+    Needs the labels in memory, about twice their size; that is why they come from a coarser mip.
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ def surfaces(
     """
     wanted = np.array(sorted(segment_ids), np.uint64)
     mesher = zmesh.Mesher(voxel_size_zyx_nm[::-1])
-    mesher.mesh(np.pad(_ranks(labels, wanted), 1).T)
+    mesher.mesh(_padded_ranks(labels, wanted).T)
     padding = np.array(voxel_size_zyx_nm[::-1])
     for rank in sorted(mesher.ids()):
         error = min(voxel_size_zyx_nm)
@@ -88,9 +87,11 @@ def surfaces(
             yield int(wanted[rank - 1]), mesh
 
 
-def _ranks(labels: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Replace each wanted id by its place in `wanted`, counted from 1, and all others by 0."""
-    present, index = np.unique(labels, return_inverse=True)
-    place = np.searchsorted(wanted, present)
-    found = np.isin(present, wanted)
-    return np.where(found, place + 1, 0).astype(np.uint32)[index].reshape(zyx(labels.shape))
+def _padded_ranks(labels: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Replace each wanted id by its place in `wanted`, counted from 1, and others by 0; add a border."""
+    ranks = np.zeros(np.add(labels.shape, 2), np.uint32)
+    if len(wanted):
+        for section, target in zip(labels, ranks[1:-1], strict=True):  # one by one, for the memory
+            place = np.searchsorted(wanted, section).clip(max=len(wanted) - 1)
+            target[1:-1, 1:-1] = np.where(wanted[place] == section, place + 1, 0)
+    return ranks

@@ -19,7 +19,7 @@ from ffn.geometry import ZYX, Box, zyx
 from ffn.progress import progress_bar
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
-SHARD_BYTES = 2**27  # decoded; one shard is one transaction, which holds its voxels about three times
+SHARD_BYTES = 2**26  # decoded; one shard is one transaction, which holds its voxels about four times
 PIECE_ZYX: ZYX = (128, 128, 128)  # downsampled at a time, from up to 256³ voxels
 JPEG_QUALITY = 90
 CACHE_BYTES = 2**26  # an odd offset makes neighbouring pieces of a mip share source chunks
@@ -139,7 +139,7 @@ def write_volume(
 ) -> None:
     """Write a volume and all its mips.
 
-    Memory is bounded by the shard, about three times `SHARD_BYTES`, whatever the size of the volume; the same
+    Memory is bounded by the shard, about four times `SHARD_BYTES`, whatever the size of the volume; the same
     input gives the same bytes.
 
     Parameters

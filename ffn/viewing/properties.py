@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from ffn.errors import ExportError
+
 FOLDER = "segment_properties"
 
 
@@ -36,6 +38,17 @@ def write_segment_properties(layer: Path, sizes: Mapping[int, int]) -> None:
 
 
 def read_segment_ids(layer: Path) -> set[int]:
-    """Return the ids of all segments of a layer."""
-    inline = json.loads((layer / FOLDER / "info").read_text())["inline"]
-    return set(map(int, inline["ids"]))
+    """Return the ids of all segments of a layer.
+
+    Raises
+    ------
+    ExportError
+        If the layer has no readable list of them.
+    """
+    path = layer / FOLDER / "info"
+    try:
+        return set(map(int, json.loads(path.read_text())["inline"]["ids"]))
+    except (OSError, ValueError, KeyError):
+        raise ExportError(
+            f"{path}: cannot be read, the list of segments is needed. Run ffn export again"
+        ) from None

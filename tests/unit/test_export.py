@@ -222,3 +222,8 @@ def test_an_unknown_segment_is_one_line(tmp_path, sources):
     export(sources, tmp_path / "out", ExportConfig())
     with pytest.raises(ExportError, match="--segments: 8 is not among the 3 segments of"):
         view(tmp_path / "out", ViewConfig(segments=(9, 8)), announce=pytest.fail)
+    (tmp_path / "out/truth/segment_properties/info").unlink()
+    with pytest.raises(
+        ExportError, match="truth/segment_properties/info: cannot be read, the list of segments"
+    ):
+        view(tmp_path / "out", ViewConfig(segments=(9,)), announce=pytest.fail)

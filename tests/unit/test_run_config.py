@@ -13,6 +13,7 @@ SMALL = {"fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3], "depth": 2, "feat
 GOOD = {
     "volumes": {"phantom": PHANTOM},
     "model": SMALL,
+    "train": {"permutable_axes": ["y"]},
     "subvolumes": {"size_zyx": [40, 40, 40], "overlap_zyx": [16, 16, 16]},
 }
 
@@ -46,6 +47,7 @@ def changed(**sections):
         ({"volumes": {"phantom": {**PHANTOM, "segment_box": "5:5,0:4,0:4"}}}, "is empty"),
         ({"volumes": {}}, "volumes: .*at least 1 item"),
         ({"train": {"max_steps": 0}}, "train.max_steps: 0 keeps the initial weights"),
+        ({"train": {"permutable_axes": ["z", "x"]}}, "train.permutable_axes: z and x differ in FOV or deltas"),
         ({"run": "a/b"}, "run: found 'a/b'"),
         ({"rng_seed": -3}, "rng_seed: found -3"),
         ({"partition": {"thresholds": [0.5, 0.2]}}, "must be 1 to 253 ascending"),
@@ -70,7 +72,7 @@ def test_bad_configuration_is_one_line(change, message):
 def test_sources_are_checked(volume, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
-        check_sources(load_run({**GOOD, "volumes": {"phantom": volume}, "init": str(tmp_path), "train": {"max_steps": 0}}))
+        check_sources(load_run({**GOOD, "volumes": {"phantom": volume}, "init": str(tmp_path), "train": {"max_steps": 0, "permutable_axes": []}}))
 
 
 def test_missing_initial_weights_are_named():

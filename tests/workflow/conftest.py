@@ -46,13 +46,17 @@ class Workflow:
         self.folder = folder
         self.results = folder / "results" / config["run"]
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "run.yaml").write_text(yaml.safe_dump(config))
+        self.configure(config)
+
+    def configure(self, config: dict) -> None:
+        """Write the configuration that the next run reads."""
+        (self.folder / "run.yaml").write_text(yaml.safe_dump(config))
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of Snakemake with the local profile."""
-        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), *arguments]
         places = ["--directory", str(self.folder), "--profile", str(ROOT / "profiles/local")]
-        return [*snakemake, *places, "--configfile", str(self.folder / "run.yaml"), *arguments]
+        return [*snakemake, *places, "--configfile", str(self.folder / "run.yaml")]
 
     def environment(self) -> dict[str, str]:
         """Return the environment with the tools of this Python first."""

@@ -60,9 +60,9 @@ def test_every_stage_can_be_forced(stage, finished):
 
 
 def test_a_section_reruns_only_its_stage_and_what_follows(finished):
-    config = {**SMALL_RUN, "reconcile": {"min_overlap_voxels": 7}}
-    (finished.folder / "changed.yaml").write_text(yaml.safe_dump(config))
-    output = finished.succeed("-n", "--configfile", str(finished.folder / "changed.yaml"))
+    finished.configure({**SMALL_RUN, "reconcile": {"min_overlap_voxels": 7}})
+    output = finished.succeed("-n")
+    finished.configure(SMALL_RUN)
     assert planned(output) == {"reconcile", "evaluate", "export", "report", "all"}
 
 
