@@ -7,7 +7,8 @@
 # if nvcc and NCCL are there (HOROVOD_NCCL_HOME names an unusual place for NCCL). The tools' output goes to LOG.
 #
 # Horovod 0.28.1 does not compile against a current TensorFlow because of one source file, an XLA operation
-# that is off by default and needs headers TensorFlow no longer ships. It is left out of the build.
+# that is off by default and needs headers TensorFlow no longer ships. It is left out of the build. Built so
+# with GCC 12 (Debian 12, Python 3.11) and GCC 14 (Debian 13, Python 3.13).
 set -euo pipefail
 
 python=$1
@@ -65,15 +66,19 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 say "building it, once (about 3 minutes on 2 cores)"
 
-unpack() { # without the XLA source
+# Two edits: the XLA source goes (see above), and so does a const that GCC 14 rejects in the FlatBuffers inside,
+# whose class assigns to it.
+unpack() {
     "$python" -m pip download --no-deps --no-binary horovod --no-build-isolation --require-hashes \
         -r "$here/horovod.lock" -d "$work" &&
         mkdir "$work/source" &&
         tar -xzf "$work"/horovod-*.tar.gz -C "$work/source" --strip-components=1 &&
-        sed -i '/xla_mpi_ops\.cc/d' "$work/source/horovod/tensorflow/CMakeLists.txt"
+        sed -i '/xla_mpi_ops\.cc/d' "$work/source/horovod/tensorflow/CMakeLists.txt" &&
+        sed -i 's/const size_type count_;/size_type count_;/' \
+            "$work/source/third_party/flatbuffers/include/flatbuffers/stl_emulation.h"
 }
 
-# CXXFLAGS: it relies on other headers to bring these along, which ended with GCC 13 and 14.
+# CXXFLAGS: Horovod relies on other headers to bring these along, which ended with GCC 13 and 14.
 # CMAKE_POLICY_VERSION_MINIMUM: it asks for the behaviour of a CMake so old that CMake 4 no longer imitates it.
 compile() {
     local cores

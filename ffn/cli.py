@@ -70,6 +70,10 @@ COMMANDS = {
         "join overlapping subvolumes into one volume with global ids",
         "ffn reconcile subvolumes/*.h5 --out segmentation.h5:segmentation",
     ),
+    "fill": Command(
+        "give unsegmented voxels to the segments around them",
+        "ffn fill --segmentation seg.h5:segmentation --image raw.h5:raw --max-distance 10 --out filled.h5:segmentation",
+    ),
     "evaluate": Command(
         "score a segmentation against the truth: ARE, VOI, coverage",
         "ffn evaluate --segmentation seg.h5:segmentation --truth labels.h5:labels --image raw.h5:raw --out scores.json",

@@ -226,6 +226,16 @@ class ReconcileConfig(Section):
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
 
 
+class FillConfig(Section):
+    """Unsegmented voxels given to the segments around them; the workflow leaves the stage out at distance 0."""
+
+    max_distance: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="from a segment, in units of the smallest voxel side; 0 fills nothing"
+    )
+    sigma: Annotated[float, Field(ge=0)] = Field(1.0, description="smoothing of the image, voxels")
+    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels filled at a time")
+
+
 class EvaluateConfig(Section):
     """Scores against the truth, beside a watershed baseline."""
 

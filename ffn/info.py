@@ -26,6 +26,7 @@ STAGE_OUTPUTS = {
     "train": "model/model.yaml",
     "segment": "segmentation/*/subvolumes/*.h5",
     "reconcile": "segmentation/*/segmentation.h5",
+    "fill": "segmentation/*/filled.h5",
     "evaluate": "evaluation/*.json",
     "export": "precomputed/*/neuroglancer.json",
     "report": "report.html",

@@ -13,6 +13,7 @@ from ffn.config import (
     CoordinatesConfig,
     EvaluateConfig,
     ExportConfig,
+    FillConfig,
     MembraneConfig,
     ModelConfig,
     PartitionConfig,
@@ -87,6 +88,7 @@ class RunConfig(Section):
     subvolumes: SubvolumesConfig = SubvolumesConfig()
     segment: SegmentConfig = SegmentConfig()
     reconcile: ReconcileConfig = ReconcileConfig()
+    fill: FillConfig = FillConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     export: ExportConfig = ExportConfig()
 

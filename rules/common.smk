@@ -49,6 +49,9 @@ def source_of(name, key):
 INIT = None if RUN.init is None else RUN.init if os.path.isdir(RUN.init) else f"{OUT}/initial"
 MODEL = f"{OUT}/model" if RUN.train.max_steps > 0 else INIT
 
+# What is scored and shown.
+FINAL = f"{OUT}/segmentation/{{volume}}/{'filled' if RUN.fill.max_distance else 'segmentation'}.h5"
+
 
 def any_of(names):
     """Regular expression of a wildcard; matches nothing if there are no names."""
@@ -77,6 +80,7 @@ STAGES = {
         f"{OUT}/segmentation/{name}/subvolumes/{stem}.h5" for name in SEGMENTED for stem in SUBVOLUMES[name]
     ],
     "reconcile": expand(f"{OUT}/segmentation/{{volume}}/segmentation.h5", volume=SEGMENTED),
+    "fill": expand(f"{OUT}/segmentation/{{volume}}/filled.h5", volume=SEGMENTED if RUN.fill.max_distance else []),
     "evaluate": expand(f"{OUT}/evaluation/{{volume}}.json", volume=EVALUATED),
     "export": expand(f"{OUT}/precomputed/{{volume}}/neuroglancer.json", volume=SEGMENTED),
     "report": [f"{OUT}/report.html"],

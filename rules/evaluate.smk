@@ -3,7 +3,7 @@
 
 rule evaluate:
     input:
-        segmentation=f"{OUT}/segmentation/{{volume}}/segmentation.h5",
+        segmentation=FINAL,
         truth=f"{VOLUME}/labels.h5",
         image=f"{VOLUME}/raw.h5",
     output:

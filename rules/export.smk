@@ -4,7 +4,7 @@
 rule export:
     input:
         image=f"{VOLUME}/raw.h5",
-        segmentation=f"{OUT}/segmentation/{{volume}}/segmentation.h5",
+        segmentation=FINAL,
         truth=lambda wildcards: [f"{OUT}/volumes/{wildcards.volume}/labels.h5"] * (wildcards.volume in LABELLED),
     output:
         state=ensure(f"{OUT}/precomputed/{{volume}}/neuroglancer.json", non_empty=True),

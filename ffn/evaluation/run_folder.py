@@ -117,11 +117,13 @@ def read_costs(run_dir: Path) -> list[StageCost]:
 
 
 def _volume_files(run_dir: Path, name: str) -> VolumeFiles:
+    folder = run_dir / "segmentation" / name
     return VolumeFiles(
         name,
         image=_existing(run_dir / "volumes" / name / "raw.h5", "raw"),
         truth=_existing(run_dir / "volumes" / name / "labels.h5", "labels"),
-        segmentation=_existing(run_dir / "segmentation" / name / "segmentation.h5", "segmentation"),
+        segmentation=_existing(folder / "filled.h5", "segmentation")
+        or _existing(folder / "segmentation.h5", "segmentation"),
         baseline=_existing(run_dir / "evaluation" / f"{name}-baseline.h5", "segmentation"),
         scores=_read_scores(run_dir / "evaluation" / f"{name}.json"),
     )

@@ -17,7 +17,8 @@ case "$*" in
     "-m venv "*) mkdir -p "$3/bin" && cp "@SELF@" "$3/bin/python" && cp "$FAKE_FFN" "$3/bin/ffn" ;;
     "- "*) echo "tf-$FAKE_TENSORFLOW" ;;
     *" download "*)
-        mkdir -p horovod-0/horovod/tensorflow
+        mkdir -p horovod-0/horovod/tensorflow horovod-0/third_party/flatbuffers/include/flatbuffers
+        touch horovod-0/third_party/flatbuffers/include/flatbuffers/stl_emulation.h
         printf 'mpi_ops.cc\nxla_mpi_ops.cc\n' >horovod-0/horovod/tensorflow/CMakeLists.txt
         tar -czf "${@: -1}/horovod-0.tar.gz" horovod-0 ;;
     *" wheel "*)

@@ -1,0 +1,91 @@
+"""Give unsegmented voxels (membranes, borders, specks) to the segments around them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ffn.config import FillConfig
+from ffn.geometry import Box, zyx
+from ffn.progress import track
+from ffn.provenance import provenance
+from ffn.volume import Placement, Volume, create_volume, open_volume, require_image, require_labels
+
+CONTEXT = 2.0  # halo, in units of the maximal distance: paths around an obstacle are longer than the straight line
+TRUNCATE = 4.0  # of the Gaussian, standard deviations
+
+
+def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillConfig) -> None:
+    """Write `segmentation_spec` with its gaps filled; the input stays as it is.
+
+    Parameters
+    ----------
+    segmentation_spec : str
+        Labels, 0 where nothing was segmented.
+    image_spec : str
+        Raw image that covers them.
+    out_spec : str
+        ``FILE.h5:DATASET``, uint64.
+    config : FillConfig
+        How far, and on how smooth an image.
+
+    Raises
+    ------
+    VolumeError
+        If the image does not cover the segmentation.
+    """
+    with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
+        require_labels(segmentation)
+        require_image(image)
+        voxel_size = segmentation.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+        record = provenance("fill", config, segmentation=segmentation_spec, image=image_spec)
+        blocks = list(segmentation.box.blocks(config.block_size_zyx))
+        with create_volume(out_spec, np.uint64, Placement(segmentation.box, voxel_size, record)) as writer:
+            for block in track(blocks, len(blocks), "fill"):
+                writer.write(block, _filled_block(segmentation, image, block, voxel_size, config))
+
+
+def fill_gaps(
+    labels: np.ndarray, image: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float], config: FillConfig
+) -> np.ndarray:
+    """Flood the gaps of `labels` from their segments, brightest voxels first.
+
+    Parameters
+    ----------
+    labels : uint64 ndarray of shape (Z, Y, X)
+        0 marks the gaps.
+    image : ndarray of shape (Z, Y, X)
+        Grey levels, membranes dark: a seeded watershed meets on the darkest line between two segments.
+    voxel_size_zyx_nm : tuple of float
+        Distances are measured in the smallest side.
+    config : FillConfig
+        Maximal distance from a segment, smoothing.
+
+    Returns
+    -------
+    uint64 ndarray of shape (Z, Y, X)
+        Segmented voxels keep their ids; voxels farther than the maximal distance from every segment stay 0.
+    """
+    from scipy import ndimage
+    from skimage.segmentation import watershed
+
+    if not labels.any():
+        return labels
+    sampling = tuple(side / min(voxel_size_zyx_nm) for side in voxel_size_zyx_nm)
+    near = ndimage.distance_transform_edt(labels == 0, sampling=sampling) <= config.max_distance
+    smooth = ndimage.gaussian_filter(image.astype(np.float32), config.sigma, truncate=TRUNCATE)
+    ids, markers = np.unique(labels, return_inverse=True)  # the watershed takes 32-bit markers
+    if ids[0] != 0:
+        return labels
+    flooded = watershed(-smooth, markers.reshape(labels.shape).astype(np.int32), mask=near)
+    return ids[flooded]
+
+
+def _filled_block(
+    segmentation: Volume, image: Volume, block: Box, voxel_size: tuple[float, float, float], config: FillConfig
+) -> np.ndarray:
+    """Fill a block with enough context for its voxels to find their segments."""
+    steps = (min(voxel_size) / side for side in voxel_size)
+    halo = zyx(np.ceil([CONTEXT * config.max_distance * step + TRUNCATE * config.sigma for step in steps]))
+    outer = block.grow(halo).intersect(segmentation.box)
+    filled = fill_gaps(segmentation.read(outer), image.read(outer), voxel_size, config)
+    return filled[block.slices(outer.start)]

@@ -1,0 +1,66 @@
+"""Filling: gaps go to the segment on their side of the membrane, no farther than asked, and nothing else changes."""
+
+import numpy as np
+import pytest
+
+from ffn.assembly.fill import fill, fill_gaps
+from ffn.config import FillConfig
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.volume import Placement, create_volume, open_volume
+
+SIZE = (10.0, 10.0, 20.0)
+CONFIG = FillConfig(max_distance=6, sigma=0, block_size_zyx=(9, 12, 10))
+
+
+def two_segments(shape=(18, 24, 31)):
+    """Two segments with a gap between them; the membrane is nearer to the first."""
+    labels = np.zeros(shape, np.uint64)
+    labels[:, :, :8] = 2**40 + 1
+    labels[:, :, 16:20] = 7
+    image = np.full(shape, 200, np.uint8)
+    image[:, :, 10] = 20
+    return labels, image
+
+
+def test_gaps_meet_on_the_membrane_not_in_the_middle():
+    labels, image = two_segments()
+    filled = fill_gaps(labels, image, (10, 10, 10), CONFIG)
+    assert (filled[:, :, :10] == 2**40 + 1).all()
+    assert (filled[:, :, 11:20] == 7).all()
+    assert (filled[labels > 0] == labels[labels > 0]).all()
+
+
+def test_distance_counts_in_the_smallest_side():
+    labels, image = two_segments()
+    assert (fill_gaps(labels, image, (10, 10, 10), CONFIG)[0, 0] > 0).sum() == 26
+    assert (fill_gaps(labels, image, SIZE, CONFIG)[0, 0] > 0).sum() == 21  # 3 voxels of 20 nm
+
+
+def test_blocks_do_not_show(tmp_path):
+    labels, image = two_segments()
+    box = Box.from_shape(labels.shape, (5, 6, 7))
+    for name, voxels in (("labels", labels), ("image", image)):
+        with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, Placement(box, (10, 10, 10))) as writer:
+            writer.write(box, voxels)
+    fill(f"{tmp_path}/labels.h5:labels", f"{tmp_path}/image.h5:image", f"{tmp_path}/out.h5:segmentation", CONFIG)
+    with open_volume(f"{tmp_path}/out.h5:segmentation") as volume:
+        assert volume.box == box
+        assert np.array_equal(volume.read(), fill_gaps(labels, image, (10, 10, 10), CONFIG))
+
+
+@pytest.mark.parametrize("labels", [np.zeros((4, 5, 6), np.uint64), np.full((4, 5, 6), 3, np.uint64)])
+def test_nothing_to_fill(labels):
+    assert np.array_equal(fill_gaps(labels, np.zeros(labels.shape, np.uint8), SIZE, CONFIG), labels)
+
+
+def test_image_has_to_cover_the_segmentation(tmp_path):
+    labels, image = two_segments()
+    box = Box.from_shape(labels.shape)
+    with create_volume(f"{tmp_path}/labels.h5:labels", np.uint64, Placement(box.shift((0, 0, 9)))) as writer:
+        writer.write(box.shift((0, 0, 9)), labels)
+    with create_volume(f"{tmp_path}/image.h5:image", np.uint8, Placement(box)) as writer:
+        writer.write(box, image)
+    with pytest.raises(VolumeError, match="outside of the volume"):
+        fill(f"{tmp_path}/labels.h5:labels", f"{tmp_path}/image.h5:image", f"{tmp_path}/out.h5:segmentation", CONFIG)
+    assert not (tmp_path / "out.h5").exists()
