@@ -6,9 +6,9 @@ include: "rules/common.smk"
 
 
 rule all:
+    default_target: True
     input:
         f"{OUT}/report.html",
-    default_target: True
 
 
 include: "rules/ingest.smk"

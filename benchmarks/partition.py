@@ -27,15 +27,11 @@ SHAPE = (170, 250, 250)
 
 def main() -> None:
     """Run the comparison and print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", metavar="FILE.h5:DATASET", help="measure these labels instead")
     parser.add_argument("--lom-radius", type=int, default=24, help="voxels on every axis (default: 24)")
     parser.add_argument("--threads", type=int, default=0, help="0 takes all cores (default: 0)")
-    parser.add_argument(
-        "--usual", default=100, type=int, help="most labels to time the usual way (default: 100)"
-    )
+    parser.add_argument("--usual", default=100, type=int, help="most labels to time the usual way (default: 100)")
     arguments = parser.parse_args()
     labels = load(arguments.labels)
     radius = zyx([arguments.lom_radius] * 3)

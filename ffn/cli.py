@@ -125,7 +125,7 @@ def _run(argv: list[str]) -> int:
     module = importlib.import_module("ffn.commands." + name.replace("-", "_"))
     parser = Parser(
         prog=f"ffn {name}",
-        description=f"{module.__doc__.strip()}\n\nexample:\n  {command.example}",
+        description=f"{(module.__doc__ or '').strip()}\n\nexample:\n  {command.example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -5,7 +5,7 @@ The command line derives its options from these models, the workflow its flags, 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -53,18 +53,19 @@ class IngestConfig(Section):
     kind: Literal["auto", "image", "labels"] = Field(
         "auto", description="what the voxels are; auto takes integers wider than 16 bit for labels"
     )
-    voxel_size_zyx_nm: VoxelSize | None = Field(None, description="side of a voxel, nm; none takes what the source says")
+    voxel_size_zyx_nm: VoxelSize | None = Field(
+        None, description="side of a voxel, nm; none takes what the source says"
+    )
     offset_zyx: tuple[int, int, int] | None = Field(
-        None, description="place of the first voxel in the full volume, voxels; none takes what the source says"
+        None,
+        description="place of the first voxel in the full volume, voxels; none takes what the source says",
     )
 
 
 class MembraneConfig(Section):
     """Edge detection: Sobel strength against its own Gaussian blur."""
 
-    sigma: PositiveFloat = Field(
-        49 / 6, description="standard deviation of the adaptive threshold's blur, voxels"
-    )
+    sigma: PositiveFloat = Field(49 / 6, description="standard deviation of the adaptive threshold's blur, voxels")
     max_distance: PositiveFloat = Field(
         16.0, description="larger distances are stored as this, in units of the smallest voxel side"
     )
@@ -74,9 +75,7 @@ class MembraneConfig(Section):
 class PartitionConfig(Section):
     """Active fractions of the local object mask (LOM)."""
 
-    lom_radius_zyx: PositiveZYX = Field(
-        (24, 24, 24), description="half-size of the LOM: FOV radius + deltas, voxels"
-    )
+    lom_radius_zyx: PositiveZYX = Field((24, 24, 24), description="half-size of the LOM: FOV radius + deltas, voxels")
     thresholds: tuple[Fraction, ...] = Field(
         (0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
         description="active fractions that separate partitions 1, 2, …; a fraction equal to one is above it",
@@ -94,9 +93,7 @@ class PartitionConfig(Section):
 class CoordinatesConfig(Section):
     """Which voxels may be the centre of a training example."""
 
-    margin_zyx: NonNegativeZYX = Field(
-        (24, 24, 24), description="distance from the border of the box, voxels"
-    )
+    margin_zyx: NonNegativeZYX = Field((24, 24, 24), description="distance from the border of the box, voxels")
     min_membrane_distance: Annotated[float, Field(ge=0)] = Field(
         1.0, description="distance from the nearest edge, in units of the smallest voxel side"
     )
@@ -140,9 +137,7 @@ class ModelConfig(Section):
                     "so the next FOV centre would leave the predicted object map"
                 )
         if not any(self.deltas_zyx):
-            raise ValueError(
-                f"deltas_zyx: {self.deltas_zyx} never moves, expected a positive step on some axis"
-            )
+            raise ValueError(f"deltas_zyx: {self.deltas_zyx} never moves, expected a positive step on some axis")
         return self
 
     @property
@@ -155,16 +150,17 @@ class ModelConfig(Section):
 class TrainConfig(Section):
     """Synchronous data-parallel training."""
 
-    num_workers: PositiveInt = Field(
-        2, description="Horovod processes; the job stops if another number starts"
-    )
+    num_workers: PositiveInt = Field(2, description="Horovod processes; the job stops if another number starts")
     batch_size: PositiveInt = Field(1, description="FOVs per process and step")
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
     learning_rate: PositiveFloat = Field(1e-3, description="Adam's learning rate at the end of the warm-up")
     warmup_steps: NonNegativeInt = Field(0, description="steps over which the rate rises linearly")
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="of the rate after the warm-up; cosine falls to 0 at max_steps"
+    )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "float32",
-        description="of the convolutions, weights are float32; auto takes bfloat16 where the CPU has AMX or AVX512-BF16",
+        description="of the convolutions (weights are float32); auto: bfloat16 where the CPU has AMX or AVX512-BF16",
     )
     permutable_axes: Axes = Field(
         ("z", "y", "x"), description="axes that augmentation may exchange; never an anisotropic z"
@@ -172,9 +168,7 @@ class TrainConfig(Section):
     reflectable_axes: Axes = Field(("z", "y", "x"), description="axes that augmentation may reverse")
     checkpoint_steps: PositiveInt = Field(500, description="steps between checkpoints")
     keep_checkpoints: PositiveInt = Field(3, description="checkpoints kept")
-    log_steps: PositiveInt = Field(
-        50, description="steps between rows of metrics.csv and TensorBoard scalars"
-    )
+    log_steps: PositiveInt = Field(50, description="steps between rows of metrics.csv and TensorBoard scalars")
 
 
 class SubvolumesConfig(Section):
@@ -194,9 +188,7 @@ class SegmentConfig(Section):
     )
     init_activation: Probability = Field(0.95, description="POM at the seed voxel")
     pad_value: Probability = Field(0.05, description="POM of voxels never visited")
-    move_threshold: Probability = Field(
-        0.9, description="POM that a face must reach for the FOV to move there"
-    )
+    move_threshold: Probability = Field(0.9, description="POM that a face must reach for the FOV to move there")
     segment_threshold: Probability = Field(0.6, description="POM that makes a voxel part of the object")
     disco_seed_threshold: float = Field(
         0.0,

@@ -61,6 +61,7 @@ class Box:
         return box
 
     def __str__(self) -> str:
+        """Return the form that `parse` reads."""
         return ",".join(f"{a}:{b}" for a, b in zip(self.start, self.stop, strict=True))
 
     @property

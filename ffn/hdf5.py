@@ -15,9 +15,7 @@ from ffn.errors import FfnError, VolumeError
 Dataset = h5py.Dataset
 Group = h5py.Group
 
-CHUNK_CACHE_BYTES = (
-    32 * 2**20
-)  # several 64³ chunks: neighbouring blocks share them, decompressing twice is slow
+CHUNK_CACHE_BYTES = 32 * 2**20  # several 64³ chunks: neighbouring blocks share them, decompressing twice is slow
 
 ROWS_PER_CHUNK = 16_384  # of tables: 192 KiB of coordinates
 
@@ -36,9 +34,7 @@ def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.Fil
     try:
         return h5py.File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES)
     except OSError as reason:
-        raise error(
-            f"{path}: cannot be read as HDF5 ({reason}). It may be truncated: delete it and rerun"
-        ) from None
+        raise error(f"{path}: cannot be read as HDF5 ({reason}). It may be truncated: delete it and rerun") from None
 
 
 @contextlib.contextmanager
@@ -69,9 +65,7 @@ def list_datasets(file: h5py.Group) -> dict[str, h5py.Dataset]:
     return found
 
 
-def write_arrays(
-    path: str | Path, arrays: dict[str, np.ndarray], attributes: dict[str, str | int | float]
-) -> None:
+def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], attributes: dict[str, str | int | float]) -> None:
     """Write named arrays, and attributes of the file, atomically.
 
     Parameters
@@ -106,9 +100,7 @@ def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[
         try:
             return {name: dataset[()] for name, dataset in list_datasets(file).items()}, dict(file.attrs)
         except OSError as reason:
-            raise error(
-                f"{path}: is damaged ({reason}). Delete it and rerun the stage that wrote it"
-            ) from None
+            raise error(f"{path}: is damaged ({reason}). Delete it and rerun the stage that wrote it") from None
 
 
 def create_rows(group: h5py.Group, name: str, num_columns: int, dtype: np.dtype | type) -> h5py.Dataset:

@@ -144,9 +144,7 @@ def _blocks(box: Box, itemsize: int) -> list[Box]:
     return list(box.blocks((depth, max(rows, height), width)))
 
 
-def _copy(
-    volume: Volume, shift: ZYX, out: VolumeWriter, conversion: Conversion, blocks: list[Box]
-) -> tuple[int, int]:
+def _copy(volume: Volume, shift: ZYX, out: VolumeWriter, conversion: Conversion, blocks: list[Box]) -> tuple[int, int]:
     """Fill `out`; return its lowest and highest value."""
     lowest, highest = [], []
     for block in track(blocks, len(blocks), "ingest"):
@@ -159,9 +157,7 @@ def _copy(
 
 def _check_range(source: str, is_labels: bool, lowest: int, highest: int) -> None:
     if is_labels and highest == 0:
-        raise VolumeError(
-            f"{source}: every voxel is 0, expected at least one label. Is it the right file and box?"
-        )
+        raise VolumeError(f"{source}: every voxel is 0, expected at least one label. Is it the right file and box?")
     if not is_labels and lowest == highest:
         log.warning("%s: every voxel is %d. Is it the right file?", source, lowest)
 
@@ -174,17 +170,13 @@ def _label_conversion(volume: Volume) -> Conversion:
     pairs = neuroproof_bodies(volume)
     if pairs is None:
         return partial(_as_ids, name=volume.name)
-    log.info(
-        "%s: %d supervoxels are mapped to %d bodies", volume.name, len(pairs), len(np.unique(pairs[:, 1]))
-    )
+    log.info("%s: %d supervoxels are mapped to %d bodies", volume.name, len(pairs), len(np.unique(pairs[:, 1])))
     return lambda voxels: _as_ids(_map_bodies(voxels, pairs, volume.name), volume.name)
 
 
 def _as_ids(voxels: np.ndarray, name: str) -> np.ndarray:
     if voxels.dtype.kind == "i" and voxels.min() < 0:
-        raise VolumeError(
-            f"{name}: holds the label {voxels.min()}, expected none below 0. Correct the labels"
-        )
+        raise VolumeError(f"{name}: holds the label {voxels.min()}, expected none below 0. Correct the labels")
     return voxels.astype(np.uint64, copy=False)
 
 

@@ -143,9 +143,7 @@ def _add_option(group: argparse._ArgumentGroup, name: str, info: FieldInfo) -> N
     text = f"{info.description} (default: {NULL if shown is None else shown})".replace("%", "%%")
     kind = _plain(info.annotation)
     if kind is bool:
-        group.add_argument(
-            option_name(name), dest=name, action=argparse.BooleanOptionalAction, default=None, help=text
-        )
+        group.add_argument(option_name(name), dest=name, action=argparse.BooleanOptionalAction, default=None, help=text)
         return
     arguments: dict[str, Any] = {"dest": name, "default": None, "help": text}
     if get_origin(kind) is tuple:

@@ -48,8 +48,7 @@ def progress_bar(total: float | None, description: str, unit: str = "it") -> tqd
         mininterval=LOG_INTERVAL_SECONDS,
         miniters=0,  # look at the clock at every update: units differ a lot in length
         file=_Lines(),
-        bar_format="{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} "
-        "[{elapsed}<{remaining}, {rate_fmt}{postfix}]",
+        bar_format="{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
     )
 
 

@@ -141,8 +141,7 @@ def _decode(path: Path, record: bytes) -> tuple[list[int], str]:
         return [int(x), int(y), int(z)], name.decode()  # type: ignore[union-attr]
     except (KeyError, ValueError, TypeError, AttributeError) as reason:
         raise RecordError(
-            f"{path}: holds an example without 'center' (three integers) and 'label_volume_name' (one text): "
-            f"{reason}"
+            f"{path}: holds an example without 'center' (three integers) and 'label_volume_name' (one text): {reason}"
         ) from None
 
 

@@ -36,7 +36,9 @@ class VolumeConfig(Section):
     """One volume: where it comes from and what it is used for."""
 
     synthetic: SynthConfig | None = Field(None, description="make this volume instead of reading one")
-    image: str | None = Field(None, description="folder or glob of slices, multipage TIFF, FILE.h5:DATASET, zarr, N5, precomputed")
+    image: str | None = Field(
+        None, description="folder or glob of slices, multipage TIFF, FILE.h5:DATASET, zarr, N5, precomputed"
+    )
     labels: str | None = Field(None, description="truth in any of these formats; null where there is none")
     voxel_size_zyx_nm: VoxelSize | None = Field(None, description="side of a voxel, nm; null where the image knows it")
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
@@ -78,7 +80,9 @@ class RunConfig(Section):
     run: str = Field("demo", pattern=r"^[A-Za-z0-9_.-]+$", description="name; results go to results/<run>")
     rng_seed: int = Field(1, ge=0, description="fixes everything that is random")
     volumes: dict[str, VolumeConfig] = Field(min_length=1, description="by name")
-    init: str | None = Field(None, description="weights to start from: a model folder, or a published TF1 checkpoint's prefix")
+    init: str | None = Field(
+        None, description="weights to start from: a model folder, or a published TF1 checkpoint's prefix"
+    )
     membrane: MembraneConfig = MembraneConfig()
     partition: PartitionConfig = PartitionConfig()
     coordinates: CoordinatesConfig = CoordinatesConfig()
@@ -123,7 +127,11 @@ class RunConfig(Section):
         model, subvolumes = self.model, self.subvolumes
         for i, axis in enumerate("zyx"):
             fov, context = model.fov_size_zyx[i], model.fov_radius_zyx[i] + model.deltas_zyx[i]
-            margin, overlap, size = self.coordinates.margin_zyx[i], subvolumes.overlap_zyx[i], subvolumes.size_zyx[i]
+            margin, overlap, size = (
+                self.coordinates.margin_zyx[i],
+                subvolumes.overlap_zyx[i],
+                subvolumes.size_zyx[i],
+            )
             if margin < context:
                 raise ValueError(
                     f"coordinates.margin_zyx: {margin} on axis {axis} is less than FOV radius + deltas ({context}), "
@@ -147,7 +155,8 @@ class RunConfig(Section):
         for axis in others:
             if sizes[axis] != sizes[first]:
                 raise ValueError(
-                    f"train.permutable_axes: {first} and {axis} differ in FOV or deltas ({sizes[first]} and {sizes[axis]}), "
+                    f"train.permutable_axes: {first} and {axis} differ in FOV or deltas "
+                    f"({sizes[first]} and {sizes[axis]}), "
                     "only axes of equal size can be exchanged"
                 )
         return self
@@ -157,7 +166,9 @@ class RunConfig(Section):
         if self.train.max_steps == 0 and self.init is None:
             raise ValueError("train.max_steps: 0 keeps the initial weights, expected 'init' to name them")
         if self.train.max_steps > 0 and not any(v.is_trained_on for v in self.volumes.values()):
-            raise ValueError("volumes: none has labels and a train_box, training needs one. Set train.max_steps: 0 to skip it")
+            raise ValueError(
+                "volumes: none has labels and a train_box, training needs one. Set train.max_steps: 0 to skip it"
+            )
         return self
 
 
@@ -267,7 +278,9 @@ def _check_boxes(name: str, place: Place, model: ModelConfig) -> None:
     for key in (key for key, wanted in used.items() if wanted):
         box = getattr(place, key)
         if box.is_empty or not place.image.contains(box):
-            raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the image {place.image}, expected a box inside")
+            raise ConfigError(
+                f"volumes.{name}.{key}: {box} is empty or leaves the image {place.image}, expected a box inside"
+            )
         if key != "evaluate_box" and any(n < fov for n, fov in zip(box.shape, model.fov_size_zyx, strict=True)):
             raise ConfigError(
                 f"model.fov_size_zyx: {model.fov_size_zyx} is larger than volumes.{name}.{key} with shape {box.shape}, "

@@ -31,7 +31,9 @@ def lock_run(folder: str | Path) -> None:
         file.seek(0)
         holder = file.read().strip() or "another process"
         file.close()
-        raise ConfigError(f"{folder}: {holder} works on this run, one at a time is possible. Wait for it or stop it") from None
+        raise ConfigError(
+            f"{folder}: {holder} works on this run, one at a time is possible. Wait for it or stop it"
+        ) from None
     file.truncate(0)
     file.write(f"process {os.getpid()}")
     file.flush()

@@ -116,9 +116,7 @@ def _decode_feature(data: bytes) -> Feature:
         if kind == 1:
             return [_as_bytes(value) for value in values]
         if kind == 3:
-            numbers = (
-                n for value in values for n in ([value] if isinstance(value, int) else _varints(value))
-            )
+            numbers = (n for value in values for n in ([value] if isinstance(value, int) else _varints(value)))
             return [n - 2**64 if n >= 2**63 else n for n in numbers]
     return []
 

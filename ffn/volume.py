@@ -167,9 +167,7 @@ def create_volumes(
     with hdf5.create_file(path) as file:
         for name, table in (tables or {}).items():
             file.create_dataset(name, data=table)
-        yield {
-            name: _create_dataset(file, name, np.dtype(dtype), placement) for name, dtype in dtypes.items()
-        }
+        yield {name: _create_dataset(file, name, np.dtype(dtype), placement) for name, dtype in dtypes.items()}
 
 
 @contextlib.contextmanager

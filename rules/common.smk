@@ -32,7 +32,11 @@ VOLUME = f"{OUT}/volumes/{{volume}}"
 # --- What is made of which volume ---------------------------------------------------------------------------
 SYNTHETIC = [name for name, volume in RUN.volumes.items() if volume.synthetic]
 LABELLED = [name for name, volume in RUN.volumes.items() if volume.has_labels]
-TRAINED = [name for name, volume in RUN.volumes.items() if volume.is_trained_on and RUN.train.max_steps > 0]
+TRAINED = [
+    name
+    for name, volume in RUN.volumes.items()
+    if volume.is_trained_on and RUN.train.max_steps > 0
+]
 SEGMENTED = [name for name, volume in RUN.volumes.items() if volume.is_segmented]
 EVALUATED = [name for name, volume in RUN.volumes.items() if volume.is_evaluated]
 SUBVOLUMES = {name: subvolume_boxes(RUN, PLACES[name]) for name in SEGMENTED}
@@ -41,12 +45,20 @@ SUBVOLUMES = {name: subvolume_boxes(RUN, PLACES[name]) for name in SEGMENTED}
 def source_of(name, key):
     """Source and voxel size of a volume's image or labels, as arguments of `ffn ingest`."""
     volume = RUN.volumes[name]
-    size = "" if volume.voxel_size_zyx_nm is None else "--voxel-size " + " ".join(map(str, volume.voxel_size_zyx_nm))
+    size = (
+        ""
+        if volume.voxel_size_zyx_nm is None
+        else "--voxel-size " + " ".join(map(str, volume.voxel_size_zyx_nm))
+    )
     return f"{shlex.quote(getattr(volume, key))} {size}"
 
 
 # A published checkpoint is imported first; a model folder is used where it is. Without training it is the model.
-INIT = None if RUN.init is None else RUN.init if os.path.isdir(RUN.init) else f"{OUT}/initial"
+INIT = (
+    None
+    if RUN.init is None
+    else RUN.init if os.path.isdir(RUN.init) else f"{OUT}/initial"
+)
 MODEL = f"{OUT}/model" if RUN.train.max_steps > 0 else INIT
 
 # What is scored and shown.
@@ -70,19 +82,29 @@ wildcard_constraints:
 
 # --- Stages as targets: `snakemake membrane`, `--forcerun membrane` ------------------------------------------
 STAGES = {
-    "ingest": expand(f"{VOLUME}/raw.h5", volume=RUN.volumes) + expand(f"{VOLUME}/labels.h5", volume=LABELLED),
+    "ingest": expand(f"{VOLUME}/raw.h5", volume=RUN.volumes)
+    + expand(f"{VOLUME}/labels.h5", volume=LABELLED),
     "membrane": expand(f"{OUT}/membrane/{{volume}}.h5", volume=TRAINED),
     "partition": expand(f"{OUT}/partitions/{{volume}}.h5", volume=TRAINED),
     "coordinates": expand(f"{OUT}/coordinates/{{volume}}.h5", volume=TRAINED),
     "records": [f"{OUT}/records/index.json"] if TRAINED else [],
     "train": [f"{MODEL}/model.yaml"],
     "segment": [
-        f"{OUT}/segmentation/{name}/subvolumes/{stem}.h5" for name in SEGMENTED for stem in SUBVOLUMES[name]
+        f"{OUT}/segmentation/{name}/subvolumes/{stem}.h5"
+        for name in SEGMENTED
+        for stem in SUBVOLUMES[name]
     ],
-    "reconcile": expand(f"{OUT}/segmentation/{{volume}}/segmentation.h5", volume=SEGMENTED),
-    "fill": expand(f"{OUT}/segmentation/{{volume}}/filled.h5", volume=SEGMENTED if RUN.fill.max_distance else []),
+    "reconcile": expand(
+        f"{OUT}/segmentation/{{volume}}/segmentation.h5", volume=SEGMENTED
+    ),
+    "fill": expand(
+        f"{OUT}/segmentation/{{volume}}/filled.h5",
+        volume=SEGMENTED if RUN.fill.max_distance else [],
+    ),
     "evaluate": expand(f"{OUT}/evaluation/{{volume}}.json", volume=EVALUATED),
-    "export": expand(f"{OUT}/precomputed/{{volume}}/neuroglancer.json", volume=SEGMENTED),
+    "export": expand(
+        f"{OUT}/precomputed/{{volume}}/neuroglancer.json", volume=SEGMENTED
+    ),
     "report": [f"{OUT}/report.html"],
 }
 STAGE_RULES = {"ingest": ["ingest", "ingest_labels", "synth"]}
@@ -95,7 +117,8 @@ def replaced(names, table):
 
 class StageTargets(type(workflow)):
     """Workflow that knows stages: for Snakemake a rule with wildcards is no target, and a rule that only collects
-    files is nothing to force. Its command line arrives after this file has been read, hence the setter."""
+    files is nothing to force. Its command line arrives after this file has been read, hence the setter.
+    """
 
     def __setattr__(self, name, value):
         if name == "dag_settings" and value is not None:
@@ -116,9 +139,13 @@ SEGMENT_THREADS = max(1, CORES // max(1, sum(map(len, SUBVOLUMES.values()))))
 if shutil.which("setpriv"):
     shell.prefix("exec setpriv --pdeathsig TERM ")
 
-if workflow.is_main_process and workflow.executor_plugin is not None and not workflow.dryrun:
+
+onstart:
     try:
         lock_run(OUT)
     except FfnError as error:
         raise WorkflowError(str(error)) from None
-    atomic.write_text(f"{OUT}/config.yaml", yaml.safe_dump(RUN.model_dump(mode="json"), sort_keys=False))
+    atomic.write_text(
+        f"{OUT}/config.yaml",
+        yaml.safe_dump(RUN.model_dump(mode="json"), sort_keys=False),
+    )

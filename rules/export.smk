@@ -5,7 +5,8 @@ rule export:
     input:
         image=f"{VOLUME}/raw.h5",
         segmentation=FINAL,
-        truth=lambda wildcards: [f"{OUT}/volumes/{wildcards.volume}/labels.h5"] * (wildcards.volume in LABELLED),
+        truth=lambda wildcards: [f"{OUT}/volumes/{wildcards.volume}/labels.h5"]
+        * (wildcards.volume in LABELLED),
     output:
         state=ensure(f"{OUT}/precomputed/{{volume}}/neuroglancer.json", non_empty=True),
     log:
@@ -19,7 +20,9 @@ rule export:
         mem_mb=by_attempt(4000),
         runtime=by_attempt(120),
     params:
-        truth=lambda wildcards, input: f"--truth {input.truth[0]}:labels" if input.truth else "",
+        truth=lambda wildcards, input: (
+            f"--truth {input.truth[0]}:labels" if input.truth else ""
+        ),
         box=lambda wildcards: PLACES[wildcards.volume].segment_box,
         folder=f"{OUT}/precomputed/{{volume}}",
         flags=flags(RUN.export),

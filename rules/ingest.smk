@@ -4,12 +4,12 @@
 rule ingest:
     output:
         image=ensure(f"{VOLUME}/raw.h5", non_empty=True),
-    wildcard_constraints:
-        volume=any_of(name for name in RUN.volumes if name not in SYNTHETIC),
     log:
         f"{OUT}/logs/ingest/{{volume}}.log",
     benchmark:
         f"{OUT}/benchmarks/ingest.{{volume}}.tsv"
+    wildcard_constraints:
+        volume=any_of(name for name in RUN.volumes if name not in SYNTHETIC),
     conda:
         "../envs/ffn.yaml"
     threads: 1
@@ -26,12 +26,12 @@ rule ingest:
 rule ingest_labels:
     output:
         labels=ensure(f"{VOLUME}/labels.h5", non_empty=True),
-    wildcard_constraints:
-        volume=any_of(name for name in LABELLED if name not in SYNTHETIC),
     log:
         f"{OUT}/logs/ingest_labels/{{volume}}.log",
     benchmark:
         f"{OUT}/benchmarks/ingest_labels.{{volume}}.tsv"
+    wildcard_constraints:
+        volume=any_of(name for name in LABELLED if name not in SYNTHETIC),
     conda:
         "../envs/ffn.yaml"
     threads: 1
@@ -49,12 +49,12 @@ rule synth:
     output:
         image=ensure(f"{VOLUME}/raw.h5", non_empty=True),
         labels=ensure(f"{VOLUME}/labels.h5", non_empty=True),
-    wildcard_constraints:
-        volume=any_of(SYNTHETIC),
     log:
         f"{OUT}/logs/synth/{{volume}}.log",
     benchmark:
         f"{OUT}/benchmarks/synth.{{volume}}.tsv"
+    wildcard_constraints:
+        volume=any_of(SYNTHETIC),
     conda:
         "../envs/ffn.yaml"
     threads: 1

@@ -9,7 +9,9 @@ rule reconcile:
             subvolume=SUBVOLUMES[wildcards.volume],
         ),
     output:
-        segmentation=ensure(f"{OUT}/segmentation/{{volume}}/segmentation.h5", non_empty=True),
+        segmentation=ensure(
+            f"{OUT}/segmentation/{{volume}}/segmentation.h5", non_empty=True
+        ),
     log:
         f"{OUT}/logs/reconcile/{{volume}}.log",
     benchmark:

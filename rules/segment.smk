@@ -6,7 +6,10 @@ rule segment:
         image=f"{VOLUME}/raw.h5",
         model=f"{MODEL}/model.yaml",
     output:
-        segmentation=ensure(f"{OUT}/segmentation/{{volume}}/subvolumes/{{subvolume}}.h5", non_empty=True),
+        segmentation=ensure(
+            f"{OUT}/segmentation/{{volume}}/subvolumes/{{subvolume}}.h5",
+            non_empty=True,
+        ),
     log:
         f"{OUT}/logs/segment/{{volume}}/{{subvolume}}.log",
     benchmark:

@@ -50,7 +50,8 @@ rule train:
     params:
         records=f"{OUT}/records",
         volumes=[
-            f"--volume {name}={OUT}/volumes/{name}/raw.h5:raw,{OUT}/volumes/{name}/labels.h5:labels" for name in TRAINED
+            f"--volume {name}={OUT}/volumes/{name}/raw.h5:raw,{OUT}/volumes/{name}/labels.h5:labels"
+            for name in TRAINED
         ],
         init="" if INIT is None else f"--init {INIT}",
         folder=f"{OUT}/model",

@@ -81,7 +81,11 @@ def fill_gaps(
 
 
 def _filled_block(
-    segmentation: Volume, image: Volume, block: Box, voxel_size: tuple[float, float, float], config: FillConfig
+    segmentation: Volume,
+    image: Volume,
+    block: Box,
+    voxel_size: tuple[float, float, float],
+    config: FillConfig,
 ) -> np.ndarray:
     """Fill a block with enough context for its voxels to find their segments."""
     steps = (min(voxel_size) / side for side in voxel_size)

@@ -154,9 +154,7 @@ def _scan(spec: str, slab: int = 64) -> Subvolume:
     return Subvolume(spec, box, np.setdiff1d(np.concatenate(ids), [0]).astype(np.uint64))
 
 
-def _joins(
-    subvolumes: Sequence[Subvolume], first_node: np.ndarray, config: ReconcileConfig
-) -> Iterator[np.ndarray]:
+def _joins(subvolumes: Sequence[Subvolume], first_node: np.ndarray, config: ReconcileConfig) -> Iterator[np.ndarray]:
     """Yield edges between nodes, int64 (E, 2), for every pair of overlapping subvolumes."""
     numbers = range(len(subvolumes))
     overlaps = [(i, j, subvolumes[i].box.intersect(subvolumes[j].box)) for i, j in itertools.combinations(numbers, 2)]

@@ -10,16 +10,10 @@ from ffn.options import add_box_option, add_options, from_arguments
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn coordinates``."""
-    parser.add_argument(
-        "--partitions", required=True, metavar="VOLUME", help="from 'ffn partition', FILE.h5:DATASET"
-    )
-    parser.add_argument(
-        "--membrane", metavar="FILE.h5", help="from 'ffn membrane' (default: membranes do not matter)"
-    )
+    parser.add_argument("--partitions", required=True, metavar="VOLUME", help="from 'ffn partition', FILE.h5:DATASET")
+    parser.add_argument("--membrane", metavar="FILE.h5", help="from 'ffn membrane' (default: membranes do not matter)")
     add_box_option(parser)
-    parser.add_argument(
-        "--out", required=True, metavar="FILE.h5", help="tables of coordinates, one for each partition"
-    )
+    parser.add_argument("--out", required=True, metavar="FILE.h5", help="tables of coordinates, one for each partition")
     add_options(parser, CoordinatesConfig)
 
 

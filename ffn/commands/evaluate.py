@@ -28,9 +28,7 @@ def run(arguments: argparse.Namespace) -> None:
     from ffn.evaluation.evaluate import Baseline, evaluate
 
     if arguments.baseline_out and not arguments.image:
-        raise ConfigError(
-            f"--baseline-out: {arguments.baseline_out} is for a watershed, expected --image too"
-        )
+        raise ConfigError(f"--baseline-out: {arguments.baseline_out} is for a watershed, expected --image too")
     evaluate(
         arguments.segmentation,
         arguments.truth,

@@ -7,9 +7,7 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn info``."""
-    parser.add_argument(
-        "path", metavar="PATH", help="volume (FILE.h5:DATASET, folder, URL …), file or folder of ours"
-    )
+    parser.add_argument("path", metavar="PATH", help="volume (FILE.h5:DATASET, folder, URL …), file or folder of ours")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--check", action="store_true", help="also read all of it and compare checksums")
 

@@ -27,7 +27,5 @@ def run(arguments: argparse.Namespace) -> None:
 
     if len(arguments.source) > 1:
         count, first = len(arguments.source), arguments.source[0]
-        raise ConfigError(
-            f"SOURCE: found {count} ({first} …), expected one. Put a glob in quotes: 'stack/*.png'"
-        )
+        raise ConfigError(f"SOURCE: found {count} ({first} …), expected one. Put a glob in quotes: 'stack/*.png'")
     ingest(arguments.source[0], arguments.out, from_arguments(IngestConfig, arguments), arguments.box)

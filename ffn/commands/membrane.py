@@ -14,9 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--image", required=True, metavar="VOLUME", help="uint8, uint16 or float image, FILE.h5:DATASET"
     )
     add_box_option(parser)
-    parser.add_argument(
-        "--out", required=True, metavar="FILE.h5", help="gets the datasets edges and distance"
-    )
+    parser.add_argument("--out", required=True, metavar="FILE.h5", help="gets the datasets edges and distance")
     add_options(parser, MembraneConfig)
 
 

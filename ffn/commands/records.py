@@ -14,9 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "volume names, as training will know them, and files from 'ffn coordinates'"
     parser.add_argument("--coordinates", required=True, nargs="+", metavar="NAME=FILE.h5", help=text)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of shards and index.json")
-    parser.add_argument(
-        "--rng-seed", type=whole_number, default=1, metavar="INT", help="of all shuffles (default: 1)"
-    )
+    parser.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help="of all shuffles (default: 1)")
     text = "that write shards; 0 takes all cores of the job (default: 0)"
     parser.add_argument("--processes", type=whole_number, default=0, metavar="INT", help=text)
     add_options(parser, RecordsConfig)

@@ -10,9 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn report``."""
     parser.add_argument("run", metavar="RUN_DIR", help="folder of the run, such as results/demo")
     parser.add_argument("--out", metavar="FILE.html", help="page to write (default: RUN_DIR/report.html)")
-    parser.add_argument(
-        "--summary", action="store_true", help="write nothing, print the scores and how to see more"
-    )
+    parser.add_argument("--summary", action="store_true", help="write nothing, print the scores and how to see more")
 
 
 def run(arguments: argparse.Namespace) -> None:

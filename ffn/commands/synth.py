@@ -14,9 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rng-seed", type=whole_number, default=1, metavar="N", help="fixes everything random (default: 1)"
     )
     parser.add_argument("--out-image", required=True, metavar="FILE.h5:DATASET", help="uint8 image to write")
-    parser.add_argument(
-        "--out-labels", required=True, metavar="FILE.h5:DATASET", help="uint64 labels to write"
-    )
+    parser.add_argument("--out-labels", required=True, metavar="FILE.h5:DATASET", help="uint64 labels to write")
     add_options(parser, SynthConfig)
 
 
@@ -24,6 +22,4 @@ def run(arguments: argparse.Namespace) -> None:
     """Run the stage."""
     from ffn.synthetic.write import synth
 
-    synth(
-        arguments.out_image, arguments.out_labels, from_arguments(SynthConfig, arguments), arguments.rng_seed
-    )
+    synth(arguments.out_image, arguments.out_labels, from_arguments(SynthConfig, arguments), arguments.rng_seed)

@@ -22,12 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=IMAGE,LABELS",
         help="image and labels, each FILE.h5:DATASET, by the name that the records use; repeat for more",
     )
-    parser.add_argument(
-        "--init", metavar="MODEL_DIR", help="model to start from; it decides the model options"
-    )
-    parser.add_argument(
-        "--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to go on with"
-    )
+    parser.add_argument("--init", metavar="MODEL_DIR", help="model to start from; it decides the model options")
+    parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to go on with")
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="of everything random (default: 1)"
     )

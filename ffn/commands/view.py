@@ -16,9 +16,7 @@ from ffn.options import add_options, from_arguments
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn view``."""
     parser.add_argument("path", metavar="PATH", help="an export, or a run such as results/demo")
-    parser.add_argument(
-        "--screenshot", metavar="FILE.png", help="render without a screen, save a picture and exit"
-    )
+    parser.add_argument("--screenshot", metavar="FILE.png", help="render without a screen, save a picture and exit")
     add_options(parser, ViewConfig)
 
 

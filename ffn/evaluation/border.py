@@ -39,9 +39,7 @@ def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSi
     return near
 
 
-def read_without_border(
-    truth: Volume, box: Box, border_nm: float, voxel_size_zyx_nm: VoxelSize
-) -> np.ndarray:
+def read_without_border(truth: Volume, box: Box, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
     """Read the truth with the border band set to 0; the same for every way of cutting a volume into boxes.
 
     Parameters

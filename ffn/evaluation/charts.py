@@ -59,12 +59,8 @@ def line_chart(
     y_ticks = ticks(low if y_range[0] is None else y_range[0], high if y_range[1] is None else y_range[1])
     frame = _Frame((x_ticks[0], x_ticks[-1]), (y_ticks[0], y_ticks[-1]))
     body = [*_grid(frame, x_ticks, y_ticks), *(_path(frame, line) for line in finite if len(line.x))]
-    body.append(
-        f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(x_label)}</text>'
-    )
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{"".join(body)}</svg>'
-    )
+    body.append(f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(x_label)}</text>')
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{"".join(body)}</svg>'
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:

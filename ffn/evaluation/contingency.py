@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MIN_PENDING_PAIRS = (
-    100_000  # tables are merged when this many rows wait: sorting after every block would be quadratic
-)
+MIN_PENDING_PAIRS = 100_000  # tables are merged when this many rows wait: sorting after every block would be quadratic
 
 
 @dataclass(frozen=True)

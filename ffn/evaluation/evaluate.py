@@ -165,9 +165,7 @@ def _score(read: Read, truth: Volume, place: _Place, config: EvaluateConfig) -> 
     }
 
 
-def _score_baseline(
-    baseline: Baseline, truth: Volume, place: _Place, config: EvaluateConfig
-) -> dict[str, Any]:
+def _score_baseline(baseline: Baseline, truth: Volume, place: _Place, config: EvaluateConfig) -> dict[str, Any]:
     """Score the given segmentation, or the best watershed of the image, where `place` says."""
     if baseline.segmentation:
         with open_volume(baseline.segmentation) as volume:
@@ -193,9 +191,7 @@ def _given(baseline: Baseline) -> dict[str, str]:
 
 def _keep(labels: np.ndarray, baseline: Baseline, place: _Place) -> None:
     made_by = provenance("evaluate", None, image=baseline.image)
-    with create_volume(
-        str(baseline.out), np.uint64, Placement(place.box, place.voxel_size_zyx_nm, made_by)
-    ) as writer:
+    with create_volume(str(baseline.out), np.uint64, Placement(place.box, place.voxel_size_zyx_nm, made_by)) as writer:
         writer.write(place.box, labels.astype(np.uint64))
 
 
@@ -208,9 +204,7 @@ def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig) -> 
             "have no attribute voxel_size_nm. Bring one of them in with 'ffn ingest --voxel-size'"
         )
     if segmentation.voxel_size_zyx_nm not in (None, size):
-        log.warning(
-            "voxel sizes differ: truth %s nm, segmentation %s nm", size, segmentation.voxel_size_zyx_nm
-        )
+        log.warning("voxel sizes differ: truth %s nm, segmentation %s nm", size, segmentation.voxel_size_zyx_nm)
     return size or (1.0, 1.0, 1.0)
 
 

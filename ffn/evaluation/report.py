@@ -117,9 +117,7 @@ def training_charts(metrics: dict[str, list[float]]) -> list[Chart]:
         charts.append(_chart("Loss", lines, (0.0, None)))
     shown = [name for name in METRICS if name in columns]
     if len(step) and shown:
-        curves = [
-            Line(METRICS[n], step, smoothed(columns[n]), f"s{i}") for i, n in enumerate(METRICS) if n in shown
-        ]
+        curves = [Line(METRICS[n], step, smoothed(columns[n]), f"s{i}") for i, n in enumerate(METRICS) if n in shown]
         faint = [Line("", step, columns[n], "faint s0") for n in shown if n == "accuracy"]
         charts.append(_chart("Accuracy, precision, recall, F1", faint + curves, (0.0, 1.0)))
     return charts

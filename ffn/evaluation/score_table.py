@@ -63,10 +63,7 @@ def score_rows(scores: dict[str, Any]) -> list[Row]:
         For each convention the FFN's, then the baseline's where there is one.
     """
     methods = dict(zip(method_names(scores), [scores, scores.get("baseline", {})], strict=False))
-    return [
-        _row(convention, method, methods)
-        for convention, method in itertools.product(scores["scores"], methods)
-    ]
+    return [_row(convention, method, methods) for convention, method in itertools.product(scores["scores"], methods)]
 
 
 def method_names(scores: dict[str, Any]) -> list[str]:
@@ -144,9 +141,7 @@ def _text_table(volume: VolumeFiles) -> str:
     for row in score_rows(scores):
         marked = (cell.text + "* "[not cell.is_better] for cell in row.cells)
         rows.append([row.convention, row.method, *marked, row.covered])
-    title = (
-        f"{volume.name}, box {scores['box']}: {scores['num_segments']} segments, {scores['num_truth']} bodies"
-    )
+    title = f"{volume.name}, box {scores['box']}: {scores['num_segments']} segments, {scores['num_truth']} bodies"
     legend = ["* the better of the two"] if "baseline" in scores else []
     return "\n".join([title, *_aligned(rows), *legend])
 
@@ -156,6 +151,4 @@ def _aligned(rows: list[list[str]], num_left: int = 2) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = enumerate(zip(row, widths, strict=True))
-        yield "  ".join(
-            f"{text:{'<' if i < num_left else '>'}{width}}" for i, (text, width) in cells
-        ).rstrip()
+        yield "  ".join(f"{text:{'<' if i < num_left else '>'}{width}}" for i, (text, width) in cells).rstrip()

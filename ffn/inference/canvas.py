@@ -66,7 +66,7 @@ class Canvas:
     def __init__(self, image: np.ndarray, model: ModelConfig, thresholds: Thresholds) -> None:
         self.image = image
         self.thresholds = thresholds
-        self.shape: ZYX = image.shape  # type: ignore[assignment]
+        self.shape: ZYX = image.shape
         self.radius_zyx = model.fov_radius_zyx
         self.pom_logit = np.full(image.shape, np.nan, np.float32)
         self.segmentation = np.zeros(image.shape, np.int32)
@@ -75,7 +75,9 @@ class Canvas:
 
     def start(self, seed_zyx: ZYX) -> None:
         """Clear the POM and put the seed on it."""
-        if self._visited is not None:  # only what the last object touched: a whole fill would cost more than the network
+        if (
+            self._visited is not None
+        ):  # only what the last object touched: a whole fill would cost more than the network
             self.pom_logit[self._visited.slices()] = np.nan
         self._visited = Box.from_shape((1, 1, 1), seed_zyx)
         self.pom_logit[seed_zyx] = self.thresholds.init

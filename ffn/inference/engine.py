@@ -48,7 +48,9 @@ class TensorFlowEngine:
     def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
         import tensorflow as tf
 
-        with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process: its threads are what they are
+        with contextlib.suppress(
+            RuntimeError
+        ):  # TensorFlow already runs in this process: its threads are what they are
             tf.config.threading.set_intra_op_parallelism_threads(threads)
         network = _network(model, precision, batch_size)
         signature = tf.TensorSpec((batch_size, *model.config.fov_size_zyx, 1), tf.float32)
@@ -79,7 +81,9 @@ class OpenVinoEngine:
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
         """Update the POM; see `Engine.predict`."""
         arrays = {"image": image[..., None], "pom_logit": pom_logit[..., None]}
-        answer = self._request.infer({index: np.ascontiguousarray(arrays[name]) for name, index in self._inputs.items()})
+        answer = self._request.infer(
+            {index: np.ascontiguousarray(arrays[name]) for name, index in self._inputs.items()}
+        )
         return np.array(answer[0][..., 0])
 
 
@@ -108,9 +112,12 @@ def create_engine(model: Model, engine: str, precision: str, threads: int = 0, b
         precision = "bfloat16" if found else "float32"
         reason = f"the CPU has {', '.join(found)}" if found else "the CPU has neither AMX nor AVX512-BF16"
         log.info("precision auto: %s, because %s", precision, reason)
-    kind = {"tensorflow": TensorFlowEngine, "openvino": OpenVinoEngine}[engine]
+    kinds: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine]] = {
+        "tensorflow": TensorFlowEngine,
+        "openvino": OpenVinoEngine,
+    }
     log.info("engine: %s %s, %d threads, batch size %d", engine, precision, threads, batch_size)
-    return kind(model, precision, threads, batch_size)
+    return kinds[engine](model, precision, threads, batch_size)
 
 
 def _network(model: Model, precision: str, batch_size: int) -> keras.Model:
@@ -138,7 +145,9 @@ def _input_order(compiled: openvino.CompiledModel) -> dict[str, int]:
             if any(name in candidate for candidate in port.get_names()):
                 order[name] = index
     if len(order) != 2:
-        raise ModelError(f"OpenVINO sees the inputs {[p.get_names() for p in compiled.inputs]}, expected image and pom_logit")
+        raise ModelError(
+            f"OpenVINO sees the inputs {[p.get_names() for p in compiled.inputs]}, expected image and pom_logit"
+        )
     return order
 
 

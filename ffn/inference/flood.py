@@ -86,6 +86,7 @@ class FloodFill:
         self._canvas = Canvas(image, model, Thresholds.of(config))
         self._probability = np.zeros(image.shape, np.uint8)
         self._origins: list[Origin] = []
+        self._num_filled = 0
         names = ("fovs", "seeds", "outside", "taken", "too_close", "weak", "too_small", "segments")
         self._counters = dict.fromkeys(names, 0)
 
@@ -97,33 +98,29 @@ class FloodFill:
         seeds : iterable of tuple of int
             Positions in the subvolume.
         report : callable
-            Told FOVs and voxels segmented so far after each evaluation and each object.
+            Told FOVs and voxels segmented so far after each evaluation.
         """
-        filled = 0
         for seed in seeds:
             self._counters["seeds"] += 1
-            outcome, voxels = self._grow(zyx(seed), lambda: report(self._counters["fovs"], filled))
+            outcome = self._grow(zyx(seed), report)
             self._counters[outcome] += 1
-            filled += voxels
-            report(self._counters["fovs"], filled)
         segmentation = np.maximum(self._canvas.segmentation, 0)
         return Filling(segmentation, self._probability, self._origins, self._counters)
 
-    def _grow(self, seed: ZYX, tick: Callable[[], None]) -> tuple[str, int]:
-        """Try one seed; return what became of it and the voxels it took."""
+    def _grow(self, seed: ZYX, report: Report) -> str:
+        """Try one seed; return what became of it."""
         canvas = self._canvas
         if not canvas.fits(seed):
-            return "outside", 0
+            return "outside"
         if canvas.segmentation[seed] > 0:
-            return "taken", 0
+            return "taken"
         if self._near_segment(seed):
             canvas.segmentation[seed] = REJECTED
-            return "too_close", 0
-        num_fovs = self._flood(seed, tick)
-        self._counters["fovs"] += num_fovs
+            return "too_close"
+        num_fovs = self._flood(seed, report)
         if not canvas.is_strong(seed):
             canvas.segmentation[seed] = REJECTED
-            return "weak", 0
+            return "weak"
         return self._claim(seed, num_fovs)
 
     def _near_segment(self, seed: ZYX) -> bool:
@@ -132,7 +129,7 @@ class FloodFill:
         around = around.intersect(Box.from_shape(self._canvas.shape))
         return bool((self._canvas.segmentation[around.slices()] > 0).any())
 
-    def _flood(self, seed: ZYX, tick: Callable[[], None]) -> int:
+    def _flood(self, seed: ZYX, report: Report) -> int:
         """Move the FOV until the queue is empty or the seed voxel is lost; return the number of evaluations."""
         canvas = self._canvas
         canvas.start(seed)
@@ -147,10 +144,11 @@ class FloodFill:
             update = self._engine.predict(image[None], pom[None])[0]
             movement.update(position, canvas.write(position, update))
             num_fovs += 1
-            tick()
+            self._counters["fovs"] += 1
+            report(self._counters["fovs"], self._num_filled)
         return num_fovs
 
-    def _claim(self, seed: ZYX, num_fovs: int) -> tuple[str, int]:
+    def _claim(self, seed: ZYX, num_fovs: int) -> str:
         """Turn the POM into a segment; nothing that is already there is overwritten."""
         canvas = self._canvas
         box, mask = canvas.object_mask()
@@ -161,14 +159,15 @@ class FloodFill:
         if num_voxels < self._config.min_segment_size:
             if canvas.segmentation[seed] == 0:
                 canvas.segmentation[seed] = REJECTED
-            return "too_small", 0
+            return "too_small"
         segment_id = len(self._origins) + 1
         labels[mask] = segment_id
         pom = canvas.pom_logit[box.slices()][mask]
         self._probability[box.slices()][mask] = quantise(pom)
         overlaps = {int(i): int(n) for i, n in zip(ids, counts, strict=True) if i > 0}
         self._origins.append(Origin(segment_id, seed, num_fovs, overlaps))
-        return "segments", num_voxels
+        self._num_filled += num_voxels
+        return "segments"
 
 
 def quantise(pom_logit: np.ndarray) -> np.ndarray:

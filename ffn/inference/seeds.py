@@ -40,4 +40,3 @@ def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float],
     noisy = distance + np.random.RandomState(NOISE_SEED).rand(*distance.shape) * NOISE
     peaks = peak_local_max(noisy, min_distance=min_distance, threshold_abs=0, threshold_rel=0)
     return np.array(sorted(map(tuple, peaks.tolist())), dtype=np.int64).reshape(-1, 3)
-

@@ -75,13 +75,13 @@ def normalise(raw: np.ndarray, model: Model) -> np.ndarray:
     """
     mean, stddev = model.config.image_mean, model.config.image_stddev
     if mean is None or stddev is None:
-        raise ModelError(f"model: image_mean is {mean}, image_stddev is {stddev}, both are needed. Set them in model.yaml")
+        raise ModelError(
+            f"model: image_mean is {mean}, image_stddev is {stddev}, both are needed. Set them in model.yaml"
+        )
     return (raw.astype(np.float32) - np.float32(mean)) / np.float32(stddev)
 
 
-def _fill(
-    image: np.ndarray, voxel_size: tuple[float, float, float], model: Model, config: SegmentConfig
-) -> Filling:
+def _fill(image: np.ndarray, voxel_size: tuple[float, float, float], model: Model, config: SegmentConfig) -> Filling:
     seeds = peak_seeds(image, voxel_size, config.seed_min_distance)
     if config.seed_order == "reversed":
         seeds = seeds[::-1]
@@ -106,7 +106,9 @@ def _reporter(bar: tqdm, num_voxels: int) -> Report:
 
     def report(fovs: int, filled: int) -> None:
         seconds = max(bar.format_dict["elapsed"], 1e-9)
-        bar.set_postfix_str(f"{fovs} FOVs, {fovs / seconds:.1f} FOVs/s, {filled / num_voxels:.1%} filled", refresh=False)
+        bar.set_postfix_str(
+            f"{fovs} FOVs, {fovs / seconds:.1f} FOVs/s, {filled / num_voxels:.1%} filled", refresh=False
+        )
         bar.update(0)
 
     return report
@@ -114,7 +116,9 @@ def _reporter(bar: tqdm, num_voxels: int) -> Report:
 
 def _require_fov(box: Box, model: Model, where: str) -> None:
     if any(n < fov for n, fov in zip(box.shape, model.config.fov_size_zyx, strict=True)):
-        raise VolumeError(f"{where}: box {box} is smaller than one FOV {model.config.fov_size_zyx}. Choose a larger box")
+        raise VolumeError(
+            f"{where}: box {box} is smaller than one FOV {model.config.fov_size_zyx}. Choose a larger box"
+        )
 
 
 def _write(path: str, dataset: str, filling: Filling, placement: Placement) -> None:
@@ -125,7 +129,7 @@ def _write(path: str, dataset: str, filling: Filling, placement: Placement) -> N
         "origins": np.array(origins, np.int64).reshape(-1, 5),
         "overlaps": np.array(overlaps, np.int64).reshape(-1, 3),
     }
-    dtypes = {dataset: np.uint64, "probability": np.uint8}
+    dtypes: dict[str, np.dtype | type] = {dataset: np.uint64, "probability": np.uint8}
     with create_volumes(path, dtypes, placement, tables) as writers:
         writers[dataset].write(placement.box, filling.segmentation.astype(np.uint64))
         writers["probability"].write(placement.box, filling.probability)

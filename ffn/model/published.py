@@ -58,7 +58,9 @@ def read_checkpoint(prefix: str) -> Weights:
     import tensorflow as tf
 
     if not Path(prefix + ".index").is_file():
-        raise ModelError(f"{prefix}.index: no such file, expected a TensorFlow checkpoint. Give its path without suffix")
+        raise ModelError(
+            f"{prefix}.index: no such file, expected a TensorFlow checkpoint. Give its path without suffix"
+        )
     try:
         reader = tf.train.load_checkpoint(prefix)
         names = reader.get_variable_to_shape_map()
@@ -73,7 +75,7 @@ def read_checkpoint(prefix: str) -> Weights:
 
 
 def _depth(weights: Weights, prefix: str) -> int:
-    """Number of modules, after checking that the weights form exactly such a network."""
+    """Return the number of modules, after checking that the weights form exactly such a network."""
     depth = sum(name.endswith("_a/weights") for name in weights)
     shapes = weight_shapes(ModelConfig(depth=depth, features=weights["conv0_a/weights"].shape[-1]))
     if {name: array.shape for name, array in weights.items()} != shapes:

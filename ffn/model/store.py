@@ -76,11 +76,15 @@ def load_model(folder: str | Path) -> Model:
         where = f"{folder / DESCRIPTION}: model."
         raise ModelError(explain(error, lambda path: where + ".".join(path))) from None
     except (KeyError, TypeError):
-        raise ModelError(f"{folder / DESCRIPTION}: has no 'model' and 'weights_sha256', expected a model of ours") from None
+        raise ModelError(
+            f"{folder / DESCRIPTION}: has no 'model' and 'weights_sha256', expected a model of ours"
+        ) from None
     weights, _ = hdf5.read_arrays(folder / WEIGHTS, ModelError)
     check_weights(config, weights, str(folder / WEIGHTS))
     if _checksum(weights) != checksum:
-        raise ModelError(f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, the file is damaged or was replaced")
+        raise ModelError(
+            f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, the file is damaged or was replaced"
+        )
     return Model(config, weights, description.get("provenance", {}))
 
 
@@ -96,7 +100,9 @@ def check_weights(config: ModelConfig, weights: Weights, where: str) -> None:
     for name in sorted(expected.keys() | weights.keys()):
         found = weights[name].shape if name in weights else "nothing"
         if found != expected.get(name, "nothing"):
-            raise ModelError(f"{where}: {name}: found {found}, expected {expected.get(name, 'nothing')} for this architecture")
+            raise ModelError(
+                f"{where}: {name}: found {found}, expected {expected.get(name, 'nothing')} for this architecture"
+            )
 
 
 def _read_description(path: Path) -> dict[str, Any]:

@@ -128,9 +128,7 @@ def _write_tables(
         counts["eligible"] += _append(group, classes[eligible], np.argwhere(eligible) + block.start)
     if not counts["eligible"]:
         fates = ", ".join(f"{counts[key]} are {text}" for key, text in REASONS.items() if counts[key])
-        raise RecordError(
-            f"{partitions.name}: none of the {box.num_voxels} voxels of {box} is eligible: {fates}"
-        )
+        raise RecordError(f"{partitions.name}: none of the {box.num_voxels} voxels of {box} is eligible: {fates}")
     return dict(counts)
 
 

@@ -125,9 +125,7 @@ def _read_rows(path: str, table: hdf5.Dataset, rows: np.ndarray) -> np.ndarray:
     try:
         return hdf5.read_rows(table, rows)
     except OSError as reason:
-        raise RecordError(
-            f"{path}: is damaged ({reason}). Delete it and rerun the stage coordinates"
-        ) from None
+        raise RecordError(f"{path}: is damaged ({reason}). Delete it and rerun the stage coordinates") from None
 
 
 def _write_shards(plan: Plan, folder: Path, processes: int) -> Iterator[Shard]:
@@ -172,6 +170,4 @@ def _require_replaceable(path: Path) -> None:
     if path.is_dir():
         foreign = sorted(entry.name for entry in path.iterdir() if not _OURS.fullmatch(entry.name))
         if foreign:
-            raise RecordError(
-                f"{path}: holds {foreign[0]!r}, expected no folder or one of records. Choose another one"
-            )
+            raise RecordError(f"{path}: holds {foreign[0]!r}, expected no folder or one of records. Choose another one")

@@ -87,9 +87,7 @@ def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
             f"{path}: is stored with 0 as white, expected 0 as black. Invert its lookup table and save it"
         )
     if page.dtype is None or page.ndim != 2:
-        raise VolumeError(
-            f"{path}: has pixels of shape {page.shape} and type {page.dtype}, expected a grey slice"
-        )
+        raise VolumeError(f"{path}: has pixels of shape {page.shape} and type {page.dtype}, expected a grey slice")
     return _grey_header(path, page.shape, page.dtype.newbyteorder("="))
 
 
@@ -117,9 +115,7 @@ def damage_named(path: Path) -> Iterator[None]:
         logger.propagate = True
     if complaints.found:
         reason = " ".join(complaints.found[0].split())
-        raise VolumeError(
-            f"{path}: cannot be decoded ({reason}), expected a complete image. Restore the file"
-        )
+        raise VolumeError(f"{path}: cannot be decoded ({reason}), expected a complete image. Restore the file")
 
 
 class _Complaints(logging.Handler):

@@ -98,9 +98,7 @@ class ImageStack(SliceVolume):
 
     def _require_same(self, path: Path, header: Header) -> None:
         if header != self._header:
-            raise VolumeError(
-                f"{path}: is {header} but {self._paths[0].name} is {self._header}, expected equal slices"
-            )
+            raise VolumeError(f"{path}: is {header} but {self._paths[0].name} is {self._header}, expected equal slices")
 
 
 class TiffVolume(SliceVolume):
@@ -115,9 +113,7 @@ class TiffVolume(SliceVolume):
     def __init__(self, path: Path) -> None:
         self._path = path
         with damage_named(path):
-            self._file = tifffile.TiffFile(
-                path, is_ome=False
-            )  # pages are slices, also where OME calls them time
+            self._file = tifffile.TiffFile(path, is_ome=False)  # pages are slices, also where OME calls them time
         try:
             with damage_named(path):
                 self._stack = _only_stack(path, self._file.series)
@@ -139,9 +135,7 @@ class TiffVolume(SliceVolume):
             return super().read(box)
         box = self.box if box is None else box
         require_inside(self, box)
-        with damage_named(
-            self._path
-        ):  # ImageJ describes only the first slice of a large stack, the rest just follows
+        with damage_named(self._path):  # ImageJ describes only the first slice of a large stack, the rest just follows
             voxels = tifffile.memmap(self._path, mode="r", is_ome=False).reshape(self.box.shape)
             return voxels[box.slices()].astype(self.dtype)
 
@@ -203,12 +197,8 @@ def _only_stack(path: Path, series: list[tifffile.TiffPageSeries]) -> tifffile.T
     """Return the only series, if it has one axis beside y and x."""
     if len(series) != 1:
         sizes = [one.shape for one in series]
-        raise VolumeError(
-            f"{path}: holds images of unequal size or type {sizes}, expected one stack of equal slices"
-        )
+        raise VolumeError(f"{path}: holds images of unequal size or type {sizes}, expected one stack of equal slices")
     (stack,) = series
     if sum(n > 1 for n in stack.shape) - sum(n > 1 for n in stack.keyframe.shape) > 1:
-        raise VolumeError(
-            f"{path}: has axes {stack.axes} of shape {stack.shape}, expected one channel and one time"
-        )
+        raise VolumeError(f"{path}: has axes {stack.axes} of shape {stack.shape}, expected one channel and one time")
     return stack

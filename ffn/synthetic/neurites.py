@@ -113,13 +113,10 @@ class _Grower:
         backward = self._trace(start, -heading, radius_nm)
         trunk = np.concatenate([backward[:0:-1], self._trace(start, heading, radius_nm)])
         branches = self._branches(trunk, radius_nm)
-        return [
-            (points, self._calibre(len(points), mean_nm))
-            for points, mean_nm in [(trunk, radius_nm), *branches]
-        ]
+        return [(points, self._calibre(len(points), mean_nm)) for points, mean_nm in [(trunk, radius_nm), *branches]]
 
     def _branches(self, trunk: np.ndarray, radius_nm: float) -> list[tuple[np.ndarray, float]]:
-        """Points and mean radii of the branches of the trunk; they branch no further, lest one tree fill all."""
+        """Points and mean radii of the branches; they branch no further, lest one tree fill the volume."""
         budding = self.rng.random(len(trunk)) < STEP_NM / self.config.branch_spacing_nm
         branches = []
         for point in trunk[budding]:

@@ -10,13 +10,13 @@ from ffn.synthetic.neurites import STEP_NM, Path
 from ffn.synthetic.texture import paint_balls, smooth_noise
 
 # Constants of this module were chosen by eye beside slices of the FIB-25 volume.
-GRAIN_NM = 12.0
+GRAIN_NM = 22.0
 SHADING_NM = 400.0
 # Organelles keep this distance from the border between neurites, and their rim is this soft.
-ORGANELLE_GAP_NM = 25.0
+ORGANELLE_GAP_NM = 18.0
 ORGANELLE_RIM_NM = 10.0
 # Radius of a mitochondrion, relative to its neurite; thinner ones than the minimum are not seen.
-MITOCHONDRION_CALIBRE = (0.6, 0.95)
+MITOCHONDRION_CALIBRE = (0.7, 1.05)
 MIN_MITOCHONDRION_RADIUS_NM = 40.0
 VESICLE_SPREAD_NM = 60.0
 VESICLE_STAINING = 0.5
@@ -144,9 +144,7 @@ def _balls(centres_nm: np.ndarray, radii_nm: np.ndarray, config: SynthConfig) ->
     return paint_balls(config.shape_zyx, config.voxel_size_zyx_nm, centres_nm, radii_nm)
 
 
-def _random_places_nm(
-    where: np.ndarray, per_um3: float, config: SynthConfig, rng: np.random.Generator
-) -> np.ndarray:
+def _random_places_nm(where: np.ndarray, per_um3: float, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
     """Centres of random voxels of `where`, so many per volume of the whole tissue; shape (N, 3)."""
     voxels = np.flatnonzero(where)
     number = _draw_number(per_um3, config, rng) if len(voxels) else 0

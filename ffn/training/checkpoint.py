@@ -80,9 +80,7 @@ class CheckpointFolder:
                 for _, old in self._found()[: -self._keep]:
                     shutil.rmtree(old, ignore_errors=True)
         except OSError as reason:
-            raise TrainError(
-                f"{self._folder}: checkpoint {checkpoint.step} cannot be written ({reason})"
-            ) from None
+            raise TrainError(f"{self._folder}: checkpoint {checkpoint.step} cannot be written ({reason})") from None
 
     def restore(self, max_step: int) -> Checkpoint | None:
         """Return the newest usable checkpoint of at most `max_step` steps; what cannot be used is removed.

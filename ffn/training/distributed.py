@@ -167,6 +167,4 @@ def _peer_failures_explained(group: HorovodGroup) -> Iterator[None]:
         yield
     except (HorovodInternalError, tf.errors.UnknownError, tf.errors.AbortedError) as reason:
         log.debug("rank %d: %s", group.rank, reason)
-        raise TrainError(
-            f"rank {group.rank}: stopped because another process of the job ended or hangs"
-        ) from None
+        raise TrainError(f"rank {group.rank}: stopped because another process of the job ended or hangs") from None

@@ -71,9 +71,7 @@ class LaneWalks:
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over stops and canvases; the lanes must stand at the positions of `arrays`."""
         assert list(self.positions.values()) == arrays["positions"].tolist()
-        for walk, stop, canvas in zip(
-            self._walks.values(), arrays["stops"], arrays["canvases_logit"], strict=True
-        ):
+        for walk, stop, canvas in zip(self._walks.values(), arrays["stops"], arrays["canvases_logit"], strict=True):
             walk.stop = int(stop)
             walk.canvas_logit[:] = canvas
 

@@ -18,7 +18,8 @@ from ffn.training.lane_walks import LaneWalks
 from ffn.training.metrics import Accumulator, MetricsLog, Row, classification_scores
 from ffn.training.plan import Plan
 from ffn.training.prefetch import Prefetcher
-from ffn.training.step import Learner, configure_tensorflow, warmed_up
+from ffn.training.schedule import learning_rate
+from ffn.training.step import Learner, configure_tensorflow
 
 MAX_SKIPPED_IN_ROW = 10
 
@@ -52,9 +53,7 @@ def run(plan: Plan, folder: Path, group: ProcessGroup) -> Weights:
             MetricsLog(folder, step=0).close()
         return plan.initial.weights
     configure_tensorflow(group, plan.rng_seed)
-    checkpoints = CheckpointFolder(
-        folder / "checkpoints", plan.fingerprint(), plan.train.keep_checkpoints, group
-    )
+    checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), plan.train.keep_checkpoints, group)
     checkpoint = checkpoints.restore(plan.train.max_steps)
     lanes = plan.lanes(group.rank)
     positions = np.zeros(len(lanes), np.int64) if checkpoint is None else checkpoint.own["positions"]
@@ -126,8 +125,7 @@ class Trainer:
                     checkpoints.save(self._checkpoint())
 
     def _train_step(self) -> None:
-        learning_rate = warmed_up(self._config.learning_rate, self._step, self._config.warmup_steps)
-        outcome = self._learner.step(self._walks.batch(), learning_rate)
+        outcome = self._learner.step(self._walks.batch(), learning_rate(self._config, self._step))
         self._counted.add_step(outcome.loss, outcome.finite)
         self._counted.counts += self._walks.proceed(outcome)
         self._step += 1
@@ -153,7 +151,7 @@ class Trainer:
             "epoch": examples / self._plan.shards.total,
             "loss": self._counted.loss,
             **classification_scores(np.array(counts)),
-            "learning_rate": warmed_up(self._config.learning_rate, self._step - 1, self._config.warmup_steps),
+            "learning_rate": learning_rate(self._config, self._step - 1),
             "fovs_per_second": self._plan.num_lanes * (self._step - self._row_step) / (now - self._row_time),
             "seconds": self._seconds_before + now - self._started,
             "skipped_steps": self._counted.num_skipped,

@@ -171,11 +171,7 @@ def read_metrics(path: str | Path) -> list[Row]:
         return []
     with Path(path).open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if None not in row.values()]
-    return [
-        {**{name: float(row[name]) for name in row}, "step": int(row["step"])}
-        for row in rows
-        if _is_number(row)
-    ]
+    return [{**{name: float(row[name]) for name in row}, "step": int(row["step"])} for row in rows if _is_number(row)]
 
 
 def _is_number(row: Mapping[str, str]) -> bool:

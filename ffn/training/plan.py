@@ -86,9 +86,10 @@ class Plan:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the weights after a given number of steps depend on."""
+        free = FREE_OPTIONS if self.train.schedule == "constant" else FREE_OPTIONS - {"max_steps"}
         return {
             "model": self.initial.config.model_dump(mode="json"),
-            "train": self.train.model_dump(mode="json", exclude=FREE_OPTIONS),
+            "train": self.train.model_dump(mode="json", exclude=free),
             "rng_seed": self.rng_seed,
             "initial_weights": _checksum(self.initial.weights),
             **self.data_checksums,
@@ -194,9 +195,7 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
     mean, stddev = mean_and_stddev([block for share in shares for blocks in share for block in blocks])
     if stddev == 0:
         group.fail(
-            VolumeError(
-                f"{', '.join(volumes)}: every voxel of the image is {mean:g}, expected an image to learn from"
-            )
+            VolumeError(f"{', '.join(volumes)}: every voxel of the image is {mean:g}, expected an image to learn from")
         )
     measured = {
         "image_mean": mean if config.image_mean is None else config.image_mean,

@@ -9,9 +9,7 @@ from types import TracebackType
 
 from ffn.training.examples import Example
 
-DEPTH = (
-    2  # examples ready for each lane; a walk lasts at least one step, so one would do if reading were even
-)
+DEPTH = 2  # examples ready for each lane; a walk lasts at least one step, so one would do if reading were even
 
 
 class Prefetcher:

@@ -80,9 +80,7 @@ class Learner:
         self._optimizer = keras.optimizers.Adam(train.learning_rate)
         self._optimizer.build(self._variables)
         fov = tf.TensorSpec((train.batch_size, *model.fov_size_zyx), tf.float32)
-        self._compiled = tf.function(
-            self._step, input_signature=[fov, fov, fov, tf.TensorSpec((), tf.float32)]
-        )
+        self._compiled = tf.function(self._step, input_signature=[fov, fov, fov, tf.TensorSpec((), tf.float32)])
 
     def step(self, batch: Batch, learning_rate: float) -> Outcome:
         """Train on one batch; all processes call this together."""
@@ -101,9 +99,7 @@ class Learner:
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Take over what `state` returned."""
         prefix = "weights/"
-        weights = {
-            name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
-        }
+        weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
         set_weights(self._network, self._config, weights)
         for i, variable in enumerate(self._optimizer.variables):
             variable.assign(state[f"optimizer/{i:03d}"])
@@ -133,17 +129,6 @@ class Learner:
         self._optimizer.apply([tf.reshape(part, v.shape) for part, v in parts], self._variables)
 
 
-def warmed_up(learning_rate: float, step: int, warmup_steps: int) -> float:
-    """Return the learning rate of the 0-based `step`, rising linearly over the first `warmup_steps`.
-
-    Examples
-    --------
-    >>> [warmed_up(0.4, step, 4) for step in (0, 1, 3, 9)]
-    [0.1, 0.2, 0.4, 0.4]
-    """
-    return learning_rate * min(1.0, (step + 1) / max(1, warmup_steps))
-
-
 def configure_tensorflow(group: ProcessGroup, rng_seed: int) -> None:
     """Give this process its share of the machine's cores or its GPU, and make every operation deterministic.
 
@@ -157,12 +142,8 @@ def configure_tensorflow(group: ProcessGroup, rng_seed: int) -> None:
 
     keras.utils.set_random_seed(rng_seed % 2**32)
     tf.config.experimental.enable_op_determinism()
-    threads = int(
-        os.environ.get("OMP_NUM_THREADS") or max(1, len(os.sched_getaffinity(0)) // group.local_size)
-    )
-    with contextlib.suppress(
-        RuntimeError
-    ):  # TensorFlow already runs in this process: its devices are what they are
+    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, len(os.sched_getaffinity(0)) // group.local_size))
+    with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process: its devices are what they are
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)
         gpus = tf.config.list_physical_devices("GPU")

@@ -59,15 +59,11 @@ def train(
         plan = group.together(lambda: make_plan(data, volumes, initial, config, rng_seed))
         weights = run(plan, Path(out_folder), group)
         if group.rank == 0:
-            save_model(
-                out_folder, Model(initial.config, weights, _origin(data, config, rng_seed, init_folder))
-            )
+            save_model(out_folder, Model(initial.config, weights, _origin(data, config, rng_seed, init_folder)))
         group.barrier()
 
 
-def _origin(
-    data: TrainingData, config: TrainConfig, rng_seed: int, init_folder: str | None
-) -> dict[str, Any]:
+def _origin(data: TrainingData, config: TrainConfig, rng_seed: int, init_folder: str | None) -> dict[str, Any]:
     """Provenance of the model."""
     volumes = " ".join(f"{name}={image},{labels}" for name, (image, labels) in data.volumes.items())
     inputs = {"records": data.records, "volumes": volumes, "rng_seed": rng_seed}

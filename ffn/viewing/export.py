@@ -154,9 +154,7 @@ def _common_voxel_size(volumes: dict[str, Volume]) -> VoxelSize:
         raise ExportError(f"{names}: no voxel size found, it is needed. Ingest it with --voxel-size Z Y X")
     if len(set(found.values())) > 1:
         sizes = ", ".join(f"{size} of {name}" for name, size in found.items())
-        raise ExportError(
-            f"export: voxel sizes differ: {sizes} (zyx, nm), all must be the same. Ingest again"
-        )
+        raise ExportError(f"export: voxel sizes differ: {sizes} (zyx, nm), all must be the same. Ingest again")
     return next(iter(found.values()))
 
 
@@ -164,9 +162,7 @@ def _inside(volume: Volume, box: Box | None) -> Box:
     """Return the part of `box` that the volume has."""
     part = volume.box if box is None else volume.box.intersect(box)
     if part.is_empty:
-        raise ExportError(
-            f"{volume.name}: its box {volume.box} has nothing of --box {box}. Choose another box"
-        )
+        raise ExportError(f"{volume.name}: its box {volume.box} has nothing of --box {box}. Choose another box")
     return part
 
 

@@ -17,9 +17,7 @@ from ffn.viewing.shards import Item
 QUANTIZATION_BITS = 16
 COMPRESSION_LEVEL = 7  # of 10; higher ones are slower to write and to read, and hardly smaller
 MAX_LODS = 6
-MIN_FRAGMENT_VOXELS = (
-    32  # finest fragments are at least this long; smaller ones cost more requests than they save
-)
+MIN_FRAGMENT_VOXELS = 32  # finest fragments are at least this long; smaller ones cost more requests than they save
 LOD_REDUCTION = 4  # triangles from one level to the next; a surface of half the resolution has a quarter
 
 Node = tuple[int, int, int]
@@ -69,9 +67,7 @@ def _levels_of_detail(mesh: zmesh.Mesh, extent_voxels: float) -> list[zmesh.Mesh
     return lods
 
 
-def _fragments(
-    mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, children: Fragments
-) -> Fragments:
+def _fragments(mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, children: Fragments) -> Fragments:
     """Cut one level into octree nodes, in Z order; a node without triangles but with children is empty.
 
     Nodes above the finest are cut at their middle too, because Neuroglancer draws them in octants.
@@ -127,6 +123,4 @@ def _parent(node: Sequence[int]) -> Node:
 
 def _morton(node: Node) -> int:
     """Place on the Z curve: bits interleaved, x lowest."""
-    return sum(
-        (n >> bit & 1) << (3 * bit + axis) for axis, n in enumerate(node) for bit in range(MAX_LODS + 1)
-    )
+    return sum((n >> bit & 1) << (3 * bit + axis) for axis, n in enumerate(node) for bit in range(MAX_LODS + 1))

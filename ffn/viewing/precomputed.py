@@ -83,9 +83,7 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
         If Neuroglancer has no compressed encoding for `dtype`.
     """
     if dtype not in (np.uint8, np.uint16):
-        raise ExportError(
-            f"{name}: has type {dtype}, an image must be uint8 or uint16. Ingest it as one of these"
-        )
+        raise ExportError(f"{name}: has type {dtype}, an image must be uint8 or uint16. Ingest it as one of these")
     if wanted == "jpeg" and dtype == np.uint8:
         return Encoding("image", "uint8", "jpeg", "raw", "mean", {"jpeg_quality": JPEG_QUALITY})
     return Encoding("image", dtype.name, "png", "raw", "mean")
@@ -134,9 +132,7 @@ def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
     return scales
 
 
-def write_volume(
-    path: Path, encoding: Encoding, scales: list[Scale], read: Callable[[Box], np.ndarray]
-) -> None:
+def write_volume(path: Path, encoding: Encoding, scales: list[Scale], read: Callable[[Box], np.ndarray]) -> None:
     """Write a volume and all its mips.
 
     Memory is bounded by the shard, about four times `SHARD_BYTES`, whatever the size of the volume; the same
@@ -187,9 +183,7 @@ def _next_scale(scale: Scale) -> Scale:
     return Scale(Box(start, stop), (z, y, x), factors)
 
 
-def _fill(
-    target: ts.TensorStore, shard: Box, source: ts.TensorStore | None, read: Callable[[Box], np.ndarray]
-) -> None:
+def _fill(target: ts.TensorStore, shard: Box, source: ts.TensorStore | None, read: Callable[[Box], np.ndarray]) -> None:
     """Write one shard: from the volume, or in pieces from the mip before."""
     if source is None:
         target[shard.slices()] = read(shard)

@@ -32,9 +32,7 @@ def write_segment_properties(layer: Path, sizes: Mapping[int, int]) -> None:
     }
     inline = {"ids": [str(segment_id) for segment_id in ids], "properties": [voxels]}
     (layer / FOLDER).mkdir()
-    (layer / FOLDER / "info").write_text(
-        json.dumps({"@type": "neuroglancer_segment_properties", "inline": inline})
-    )
+    (layer / FOLDER / "info").write_text(json.dumps({"@type": "neuroglancer_segment_properties", "inline": inline}))
 
 
 def read_segment_ids(layer: Path) -> set[int]:
@@ -49,6 +47,4 @@ def read_segment_ids(layer: Path) -> set[int]:
     try:
         return set(map(int, json.loads(path.read_text())["inline"]["ids"]))
     except (OSError, ValueError, KeyError):
-        raise ExportError(
-            f"{path}: cannot be read, the list of segments is needed. Run ffn export again"
-        ) from None
+        raise ExportError(f"{path}: cannot be read, the list of segments is needed. Run ffn export again") from None

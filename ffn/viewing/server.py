@@ -67,9 +67,7 @@ def serve(folder: Path, port: int = 0) -> Iterator[str]:
 
 def port_error(port: int, reason: OSError) -> ExportError:
     """Explain why `port` cannot be listened on."""
-    return ExportError(
-        f"--port: {HOST}:{port} cannot be taken ({reason.strerror}). Choose another one, or 0 for any"
-    )
+    return ExportError(f"--port: {HOST}:{port} cannot be taken ({reason.strerror}). Choose another one, or 0 for any")
 
 
 class _Server(ThreadingHTTPServer):

@@ -78,9 +78,7 @@ def find_export(path: Path, volume: str | None) -> Path:
     found = {state.parent.name: state.parent for state in sorted(path.glob(f"precomputed/*/{STATE_FILE}"))}
     names = ", ".join(found)
     if not found:
-        raise ExportError(
-            f"{path}: is no export and holds none in precomputed/. Run ffn export, or the whole workflow"
-        )
+        raise ExportError(f"{path}: is no export and holds none in precomputed/. Run ffn export, or the whole workflow")
     if volume is None and len(found) == 1:
         return next(iter(found.values()))
     if volume is None:

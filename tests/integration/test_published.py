@@ -70,7 +70,9 @@ def test_bfloat16_stays_close(engine):
 
 def test_network_has_the_published_number_of_weights():
     for depth, expected in ((9, 472_353), (12, 638_433)):
-        assert build_network(ModelConfig(depth=depth)).count_params() == num_weights(ModelConfig(depth=depth)) == expected
+        assert (
+            build_network(ModelConfig(depth=depth)).count_params() == num_weights(ModelConfig(depth=depth)) == expected
+        )
 
 
 def test_weights_survive_the_model_folder(tmp_path):

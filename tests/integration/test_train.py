@@ -26,9 +26,7 @@ from ffn.training.step import Batch, Learner
 from ffn.volume import Placement, create_volume
 
 pytestmark = pytest.mark.slow
-needs_horovod = pytest.mark.skipif(
-    importlib.util.find_spec("horovod") is None, reason="Horovod is not installed"
-)
+needs_horovod = pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")
 
 FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)
 MODEL = ["--depth", "2", "--features", "6", "--fov-size", "9", "11", "13", "--deltas", "2", "3", "3"]
@@ -84,9 +82,7 @@ def tubes(tmp_path_factory) -> Path:
     return folder
 
 
-def command(
-    tubes: Path, out: Path, options: list[str], processes: int = 1, records: str = "records"
-) -> list[str]:
+def command(tubes: Path, out: Path, options: list[str], processes: int = 1, records: str = "records") -> list[str]:
     volume = f"tubes={tubes}/raw.h5:raw,{tubes}/labels.h5:labels"
     train = [sys.executable, "-m", "ffn", "train", "--records", f"{tubes}/{records}", "--volume", volume]
     launcher = [str(Path(sys.executable).parent / "horovodrun"), "--gloo", "-np", str(processes)]
@@ -132,9 +128,7 @@ def test_overfits_two_tubes(tubes):
     first, *_, last = read_rows(out)
     assert float(first["loss"]) > float(last["loss"])
     assert float(last["loss"]) < 0.27  # 0.199 is the entropy of the soft labels
-    assert (
-        float(last["precision"]) > 0.95 and float(last["f1"]) > 0.65
-    )  # the walk leaves corners of the patch out
+    assert float(last["precision"]) > 0.95 and float(last["f1"]) > 0.65  # the walk leaves corners of the patch out
     assert float(last["epoch"]) > 2
     assert "300/300" in stderr
     model = load_model(out)
@@ -177,9 +171,7 @@ def load_shared(folder: Path) -> dict[str, np.ndarray]:
 def test_a_killed_run_resumes_to_the_same_weights(tubes, undisturbed):
     out = tubes / "killed"
     arguments = command(tubes, out, MODEL + TWO, processes=2)
-    with subprocess.Popen(
-        arguments, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as job:
+    with subprocess.Popen(arguments, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
         wait_for(lambda: list(out.glob("checkpoints/step-0000004*")), job)
         for process in psutil.Process(job.pid).children(recursive=True):
             process.kill()
@@ -188,10 +180,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tubes, undisturbed):
     for name in ("weights.h5", "model.yaml"):
         assert (out / name).read_bytes() == (undisturbed / name).read_bytes(), name
     assert without_times(read_rows(out)) == without_times(read_rows(undisturbed))
-    states = [
-        hdf5.read_arrays(folder / "checkpoints/step-00000110/rank-00001.h5")[0]
-        for folder in (out, undisturbed)
-    ]
+    states = [hdf5.read_arrays(folder / "checkpoints/step-00000110/rank-00001.h5")[0] for folder in (out, undisturbed)]
     np.testing.assert_equal(states[0]["canvases_logit"], states[1]["canvases_logit"])
 
 
@@ -217,17 +206,12 @@ def test_an_error_of_one_process_ends_the_job(tubes):
     make_records(tubes / "bad", centers, (6,))
     done = run(command(tubes, tubes / "ended", MODEL + TWO, processes=2, records="bad"))
     assert done.returncode != 0
-    assert (
-        "tubes: the patch 9:22,4:21,3:22 around record (z, y, x) = (15, 12, 12) leaves the volume"
-        in done.stderr
-    )
+    assert "tubes: the patch 9:22,4:21,3:22 around record (z, y, x) = (15, 12, 12) leaves the volume" in done.stderr
     assert not (tubes / "ended" / "weights.h5").exists()
 
 
 def test_no_steps_keep_the_initial_weights(tubes):
-    config = ModelConfig(
-        depth=1, features=3, fov_size_zyx=FOV, deltas_zyx=DELTAS, image_mean=99, image_stddev=50
-    )
+    config = ModelConfig(depth=1, features=3, fov_size_zyx=FOV, deltas_zyx=DELTAS, image_mean=99, image_stddev=50)
     save_model(tubes / "init", Model(config, initial_weights(config, 4), {}))
     options = ["--init", f"{tubes}/init", "--num-workers", "1", "--max-steps", "0"]
     succeed(command(tubes, tubes / "copy", options))

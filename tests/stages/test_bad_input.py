@@ -68,12 +68,12 @@ def material(tmp_path_factory):
     whole = (folder / "short_weights/weights.h5").read_bytes()
     (folder / "short_weights/weights.h5").write_bytes(whole[: len(whole) // 2])
 
-    assert main(["partition", "--labels", f"{folder}/labels.h5:labels", "--lom-radius", "2", "3", "3", "--min-size", "1",
-                 "--out", f"{folder}/partitions.h5:partitions"]) == 0  # fmt: skip
-    assert main(["coordinates", "--partitions", f"{folder}/partitions.h5:partitions", "--margin", "2", "3", "3",
-                 "--out", f"{folder}/coordinates.h5"]) == 0  # fmt: skip
-    assert main(["records", "--coordinates", f"cube={folder}/coordinates.h5", "--num-shards", "2", "--max-records", "50",
-                 "--processes", "1", "--out", f"{folder}/records"]) == 0  # fmt: skip
+    for command in (
+        "partition --labels {m}/labels.h5:labels --lom-radius 2 3 3 --min-size 1 --out {m}/partitions.h5:partitions",
+        "coordinates --partitions {m}/partitions.h5:partitions --margin 2 3 3 --out {m}/coordinates.h5",
+        "records --coordinates cube={m}/coordinates.h5 --num-shards 2 --max-records 50 --processes 1 --out {m}/records",
+    ):
+        assert main(command.format(m=folder).split()) == 0
     for name in ("records_flipped", "records_short", "records_missing", "records_no_index"):
         shutil.copytree(folder / "records", folder / name)
     shard = "coordinates-00001-of-00002.tfrecord.gz"
@@ -100,15 +100,27 @@ CASES = {
     "slices of unequal size": ("ingest {m}/unequal --voxel-size 10 10 10 --out {o}/raw.h5:raw", "s3.png"),
     "truncated slice": ("ingest {m}/broken --voxel-size 10 10 10 --out {o}/raw.h5:raw", "s2.png"),
     "no voxel size": ("ingest {m}/stack --out {o}/raw.h5:raw", "voxel-size"),
-    "voxel size of zero": ("ingest {m}/stack --voxel-size 0 10 10 --out {o}/raw.h5:raw", "voxel-size.*greater than 0"),
+    "voxel size of zero": (
+        "ingest {m}/stack --voxel-size 0 10 10 --out {o}/raw.h5:raw",
+        "voxel-size.*greater than 0",
+    ),
     "output without dataset": ("ingest {m}/stack --voxel-size 10 10 10 --out {o}/raw.h5", "DATASET"),
-    "box outside": ("ingest {m}/stack --voxel-size 10 10 10 --box 0:9,0:5,0:5 --out {o}/raw.h5:raw", "0:9,0:5,0:5"),
+    "box outside": (
+        "ingest {m}/stack --voxel-size 10 10 10 --box 0:9,0:5,0:5 --out {o}/raw.h5:raw",
+        "0:9,0:5,0:5",
+    ),
     # volumes
     "missing file": ("membrane --image {m}/nowhere.h5:raw --out {o}/membrane.h5", "nowhere.h5: no such file"),
-    "missing dataset": ("membrane --image {m}/raw.h5:image --out {o}/membrane.h5", "expected dataset 'image', found .'raw'"),
+    "missing dataset": (
+        "membrane --image {m}/raw.h5:image --out {o}/membrane.h5",
+        "expected dataset 'image', found .'raw'",
+    ),
     "truncated file": ("membrane --image {m}/truncated.h5:raw --out {o}/membrane.h5", "truncated.h5"),
     "not HDF5": ("membrane --image {m}/text.h5:raw --out {o}/membrane.h5", "text.h5: cannot be read as HDF5"),
-    "labels that are no integers": ("partition --labels {m}/float.h5:raw --out {o}/out.h5:partitions", "float32"),
+    "labels that are no integers": (
+        "partition --labels {m}/float.h5:raw --out {o}/out.h5:partitions",
+        "float32",
+    ),
     # boxes
     "malformed box": (PARTITION + " --box 0:4,0:4", "'0:4,0:4' is not a box"),
     "empty box": (PARTITION + " --box 4:4,0:4,0:4", "4:4,0:4,0:4"),
@@ -124,8 +136,14 @@ CASES = {
     "thresholds in disorder": (PARTITION + " --thresholds 0.5 0.1", "ascending"),
     # records
     "coordinates missing": ("records --coordinates a={m}/nowhere.h5 --out {o}/records", "nowhere.h5"),
-    "no shards": ("records --coordinates a={m}/coordinates.h5 --num-shards 0 --out {o}/records", "--num-shards: found '0'"),
-    "nothing eligible": ("coordinates --partitions {m}/partitions.h5:partitions --margin 6 9 9 --out {o}/c.h5", "margin"),
+    "no shards": (
+        "records --coordinates a={m}/coordinates.h5 --num-shards 0 --out {o}/records",
+        "--num-shards: found '0'",
+    ),
+    "nothing eligible": (
+        "coordinates --partitions {m}/partitions.h5:partitions --margin 6 9 9 --out {o}/c.h5",
+        "margin",
+    ),
     "flipped bit": (TRAIN.replace("/records", "/records_flipped") + SMALL, "coordinates-00001-of-00002"),
     "truncated shard": (TRAIN.replace("/records", "/records_short") + SMALL, "coordinates-00001-of-00002"),
     "missing shard": (TRAIN.replace("/records", "/records_missing") + SMALL, "coordinates-00001-of-00002"),
@@ -135,17 +153,26 @@ CASES = {
     "other number of processes": (TRAIN.replace("--num-workers 1", "--num-workers 2") + SMALL, "2"),
     "no steps and no weights": (TRAIN + SMALL + " --max-steps 0", "init"),
     "even FOV": (TRAIN + " --fov-size 33 32 33", "32 on axis y is even"),
-    "deltas of half the FOV": (TRAIN + " --fov-size 9 9 9 --deltas 4 5 4", "5 on axis y is not less than half"),
+    "deltas of half the FOV": (
+        TRAIN + " --fov-size 9 9 9 --deltas 4 5 4",
+        "5 on axis y is not less than half",
+    ),
     # model
     "no model": (SEGMENT.replace("{m}/model", "{m}/nothing"), "model.yaml: no such file"),
     "no weights": (SEGMENT.replace("{m}/model", "{m}/no_weights"), "weights.h5: no such file"),
     "weights of another model": (SEGMENT.replace("{m}/model", "{m}/other_weights"), "checksum differs"),
     "truncated weights": (SEGMENT.replace("{m}/model", "{m}/short_weights"), "short_weights/weights.h5"),
-    "model.yaml is no YAML": (SEGMENT.replace("{m}/model", "{m}/bad_yaml"), "bad_yaml/model.yaml: is not YAML"),
+    "model.yaml is no YAML": (
+        SEGMENT.replace("{m}/model", "{m}/bad_yaml"),
+        "bad_yaml/model.yaml: is not YAML",
+    ),
     "model with an even FOV": (SEGMENT.replace("{m}/model", "{m}/even_fov"), "4 on axis z is even"),
     "no checkpoint": ("import-checkpoint {m}/model.ckpt --out {o}/model", "model.ckpt.index: no such file"),
     # assembly, evaluation, viewing
-    "subvolume that is no segmentation": ("reconcile {m}/float.h5:raw --out {o}/out.h5:segmentation", "float32"),
+    "subvolume that is no segmentation": (
+        "reconcile {m}/float.h5:raw --out {o}/out.h5:segmentation",
+        "float32",
+    ),
     "volumes that do not meet": (
         "evaluate --segmentation {m}/labels.h5:labels --truth {m}/far.h5:labels --out {o}/scores.json",
         "100:112",

@@ -40,16 +40,11 @@ def segmentation(truth):
 
 @pytest.fixture
 def specs(tmp_path, truth, segmentation):
-    return write(tmp_path / "seg.h5", "segmentation", segmentation), write(
-        tmp_path / "labels.h5", "labels", truth
-    )
+    return write(tmp_path / "seg.h5", "segmentation", segmentation), write(tmp_path / "labels.h5", "labels", truth)
 
 
 def test_scores_have_the_documented_keys(tmp_path, specs):
-    assert (
-        main(["evaluate", "--segmentation", specs[0], "--truth", specs[1], "--out", str(tmp_path / "s.json")])
-        == 0
-    )
+    assert main(["evaluate", "--segmentation", specs[0], "--truth", specs[1], "--out", str(tmp_path / "s.json")]) == 0
     result = json.loads((tmp_path / "s.json").read_text())
     assert result["scores"].keys() == {"foreground", "all", "cremi"}
     keys = {"are", "are_precision", "are_recall", "voi", "voi_split", "voi_merge"}
@@ -179,9 +174,7 @@ def make_unsized(path):
             "labels.h5 is no folder that can be written to",
         ),
         (
-            lambda t, s, p: (
-                dict.fromkeys(("--truth", "--segmentation"), make_unsized(p / "u.h5")) | {"--border": "20"}
-            ),
+            lambda t, s, p: dict.fromkeys(("--truth", "--segmentation"), make_unsized(p / "u.h5")) | {"--border": "20"},
             "20.0 nm cannot be measured",
         ),
     ],

@@ -12,9 +12,7 @@ from ffn.training.prefetch import DEPTH, Prefetcher
 from ffn.training.volumes import TrainingVolume, block_statistics, mean_and_stddev
 from ffn.volume import Placement, create_volume, open_volume
 
-MODEL = ModelConfig(
-    fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=100, image_stddev=20
-)  # patch 5, 9, 13
+MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=100, image_stddev=20)  # patch 5, 9, 13
 PLAIN = TrainConfig(permutable_axes=(), reflectable_axes=())
 IMAGE_BOX = Box((2, 0, 4), (14, 20, 34))
 LABELS_BOX = Box((4, 1, 5), (14, 20, 34))
@@ -27,9 +25,7 @@ def volume(tmp_path):
     labels = np.zeros(LABELS_BOX.shape, np.uint64)
     labels[..., 5:15], labels[..., 15:] = 1, 2
     for name, box, voxels in (("raw", IMAGE_BOX, image), ("labels", LABELS_BOX, labels)):
-        with create_volume(
-            f"{tmp_path}/v.{name}.h5:{name}", voxels.dtype, Placement(box, (30.0, 8.0, 8.0))
-        ) as writer:
+        with create_volume(f"{tmp_path}/v.{name}.h5:{name}", voxels.dtype, Placement(box, (30.0, 8.0, 8.0))) as writer:
             writer.write(box, voxels)
     with (
         open_volume(f"{tmp_path}/v.raw.h5:raw") as raw,
@@ -52,9 +48,7 @@ def test_example_is_the_normalised_patch_with_soft_labels(volume):
 
 def test_a_patch_centred_on_background_has_no_object(volume):
     model = MODEL.model_copy(update={"fov_size_zyx": (3, 3, 3), "deltas_zyx": (1, 1, 1)})
-    example = ExampleMaker({"v": volume}, model, PLAIN).make(
-        Record((8, 10, 8), "v"), np.random.default_rng(0)
-    )
+    example = ExampleMaker({"v": volume}, model, PLAIN).make(Record((8, 10, 8), "v"), np.random.default_rng(0))
     assert (example.labels == np.float32(0.05)).all()
 
 
@@ -70,9 +64,7 @@ def test_moves_are_the_six_neighbours_in_an_order_of_the_generator(volume):
 @pytest.mark.parametrize("center", [(5, 10, 18), (8, 4, 18), (8, 10, 28), (8, 10, 10)])
 def test_a_patch_that_leaves_image_or_labels_names_the_coordinate(volume, center):
     maker = ExampleMaker({"v": volume}, MODEL, PLAIN)
-    with pytest.raises(
-        RecordError, match=rf"v: the patch .* around record \(z, y, x\) = \({center[0]}, {center[1]}"
-    ):
+    with pytest.raises(RecordError, match=rf"v: the patch .* around record \(z, y, x\) = \({center[0]}, {center[1]}"):
         maker.make(Record(center, "v"), np.random.default_rng(0))
 
 

@@ -64,9 +64,7 @@ def test_an_export_has_everything_at_its_place(tmp_path, sources, cloud_volume):
     assert not [path for path in tmp_path.glob("out/**/*") if path.suffix == ".gz"]
 
 
-def test_segment_properties_count_voxels_of_all_segments_and_small_ones_have_no_mesh(
-    tmp_path, sources, cloud_volume
-):
+def test_segment_properties_count_voxels_of_all_segments_and_small_ones_have_no_mesh(tmp_path, sources, cloud_volume):
     export(sources, tmp_path / "out", ExportConfig(min_mesh_voxels=19))
     inline = read_json(tmp_path / "out/segmentation/segment_properties/info")["inline"]
     assert inline["ids"] == ["4", "9", "70000"]
@@ -192,21 +190,14 @@ def make_exports(run, *names):
 def test_an_export_is_found_by_its_folder_or_its_run(tmp_path):
     make_exports(tmp_path, "fib25")
     export_dir = tmp_path / "precomputed/fib25"
-    assert (
-        find_export(export_dir, None)
-        == find_export(tmp_path, None)
-        == find_export(tmp_path, "fib25")
-        == export_dir
-    )
+    assert find_export(export_dir, None) == find_export(tmp_path, None) == find_export(tmp_path, "fib25") == export_dir
 
 
 def test_several_or_no_exports_are_one_line(tmp_path):
     with pytest.raises(ExportError, match="is no export and holds none in precomputed/. Run ffn export"):
         find_export(tmp_path / "nothing", None)
     make_exports(tmp_path, "b", "a")
-    with pytest.raises(
-        ExportError, match=r"holds several volumes \(a, b\), one is needed. Choose it with --volume"
-    ):
+    with pytest.raises(ExportError, match=r"holds several volumes \(a, b\), one is needed. Choose it with --volume"):
         find_export(tmp_path, None)
     with pytest.raises(ExportError, match="--volume: 'c' is not in .*, expected one of: a, b"):
         find_export(tmp_path, "c")
@@ -223,7 +214,5 @@ def test_an_unknown_segment_is_one_line(tmp_path, sources):
     with pytest.raises(ExportError, match="--segments: 8 is not among the 3 segments of"):
         view(tmp_path / "out", ViewConfig(segments=(9, 8)), announce=pytest.fail)
     (tmp_path / "out/truth/segment_properties/info").unlink()
-    with pytest.raises(
-        ExportError, match="truth/segment_properties/info: cannot be read, the list of segments"
-    ):
+    with pytest.raises(ExportError, match="truth/segment_properties/info: cannot be read, the list of segments"):
         view(tmp_path / "out", ViewConfig(segments=(9,)), announce=pytest.fail)

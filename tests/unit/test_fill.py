@@ -43,7 +43,12 @@ def test_blocks_do_not_show(tmp_path):
     for name, voxels in (("labels", labels), ("image", image)):
         with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, Placement(box, (10, 10, 10))) as writer:
             writer.write(box, voxels)
-    fill(f"{tmp_path}/labels.h5:labels", f"{tmp_path}/image.h5:image", f"{tmp_path}/out.h5:segmentation", CONFIG)
+    fill(
+        f"{tmp_path}/labels.h5:labels",
+        f"{tmp_path}/image.h5:image",
+        f"{tmp_path}/out.h5:segmentation",
+        CONFIG,
+    )
     with open_volume(f"{tmp_path}/out.h5:segmentation") as volume:
         assert volume.box == box
         assert np.array_equal(volume.read(), fill_gaps(labels, image, (10, 10, 10), CONFIG))
@@ -62,5 +67,10 @@ def test_image_has_to_cover_the_segmentation(tmp_path):
     with create_volume(f"{tmp_path}/image.h5:image", np.uint8, Placement(box)) as writer:
         writer.write(box, image)
     with pytest.raises(VolumeError, match="outside of the volume"):
-        fill(f"{tmp_path}/labels.h5:labels", f"{tmp_path}/image.h5:image", f"{tmp_path}/out.h5:segmentation", CONFIG)
+        fill(
+            f"{tmp_path}/labels.h5:labels",
+            f"{tmp_path}/image.h5:image",
+            f"{tmp_path}/out.h5:segmentation",
+            CONFIG,
+        )
     assert not (tmp_path / "out.h5").exists()

@@ -21,9 +21,7 @@ def test_a_box_reads_what_it_prints():
     assert Box.parse(" 1:9, -2:14 ,30:62 ") == BOX
 
 
-@pytest.mark.parametrize(
-    "text", ["", "1:2,3:4", "1:2,3:4,5:6,7:8", "a:b,0:1,0:1", "0-4,0:4,0:4", "0:4.5,0:4,0:4"]
-)
+@pytest.mark.parametrize("text", ["", "1:2,3:4", "1:2,3:4,5:6,7:8", "a:b,0:1,0:1", "0-4,0:4,0:4", "0:4.5,0:4,0:4"])
 def test_other_text_is_no_box(text):
     with pytest.raises(ConfigError, match="is not a box, expected z0:z1,y0:y1,x0:x1"):
         Box.parse(text)
@@ -67,9 +65,7 @@ def test_blocks_cover_every_voxel_once_in_zyx_order():
     assert blocks[-1].shape == (2, 16, 2)
 
 
-@pytest.mark.parametrize(
-    "size, overlap", [((4, 7, 9), (1, 2, 3)), ((8, 16, 32), (2, 2, 2)), ((5, 40, 31), (4, 0, 30))]
-)
+@pytest.mark.parametrize("size, overlap", [((4, 7, 9), (1, 2, 3)), ((8, 16, 32), (2, 2, 2)), ((5, 40, 31), (4, 0, 30))])
 def test_tiles_cover_the_box_with_equal_sizes(size, overlap):
     tiles = tile(BOX, size, overlap)
     expected = tuple(min(a, b) for a, b in zip(size, BOX.shape, strict=True))
@@ -86,7 +82,5 @@ def test_neighbouring_tiles_share_at_least_the_overlap():
 
 
 def test_an_overlap_as_large_as_the_tile_is_refused():
-    with pytest.raises(
-        ConfigError, match=r"overlap: \(0, 8, 0\) must be smaller than the subvolume \(8, 8, 8\)"
-    ):
+    with pytest.raises(ConfigError, match=r"overlap: \(0, 8, 0\) must be smaller than the subvolume \(8, 8, 8\)"):
         tile(BOX, (8, 8, 8), (0, 8, 0))

@@ -19,12 +19,8 @@ from ffn.sampling.records import records
 from ffn.volume import Placement, create_volume, create_volumes
 
 SHAPE = (8, 16, 32)
-PLACEMENT = Placement(
-    Box.from_shape(SHAPE, (1, 2, -3)), (40.0, 4.0, 4.5), {"stage": "test", "config": {"a": 1}}
-)
-CONFIG = ModelConfig(
-    depth=2, features=3, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=128, image_stddev=33
-)
+PLACEMENT = Placement(Box.from_shape(SHAPE, (1, 2, -3)), (40.0, 4.0, 4.5), {"stage": "test", "config": {"a": 1}})
+CONFIG = ModelConfig(depth=2, features=3, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=128, image_stddev=33)
 
 
 def write_volume(path, dataset, content):
@@ -188,11 +184,7 @@ def test_an_export_lists_its_layers(tmp_path, capsys):
 def test_the_table_is_aligned(tmp_path):
     lines = render(describe(write_volume(tmp_path / "raw.h5", "raw", classes()))).splitlines()
     cells = dict(line.split(maxsplit=1) for line in lines)
-    assert (
-        cells["shape"] == "8 16 32"
-        and cells["voxel_size"] == "40 4 4.5"
-        and cells["provenance.config.a"] == "1"
-    )
+    assert cells["shape"] == "8 16 32" and cells["voxel_size"] == "40 4 4.5" and cells["provenance.config.a"] == "1"
     assert len({len(line) - len(line.split(maxsplit=1)[1]) for line in lines}) == 1
 
 

@@ -211,9 +211,7 @@ def test_the_voxel_size_has_to_be_known_once(tmp_path):
     ingest(source, f"{tmp_path}/known.h5:raw", NM)
     ingest(f"{tmp_path}/known.h5", f"{tmp_path}/again.h5:raw", NM)
     other = IngestConfig(voxel_size_zyx_nm=(4.5, 4, 40))
-    with pytest.raises(
-        ConfigError, match=r"--voxel-size: \(4.5, 4.0, 40.0\) nm differs from \(40.0, 4.0, 4.5\) nm"
-    ):
+    with pytest.raises(ConfigError, match=r"--voxel-size: \(4.5, 4.0, 40.0\) nm differs from \(40.0, 4.0, 4.5\) nm"):
         ingest(f"{tmp_path}/known.h5", f"{tmp_path}/out.h5:raw", other)
 
 
@@ -382,9 +380,7 @@ def test_synth_refuses_unusable_outputs(tmp_path, capsys, out, message):
 
 def test_neuroproof_labels_are_the_published_bodies(shared_fib25, tmp_path):
     ingest(f"{shared_fib25}/labels_neuroproof_z000-170.h5:stack", f"{tmp_path}/labels.h5:labels", NM)
-    np.testing.assert_array_equal(
-        read(f"{tmp_path}/labels.h5"), read(f"{shared_fib25}/labels_z000-170.h5:stack")
-    )
+    np.testing.assert_array_equal(read(f"{tmp_path}/labels.h5"), read(f"{shared_fib25}/labels_z000-170.h5:stack"))
 
 
 def test_the_fib25_image(shared_fib25, tmp_path):

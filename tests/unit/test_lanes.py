@@ -16,9 +16,7 @@ TOTAL = sum(COUNTS)
 
 def make_shards(counts: tuple[int, ...] = COUNTS) -> Shards:
     """Shards whose records are numbered 0, 1, … in z, alternating between two volumes."""
-    firsts = dict(
-        zip((Path(f"shard-{i}") for i in range(len(counts))), np.cumsum((0, *counts)), strict=False)
-    )
+    firsts = dict(zip((Path(f"shard-{i}") for i in range(len(counts))), np.cumsum((0, *counts)), strict=False))
 
     def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
         number = np.arange(counts[int(path.name[6:])]) + firsts[path]
@@ -31,9 +29,7 @@ def numbers(stream: LaneStream, positions: range) -> list[int]:
     return [stream.record(position).center_zyx[0] for position in positions]
 
 
-@pytest.mark.parametrize(
-    "num_lanes", [1, 2, 3, 8, 21]
-)  # also more lanes than shards, and one record for each
+@pytest.mark.parametrize("num_lanes", [1, 2, 3, 8, 21])  # also more lanes than shards, and one record for each
 def test_every_record_once_per_epoch_over_all_lanes(num_lanes):
     shards = make_shards()
     streams = [LaneStream(shards, lane, num_lanes, rng_seed=7) for lane in range(num_lanes)]

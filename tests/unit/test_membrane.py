@@ -107,9 +107,7 @@ def test_bad_images_and_boxes_are_one_error(tmp_path):
     with pytest.raises(VolumeError, match="has type uint64, expected an image of uint8, uint16 or float"):
         membrane(labels, tmp_path / "m.h5", CONFIG)
     image = write_image(tmp_path / "raw.h5", texture(np.uint8))
-    with pytest.raises(
-        VolumeError, match="box 0:9,0:9,0:9 is empty or outside of the volume 5:47,0:60,20:97"
-    ):
+    with pytest.raises(VolumeError, match="box 0:9,0:9,0:9 is empty or outside of the volume 5:47,0:60,20:97"):
         membrane(image, tmp_path / "m.h5", CONFIG, Box((0, 0, 0), (9, 9, 9)))
     assert not (tmp_path / "m.h5").exists()
 

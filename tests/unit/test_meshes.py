@@ -119,9 +119,7 @@ def test_shards_return_every_value_with_its_prefix(tmp_path, monkeypatch):
     spec = write_shards(tmp_path, items)
     assert spec["shard_bits"] >= 1 and spec["minishard_bits"] >= 1
     base = {"driver": "file", "path": f"{tmp_path}/"}
-    reader = ts.KvStore.open(
-        {"driver": "neuroglancer_uint64_sharded", "metadata": spec, "base": base}
-    ).result()
+    reader = ts.KvStore.open({"driver": "neuroglancer_uint64_sharded", "metadata": spec, "base": base}).result()
     contents = b"|".join(path.read_bytes() for path in tmp_path.iterdir())
     for segment_id, item in items.items():
         assert reader.read(segment_id.to_bytes(8, "big")).result().value == item.value

@@ -93,9 +93,7 @@ def test_renaming_and_splitting_off_other_objects_changes_nothing(tmp_path):
     np.testing.assert_array_equal(run(tmp_path, renamed), before)
     ids, sizes = np.unique(labels[labels > 0], return_counts=True)
     chosen = ids[sizes.argmax()]
-    others = np.where(
-        (labels != chosen) & (labels != 0), labels + np.arange(BOX.shape[2], dtype=np.uint64), labels
-    )
+    others = np.where((labels != chosen) & (labels != 0), labels + np.arange(BOX.shape[2], dtype=np.uint64), labels)
     split = run(tmp_path, others)
     np.testing.assert_array_equal(split[labels == chosen], before[labels == chosen])
 

@@ -163,9 +163,7 @@ def test_permute_is_a_permutation_for_every_tweak(size):
 
 
 def test_permute_reaches_every_order_of_three_and_leaves_no_trend():
-    orders = {
-        tuple(permute(np.arange(3), 3, permutation_keys(np.random.default_rng(seed)))) for seed in range(100)
-    }
+    orders = {tuple(permute(np.arange(3), 3, permutation_keys(np.random.default_rng(seed)))) for seed in range(100)}
     assert len(orders) == 6
     image = permute(np.arange(30_000), 30_000, permutation_keys(np.random.default_rng(0)))
     assert abs(np.corrcoef(np.arange(30_000), image)[0, 1]) < 0.02

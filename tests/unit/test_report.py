@@ -64,13 +64,9 @@ def run(tmp_path_factory):
     found = write(run / "segmentation/cube/segmentation.h5", "segmentation", segmentation)
     kept = f"{run / 'evaluation/cube-baseline.h5'}:segmentation"
     box = Box.parse("10:22,0:16,6:24")
-    evaluate(
-        found, labels, run / "evaluation/cube.json", EvaluateConfig(), box, Baseline(image=image, out=kept)
-    )
+    evaluate(found, labels, run / "evaluation/cube.json", EvaluateConfig(), box, Baseline(image=image, out=kept))
     (run / "model").mkdir()
-    (run / "model/metrics.csv").write_text(
-        "step,loss,accuracy,f1\n10,0.7,0.5,nan\n20,0.5,0.75,0.25\n30,0.4,0.9,0.5\n"
-    )
+    (run / "model/metrics.csv").write_text("step,loss,accuracy,f1\n10,0.7,0.5,nan\n20,0.5,0.75,0.25\n30,0.4,0.9,0.5\n")
     (run / "benchmarks").mkdir()
     (run / "benchmarks/train.tsv").write_text(BENCHMARK.format(95.5, 2048.2))
     (run / "benchmarks/segment.cube.z0.tsv").write_text(BENCHMARK.format(20, 512))

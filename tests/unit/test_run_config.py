@@ -3,10 +3,8 @@
 import pytest
 import yaml
 
-from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.run import check_sources, load_run, subvolume_boxes
-from ffn.synthetic.config import SynthConfig
 
 PHANTOM = {"synthetic": {"shape_zyx": [64, 48, 80]}}
 SMALL = {"fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3], "depth": 2, "features": 4}
@@ -38,7 +36,10 @@ def changed(**sections):
         ({"model": {"deltas_zyx": [0, 0, 0]}}, "never moves"),
         ({"model": {"fov_size_zyx": [9, 11]}}, "model.fov_size_zyx.2: is missing"),
         ({"coordinates": {"margin_zyx": [2, 8, 9]}}, "coordinates.margin_zyx: 2 on axis z is less than"),
-        ({"subvolumes": {"overlap_zyx": [8, 16, 16]}}, "subvolumes.overlap_zyx: 8 on axis z is less than the FOV"),
+        (
+            {"subvolumes": {"overlap_zyx": [8, 16, 16]}},
+            "subvolumes.overlap_zyx: 8 on axis z is less than the FOV",
+        ),
         ({"subvolumes": {"size_zyx": [16, 40, 40]}}, "16 on axis z is not less than subvolumes.size_zyx"),
         ({"volumes": {"phantom": {}}}, "volumes.phantom: needs either 'image' or 'synthetic', found none"),
         ({"volumes": {"phantom": {**PHANTOM, "image": "x.h5"}}}, "found both"),
@@ -47,7 +48,10 @@ def changed(**sections):
         ({"volumes": {"phantom": {**PHANTOM, "segment_box": "5:5,0:4,0:4"}}}, "is empty"),
         ({"volumes": {}}, "volumes: .*at least 1 item"),
         ({"train": {"max_steps": 0}}, "train.max_steps: 0 keeps the initial weights"),
-        ({"train": {"permutable_axes": ["z", "x"]}}, "train.permutable_axes: z and x differ in FOV or deltas"),
+        (
+            {"train": {"permutable_axes": ["z", "x"]}},
+            "train.permutable_axes: z and x differ in FOV or deltas",
+        ),
         ({"run": "a/b"}, "run: found 'a/b'"),
         ({"rng_seed": -3}, "rng_seed: found -3"),
         ({"partition": {"thresholds": [0.5, 0.2]}}, "must be 1 to 253 ascending"),
@@ -72,7 +76,16 @@ def test_bad_configuration_is_one_line(change, message):
 def test_sources_are_checked(volume, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
-        check_sources(load_run({**GOOD, "volumes": {"phantom": volume}, "init": str(tmp_path), "train": {"max_steps": 0, "permutable_axes": []}}))
+        check_sources(
+            load_run(
+                {
+                    **GOOD,
+                    "volumes": {"phantom": volume},
+                    "init": str(tmp_path),
+                    "train": {"max_steps": 0, "permutable_axes": []},
+                }
+            )
+        )
 
 
 def test_missing_initial_weights_are_named():
@@ -98,9 +111,3 @@ def test_subvolumes_cover_the_box_and_are_named_by_their_start():
 def test_shipped_configurations_are_valid(path, pytestconfig):
     run = load_run(yaml.safe_load((pytestconfig.rootpath / path).read_text()))
     assert run.model.depth >= 2
-
-
-def test_every_option_has_a_meaning():
-    for model in [type(getattr(load_run(GOOD), name)) for name in ("model", "train", "segment")] + [SynthConfig, ModelConfig]:
-        for name, field in model.model_fields.items():
-            assert field.description, f"{model.__name__}.{name}"

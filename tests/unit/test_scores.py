@@ -90,9 +90,7 @@ def test_cremi_agrees_with_its_definition(random_volumes):
     assert ours["voi"] == pytest.approx(scores_of(truth, segmentation, "all")["voi"])
 
 
-@pytest.mark.parametrize(
-    ("share", "cremi", "all_voxels", "voi"), [(10, 0.105, 0.289, 1.03), (30, 0.342, 0.806, 2.57)]
-)
+@pytest.mark.parametrize(("share", "cremi", "all_voxels", "voi"), [(10, 0.105, 0.289, 1.03), (30, 0.342, 0.806, 2.57)])
 def test_holes_weigh_differently_under_each_convention(share, cremi, all_voxels, voi):
     """A perfect segmentation of 50 bodies with holes; figures of the published implementations."""
     truth = np.repeat(np.arange(1, 51), 10_000).reshape(50, 100, 100)

@@ -218,9 +218,7 @@ BAD_TIFFS = {
         "colour image (RGB)",
     ),
     "palette": (
-        lambda path: tifffile.imwrite(
-            path, PLANE, photometric="palette", colormap=np.zeros((3, 256), np.uint16)
-        ),
+        lambda path: tifffile.imwrite(path, PLANE, photometric="palette", colormap=np.zeros((3, 256), np.uint16)),
         "colour image (PALETTE)",
     ),
     "inverted": (
@@ -326,20 +324,14 @@ def test_refused_tiffs(tmp_path):
     tifffile.imwrite(
         tmp_path / "channels.tif", np.zeros((4, 2, 12, 20), np.uint8), imagej=True, metadata={"axes": "ZCYX"}
     )
-    refuse(
-        tmp_path / "channels.tif", "channels.tif: has axes ZCYX of shape (4, 2, 12, 20), expected one channel"
-    )
+    refuse(tmp_path / "channels.tif", "channels.tif: has axes ZCYX of shape (4, 2, 12, 20), expected one channel")
     with tifffile.TiffWriter(tmp_path / "unequal.tif") as tiff:
         for height in (12, 12, 11, 12):
             tiff.write(PLANE[:height], metadata=None)
-    refuse(
-        tmp_path / "unequal.tif", "unequal.tif: holds images of unequal size or type [(3, 12, 20), (11, 20)]"
-    )
+    refuse(tmp_path / "unequal.tif", "unequal.tif: holds images of unequal size or type [(3, 12, 20), (11, 20)]")
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"compression": "zlib"}, {"imagej": True}, {"metadata": None}], ids=str
-)
+@pytest.mark.parametrize("options", [{}, {"compression": "zlib"}, {"imagej": True}, {"metadata": None}], ids=str)
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.95])
 def test_a_truncated_tiff_is_refused_not_shortened(tmp_path, options, share):
     path = tmp_path / "stack.tif"
@@ -354,9 +346,7 @@ def test_a_truncated_tiff_is_refused_not_shortened(tmp_path, options, share):
 # --- zarr, N5, precomputed ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "driver, prefix", [("zarr", "zarr"), ("zarr", "zarr2"), ("zarr3", "zarr"), ("zarr3", "zarr3")]
-)
+@pytest.mark.parametrize("driver, prefix", [("zarr", "zarr"), ("zarr", "zarr2"), ("zarr3", "zarr"), ("zarr3", "zarr3")])
 def test_zarr_is_zyx(tmp_path, driver, prefix):
     path = create_store(tmp_path / "raw.zarr", driver, SHAPE, voxels())
     assert check(path) is None
@@ -387,9 +377,7 @@ def test_zarr_attributes_of_funlib(tmp_path):
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_voxel_size_of_ome_zarr(tmp_path, version):
-    axes = [{"name": "c", "type": "channel"}] + [
-        {"name": n, "type": "space", "unit": "micrometer"} for n in "zyx"
-    ]
+    axes = [{"name": "c", "type": "channel"}] + [{"name": n, "type": "space", "unit": "micrometer"} for n in "zyx"]
     transform = {"type": "scale", "scale": [1, 0.04, 0.004, 0.0045]}
     datasets = [{"path": "s0", "coordinateTransformations": [transform]}, {"path": "s1"}]
     content = {"multiscales": [{"axes": axes, "datasets": datasets}]}

@@ -82,9 +82,7 @@ def test_normalisation_is_measured_where_it_is_open(data, image):
 
 
 def test_a_constant_image_is_an_error(tmp_path):
-    data = TrainingData(
-        make_records(tmp_path / "records"), make_volume(tmp_path, np.full(BOX.shape, 9, np.uint8))
-    )
+    data = TrainingData(make_records(tmp_path / "records"), make_volume(tmp_path, np.full(BOX.shape, 9, np.uint8)))
     with pytest.raises(VolumeError, match="every voxel of the image is 9"):
         plan_of(data)
 
@@ -122,9 +120,7 @@ def test_fingerprint_changes_with_seed_and_data_but_not_with_the_number_of_steps
 
 def test_records_of_a_volume_that_was_not_given(data, tmp_path):
     other = TrainingData(make_records(tmp_path / "others", volume="b"), data.volumes)
-    with pytest.raises(
-        RecordError, match=r"others: holds records of volume 'b', given are \['a'\]. Add --volume b="
-    ):
+    with pytest.raises(RecordError, match=r"others: holds records of volume 'b', given are \['a'\]. Add --volume b="):
         plan_of(other)
 
 
@@ -139,9 +135,16 @@ def test_initial_weights_come_from_the_seed():
     np.testing.assert_equal(one, other)
     kernel = one["conv1_a/weights"]
     assert kernel.dtype == np.float32
-    assert abs(kernel).max() <= np.sqrt(6 / (27 * 8)) and kernel.std() > 0.05
+    assert kernel.std() == pytest.approx(np.sqrt(2 / (27 * 4)), rel=0.1)
     assert not one["conv1_a/biases"].any()
     assert (initial_weights(MODEL, 2)["conv1_a/weights"] != kernel).all()
+
+
+def test_initial_weights_keep_the_scale_of_the_residual_sum_at_any_depth():
+    deep = initial_weights(MODEL.model_copy(update={"depth": 10}), 1)
+    ends = np.stack([deep[f"conv{module}_b/weights"] for module in range(1, 10)])
+    assert ends.std() == pytest.approx(np.sqrt(2 / (27 * 4) / 9), rel=0.05)
+    assert deep["conv0_b/weights"].std() == pytest.approx(np.sqrt(2 / (27 * 4)), rel=0.1)
 
 
 def test_the_model_to_start_from_decides_what_is_not_asked_for(tmp_path):

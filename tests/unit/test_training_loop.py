@@ -10,11 +10,9 @@ from ffn.training.distributed import ProcessGroup
 from ffn.training.lanes import Shards
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
 from ffn.training.plan import Plan
-from ffn.training.step import Outcome, warmed_up
+from ffn.training.step import Outcome
 
-MODEL = ModelConfig(
-    depth=1, features=2, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1
-)
+MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)
 
 
 class Walks:
@@ -111,4 +109,3 @@ def test_learning_rate_rises_linearly(tmp_path):
     learner = Learner()
     make_trainer(learner, max_steps=6, warmup_steps=4).run(tmp_path, Saved())
     assert learner.rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
-    assert warmed_up(0.4, 0, 0) == 0.4

@@ -65,7 +65,12 @@ class Workflow:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Snakemake to its end."""
         return subprocess.run(
-            self.command(*arguments), env=self.environment(), cwd=self.folder, capture_output=True, text=True, timeout=3000
+            self.command(*arguments),
+            env=self.environment(),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=3000,
         )
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:

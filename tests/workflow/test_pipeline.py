@@ -9,7 +9,18 @@ import yaml
 
 from .conftest import ROOT, SMALL_RUN, Workflow
 
-STAGES = ["ingest", "membrane", "partition", "coordinates", "records", "train", "segment", "reconcile", "evaluate", "export"]
+STAGES = [
+    "ingest",
+    "membrane",
+    "partition",
+    "coordinates",
+    "records",
+    "train",
+    "segment",
+    "reconcile",
+    "evaluate",
+    "export",
+]
 
 
 def planned(output: str) -> set[str]:
@@ -71,8 +82,14 @@ def test_a_section_reruns_only_its_stage_and_what_follows(finished):
     [
         ({"trian": {}}, "trian: unknown key"),
         ({"model": {**SMALL_RUN["model"], "fov_size_zyx": [9, 12, 13]}}, "12 on axis y is even"),
-        ({"model": {**SMALL_RUN["model"], "fov_size_zyx": [9, 101, 13]}}, "overlap_zyx: 14 on axis y is less than the FOV"),
-        ({"volumes": {"cube": {"image": "nowhere/*.png"}}, "train": {"max_steps": 0}, "init": "."}, "volumes.cube.image"),
+        (
+            {"model": {**SMALL_RUN["model"], "fov_size_zyx": [9, 101, 13]}},
+            "overlap_zyx: 14 on axis y is less than the FOV",
+        ),
+        (
+            {"volumes": {"cube": {"image": "nowhere/*.png"}}, "train": {"max_steps": 0}, "init": "."},
+            "volumes.cube.image",
+        ),
     ],
 )
 def test_bad_configuration_stops_before_anything_runs(change, message, tmp_path):
@@ -100,6 +117,10 @@ def test_two_runs_at_once_are_refused(finished):
 
 def test_lint():
     done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--lint", "text"], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "snakemake", "--lint", "text"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
