@@ -14,7 +14,7 @@ setup:  ## make or update .venv; GPU=1 takes TensorFlow's CUDA build, PYTHON=...
 
 demo: setup  ## the whole pipeline on a synthetic volume, then its scores and how to look at it
 	snakemake --profile profiles/local
-	ffn info results/demo
+	ffn report results/demo --summary
 
 test: setup  ## run the tests; ARGS="-k name" selects some
 	pytest $(ARGS)

@@ -27,6 +27,7 @@ from ffn.config import (
 )
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import Box, tile
+from ffn.model.store import load_architecture
 from ffn.options import explain
 from ffn.synthetic.config import SynthConfig
 from ffn.volume import open_volume
@@ -237,8 +238,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     ConfigError
         Naming the key, its value and what is wrong with it.
     """
-    if config.init is not None and not Path(config.init).is_dir() and not Path(config.init + ".index").is_file():
-        raise ConfigError(f"init: {config.init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
+    _check_init(config)
     places = {}
     for name, volume in config.volumes.items():
         places[name] = _place(name, volume)
@@ -250,6 +250,21 @@ def subvolume_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
     """Return the jobs of flood filling by their names, such as ``z000000-y000000-x000128``."""
     boxes = tile(place.segment_box, config.subvolumes.size_zyx, config.subvolumes.overlap_zyx)
     return {box.stem: box for box in boxes}
+
+
+def _check_init(config: RunConfig) -> None:
+    """Refuse weights of another FOV: sampling and tiling follow the configured one."""
+    if config.init is None or Path(config.init + ".index").is_file():
+        return
+    if not Path(config.init).is_dir():
+        raise ConfigError(f"init: {config.init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
+    model = load_architecture(config.init)
+    for key in ("fov_size_zyx", "deltas_zyx"):
+        if getattr(model, key) != getattr(config.model, key):
+            raise ConfigError(
+                f"model.{key}: {getattr(config.model, key)} is not that of init {config.init} "
+                f"({getattr(model, key)}), both must be equal"
+            )
 
 
 def _place(name: str, volume: VolumeConfig) -> Place:

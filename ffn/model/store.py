@@ -68,24 +68,31 @@ def load_model(folder: str | Path) -> Model:
         If a file is missing, damaged, or does not belong to the other.
     """
     folder = Path(folder)
-    description = _read_description(folder / DESCRIPTION)
-    try:
-        config = ModelConfig(**description["model"])
-        checksum = description["weights_sha256"]
-    except ValidationError as error:
-        where = f"{folder / DESCRIPTION}: model."
-        raise ModelError(explain(error, lambda path: where + ".".join(path))) from None
-    except (KeyError, TypeError):
-        raise ModelError(
-            f"{folder / DESCRIPTION}: has no 'model' and 'weights_sha256', expected a model of ours"
-        ) from None
+    config, description = load_architecture(folder), _read_description(folder / DESCRIPTION)
     weights, _ = hdf5.read_arrays(folder / WEIGHTS, ModelError)
     check_weights(config, weights, str(folder / WEIGHTS))
-    if _checksum(weights) != checksum:
+    if _checksum(weights) != description.get("weights_sha256"):
         raise ModelError(
             f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, the file is damaged or was replaced"
         )
     return Model(config, weights, description.get("provenance", {}))
+
+
+def load_architecture(folder: str | Path) -> ModelConfig:
+    """Read only the description of a model.
+
+    Raises
+    ------
+    ModelError
+        If it is missing or damaged.
+    """
+    path = Path(folder) / DESCRIPTION
+    try:
+        return ModelConfig(**_read_description(path)["model"])
+    except ValidationError as error:
+        raise ModelError(explain(error, lambda keys: f"{path}: model." + ".".join(keys))) from None
+    except (KeyError, TypeError):
+        raise ModelError(f"{path}: has no section 'model', expected a model of ours") from None
 
 
 def check_weights(config: ModelConfig, weights: Weights, where: str) -> None:

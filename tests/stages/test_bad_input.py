@@ -151,7 +151,6 @@ CASES = {
     # train
     "volume without records": (TRAIN.replace("cube=", "ball=") + SMALL, "cube"),
     "other number of processes": (TRAIN.replace("--num-workers 1", "--num-workers 2") + SMALL, "2"),
-    "no steps and no weights": (TRAIN + SMALL + " --max-steps 0", "init"),
     "even FOV": (TRAIN + " --fov-size 33 32 33", "32 on axis y is even"),
     "deltas of half the FOV": (
         TRAIN + " --fov-size 9 9 9 --deltas 4 5 4",

@@ -1,9 +1,13 @@
 """The configuration of a run: relations between values, derived values, sources that are there."""
 
+import numpy as np
 import pytest
 import yaml
 
+from ffn.config import ModelConfig
 from ffn.errors import ConfigError
+from ffn.model.network import weight_shapes
+from ffn.model.store import Model, save_model
 from ffn.run import check_sources, load_run, subvolume_boxes
 
 PHANTOM = {"synthetic": {"shape_zyx": [64, 48, 80]}}
@@ -75,17 +79,29 @@ def test_bad_configuration_is_one_line(change, message):
 )
 def test_sources_are_checked(volume, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    save_model("model", random_model())
     with pytest.raises(ConfigError, match=message):
         check_sources(
             load_run(
                 {
                     **GOOD,
                     "volumes": {"phantom": volume},
-                    "init": str(tmp_path),
+                    "init": "model",
                     "train": {"max_steps": 0, "permutable_axes": []},
                 }
             )
         )
+
+
+def random_model(**changes):
+    config = ModelConfig(**{**SMALL, **changes}, image_mean=0, image_stddev=1)
+    return Model(config, {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(config).items()}, {})
+
+
+def test_initial_weights_of_another_fov_are_refused(tmp_path):
+    save_model(tmp_path / "model", random_model(fov_size_zyx=(9, 11, 15)))
+    with pytest.raises(ConfigError, match="model.fov_size_zyx: .9, 11, 13. is not that of init .*9, 11, 15"):
+        check_sources(load_run({**GOOD, "init": str(tmp_path / "model")}))
 
 
 def test_missing_initial_weights_are_named():

@@ -87,8 +87,8 @@ def test_a_section_reruns_only_its_stage_and_what_follows(finished):
             "overlap_zyx: 14 on axis y is less than the FOV",
         ),
         (
-            {"volumes": {"cube": {"image": "nowhere/*.png"}}, "train": {"max_steps": 0}, "init": "."},
-            "volumes.cube.image",
+            {"volumes": {"cube": {"image": "nowhere/*.png", "labels": "nowhere.h5"}}},
+            "volumes.cube",
         ),
     ],
 )
