@@ -100,7 +100,9 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after a user's mistake."""
     argv = sys.argv[1:] if argv is None else argv
-    logging.basicConfig(level=os.environ.get("FFN_LOG", "INFO"), format="%(levelname)s %(message)s", stream=sys.stderr)
+    level = os.environ.get("FFN_LOG", "INFO").upper()
+    known = level in logging.getLevelNamesMapping()
+    logging.basicConfig(level=level if known else "INFO", format="%(levelname)s %(message)s", stream=sys.stderr)
     try:
         return _run(argv)
     except FfnError as error:

@@ -20,11 +20,13 @@ from pydantic import (
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box
 
+MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, axes exchanged in training show tissue that does not exist
+
 
 class Section(BaseModel):
     """Base of all sections: immutable, unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 def _checked_box(text: object) -> object:
@@ -75,7 +77,9 @@ class MembraneConfig(Section):
 class PartitionConfig(Section):
     """Active fractions of the local object mask (LOM)."""
 
-    lom_radius_zyx: PositiveZYX = Field((24, 24, 24), description="half-size of the LOM: FOV radius + deltas, voxels")
+    lom_radius_zyx: NonNegativeZYX = Field(
+        (24, 24, 24), description="half-size of the LOM: FOV radius + deltas, voxels"
+    )
     thresholds: tuple[Fraction, ...] = Field(
         (0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
         description="active fractions that separate partitions 1, 2, …; a fraction equal to one is above it",
@@ -120,7 +124,7 @@ class ModelConfig(Section):
     fov_size_zyx: PositiveZYX = Field((33, 33, 33), description="field of view, odd, voxels")
     deltas_zyx: NonNegativeZYX = Field((8, 8, 8), description="FOV step, less than half the FOV, voxels")
     image_mean: float | None = Field(
-        None, description="subtracted from the image; null measures it on the training boxes"
+        None, description="subtracted from the image; null measures it on the labelled part of the training volumes"
     )
     image_stddev: PositiveFloat | None = Field(None, description="divides the image; null measures it")
 
@@ -204,7 +208,16 @@ class SegmentConfig(Section):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="of the network; auto takes bfloat16 where the CPU has AMX or AVX512-BF16"
     )
-    threads: NonNegativeInt = Field(0, description="of the engine; 0 takes all cores of the job")
+    threads: NonNegativeInt = Field(0, description="of the engine; 0 takes the job's share of the cores")
+
+    @model_validator(mode="after")
+    def _seeds_are_strong(self) -> SegmentConfig:
+        if self.init_activation < self.move_threshold:
+            raise ValueError(
+                f"init_activation: {self.init_activation} is less than move_threshold ({self.move_threshold}), "
+                "so no seed would ever start"
+            )
+        return self
 
 
 class ReconcileConfig(Section):
@@ -212,7 +225,7 @@ class ReconcileConfig(Section):
 
     min_overlap_fraction: Fraction = Field(
         0.5,
-        description="share of either segment's voxels that a match must have, where both subvolumes are segmented",
+        description="share of both segments' voxels that a match must have, where both subvolumes are segmented",
     )
     min_overlap_voxels: PositiveInt = Field(100, description="smaller contacts never join two ids")
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")

@@ -22,7 +22,6 @@ from ffn.volume import (
     create_volume,
     open_volume,
     require_labels,
-    require_replaceable,
     split_spec,
 )
 
@@ -67,7 +66,6 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         placement = Placement(box, _voxel_size(volume, config.voxel_size_zyx_nm), made_by)
         dtype = np.dtype(np.uint64) if is_labels else volume.dtype.newbyteorder("=")
         conversion = _label_conversion(volume) if is_labels else _unchanged
-        require_replaceable(out_spec)
         with create_volume(out_spec, dtype, placement) as out:
             lowest, highest = _copy(volume, shift, out, conversion, _blocks(box, dtype.itemsize))
             _check_range(source, is_labels, lowest, highest)

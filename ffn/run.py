@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -25,12 +23,9 @@ from ffn.config import (
     TrainConfig,
     VoxelSize,
 )
-from ffn.errors import ConfigError, FfnError
-from ffn.geometry import Box, tile
-from ffn.model.store import load_architecture
+from ffn.errors import ConfigError
 from ffn.options import explain
 from ffn.synthetic.config import SynthConfig
-from ffn.volume import open_volume
 
 
 class VolumeConfig(Section):
@@ -78,7 +73,7 @@ class VolumeConfig(Section):
 class RunConfig(Section):
     """Everything that decides a run's result."""
 
-    run: str = Field("demo", pattern=r"^[A-Za-z0-9_.-]+$", description="name; results go to results/<run>")
+    run: str = Field("demo", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$", description="name; results go to results/<run>")
     rng_seed: int = Field(1, ge=0, description="fixes everything that is random")
     volumes: dict[str, VolumeConfig] = Field(min_length=1, description="by name")
     init: str | None = Field(
@@ -182,122 +177,6 @@ def load_run(values: dict[str, Any]) -> RunConfig:
         One line: key, value, expectation.
     """
     try:
-        return RunConfig(**values)
+        return RunConfig.model_validate(values)
     except ValidationError as error:
         raise ConfigError(explain(error, lambda path: ".".join(path) or "config")) from None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a volume's image and truth lie, and the boxes of the configuration with 'all' resolved.
-
-    Parameters
-    ----------
-    image : Box
-        The whole image.
-    labels : Box or None
-        The whole truth.
-    """
-
-    image: Box
-    labels: Box | None
-    config: VolumeConfig
-
-    @property
-    def train_box(self) -> Box:
-        """Where training examples come from: the labelled part of the image unless the configuration says less."""
-        assert self.labels is not None
-        return self._resolve(self.config.train_box, self.image.intersect(self.labels))
-
-    @property
-    def segment_box(self) -> Box:
-        """What is segmented."""
-        return self._resolve(self.config.segment_box, self.image)
-
-    @property
-    def evaluate_box(self) -> Box:
-        """What is scored: the labelled part of what is segmented unless the configuration says less."""
-        assert self.labels is not None
-        return self._resolve(self.config.evaluate_box, self.segment_box.intersect(self.labels))
-
-    @staticmethod
-    def _resolve(text: str, everything: Box) -> Box:
-        return everything if text == "all" else Box.parse(text)
-
-
-def check_sources(config: RunConfig) -> dict[str, Place]:
-    """Open every source and check that boxes and FOV fit in.
-
-    Returns
-    -------
-    dict of str to Place
-        By name of the volume.
-
-    Raises
-    ------
-    ConfigError
-        Naming the key, its value and what is wrong with it.
-    """
-    _check_init(config)
-    places = {}
-    for name, volume in config.volumes.items():
-        places[name] = _place(name, volume)
-        _check_boxes(name, places[name], config.model)
-    return places
-
-
-def subvolume_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
-    """Return the jobs of flood filling by their names, such as ``z000000-y000000-x000128``."""
-    boxes = tile(place.segment_box, config.subvolumes.size_zyx, config.subvolumes.overlap_zyx)
-    return {box.stem: box for box in boxes}
-
-
-def _check_init(config: RunConfig) -> None:
-    """Refuse weights of another FOV: sampling and tiling follow the configured one."""
-    if config.init is None or Path(config.init + ".index").is_file():
-        return
-    if not Path(config.init).is_dir():
-        raise ConfigError(f"init: {config.init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
-    model = load_architecture(config.init)
-    for key in ("fov_size_zyx", "deltas_zyx"):
-        if getattr(model, key) != getattr(config.model, key):
-            raise ConfigError(
-                f"model.{key}: {getattr(config.model, key)} is not that of init {config.init} "
-                f"({getattr(model, key)}), both must be equal"
-            )
-
-
-def _place(name: str, volume: VolumeConfig) -> Place:
-    if volume.synthetic is not None:
-        box = Box.from_shape(volume.synthetic.shape_zyx)
-        return Place(box, box, volume)
-    image = _source_box(f"volumes.{name}.image", volume.image)
-    labels = _source_box(f"volumes.{name}.labels", volume.labels) if volume.labels else None
-    return Place(image, labels, volume)
-
-
-def _source_box(key: str, source: str | None) -> Box:
-    try:
-        with open_volume(str(source)) as opened:
-            return opened.box
-    except FfnError as error:
-        raise ConfigError(f"{key}: {error}") from None
-
-
-def _check_boxes(name: str, place: Place, model: ModelConfig) -> None:
-    used = {
-        "train_box": place.config.is_trained_on,
-        "segment_box": place.config.is_segmented,
-        "evaluate_box": place.config.is_evaluated,
-    }
-    for key in (key for key, wanted in used.items() if wanted):
-        box = getattr(place, key)
-        if box.is_empty or not place.image.contains(box):
-            raise ConfigError(
-                f"volumes.{name}.{key}: {box} is empty or leaves the image {place.image}, expected a box inside"
-            )
-        if key != "evaluate_box" and any(n < fov for n, fov in zip(box.shape, model.fov_size_zyx, strict=True)):
-            raise ConfigError(
-                f"model.fov_size_zyx: {model.fov_size_zyx} is larger than volumes.{name}.{key} with shape {box.shape}, "
-                "expected a FOV that fits in"
-            )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 from typing import IO
 
 from ffn.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 _held: list[IO[str]] = []
 
@@ -34,6 +37,10 @@ def lock_run(folder: str | Path) -> None:
         raise ConfigError(
             f"{folder}: {holder} works on this run, one at a time is possible. Wait for it or stop it"
         ) from None
+    except OSError as reason:  # a file system without locks, such as Lustre mounted so
+        log.warning("%s: no lock can be taken (%s): see to it that only one workflow works on this run", folder, reason)
+        file.close()
+        return
     file.truncate(0)
     file.write(f"process {os.getpid()}")
     file.flush()

@@ -164,6 +164,7 @@ def create_volumes(
     dict of str to VolumeWriter
         One writer for each dataset; voxels never written are 0.
     """
+    require_replaceable(path, {*dtypes, *(tables or {})})
     with hdf5.create_file(path) as file:
         for name, table in (tables or {}).items():
             file.create_dataset(name, data=table)
@@ -195,7 +196,7 @@ def split_spec(spec: str) -> tuple[str, str | None]:
     ('a/raw.h5', 'raw')
     """
     path, colon, dataset = spec.rpartition(":")
-    if colon and dataset and Path(path).suffix.lower() in HDF5_SUFFIXES:
+    if colon and dataset.strip("/") and Path(path).suffix.lower() in HDF5_SUFFIXES:
         return path, dataset
     return spec, None
 
@@ -237,21 +238,20 @@ def require_labels(volume: Volume) -> None:
         raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected integer labels")
 
 
-def require_replaceable(spec: str) -> None:
-    """Check that writing ``file.h5:dataset`` loses nothing but that dataset: a file is written as a whole.
+def require_replaceable(path: str | Path, names: set[str]) -> None:
+    """Check that writing a file with the datasets `names` loses nothing else: files are written as a whole.
 
     Raises
     ------
     VolumeError
         If the file exists and holds other datasets.
     """
-    path, dataset = split_spec(spec)
     try:
         file = hdf5.open_file(path)
     except VolumeError:
         return  # missing or damaged: nothing to lose
     with file:
-        others = sorted(hdf5.list_datasets(file).keys() - {(dataset or "").strip("/")})
+        others = sorted(hdf5.list_datasets(file).keys() - {name.strip("/") for name in names})
     if others:
         raise VolumeError(f"{path}: already holds {others}, which would be lost. Choose another file")
 

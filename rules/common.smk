@@ -10,7 +10,8 @@ from snakemake.exceptions import WorkflowError
 from ffn import __version__, atomic
 from ffn.errors import FfnError
 from ffn.options import flags
-from ffn.run import check_sources, load_run, subvolume_boxes
+from ffn.places import check_sources, subvolume_boxes
+from ffn.run import load_run
 from ffn.runlock import lock_run
 
 # `--configfile other.yaml` replaces the demo's configuration; Snakemake alone would merge the two.
@@ -38,27 +39,27 @@ TRAINED = [
     if volume.is_trained_on and RUN.train.max_steps > 0
 ]
 SEGMENTED = [name for name, volume in RUN.volumes.items() if volume.is_segmented]
-EVALUATED = [name for name, volume in RUN.volumes.items() if volume.is_evaluated]
+EVALUATED = [name for name, place in PLACES.items() if place.is_evaluated]
+SHOWN_TRUTH = [name for name in SEGMENTED if PLACES[name].shows_truth]
 SUBVOLUMES = {name: subvolume_boxes(RUN, PLACES[name]) for name in SEGMENTED}
+
+for name in EVALUATED:
+    if PLACES[name].is_scored_on_training_data:
+        logger.warning(
+            f"volumes.{name}: evaluate_box and train_box overlap, the scores are not those of unseen data"
+        )
 
 
 def source_of(name, key):
     """Source and voxel size of a volume's image or labels, as arguments of `ffn ingest`."""
-    volume = RUN.volumes[name]
-    size = (
-        ""
-        if volume.voxel_size_zyx_nm is None
-        else "--voxel-size " + " ".join(map(str, volume.voxel_size_zyx_nm))
-    )
-    return f"{shlex.quote(getattr(volume, key))} {size}"
+    size = " ".join(map(str, PLACES[name].voxel_size_zyx_nm))
+    return f"{shlex.quote(getattr(RUN.volumes[name], key))} --voxel-size {size}"
 
 
 # A published checkpoint is imported first; a model folder is used where it is. Without training it is the model.
-INIT = (
-    None
-    if RUN.init is None
-    else RUN.init if os.path.isdir(RUN.init) else f"{OUT}/initial"
-)
+INIT = RUN.init and RUN.init.rstrip("/")
+if INIT and not os.path.isdir(INIT):
+    INIT = f"{OUT}/initial"
 MODEL = f"{OUT}/model" if RUN.train.max_steps > 0 else INIT
 
 # What is scored and shown.
@@ -77,7 +78,7 @@ def by_attempt(amount):
 
 wildcard_constraints:
     volume=any_of(RUN.volumes),
-    subvolume=r"z\d+-y\d+-x\d+",
+    subvolume=r"z-?\d+-y-?\d+-x-?\d+",
 
 
 # --- Stages as targets: `snakemake membrane`, `--forcerun membrane` ------------------------------------------
@@ -122,7 +123,14 @@ class StageTargets(type(workflow)):
 
     def __setattr__(self, name, value):
         if name == "dag_settings" and value is not None:
-            value.targets = replaced(value.targets, STAGES)
+            targets = replaced(value.targets, STAGES)
+            if (
+                value.targets and not targets
+            ):  # for Snakemake no target at all means everything
+                raise WorkflowError(
+                    f"{', '.join(value.targets)}: nothing to do there in this configuration"
+                )
+            value.targets = targets
             value.forcerun = replaced(value.forcerun, STAGE_RULES)
         super().__setattr__(name, value)
 

@@ -6,7 +6,7 @@ rule export:
         image=f"{VOLUME}/raw.h5",
         segmentation=FINAL,
         truth=lambda wildcards: [f"{OUT}/volumes/{wildcards.volume}/labels.h5"]
-        * (wildcards.volume in LABELLED),
+        * (wildcards.volume in SHOWN_TRUTH),
     output:
         state=ensure(f"{OUT}/precomputed/{{volume}}/neuroglancer.json", non_empty=True),
     log:

@@ -22,7 +22,7 @@ rule segment:
         runtime=by_attempt(240),
     params:
         box=lambda wildcards: SUBVOLUMES[wildcards.volume][wildcards.subvolume],
-        model=MODEL,
+        model=shlex.quote(MODEL),
         flags=flags(RUN.segment),
         version=__version__,
     shell:

@@ -16,7 +16,7 @@ rule import_checkpoint:
         mem_mb=by_attempt(2000),
         runtime=by_attempt(10),
     params:
-        checkpoint=RUN.init,
+        checkpoint=shlex.quote(RUN.init or ""),
         folder=f"{OUT}/initial",
         flags=flags(RUN.model, skip=("depth", "features")),
         version=__version__,
@@ -53,7 +53,7 @@ rule train:
             f"--volume {name}={OUT}/volumes/{name}/raw.h5:raw,{OUT}/volumes/{name}/labels.h5:labels"
             for name in TRAINED
         ],
-        init="" if INIT is None else f"--init {INIT}",
+        init="" if INIT is None else f"--init {shlex.quote(INIT)}",
         folder=f"{OUT}/model",
         flags=" ".join(([] if INIT else [flags(RUN.model)]) + [flags(RUN.train)]),
         seed=SEED,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from ffn.config import FillConfig
+from ffn.errors import VolumeError
 from ffn.geometry import Box, zyx
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import Placement, Volume, create_volume, open_volume, require_image, require_labels
+from ffn.volume import Placement, Volume, create_volume, open_volume, require_image, require_labels, split_spec
 
 CONTEXT = 2.0  # halo, in units of the maximal distance: paths around an obstacle are longer than the straight line
 TRUNCATE = 4.0  # of the Gaussian, standard deviations
@@ -16,6 +19,9 @@ TRUNCATE = 4.0  # of the Gaussian, standard deviations
 
 def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillConfig) -> None:
     """Write `segmentation_spec` with its gaps filled; the input stays as it is.
+
+    A block sees its surroundings to twice the maximal distance. A watershed has no strict reach, so single voxels
+    between two segments may depend on where blocks begin; which segments there are never does.
 
     Parameters
     ----------
@@ -31,8 +37,10 @@ def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillCon
     Raises
     ------
     VolumeError
-        If the image does not cover the segmentation.
+        If the image does not cover the segmentation, or the output would replace the input.
     """
+    if Path(split_spec(out_spec)[0]).resolve() == Path(split_spec(segmentation_spec)[0]).resolve():
+        raise VolumeError(f"{out_spec}: is the file of the input, which has to stay. Choose another file")
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
         require_labels(segmentation)
         require_image(image)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from ffn.errors import EvaluationError
 
 # In the order of the pipeline; rules that are not listed come last, by name.
@@ -122,11 +124,17 @@ def _volume_files(run_dir: Path, name: str) -> VolumeFiles:
         name,
         image=_existing(run_dir / "volumes" / name / "raw.h5", "raw"),
         truth=_existing(run_dir / "volumes" / name / "labels.h5", "labels"),
-        segmentation=_existing(folder / "filled.h5", "segmentation")
-        or _existing(folder / "segmentation.h5", "segmentation"),
+        segmentation=_existing(folder / _final_segmentation(run_dir), "segmentation"),
         baseline=_existing(run_dir / "evaluation" / f"{name}-baseline.h5", "segmentation"),
         scores=_read_scores(run_dir / "evaluation" / f"{name}.json"),
     )
+
+
+def _final_segmentation(run_dir: Path) -> str:
+    """Return the file that the run's configuration scores and shows."""
+    path = run_dir / "config.yaml"
+    config = yaml.safe_load(path.read_text()) if path.is_file() else {}
+    return "filled.h5" if config.get("fill", {}).get("max_distance") else "segmentation.h5"
 
 
 def _existing(path: Path, dataset: str) -> str | None:

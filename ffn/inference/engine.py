@@ -24,7 +24,15 @@ BFLOAT16_FLAGS = {"amx_bf16", "avx512_bf16"}
 
 
 class Engine(Protocol):
-    """The network as a function."""
+    """The network as a function.
+
+    Attributes
+    ----------
+    name : str
+        Engine and precision, such as ``openvino bfloat16``.
+    """
+
+    name: str
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
         """Update the POM.
@@ -52,6 +60,7 @@ class TensorFlowEngine:
             RuntimeError
         ):  # TensorFlow already runs in this process: its threads are what they are
             tf.config.threading.set_intra_op_parallelism_threads(threads)
+        self.name = f"tensorflow {precision}"
         network = _network(model, precision, batch_size)
         signature = tf.TensorSpec((batch_size, *model.config.fov_size_zyx, 1), tf.float32)
         self._call = tf.function(
@@ -69,6 +78,7 @@ class OpenVinoEngine:
     def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
         import openvino
 
+        self.name = f"openvino {precision}"
         settings = {
             "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[precision],
             "PERFORMANCE_HINT": "LATENCY",
@@ -99,11 +109,11 @@ def create_engine(model: Model, engine: str, precision: str, threads: int = 0, b
     precision : {'auto', 'float32', 'bfloat16'}
         `auto` takes bfloat16 where the CPU computes in it (AMX, AVX512-BF16), float32 elsewhere.
     threads : int
-        CPU threads; 0 takes those this process may use.
+        CPU threads; 0 takes ``OMP_NUM_THREADS``, which the workflow sets, else the cores of this process.
     batch_size : int
         FOVs per call.
     """
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
     if engine == "auto":
         engine, reason = ("tensorflow", "a GPU is visible") if _gpu_visible() else ("openvino", "no GPU is visible")
         log.info("engine auto: %s, because %s", engine, reason)

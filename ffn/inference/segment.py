@@ -12,15 +12,17 @@ from tqdm import tqdm
 from ffn.config import SegmentConfig
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import ZYX, Box, zyx
-from ffn.inference.engine import create_engine
+from ffn.inference.engine import Engine, create_engine
 from ffn.inference.flood import Filling, FloodFill, Report
 from ffn.inference.seeds import peak_seeds
-from ffn.model.store import Model, load_model
+from ffn.model.store import Model, load_model, weights_checksum
 from ffn.progress import progress_bar
 from ffn.provenance import provenance
 from ffn.volume import Placement, create_volumes, open_volume, require_inside, split_spec
 
 log = logging.getLogger(__name__)
+
+RESERVED = ("probability", "origins", "overlaps")
 
 
 def segment(image_spec: str, model_folder: str, out_spec: str, config: SegmentConfig, box: Box | None = None) -> None:
@@ -40,7 +42,7 @@ def segment(image_spec: str, model_folder: str, out_spec: str, config: SegmentCo
     config : SegmentConfig
         Thresholds, limits and engine.
     box : Box, optional
-        Subvolume; default the whole image. It is held in memory at about 20 bytes per voxel.
+        Subvolume; default the whole image. Held in memory whole: about 60 bytes per voxel while seeds are found.
 
     Raises
     ------
@@ -52,6 +54,8 @@ def segment(image_spec: str, model_folder: str, out_spec: str, config: SegmentCo
     path, dataset = split_spec(out_spec)
     if dataset is None:
         raise VolumeError(f"{out_spec}: expected FILE.h5:DATASET to write to")
+    if dataset in RESERVED:
+        raise VolumeError(f"{out_spec}: {dataset!r} is the name of another result in this file. Choose 'segmentation'")
     model = load_model(model_folder)
     with open_volume(image_spec) as volume:
         box = box or volume.box
@@ -59,8 +63,9 @@ def segment(image_spec: str, model_folder: str, out_spec: str, config: SegmentCo
         _require_fov(box, model, image_spec)
         raw = volume.read(box)
         voxel_size = volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
-    filling = _fill(normalise(raw, model), voxel_size, model, config)
-    inputs = {"image": image_spec, "model": model_folder, "box": box}
+    engine = create_engine(model, config.engine, config.precision, config.threads)
+    filling = _fill(normalise(raw, model), voxel_size, model, engine, config)
+    inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": engine.name, "box": box}
     record = provenance("segment", config, **inputs) | {"counters": filling.counters}
     _write(path, dataset, filling, Placement(box, voxel_size, record))
 
@@ -81,12 +86,17 @@ def normalise(raw: np.ndarray, model: Model) -> np.ndarray:
     return (raw.astype(np.float32) - np.float32(mean)) / np.float32(stddev)
 
 
-def _fill(image: np.ndarray, voxel_size: tuple[float, float, float], model: Model, config: SegmentConfig) -> Filling:
+def _fill(
+    image: np.ndarray,
+    voxel_size: tuple[float, float, float],
+    model: Model,
+    engine: Engine,
+    config: SegmentConfig,
+) -> Filling:
     seeds = peak_seeds(image, voxel_size, config.seed_min_distance)
     if config.seed_order == "reversed":
         seeds = seeds[::-1]
     log.info("%d seeds in %s voxels", len(seeds), image.shape)
-    engine = create_engine(model, config.engine, config.precision, config.threads)
     flood = FloodFill(image, model.config, config, engine)
     with progress_bar(len(seeds), "segment", "seed") as bar:
         filling = flood.run(_counted(seeds, bar), _reporter(bar, image.size))

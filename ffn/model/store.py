@@ -53,7 +53,7 @@ def save_model(folder: str | Path, model: Model) -> None:
     hdf5.write_arrays(folder / WEIGHTS, model.weights, {})
     description = {
         "model": model.config.model_dump(mode="json"),
-        "weights_sha256": _checksum(model.weights),
+        "weights_sha256": weights_checksum(model.weights),
         "provenance": model.provenance,
     }
     atomic.write_text(folder / DESCRIPTION, yaml.safe_dump(description, sort_keys=False))
@@ -71,7 +71,7 @@ def load_model(folder: str | Path) -> Model:
     config, description = load_architecture(folder), _read_description(folder / DESCRIPTION)
     weights, _ = hdf5.read_arrays(folder / WEIGHTS, ModelError)
     check_weights(config, weights, str(folder / WEIGHTS))
-    if _checksum(weights) != description.get("weights_sha256"):
+    if weights_checksum(weights) != description.get("weights_sha256"):
         raise ModelError(
             f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, the file is damaged or was replaced"
         )
@@ -122,7 +122,8 @@ def _read_description(path: Path) -> dict[str, Any]:
     return description if isinstance(description, dict) else {}
 
 
-def _checksum(weights: Weights) -> str:
+def weights_checksum(weights: Weights) -> str:
+    """Return the SHA-256 of names and values of `weights`."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode())

@@ -33,8 +33,9 @@ def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int)
     """
     if split_spec(image_spec)[0] == split_spec(labels_spec)[0]:
         raise ConfigError(f"--out-labels: {labels_spec} is the image's file, expected another one")
-    require_replaceable(image_spec)
-    require_replaceable(labels_spec)
+    for spec in (image_spec, labels_spec):  # both before either is written
+        path, dataset = split_spec(spec)
+        require_replaceable(path, {dataset or ""})
     made_by = provenance("synth", config, rng_seed=rng_seed)
     placement = Placement(Box.from_shape(config.shape_zyx), config.voxel_size_zyx_nm, made_by)
     with (

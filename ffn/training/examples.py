@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ffn.config import ModelConfig, TrainConfig
+from ffn.config import MAX_VOXEL_SIZE_RATIO, ModelConfig, TrainConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.geometry import ZYX, Box, add, scale, subtract
 from ffn.training.lanes import Record
@@ -16,7 +16,6 @@ from ffn.training.volumes import TrainingVolume
 
 OBJECT_LABEL = 0.95  # soft labels (Januszewski et al. 2018)
 OTHER_LABEL = 0.05
-MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanged axes show tissue that does not exist
 
 _AXES = "zyx"
 

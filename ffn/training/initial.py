@@ -26,8 +26,8 @@ def initial_weights(config: ModelConfig, rng_seed: int) -> Weights:
     Returns
     -------
     dict of str to float32 ndarray
-        Kernels normal after He et al. 2015, those that end a residual module divided by the root of the number
-        of such modules, so that the sum over all of them does not grow with depth; biases 0.
+        Kernels normal after He et al. 2015, those that end a residual module divided by the root of the
+        number of such modules, so that the sum over all of them does not grow with depth; biases 0.
 
     Notes
     -----

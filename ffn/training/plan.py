@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffn import records
+from ffn import __version__, records
 from ffn.config import ModelConfig, TrainConfig
 from ffn.errors import ModelError, RecordError, VolumeError
-from ffn.model.network import Weights
-from ffn.model.store import Model, load_model
+from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
 from ffn.training.distributed import ProcessGroup
 from ffn.training.examples import Example, ExampleMaker
@@ -91,7 +90,8 @@ class Plan:
             "model": self.initial.config.model_dump(mode="json"),
             "train": self.train.model_dump(mode="json", exclude=free),
             "rng_seed": self.rng_seed,
-            "initial_weights": _checksum(self.initial.weights),
+            "version": __version__,
+            "initial_weights": weights_checksum(self.initial.weights),
             **self.data_checksums,
         }
 
@@ -202,10 +202,3 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
         "image_stddev": stddev if config.image_stddev is None else config.image_stddev,
     }
     return Model(config.model_copy(update=measured), model.weights, model.provenance)
-
-
-def _checksum(weights: Weights) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(name.encode() + weights[name].tobytes())
-    return digest.hexdigest()

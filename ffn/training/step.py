@@ -142,6 +142,8 @@ def configure_tensorflow(group: ProcessGroup, rng_seed: int) -> None:
 
     keras.utils.set_random_seed(rng_seed % 2**32)
     tf.config.experimental.enable_op_determinism()
+    # TensorFlow 2.21's remapper fails on residual modules, and says so on stderr; without it the speed is the same
+    tf.config.optimizer.set_experimental_options({"remapping": False})
     threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, len(os.sched_getaffinity(0)) // group.local_size))
     with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process: its devices are what they are
         tf.config.threading.set_intra_op_parallelism_threads(threads)

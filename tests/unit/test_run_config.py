@@ -6,9 +6,12 @@ import yaml
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
+from ffn.geometry import Box
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
-from ffn.run import check_sources, load_run, subvolume_boxes
+from ffn.places import check_sources, subvolume_boxes
+from ffn.run import load_run
+from ffn.volume import Placement, create_volume
 
 PHANTOM = {"synthetic": {"shape_zyx": [64, 48, 80]}}
 SMALL = {"fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3], "depth": 2, "features": 4}
@@ -56,6 +59,9 @@ def changed(**sections):
             {"train": {"permutable_axes": ["z", "x"]}},
             "train.permutable_axes: z and x differ in FOV or deltas",
         ),
+        ({"run": ".."}, "run: found '..'"),
+        ({"train": {"learning_rate": float("inf")}}, "train.learning_rate: found inf"),
+        ({"segment": {"init_activation": 0.8}}, "no seed would ever start"),
         ({"run": "a/b"}, "run: found 'a/b'"),
         ({"rng_seed": -3}, "rng_seed: found -3"),
         ({"partition": {"thresholds": [0.5, 0.2]}}, "must be 1 to 253 ascending"),
@@ -75,6 +81,11 @@ def test_bad_configuration_is_one_line(change, message):
         ({"image": "nowhere/*.png"}, "volumes.phantom.image: .*nowhere"),
         ({**PHANTOM, "segment_box": "0:64,0:48,0:81"}, "segment_box: .* leaves the image"),
         ({**PHANTOM, "segment_box": "0:64,0:48,0:12"}, "larger than volumes.phantom.segment_box"),
+        (
+            {**PHANTOM, "segment_box": "0:30,0:48,0:80", "evaluate_box": "20:40,0:48,0:80"},
+            "evaluate_box: .* leaves the labelled",
+        ),
+        ({**PHANTOM, "train_box": "0:12,0:48,0:80"}, "12 voxels on axis z, at least 13 are needed"),
     ],
 )
 def test_sources_are_checked(volume, message, tmp_path, monkeypatch):
@@ -107,6 +118,25 @@ def test_initial_weights_of_another_fov_are_refused(tmp_path):
 def test_missing_initial_weights_are_named():
     with pytest.raises(ConfigError, match="init: 'no/model' is neither"):
         check_sources(load_run({**GOOD, "init": "no/model"}))
+
+
+def test_labels_of_another_part_are_trained_on_but_not_scored(tmp_path):
+    for name, dtype, box in (
+        ("raw", np.uint8, Box((0, 0, 0), (64, 48, 80))),
+        ("labels", np.uint64, Box((0, 0, 0), (30, 48, 80))),
+    ):
+        with create_volume(f"{tmp_path}/{name}.h5:{name}", dtype, Placement(box, (10, 10, 10))):
+            pass
+    volume = {"image": f"{tmp_path}/raw.h5", "labels": f"{tmp_path}/labels.h5", "segment_box": "30:64,0:48,0:80"}
+    place = check_sources(load_run({**GOOD, "volumes": {"cube": volume}}))["cube"]
+    assert str(place.train_box) == "0:30,0:48,0:80"
+    assert not place.is_evaluated and not place.shows_truth
+    assert place.voxel_size_zyx_nm == (10, 10, 10)
+
+
+def test_scores_on_training_data_are_noticed():
+    places = check_sources(load_run({**GOOD, "volumes": {"a": PHANTOM, "b": {**PHANTOM, "train_box": "none"}}}))
+    assert places["a"].is_scored_on_training_data and not places["b"].is_scored_on_training_data
 
 
 def test_lom_and_margin_follow_the_model():

@@ -236,13 +236,20 @@ def test_a_new_file_needs_a_folder_that_is_none(tmp_path):
 
 
 def test_replacing_a_file_of_other_datasets_is_refused(spec, tmp_path):
-    require_replaceable(spec)
-    require_replaceable(f"{tmp_path}/raw.h5:/raw")
-    require_replaceable(f"{tmp_path}/new.h5:raw")
+    require_replaceable(tmp_path / "raw.h5", {"raw", "labels"})
+    require_replaceable(tmp_path / "raw.h5", {"/raw"})
+    require_replaceable(tmp_path / "new.h5", {"raw"})
     with pytest.raises(VolumeError, match=r"already holds \['raw'\], which would be lost"):
-        require_replaceable(f"{tmp_path}/raw.h5:labels")
+        require_replaceable(tmp_path / "raw.h5", {"labels"})
+    with (
+        pytest.raises(VolumeError, match=r"already holds \['raw'\], which would be lost"),
+        create_volume(f"{tmp_path}/raw.h5:labels", np.uint64, PLACEMENT),
+    ):
+        pass
+    with open_volume(spec) as volume:
+        assert np.array_equal(volume.read(), VOXELS)
     (tmp_path / "raw.h5").write_bytes(b"\x89HDF\r\n\x1a\n truncated")
-    require_replaceable(f"{tmp_path}/raw.h5:labels")
+    require_replaceable(tmp_path / "raw.h5", {"labels"})
 
 
 @pytest.mark.parametrize(

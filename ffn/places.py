@@ -1,0 +1,193 @@
+"""Where the volumes of a run lie: sources are opened and boxes checked before the first job starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ffn.config import MAX_VOXEL_SIZE_RATIO
+from ffn.errors import ConfigError, FfnError
+from ffn.geometry import Box, tile
+from ffn.model.store import load_architecture
+from ffn.run import RunConfig, VolumeConfig
+from ffn.volume import open_volume
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a volume's image and truth lie, and the boxes of the configuration with 'all' resolved.
+
+    Parameters
+    ----------
+    image : Box
+        The whole image.
+    labels : Box or None
+        The whole truth.
+    voxel_size_zyx_nm : tuple of float
+        As configured, or as the image says.
+    config : VolumeConfig
+        The volume's section.
+    """
+
+    image: Box
+    labels: Box | None
+    voxel_size_zyx_nm: tuple[float, float, float]
+    config: VolumeConfig
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether there is something to score: 'all' of nothing is nothing, an explicit box is meant."""
+        return self.config.is_evaluated and (self.config.evaluate_box != "all" or not self.evaluate_box.is_empty)
+
+    @property
+    def shows_truth(self) -> bool:
+        """Whether some of what is segmented has labels."""
+        return self.labels is not None and not self.segment_box.intersect(self.labels).is_empty
+
+    @property
+    def is_scored_on_training_data(self) -> bool:
+        """Whether the evaluated voxels were trained on."""
+        return (
+            self.config.is_trained_on and self.is_evaluated and not self.train_box.intersect(self.evaluate_box).is_empty
+        )
+
+    @property
+    def train_box(self) -> Box:
+        """Where training examples come from: the labelled part of the image unless the configuration says less."""
+        assert self.labels is not None
+        return self._resolve(self.config.train_box, self.image.intersect(self.labels))
+
+    @property
+    def segment_box(self) -> Box:
+        """What is segmented."""
+        return self._resolve(self.config.segment_box, self.image)
+
+    @property
+    def evaluate_box(self) -> Box:
+        """What is scored: the labelled part of what is segmented unless the configuration says less."""
+        assert self.labels is not None
+        return self._resolve(self.config.evaluate_box, self.segment_box.intersect(self.labels))
+
+    @staticmethod
+    def _resolve(text: str, everything: Box) -> Box:
+        return everything if text == "all" else Box.parse(text)
+
+
+def check_sources(config: RunConfig) -> dict[str, Place]:
+    """Open every source and check that boxes and FOV fit in.
+
+    Returns
+    -------
+    dict of str to Place
+        By name of the volume.
+
+    Raises
+    ------
+    ConfigError
+        Naming the key, its value and what is wrong with it.
+    """
+    _check_init(config)
+    places = {}
+    for name, volume in config.volumes.items():
+        places[name] = _place(name, volume)
+        _check_boxes(name, places[name], config)
+    return places
+
+
+def subvolume_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
+    """Return the jobs of flood filling by their names, such as ``z000000-y000000-x000128``."""
+    boxes = tile(place.segment_box, config.subvolumes.size_zyx, config.subvolumes.overlap_zyx)
+    return {box.stem: box for box in boxes}
+
+
+def _check_init(config: RunConfig) -> None:
+    """Refuse weights of another FOV: sampling and tiling follow the configured one."""
+    if config.init is None:
+        return
+    if Path(config.init + ".index").is_file():
+        if config.model.image_mean is None or config.model.image_stddev is None:
+            raise ConfigError(
+                "model.image_mean, model.image_stddev: null, but a checkpoint does not say how its images were "
+                "normalised. Give both (FIB-25: 128 and 33)"
+            )
+        return
+    if not Path(config.init).is_dir():
+        raise ConfigError(f"init: {config.init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
+    model = load_architecture(config.init)
+    for key in ("fov_size_zyx", "deltas_zyx"):
+        if getattr(model, key) != getattr(config.model, key):
+            raise ConfigError(
+                f"model.{key}: {getattr(config.model, key)} is not that of init {config.init} "
+                f"({getattr(model, key)}), both must be equal"
+            )
+
+
+def _place(name: str, volume: VolumeConfig) -> Place:
+    if volume.synthetic is not None:
+        box = Box.from_shape(volume.synthetic.shape_zyx)
+        return Place(box, box, volume.synthetic.voxel_size_zyx_nm, volume)
+    image, size = _source(f"volumes.{name}.image", volume.image)
+    labels = _source(f"volumes.{name}.labels", volume.labels)[0] if volume.labels else None
+    size = volume.voxel_size_zyx_nm or size
+    if size is None:
+        raise ConfigError(
+            f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not say it. Give z, y, x in nm"
+        )
+    return Place(image, labels, size, volume)
+
+
+def _source(key: str, source: str | None) -> tuple[Box, tuple[float, float, float] | None]:
+    """Open a source; return its place and its voxel size where it knows it."""
+    try:
+        with open_volume(str(source)) as opened:
+            return opened.box, opened.voxel_size_zyx_nm
+    except FfnError as error:
+        raise ConfigError(f"{key}: {error}") from None
+
+
+def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
+    used = {
+        "train_box": place.config.is_trained_on,
+        "segment_box": place.config.is_segmented,
+        "evaluate_box": place.is_evaluated,
+    }
+    for key in (key for key, wanted in used.items() if wanted):
+        box, around = getattr(place, key), _surroundings(place, key)
+        if box.is_empty or not around.contains(box):
+            what = {
+                "train_box": "labelled part of the image",
+                "segment_box": "image",
+                "evaluate_box": "labelled part of segment_box",
+            }
+            raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {what[key]}, {around}")
+        if key != "evaluate_box" and any(n < fov for n, fov in zip(box.shape, config.model.fov_size_zyx, strict=True)):
+            raise ConfigError(
+                f"model.fov_size_zyx: {config.model.fov_size_zyx} is larger than "
+                f"volumes.{name}.{key} with shape {box.shape}, "
+                "expected a FOV that fits in"
+            )
+    if place.config.is_trained_on:
+        _check_training(name, place, config)
+
+
+def _surroundings(place: Place, key: str) -> Box:
+    """Return what a box of the configuration has to lie in."""
+    box = place.segment_box if key == "evaluate_box" else place.image
+    return box if key == "segment_box" or place.labels is None else box.intersect(place.labels)
+
+
+def _check_training(name: str, place: Place, config: RunConfig) -> None:
+    """Check that a training box holds whole neighbourhoods, and that exchanged axes have equal voxels."""
+    for i, axis in enumerate("zyx"):
+        need = 2 * max(config.partition.lom_radius_zyx[i], config.coordinates.margin_zyx[i]) + 1
+        if place.train_box.shape[i] < need:
+            raise ConfigError(
+                f"volumes.{name}.train_box: {place.train_box} has {place.train_box.shape[i]} voxels on axis {axis}, "
+                f"at least {need} are needed for one LOM and the margin"
+            )
+    sides = {axis: place.voxel_size_zyx_nm["zyx".index(axis)] for axis in config.train.permutable_axes}
+    if sides and max(sides.values()) > MAX_VOXEL_SIZE_RATIO * min(sides.values()):
+        raise ConfigError(
+            f"train.permutable_axes: {list(sides)} have voxels of {list(sides.values())} nm in {name}, "
+            "only axes of equal voxels can be exchanged. Leave the long one out"
+        )
