@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ffn.errors import ModelError
 from ffn.model.network import build_network, set_weights
+from ffn.model.precision import resolve_precision
 from ffn.model.store import Model
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import openvino
 
 log = logging.getLogger(__name__)
-
-BFLOAT16_FLAGS = {"amx_bf16", "avx512_bf16"}
 
 
 class Engine(Protocol):
@@ -117,11 +115,7 @@ def create_engine(model: Model, engine: str, precision: str, threads: int = 0, b
     if engine == "auto":
         engine, reason = ("tensorflow", "a GPU is visible") if _gpu_visible() else ("openvino", "no GPU is visible")
         log.info("engine auto: %s, because %s", engine, reason)
-    if precision == "auto":
-        found = sorted(BFLOAT16_FLAGS & _cpu_flags())
-        precision = "bfloat16" if found else "float32"
-        reason = f"the CPU has {', '.join(found)}" if found else "the CPU has neither AMX nor AVX512-BF16"
-        log.info("precision auto: %s, because %s", precision, reason)
+    precision = resolve_precision(precision)
     kinds: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine]] = {
         "tensorflow": TensorFlowEngine,
         "openvino": OpenVinoEngine,
@@ -165,10 +159,3 @@ def _gpu_visible() -> bool:
     import tensorflow as tf
 
     return bool(tf.config.list_physical_devices("GPU"))
-
-
-def _cpu_flags() -> set[str]:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("flags"):
-            return set(line.split(":", 1)[1].split())
-    return set()
