@@ -140,6 +140,13 @@ def test_initial_weights_come_from_the_seed():
     assert (initial_weights(MODEL, 2)["conv1_a/weights"] != kernel).all()
 
 
+def test_deep_networks_start_damped():
+    deep = initial_weights(MODEL.model_copy(update={"depth": 9}), 1)
+    ends = np.stack([deep[f"conv{module}_b/weights"] for module in range(1, 9)])
+    assert ends.std() == pytest.approx(np.sqrt(2 / (27 * 4) / 2), rel=0.05)
+    assert deep["conv0_b/weights"].std() == pytest.approx(np.sqrt(2 / (27 * 4)), rel=0.1)
+
+
 def test_the_model_to_start_from_decides_what_is_not_asked_for(tmp_path):
     stored = MODEL.model_copy(update={"image_mean": 120.0, "image_stddev": 30.0})
     weights = initial_weights(stored, 5)
