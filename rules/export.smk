@@ -24,7 +24,7 @@ rule export:
             f"--truth {input.truth[0]}:labels" if input.truth else ""
         ),
         box=lambda wildcards: PLACES[wildcards.volume].segment_box,
-        folder=f"{OUT}/precomputed/{{volume}}",
+        folder=subpath(output.state, parent=True),
         flags=flags(RUN.export),
         version=__version__,
     shell:

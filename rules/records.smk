@@ -18,7 +18,7 @@ rule records:
         runtime=by_attempt(60),
     params:
         coordinates=[f"{name}={OUT}/coordinates/{name}.h5" for name in TRAINED],
-        folder=f"{OUT}/records",
+        folder=subpath(output.index, parent=True),
         flags=flags(RUN.records),
         seed=SEED,
         version=__version__,

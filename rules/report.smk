@@ -19,7 +19,7 @@ rule report:
         mem_mb=by_attempt(2000),
         runtime=by_attempt(30),
     params:
-        run=OUT,
+        run=subpath(output.report, parent=True),
         version=__version__,
     shell:
         "ffn report {params.run} --out {output.report} > {log} 2>&1"

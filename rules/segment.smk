@@ -22,9 +22,9 @@ rule segment:
         runtime=by_attempt(240),
     params:
         box=lambda wildcards: SUBVOLUMES[wildcards.volume][wildcards.subvolume],
-        model=shlex.quote(MODEL),
+        model=subpath(input.model, parent=True),
         flags=flags(RUN.segment),
         version=__version__,
     shell:
-        "ffn segment --image {input.image}:raw --model {params.model} --box {params.box} {params.flags} "
+        "ffn segment --image {input.image}:raw --model {params.model:q} --box {params.box} {params.flags} "
         "--out {output.segmentation}:segmentation > {log} 2>&1"

@@ -17,7 +17,7 @@ rule import_checkpoint:
         runtime=by_attempt(10),
     params:
         checkpoint=shlex.quote(RUN.init or ""),
-        folder=f"{OUT}/initial",
+        folder=subpath(output.model, parent=True),
         flags=flags(RUN.model, skip=("depth", "features")),
         version=__version__,
     shell:
@@ -48,13 +48,13 @@ rule train:
         tasks=RUN.train.num_workers,
         mpi="horovodrun --gloo -np",
     params:
-        records=f"{OUT}/records",
+        records=subpath(input.records, parent=True),
         volumes=[
             f"--volume {name}={OUT}/volumes/{name}/raw.h5:raw,{OUT}/volumes/{name}/labels.h5:labels"
             for name in TRAINED
         ],
         init="" if INIT is None else f"--init {shlex.quote(INIT)}",
-        folder=f"{OUT}/model",
+        folder=subpath(output.model, parent=True),
         flags=" ".join(([] if INIT else [flags(RUN.model)]) + [flags(RUN.train)]),
         seed=SEED,
         version=__version__,

@@ -1,6 +1,7 @@
 """`ffn view` as a user runs it: a picture with coloured neurons in every panel, and a clean end."""
 
 import colorsys
+import functools
 import os
 import re
 import shutil
@@ -56,7 +57,9 @@ def export_dir(tmp_path_factory):
 def start(*arguments, **options):
     command = [sys.executable, "-m", "ffn", "view", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, **pipes, **options)
+    # a shell that runs the tests in the background has its children ignore Ctrl-C
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, preexec_fn=heed, **pipes, **options)
 
 
 def segment_colours(panel):

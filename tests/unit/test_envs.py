@@ -82,6 +82,8 @@ def test_running_environment_is_the_locked_one():
 def test_make_help_lists_every_target():
     makefile = (ROOT / "Makefile").read_text()
     targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE).group(1).split()
-    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert [line.split()[1] for line in shown.splitlines()] == targets
     assert set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE)) == set(targets)

@@ -219,7 +219,7 @@ def test_check_compares_checksums_of_records(tmp_path, capsys):
         ("scores.json", "[1]", "scores.json: is not a score file, expected JSON of 'ffn evaluate'"),
         ("scores.json", "{", "scores.json: is not a score file"),
         ("records/index.json", "{}", "index.json"),
-        ("model/model.yaml", "a: 1", "model.yaml: has no 'model'"),
+        ("model/model.yaml", "a: 1", "model.yaml: has no section 'model'"),
     ],
 )
 def test_what_cannot_be_described(tmp_path, capsys, name, content, message):
