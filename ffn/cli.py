@@ -112,7 +112,10 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except OSError as error:  # a full disk, a folder that may not be written to: nothing of ours to debug
         where = f"{error.filename}: " if error.filename else ""
-        print(f"ffn: error: {where}{error.strerror or error}. Nothing was left half-written", file=sys.stderr)
+        reason = "No space left on device" if "No space left" in str(error) else error.strerror or error
+        print(f"ffn: error: {where}{reason}. Nothing was left half-written", file=sys.stderr, flush=True)
+        if "errno = " in str(error):  # HDF5 could not flush: its clean-up at exit would print tracebacks and crash
+            os._exit(2)
         return 2
     except KeyboardInterrupt:
         print("ffn: interrupted", file=sys.stderr)
