@@ -184,12 +184,9 @@ class SubvolumesConfig(Section):
     )
 
 
-class SegmentConfig(Section):
-    """Flood filling of one subvolume."""
+class FloodConfig(Section):
+    """How one object grows, and what runs the network."""
 
-    seed_order: Literal["forward", "reversed"] = Field(
-        "forward", description="seeds by ascending or descending (z, y, x)"
-    )
     init_activation: Probability = Field(0.95, description="POM at the seed voxel")
     pad_value: Probability = Field(0.05, description="POM of voxels never visited")
     move_threshold: Probability = Field(0.9, description="POM that a face must reach for the FOV to move there")
@@ -199,23 +196,78 @@ class SegmentConfig(Section):
         le=1,
         description="share of active FOV voxels above which background cannot come back; negative: never frozen",
     )
-    min_boundary_dist_zyx: NonNegativeZYX = Field(
-        (1, 1, 1), description="distance of a seed from existing segments, voxels"
-    )
-    min_segment_size: PositiveInt = Field(1000, description="smaller objects are dropped, voxels")
-    seed_min_distance: PositiveInt = Field(3, description="between two seeds, voxels")
     engine: Literal["auto", "tensorflow", "openvino"] = Field("auto", description="what runs the network")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="of the network; auto takes bfloat16 where the CPU has AMX or AVX512-BF16"
     )
     threads: NonNegativeInt = Field(0, description="of the engine; 0 takes the job's share of the cores")
+    batch_size: PositiveInt = Field(1, description="objects grown at once, which is FOVs per call of the engine")
 
     @model_validator(mode="after")
-    def _seeds_are_strong(self) -> SegmentConfig:
+    def _seeds_are_strong(self) -> FloodConfig:
         if self.init_activation < self.move_threshold:
             raise ValueError(
                 f"init_activation: {self.init_activation} is less than move_threshold ({self.move_threshold}), "
                 "so no seed would ever start"
+            )
+        return self
+
+
+class SegmentConfig(FloodConfig):
+    """Flood filling of one subvolume."""
+
+    seed_policy: Literal["peaks", "peaks_2d", "grid", "points"] = Field(
+        "peaks",
+        description="where objects start: far from membranes, the same in every slice on its own, on a grid, "
+        "or at seed_points",
+    )
+    seed_order: Literal["forward", "reversed"] = Field(
+        "forward", description="seeds by ascending or descending (z, y, x); points as listed or from the last"
+    )
+    min_boundary_dist_zyx: NonNegativeZYX = Field(
+        (1, 1, 1), description="distance of a seed from existing segments, voxels"
+    )
+    min_segment_size: PositiveInt = Field(1000, description="smaller objects are dropped, voxels")
+    second_pass: bool = Field(False, description="whether to seed again what the first pass leaves empty")
+    second_min_segment_size: PositiveInt = Field(
+        200, description="smaller objects of the second pass are dropped, voxels"
+    )
+    max_fovs: PositiveInt | None = Field(
+        None, description="an object that has taken so many FOVs grows no further; null: no limit"
+    )
+    max_object_voxels: PositiveInt | None = Field(
+        None, description="an object with more voxels grows no further; null: no limit"
+    )
+    mask: str | None = Field(
+        None, description="volume whose voxels above 0 are neither segmented nor seeded nor entered; null: none"
+    )
+    mask_boxes: tuple[BoxText, ...] = Field(
+        (), description="boxes z0:z1,y0:y1,x0:x1 masked likewise, in full-volume voxels"
+    )
+    seed_min_distance: PositiveInt = Field(3, description="between two seeds that are peaks, voxels")
+    seed_grid_step_zyx: PositiveZYX = Field((16, 16, 16), description="between two seeds of the grid, voxels")
+    seed_points: str | None = Field(
+        None, description="CSV file with the header z,y,x and a seed a line, or one seed as z,y,x; full-volume voxels"
+    )
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = Field(
+        300.0, description="between checkpoints, from which a killed job goes on; 0 writes none"
+    )
+
+    @model_validator(mode="after")
+    def _masks_are_boxes(self) -> SegmentConfig:
+        if {"all", "none"} & set(self.mask_boxes):
+            raise ValueError(f"mask_boxes: {' '.join(self.mask_boxes)} must all have the form z0:z1,y0:y1,x0:x1")
+        return self
+
+    @model_validator(mode="after")
+    def _points_are_used(self) -> SegmentConfig:
+        if self.seed_policy == "points" and not self.seed_points:
+            raise ValueError(
+                f"seed_points: {self.seed_points} is given, seed_policy points needs a CSV file or a point z,y,x"
+            )
+        if self.seed_policy != "points" and self.seed_points is not None:
+            raise ValueError(
+                f"seed_policy: {self.seed_policy} would ignore seed_points ({self.seed_points}), it must be points"
             )
         return self
 
@@ -227,8 +279,62 @@ class ReconcileConfig(Section):
         0.5,
         description="share of both segments' voxels that a match must have, where both subvolumes are segmented",
     )
-    min_overlap_voxels: PositiveInt = Field(100, description="smaller contacts never join two ids")
+    min_overlap_voxels: PositiveInt = Field(1000, description="smaller contacts never join two ids")
+    min_inside_fraction: Fraction | None = Field(
+        0.9,
+        description="share of a segment in the overlap that makes it a part of the other subvolume's; null: never",
+    )
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
+
+
+class ConsensusConfig(Section):
+    """Split-biased consensus of two segmentations that differ in the order of seeds."""
+
+    enabled: bool = Field(
+        False, description="segment everything twice, with seeds forward and reversed, and go on with the consensus"
+    )
+    min_fragment_size: PositiveInt = Field(1000, description="smaller fragments become background, voxels")
+    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared and written at a time")
+
+
+class AgglomerateConfig(FloodConfig):
+    """Scoring the contacts of a base segmentation by growing both sides anew."""
+
+    enabled: bool = Field(False, description="whether the workflow agglomerates")
+    min_overlap_voxels: PositiveInt = Field(
+        200, description="voxels that two segments must both have claimed in flood filling to be looked at"
+    )
+    max_gap: PositiveFloat = Field(
+        8.0, description="from a segment to the middle of a contact, in units of the smallest voxel side"
+    )
+    window_radius_zyx: PositiveZYX = Field(
+        (40, 40, 40), description="half-size of what both sides grow in, at least the FOV's radius + deltas, voxels"
+    )
+    max_fovs: PositiveInt | None = Field(200, description="network evaluations of one side at most; null: no limit")
+    min_recovered: Fraction = Field(
+        0.2, description="share of its own segment that each side must grow again, or the score is 0"
+    )
+    min_crossing: Fraction = Field(
+        0.3, description="share of the other segment that one side must take, or the score is 0"
+    )
+    job_size_zyx: PositiveZYX = Field((512, 512, 512), description="one job's share of the volume, voxels")
+    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels searched for contacts at a time")
+
+
+class MergeConfig(Section):
+    """Applying a merge graph."""
+
+    threshold: Probability = Field(0.5, description="score that joins two segments")
+    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
+
+
+class SweepConfig(Section):
+    """Scores of a merge graph at many thresholds."""
+
+    thresholds: tuple[Probability, ...] = Field(
+        (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95), description="to look at, beside no merge at all"
+    )
+    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared at a time")
 
 
 class FillConfig(Section):

@@ -62,15 +62,15 @@ def reach(sigma: float = SIGMA) -> int:
     return int(TRUNCATE * sigma + 0.5) + 1
 
 
-def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, float, float]) -> np.ndarray:
+def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, ...]) -> np.ndarray:
     """Euclidean distance of every voxel to the nearest edge voxel.
 
     Parameters
     ----------
-    edges : bool ndarray of shape (Z, Y, X)
+    edges : bool ndarray of shape (Z, Y, X) or (Y, X)
         True on edges.
     voxel_size_zyx : tuple of float
-        Sides of a voxel in any unit.
+        Side of a voxel on each axis, in any unit.
 
     Returns
     -------
@@ -79,9 +79,18 @@ def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, float, float]) -> n
     """
     if not edges.any():
         return np.full(edges.shape, np.inf, dtype=np.float32)
-    # Divided afterwards: squares of whole nanometres add without rounding, so equal distances stay equal.
-    raw = ndimage.distance_transform_edt(~edges.astype(bool, copy=False), sampling=voxel_size_zyx)
-    return (raw / min(voxel_size_zyx)).astype(np.float32)
+    # Slice by slice from the nearest edge voxels: scipy's own last step takes 48 bytes per voxel, this one 12.
+    nearest = ndimage.distance_transform_edt(
+        ~edges.astype(bool, copy=False), sampling=voxel_size_zyx, return_distances=False, return_indices=True
+    )
+    for axis, size in enumerate(edges.shape):
+        np.moveaxis(nearest[axis], axis, -1)[...] -= np.arange(size, dtype=np.int32)
+    result = np.empty(edges.shape, np.float32)
+    for i, plane in enumerate(result):
+        squares = sum((steps[i] * side) ** 2 for steps, side in zip(nearest, voxel_size_zyx, strict=True))
+        # Divided afterwards: squares of whole nanometres add without rounding, so equal distances stay equal.
+        plane[...] = np.sqrt(squares) / min(voxel_size_zyx)
+    return result
 
 
 def steps_within(length: float, voxel_size_zyx: tuple[float, float, float]) -> ZYX:

@@ -28,6 +28,10 @@ class TrainError(FfnError):
     """Training cannot start or go on as configured."""
 
 
+class SegmentError(FfnError):
+    """Flood filling cannot go on."""
+
+
 class ExportError(FfnError):
     """An export cannot be written, found, checked or shown."""
 

@@ -1,4 +1,4 @@
-"""State of flood filling in one subvolume: image, predicted object map (POM) and segmentation."""
+"""State of one growing object: image, predicted object map (POM) and what is already segmented."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ffn.config import ModelConfig, SegmentConfig
-from ffn.geometry import ZYX, Box, add
+from ffn.config import FloodConfig, ModelConfig
+from ffn.geometry import ZYX, Box, add, scale
 
 REJECTED = -1
+MASKED = -2
 
 
 def logit(probability: float) -> float:
@@ -17,9 +18,20 @@ def logit(probability: float) -> float:
     return float(np.float32(np.log(probability) - np.log1p(-probability)))
 
 
+def is_free(labels: np.ndarray) -> np.ndarray:
+    """Return where an object may go: neither another segment nor masked.
+
+    Examples
+    --------
+    >>> is_free(np.array([0, 7, REJECTED, MASKED])).tolist()
+    [True, False, True, False]
+    """
+    return (labels == 0) | (labels == REJECTED)
+
+
 @dataclass(frozen=True)
 class Thresholds:
-    """Probabilities of `SegmentConfig` as logits, converted once at the border of the inner loop."""
+    """Probabilities of `FloodConfig` as logits, converted once at the border of the inner loop."""
 
     init: float
     pad: float
@@ -28,7 +40,7 @@ class Thresholds:
     freeze_share: float
 
     @classmethod
-    def of(cls, config: SegmentConfig) -> Thresholds:
+    def of(cls, config: FloodConfig) -> Thresholds:
         """Convert the configuration's probabilities."""
         return cls(
             init=logit(config.init_activation),
@@ -50,41 +62,59 @@ class Canvas:
         FOV and deltas.
     thresholds : Thresholds
         Logits that steer the flood.
+    segmentation : int32 ndarray of shape (Z, Y, X), optional
+        What is there already; kept, not copied, so several canvases may share it. Default: all free.
 
     Attributes
     ----------
     pom_logit : float32 ndarray of shape (Z, Y, X)
         Logits of the object being grown; NaN where never visited.
     segmentation : int32 ndarray of shape (Z, Y, X)
-        0 free, positive an id, `REJECTED` a seed voxel that gave nothing.
+        0 free, positive an id, `REJECTED` a seed voxel that gave nothing (free too), `MASKED` never to be entered.
+    reach : Box
+        Where the centre of a FOV may be: the whole FOV lies inside the subvolume.
 
     Notes
     -----
     Source: Januszewski et al. 2018, Methods; the freeze rule is google/ffn's `disco_seed_threshold`.
     """
 
-    def __init__(self, image: np.ndarray, model: ModelConfig, thresholds: Thresholds) -> None:
+    def __init__(
+        self,
+        image: np.ndarray,
+        model: ModelConfig,
+        thresholds: Thresholds,
+        segmentation: np.ndarray | None = None,
+    ) -> None:
         self.image = image
         self.thresholds = thresholds
         self.shape: ZYX = image.shape
         self.radius_zyx = model.fov_radius_zyx
         self.pom_logit = np.full(image.shape, np.nan, np.float32)
-        self.segmentation = np.zeros(image.shape, np.int32)
-        self._valid = Box.from_shape(self.shape).grow((-self.radius_zyx[0], -self.radius_zyx[1], -self.radius_zyx[2]))
+        self.segmentation = np.zeros(image.shape, np.int32) if segmentation is None else segmentation
+        self.reach = Box.from_shape(self.shape).grow(scale(self.radius_zyx, -1))
         self._visited: Box | None = None
 
     def start(self, seed_zyx: ZYX) -> None:
         """Clear the POM and put the seed on it."""
-        if (
-            self._visited is not None
-        ):  # only what the last object touched: a whole fill would cost more than the network
-            self.pom_logit[self._visited.slices()] = np.nan
+        self._clear()
         self._visited = Box.from_shape((1, 1, 1), seed_zyx)
         self.pom_logit[seed_zyx] = self.thresholds.init
 
+    def resume(self, visited: Box, pom_logit: np.ndarray) -> None:
+        """Clear the POM and put back what `visited_pom` gave."""
+        self._clear()
+        self._visited = visited
+        self.pom_logit[visited.slices()] = pom_logit
+
+    def _clear(self) -> None:
+        """Forget the last object; only where it was: a whole fill would cost more than the network."""
+        if self._visited is not None:
+            self.pom_logit[self._visited.slices()] = np.nan
+
     def fits(self, position_zyx: ZYX) -> bool:
         """Whether the FOV at `position_zyx` lies inside the subvolume."""
-        (z0, y0, x0), (z1, y1, x1) = self._valid.start, self._valid.stop
+        (z0, y0, x0), (z1, y1, x1) = self.reach.start, self.reach.stop
         z, y, x = position_zyx
         return z0 <= z < z1 and y0 <= y < y1 and x0 <= x < x1
 
@@ -93,7 +123,7 @@ class Canvas:
         return (
             self.fits(position_zyx)
             and bool(self.pom_logit[position_zyx] >= self.thresholds.move)
-            and self.segmentation[position_zyx] <= 0
+            and REJECTED <= self.segmentation[position_zyx] <= 0
         )
 
     def is_strong(self, seed_zyx: ZYX) -> bool:
@@ -107,7 +137,7 @@ class Canvas:
     def read(self, position_zyx: ZYX) -> tuple[np.ndarray, np.ndarray]:
         """Return image and POM (logits, `pad` where never visited) of the FOV, the network's input."""
         where = self.fov(position_zyx).slices()
-        pom = self.pom_logit[where].copy()
+        pom = self.pom_logit[where].copy()  # in one piece: what follows is several times faster than on the canvas
         np.copyto(pom, self.thresholds.pad, where=np.isnan(pom))
         return self.image[where], pom
 
@@ -127,20 +157,37 @@ class Canvas:
             What is on the canvas now.
         """
         fov = self.fov(position_zyx)
-        old = self.pom_logit[fov.slices()]
-        limits = self.thresholds
-        if limits.freeze_share >= 0 and np.mean(pom_logit >= limits.move) > limits.freeze_share:
+        where = fov.slices()
+        if self._freezes(pom_logit):
             # what was once background cannot come back; comparisons with NaN are false, so new voxels stay free
+            old = self.pom_logit[where].copy()
             np.copyto(pom_logit, old, where=(old < 0) & (pom_logit > old))
-        old[...] = pom_logit
-        visited = self._visited or fov
-        self._visited = Box(
-            tuple(map(min, visited.start, fov.start)),  # type: ignore[arg-type]
-            tuple(map(max, visited.stop, fov.stop)),  # type: ignore[arg-type]
-        )
+        self.pom_logit[where] = pom_logit
+        self._visited = _around(self._visited or fov, fov)
         return pom_logit
+
+    def _freezes(self, pom_logit: np.ndarray) -> bool:
+        share = self.thresholds.freeze_share
+        return share >= 0 and int(np.count_nonzero(pom_logit >= self.thresholds.move)) / pom_logit.size > share
+
+    def visited_pom(self) -> tuple[Box, np.ndarray]:
+        """Return the box of all voxels visited for this object and the POM (logits, NaN = not visited) inside it."""
+        assert self._visited is not None
+        return self._visited, self.pom_logit[self._visited.slices()]
 
     def object_mask(self) -> tuple[Box, np.ndarray]:
         """Return the visited box and, inside it, where the POM reaches the segment threshold."""
-        assert self._visited is not None
-        return self._visited, self.pom_logit[self._visited.slices()] >= self.thresholds.segment
+        box, pom_logit = self.visited_pom()
+        return box, pom_logit >= self.thresholds.segment
+
+    def covers(self, points: np.ndarray) -> np.ndarray:
+        """Return for each row z, y, x of `points` whether the object holds that voxel."""
+        z, y, x = points.T
+        return self.pom_logit[z, y, x] >= self.thresholds.segment
+
+
+def _around(a: Box, b: Box) -> Box:
+    """Return the smallest box that contains both."""
+    (az, ay, ax), (bz, by, bx) = a.start, b.start
+    (cz, cy, cx), (dz, dy, dx) = a.stop, b.stop
+    return Box((min(az, bz), min(ay, by), min(ax, bx)), (max(cz, dz), max(cy, dy), max(cx, dx)))

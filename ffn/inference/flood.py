@@ -2,66 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import numpy as np
 
 from ffn.config import ModelConfig, SegmentConfig
-from ffn.geometry import ZYX, Box, add, subtract, zyx
-from ffn.inference.canvas import REJECTED, Canvas, Thresholds
+from ffn.geometry import ZYX, zyx
+from ffn.inference.canvas import MASKED, Canvas, Thresholds, is_free
+from ffn.inference.claims import Claims, Filling
 from ffn.inference.engine import Engine
-from ffn.inference.movement import FaceMaxMovement
+from ffn.inference.grower import Arrays, FovBatch, Limits, ObjectGrower
+from ffn.inference.objects import GrownObject
 
-Report = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """How an object came to be.
-
-    Parameters
-    ----------
-    segment_id : int
-        Id in the subvolume.
-    seed_zyx : tuple of int
-        Voxel of the subvolume where it started.
-    num_fovs : int
-        Network evaluations spent on it.
-    overlaps : dict of int to int
-        Voxels it claimed of objects that were there first, by their ids.
-    """
-
-    segment_id: int
-    seed_zyx: ZYX
-    num_fovs: int
-    overlaps: dict[int, int]
-
-
-@dataclass
-class Filling:
-    """Result of flood filling one subvolume.
-
-    Parameters
-    ----------
-    segmentation : int32 ndarray of shape (Z, Y, X)
-        Ids from 1; 0 where nothing was segmented.
-    probability : uint8 ndarray of shape (Z, Y, X)
-        POM of the object at its voxels, 1 … 255 for 0 … 1; 0 where nothing was segmented.
-    origins : list of Origin
-        One for each id, in order.
-    counters : dict of str to int
-        What happened to the seeds, and FOVs in all.
-    """
-
-    segmentation: np.ndarray
-    probability: np.ndarray
-    origins: list[Origin] = field(default_factory=list)
-    counters: dict[str, int] = field(default_factory=dict)
+# Our choices, tried on the object shapes of FIB-25; they change how much is grown in vain, never the result.
+LOOK_AHEAD = 4096  # seeds considered for growing ahead of their turn
+FINISHED_PER_LANE = 16  # objects waiting for their turn; also at most one byte for each voxel of the subvolume
+ROUNDS_PER_CHECK = 16  # evaluations between two looks at which objects have run into each other
 
 
 class FloodFill:
-    """One subvolume's flood filling.
+    """The sequential flood of the published FFN, several objects at once.
+
+    Objects enter the segmentation strictly in the order of their seeds, under the rules of `Claims`. With
+    ``batch_size`` 1 they are also grown one after the other. With more, idle lanes grow objects whose turn has not
+    come yet against the segmentation as it is. What an older object then takes away from under them (`Claims.is_valid`)
+    is discarded and grown again. So the result is that of one lane, up to the engine's rounding for another batch.
 
     Parameters
     ----------
@@ -70,114 +36,208 @@ class FloodFill:
     model : ModelConfig
         FOV and deltas.
     config : SegmentConfig
-        Thresholds and limits.
+        Thresholds, distances, sizes and limits.
     engine : Engine
-        The network.
+        The network, built for batches of `config.batch_size`.
+    masked : bool ndarray of shape (Z, Y, X), optional
+        Voxels where nothing is segmented, seeded or entered by the FOV's centre.
 
-    Notes
-    -----
-    Source: Januszewski et al. 2018, Methods; the order of the checks is google/ffn's.
+    Attributes
+    ----------
+    image : float32 ndarray of shape (Z, Y, X)
+        As given.
+    claims : Claims
+        The segmentation so far, with origins and counters.
+    pass_number : int
+        0 before the first `begin`.
+    seeds : int64 ndarray of shape (N, 3)
+        Of this pass.
+    cursor : int
+        How many of them are decided.
+    num_evaluated : int
+        FOVs evaluated by this process.
     """
 
-    def __init__(self, image: np.ndarray, model: ModelConfig, config: SegmentConfig, engine: Engine) -> None:
-        self._config = config
+    def __init__(
+        self,
+        image: np.ndarray,
+        model: ModelConfig,
+        config: SegmentConfig,
+        engine: Engine,
+        masked: np.ndarray | None = None,
+    ) -> None:
+        segmentation = np.zeros(image.shape, np.int32)
+        if masked is not None:
+            segmentation[masked] = MASKED
+        self.image = image
+        self._sizes = (config.min_segment_size, config.second_min_segment_size)
         self._deltas = model.deltas_zyx
-        self._engine = engine
-        self._canvas = Canvas(image, model, Thresholds.of(config))
-        self._probability = np.zeros(image.shape, np.uint8)
-        self._origins: list[Origin] = []
-        self._num_filled = 0
-        names = ("fovs", "seeds", "outside", "taken", "too_close", "weak", "too_small", "segments")
-        self._counters = dict.fromkeys(names, 0)
+        self._limits = Limits.of(config)
+        self._batch = FovBatch(engine, model.fov_size_zyx, config.batch_size)
+        thresholds = Thresholds.of(config)
+        self._idle = [Canvas(image, model, thresholds, segmentation) for _ in range(config.batch_size)]
+        self.claims = Claims(config, self._idle[0].reach, segmentation)
+        self.pass_number = self.cursor = self.num_evaluated = 0
+        self.seeds = np.empty((0, 3), np.int64)
+        self._rounds = 0
+        self._nothing_to_try = False
+        self._growing: dict[int, ObjectGrower] = {}  # by the number of their seed
+        self._finished: dict[int, GrownObject] = {}
+        self._held: dict[int, int] = {}  # seed: the older seed whose object has to be settled first
 
-    def run(self, seeds: Iterable[ZYX], report: Report = lambda fovs, voxels: None) -> Filling:
-        """Grow an object from each of `seeds` in turn.
+    def begin(self, seeds: np.ndarray) -> None:
+        """Start the next pass, from `seeds` (int, (N, 3), in the order in which they count); all before are decided."""
+        self.seeds = np.asarray(seeds, np.int64).reshape(-1, 3)
+        self.pass_number += 1
+        self.cursor = 0
+        self._held.clear()
+        self.claims.forget_rejections()
 
-        Parameters
-        ----------
-        seeds : iterable of tuple of int
-            Positions in the subvolume.
-        report : callable
-            Told FOVs and voxels segmented so far after each evaluation.
-        """
-        for seed in seeds:
-            self._counters["seeds"] += 1
-            outcome = self._grow(zyx(seed), report)
-            self._counters[outcome] += 1
-        segmentation = np.maximum(self._canvas.segmentation, 0)
-        return Filling(segmentation, self._probability, self._origins, self._counters)
+    def run(self, after_round: Callable[[], None] = lambda: None) -> None:
+        """Decide all seeds of this pass; `after_round` is called whenever the state may be saved."""
+        while self.cursor < len(self.seeds):
+            self._settle()
+            self._start()
+            self._advance()
+            after_round()
 
-    def _grow(self, seed: ZYX, report: Report) -> str:
-        """Try one seed; return what became of it."""
-        canvas = self._canvas
-        if not canvas.fits(seed):
-            return "outside"
-        if canvas.segmentation[seed] > 0:
-            return "taken"
-        if self._near_segment(seed):
-            canvas.segmentation[seed] = REJECTED
-            return "too_close"
-        num_fovs = self._flood(seed, report)
-        if not canvas.is_strong(seed):
-            canvas.segmentation[seed] = REJECTED
-            return "weak"
-        return self._claim(seed, num_fovs)
+    def filling(self) -> Filling:
+        """Return the result so far."""
+        return self.claims.filling()
 
-    def _near_segment(self, seed: ZYX) -> bool:
-        distance = self._config.min_boundary_dist_zyx
-        around = Box(subtract(seed, distance), add(add(seed, distance), (1, 1, 1)))
-        around = around.intersect(Box.from_shape(self._canvas.shape))
-        return bool((self._canvas.segmentation[around.slices()] > 0).any())
+    @property
+    def _min_voxels(self) -> int:
+        return self._sizes[self.pass_number - 1]
 
-    def _flood(self, seed: ZYX, report: Report) -> int:
-        """Move the FOV until the queue is empty or the seed voxel is lost; return the number of evaluations."""
-        canvas = self._canvas
-        canvas.start(seed)
-        movement = FaceMaxMovement(seed, self._deltas, canvas.thresholds.move)
-        num_fovs = 0
-        while (position := movement.pop()) is not None:
-            if not canvas.may_visit(position):
-                continue
-            if not canvas.is_strong(seed):
-                break
-            image, pom = canvas.read(position)
-            update = self._engine.predict(image[None], pom[None])[0]
-            movement.update(position, canvas.write(position, update))
-            num_fovs += 1
-            self._counters["fovs"] += 1
-            report(self._counters["fovs"], self._num_filled)
-        return num_fovs
+    def _seed(self, number: int) -> ZYX:
+        return zyx(self.seeds[number].tolist())
 
-    def _claim(self, seed: ZYX, num_fovs: int) -> str:
-        """Turn the POM into a segment; nothing that is already there is overwritten."""
-        canvas = self._canvas
-        box, mask = canvas.object_mask()
-        labels = canvas.segmentation[box.slices()]
-        ids, counts = np.unique(labels[mask], return_counts=True)
-        mask &= labels <= 0
-        num_voxels = int(np.count_nonzero(mask))
-        if num_voxels < self._config.min_segment_size:
-            if canvas.segmentation[seed] == 0:
-                canvas.segmentation[seed] = REJECTED
-            return "too_small"
-        segment_id = len(self._origins) + 1
-        labels[mask] = segment_id
-        pom = canvas.pom_logit[box.slices()][mask]
-        self._probability[box.slices()][mask] = quantise(pom)
-        overlaps = {int(i): int(n) for i, n in zip(ids, counts, strict=True) if i > 0}
-        self._origins.append(Origin(segment_id, seed, num_fovs, overlaps))
-        self._num_filled += num_voxels
-        return "segments"
+    def _settle(self) -> None:
+        """Decide seeds in order, up to the first one whose object has still to grow."""
+        while self.cursor < len(self.seeds) and self.cursor not in self._growing:
+            seed, grown = self._seed(self.cursor), self._finished.pop(self.cursor, None)
+            objection = self.claims.objection(seed)
+            if objection is not None:
+                self.claims.refuse(seed, objection)
+            elif grown is None:
+                return
+            elif self.claims.settle(grown, self._min_voxels, self.pass_number):
+                self._discard_invalid()
+            self._nothing_to_try = False
+            self.cursor += 1
+
+    def _start(self) -> None:
+        """Give idle lanes the oldest seed, which has to grow now, then seeds that probably will."""
+        if self._idle and self.cursor < len(self.seeds) and self.cursor not in self._growing:
+            self._grow(self.cursor)
+        if self._idle and not self._nothing_to_try and self._may_hold_more():
+            for number in islice(self._promising(), len(self._idle)):
+                self._grow(number)
+            self._nothing_to_try = bool(self._idle)
+
+    def _grow(self, number: int) -> None:
+        self._growing[number] = ObjectGrower(self._idle.pop(), self._seed(number), self._deltas, self._limits)
+
+    def _advance(self) -> None:
+        """Evaluate one FOV of each object; what has grown waits for its turn."""
+        num_fovs = self._batch.advance(self._growing.values())
+        self.num_evaluated += num_fovs
+        self._rounds += 1
+        if self._rounds % ROUNDS_PER_CHECK == 0:
+            self._discard_colliding()
+            self._nothing_to_try = False
+        for number, grower in list(self._growing.items()):
+            if grower.next_position() is None:
+                self._finished[number] = GrownObject.harvest(grower, self._min_voxels)
+                self._release(number)
+
+    def _release(self, number: int) -> None:
+        self._idle.append(self._growing.pop(number).canvas)
+        self._nothing_to_try = False
+
+    def _discard(self, number: int) -> None:
+        """Forget an object that was grown ahead of its turn."""
+        attempt = self._growing.get(number) or self._finished[number]
+        self.claims.counters["discarded_fovs"] += attempt.num_fovs
+        if number in self._growing:
+            self._release(number)
+        else:
+            del self._finished[number]
+
+    def _attempts(self) -> list[tuple[int, ObjectGrower | GrownObject]]:
+        """Objects that are not settled, with the numbers of their seeds."""
+        return [*self._growing.items(), *self._finished.items()]
+
+    def _discard_invalid(self) -> None:
+        """After a new segment: give up what would have grown otherwise had it been there."""
+        for number, attempt in self._attempts():
+            if not self.claims.is_valid(attempt.seed_zyx, attempt.evaluated):
+                self._discard(number)
+
+    def _discard_colliding(self) -> None:
+        """Give up what stands on an older object's voxels: it will most likely be invalid when that is settled."""
+        for number in sorted(self._growing)[1:]:
+            evaluated = self._growing[number].evaluated
+            older = (n for n, attempt in self._attempts() if n < number and attempt.covers(evaluated).any())
+            blocking = max(older, default=None)
+            if blocking is not None:
+                self._held[number] = blocking
+                self._discard(number)
+
+    def _may_hold_more(self) -> bool:
+        voxels = sum(grown.probability.size for grown in self._finished.values())
+        return len(self._finished) < FINISHED_PER_LANE * self._batch.size and voxels < self.claims.segmentation.size
+
+    def _promising(self) -> Iterator[int]:
+        """Yield seeds that may start now and lie in no object that is not settled yet."""
+        self._held = {number: older for number, older in self._held.items() if older >= self.cursor}
+        points = self.seeds[self.cursor : self.cursor + LOOK_AHEAD]
+        inside = ((points >= self.claims.reach.start) & (points < self.claims.reach.stop)).all(axis=1)
+        numbers, points = self.cursor + np.flatnonzero(inside), points[inside]
+        z, y, x = points.T
+        promising = is_free(self.claims.segmentation[z, y, x])
+        for _, attempt in self._attempts():
+            promising &= ~attempt.covers(points)
+        for number in numbers[promising].tolist():
+            known = number in self._growing or number in self._finished or number in self._held
+            if not known and self.claims.objection(self._seed(number)) is None:
+                yield number
+
+    def state(self) -> Arrays:
+        """Return everything needed to go on from here, between two rounds; views, to be written at once."""
+        arrays = _prefixed("claims", self.claims.state())
+        arrays["seeds"] = self.seeds
+        arrays["place"] = np.array([self.pass_number, self.cursor, self._rounds, self._nothing_to_try])
+        arrays["held"] = np.array(list(self._held.items()), np.int64).reshape(-1, 2)
+        for order, (number, grower) in enumerate(self._growing.items()):
+            arrays |= _prefixed(f"growing/{order:04d}/{number}", grower.state())
+        for number, grown in self._finished.items():
+            arrays |= _prefixed(f"finished/0/{number}", grown.state())
+        return arrays
+
+    def resume(self, arrays: Arrays) -> None:
+        """Go back to where `state` was taken; the flood must not have begun."""
+        self.seeds = arrays["seeds"]
+        self.claims.resume(_below("claims", arrays))
+        self.pass_number, self.cursor, self._rounds, nothing_to_try = arrays["place"].tolist()
+        self._nothing_to_try = bool(nothing_to_try)
+        self._held = dict(arrays["held"].tolist())
+        for path in _folders("growing", arrays):
+            state = _below(path, arrays)
+            grower = ObjectGrower.resume(self._idle.pop(), state, self._deltas, self._limits)
+            self._growing[int(path.rsplit("/", 1)[1])] = grower
+        for path in _folders("finished", arrays):
+            self._finished[int(path.rsplit("/", 1)[1])] = GrownObject.resume(_below(path, arrays))
 
 
-def quantise(pom_logit: np.ndarray) -> np.ndarray:
-    """Return probabilities as uint8 1 … 255; 0 is left for voxels without one.
+def _prefixed(path: str, arrays: Arrays) -> Arrays:
+    return {f"{path}/{name}": array for name, array in arrays.items()}
 
-    Examples
-    --------
-    >>> quantise(np.array([-100.0, 0.0, 100.0])).tolist()
-    [1, 128, 255]
-    """
-    from scipy.special import expit
 
-    return (1 + np.rint(254 * expit(pom_logit))).astype(np.uint8)
+def _below(path: str, arrays: Arrays) -> Arrays:
+    return {name.removeprefix(f"{path}/"): array for name, array in arrays.items() if name.startswith(f"{path}/")}
+
+
+def _folders(kind: str, arrays: Arrays) -> list[str]:
+    """Names of the two levels below `kind`, in order."""
+    return sorted({"/".join(name.split("/")[:3]) for name in arrays if name.startswith(f"{kind}/")})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -17,11 +18,22 @@ class FaceMaxMovement:
     Parameters
     ----------
     seed_zyx : tuple of int
-        First position.
+        Where the cells are counted from.
     deltas_zyx : tuple of int
         FOV step.
     move_logit : float
         Logit that a face must reach to become a candidate.
+    queue : iterable of tuple of int, optional
+        Positions to go to; default the seed alone.
+    evaluated : iterable of tuple of int, optional
+        Positions evaluated before, when an object is resumed.
+
+    Attributes
+    ----------
+    queue : deque of tuple of int
+        Candidates, next one first.
+    evaluated : list of tuple of int
+        Positions evaluated so far, in order.
 
     Notes
     -----
@@ -29,17 +41,25 @@ class FaceMaxMovement:
     ``floor((position - seed + deltas // 2) / deltas)``; every cell is evaluated at most once.
     """
 
-    def __init__(self, seed_zyx: ZYX, deltas_zyx: ZYX, move_logit: float) -> None:
+    def __init__(
+        self,
+        seed_zyx: ZYX,
+        deltas_zyx: ZYX,
+        move_logit: float,
+        queue: Iterable[ZYX] | None = None,
+        evaluated: Iterable[ZYX] = (),
+    ) -> None:
         self._seed = seed_zyx
         self._deltas = deltas_zyx
         self._move_logit = move_logit
-        self._queue: deque[ZYX] = deque([seed_zyx])
-        self._done: set[ZYX] = set()
+        self.queue: deque[ZYX] = deque([seed_zyx] if queue is None else queue)
+        self.evaluated = list(evaluated)
+        self._done = set(map(self._cell, self.evaluated))
 
     def pop(self) -> ZYX | None:
         """Return the next position of a cell not evaluated yet, None when there is none."""
-        while self._queue:
-            position = self._queue.popleft()
+        while self.queue:
+            position = self.queue.popleft()
             if self._cell(position) not in self._done:
                 return position
         return None
@@ -47,12 +67,13 @@ class FaceMaxMovement:
     def update(self, position_zyx: ZYX, pom_logit: np.ndarray) -> None:
         """Mark `position_zyx` as evaluated and queue the moves that the POM of its FOV suggests."""
         self._done.add(self._cell(position_zyx))
+        self.evaluated.append(position_zyx)
         for _, offset in face_max_offsets(pom_logit, self._deltas, self._move_logit):
-            self._queue.append(add(position_zyx, offset))
+            self.queue.append(add(position_zyx, offset))
 
     def _cell(self, position: ZYX) -> ZYX:
-        cells = ((p - s + d // 2) // max(d, 1) for p, s, d in zip(position, self._seed, self._deltas, strict=True))
-        return zyx(cells)
+        (z, y, x), (sz, sy, sx), (dz, dy, dx) = position, self._seed, self._deltas
+        return (z - sz + dz // 2) // (dz or 1), (y - sy + dy // 2) // (dy or 1), (x - sx + dx // 2) // (dx or 1)
 
 
 def face_max_offsets(pom_logit: np.ndarray, deltas_zyx: ZYX, move_logit: float) -> list[ScoredOffset]:
@@ -79,14 +100,14 @@ def face_max_offsets(pom_logit: np.ndarray, deltas_zyx: ZYX, move_logit: float) 
     for axis in range(3):
         if deltas_zyx[axis] == 0:
             continue
+        rows = [delta for other, delta in enumerate(deltas_zyx) if other != axis]
         for index, shift in ((0, -deltas_zyx[axis]), (-1, deltas_zyx[axis])):
             face = box.take(index, axis)
             flat = int(face.argmax())
             score = float(face.flat[flat])
             if score >= move_logit:
-                rows = [delta for other, delta in enumerate(deltas_zyx) if other != axis]
                 row, column = divmod(flat, face.shape[1])
                 offset = [row - rows[0], column - rows[1]]
                 offset.insert(axis, shift)
-                found.add((score, zyx(offset)))
+                found.add((score, (offset[0], offset[1], offset[2])))
     return sorted(found, reverse=True)

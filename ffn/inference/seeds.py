@@ -1,42 +1,184 @@
-"""Where objects start: local maxima of the distance to the nearest membrane."""
+"""Where objects start: beside no membrane, on a grid, or at points the user names."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ffn import edges
+from ffn.config import SegmentConfig
+from ffn.geometry import ZYX, Box
+from ffn.inference.canvas import is_free
+from ffn.inference.points import read_points
 
 NOISE = 1e-4
 NOISE_SEED = 42
 
+VoxelSize = tuple[float, ...]
 
-def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float], min_distance: int) -> np.ndarray:
-    """Find the seeds of an image, the published `PolicyPeaks`.
+
+def find_seeds(image: np.ndarray, config: SegmentConfig, voxel_size_zyx_nm: VoxelSize, box: Box) -> np.ndarray:
+    """Find the seeds of a subvolume by the configured policy, in the configured order.
 
     Parameters
     ----------
     image : float32 ndarray of shape (Z, Y, X)
+        Normalised image of the subvolume.
+    config : SegmentConfig
+        Its ``seed_*`` fields.
+    voxel_size_zyx_nm : tuple of float
+        Side of a voxel; distances are measured in the smallest.
+    box : Box
+        Place of the subvolume, full-volume voxels.
+
+    Returns
+    -------
+    int64 ndarray of shape (N, 3)
+        Seeds zyx relative to `box`; the first is to grow first.
+
+    Raises
+    ------
+    ConfigError
+        If the list of points is missing or malformed.
+    """
+    seeds = _find(image, config, voxel_size_zyx_nm, box)
+    return seeds[::-1] if config.seed_order == "reversed" else seeds
+
+
+def _find(image: np.ndarray, config: SegmentConfig, voxel_size: VoxelSize, box: Box) -> np.ndarray:
+    match config.seed_policy:
+        case "peaks":
+            return peak_seeds(image, voxel_size, config.seed_min_distance)
+        case "peaks_2d":
+            return slice_peak_seeds(image, voxel_size, config.seed_min_distance)
+        case "grid":
+            return grid_seeds(box, config.seed_grid_step_zyx)
+        case "points":
+            assert config.seed_points is not None  # the section sees to it
+            return points_inside(read_points(config.seed_points), box)
+
+
+def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int) -> np.ndarray:
+    """Find the seeds of an image, the published `PolicyPeaks`.
+
+    Parameters
+    ----------
+    image : float32 ndarray of shape (Z, Y, X) or (Y, X)
         Normalised image.
     voxel_size_zyx_nm : tuple of float
-        Distances are measured in the smallest side, so anisotropic voxels count as they are.
+        Distances are measured in the smallest side, so anisotropic voxels count as they are; one for each axis.
     min_distance : int
         Between two seeds, voxels.
 
     Returns
     -------
-    int ndarray of shape (N, 3)
-        Seeds zyx in ascending order. Ties between equal distances are broken by fixed noise of 1e-4.
+    int64 ndarray of shape (N, 3) or (N, 2)
+        Seeds in ascending order. Ties between equal distances are broken by fixed noise of 1e-4.
 
     Notes
     -----
     Source: Januszewski et al. 2018, Methods, with the constants of google/ffn.
     """
+    return _peaks(edges.edges(image), voxel_size_zyx_nm, min_distance)
+
+
+def slice_peak_seeds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int) -> np.ndarray:
+    """Find the seeds of every z slice on its own, for sections too thick to compare voxels across them.
+
+    Parameters
+    ----------
+    image, voxel_size_zyx_nm, min_distance
+        As in `peak_seeds`; `min_distance` counts within a slice.
+
+    Returns
+    -------
+    int64 ndarray of shape (N, 3)
+        Seeds zyx in ascending order; those of a slice depend on no other slice.
+    """
+    found = [peak_seeds(plane, voxel_size_zyx_nm[1:], min_distance) for plane in image]
+    heights = np.repeat(np.arange(len(image)), [len(peaks) for peaks in found])
+    return np.column_stack([heights, np.concatenate(found)])
+
+
+def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
+    """Place seeds on a regular grid.
+
+    Parameters
+    ----------
+    box : Box
+        Place of the subvolume. The grid is the full volume's, so overlapping subvolumes share its points.
+    step_zyx : tuple of int
+        Between two seeds, voxels; the first lies half a step from the origin.
+
+    Returns
+    -------
+    int64 ndarray of shape (N, 3)
+        Seeds zyx relative to `box`, in ascending order.
+
+    Examples
+    --------
+    >>> grid_seeds(Box((0, 0, 6), (4, 2, 12)), (3, 2, 4)).tolist()
+    [[1, 1, 0], [1, 1, 4]]
+    """
+    axes = [
+        np.arange((step // 2 - start) % step, stop - start, step)
+        for start, stop, step in zip(box.start, box.stop, step_zyx, strict=True)
+    ]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3).astype(np.int64)
+
+
+def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
+    """Drop the points outside of `box`, which belong to other subvolumes.
+
+    Parameters
+    ----------
+    points : int64 ndarray of shape (N, 3)
+        Full-volume voxels, zyx.
+    box : Box
+        Place of the subvolume.
+
+    Returns
+    -------
+    int64 ndarray of shape (M, 3)
+        Relative to `box`, in the order they came.
+    """
+    inside = ((points >= box.start) & (points < box.stop)).all(axis=1)
+    return points[inside] - np.array(box.start, np.int64)
+
+
+def empty_space_seeds(
+    image: np.ndarray, segmentation: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int
+) -> np.ndarray:
+    """Find seeds for a second pass, in what the first left empty.
+
+    Parameters
+    ----------
+    image : float32 ndarray of shape (Z, Y, X)
+        Normalised image.
+    segmentation : int ndarray of shape (Z, Y, X)
+        As `Canvas.segmentation`: 0 and `REJECTED` are free.
+    voxel_size_zyx_nm, min_distance
+        As in `peak_seeds`.
+
+    Returns
+    -------
+    int64 ndarray of shape (N, 3)
+        Free voxels zyx in ascending order: maxima of the distance to what is segmented, masked or a membrane.
+    """
+    free = is_free(segmentation)
+    walls = edges.edges(image)
+    walls |= ~free
+    peaks = _peaks(walls, voxel_size_zyx_nm, min_distance)
+    return peaks[free[tuple(peaks.T)]]
+
+
+def _peaks(walls: np.ndarray, voxel_size: VoxelSize, min_distance: int) -> np.ndarray:
+    """Return the local maxima of the distance to `walls`, in ascending order; none in a space without walls."""
     from skimage.feature import peak_local_max
 
-    membranes = edges.edges(image)
-    if not membranes.any():  # a blank image: there is nothing to start from
-        return np.empty((0, 3), np.int64)
-    distance = edges.distance(membranes, voxel_size_zyx_nm)
-    noisy = distance + np.random.RandomState(NOISE_SEED).rand(*distance.shape) * NOISE
+    if not walls.any():  # a blank image: there is nothing to start from
+        return np.empty((0, walls.ndim), np.int64)
+    noisy = np.random.RandomState(NOISE_SEED).rand(*walls.shape)
+    noisy *= NOISE
+    noisy += edges.distance(walls, voxel_size)
     peaks = peak_local_max(noisy, min_distance=min_distance, threshold_abs=0, threshold_rel=0)
-    return np.array(sorted(map(tuple, peaks.tolist())), dtype=np.int64).reshape(-1, 3)
+    return np.array(sorted(map(tuple, peaks.tolist())), dtype=np.int64).reshape(-1, walls.ndim)

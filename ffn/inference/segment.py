@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
+from ffn import __version__
 from ffn.config import SegmentConfig
-from ffn.errors import ModelError, VolumeError
-from ffn.geometry import ZYX, Box, zyx
-from ffn.inference.engine import Engine, create_engine
-from ffn.inference.flood import Filling, FloodFill, Report
-from ffn.inference.seeds import peak_seeds
-from ffn.model.store import Model, load_model, weights_checksum
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.inference.checkpoint import CheckpointFile, checksum
+from ffn.inference.claims import Filling, origins_table, overlaps_table
+from ffn.inference.engine import create_engine
+from ffn.inference.flood import FloodFill
+from ffn.inference.masks import read_mask
+from ffn.inference.points import read_points
+from ffn.inference.seeds import empty_space_seeds, find_seeds
+from ffn.model.store import Model, load_model, normalise, weights_checksum
 from ffn.progress import progress_bar
 from ffn.provenance import provenance
 from ffn.volume import Placement, create_volumes, open_volume, require_inside, split_spec
@@ -23,13 +30,24 @@ from ffn.volume import Placement, create_volumes, open_volume, require_inside, s
 log = logging.getLogger(__name__)
 
 RESERVED = ("probability", "origins", "overlaps")
+SHOW_SECONDS = 0.2
+
+
+class Subvolume(NamedTuple):
+    """What is read of the image: grey levels of shape `box.shape`, their place, and the side of a voxel."""
+
+    raw: np.ndarray
+    box: Box
+    voxel_size_zyx_nm: tuple[float, float, float]
 
 
 def segment(image_spec: str, model_folder: str, out_spec: str, config: SegmentConfig, box: Box | None = None) -> None:
     """Flood-fill a box and write segmentation, probabilities, origins and overlaps.
 
     The file of `out_spec` holds the segmentation (uint64) under the given name and beside it ``probability``
-    (uint8), ``origins`` (id, seed z, y, x in full-volume voxels, FOVs) and ``overlaps`` (id, earlier id, voxels).
+    (uint8), ``origins`` (id, seed z, y, x in full-volume voxels, FOVs, pass) and ``overlaps`` (id, earlier id,
+    voxels). While it runs, ``<file>.checkpoint`` holds the state, from which the same call goes on after a kill;
+    the output is then the same, byte for byte.
 
     Parameters
     ----------
@@ -40,105 +58,125 @@ def segment(image_spec: str, model_folder: str, out_spec: str, config: SegmentCo
     out_spec : str
         ``FILE.h5:DATASET`` to write.
     config : SegmentConfig
-        Thresholds, limits and engine.
+        Thresholds, limits, masks and engine.
     box : Box, optional
-        Subvolume; default the whole image. Held in memory whole: about 60 bytes per voxel while seeds are found.
+        Subvolume; default the whole image. Held in memory whole: about 25 bytes per voxel while seeds are found,
+        then 11 and another 4 for each object grown at once.
 
     Raises
     ------
     VolumeError
-        If the box is outside of the image or smaller than one FOV.
+        If the box is outside of the image or the mask, or smaller than one FOV.
     ModelError
         If the model is missing or damaged.
+    SegmentError
+        After SIGTERM, when the state is saved.
     """
+    path, dataset = _target(out_spec)
+    model = load_model(model_folder)
+    part = _read(image_spec, box, model)
+    masked = read_mask(config, part.box)
+    engine = create_engine(model, config.engine, config.precision, config.threads, config.batch_size)
+    weights = weights_checksum(model.weights)
+    inputs = {"image": image_spec, "weights": weights, "engine": engine.name, "box": part.box}
+    points = None if config.seed_points is None else read_points(config.seed_points)
+    checksums = {"voxels": checksum(part.raw), "masked": checksum(masked), "points": checksum(points)}
+    fingerprint = _fingerprint(config, model, {**inputs, **checksums})
+    checkpoint = CheckpointFile(f"{path}.checkpoint", fingerprint, config.checkpoint_seconds)
+    flood = FloodFill(normalise(part.raw, model), model.config, config, engine, masked)
+    filling = _fill(flood, part, config, checkpoint)
+    record = provenance("segment", config, **inputs) | {"counters": filling.counters}
+    _write(path, dataset, filling, Placement(part.box, part.voxel_size_zyx_nm, record))
+    checkpoint.remove()
+
+
+def _target(out_spec: str) -> tuple[str, str]:
     path, dataset = split_spec(out_spec)
     if dataset is None:
         raise VolumeError(f"{out_spec}: expected FILE.h5:DATASET to write to")
     if dataset in RESERVED:
         raise VolumeError(f"{out_spec}: {dataset!r} is the name of another result in this file. Choose 'segmentation'")
-    model = load_model(model_folder)
+    return path, dataset
+
+
+def _read(image_spec: str, box: Box | None, model: Model) -> Subvolume:
     with open_volume(image_spec) as volume:
         box = box or volume.box
         require_inside(volume, box)
-        _require_fov(box, model, image_spec)
-        raw = volume.read(box)
-        voxel_size = volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
-    engine = create_engine(model, config.engine, config.precision, config.threads)
-    filling = _fill(normalise(raw, model), voxel_size, model, engine, config)
-    inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": engine.name, "box": box}
-    record = provenance("segment", config, **inputs) | {"counters": filling.counters}
-    _write(path, dataset, filling, Placement(box, voxel_size, record))
+        if any(n < fov for n, fov in zip(box.shape, model.config.fov_size_zyx, strict=True)):
+            raise VolumeError(
+                f"{image_spec}: box {box} is smaller than one FOV {model.config.fov_size_zyx}. Choose a larger box"
+            )
+        return Subvolume(volume.read(box), box, volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0))
 
 
-def normalise(raw: np.ndarray, model: Model) -> np.ndarray:
-    """Return (raw - mean) / stddev as float32, with the model's figures.
-
-    Raises
-    ------
-    ModelError
-        If the model does not say how its images are normalised.
-    """
-    mean, stddev = model.config.image_mean, model.config.image_stddev
-    if mean is None or stddev is None:
-        raise ModelError(
-            f"model: image_mean is {mean}, image_stddev is {stddev}, both are needed. Set them in model.yaml"
-        )
-    return (raw.astype(np.float32) - np.float32(mean)) / np.float32(stddev)
+def _fingerprint(config: SegmentConfig, model: Model, inputs: dict[str, object]) -> dict[str, str]:
+    """Return what the result depends on, as text by name."""
+    options = config.model_dump(mode="json", exclude={"checkpoint_seconds"})
+    named = {**options, **{f"model.{name}": value for name, value in model.config.model_dump(mode="json").items()}}
+    return {name: str(value) for name, value in {**named, **inputs, "version": __version__}.items()}
 
 
-def _fill(
-    image: np.ndarray,
-    voxel_size: tuple[float, float, float],
-    model: Model,
-    engine: Engine,
-    config: SegmentConfig,
-) -> Filling:
-    seeds = peak_seeds(image, voxel_size, config.seed_min_distance)
-    if config.seed_order == "reversed":
-        seeds = seeds[::-1]
-    log.info("%d seeds in %s voxels", len(seeds), image.shape)
-    flood = FloodFill(image, model.config, config, engine)
-    with progress_bar(len(seeds), "segment", "seed") as bar:
-        filling = flood.run(_counted(seeds, bar), _reporter(bar, image.size))
+def _fill(flood: FloodFill, part: Subvolume, config: SegmentConfig, checkpoint: CheckpointFile) -> Filling:
+    """Flood one pass, or two, from wherever a checkpoint left off."""
+    saved = checkpoint.load()
+    if saved is not None:
+        flood.resume(saved)
+        del saved  # as large as the flood itself
+    if flood.pass_number == 0:
+        flood.begin(find_seeds(flood.image, config, part.voxel_size_zyx_nm, part.box))
+    _run(flood, checkpoint)
+    if config.second_pass and flood.pass_number == 1:
+        flood.begin(_second_seeds(flood, part.voxel_size_zyx_nm, config))
+        _run(flood, checkpoint)
+    filling = flood.filling()
     log.info("segmented %s", json.dumps(filling.counters))
     return filling
 
 
-def _counted(seeds: np.ndarray, bar: tqdm) -> Iterator[ZYX]:
-    """Yield the seeds and move the bar when one is done."""
-    for seed in seeds:
-        yield zyx(seed)
-        bar.update()
+def _second_seeds(flood: FloodFill, voxel_size: tuple[float, float, float], config: SegmentConfig) -> np.ndarray:
+    """Seeds in what the first pass has left empty and no mask covers."""
+    seeds = empty_space_seeds(flood.image, flood.claims.segmentation, voxel_size, config.seed_min_distance)
+    return seeds[::-1] if config.seed_order == "reversed" else seeds
 
 
-def _reporter(bar: tqdm, num_voxels: int) -> Report:
-    """Return a callback that shows FOVs/s and the filled fraction beside the bar."""
+def _run(flood: FloodFill, checkpoint: CheckpointFile) -> None:
+    """Flood one pass under a progress bar, with checkpoints."""
+    log.info("pass %d: %d seeds in %s voxels", flood.pass_number, len(flood.seeds), flood.image.shape)
+    with progress_bar(len(flood.seeds), "segment", "seed") as bar, checkpoint.saved_on_sigterm():
+        bar.initial = bar.n = flood.cursor
+        show = _progress(bar, flood)
 
-    def report(fovs: int, filled: int) -> None:
-        seconds = max(bar.format_dict["elapsed"], 1e-9)
-        bar.set_postfix_str(
-            f"{fovs} FOVs, {fovs / seconds:.1f} FOVs/s, {filled / num_voxels:.1%} filled", refresh=False
-        )
-        bar.update(0)
+        def after_round() -> None:
+            show()
+            checkpoint.save_when_due(flood.state)
 
-    return report
+        flood.run(after_round)
+        bar.update(flood.cursor - bar.n)
 
 
-def _require_fov(box: Box, model: Model, where: str) -> None:
-    if any(n < fov for n, fov in zip(box.shape, model.config.fov_size_zyx, strict=True)):
-        raise VolumeError(
-            f"{where}: box {box} is smaller than one FOV {model.config.fov_size_zyx}. Choose a larger box"
-        )
+def _progress(bar: tqdm, flood: FloodFill) -> Callable[[], None]:
+    """Return a callback that moves the bar, with FOVs/s and the filled fraction beside it."""
+    start, before, due = time.monotonic(), flood.num_evaluated, 0.0
+
+    def show() -> None:
+        nonlocal due
+        now = time.monotonic()
+        if now >= due:  # composing the text at every FOV would cost more than the flood's own work
+            due = now + SHOW_SECONDS
+            rate = (flood.num_evaluated - before) / max(now - start, 1e-9)
+            filled = flood.claims.num_filled / flood.image.size
+            text = f"{flood.num_evaluated} FOVs, {rate:.1f} FOVs/s, {filled:.1%} filled"
+            bar.set_postfix_str(text, refresh=False)
+            bar.update(flood.cursor - bar.n)
+
+    return show
 
 
 def _write(path: str, dataset: str, filling: Filling, placement: Placement) -> None:
-    start = placement.box.start
-    origins = [(o.segment_id, *np.add(o.seed_zyx, start), o.num_fovs) for o in filling.origins]
-    overlaps = [(o.segment_id, other, n) for o in filling.origins for other, n in sorted(o.overlaps.items())]
-    tables = {
-        "origins": np.array(origins, np.int64).reshape(-1, 5),
-        "overlaps": np.array(overlaps, np.int64).reshape(-1, 3),
-    }
+    origins = origins_table(filling.origins)
+    origins[:, 1:4] += placement.box.start
+    tables = {"origins": origins, "overlaps": overlaps_table(filling.origins)}
     dtypes: dict[str, np.dtype | type] = {dataset: np.uint64, "probability": np.uint8}
     with create_volumes(path, dtypes, placement, tables) as writers:
         writers[dataset].write(placement.box, filling.segmentation.astype(np.uint64))

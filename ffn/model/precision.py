@@ -1,4 +1,4 @@
-"""Which number format this machine's CPU is fast in."""
+"""Which number format this machine is fast in."""
 
 from __future__ import annotations
 
@@ -9,23 +9,47 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 BFLOAT16_FLAGS = {"amx_bf16", "avx512_bf16"}
+BFLOAT16_CAPABILITY = (8, 0)  # Ampere, the first of NVIDIA's GPUs with bfloat16 units
 
 
-def resolve_precision(precision: str) -> str:
-    """Return `precision`, or for ``auto`` what suits the CPU; the choice and its reason go to the log.
+def resolve_precision(precision: str, on_gpu: bool = False) -> str:
+    """Return `precision`, or for ``auto`` what suits the device; the choice and its reason go to the log.
 
     Parameters
     ----------
     precision : {'auto', 'float32', 'bfloat16'}
-        `auto` takes bfloat16 where the CPU computes in it (AMX, AVX512-BF16), float32 elsewhere.
+        `auto` takes bfloat16 where the device computes in it (CPU: AMX or AVX512-BF16; GPU: compute capability of
+        at least 8), float32 elsewhere.
+    on_gpu : bool
+        Whether TensorFlow's GPUs are to compute, the CPU otherwise.
     """
     if precision != "auto":
         return precision
-    found = sorted(BFLOAT16_FLAGS & _cpu_flags())
-    reason = f"the CPU has {', '.join(found)}" if found else "the CPU has neither AMX nor AVX512-BF16"
-    precision = "bfloat16" if found else "float32"
+    is_fast, reason = _gpus_have_bfloat16() if on_gpu else _cpu_has_bfloat16()
+    precision = "bfloat16" if is_fast else "float32"
     log.info("precision auto: %s, because %s", precision, reason)
     return precision
+
+
+def gpu_visible() -> bool:
+    """Return whether TensorFlow sees a GPU."""
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def _cpu_has_bfloat16() -> tuple[bool, str]:
+    found = sorted(BFLOAT16_FLAGS & _cpu_flags())
+    return bool(found), f"the CPU has {', '.join(found)}" if found else "the CPU has neither AMX nor AVX512-BF16"
+
+
+def _gpus_have_bfloat16() -> tuple[bool, str]:
+    """Ask TensorFlow; the oldest GPU decides."""
+    import tensorflow as tf
+
+    details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+    oldest = min((tuple(each.get("compute_capability", (0, 0))) for each in details), default=(0, 0))
+    return oldest >= BFLOAT16_CAPABILITY, f"the GPU has compute capability {'.'.join(map(str, oldest))}"
 
 
 @functools.cache

@@ -122,6 +122,22 @@ def _read_description(path: Path) -> dict[str, Any]:
     return description if isinstance(description, dict) else {}
 
 
+def normalise(raw: np.ndarray, model: Model) -> np.ndarray:
+    """Return (raw - mean) / stddev as float32, with the model's figures.
+
+    Raises
+    ------
+    ModelError
+        If the model does not say how its images are normalised.
+    """
+    mean, stddev = model.config.image_mean, model.config.image_stddev
+    if mean is None or stddev is None:
+        raise ModelError(
+            f"model: image_mean is {mean}, image_stddev is {stddev}, both are needed. Set them in model.yaml"
+        )
+    return (raw.astype(np.float32) - np.float32(mean)) / np.float32(stddev)
+
+
 def weights_checksum(weights: Weights) -> str:
     """Return the SHA-256 of names and values of `weights`."""
     digest = hashlib.sha256()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn.config import ModelConfig, TrainConfig
-from ffn.model.precision import resolve_precision
+from ffn.model.precision import gpu_visible, resolve_precision
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
 from ffn.training.distributed import process_group
@@ -52,7 +52,8 @@ def train(
     with process_group(config.num_workers) as group, contextlib.ExitStack() as stack:
         if group.size > 1:  # its calls run TensorFlow, whose threads cannot be set any more after that
             configure_tensorflow(group, rng_seed)
-        config = config.model_copy(update={"precision": group.broadcast(resolve_precision(config.precision))})
+        precision = group.broadcast(resolve_precision(config.precision, gpu_visible()))
+        config = config.model_copy(update={"precision": precision})
         volumes = group.together(lambda: stack.enter_context(open_training_volumes(data.volumes)))
         initial = group.broadcast(group.together(lambda: choose_model(model, init_folder, rng_seed)))
         initial = with_normalisation(initial, volumes, group)

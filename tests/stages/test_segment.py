@@ -1,14 +1,17 @@
 """`ffn segment` on a box: everything it writes is in full-volume coordinates and says how it was made."""
 
+import random
+import signal
+import subprocess
+import sys
+import time
+
 import h5py
 import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import ModelConfig
 from ffn.geometry import Box
-from ffn.model.network import weight_shapes
-from ffn.model.store import Model, save_model
 from ffn.volume import Placement, create_volume, open_volume
 
 IMAGE = Box((100, 20, 3), (140, 60, 63))
@@ -16,24 +19,15 @@ BOX = Box((104, 24, 7), (136, 58, 60))
 
 
 @pytest.fixture
-def scene(tmp_path):
-    """Two bright tubes, and a network that adds the image to the POM: what is bright grows, what is dark does not."""
-    image = np.full(IMAGE.shape, 60, np.uint8)
-    for start in (8, 22):
-        for depth in range(5):  # brightest on the axis, where the FOV then stays
-            inside = slice(start + depth, start + 10 - depth)
-            image[inside, inside] = 180 + 15 * depth
-    with create_volume(f"{tmp_path}/raw.h5:raw", np.uint8, Placement(IMAGE, (10, 10, 10))) as writer:
-        writer.write(IMAGE, image)
-    config = ModelConfig(
-        depth=1, features=2, fov_size_zyx=(5, 5, 7), deltas_zyx=(1, 1, 2), image_mean=130, image_stddev=10
-    )
-    weights = {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(config).items()}
-    weights["conv0_a/weights"][1, 1, 1, 0] = [1, -1]  # positive and negative part of the image
-    weights["conv0_b/weights"][1, 1, 1] = np.eye(2)
-    weights["conv_lom/weights"][0, 0, 0, :, 0] = [1, -1]
-    save_model(tmp_path / "model", Model(config, weights, {}))
+def scene(tmp_path, bright_model, tubes):
+    """Two bright tubes, and a network that follows what is bright."""
+    write(tmp_path, "raw", IMAGE, tubes(IMAGE.shape, (8, 22)))
     return tmp_path
+
+
+def write(folder, name, box, image):
+    with create_volume(f"{folder}/{name}.h5:raw", np.uint8, Placement(box, (10, 10, 10))) as writer:
+        writer.write(box, image)
 
 
 def segment(folder, *options, name="seg"):
@@ -57,9 +51,9 @@ def test_tubes_are_segmented_in_full_volume_coordinates(scene, engine):
     assert len(first) == len(second) == 1 and first != second
     assert record["inputs"]["engine"] == f"{engine} float32"
     with h5py.File(path) as file:
-        for segment_id, *seed, num_fovs in file["origins"][()]:
+        for segment_id, *seed, num_fovs, pass_number in file["origins"][()]:
             assert labels[tuple(np.subtract(seed, BOX.start))] == segment_id
-            assert num_fovs > 0
+            assert num_fovs > 0 and pass_number == 1
         assert ((file["probability"][()] > 0) == (labels > 0)).all()
 
 
@@ -71,3 +65,88 @@ def test_reversed_order_starts_from_the_other_end(scene):
 
 def test_reruns_are_byte_identical(scene):
     assert segment(scene).read_bytes() == segment(scene, name="again").read_bytes()
+
+
+def read(path):
+    with h5py.File(path) as file:
+        return {name: file[name][()] for name in file}
+
+
+def test_several_objects_at_once_write_the_same_arrays(scene):
+    one, three = read(segment(scene)), read(segment(scene, "--batch-size", "3", name="three"))
+    assert all(np.array_equal(one[name], three[name]) for name in one)
+
+
+def test_masks_leave_their_voxels_empty(scene):
+    masked = Box((100, 20, 3), (140, 60, 25))
+    with create_volume(f"{scene}/mask.h5:mask", np.uint8, Placement(IMAGE)) as writer:
+        writer.write(masked, np.full(masked.shape, 7, np.uint8))
+    path = segment(scene, "--mask", f"{scene}/mask.h5:mask", "--mask-boxes", "90:150,0:99,44:50", "90:119,0:99,50:99")
+    labels = read(path)["segmentation"]
+    assert not labels[:, :, : 25 - 7].any() and not labels[:, :, 44 - 7 : 50 - 7].any()
+    assert not labels[: 119 - 104, :, 44 - 7 :].any()
+    assert labels[:, :, 25 - 7 : 44 - 7].any()
+
+
+def test_a_mask_has_to_cover_the_box(scene, capsys):
+    box = Box((101, 20, 3), (137, 60, 63))
+    write(scene, "mask", box, np.ones(box.shape, np.uint8))
+    arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--mask", f"{scene}/mask.h5:raw"]
+    assert main(["segment", *arguments, "--out", f"{scene}/out.h5:segmentation"]) == 2
+    assert "the mask covers 101:137,20:60,3:63, expected all of 100:140,20:60,3:63" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("box", "said"), [("all", "must all have the form z0:z1"), ("0:4,5:5,0:9", "is empty")])
+def test_mask_boxes_are_boxes(scene, capsys, box, said):
+    arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--mask-boxes", box]
+    assert main(["segment", *arguments, "--out", f"{scene}/out.h5:segmentation"]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_second_pass_marks_its_objects(scene):
+    options = ("--seed-policy", "points", "--seed-points", "116,36,20", "--second-min-segment-size", "50")
+    path = segment(scene, *options, "--second-pass")
+    tables = read(path)
+    assert tables["origins"][:, 5].tolist() == [1, 2]
+    assert not list(scene.glob("*.checkpoint"))
+
+
+def start(folder, name):
+    """Start a segmentation that takes a few seconds and saves its state all the time."""
+    arguments = ["--image", f"{folder}/long.h5:raw", "--model", f"{folder}/model", "--out", f"{folder}/{name}.h5:seg"]
+    options = ["--min-segment-size", "50", "--batch-size", "2", "--checkpoint-seconds", "0.05", "--threads", "1"]
+    command = [sys.executable, "-m", "ffn", "segment", *arguments, *options]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_a_new_checkpoint(path, process):
+    """Wait until the file is there and newer than it is now, or the process has ended."""
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    while process.poll() is None and (not path.exists() or path.stat().st_mtime_ns == before):
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(scene, tubes):
+    box = Box((0, 0, 0), (40, 40, 300))
+    write(scene, "long", box, tubes(box.shape, (8, 22)))
+    whole = start(scene, "whole")
+    whole.communicate()
+    assert whole.returncode == 0
+    path, choice, num_kills = scene / "again.h5.checkpoint", random.Random(1), 0
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+        process = start(scene, "again")
+        wait_for_a_new_checkpoint(path, process)
+        time.sleep(choice.uniform(0, 0.3))
+        process.send_signal(number)
+        error = process.communicate()[1]
+        num_kills += process.returncode != 0
+        if number == signal.SIGTERM:
+            assert process.returncode == 2 and "Traceback" not in error
+            assert error.splitlines()[-1].startswith(f"ffn: error: {path}: stopped by SIGTERM")
+    assert num_kills == 3 and not (scene / "again.h5").exists()
+    process = start(scene, "again")
+    assert f"resuming from {path}" in process.communicate()[1] and process.returncode == 0
+    assert (scene / "again.h5").read_bytes() == (scene / "whole.h5").read_bytes()
+    assert not path.exists()

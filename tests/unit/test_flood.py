@@ -23,6 +23,41 @@ class Connected:
         return np.where(inside, 3 + image[0], np.float32(-4))[None]
 
 
+class Blurred:
+    """Engine whose answer depends on image and POM alike, so that what grows depends on how it grew."""
+
+    def __init__(self, batch_size):
+        self.shape = (batch_size, 5, 7, 9)
+
+    def predict(self, image, pom_logit):
+        assert image.shape == pom_logit.shape and image.shape[1:] == self.shape[1:] and len(image) <= self.shape[0]
+        blurred = [ndimage.uniform_filter(p, 3, mode="nearest") for p in pom_logit]
+        return np.clip(pom_logit / 2 + np.stack(blurred) / 2 + 2 * image, -6, 6).astype(np.float32)
+
+
+def blobs(rng):
+    """Smooth random image where objects meet, merge and weaken, with more seeds than objects."""
+    image = ndimage.gaussian_filter(rng.normal(size=(24, 30, 40)), 2)
+    image = (image / image.std() + rng.uniform(0, 0.5)).astype(np.float32)
+    seeds = np.argwhere((ndimage.maximum_filter(image, 3) == image) | (rng.random(image.shape) < 0.003))
+    return image, seeds
+
+
+def started(image, seeds, batch_size=1, masked=None, **options):
+    config = SegmentConfig(**{"min_segment_size": 30, "batch_size": batch_size, **options})
+    flood = FloodFill(image, MODEL, config, Blurred(batch_size), masked)
+    flood.begin(seeds)
+    return flood
+
+
+def same(one, other, but=()):
+    assert (one.segmentation == other.segmentation).all() and (one.probability == other.probability).all()
+    assert one.origins == other.origins
+    assert {k: v for k, v in one.counters.items() if k not in but} == {
+        k: v for k, v in other.counters.items() if k not in but
+    }
+
+
 def two_tubes():
     """Two neurites along x, one voxel apart, brightest in the middle, and a speck."""
     image = np.full((14, 20, 40), -1, np.float32)
@@ -34,7 +69,10 @@ def two_tubes():
 
 
 def fill(image, seeds, config=CONFIG):
-    return FloodFill(image, MODEL, config, Connected()).run(seeds)
+    flood = FloodFill(image, MODEL, config, Connected())
+    flood.begin(seeds)
+    flood.run()
+    return flood.filling()
 
 
 def test_each_seed_fills_its_tube_once_and_no_other():
@@ -140,3 +178,102 @@ def test_cells_are_visited_once():
     movement.update((11, 10, 10), np.full((5, 7, 9), -4, np.float32))
     movement.update((9, 10, 10), pom)  # leads back to the seed's cell
     assert movement.pop() is None
+
+
+OPTIONS = [
+    {},
+    {"disco_seed_threshold": 0.2, "segment_threshold": 0.1},
+    {"disco_seed_threshold": -1, "min_segment_size": 400, "max_fovs": 200},
+    {"max_fovs": 9, "min_boundary_dist_zyx": (2, 1, 0)},
+    {"max_object_voxels": 800, "disco_seed_threshold": 0.3},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("rng_seed", range(4))
+def test_several_objects_at_once_give_the_sequential_result(rng_seed, options):
+    rng = np.random.default_rng(rng_seed)
+    image, seeds = blobs(rng)
+    alone = started(image, seeds, **options)
+    alone.run()
+    assert alone.claims.counters["discarded_fovs"] == 0
+    assert alone.claims.counters["fovs"] == alone.num_evaluated
+    for batch_size in (2, 4, 7):
+        many = started(image, seeds, batch_size, **options)
+        many.run()
+        same(many.filling(), alone.filling(), but=["discarded_fovs"])
+        assert many.num_evaluated == sum(many.claims.counters[name] for name in ("fovs", "discarded_fovs"))
+
+
+def test_objects_are_grown_ahead_and_discarded_when_an_older_one_needs_their_place():
+    image, seeds = blobs(np.random.default_rng(0))
+    rounds, discarded = {}, {}
+    for batch_size in (1, 4):
+        flood, calls = started(image, seeds, batch_size), []
+        flood.run(lambda calls=calls: calls.append(1))
+        rounds[batch_size], discarded[batch_size] = len(calls), flood.claims.counters["discarded_fovs"]
+    assert rounds[4] < 0.6 * rounds[1]
+    assert discarded[4] > 0 == discarded[1]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_saved_state_goes_on_to_the_same_end(batch_size):
+    image, seeds = blobs(np.random.default_rng(0))
+    options = {"disco_seed_threshold": 0.3, "max_object_voxels": 800}
+    masked = np.indices(image.shape).sum(axis=0) > 65
+    whole, states = started(image, seeds, batch_size, masked, **options), []
+    whole.run(lambda: states.append({name: np.array(array) for name, array in whole.state().items()}))
+    holding = {kind for state in states for kind in ("growing", "finished") for name in state if name.startswith(kind)}
+    assert holding == {"growing", "finished"}
+    for state in states[3::13]:
+        config = SegmentConfig(min_segment_size=30, batch_size=batch_size, **options)
+        resumed = FloodFill(image, MODEL, config, Blurred(batch_size))
+        resumed.resume(state)
+        resumed.run()
+        same(resumed.filling(), whole.filling())
+        assert (resumed.claims.segmentation == whole.claims.segmentation).all()
+
+
+def test_masked_voxels_are_neither_seeded_nor_entered_nor_claimed():
+    image, masked = two_tubes(), np.zeros((14, 20, 40), bool)
+    masked[:, :, 18:24] = True
+    flood = FloodFill(image, MODEL, CONFIG, Connected(), masked)
+    flood.begin([(6, 6, 20), (6, 6, 8)])
+    flood.run()
+    filling = flood.filling()
+    assert filling.counters["masked"] == filling.counters["segments"] == 1
+    assert filling.segmentation[6, 6, 8] == 1
+    assert not filling.segmentation[:, :, 18:].any()  # and it did not go past the mask
+    assert filling.segmentation.min() == 0 and not filling.probability[masked].any()
+
+
+def test_a_mask_is_no_segment_to_keep_away_from():
+    masked = np.zeros((14, 20, 40), bool)
+    masked[:, :, 9:] = True
+    flood = FloodFill(two_tubes(), MODEL, CONFIG, Connected(), masked)
+    flood.begin([(6, 6, 8)])
+    flood.run()
+    assert flood.claims.counters["segments"] == 1
+
+
+def test_limits_keep_what_has_grown():
+    whole = fill(two_tubes(), [(6, 6, 5)])
+    few = fill(two_tubes(), [(6, 6, 5)], SegmentConfig(min_segment_size=20, max_fovs=4))
+    small = fill(two_tubes(), [(6, 6, 5)], SegmentConfig(min_segment_size=20, max_object_voxels=500))
+    exact = SegmentConfig(min_segment_size=20, max_fovs=whole.counters["fovs"])
+    assert few.counters["limited"] == small.counters["limited"] == 1 and few.counters["fovs"] == 4
+    assert 20 <= np.count_nonzero(few.segmentation) < np.count_nonzero(whole.segmentation)
+    assert 500 < np.count_nonzero(small.segmentation) < 500 + 5 * 7 * 9
+    assert fill(two_tubes(), [(6, 6, 5)], exact).counters["limited"] == whole.counters["limited"] == 0
+
+
+def test_a_second_pass_has_its_own_size_and_forgets_rejected_seeds():
+    image = two_tubes()
+    image[11:13, 16:19, 18:23] = 1
+    flood = FloodFill(image, MODEL, SegmentConfig(min_segment_size=200, second_min_segment_size=10), Connected())
+    for seeds in ([(11, 16, 20), (6, 6, 5)], [(11, 16, 20)]):
+        flood.begin(seeds)
+        flood.run()
+    origins = flood.filling().origins
+    assert flood.claims.counters["too_small"] == 1
+    assert [(o.seed_zyx, o.pass_number) for o in origins] == [((6, 6, 5), 1), ((11, 16, 20), 2)]

@@ -1,0 +1,90 @@
+"""Objects that have grown, kept compactly until it is their turn to become segments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ffn.geometry import ZYX, Box, zyx
+from ffn.inference.grower import Arrays, ObjectGrower
+
+
+@dataclass(frozen=True)
+class GrownObject:
+    """An object that has stopped growing, without its canvas.
+
+    Parameters
+    ----------
+    seed_zyx : tuple of int
+        Where it started.
+    evaluated : int64 ndarray of shape (N, 3)
+        Positions of its FOVs.
+    is_strong, limited : bool
+        Whether it still holds its seed; whether a limit has stopped it.
+    box : Box
+        Its voxels lie inside.
+    probability : uint8 ndarray of ``box.shape``
+        1 … 255 at its voxels, 0 elsewhere; empty where the object is too weak or too small to become a segment.
+    """
+
+    seed_zyx: ZYX
+    evaluated: np.ndarray
+    is_strong: bool
+    limited: bool
+    box: Box
+    probability: np.ndarray
+
+    @classmethod
+    def harvest(cls, grower: ObjectGrower, min_voxels: int) -> GrownObject:
+        """Take an object off its canvas; `min_voxels` is the smallest size worth keeping."""
+        box, mask = grower.canvas.object_mask()
+        if grower.is_strong and np.count_nonzero(mask) >= min_voxels:
+            probability = np.zeros(box.shape, np.uint8)
+            probability[mask] = quantise(grower.canvas.visited_pom()[1][mask])
+        else:
+            box, probability = Box(grower.seed_zyx, grower.seed_zyx), np.zeros((0, 0, 0), np.uint8)
+        return cls(grower.seed_zyx, grower.evaluated, grower.is_strong, grower.limited, box, probability)
+
+    @property
+    def num_fovs(self) -> int:
+        """Network evaluations."""
+        return len(self.evaluated)
+
+    def covers(self, points: np.ndarray) -> np.ndarray:
+        """Return for each row z, y, x of `points` whether the object holds that voxel."""
+        inside = np.flatnonzero(((points >= self.box.start) & (points < self.box.stop)).all(axis=1))
+        z, y, x = (points[inside] - self.box.start).T
+        covered = np.zeros(len(points), bool)
+        covered[inside] = self.probability[z, y, x] > 0
+        return covered
+
+    def state(self) -> Arrays:
+        """Return everything as arrays."""
+        return {
+            "seed": np.array(self.seed_zyx),
+            "evaluated": self.evaluated,
+            "flags": np.array([self.is_strong, self.limited]),
+            "box": np.array([self.box.start, self.box.stop]),
+            "probability": self.probability,
+        }
+
+    @classmethod
+    def resume(cls, state: Arrays) -> GrownObject:
+        """Undo `state`."""
+        is_strong, limited = map(bool, state["flags"])
+        start, stop = map(zyx, state["box"])
+        return cls(zyx(state["seed"]), state["evaluated"], is_strong, limited, Box(start, stop), state["probability"])
+
+
+def quantise(pom_logit: np.ndarray) -> np.ndarray:
+    """Return probabilities as uint8 1 … 255; 0 is left for voxels without one.
+
+    Examples
+    --------
+    >>> quantise(np.array([-100.0, 0.0, 100.0])).tolist()
+    [1, 128, 255]
+    """
+    from scipy.special import expit
+
+    return (1 + np.rint(254 * expit(pom_logit))).astype(np.uint8)

@@ -1,0 +1,74 @@
+"""Seed points that the user names: a CSV of them, or a single one."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+
+from ffn.errors import ConfigError
+
+HEADER = ["z", "y", "x"]
+
+_POINT = re.compile(r"\s*(-?\d+)\s*,\s*(-?\d+)\s*,\s*(-?\d+)\s*")
+
+
+def read_points(text: str) -> np.ndarray:
+    """Read points in full-volume voxels.
+
+    Parameters
+    ----------
+    text : str
+        A single point ``z,y,x``, or the path of a CSV file with the header ``z,y,x`` and one point a line.
+
+    Returns
+    -------
+    int64 ndarray of shape (N, 3)
+        In the order of the file.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or a line is no point.
+
+    Examples
+    --------
+    >>> read_points("120,64,30").tolist()
+    [[120, 64, 30]]
+    """
+    single = _POINT.fullmatch(text)
+    points = [_whole(single.groups())] if single else _read_csv(Path(text))
+    return np.array(points, np.int64).reshape(-1, 3)
+
+
+def _read_csv(path: Path) -> list[list[int]]:
+    rows = _rows(path)
+    header = [name.strip() for name in rows[0]] if rows else []
+    if header != HEADER:
+        raise ConfigError(f"{path} line 1: found {','.join(header)!r}, expected the header 'z,y,x'")
+    points = []
+    for line, row in enumerate(rows[1:], start=2):
+        if not row:
+            continue
+        if (match := _POINT.fullmatch(",".join(row))) is None:
+            raise ConfigError(
+                f"{path} line {line}: found {','.join(row)!r}, expected three whole numbers z,y,x in full-volume voxels"
+            )
+        points.append(_whole(match.groups()))
+    return points
+
+
+def _rows(path: Path) -> list[list[str]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin UTF-8 with a byte order mark
+            return list(csv.reader(file))
+    except FileNotFoundError:
+        raise ConfigError(f"seed_points: {path} is neither a file nor a point z,y,x. Check its path") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path}: cannot be read as CSV ({error}), expected the header 'z,y,x'") from None
+
+
+def _whole(words: tuple[str, ...]) -> list[int]:
+    return [int(word) for word in words]

@@ -1,0 +1,89 @@
+"""Objects that grow side by side, as agglomeration needs them: on canvases of their own, nothing claimed."""
+
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig, SegmentConfig
+from ffn.inference.canvas import MASKED, Canvas, Thresholds
+from ffn.inference.grower import FovBatch, Limits, ObjectGrower, grow
+
+MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
+
+
+class Bright:
+    """Engine that takes what is bright; it remembers the sizes of its batches."""
+
+    def __init__(self):
+        self.calls = []
+
+    def predict(self, image, pom_logit):
+        self.calls.append([float(i.max()) for i in image])
+        return np.where(image > 0, image, np.float32(-4))
+
+
+def canvas(length, brightness):
+    """A bar along x; every object has its own brightness."""
+    image = np.full((7, 9, 30), -1, np.float32)
+    image[3, 4, 4 : 4 + length] = brightness
+    return Canvas(image, MODEL, Thresholds.of(SegmentConfig()))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_independent_objects_grow_in_lockstep(batch_size):
+    lengths = (3, 9, 20)
+    canvases = [canvas(length, 3.0 + n) for n, length in enumerate(lengths)]
+    engine = Bright()
+    growers = [ObjectGrower(c, (3, 4, 5), MODEL.deltas_zyx) for c in canvases]
+    grow(growers, FovBatch(engine, MODEL.fov_size_zyx, batch_size))
+    for length, grower, c in zip(lengths, growers, canvases, strict=True):
+        assert grower.is_strong and not grower.limited
+        assert np.count_nonzero(c.object_mask()[1]) == length
+    num_fovs = [grower.num_fovs for grower in growers]
+    assert max(map(len, engine.calls)) == min(batch_size, len(growers))
+    assert sum(map(len, engine.calls)) == sum(num_fovs)  # nothing is computed in vain
+    assert len(engine.calls) == {1: sum(num_fovs), 2: len(engine.calls), 5: max(num_fovs)}[batch_size]
+    assert not canvases[0].segmentation.any()
+
+
+def test_an_object_stays_inside_what_is_not_masked():
+    c = canvas(20, 3.0)
+    c.segmentation[:, :, 14:] = MASKED
+    grower = ObjectGrower(c, (3, 4, 5), MODEL.deltas_zyx)
+    grow([grower], FovBatch(Bright(), MODEL.fov_size_zyx))
+    assert grower.evaluated[:, 2].max() < 14
+
+
+def test_canvases_share_a_given_segmentation():
+    labels = np.zeros((7, 9, 30), np.int32)
+    image = np.ones(labels.shape, np.float32)
+    one, other = (Canvas(image, MODEL, Thresholds.of(SegmentConfig()), labels) for _ in range(2))
+    one.segmentation[3, 4, 5] = 7
+    other.start((3, 4, 5))
+    assert not other.may_visit((3, 4, 5))
+
+
+def test_the_next_position_is_looked_for_again_when_it_has_been_taken():
+    c = canvas(20, 3.0)
+    grower = ObjectGrower(c, (3, 4, 12), MODEL.deltas_zyx)
+    batch = FovBatch(Bright(), MODEL.fov_size_zyx)
+    batch.advance([grower])
+    before = grower.next_position()
+    assert before == grower.next_position()
+    c.segmentation[before] = 1
+    assert grower.next_position() not in (None, before)
+
+
+@pytest.mark.parametrize("limits", [Limits(max_fovs=3), Limits(max_voxels=8)])
+def test_limits_count_the_same_after_a_resume(limits):
+    def after(num_resumes):
+        c = canvas(20, 3.0)
+        grower = ObjectGrower(c, (3, 4, 5), MODEL.deltas_zyx, limits)
+        for _ in range(num_resumes):
+            FovBatch(Bright(), MODEL.fov_size_zyx).advance([grower])
+            state = {name: np.array(array) for name, array in grower.state().items()}
+            grower = ObjectGrower.resume(canvas(20, 3.0), state, MODEL.deltas_zyx, limits)
+        grow([grower], FovBatch(Bright(), MODEL.fov_size_zyx))
+        return grower.num_fovs, grower.limited, int(np.count_nonzero(grower.canvas.object_mask()[1]))
+
+    assert after(0) == after(2)
+    assert after(0)[1]
