@@ -70,6 +70,18 @@ COMMANDS = {
         "join overlapping subvolumes into one volume with global ids",
         "ffn reconcile subvolumes/*.h5 --out segmentation.h5:segmentation",
     ),
+    "consensus": Command(
+        "split two segmentations wherever they disagree",
+        "ffn consensus forward.h5:segmentation reversed.h5:segmentation --out consensus.h5:segmentation",
+    ),
+    "agglomerate": Command(
+        "score which touching segments are one object",
+        "ffn agglomerate --segmentation seg.h5:segmentation --image raw.h5:raw --model MODEL_DIR --out graph.csv",
+    ),
+    "merge": Command(
+        "join the segments that a merge graph joins",
+        "ffn merge graph.csv --segmentation seg.h5:segmentation --out agglomerated.h5:segmentation",
+    ),
     "fill": Command(
         "give unsegmented voxels to the segments around them",
         "ffn fill --segmentation seg.h5:segmentation --image raw.h5:raw --max-distance 10 --out filled.h5:segmentation",
@@ -77,6 +89,10 @@ COMMANDS = {
     "evaluate": Command(
         "score a segmentation against the truth: ARE, VOI, coverage",
         "ffn evaluate --segmentation seg.h5:segmentation --truth labels.h5:labels --image raw.h5:raw --out scores.json",
+    ),
+    "sweep": Command(
+        "score a merge graph at every threshold",
+        "ffn sweep graph.csv --segmentation seg.h5:segmentation --truth labels.h5:labels --out sweep.json",
     ),
     "export": Command(
         "write Neuroglancer volumes and meshes",

@@ -100,6 +100,11 @@ def subvolume_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
     return {box.stem: box for box in boxes}
 
 
+def contact_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
+    """Return the jobs of agglomeration, which do not overlap, by their names."""
+    return {box.stem: box for box in place.segment_box.blocks(config.agglomerate.job_size_zyx)}
+
+
 def _check_init(config: RunConfig) -> None:
     """Refuse weights of another FOV: sampling and tiling follow the configured one."""
     if config.init is None:

@@ -7,12 +7,16 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ffn.config import (
+    AgglomerateConfig,
     BoxText,
+    ConsensusConfig,
     CoordinatesConfig,
     EvaluateConfig,
     ExportConfig,
     FillConfig,
+    FloodConfig,
     MembraneConfig,
+    MergeConfig,
     ModelConfig,
     PartitionConfig,
     ReconcileConfig,
@@ -20,12 +24,15 @@ from ffn.config import (
     Section,
     SegmentConfig,
     SubvolumesConfig,
+    SweepConfig,
     TrainConfig,
     VoxelSize,
 )
 from ffn.errors import ConfigError
 from ffn.options import explain
 from ffn.synthetic.config import SynthConfig
+
+WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs a contact on FIB-25, which decide well
 
 
 class VolumeConfig(Section):
@@ -88,14 +95,18 @@ class RunConfig(Section):
     subvolumes: SubvolumesConfig = SubvolumesConfig()
     segment: SegmentConfig = SegmentConfig()
     reconcile: ReconcileConfig = ReconcileConfig()
+    consensus: ConsensusConfig = ConsensusConfig()
+    agglomerate: AgglomerateConfig = AgglomerateConfig()
+    merge: MergeConfig = MergeConfig()
     fill: FillConfig = FillConfig()
+    sweep: SweepConfig = SweepConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     export: ExportConfig = ExportConfig()
 
     @model_validator(mode="before")
     @classmethod
     def _derive(cls, values: Any) -> Any:
-        """LOM and margin follow from FOV and deltas where they are not given."""
+        """Where they are not given, sizes follow from FOV and deltas, and agglomeration floods as `segment` does."""
         if not isinstance(values, dict):
             return values
         try:
@@ -103,7 +114,14 @@ class RunConfig(Section):
         except (ValidationError, TypeError):
             return values  # reported as an error of its own section
         context = [r + d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
-        derived = {"partition": {"lom_radius_zyx": context}, "coordinates": {"margin_zyx": context}}
+        segment = values.get("segment") or {}
+        flood = {name: segment[name] for name in FloodConfig.model_fields if name in segment}
+        window = [r + WINDOW_MOVES * d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
+        derived = {
+            "partition": {"lom_radius_zyx": context},
+            "coordinates": {"margin_zyx": context},
+            "agglomerate": {"window_radius_zyx": window, **flood},
+        }
         for section, defaults in derived.items():
             given = values.get(section) or {}
             if isinstance(given, dict):
@@ -155,6 +173,15 @@ class RunConfig(Section):
                     f"({sizes[first]} and {sizes[axis]}), "
                     "only axes of equal size can be exchanged"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _consensus_has_both_orders(self) -> RunConfig:
+        if self.consensus.enabled and self.segment.seed_order != "forward":
+            raise ValueError(
+                f"segment.seed_order: {self.segment.seed_order}, but consensus.enabled takes both orders, "
+                "expected forward. Leave it out"
+            )
         return self
 
     @model_validator(mode="after")

@@ -172,7 +172,9 @@ def create_volumes(
 
 
 @contextlib.contextmanager
-def create_volume(spec: str, dtype: np.dtype | type, placement: Placement) -> Iterator[VolumeWriter]:
+def create_volume(
+    spec: str, dtype: np.dtype | type, placement: Placement, tables: dict[str, np.ndarray] | None = None
+) -> Iterator[VolumeWriter]:
     """Create ``file.h5:dataset``; the one-dataset form of `create_volumes`.
 
     Raises
@@ -183,7 +185,7 @@ def create_volume(spec: str, dtype: np.dtype | type, placement: Placement) -> It
     path, dataset = split_spec(spec)
     if dataset is None:
         raise VolumeError(f"{spec}: expected FILE.h5:DATASET to write to")
-    with create_volumes(path, {dataset: dtype}, placement) as writers:
+    with create_volumes(path, {dataset: dtype}, placement, tables) as writers:
         yield writers[dataset]
 
 
@@ -199,6 +201,25 @@ def split_spec(spec: str) -> tuple[str, str | None]:
     if colon and dataset.strip("/") and Path(path).suffix.lower() in HDF5_SUFFIXES:
         return path, dataset
     return spec, None
+
+
+def read_table(spec: str | Path, name: str) -> np.ndarray | None:
+    """Return a small array kept beside the volume ``FILE.h5:DATASET``, None where there is none.
+
+    Raises
+    ------
+    VolumeError
+        If the file is missing or damaged.
+    """
+    path, _ = split_spec(str(spec))
+    if Path(path).suffix.lower() not in HDF5_SUFFIXES:
+        return None
+    with hdf5.open_file(path) as file:
+        found = hdf5.list_datasets(file).get(name)
+        try:
+            return None if found is None else found[()]
+        except OSError as reason:
+            raise VolumeError(f"{path}:{name}: is damaged ({reason}). Delete it and rerun its stage") from None
 
 
 def require_inside(volume: Volume, box: Box) -> None:
@@ -236,6 +257,19 @@ def require_labels(volume: Volume) -> None:
     """
     if volume.dtype.kind not in "ui":
         raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected integer labels")
+
+
+def require_other_file(out_spec: str, *input_specs: str) -> None:
+    """Check that `out_spec` is not the file of an input, which has to stay.
+
+    Raises
+    ------
+    VolumeError
+        If it is.
+    """
+    out = Path(split_spec(out_spec)[0]).resolve()
+    if any(Path(split_spec(spec)[0]).resolve() == out for spec in input_specs):
+        raise VolumeError(f"{out_spec}: is the file of the input, which has to stay. Choose another file")
 
 
 def require_replaceable(path: str | Path, names: set[str]) -> None:

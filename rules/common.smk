@@ -10,7 +10,7 @@ from snakemake.exceptions import WorkflowError
 from ffn import __version__, atomic
 from ffn.errors import FfnError
 from ffn.options import flags
-from ffn.places import check_sources, subvolume_boxes
+from ffn.places import check_sources, contact_boxes, subvolume_boxes
 from ffn.run import load_run
 from ffn.runlock import lock_run
 
@@ -62,8 +62,25 @@ if INIT and not os.path.isdir(INIT):
     INIT = f"{OUT}/initial"
 MODEL = f"{OUT}/model" if RUN.train.max_steps > 0 else INIT
 
-# What is scored and shown.
-FINAL = f"{OUT}/segmentation/{{volume}}/{'filled' if RUN.fill.max_distance else 'segmentation'}.h5"
+# Orders of seeds by what they add to the names of files; the consensus needs both.
+ORDERS = {"": RUN.segment}
+if RUN.consensus.enabled:
+    ORDERS["-reversed"] = RUN.segment.model_copy(update={"seed_order": "reversed"})
+
+# What agglomeration starts from, what it gives, and what is scored and shown.
+BASE = f"{OUT}/segmentation/{{volume}}/{'consensus' if RUN.consensus.enabled else 'segmentation'}.h5"
+MERGED = (
+    f"{OUT}/segmentation/{{volume}}/agglomerated.h5"
+    if RUN.agglomerate.enabled
+    else BASE
+)
+FINAL = f"{OUT}/segmentation/{{volume}}/filled.h5" if RUN.fill.max_distance else MERGED
+AGGLOMERATED = SEGMENTED if RUN.agglomerate.enabled else []
+CONTACT_BOXES = {name: contact_boxes(RUN, PLACES[name]) for name in AGGLOMERATED}
+GRAPHS = {
+    name: [f"{OUT}/agglomeration/{name}/graphs/{stem}.csv" for stem in boxes]
+    for name, boxes in CONTACT_BOXES.items()
+}
 
 
 def any_of(names):
@@ -78,6 +95,7 @@ def by_attempt(amount):
 
 wildcard_constraints:
     volume=any_of(RUN.volumes),
+    order="|-reversed",
     subvolume=r"z-?\d+-y-?\d+-x-?\d+",
 
 
@@ -91,12 +109,27 @@ STAGES = {
     "records": [f"{OUT}/records/index.json"] if TRAINED else [],
     "train": [f"{MODEL}/model.yaml"],
     "segment": [
-        f"{OUT}/segmentation/{name}/subvolumes/{stem}.h5"
+        f"{OUT}/segmentation/{name}/subvolumes{order}/{stem}.h5"
+        for order in ORDERS
         for name in SEGMENTED
         for stem in SUBVOLUMES[name]
     ],
     "reconcile": expand(
-        f"{OUT}/segmentation/{{volume}}/segmentation.h5", volume=SEGMENTED
+        f"{OUT}/segmentation/{{volume}}/segmentation{{order}}.h5",
+        volume=SEGMENTED,
+        order=ORDERS,
+    ),
+    "consensus": expand(
+        f"{OUT}/segmentation/{{volume}}/consensus.h5",
+        volume=SEGMENTED if RUN.consensus.enabled else [],
+    ),
+    "agglomerate": [graph for graphs in GRAPHS.values() for graph in graphs],
+    "merge": expand(
+        f"{OUT}/segmentation/{{volume}}/agglomerated.h5", volume=AGGLOMERATED
+    ),
+    "sweep": expand(
+        f"{OUT}/agglomeration/{{volume}}/sweep.json",
+        volume=[name for name in AGGLOMERATED if name in EVALUATED],
     ),
     "fill": expand(
         f"{OUT}/segmentation/{{volume}}/filled.h5",
@@ -141,7 +174,8 @@ workflow.__class__ = StageTargets
 CORES = workflow.cores or 1
 # Each process of training, and each of the subvolumes that run side by side, gets its share of the machine.
 TRAIN_THREADS = max(1, CORES // RUN.train.num_workers)
-SEGMENT_THREADS = max(1, CORES // max(1, sum(map(len, SUBVOLUMES.values()))))
+SEGMENT_THREADS = max(1, CORES // max(1, len(STAGES["segment"])))
+AGGLOMERATE_THREADS = max(1, CORES // max(1, len(STAGES["agglomerate"])))
 
 # A job dies with the Snakemake that started it: a repeated run must not meet the orphans of a killed one.
 if shutil.which("setpriv"):

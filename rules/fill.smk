@@ -3,7 +3,7 @@
 
 rule fill:
     input:
-        segmentation=f"{OUT}/segmentation/{{volume}}/segmentation.h5",
+        segmentation=MERGED,
         image=f"{VOLUME}/raw.h5",
     output:
         segmentation=ensure(f"{OUT}/segmentation/{{volume}}/filled.h5", non_empty=True),
@@ -15,7 +15,7 @@ rule fill:
         "../envs/ffn.yaml"
     threads: 1
     resources:
-        mem_mb=by_attempt(4000),
+        mem_mb=by_attempt(2000),
         runtime=by_attempt(120),
     params:
         flags=flags(RUN.fill),

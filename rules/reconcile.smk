@@ -4,23 +4,24 @@
 rule reconcile:
     input:
         subvolumes=lambda wildcards: expand(
-            f"{OUT}/segmentation/{{volume}}/subvolumes/{{subvolume}}.h5",
+            f"{OUT}/segmentation/{{volume}}/subvolumes{{order}}/{{subvolume}}.h5",
             volume=wildcards.volume,
+            order=wildcards.order,
             subvolume=SUBVOLUMES[wildcards.volume],
         ),
     output:
         segmentation=ensure(
-            f"{OUT}/segmentation/{{volume}}/segmentation.h5", non_empty=True
+            f"{OUT}/segmentation/{{volume}}/segmentation{{order}}.h5", non_empty=True
         ),
     log:
-        f"{OUT}/logs/reconcile/{{volume}}.log",
+        f"{OUT}/logs/reconcile{{order}}/{{volume}}.log",
     benchmark:
-        f"{OUT}/benchmarks/reconcile.{{volume}}.tsv"
+        f"{OUT}/benchmarks/reconcile{{order}}.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
     threads: 1
     resources:
-        mem_mb=by_attempt(4000),
+        mem_mb=by_attempt(2000),
         runtime=by_attempt(120),
     params:
         flags=flags(RUN.reconcile),

@@ -1,4 +1,4 @@
-# Flood filling, one job for each overlapping subvolume.
+# Flood filling, one job for each overlapping subvolume; for the consensus once more with reversed seeds.
 
 
 rule segment:
@@ -7,13 +7,13 @@ rule segment:
         model=f"{MODEL}/model.yaml",
     output:
         segmentation=ensure(
-            f"{OUT}/segmentation/{{volume}}/subvolumes/{{subvolume}}.h5",
+            f"{OUT}/segmentation/{{volume}}/subvolumes{{order}}/{{subvolume}}.h5",
             non_empty=True,
         ),
     log:
-        f"{OUT}/logs/segment/{{volume}}/{{subvolume}}.log",
+        f"{OUT}/logs/segment{{order}}/{{volume}}/{{subvolume}}.log",
     benchmark:
-        f"{OUT}/benchmarks/segment.{{volume}}.{{subvolume}}.tsv"
+        f"{OUT}/benchmarks/segment{{order}}.{{volume}}.{{subvolume}}.tsv"
     conda:
         "../envs/ffn.yaml"
     threads: SEGMENT_THREADS
@@ -23,7 +23,7 @@ rule segment:
     params:
         box=lambda wildcards: SUBVOLUMES[wildcards.volume][wildcards.subvolume],
         model=subpath(input.model, parent=True),
-        flags=flags(RUN.segment),
+        flags=lambda wildcards: flags(ORDERS[wildcards.order]),
         version=__version__,
     shell:
         "ffn segment --image {input.image}:raw --model {params.model:q} --box {params.box} {params.flags} "

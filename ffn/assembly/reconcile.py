@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
-from ffn.assembly.overlap import PairCounts, matches
+from ffn.assembly.carried import carried_tables
+from ffn.assembly.nodes import Nodes, scan
+from ffn.assembly.overlap import matches
+from ffn.assembly.pool import VolumePool
+from ffn.assembly.tiling import Tiling
 from ffn.assembly.unionfind import connected_roots
 from ffn.config import ReconcileConfig
+from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import VolumeError
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box
 from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.volume import Placement, create_volume, open_volume, require_labels
@@ -21,46 +24,19 @@ from ffn.volume import Placement, create_volume, open_volume, require_labels
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Subvolume:
-    """One segmented subvolume; its file is open only while it is read, because there may be thousands.
-
-    Parameters
-    ----------
-    spec : str
-        ``FILE.h5:DATASET``.
-    box : Box
-        Its place.
-    ids : uint64 ndarray
-        Ids it holds, ascending, without 0.
-    """
-
-    spec: str
-    box: Box
-    ids: np.ndarray
-
-    def read(self, box: Box) -> np.ndarray:
-        """Return the ids in `box`."""
-        with open_volume(self.spec) as volume:
-            return volume.read(box)
-
-    def nodes(self, ids: np.ndarray) -> np.ndarray:
-        """Return the positions of non-zero `ids` in `self.ids`."""
-        return np.searchsorted(self.ids, ids.astype(np.uint64))
-
-
 def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> None:
     """Write the union of `specs` with ids that mean the same object everywhere.
 
-    The result depends on the voxels only: not on the order of `specs`, nor on the ids inside a subvolume (global
-    ids are given in the order in which objects first appear in the blocks of the volume).
+    The result depends on the voxels only: not on the order of `specs`, nor on the ids inside a subvolume, nor on the
+    size of blocks. Objects are numbered by the first subvolume that holds them, and in it by their first voxel.
 
     Parameters
     ----------
     specs : sequence of str
         Segmented subvolumes of one tiling (`ffn.geometry.tile`), with their places.
     out_spec : str
-        ``FILE.h5:DATASET``, uint64. Voxels of an overlap come from the subvolume whose core they are in.
+        ``FILE.h5:DATASET``, uint64. Voxels of an overlap come from the subvolume whose core they are in. Beside it
+        are the tables of `carried_tables`.
     config : ReconcileConfig
         What counts as a match, block size.
 
@@ -69,63 +45,42 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> N
     VolumeError
         If there is no subvolume, one is listed twice, or they do not tile a box.
     """
-    voxel_size = _require_tiling(specs)
-    subvolumes = sorted((_scan(spec) for spec in track(specs, len(specs), "ids", "subvolume")), key=lambda s: s.box)
-    first_node = np.concatenate([[0], np.cumsum([len(s.ids) for s in subvolumes])]).astype(np.int64)
-    joins = np.concatenate([np.empty((0, 2), np.int64), *_joins(subvolumes, first_node, config)])
-    roots = connected_roots(int(first_node[-1]), joins)
-    hull = _hull([s.box for s in subvolumes])
-    record = provenance("reconcile", config, subvolumes=len(subvolumes), matches=len(joins))
-    with create_volume(out_spec, np.uint64, Placement(hull, voxel_size, record)) as writer:
-        numbers = np.zeros(len(roots), np.uint64)
-        for block, voxels in _relabelled(subvolumes, first_node, roots, numbers, hull, config):
-            writer.write(block, voxels)
-    counts = (len(subvolumes), len(roots), len(joins), int(numbers.max(initial=0)))
+    tiling, specs, voxel_size = open_tiling(specs)
+    with VolumePool() as pool:
+        scans = track(enumerate(specs), len(specs), "ids", "subvolume")
+        nodes = Nodes.of([scan(pool.open(spec), tiling.core(index)) for index, spec in scans])
+        joins, shared = find_joins(tiling, specs, nodes, pool, config)
+        roots = connected_roots(nodes.num_nodes, joins)
+        objects = np.unique(roots[nodes.in_core])
+        numbers = np.where(np.isin(roots, objects), np.searchsorted(objects, roots) + 1, 0).astype(np.uint64)
+        record = provenance("reconcile", config, subvolumes=len(specs), matches=len(joins))
+        tables = carried_tables(specs, nodes, numbers, shared)
+        with create_volume(out_spec, np.uint64, Placement(tiling.hull, voxel_size, record), tables) as writer:
+            blocks = list(tiling.hull.blocks(config.block_size_zyx))
+            for block in track(blocks, len(blocks), "write"):
+                writer.write(block, _renumbered(block, tiling, specs, nodes, numbers, pool))
+    counts = (len(specs), nodes.num_nodes, len(joins), len(objects))
     log.info("%d subvolumes with %d ids, %d matches: %d objects", *counts)
 
 
-def core(box: Box, boxes: Sequence[Box]) -> Box:
-    """Return the part of `box` that it contributes: up to the middle of its overlaps with its neighbours.
+def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], tuple[float, float, float]]:
+    """Check the places of subvolumes.
 
     Parameters
     ----------
-    box : Box
-        One subvolume of a tiling.
-    boxes : sequence of Box
-        All of them.
+    specs : sequence of str
+        Segmented subvolumes, in any order.
 
     Returns
     -------
-    Box
-        The cores of a tiling are disjoint and cover it.
+    tuple of Tiling, list of str and tuple of float
+        The tiling, `specs` in its order, and the voxel size, zyx in nm.
 
-    Examples
-    --------
-    >>> a, b = Box((0, 0, 0), (6, 4, 4)), Box((4, 0, 0), (10, 4, 4))
-    >>> str(core(a, [a, b])), str(core(b, [a, b]))
-    ('0:5,0:4,0:4', '5:10,0:4,0:4')
+    Raises
+    ------
+    VolumeError
+        As `reconcile`.
     """
-    axes = [_core_range(box, boxes, axis) for axis in range(3)]
-    return Box(zyx(start for start, _ in axes), zyx(stop for _, stop in axes))
-
-
-def _core_range(box: Box, boxes: Sequence[Box], axis: int) -> tuple[int, int]:
-    ranges = sorted({(b.start[axis], b.stop[axis]) for b in boxes})
-    index = ranges.index((box.start[axis], box.stop[axis]))
-    start, stop = ranges[index]
-    if index > 0:
-        start = (start + ranges[index - 1][1]) // 2
-    if index + 1 < len(ranges):
-        stop = (stop + ranges[index + 1][0]) // 2
-    return start, stop
-
-
-def _hull(boxes: Sequence[Box]) -> Box:
-    return Box(zyx(np.min([b.start for b in boxes], axis=0)), zyx(np.max([b.stop for b in boxes], axis=0)))
-
-
-def _require_tiling(specs: Sequence[str]) -> tuple[float, float, float]:
-    """Check the places of all subvolumes; return their voxel size."""
     places: dict[Box, str] = {}
     for spec in specs:
         with open_volume(spec) as volume:
@@ -136,67 +91,61 @@ def _require_tiling(specs: Sequence[str]) -> tuple[float, float, float]:
             voxel_size = volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
     if not places:
         raise VolumeError("reconcile: found no subvolumes, at least one is needed. Did segment finish?")
-    boxes = list(places)
-    covered, hull = sum(core(box, boxes).num_voxels for box in boxes), _hull(boxes)
-    if covered != hull.num_voxels:
-        raise VolumeError(
-            f"reconcile: the {len(boxes)} subvolumes cover {covered} of the {hull.num_voxels} voxels of {hull}, "
-            "expected a tiling without holes. Is a subvolume missing, or from another tiling?"
-        )
-    return voxel_size
+    tiling = Tiling.of(list(places))
+    return tiling, [places[tiling.box(index)] for index in range(tiling.num_boxes)], voxel_size
 
 
-def _scan(spec: str, slab: int = 64) -> Subvolume:
-    """Find the ids of a subvolume, slab by slab."""
-    with open_volume(spec) as volume:
-        box = volume.box
-        ids = [np.unique(volume.read(part)) for part in box.blocks((slab, *box.shape[1:]))]
-    return Subvolume(spec, box, np.setdiff1d(np.concatenate(ids), [0]).astype(np.uint64))
+def find_joins(
+    tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumePool, config: ReconcileConfig
+) -> tuple[np.ndarray, ContingencyTable]:
+    """Match the ids of all subvolumes that overlap.
+
+    Parameters
+    ----------
+    tiling : Tiling
+        Where the subvolumes lie.
+    specs : sequence of str
+        Their files, in its order.
+    nodes : Nodes
+        Their ids.
+    pool : VolumePool
+        Opens the files.
+    config : ReconcileConfig
+        What counts as a match, block size.
+
+    Returns
+    -------
+    joins : int64 ndarray of shape (E, 2)
+        Nodes that are one object.
+    shared : ContingencyTable
+        Voxels by the two nodes that claim them, joined or not.
+    """
+    overlaps = list(tiling.overlaps())
+    joins = [np.empty((0, 2), np.int64)]
+    shared = []
+    for first, second in track(overlaps, len(overlaps), "match", "overlap"):
+        box = tiling.box(first).intersect(tiling.box(second))
+        table = _compared(pool, specs[first], specs[second], box, config)
+        chosen = matches(table, config)
+        joins.append(np.stack([nodes.find(first, chosen[:, 0]), nodes.find(second, chosen[:, 1])], axis=1))
+        both = table.keep((table.truth != 0) & (table.segment != 0))
+        shared.append(ContingencyTable(nodes.find(first, both.truth), nodes.find(second, both.segment), both.voxels))
+    return np.concatenate(joins), merge_tables(shared)
 
 
-def _joins(subvolumes: Sequence[Subvolume], first_node: np.ndarray, config: ReconcileConfig) -> Iterator[np.ndarray]:
-    """Yield edges between nodes, int64 (E, 2), for every pair of overlapping subvolumes."""
-    numbers = range(len(subvolumes))
-    overlaps = [(i, j, subvolumes[i].box.intersect(subvolumes[j].box)) for i, j in itertools.combinations(numbers, 2)]
-    overlaps = [overlap for overlap in overlaps if not overlap[2].is_empty]
-    for i, j, box in track(overlaps, len(overlaps), "match", "overlap"):
-        counts = PairCounts()
-        for block in box.blocks(config.block_size_zyx):
-            counts.add(subvolumes[i].read(block), subvolumes[j].read(block))
-        pairs, voxels = counts.table()
-        chosen = pairs[matches(pairs, voxels, config)]
-        ends = [first_node[k] + subvolumes[k].nodes(chosen[:, side]) for side, k in enumerate((i, j))]
-        yield np.stack(ends, axis=1)
+def _compared(pool: VolumePool, first: str, second: str, box: Box, config: ReconcileConfig) -> ContingencyTable:
+    """Count the voxels of `box` by their ids in two subvolumes."""
+    blocks = box.blocks(config.block_size_zyx)
+    return merge_tables(count_pairs(pool.open(first).read(block), pool.open(second).read(block)) for block in blocks)
 
 
-def _relabelled(
-    subvolumes: Sequence[Subvolume],
-    first_node: np.ndarray,
-    roots: np.ndarray,
-    numbers: np.ndarray,
-    hull: Box,
-    config: ReconcileConfig,
-) -> Iterator[tuple[Box, np.ndarray]]:
-    """Yield blocks of the result; `numbers` takes the global id of each root when it is first met."""
-    boxes = [s.box for s in subvolumes]
-    cores = [core(box, boxes) for box in boxes]
-    blocks = list(hull.blocks(config.block_size_zyx))
-    for block in track(blocks, len(blocks), "write"):
-        nodes = np.full(block.shape, -1, np.int64)
-        for subvolume, first, inner in zip(subvolumes, first_node[:-1], cores, strict=True):
-            part = inner.intersect(block)
-            if not part.is_empty:
-                ids = subvolume.read(part)
-                labelled = ids != 0
-                nodes[part.slices(block.start)][labelled] = roots[first + subvolume.nodes(ids[labelled])]
-        yield block, _number(nodes, numbers)
-
-
-def _number(nodes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Turn roots (-1 background) into global ids, giving new ones in order of first appearance."""
-    found, first = np.unique(nodes, return_index=True)
-    found = found[np.argsort(first)]
-    new = found[found >= 0]
-    new = new[numbers[new] == 0]
-    numbers[new] = numbers.max(initial=0) + 1 + np.arange(len(new), dtype=np.uint64)
-    return np.concatenate([numbers, np.zeros(1, np.uint64)])[nodes]
+def _renumbered(
+    block: Box, tiling: Tiling, specs: Sequence[str], nodes: Nodes, numbers: np.ndarray, pool: VolumePool
+) -> np.ndarray:
+    """Put the global ids of a block together from the cores that it meets."""
+    voxels = np.zeros(block.shape, np.uint64)
+    for index, part in tiling.cores_in(block):
+        ids = pool.open(specs[index]).read(part)
+        labelled = ids != 0
+        voxels[part.slices(block.start)][labelled] = numbers[nodes.find(index, ids[labelled])]
+    return voxels

@@ -14,9 +14,9 @@ import numpy as np
 
 from ffn.atomic import write_json
 from ffn.config import EvaluateConfig
+from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import EvaluationError
 from ffn.evaluation.border import VoxelSize, read_without_border
-from ffn.evaluation.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.evaluation.scores import CONVENTIONS, summarize, worst_bodies
 from ffn.geometry import ZYX, Box
 from ffn.progress import track

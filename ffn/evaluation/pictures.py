@@ -10,7 +10,7 @@ import numpy as np
 from skimage.color import hsv2rgb
 from skimage.transform import resize
 
-from ffn.evaluation.contingency import ContingencyTable
+from ffn.contingency import ContingencyTable
 from ffn.geometry import ZYX, Box, zyx
 
 MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and a page of a megabyte or two

@@ -134,7 +134,11 @@ def _final_segmentation(run_dir: Path) -> str:
     """Return the file that the run's configuration scores and shows."""
     path = run_dir / "config.yaml"
     config = yaml.safe_load(path.read_text()) if path.is_file() else {}
-    return "filled.h5" if config.get("fill", {}).get("max_distance") else "segmentation.h5"
+    if config.get("fill", {}).get("max_distance"):
+        return "filled.h5"
+    if config.get("agglomerate", {}).get("enabled"):
+        return "agglomerated.h5"
+    return "consensus.h5" if config.get("consensus", {}).get("enabled") else "segmentation.h5"
 
 
 def _existing(path: Path, dataset: str) -> str | None:
@@ -167,6 +171,7 @@ def _stage_cost(stage: str, rows: list[dict[str, float]]) -> StageCost:
 
 
 def _place_in_pipeline(stage: str) -> int:
+    stage = stage.removesuffix("-reversed")
     return STAGE_ORDER.index(stage) if stage in STAGE_ORDER else len(STAGE_ORDER)
 
 

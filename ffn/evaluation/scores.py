@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.evaluation.contingency import ContingencyTable
+from ffn.contingency import ContingencyTable
 
 
 class Convention(NamedTuple):

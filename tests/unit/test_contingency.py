@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from ffn.evaluation import contingency
-from ffn.evaluation.contingency import count_pairs, merge_tables
+from ffn import contingency
+from ffn.contingency import count_pairs, merge_tables
 from ffn.geometry import Box
 
 

@@ -54,6 +54,28 @@ def test_blocks_do_not_show(tmp_path):
         assert np.array_equal(volume.read(), fill_gaps(labels, image, (10, 10, 10), CONFIG))
 
 
+def test_leaving_out_the_inside_of_segments_changes_nothing():
+    from scipy import ndimage
+    from skimage.segmentation import watershed
+
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (20, 24, 28)).astype(np.uint8)
+    blobs = ndimage.gaussian_filter(rng.random(image.shape), 2)
+    labels = ndimage.label(blobs > np.quantile(blobs, 0.6))[0].astype(np.uint64)
+    near = ndimage.distance_transform_edt(labels == 0, sampling=(1, 1, 2)) <= CONFIG.max_distance
+    smooth = ndimage.gaussian_filter(image.astype(np.float32), 1.5, truncate=4.0)
+    expected = watershed(-smooth, labels.astype(np.int32), mask=near)
+    found = fill_gaps(labels, image, SIZE, CONFIG.model_copy(update={"sigma": 1.5}))
+    assert len(np.unique(labels)) > 4
+    assert np.array_equal(found, expected)
+
+
+def test_less_than_a_voxel_fills_nothing():
+    labels, image = two_segments()
+    config = CONFIG.model_copy(update={"max_distance": 0.5})
+    assert np.array_equal(fill_gaps(labels, image, SIZE, config), labels)
+
+
 @pytest.mark.parametrize("labels", [np.zeros((4, 5, 6), np.uint64), np.full((4, 5, 6), 3, np.uint64)])
 def test_nothing_to_fill(labels):
     assert np.array_equal(fill_gaps(labels, np.zeros(labels.shape, np.uint8), SIZE, CONFIG), labels)

@@ -1,12 +1,18 @@
 """Reconciliation: the tiled volume equals the whole, whatever the ids and the order of the subvolumes."""
 
+import contextlib
+import itertools
+
 import numpy as np
 import pytest
 
-from ffn.assembly.overlap import PairCounts, matches
-from ffn.assembly.reconcile import core, reconcile
+from ffn.assembly.overlap import matches
+from ffn.assembly.pool import VolumePool
+from ffn.assembly.reconcile import reconcile
+from ffn.assembly.tiling import Tiling
 from ffn.assembly.unionfind import connected_roots
 from ffn.config import ReconcileConfig
+from ffn.contingency import count_pairs
 from ffn.errors import VolumeError
 from ffn.geometry import Box, tile
 from ffn.volume import Placement, create_volume, open_volume
@@ -45,28 +51,57 @@ def read(spec):
         return volume.read(), volume
 
 
-def canonical(labels):
-    """Number labels by first appearance."""
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse.reshape(labels.shape)]
-
-
-def test_tiled_equals_whole_for_any_order_and_ids(tmp_path):
+@pytest.mark.parametrize("seed", range(3))
+def test_tiled_equals_whole_for_any_order_ids_and_blocks(seed, tmp_path):
+    rng = np.random.default_rng(seed)
     labels = tubes(BOX)
+    specs = write_tiles(tmp_path, labels, rng)
+    config = CONFIG.model_copy(update={"block_size_zyx": tuple(rng.integers(5, 40, 3).tolist())})
+    out = str(tmp_path / "all.h5:segmentation")
+    reconcile(list(rng.permutation(specs)), out, config)
+    result, volume = read(out)
+    assert volume.box == BOX
+    assert volume.voxel_size_zyx_nm == (10, 10, 20)
+    assert np.array_equal(result, np.array([0, 0, 0, 0, 2, 0, 0, 1, 0, 3])[labels.astype(int)])
+
+
+def test_objects_that_differ_between_subvolumes_do_not_depend_on_ids_order_or_blocks(tmp_path):
     results = []
-    for seed in (1, 2):
-        folder = tmp_path / str(seed)
-        generator = np.random.default_rng(seed)
-        specs = write_tiles(folder, labels, generator)
-        out = str(folder / "all.h5:segmentation")
-        reconcile(list(generator.permutation(specs)), out, CONFIG)
-        result, volume = read(out)
-        assert volume.box == BOX
-        assert volume.voxel_size_zyx_nm == (10, 10, 20)
-        results.append(result)
+    for seed in range(3):
+        folder, rng = tmp_path / str(seed), np.random.default_rng(seed)
+        specs = []
+        for number, box in enumerate(tile(BOX, (24, 30, 28), (8, 10, 8))):
+            coarse = np.random.default_rng(number).integers(0, 6, [n // 6 + 1 for n in box.shape])
+            part = coarse.repeat(6, 0).repeat(6, 1).repeat(6, 2)[tuple(map(slice, box.shape))]
+            specs.append(str(folder / f"{box.stem}.h5:segmentation"))
+            with create_volume(specs[-1], np.uint64, Placement(box)) as writer:
+                writer.write(box, np.array([0, *rng.permutation(np.arange(1, 900))[:5]], np.uint64)[part])
+        config = ReconcileConfig(
+            min_overlap_voxels=5, min_overlap_fraction=0.2, block_size_zyx=tuple(rng.integers(5, 40, 3).tolist())
+        )
+        reconcile(list(rng.permutation(specs)), str(folder / "all.h5:segmentation"), config)
+        results.append(read(str(folder / "all.h5:segmentation"))[0])
     assert np.array_equal(results[0], results[1])
-    assert np.array_equal(canonical(results[0]), canonical(labels))
-    assert sorted(np.unique(results[0])) == [0, 1, 2, 3]
+    assert np.array_equal(results[0], results[2])
+    found = np.unique(results[0])
+    assert np.array_equal(found, np.arange(len(found)))  # dense, though some ids are in no core
+    assert len(found) < 5 * len(specs)  # some were joined
+
+
+def test_pool_closes_what_was_not_used_for_longest(monkeypatch):
+    events = []
+
+    @contextlib.contextmanager
+    def recorded(spec):
+        events.append(f"+{spec}")
+        yield spec
+        events.append(f"-{spec}")
+
+    monkeypatch.setattr("ffn.assembly.pool.open_volume", recorded)
+    with VolumePool(max_open=2) as pool:
+        assert [pool.open(spec) for spec in "abac"] == list("abac")
+        assert events == ["+a", "+b", "-b", "+c"]
+    assert events[4:] == ["-a", "-c"]
 
 
 def test_empty_subvolumes_give_an_empty_volume(tmp_path):
@@ -88,46 +123,84 @@ def test_same_box_twice_is_refused(tmp_path):
         reconcile([*specs, specs[0]], str(tmp_path / "all.h5:segmentation"), CONFIG)
 
 
-def test_cores_partition_the_box_even_where_three_tiles_overlap():
-    box = Box((0, 0, 0), (23, 10, 10))
-    tiles = tile(box, (10, 10, 10), (6, 0, 0))
+TILINGS = [  # box, size, overlap
+    (Box((0, 0, 0), (23, 10, 10)), (10, 10, 10), (6, 0, 0)),  # three tiles share voxels
+    (Box((-5, 3, 0), (20, 31, 12)), (9, 11, 12), (3, 4, 2)),
+    (Box((0, 0, 0), (30, 4, 21)), (10, 4, 7), (0, 0, 0)),  # no overlap at all
+]
+
+
+@pytest.mark.parametrize(("box", "size", "overlap"), TILINGS)
+def test_cores_partition_the_hull(box, size, overlap):
+    tiling = Tiling.of(tile(box, size, overlap)[::-1])
     seen = np.zeros(box.shape, int)
-    for one in tiles:
-        inner = core(one, tiles)
-        assert one.contains(inner)
-        seen[inner.slices()] += 1
+    for number in range(tiling.num_boxes):
+        inner = tiling.core(number)
+        assert tiling.box(number).contains(inner)
+        seen[inner.slices(box.start)] += 1
+    assert tiling.hull == box
     assert (seen == 1).all()
+
+
+@pytest.mark.parametrize(("box", "size", "overlap"), TILINGS)
+def test_pairs_and_blocks_are_those_of_a_search_over_all(box, size, overlap):
+    tiling = Tiling.of(tile(box, size, overlap))
+    boxes = [tiling.box(number) for number in range(tiling.num_boxes)]
+    pairs = itertools.combinations(range(len(boxes)), 2)
+    assert list(tiling.overlaps()) == [(i, j) for i, j in pairs if not boxes[i].intersect(boxes[j]).is_empty]
+    for block in box.blocks((7, 30, 8)):
+        parts = [(number, tiling.core(number).intersect(block)) for number in range(len(boxes))]
+        assert list(tiling.cores_in(block)) == [(number, part) for number, part in parts if not part.is_empty]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "found"),
+    [
+        (tile(BOX, (24, 30, 28), (8, 10, 8))[:-2], "none is at 19:43,20:50,30:58"),
+        ([Box((0, 0, 0), (4, 5, 6)), Box((5, 0, 0), (9, 5, 6))], "0:4 is followed by 5:9 on axis z"),
+        ([Box((0, 0, 0), (4, 5, 6)), Box((0, 0, 1), (4, 5, 4))], "0:6 is followed by 1:4 on axis x"),
+    ],
+)
+def test_boxes_that_are_no_tiling_are_refused(boxes, found):
+    with pytest.raises(VolumeError, match=f"{found}, expected a tiling without holes"):
+        Tiling.of(boxes)
+
+
+def matched(counts, config):
+    """Pairs that are matched; rows of `counts` are ids 0, 1, … of the first subvolume, columns of the second."""
+    voxels = np.array(counts)
+    first, second = (ids.ravel().repeat(voxels.ravel()) for ids in np.indices(voxels.shape))
+    return set(map(tuple, matches(count_pairs(first, second), config).tolist()))
 
 
 @pytest.mark.parametrize(
     ("counts", "expected"),
     [
-        ([[50, 0], [0, 60]], {(1, 1), (2, 2)}),
-        ([[50, 40], [0, 0]], {(1, 1)}),  # the first has two partners: only the better, above half
-        ([[50, 50], [0, 0]], set()),  # a tie joins nothing
-        ([[4, 0], [0, 60]], {(2, 2)}),  # too few voxels
-        ([[40, 30, 30], [0, 0, 0]], set()),  # best, but less than half
+        ([[9, 9, 9], [9, 50, 0], [9, 0, 60]], {(1, 1), (2, 2)}),
+        ([[0, 0, 0], [0, 50, 40]], {(1, 1)}),  # the first has two partners: only the better, above half
+        ([[0, 0, 0], [0, 50, 50]], set()),  # a tie joins nothing
+        ([[0, 0, 0], [0, 4, 0], [0, 0, 60]], {(2, 2)}),  # too few voxels
+        ([[0, 0, 0, 0], [0, 40, 30, 30]], set()),  # best, but less than half
+        ([[0, 900], [900, 10]], {(1, 1)}),  # what the other left out says nothing
     ],
 )
-def test_matches(counts, expected):
-    table = np.array(counts)
-    rows, columns = np.nonzero(table)
-    pairs = np.stack([rows + 1, columns + 1], axis=1).astype(np.uint64)
-    chosen = pairs[matches(pairs, table[rows, columns], CONFIG)]
-    assert {tuple(map(int, pair)) for pair in chosen} == expected
+def test_best_of_each_other_match(counts, expected):
+    assert matched(counts, CONFIG.model_copy(update={"min_inside_fraction": None})) == expected
 
 
-def test_pair_counts_add_up_over_blocks():
-    rng = np.random.default_rng(0)
-    a, b = rng.integers(0, 4, (2, 6, 7, 8))
-    whole, parts = PairCounts(), PairCounts()
-    whole.add(a, b)
-    for z in range(6):
-        parts.add(a[z], b[z])
-    assert all(np.array_equal(x, y) for x, y in zip(whole.table(), parts.table(), strict=True))
-    pairs, counts = whole.table()
-    assert counts.sum() == ((a > 0) & (b > 0)).sum()
-    assert counts[0] == ((a == pairs[0, 0]) & (b == pairs[0, 1])).sum()
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([[0, 0, 0], [0, 30, 20]], {(1, 1), (1, 2)}),  # both parts lie wholly in the first's 1
+        ([[0, 0, 0], [0, 20, 20]], {(1, 1), (1, 2)}),  # so they do in a tie
+        ([[0, 0], [0, 20], [0, 30]], {(1, 1), (2, 1)}),  # the same on the other side
+        ([[0, 0, 3], [0, 30, 17]], {(1, 1)}),  # 85 % of the second part
+        ([[0, 0, 1], [0, 30, 19]], {(1, 1), (1, 2)}),  # 95 %
+        ([[0, 0, 0], [0, 30, 4]], {(1, 1)}),  # a part too small to tell
+    ],
+)
+def test_parts_of_a_segment_match(counts, expected):
+    assert matched(counts, CONFIG) == expected
 
 
 def test_roots_do_not_depend_on_edge_order():

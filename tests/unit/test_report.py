@@ -6,9 +6,9 @@ import pytest
 
 from ffn.cli import main
 from ffn.config import EvaluateConfig
+from ffn.contingency import count_pairs
 from ffn.evaluation import pictures
 from ffn.evaluation.charts import Line, line_chart, smoothed, ticks
-from ffn.evaluation.contingency import count_pairs
 from ffn.evaluation.evaluate import Baseline, evaluate
 from ffn.evaluation.report import render, training_charts
 from ffn.evaluation.run_folder import read_costs, read_metrics, read_volumes

@@ -65,6 +65,10 @@ def changed(**sections):
         ({"run": "a/b"}, "run: found 'a/b'"),
         ({"rng_seed": -3}, "rng_seed: found -3"),
         ({"partition": {"thresholds": [0.5, 0.2]}}, "must be 1 to 253 ascending"),
+        (
+            {"consensus": {"enabled": True}, "segment": {"seed_order": "reversed"}},
+            "segment.seed_order: reversed, but consensus.enabled takes both orders",
+        ),
         ({"segment": {"move_threshold": 1.5}}, "segment.move_threshold: found 1.5"),
     ],
 )

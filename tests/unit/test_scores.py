@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from skimage import metrics
 
-from ffn.evaluation.contingency import count_pairs
+from ffn.contingency import count_pairs
 from ffn.evaluation.scores import CONVENTIONS, score, summarize, worst_bodies
 from ffn.geometry import Box
 from ffn.volume import open_volume

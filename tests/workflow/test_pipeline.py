@@ -63,6 +63,20 @@ def test_every_stage_is_a_target(stage, tmp_path):
     assert planned(output) >= rules - parallel.get(stage, set())
 
 
+def test_dry_run_of_consensus_segments_in_both_orders(tmp_path):
+    output = Workflow(tmp_path, {**SMALL_RUN, "consensus": {"enabled": True}}).succeed("-n", "-p", "consensus")
+    assert re.search(r"^segment +4$", output, re.MULTILINE)
+    assert re.search(r"^reconcile +2$", output, re.MULTILINE)
+    assert re.search(r"--seed-order reversed .*--out \S+/subvolumes-reversed/z\S+.h5:segmentation", output)
+
+
+def test_dry_run_goes_on_with_the_consensus(tmp_path):
+    config = {**SMALL_RUN, "consensus": {"enabled": True}, "fill": {"max_distance": 3}}
+    output = Workflow(tmp_path, config).succeed("-n", "-p")
+    assert re.search(r"ffn fill --segmentation \S+/consensus.h5:segmentation", output)
+    assert re.search(r"ffn evaluate --segmentation \S+/filled.h5:segmentation", output)
+
+
 @pytest.mark.parametrize("stage", ["segment", "train", "evaluate", "ingest"])
 def test_every_stage_can_be_forced(stage, finished):
     rules = planned(finished.succeed("-n", "--forcerun", stage))

@@ -1,4 +1,4 @@
-"""Contingency table of truth and segmentation: voxels of each pair of ids, counted block by block."""
+"""Contingency table of two labellings: voxels of each pair of ids, counted block by block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ContingencyTable:
     Parameters
     ----------
     truth, segment : uint64 ndarray of shape (N,)
-        Ids of the pair; 0 is background.
+        Ids of the pair, 0 is background; where two segmentations are compared, those of the first and the second.
     voxels : int64 ndarray of shape (N,)
         How many voxels carry both.
     """
@@ -30,6 +30,11 @@ class ContingencyTable:
     def num_voxels(self) -> int:
         """Number of voxels counted."""
         return int(self.voxels.sum())
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Ids as one uint64 array of shape (N, 2)."""
+        return np.stack([self.truth, self.segment], axis=1)
 
     def keep(self, rows: np.ndarray) -> ContingencyTable:
         """Return the table of the selected rows, a boolean array of shape (N,)."""

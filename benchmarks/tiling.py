@@ -1,0 +1,102 @@
+"""What cutting a box into overlapping subvolumes costs: reconciled subvolumes against the same box in one piece.
+
+    ffn segment --image raw.h5:raw --model model/ --box 0:112,0:112,0:112 --out whole.h5:segmentation
+    ffn segment --image raw.h5:raw --model model/ --box 0:80,0:80,0:80    --out parts/0.h5:segmentation
+    ...                                                 (the other seven; overlaps of at least one FOV)
+    python benchmarks/tiling.py parts/*.h5 --whole whole.h5:segmentation --truth labels.h5:labels
+
+Reconciles the subvolumes with the given options and prints VOI (bits; foreground: voxels that both have labelled)
+between the two segmentations and of each to the truth. Then it counts unions, that is matches of ids of two subvolumes,
+and those that merge truth: both sides have at least 100 voxels of truth in their subvolume, more than half of them of
+one body, and the two bodies differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+
+import numpy as np
+
+from ffn.assembly.nodes import Nodes, scan
+from ffn.assembly.pool import VolumePool
+from ffn.assembly.reconcile import find_joins, open_tiling, reconcile
+from ffn.config import ReconcileConfig
+from ffn.contingency import ContingencyTable, count_pairs, merge_tables
+from ffn.evaluation.scores import score
+from ffn.geometry import Box
+from ffn.options import add_box_option, add_options, from_arguments
+from ffn.volume import Volume, open_volume, split_spec
+
+MIN_TRUTH_VOXELS = 100
+MIN_PURITY = 0.5
+BLOCK = (128, 128, 128)
+
+
+def main() -> None:
+    """Reconcile, compare and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("subvolumes", nargs="+", metavar="FILE.h5", help="files of ffn segment")
+    parser.add_argument("--whole", required=True, metavar="FILE.h5:DATASET", help="the box segmented in one piece")
+    parser.add_argument("--truth", required=True, metavar="FILE.h5:DATASET", help="labels, 0 is unknown")
+    add_box_option(parser)
+    add_options(parser, ReconcileConfig)
+    arguments = parser.parse_args()
+    config = from_arguments(ReconcileConfig, arguments)
+    specs = [spec if split_spec(spec)[1] else f"{spec}:segmentation" for spec in arguments.subvolumes]
+    with tempfile.TemporaryDirectory() as folder:
+        tiled = f"{folder}/tiled.h5:segmentation"
+        reconcile(specs, tiled, config)
+        with open_volume(arguments.whole) as a, open_volume(tiled) as b, open_volume(arguments.truth) as truth:
+            print_scores(a, b, truth, arguments.box or b.box)
+    with open_volume(arguments.truth) as truth:
+        unions, judged, merging = count_unions(specs, truth, config)
+    print(f"unions: {unions}; of them with truth on both sides: {judged}; merging truth: {merging}")
+
+
+def print_scores(whole: Volume, tiled: Volume, truth: Volume, box: Box) -> None:
+    """Print a table of the three comparisons over `box` where both volumes lie."""
+    print(f"{'':18} {'VOI':>7} {'split':>7} {'merge':>7} {'covered':>8} {'segments':>9}")
+    rows = [("tiled : whole", whole, tiled), ("whole : truth", truth, whole), ("tiled : truth", truth, tiled)]
+    for name, first, second in rows:
+        table = compare(first, second, box)
+        scores = score(table, "foreground")
+        figures = " ".join(f"{scores[key]:7.4f}" for key in ("voi", "voi_split", "voi_merge"))
+        known = table.keep(table.truth != 0)
+        covered = known.keep(known.segment != 0).num_voxels / known.num_voxels
+        print(f"{name:18} {figures} {covered:8.3f} {len(np.unique(table.segment[table.segment != 0])):9}")
+
+
+def compare(first: Volume, second: Volume, box: Box) -> ContingencyTable:
+    """Count the pairs of ids of two volumes over the part of `box` that both cover."""
+    box = box.intersect(first.box).intersect(second.box)
+    return merge_tables(count_pairs(first.read(block), second.read(block)) for block in box.blocks(BLOCK))
+
+
+def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -> tuple[int, int, int]:
+    """Count the matches of reconciliation, those that truth can judge, and those that it says are wrong."""
+    tiling, ordered, _ = open_tiling(specs)
+    with VolumePool() as pool:
+        nodes = Nodes.of([scan(pool.open(spec), tiling.core(index)) for index, spec in enumerate(ordered)])
+        joins, _ = find_joins(tiling, ordered, nodes, pool, config)
+        bodies = majority_bodies(tiling.hull, ordered, nodes, pool, truth)
+    judged = (bodies[joins] != 0).all(axis=1)
+    return len(joins), int(judged.sum()), int((bodies[joins[judged, 0]] != bodies[joins[judged, 1]]).sum())
+
+
+def majority_bodies(hull: Box, specs: Sequence[str], nodes: Nodes, pool: VolumePool, truth: Volume) -> np.ndarray:
+    """Return the body that most of each node's truth belongs to, 0 where there is little truth or no majority."""
+    bodies = np.zeros(nodes.num_nodes, np.uint64)
+    for index, spec in enumerate(specs):
+        table = compare(truth, pool.open(spec), hull)
+        table = table.keep((table.truth != 0) & (table.segment != 0))
+        node = nodes.find(index, table.segment)
+        total = np.bincount(node, table.voxels, nodes.num_nodes)[node]
+        chosen = (total >= MIN_TRUTH_VOXELS) & (table.voxels > MIN_PURITY * total)
+        bodies[node[chosen]] = table.truth[chosen]
+    return bodies
+
+
+if __name__ == "__main__":
+    main()

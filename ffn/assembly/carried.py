@@ -1,0 +1,79 @@
+"""What flood filling noted about the segments of subvolumes, in the ids of the whole volume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ffn.assembly.nodes import Nodes
+from ffn.contingency import ContingencyTable, merge_tables
+from ffn.errors import VolumeError
+from ffn.volume import read_table
+
+Tables = dict[str, np.ndarray]
+
+
+def carried_tables(specs: Sequence[str], nodes: Nodes, numbers: np.ndarray, shared: ContingencyTable) -> Tables:
+    """Return the tables that belong beside a reconciled volume.
+
+    Parameters
+    ----------
+    specs : sequence of str
+        Subvolumes, in the order of their tiling; those without tables have none to carry.
+    nodes : Nodes
+        Their ids.
+    numbers : uint64 ndarray of shape (nodes.num_nodes,)
+        Global id of each node; 0 where nothing of it is left.
+    shared : ContingencyTable
+        Voxels by the nodes that two subvolumes put there.
+
+    Returns
+    -------
+    dict of str to int64 ndarray
+        ``origins`` (id, seed z, y, x, FOVs, pass): one row for each part of an object. ``overlaps`` (id, larger id,
+        voxels): what two objects both claimed, inside subvolumes and between them.
+
+    Raises
+    ------
+    VolumeError
+        If a table has another form.
+    """
+    claims = [_table(numbers[shared.truth.astype(np.int64)], numbers[shared.segment.astype(np.int64)], shared.voxels)]
+    origins = [np.empty((0, 6), np.int64)]
+    for index, spec in enumerate(specs):
+        rows = _read(spec, "overlaps", 3)
+        if rows is not None:
+            ids_a, ids_b = (numbers[nodes.find(index, rows[:, side])] for side in (0, 1))
+            claims.append(_table(ids_a, ids_b, rows[:, 2]))
+        rows = _read(spec, "origins", 6)
+        if rows is not None:
+            ids = numbers[nodes.find(index, rows[:, 0])]
+            origins.append(np.column_stack([ids.astype(np.int64), rows[:, 1:]])[ids > 0])
+    return {"origins": _sorted(np.concatenate(origins)), "overlaps": overlap_rows(claims)}
+
+
+def _read(spec: str, name: str, num_columns: int) -> np.ndarray | None:
+    rows = read_table(spec, name)
+    if rows is not None and rows.shape[1:] != (num_columns,):
+        raise VolumeError(
+            f"{spec}: its table {name!r} has shape {rows.shape}, expected {num_columns} columns. "
+            "Was it made by another version? Rerun ffn segment"
+        )
+    return rows
+
+
+def overlap_rows(claims: Iterable[ContingencyTable]) -> np.ndarray:
+    """Return id, larger id and voxels of pairs that share voxels, int64 (N, 3), each pair once in ascending order."""
+    total = merge_tables(claims)
+    return np.column_stack([total.truth, total.segment, total.voxels]).astype(np.int64)
+
+
+def _table(a: np.ndarray, b: np.ndarray, voxels: np.ndarray) -> ContingencyTable:
+    """Pairs of different objects, the smaller id first."""
+    rows = (a != b) & (a != 0) & (b != 0)
+    return ContingencyTable(np.minimum(a, b)[rows], np.maximum(a, b)[rows], voxels[rows])
+
+
+def _sorted(rows: np.ndarray) -> np.ndarray:
+    return rows[np.lexsort(rows.T[::-1])]

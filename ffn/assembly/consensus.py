@@ -1,0 +1,169 @@
+"""Split-biased consensus: voxels stay together only where both of two segmentations put them together."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+
+from ffn.config import ConsensusConfig
+from ffn.contingency import ContingencyTable, count_pairs, merge_tables
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.progress import track
+from ffn.provenance import provenance
+from ffn.volume import Placement, Volume, create_volume, open_volume, require_labels, require_other_file
+
+log = logging.getLogger(__name__)
+
+
+def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig) -> None:
+    """Write the consensus of two segmentations of one box; see `fragment_ids` for its definition.
+
+    Both are read twice, block by block. The memory needed grows with the pairs of ids that occur, and the result does
+    not depend on the size of blocks.
+
+    Parameters
+    ----------
+    a_spec, b_spec : str
+        Segmentations, 0 is background. Ids come from the first.
+    out_spec : str
+        ``FILE.h5:DATASET``, uint64. Beside it the table ``overlaps`` of `kept_together`, where agglomeration begins.
+    config : ConsensusConfig
+        Smallest fragment, block size.
+
+    Raises
+    ------
+    VolumeError
+        If the two cover different boxes, or the output would replace one of them.
+    """
+    require_other_file(out_spec, a_spec, b_spec)
+    with open_volume(a_spec) as a, open_volume(b_spec) as b:
+        _require_same_box(a, b)
+        blocks = list(a.box.blocks(config.block_size_zyx))
+        read = track(blocks, len(blocks), "count")
+        table = merge_tables(count_pairs(*voxels) for _, *voxels in _both(a, b, read))
+        ids = fragment_ids(table, config.min_fragment_size)
+        lookup = PairLookup(table)
+        record = provenance("consensus", config, a=a_spec, b=b_spec)
+        placement = Placement(a.box, a.voxel_size_zyx_nm or (1.0, 1.0, 1.0), record)
+        tables = {"overlaps": kept_together(table, ids)}
+        with create_volume(out_spec, np.uint64, placement, tables) as writer:
+            for block, of_a, of_b in _both(a, b, track(blocks, len(blocks), "write")):
+                writer.write(block, ids[lookup.rows(of_a, of_b)])
+    log.info("%s", _summary(table, ids))
+
+
+def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
+    """Decide which id every pair of ids gets.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Voxels of each pair (a, b).
+    min_fragment_size : int
+        Fragments with fewer voxels become 0.
+
+    Returns
+    -------
+    uint64 ndarray of shape (N,)
+        The largest fragment of each a keeps its id, that with the smaller b where two are equal; the others are
+        numbered from the largest a on, in order of a and b. Background of a stays background, however b labels it;
+        background of b counts as one more object, so that what only a has is kept.
+
+    Raises
+    ------
+    VolumeError
+        If the new ids do not fit into 64 bits.
+
+    Notes
+    -----
+    Source: Januszewski et al. 2018, Methods, "oversegmentation consensus", with the treatment of background in the
+    published code.
+    """
+    if not len(table.voxels):
+        return np.zeros(0, np.uint64)
+    largest = np.lexsort((table.segment, -table.voxels, table.truth))
+    is_first = np.concatenate(([True], table.truth[1:] != table.truth[:-1]))  # rows and `largest` are both sorted by a
+    keeps_id = np.zeros(len(table.voxels), bool)
+    keeps_id[largest[is_first]] = True
+    remains = (table.truth != 0) & (table.voxels >= min_fragment_size)
+    is_new = remains & ~keeps_id
+    highest, num_new = int(table.truth.max()), int(is_new.sum())
+    if highest + num_new >= 2**64:
+        raise VolumeError(f"consensus: after id {highest} is no room for {num_new} more. Renumber the first volume")
+    ids = np.where(remains, table.truth, 0)
+    ids[is_new] = np.uint64(highest) + np.arange(1, num_new + 1, dtype=np.uint64)
+    return ids
+
+
+def kept_together(table: ContingencyTable, ids: np.ndarray) -> np.ndarray:
+    """List the pairs of fragments that one of the two segmentations had as one object.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Voxels of each pair (a, b).
+    ids : uint64 ndarray of shape (N,)
+        As `fragment_ids` gives them.
+
+    Returns
+    -------
+    int64 ndarray of shape (M, 3)
+        Id, larger id, and the voxels of the smaller fragment; ascending.
+    """
+    rows: dict[tuple[int, int], int] = {}
+    for column in (table.truth, table.segment):
+        order = np.argsort(column, kind="stable")
+        for members in np.split(order, np.flatnonzero(np.diff(column[order])) + 1):
+            fragments = members[(ids[members] != 0) & (column[members] != 0)]
+            for one, other in itertools.combinations(fragments.tolist(), 2):
+                pair = sorted((int(ids[one]), int(ids[other])))
+                rows[pair[0], pair[1]] = int(min(table.voxels[one], table.voxels[other]))
+    return np.array([(*pair, voxels) for pair, voxels in sorted(rows.items())], np.int64).reshape(-1, 3)
+
+
+class PairLookup:
+    """Find voxels' rows in a contingency table.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Every pair that will be looked up.
+    """
+
+    def __init__(self, table: ContingencyTable) -> None:
+        self._a_ids = np.unique(table.truth)
+        self._b_ids = np.unique(table.segment)
+        self._keys = self._key(table.truth, table.segment)
+
+    def rows(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return the row (int64) of each pair of voxels of two integer arrays of one shape."""
+        a, b, shape = a.ravel(), b.ravel(), a.shape
+        starts = np.flatnonzero(np.concatenate(([True], (a[1:] != a[:-1]) | (b[1:] != b[:-1]))))
+        found = np.searchsorted(self._keys, self._key(a[starts].astype(np.uint64), b[starts].astype(np.uint64)))
+        return np.repeat(found, np.diff(starts, append=a.size)).reshape(shape)
+
+    def _key(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return numbers that ascend with a, then b."""
+        return np.searchsorted(self._a_ids, a) * len(self._b_ids) + np.searchsorted(self._b_ids, b)
+
+
+def _both(a: Volume, b: Volume, blocks: Iterator[Box]) -> Iterator[tuple[Box, np.ndarray, np.ndarray]]:
+    return ((block, a.read(block), b.read(block)) for block in blocks)
+
+
+def _require_same_box(a: Volume, b: Volume) -> None:
+    for volume in (a, b):
+        require_labels(volume)
+    if a.box != b.box:
+        raise VolumeError(f"{b.name}: covers {b.box}, expected the box of {a.name}, {a.box}")
+
+
+def _summary(table: ContingencyTable, ids: np.ndarray) -> str:
+    numbers = (len(np.unique(column[column != 0])) for column in (table.truth, table.segment, ids))
+    a, b, remaining = numbers
+    dropped = int(table.voxels[(ids == 0) & (table.truth != 0)].sum())
+    return f"consensus of {a} and {b} segments: {remaining}; {dropped} voxels of small fragments dropped"

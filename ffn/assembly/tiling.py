@@ -1,0 +1,137 @@
+"""Overlapping subvolumes as a grid: who meets whom, and who contributes which voxels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ffn.errors import VolumeError
+from ffn.geometry import ZYX, Box, zyx
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Boxes at every crossing of ranges along z, y and x, as `ffn.geometry.tile` makes them, numbered in zyx order.
+
+    Parameters
+    ----------
+    ranges_zyx : three tuples of (start, stop)
+        For each axis; starts and stops ascend, and each range begins before the one before it ends.
+
+    Examples
+    --------
+    >>> tiling = Tiling.of([Box((0, 0, 0), (6, 4, 4)), Box((4, 0, 0), (10, 4, 4))])
+    >>> str(tiling.core(0)), str(tiling.core(1)), list(tiling.overlaps())
+    ('0:5,0:4,0:4', '5:10,0:4,0:4', [(0, 1)])
+    """
+
+    ranges_zyx: tuple[Ranges, Ranges, Ranges]
+
+    @classmethod
+    def of(cls, boxes: Sequence[Box]) -> Tiling:
+        """Return the tiling that distinct `boxes`, in any order, make up.
+
+        Raises
+        ------
+        VolumeError
+            If they leave a hole, or are no grid.
+        """
+        z, y, x = (tuple(sorted({(b.start[axis], b.stop[axis]) for b in boxes})) for axis in range(3))
+        tiling = cls((z, y, x))
+        if tiling.num_boxes != len(boxes):
+            present = set(boxes)
+            missing = next(box for box in map(tiling.box, range(tiling.num_boxes)) if box not in present)
+            raise VolumeError(_hole(len(boxes), f"none is at {missing}"))
+        for axis, ranges in zip("zyx", tiling.ranges_zyx, strict=True):
+            for (start, stop), (next_start, next_stop) in itertools.pairwise(ranges):
+                if not (start < next_start <= stop < next_stop):
+                    found = f"{start}:{stop} is followed by {next_start}:{next_stop} on axis {axis}"
+                    raise VolumeError(_hole(len(boxes), found))
+        return tiling
+
+    @property
+    def shape(self) -> ZYX:
+        """Boxes along each axis."""
+        return zyx(map(len, self.ranges_zyx))
+
+    @property
+    def num_boxes(self) -> int:
+        """Boxes in all."""
+        z, y, x = self.shape
+        return z * y * x
+
+    @property
+    def hull(self) -> Box:
+        """What the boxes cover."""
+        return Box(zyx(ranges[0][0] for ranges in self.ranges_zyx), zyx(ranges[-1][1] for ranges in self.ranges_zyx))
+
+    def box(self, index: int) -> Box:
+        """Return a box by its number."""
+        ranges = [ranges[i] for ranges, i in zip(self.ranges_zyx, self._place(index), strict=True)]
+        return Box(zyx(start for start, _ in ranges), zyx(stop for _, stop in ranges))
+
+    def core(self, index: int) -> Box:
+        """Return the part of a box that it contributes: up to the middle of its overlaps with its neighbours.
+
+        Cores are disjoint and cover the hull.
+        """
+        place = self._place(index)
+        starts = zyx(cuts[i] for cuts, i in zip(self._cuts, place, strict=True))
+        return Box(starts, zyx(cuts[i + 1] for cuts, i in zip(self._cuts, place, strict=True)))
+
+    def overlaps(self) -> Iterator[tuple[int, int]]:
+        """Yield the pairs of boxes that share voxels, each once, as ascending numbers in ascending order."""
+        near = [_neighbours(ranges) for ranges in self.ranges_zyx]
+        for first in range(self.num_boxes):
+            z, y, x = self._place(first)
+            for place in itertools.product(near[0][z], near[1][y], near[2][x]):
+                if (second := self._number(place)) > first:
+                    yield first, second
+
+    def cores_in(self, block: Box) -> Iterator[tuple[int, Box]]:
+        """Yield the numbers of the boxes whose cores meet `block` inside the hull, and the part that does."""
+        for place in itertools.product(*map(_cells, self._cuts, block.start, block.stop)):
+            number = self._number(place)
+            part = self.core(number).intersect(block)
+            if not part.is_empty:
+                yield number, part
+
+    @cached_property
+    def _cuts(self) -> list[np.ndarray]:
+        """Borders between the cores of each axis, with the hull's at both ends."""
+        inner = ([(b[0] + a[1]) // 2 for a, b in itertools.pairwise(ranges)] for ranges in self.ranges_zyx)
+        return [np.array([r[0][0], *cuts, r[-1][1]]) for r, cuts in zip(self.ranges_zyx, inner, strict=True)]
+
+    def _place(self, index: int) -> ZYX:
+        _, y, x = self.shape
+        return index // (y * x), index // x % y, index % x
+
+    def _number(self, place: tuple[int, ...]) -> int:
+        _, y, x = self.shape
+        return (place[0] * y + place[1]) * x + place[2]
+
+
+def _hole(num_boxes: int, found: str) -> str:
+    return (
+        f"reconcile: of the {num_boxes} subvolumes {found}, expected a tiling without holes. "
+        "Is a subvolume missing, or from another tiling?"
+    )
+
+
+def _neighbours(ranges: Ranges) -> list[range]:
+    """For each range of an axis the ranges that it shares voxels with, itself among them."""
+    starts, stops = np.array(ranges).T
+    first, last = np.searchsorted(stops, starts, "right"), np.searchsorted(starts, stops, "left")
+    return [range(a, b) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+
+
+def _cells(cuts: np.ndarray, start: int, stop: int) -> range:
+    """Return the cells between `cuts` that reach into start … stop."""
+    first, last = np.searchsorted(cuts, start, "right") - 1, np.searchsorted(cuts, stop, "left")
+    return range(max(0, int(first)), min(int(last), len(cuts) - 1))

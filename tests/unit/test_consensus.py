@@ -1,0 +1,104 @@
+"""Consensus: what both segmentations keep together stays together, exactly and for any block size."""
+
+import numpy as np
+import pytest
+
+from ffn.assembly.consensus import consensus, fragment_ids
+from ffn.config import ConsensusConfig
+from ffn.contingency import count_pairs
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.volume import Placement, create_volume, open_volume
+
+BOX = Box((4, -3, 10), (17, 20, 41))
+
+
+def write(path, voxels, box=BOX, size=(10, 10, 20)):
+    with create_volume(f"{path}:labels", voxels.dtype, Placement(box, size)) as writer:
+        writer.write(box, voxels)
+    return f"{path}:labels"
+
+
+def random_labels(rng, ids):
+    """Blobs of a few voxels with arbitrary ids, a part of them background."""
+    coarse = rng.integers(0, len(ids) + 2, [n // 4 + 1 for n in BOX.shape])
+    fine = coarse.repeat(4, 0).repeat(4, 1).repeat(4, 2)[tuple(map(slice, BOX.shape))]
+    return np.array([0, 0, *ids], np.uint64)[fine]
+
+
+def by_definition(a, b, min_size):
+    """Apply the definition pair by pair."""
+    out, next_id = np.zeros_like(a), int(a.max()) + 1
+    for segment_id in np.unique(a[a != 0]):
+        inside = a == segment_id
+        others, sizes = np.unique(b[inside], return_counts=True)
+        largest = others[np.argmax(sizes)]
+        for other, size in zip(others, sizes, strict=True):
+            if size >= min_size:
+                out[inside & (b == other)] = segment_id if other == largest else next_id
+                next_id += other != largest
+    return out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equals_the_definition_for_any_blocks(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    a = random_labels(rng, rng.choice(2**62, 5).astype(np.uint64))
+    b = random_labels(rng, np.arange(1, 4)).astype(np.int32)
+    config = ConsensusConfig(min_fragment_size=200, block_size_zyx=tuple(rng.integers(3, 40, 3).tolist()))
+    out = f"{tmp_path}/out.h5:segmentation"
+    consensus(write(tmp_path / "a.h5", a), write(tmp_path / "b.h5", b), out, config)
+    with open_volume(out) as volume:
+        assert (volume.box, volume.dtype, volume.voxel_size_zyx_nm) == (BOX, np.uint64, (10, 10, 20))
+        found = volume.read()
+    assert np.array_equal(found, by_definition(a, b, 200))
+    assert len(np.unique(found)) > 6  # some were split
+    assert ((found == 0) & (a != 0)).any()  # some fragments were small
+
+
+def test_no_merge_of_either_remains_and_nothing_new_is_merged():
+    rng = np.random.default_rng(0)
+    a, b = random_labels(rng, np.arange(1, 9)), random_labels(rng, np.arange(1, 9))
+    table = count_pairs(a, b)
+    ids = fragment_ids(table, 1)
+    assert len(np.unique(ids[table.truth != 0])) == (table.truth != 0).sum()
+    assert (ids[table.truth == 0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([5, 5, 5, 5], [1, 1, 2, 2], [5, 5, 6, 6]),  # equal fragments: the smaller b keeps the id
+        ([5, 5, 5, 5], [0, 0, 0, 2], [5, 5, 5, 0]),  # what only a has is kept; a fragment of one voxel is dropped
+        ([0, 0, 5, 5], [3, 3, 3, 3], [0, 0, 5, 5]),  # background of a stays
+        ([5, 5, 9, 9, 5, 5, 5], [1, 1, 1, 1, 4, 4, 4], [10, 10, 9, 9, 5, 5, 5]),
+        ([5, 2, 2], [5, 1, 1], [0, 2, 2]),
+        ([], [], []),
+    ],
+)
+def test_rules(a, b, expected):
+    a, b = np.array(a, np.uint64), np.array(b, np.uint64)
+    table = count_pairs(a, b)
+    by_pair = dict(zip(map(tuple, table.pairs.tolist()), fragment_ids(table, 2).tolist(), strict=True))
+    assert [by_pair[pair] for pair in zip(a.tolist(), b.tolist(), strict=True)] == expected
+
+
+def test_ids_that_do_not_fit_are_refused():
+    highest = np.full(4, 2**64 - 1, np.uint64)
+    with pytest.raises(VolumeError, match="after id 18446744073709551615 is no room for 1 more"):
+        fragment_ids(count_pairs(highest, np.array([1, 1, 1, 2])), 1)
+
+
+def test_boxes_that_differ_are_refused(tmp_path):
+    labels = np.ones(BOX.shape, np.uint64)
+    specs = write(tmp_path / "a.h5", labels), write(tmp_path / "b.h5", labels, BOX.shift((0, 0, 1)))
+    with pytest.raises(VolumeError, match="b.h5:labels: covers 4:17,-3:20,11:42, expected the box of .*a.h5"):
+        consensus(*specs, f"{tmp_path}/out.h5:segmentation", ConsensusConfig())
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_inputs_are_not_replaced(tmp_path):
+    labels = np.ones(BOX.shape, np.uint64)
+    specs = write(tmp_path / "a.h5", labels), write(tmp_path / "b.h5", labels)
+    with pytest.raises(VolumeError, match="b.h5:labels: is the file of the input"):
+        consensus(*specs, specs[1], ConsensusConfig())
