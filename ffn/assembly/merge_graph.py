@@ -1,0 +1,153 @@
+"""The merge graph: scored edges between base segments, as a CSV file that says how it was made."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ffn.assembly.contacts import Contact
+from ffn.assembly.resegment import Evidence
+from ffn.assembly.unionfind import connected_roots
+from ffn.errors import FfnError
+
+DIGITS = 6
+
+
+class MergeGraphError(FfnError):
+    """A merge graph that cannot be used."""
+
+
+@dataclass(frozen=True)
+class MergeEdge:
+    """A row of the file: one decision point between two segments.
+
+    Parameters
+    ----------
+    segment_a, segment_b : int
+        Base segments, the smaller id first.
+    score : float
+        0 … 1, how sure the network is that they are one object.
+    z, y, x : int
+        Decision point, full-volume voxels.
+    overlap_voxels : int
+        Voxels that both had claimed during flood filling.
+    contact_faces : int
+        Size of the contact.
+    brightness : float
+        Of the smoothed image at the decision point.
+    fovs_a … deleted
+        As in `Evidence`.
+    """
+
+    segment_a: int
+    segment_b: int
+    score: float
+    z: int
+    y: int
+    x: int
+    overlap_voxels: int
+    contact_faces: int
+    brightness: float
+    fovs_a: int
+    fovs_b: int
+    recovered_aa: float
+    recovered_ab: float
+    recovered_ba: float
+    recovered_bb: float
+    agreement: float
+    iou: float
+    deleted: float
+
+    @classmethod
+    def of(cls, contact: Contact, overlap_voxels: int, evidence: Evidence, score: float) -> MergeEdge:
+        """Put a row together."""
+        place = contact.position_zyx
+        return cls(*contact.pair, score, *place, overlap_voxels, contact.faces, contact.brightness, *astuple(evidence))
+
+    def row(self) -> str:
+        """Return the line of the file; the same numbers give the same text."""
+        return ",".join(f"{v:.{DIGITS}f}" if isinstance(v, float) else str(v) for v in astuple(self))
+
+
+COLUMNS = [field.name for field in fields(MergeEdge)]
+_KINDS: dict[str, type] = {f.name: float if f.type == "float" else int for f in fields(MergeEdge)}
+
+
+def header(record: dict[str, Any]) -> str:
+    """Return the first lines of a file: how it was made, as a comment, and the names of the columns."""
+    return f"# {json.dumps(record, sort_keys=True)}\n{','.join(COLUMNS)}\n"
+
+
+def read_graph(path: str | Path) -> list[MergeEdge]:
+    """Read the edges of a merge graph.
+
+    Raises
+    ------
+    MergeGraphError
+        If the file is missing, has other columns, or a line is no edge.
+    """
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as reason:
+        raise MergeGraphError(f"{path}: cannot be read ({reason}). Expected a file of ffn agglomerate") from None
+    numbered = [(n, line) for n, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    if not numbered or numbered[0][1].split(",") != COLUMNS:
+        found = numbered[0][1] if numbered else "nothing"
+        raise MergeGraphError(f"{path}: starts with {found!r}, expected the columns {','.join(COLUMNS)}")
+    return [_edge(line, f"{path}: line {n}") for n, line in numbered[1:]]
+
+
+def merge_groups(edges: Iterable[MergeEdge], threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Join the segments of all edges that reach a score.
+
+    Parameters
+    ----------
+    edges : iterable of MergeEdge
+        In any order; of several between two segments one is enough.
+    threshold : float
+        Smallest score that joins.
+
+    Returns
+    -------
+    base_ids, group_ids : uint64 ndarrays of shape (N,)
+        Only segments that were joined, ascending; a group has the smallest id of its members.
+    """
+    pairs = [(e.segment_a, e.segment_b) for e in edges if e.score >= threshold]
+    base_ids, index = np.unique(np.array(pairs, np.uint64).reshape(-1, 2), return_inverse=True)
+    roots = connected_roots(len(base_ids), index.reshape(-1, 2))
+    return base_ids, base_ids[roots]
+
+
+def apply_groups(labels: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray) -> np.ndarray:
+    """Return `labels` (unsigned integers of any shape) with base segments replaced by their groups.
+
+    Examples
+    --------
+    >>> apply_groups(np.array([0, 3, 5, 9]), np.array([3, 9]), np.array([3, 3])).tolist()
+    [0, 3, 5, 3]
+    """
+    if not len(base_ids):
+        return labels
+    position = np.searchsorted(base_ids, labels).clip(max=len(base_ids) - 1)
+    return np.where(base_ids[position] == labels, group_ids[position], labels)
+
+
+def mapping_text(base_ids: Sequence[int], group_ids: Sequence[int]) -> str:
+    """Return the text of a mapping file: base_id, group_id of each joined segment."""
+    return "base_id,group_id\n" + "".join(f"{a},{b}\n" for a, b in zip(base_ids, group_ids, strict=True))
+
+
+def _edge(line: str, where: str) -> MergeEdge:
+    values = next(csv.reader([line]))
+    try:
+        return MergeEdge(**{name: _KINDS[name](value) for name, value in zip(COLUMNS, values, strict=True)})
+    except ValueError as reason:
+        raise MergeGraphError(
+            f"{where}: {line!r} is no edge ({reason}). Delete the file and rerun agglomerate"
+        ) from None

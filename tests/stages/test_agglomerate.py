@@ -1,0 +1,134 @@
+"""`ffn agglomerate`, `merge` and `sweep`: a tube cut in two becomes one again, two tubes stay two."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ffn.assembly.merge_graph import read_graph
+from ffn.cli import main
+from ffn.geometry import Box
+from ffn.volume import Placement, create_volume, create_volumes, open_volume
+
+BOX = Box((100, 20, 3), (132, 54, 63))
+SIZE = (10.0, 10.0, 10.0)
+FIRST, SECOND, OTHER = 4, 9, 11  # the halves of one tube, and the tube beside it
+
+
+STARTS = (4, 18)
+
+
+def truth():
+    labels = np.zeros(BOX.shape, np.uint64)
+    for body, start in enumerate(STARTS, 1):
+        labels[start : start + 10, start : start + 10] = body
+    return labels
+
+
+@pytest.fixture
+def scene(tmp_path, bright_model, tubes):
+    """A base segmentation with one tube in two halves, and a network that follows what is bright."""
+    labels = truth()
+    base = np.where(labels == 1, FIRST, np.where(labels == 2, OTHER, 0)).astype(np.uint64)
+    base[(labels == 1) & (np.arange(BOX.shape[2]) >= 29)] = SECOND
+    overlaps = np.array([[SECOND, FIRST, 250], [OTHER, FIRST, 300], [OTHER, SECOND, 10]], np.int64)
+    placement = Placement(BOX, SIZE)
+    for name, voxels in (("raw", tubes(BOX.shape, STARTS)), ("truth", labels)):
+        with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, placement) as writer:
+            writer.write(BOX, voxels)
+    dtypes = {"segmentation": np.uint64}
+    with create_volumes(tmp_path / "base.h5", dtypes, placement, {"overlaps": overlaps}) as writers:
+        writers["segmentation"].write(BOX, base)
+    return tmp_path
+
+
+def agglomerate(folder, *options, name="graph"):
+    inputs = ["--segmentation", f"{folder}/base.h5:segmentation", "--image", f"{folder}/raw.h5:raw"]
+    limits = ["--window-radius", "12", "12", "20", "--precision", "float32", "--max-fovs", "none"]
+    out = folder / f"{name}.csv"
+    code = main(["agglomerate", *inputs, "--model", f"{folder}/model", *limits, *options, "--out", str(out)])
+    return code, out
+
+
+def test_halves_are_joined_and_neighbours_are_not(scene):
+    code, graph = agglomerate(scene)
+    assert code == 0
+    edges = {(e.segment_a, e.segment_b): e for e in read_graph(graph)}
+    assert set(edges) == {(FIRST, SECOND), (FIRST, OTHER)}  # the third pair overlaps by too little
+    assert edges[FIRST, SECOND].score > 0.9 and edges[FIRST, OTHER].score == 0
+    assert edges[FIRST, SECOND].recovered_ab > 0.3 and edges[FIRST, SECOND].overlap_voxels == 250
+    assert edges[FIRST, SECOND].x in (3 + 28, 3 + 29)
+
+    base, out = f"{scene}/base.h5:segmentation", f"{scene}/agglomerated.h5:segmentation"
+    before = (scene / "base.h5").read_bytes()
+    assert main(["merge", str(graph), "--segmentation", base, "--out", out, "--mapping", f"{scene}/map.csv"]) == 0
+    assert (scene / "base.h5").read_bytes() == before
+    with open_volume(out) as volume:
+        labels, record = volume.read(), volume.provenance
+    body = truth()
+    assert (labels[body == 1] == FIRST).all() and (labels[body == 2] == OTHER).all() and not labels[body == 0].any()
+    assert record["stage"] == "merge" and record["config"]["threshold"] == 0.5
+    assert (scene / "map.csv").read_text() == f"base_id,group_id\n{FIRST},{FIRST}\n{SECOND},{FIRST}\n"
+
+    sweep = ["sweep", str(graph), "--segmentation", base, "--truth", f"{scene}/truth.h5:truth"]
+    assert main([*sweep, "--out", f"{scene}/sweep.json"]) == 0
+    rows = json.loads((scene / "sweep.json").read_text())["sweep"]["foreground"]
+    assert rows[0]["num_merges"] == 0 and rows[0]["voi_split"] > 0.4 and rows[0]["voi_merge"] == 0
+    assert rows[-1]["num_merges"] == 1 and rows[-1]["voi"] == pytest.approx(0, abs=1e-9)
+    assert [row["threshold"] for row in rows] == sorted((row["threshold"] for row in rows), reverse=True)
+
+
+def test_a_batch_gives_the_same_graph(scene):
+    one, two = agglomerate(scene)[1], agglomerate(scene, "--batch-size", "2", name="two")[1]
+    assert [e.row() for e in read_graph(one)] == [e.row() for e in read_graph(two)]
+
+
+def test_boxes_that_tile_the_volume_find_every_contact_once(scene):
+    whole = read_graph(agglomerate(scene)[1])
+    parts = []
+    for number, box in enumerate(("100:132,20:54,3:40", "100:132,20:54,40:63")):
+        parts += read_graph(agglomerate(scene, "--box", box, name=f"part{number}")[1])
+    assert {(e.segment_a, e.segment_b) for e in parts} == {(e.segment_a, e.segment_b) for e in whole}
+    assert sum(e.contact_faces for e in parts) == sum(e.contact_faces for e in whole)
+
+
+def test_a_killed_job_goes_on_where_it_was(scene, caplog):
+    _, graph = agglomerate(scene)
+    done, partial = graph.read_bytes(), graph.with_name("graph.csv.partial")
+    assert not partial.exists()
+    graph.unlink()
+    lines = done.splitlines(keepends=True)
+    partial.write_bytes(b"".join(lines[:3]) + lines[3][:7])  # killed while the second edge was written
+    with caplog.at_level("INFO"):
+        assert agglomerate(scene)[0] == 0
+    assert "going on after 1 contacts" in caplog.text
+    assert graph.read_bytes() == done and not partial.exists()
+
+
+def test_a_partial_graph_of_other_options_is_not_continued(scene, caplog):
+    _, graph = agglomerate(scene)
+    graph.rename(graph.with_name("graph.csv.partial"))
+    with caplog.at_level("INFO"):
+        assert agglomerate(scene, "--min-recovered", "0.3")[0] == 0
+    assert "going on after" not in caplog.text
+
+
+def test_a_segmentation_without_overlaps_is_refused(scene, capsys):
+    (scene / "base.h5").unlink()
+    with create_volume(f"{scene}/base.h5:segmentation", np.uint64, Placement(BOX, SIZE)) as writer:
+        writer.write(BOX, np.zeros(BOX.shape, np.uint64))
+    code, out = agglomerate(scene)
+    assert code == 2 and not out.exists()
+    assert "has no table 'overlaps'" in capsys.readouterr().err
+
+
+def test_nothing_to_look_at_is_an_empty_graph(scene):
+    code, graph = agglomerate(scene, "--min-overlap-voxels", "1000")
+    assert code == 0 and read_graph(graph) == []
+
+
+def test_merging_into_the_base_is_refused(scene, capsys):
+    _, graph = agglomerate(scene)
+    base = f"{scene}/base.h5:segmentation"
+    assert main(["merge", str(graph), "--segmentation", base, "--out", f"{scene}/base.h5:other"]) == 2
+    assert "is the file of the input" in capsys.readouterr().err

@@ -1,0 +1,65 @@
+"""Contacts between segments: who touches whom, how much, and where it is brightest."""
+
+import numpy as np
+import pytest
+
+from ffn.assembly.contacts import Contact, find_contacts, merge_contacts, spread
+from ffn.geometry import Box
+from ffn.volume import Placement, create_volume, open_volume
+
+BOX = Box((10, 20, 30), (26, 44, 62))
+SIZE = (20.0, 10.0, 10.0)
+
+
+@pytest.fixture
+def volumes(tmp_path):
+    """Segments 3 | 7 side by side along x with a dark gap that is bright in one place, and 9 far behind 7."""
+    labels = np.zeros(BOX.shape, np.uint64)
+    labels[:, :, :14], labels[:, :, 18:26], labels[:, :, 30:] = 3, 7, 9
+    image = np.full(BOX.shape, 150, np.uint8)
+    image[:, :, 13:19] = image[:, :, 25:31] = 50
+    image[4:9, 14:19, 13:19] = 150
+    for name, voxels in (("labels", labels), ("image", image)):
+        with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, Placement(BOX, SIZE)) as writer:
+            writer.write(BOX, voxels)
+    with open_volume(f"{tmp_path}/labels.h5:labels") as one, open_volume(f"{tmp_path}/image.h5:image") as other:
+        yield one, other
+
+
+def contacts(volumes, block, pairs, max_distance=3.0):
+    return find_contacts(*volumes, block, np.array(pairs, np.uint64), max_distance)
+
+
+def test_the_decision_point_is_the_brightest_place_between_two_segments(volumes):
+    (contact,) = contacts(volumes, BOX, [(3, 7)])
+    z, y, x = np.subtract(contact.position_zyx, BOX.start)
+    assert contact.pair == (3, 7) and contact.faces == 16 * 24
+    assert 4 <= z < 9 and 14 <= y < 19 and 13 <= x < 19
+    assert contact.brightness > 100
+
+
+def test_only_pairs_asked_for_and_near_enough_are_found(volumes):
+    assert [c.pair for c in contacts(volumes, BOX, [(3, 7), (3, 9), (7, 9)])] == [(3, 7), (7, 9)]
+    assert contacts(volumes, BOX, [(3, 7)], max_distance=1.0) == []
+    assert contacts(volumes, BOX, [(3, 9)]) == []
+
+
+@pytest.mark.parametrize("block_size", [(16, 24, 32), (5, 7, 9), (4, 24, 1)])
+def test_blocks_together_find_what_the_whole_finds(volumes, block_size):
+    pairs = [(3, 7), (7, 9)]
+    parts = (contact for block in BOX.blocks(block_size) for contact in contacts(volumes, block, pairs))
+    assert merge_contacts(parts) == contacts(volumes, BOX, pairs)
+
+
+def test_merged_contacts_keep_the_brightest_point_whatever_their_order():
+    parts = [Contact(1, 2, (0, 0, 5), 90.0, 3), Contact(1, 2, (8, 0, 5), 120.0, 4), Contact(1, 2, (2, 0, 5), 120.0, 1)]
+    assert merge_contacts(parts) == merge_contacts(parts[::-1]) == [Contact(1, 2, (2, 0, 5), 120.0, 8)]
+
+
+def test_spread_measures_in_the_smallest_side():
+    labels = np.zeros((7, 1, 7), np.uint64)
+    labels[3, 0, 3] = 5
+    near = spread(labels, (20.0, 10.0, 10.0), 2.0)
+    assert near[:, 0, 3].tolist() == [0, 0, 5, 5, 5, 0, 0]
+    assert near[3, 0].tolist() == [0, 5, 5, 5, 5, 5, 0]
+    assert not spread(np.zeros_like(labels), SIZE, 2.0).any()
