@@ -321,6 +321,22 @@ class AgglomerateConfig(FloodConfig):
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels searched for contacts at a time")
 
 
+def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
+    """Check that a window around a contact lets the FOV make a move in every direction.
+
+    Raises
+    ------
+    ConfigError
+        Naming `key`, the radius and the axis.
+    """
+    for axis, radius, fov, delta in zip("zyx", radius_zyx, model.fov_radius_zyx, model.deltas_zyx, strict=True):
+        if radius < fov + delta:
+            raise ConfigError(
+                f"{key}: {radius} on axis {axis} is less than FOV radius + deltas ({fov + delta}), "
+                "so no object could grow from one segment into another"
+            )
+
+
 class MergeConfig(Section):
     """Applying a merge graph."""
 

@@ -27,6 +27,7 @@ from ffn.config import (
     SweepConfig,
     TrainConfig,
     VoxelSize,
+    require_window,
 )
 from ffn.errors import ConfigError
 from ffn.options import explain
@@ -160,6 +161,14 @@ class RunConfig(Section):
                 raise ValueError(
                     f"subvolumes.overlap_zyx: {overlap} on axis {axis} is not less than subvolumes.size_zyx ({size})"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _window_fits(self) -> RunConfig:
+        try:
+            require_window(self.agglomerate.window_radius_zyx, self.model, "agglomerate.window_radius_zyx")
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
         return self
 
     @model_validator(mode="after")

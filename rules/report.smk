@@ -5,6 +5,7 @@ rule report:
     input:
         model=f"{MODEL}/model.yaml",
         scores=STAGES["evaluate"],
+        sweeps=STAGES["sweep"],
         exports=STAGES["export"],
     output:
         report=report(f"{OUT}/report.html", caption="../docs/report-caption.rst"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from ffn import atomic
 from ffn.assembly.contacts import Contact, find_contacts, merge_contacts
 from ffn.assembly.merge_graph import MergeEdge, header
 from ffn.assembly.resegment import Resegmenter
-from ffn.config import AgglomerateConfig
+from ffn.config import AgglomerateConfig, require_window
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.inference.engine import create_engine
@@ -62,21 +63,24 @@ def agglomerate(
         If there is no table of overlaps, or the volumes do not fit together.
     ModelError
         If the model is missing or damaged.
+    ConfigError
+        If the window is too small for the model's FOV to move.
 
     Notes
     -----
     After the agglomeration of Januszewski et al. 2018, Methods.
     """
     model = load_model(model_folder)
+    require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
         box = _checked(segmentation, image, box)
         overlaps = _overlaps(segmentation_spec, config.min_overlap_voxels)
         contacts = _contacts(segmentation, image, box, overlaps, config)
         log.info("%d pairs overlap, %d of them touch in %s", len(overlaps), len(contacts), box)
         engine = create_engine(model, config.engine, config.precision, config.threads, config.batch_size)
-        weights = weights_checksum(model.weights)
-        inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights}
-        record = provenance("agglomerate", config, **inputs, engine=engine.name, box=box)
+        inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
+        voxels = _checksum(segmentation, image, box, config)
+        record = provenance("agglomerate", config, **inputs, voxels=voxels, engine=engine.name, box=box)
         judge = Resegmenter(
             image, segmentation, model, FovBatch(engine, model.config.fov_size_zyx, config.batch_size), config
         )
@@ -105,6 +109,15 @@ def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
     if part.is_empty:
         raise VolumeError(f"{segmentation.name}: box {box} is outside of the volume {segmentation.box}")
     return part
+
+
+def _checksum(segmentation: Volume, image: Volume, box: Box, config: AgglomerateConfig) -> str:
+    """Return what tells this part of the volumes from any other, so that no stale work is continued."""
+    total = hashlib.sha256()
+    for block in box.blocks(config.block_size_zyx):
+        for volume in (segmentation, image):
+            total.update(np.ascontiguousarray(volume.read(block)).data)
+    return total.hexdigest()
 
 
 def _overlaps(spec: str, min_voxels: int) -> dict[tuple[int, int], int]:

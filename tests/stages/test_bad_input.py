@@ -91,6 +91,9 @@ PARTITION = "partition --labels {m}/labels.h5:labels --out {o}/out.h5:partitions
 TRAIN = "train --records {m}/records --volume cube={m}/raw.h5:raw,{m}/labels.h5:labels --num-workers 1 --out {o}/model"
 SMALL = " --depth 1 --features 2 --fov-size 3 5 5 --deltas 1 1 1 --permutable-axes y"
 
+AGGLOMERATE = "agglomerate --segmentation {m}/labels.h5:labels --image {m}/raw.h5:raw --model {m}/model --out {o}/g.csv"
+MERGE = "merge {m}/graph.csv --segmentation {m}/labels.h5:labels --out {o}/merged.h5:segmentation"
+
 CASES = {
     # ingest
     "missing source": ("ingest {m}/nowhere --voxel-size 10 10 10 --out {o}/raw.h5:raw", "nowhere"),
@@ -172,6 +175,25 @@ CASES = {
         "reconcile {m}/float.h5:raw --out {o}/out.h5:segmentation",
         "float32",
     ),
+    "segmentation without overlaps": (AGGLOMERATE + " --window-radius 3 4 4", "has no table 'overlaps'"),
+    "window in which nothing can move": (AGGLOMERATE + " --window-radius 3 2 4", "window.radius.*2 on axis y"),
+    "image that does not cover the segmentation": (
+        AGGLOMERATE.replace("{m}/labels.h5:labels", "{m}/far.h5:labels") + " --window-radius 3 4 4",
+        "raw.h5:raw: covers 0:12.* expected all of the segmentation 100:112",
+    ),
+    "graph that is none": (MERGE.replace("{m}/graph.csv", "{m}/text.h5"), "text.h5: starts with 'no HDF5'"),
+    "graph that is missing": (MERGE.replace("{m}/graph.csv", "{m}/nowhere.csv"), "nowhere.csv: cannot be read"),
+    "threshold of a merge above 1": (MERGE + " --threshold 2", "--threshold: found '2'"),
+    "consensus of two places": (
+        "consensus {m}/labels.h5:labels {m}/far.h5:labels --out {o}/c.h5:segmentation",
+        "far.h5:labels: covers 100:112",
+    ),
+    "points that are none": (
+        SEGMENT + " --seed-policy points --seed-points {m}/text.h5",
+        "text.h5",
+    ),
+    "points without the policy": (SEGMENT + " --seed-points 1,2,3", "seed_policy|seed-policy"),
+    "mask that is elsewhere": (SEGMENT + " --mask {m}/far.h5:labels", "the mask covers 100:112"),
     "volumes that do not meet": (
         "evaluate --segmentation {m}/labels.h5:labels --truth {m}/far.h5:labels --out {o}/scores.json",
         "100:112",

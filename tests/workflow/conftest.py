@@ -36,6 +36,8 @@ SMALL_RUN = {
     },
     "subvolumes": {"size_zyx": [64, 56, 48], "overlap_zyx": [14, 14, 14]},
     "segment": {"min_segment_size": 50},
+    "agglomerate": {"enabled": True, "min_overlap_voxels": 20},
+    "fill": {"max_distance": 3},
 }
 
 

@@ -2,11 +2,15 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import yaml
+
+from ffn.volume import open_volume
 
 from .conftest import ROOT, SMALL_RUN, Workflow
 
@@ -19,6 +23,10 @@ STAGES = [
     "train",
     "segment",
     "reconcile",
+    "agglomerate",
+    "merge",
+    "fill",
+    "sweep",
     "evaluate",
     "export",
 ]
@@ -58,7 +66,12 @@ def test_second_run_does_nothing(finished):
 def test_every_stage_is_a_target(stage, tmp_path):
     output = Workflow(tmp_path, SMALL_RUN).succeed("-n", stage)
     rules = {"synth" if name == "ingest" else name for name in STAGES[: STAGES.index(stage) + 1]}
-    parallel = {"partition": {"membrane"}, "export": {"evaluate"}, "membrane": set()}
+    parallel = {
+        "partition": {"membrane"},
+        "sweep": {"merge", "fill"},
+        "evaluate": {"sweep"},
+        "export": {"sweep", "evaluate"},
+    }
     assert planned(output) <= rules
     assert planned(output) >= rules - parallel.get(stage, set())
 
@@ -70,11 +83,23 @@ def test_dry_run_of_consensus_segments_in_both_orders(tmp_path):
     assert re.search(r"--seed-order reversed .*--out \S+/subvolumes-reversed/z\S+.h5:segmentation", output)
 
 
-def test_dry_run_goes_on_with_the_consensus(tmp_path):
-    config = {**SMALL_RUN, "consensus": {"enabled": True}, "fill": {"max_distance": 3}}
-    output = Workflow(tmp_path, config).succeed("-n", "-p")
-    assert re.search(r"ffn fill --segmentation \S+/consensus.h5:segmentation", output)
-    assert re.search(r"ffn evaluate --segmentation \S+/filled.h5:segmentation", output)
+def test_consensus_is_agglomerated(finished, tmp_path):
+    shutil.copytree(finished.folder, tmp_path / "both")
+    config = {**SMALL_RUN, "consensus": {"enabled": True, "min_fragment_size": 20}}
+    workflow = Workflow(tmp_path / "both", config)
+    output = workflow.succeed("fill", "sweep")
+    folder = workflow.results / "segmentation/phantom"
+    assert len(list((folder / "subvolumes-reversed").glob("*.h5"))) == 2
+    assert re.search(r"ffn agglomerate --segmentation \S+/consensus.h5:segmentation", output)
+    assert re.search(r"ffn fill --segmentation \S+/agglomerated.h5:segmentation", output)
+    with open_volume(f"{folder}/segmentation.h5:segmentation") as forward:
+        whole = forward.read()
+    with open_volume(f"{folder}/consensus.h5:segmentation") as volume:
+        parts = volume.read()
+    for fragment in np.unique(parts[parts > 0]).tolist():
+        assert len(np.unique(whole[parts == fragment])) == 1
+    mapping = (workflow.results / "agglomeration/phantom/mapping.csv").read_text()
+    assert mapping.startswith("base_id,group_id")
 
 
 @pytest.mark.parametrize("stage", ["segment", "train", "evaluate", "ingest"])
@@ -88,7 +113,7 @@ def test_a_section_reruns_only_its_stage_and_what_follows(finished):
     finished.configure({**SMALL_RUN, "reconcile": {"min_overlap_voxels": 7}})
     output = finished.succeed("-n")
     finished.configure(SMALL_RUN)
-    assert planned(output) == {"reconcile", "evaluate", "export", "report", "all"}
+    assert planned(output) == {*STAGES[STAGES.index("reconcile") :], "report", "all"}
 
 
 @pytest.mark.parametrize(
