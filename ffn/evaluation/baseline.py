@@ -12,7 +12,7 @@ from scipy import ndimage
 from skimage.filters import threshold_otsu
 from skimage.segmentation import watershed
 
-from ffn.evaluation.contingency import count_pairs
+from ffn.contingency import count_pairs
 from ffn.evaluation.scores import score
 from ffn.progress import track
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from ffn.contingency import count_pairs
 from ffn.evaluation.baseline import SWEEP, best_watershed, candidates, markers
-from ffn.evaluation.contingency import count_pairs
 from ffn.evaluation.scores import score
 
 
