@@ -40,6 +40,12 @@ TRAINED = [
 ]
 SEGMENTED = [name for name, volume in RUN.volumes.items() if volume.is_segmented]
 EVALUATED = [name for name, place in PLACES.items() if place.is_evaluated]
+# Volumes whose skeletons are made, not given.
+SKELETONIZED = [
+    name
+    for name in EVALUATED
+    if RUN.skeletonize.spacing_nm and not RUN.volumes[name].skeletons
+]
 SHOWN_TRUTH = [name for name in SEGMENTED if PLACES[name].shows_truth]
 SUBVOLUMES = {name: subvolume_boxes(RUN, PLACES[name]) for name in SEGMENTED}
 
@@ -48,6 +54,12 @@ for name in EVALUATED:
         logger.warning(
             f"volumes.{name}: evaluate_box and train_box overlap, the scores are not those of unseen data"
         )
+if RUN.selectable_steps and PLACES[RUN.select_volume].selects_on_training_data(
+    RUN.select.box
+):
+    logger.warning(
+        "select.box and train_box overlap, the choice favours checkpoints that know it by heart"
+    )
 
 
 def source_of(name, key):
@@ -56,11 +68,28 @@ def source_of(name, key):
     return f"{shlex.quote(getattr(RUN.volumes[name], key))} --voxel-size {size}"
 
 
+def skeletons_of(name, made):
+    """Argument of `ffn evaluate`: the skeletons that were made of a volume, or those that it has, if any."""
+    paths = [*made, RUN.volumes[name].skeletons]
+    return " ".join(f"--skeletons {shlex.quote(path)}" for path in paths if path)
+
+
+def baseline_of(image, kept):
+    """Arguments of `ffn evaluate`: the image, and where its watershed is kept, if it is wanted."""
+    return "".join(
+        f"--image {image}:raw --baseline-out {path}:segmentation" for path in kept
+    )
+
+
 # A published checkpoint is imported first; a model folder is used where it is. Without training it is the model.
 INIT = RUN.init and RUN.init.rstrip("/")
 if INIT and not os.path.isdir(INIT):
     INIT = f"{OUT}/initial"
 MODEL = f"{OUT}/model" if RUN.train.max_steps > 0 else INIT
+
+# Checkpoints that compete for being used, and the model that segments.
+STEPS = [f"{step:08d}" for step in RUN.selectable_steps]
+USED_MODEL = f"{OUT}/selected" if STEPS else MODEL
 
 # What is scored and shown.
 FINAL = f"{OUT}/segmentation/{{volume}}/{'filled' if RUN.fill.max_distance else 'segmentation'}.h5"
@@ -71,6 +100,11 @@ def any_of(names):
     return "|".join(map(re.escape, names)) or "(?!)"
 
 
+def option(name, files, suffix=""):
+    """Option of a command with these files, nothing where there are none."""
+    return " ".join([name, *(f"{file}{suffix}" for file in files)]) if files else ""
+
+
 def by_attempt(amount):
     """Resource that doubles with every attempt, for jobs killed for want of it."""
     return lambda wildcards, attempt: amount * 2 ** (attempt - 1)
@@ -78,6 +112,7 @@ def by_attempt(amount):
 
 wildcard_constraints:
     volume=any_of(RUN.volumes),
+    step=any_of(STEPS),
     subvolume=r"z-?\d+-y-?\d+-x-?\d+",
 
 
@@ -90,6 +125,7 @@ STAGES = {
     "coordinates": expand(f"{OUT}/coordinates/{{volume}}.h5", volume=TRAINED),
     "records": [f"{OUT}/records/index.json"] if TRAINED else [],
     "train": [f"{MODEL}/model.yaml"],
+    "select": [f"{USED_MODEL}/model.yaml"] if STEPS else [],
     "segment": [
         f"{OUT}/segmentation/{name}/subvolumes/{stem}.h5"
         for name in SEGMENTED
@@ -101,6 +137,9 @@ STAGES = {
     "fill": expand(
         f"{OUT}/segmentation/{{volume}}/filled.h5",
         volume=SEGMENTED if RUN.fill.max_distance else [],
+    ),
+    "skeletonize": expand(
+        f"{OUT}/evaluation/{{volume}}-skeletons.h5", volume=SKELETONIZED
     ),
     "evaluate": expand(f"{OUT}/evaluation/{{volume}}.json", volume=EVALUATED),
     "export": expand(

@@ -19,6 +19,7 @@ STAGES = [
     "train",
     "segment",
     "reconcile",
+    "skeletonize",
     "evaluate",
     "export",
 ]
@@ -50,6 +51,17 @@ def test_training_learns(finished):
     assert int(last["step"]) == SMALL_RUN["train"]["max_steps"]
 
 
+def test_the_best_checkpoint_is_used(tmp_path):
+    """Planned before anything is trained: which checkpoints there will be follows from the configuration."""
+    volume = {**SMALL_RUN["volumes"]["phantom"], "evaluate_box": "52:64,0:56,0:72"}
+    chosen = {"checkpoints": 2, "box": "40:52,0:56,0:72"}
+    workflow = Workflow(tmp_path, {**SMALL_RUN, "volumes": {"phantom": volume}, "select": chosen})
+    output = workflow.succeed("-n", "segment")
+    assert {"checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select"} <= planned(output)
+    assert "step-00000080" in output and "step-00000120" in output and "step-00000040" not in output
+    assert "--model results/small/selected" in output
+
+
 def test_second_run_does_nothing(finished):
     assert "Nothing to be done" in finished.succeed("-n")
 
@@ -58,7 +70,8 @@ def test_second_run_does_nothing(finished):
 def test_every_stage_is_a_target(stage, tmp_path):
     output = Workflow(tmp_path, SMALL_RUN).succeed("-n", stage)
     rules = {"synth" if name == "ingest" else name for name in STAGES[: STAGES.index(stage) + 1]}
-    parallel = {"partition": {"membrane"}, "export": {"evaluate"}, "membrane": set()}
+    parallel = {"partition": {"membrane"}, "export": {"evaluate", "skeletonize"}, "skeletonize": rules - {"synth"}}
+    parallel["skeletonize"] -= {"skeletonize"}
     assert planned(output) <= rules
     assert planned(output) >= rules - parallel.get(stage, set())
 
