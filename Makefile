@@ -4,7 +4,7 @@ SHELL := /bin/bash
 # Rules call `ffn` and `horovodrun` by name.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test lint format lock clean
+.PHONY: help setup demo pictures test lint format lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -15,6 +15,11 @@ setup:  ## make or update .venv; GPU=1 takes TensorFlow's CUDA build, PYTHON=...
 demo: setup  ## the whole pipeline on a synthetic volume, then its scores and how to look at it
 	snakemake --profile profiles/local
 	ffn report results/demo --summary
+
+pictures: demo  ## render the pictures of README.md and docs/ anew from the demo
+	ffn view results/demo --screenshot docs/images/neuroglancer.png
+	ffn view results/demo --screenshot docs/images/neurons.png --layout 3d --size 1000 700
+	ffn view results/demo --screenshot docs/images/error.png --link split-01
 
 test: setup  ## run the tests; ARGS="-k name" selects some
 	pytest $(ARGS)

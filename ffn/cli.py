@@ -86,13 +86,21 @@ COMMANDS = {
         "give unsegmented voxels to the segments around them",
         "ffn fill --segmentation seg.h5:segmentation --image raw.h5:raw --max-distance 10 --out filled.h5:segmentation",
     ),
+    "skeletonize": Command(
+        "find the centre lines of the truth's bodies, for the run length",
+        "ffn skeletonize --labels labels.h5:labels --out skeletons.h5",
+    ),
     "evaluate": Command(
-        "score a segmentation against the truth: ARE, VOI, coverage",
+        "score a segmentation against the truth: ARE, VOI, coverage, run length, worst errors",
         "ffn evaluate --segmentation seg.h5:segmentation --truth labels.h5:labels --image raw.h5:raw --out scores.json",
     ),
     "sweep": Command(
         "score a merge graph at every threshold",
         "ffn sweep graph.csv --segmentation seg.h5:segmentation --truth labels.h5:labels --out sweep.json",
+    ),
+    "select": Command(
+        "choose the best of several checkpoints by their scores on a validation box",
+        "ffn select --candidate 500=a/,a.json --candidate 1000=b/,b.json --out best/",
     ),
     "export": Command(
         "write Neuroglancer volumes and meshes",

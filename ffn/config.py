@@ -363,6 +363,19 @@ class FillConfig(Section):
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels filled at a time")
 
 
+class SkeletonizeConfig(Section):
+    """Skeletons of the truth, for the expected run length; the workflow makes none at spacing 0."""
+
+    spacing_nm: Annotated[float, Field(ge=0)] = Field(
+        40.0, description="distance of the voxels that skeletons are made of; less is slower; 0 makes none, nm"
+    )
+    min_voxels: PositiveInt = Field(1000, description="connected pieces with fewer voxels get no skeleton")
+    invalidation_scale: PositiveFloat = Field(
+        1.5, description="branches are longer than this times the local radius, plus the constant"
+    )
+    invalidation_const_nm: Annotated[float, Field(ge=0)] = Field(300.0, description="the constant, nm")
+
+
 class EvaluateConfig(Section):
     """Scores against the truth, beside a watershed baseline."""
 
@@ -370,6 +383,30 @@ class EvaluateConfig(Section):
     border_nm: Annotated[float, Field(ge=0)] = Field(
         0.0, description="truth this close to another body in its section is ignored (convention cremi), nm"
     )
+    erl_tolerance_nm: Annotated[float, Field(ge=0)] = Field(
+        200.0, description="length of a second skeleton that makes a segment a merger in the tolerant run length, nm"
+    )
+    num_errors: NonNegativeInt = Field(20, description="splits, and mergers, that are listed with their places")
+    watershed: bool = Field(True, description="score the best of a sweep of watersheds of the image beside it")
+    watershed_max_voxels: PositiveInt = Field(
+        20_000_000, description="a larger box gets watersheds of its middle only; each voxel takes 90 bytes"
+    )
+
+
+class SelectConfig(Section):
+    """Choice among the last checkpoints by their scores on a validation box, which is never reported on."""
+
+    checkpoints: NonNegativeInt = Field(0, description="how many of the last checkpoints compete; 0 takes the last one")
+    volume: str | None = Field(None, description="volume of the validation box; null where there is only one")
+    box: BoxText | None = Field(None, description="validation box: labelled, apart from every evaluate_box")
+    metric: Literal["voi", "are"] = Field("voi", description="the score that decides, the lower the better")
+    convention: Literal["foreground", "all", "cremi"] = Field("all", description="the convention it is computed under")
+
+    @model_validator(mode="after")
+    def _box_is_given(self) -> SelectConfig:
+        if self.checkpoints and self.box in (None, "all", "none"):
+            raise ValueError(f"box: {self.box} with checkpoints: {self.checkpoints}, expected z0:z1,y0:y1,x0:x1")
+        return self
 
 
 class ExportConfig(Section):
@@ -381,7 +418,17 @@ class ExportConfig(Section):
     mesh_mip: NonNegativeInt = Field(
         1, description="mip that meshes are made of; the coarsest one where there are fewer"
     )
-    min_mesh_voxels: PositiveInt = Field(500, description="smaller segments get no mesh, voxels at mip 0")
+    skeleton_mip: NonNegativeInt | None = Field(
+        1, description="mip that skeletons are made of, the coarsest one where there are fewer; null makes none"
+    )
+    min_mesh_voxels: PositiveInt = Field(
+        500, description="smaller segments get no mesh and no skeleton, voxels at mip 0"
+    )
+    max_points: PositiveInt = Field(100_000, description="training coordinates shown; of more, an even selection")
+    num_links: NonNegativeInt = Field(10, description="worst splits, and worst merges, that get a link each")
+    threads: NonNegativeInt = Field(
+        0, description="shards written side by side, 300 MB each; 0 takes the job's share of the cores"
+    )
 
 
 class ViewConfig(Section):
@@ -390,6 +437,10 @@ class ViewConfig(Section):
     volume: str | None = Field(None, description="which volume of a run; null where it has only one")
     segments: tuple[Annotated[int, Field(gt=0, lt=2**64)], ...] = Field(
         (), description="ids to select; empty takes the largest"
+    )
+    link: str | None = Field(None, description="link of the export to open, such as split-01; null shows everything")
+    data_url: str | None = Field(
+        None, description="address at which another server has the export's folder; null serves it here"
     )
     layout: Literal["4panel", "3d", "xy", "xz", "yz", "xy-3d", "xz-3d", "yz-3d"] = Field(
         "4panel", description="panels to show"

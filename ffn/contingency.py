@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,38 @@ class ContingencyTable:
         return ContingencyTable(self.truth[rows], self.segment[rows], self.voxels[rows])
 
 
+class Runs(NamedTuple):
+    """Neighbours along x with the same pair of ids.
+
+    Parameters
+    ----------
+    truth, segment : uint64 ndarray of shape (N,)
+        Their ids.
+    starts, lengths : int64 ndarray of shape (N,)
+        Place of the first voxel in C order, and how many there are; a run may go on in the next row.
+    """
+
+    truth: np.ndarray
+    segment: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+def find_runs(truth: np.ndarray, segmentation: np.ndarray) -> Runs:
+    """Find the runs of equal pairs in C order.
+
+    Parameters
+    ----------
+    truth, segmentation : integer ndarray of one shape
+        Labels.
+    """
+    truth, segmentation = truth.ravel(), segmentation.ravel()
+    changes = (truth[1:] != truth[:-1]) | (segmentation[1:] != segmentation[:-1])
+    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))[: truth.size]
+    lengths = np.diff(starts, append=truth.size)
+    return Runs(truth[starts].astype(np.uint64), segmentation[starts].astype(np.uint64), starts, lengths)
+
+
 def count_pairs(truth: np.ndarray, segmentation: np.ndarray) -> ContingencyTable:
     """Count the voxels of every pair of ids.
 
@@ -64,11 +97,8 @@ def count_pairs(truth: np.ndarray, segmentation: np.ndarray) -> ContingencyTable
     >>> count_pairs(np.array([1, 1, 2]), np.array([7, 7, 7])).voxels.tolist()
     [2, 1]
     """
-    truth, segmentation = truth.ravel(), segmentation.ravel()
-    changes = (truth[1:] != truth[:-1]) | (segmentation[1:] != segmentation[:-1])
-    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))[: truth.size]
-    lengths = np.diff(starts, append=truth.size)
-    return _sum_equal(truth[starts].astype(np.uint64), segmentation[starts].astype(np.uint64), lengths)
+    runs = find_runs(truth, segmentation)
+    return _sum_equal(runs.truth, runs.segment, runs.lengths)
 
 
 def merge_tables(tables: Iterable[ContingencyTable]) -> ContingencyTable:

@@ -51,6 +51,10 @@ class Place:
             self.config.is_trained_on and self.is_evaluated and not self.train_box.intersect(self.evaluate_box).is_empty
         )
 
+    def selects_on_training_data(self, box: str) -> bool:
+        """Whether a validation box holds voxels that are trained on."""
+        return self.config.is_trained_on and not self.train_box.intersect(Box.parse(box)).is_empty
+
     @property
     def train_box(self) -> Box:
         """Where training examples come from: the labelled part of the image unless the configuration says less."""
@@ -91,6 +95,13 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     for name, volume in config.volumes.items():
         places[name] = _place(name, volume)
         _check_boxes(name, places[name], config)
+        if volume.skeletons and not Path(volume.skeletons).exists():
+            raise ConfigError(
+                f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected a folder of SWC files or a "
+                "precomputed folder"
+            )
+    if config.select.checkpoints:
+        _check_selection(config, places[config.select_volume])
     return places
 
 
@@ -179,6 +190,24 @@ def _surroundings(place: Place, key: str) -> Box:
     """Return what a box of the configuration has to lie in."""
     box = place.segment_box if key == "evaluate_box" else place.image
     return box if key == "segment_box" or place.labels is None else box.intersect(place.labels)
+
+
+def _check_selection(config: RunConfig, place: Place) -> None:
+    """Refuse a validation box that cannot be scored, or that is reported on too."""
+    box = Box.parse(str(config.select.box))
+    labelled = place.image.intersect(place.labels) if place.labels else Box((0, 0, 0), (0, 0, 0))
+    if not labelled.contains(box):
+        raise ConfigError(f"select.box: {box} leaves the labelled part of {config.select_volume}, {labelled}")
+    if any(n < fov for n, fov in zip(box.shape, config.model.fov_size_zyx, strict=True)):
+        raise ConfigError(
+            f"select.box: {box} with shape {box.shape} holds no FOV of {config.model.fov_size_zyx}, "
+            "expected a larger box"
+        )
+    if place.is_evaluated and not box.intersect(place.evaluate_box).is_empty:
+        raise ConfigError(
+            f"select.box: {box} overlaps volumes.{config.select_volume}.evaluate_box {place.evaluate_box}, so the "
+            "reported scores would be those that were selected for. Keep the two apart"
+        )
 
 
 def _check_training(name: str, place: Place, config: RunConfig) -> None:

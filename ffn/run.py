@@ -23,6 +23,8 @@ from ffn.config import (
     RecordsConfig,
     Section,
     SegmentConfig,
+    SelectConfig,
+    SkeletonizeConfig,
     SubvolumesConfig,
     SweepConfig,
     TrainConfig,
@@ -44,6 +46,9 @@ class VolumeConfig(Section):
         None, description="folder or glob of slices, multipage TIFF, FILE.h5:DATASET, zarr, N5, precomputed"
     )
     labels: str | None = Field(None, description="truth in any of these formats; null where there is none")
+    skeletons: str | None = Field(
+        None, description="of the truth, for the run length: SWC folder (nm) or precomputed; null makes them"
+    )
     voxel_size_zyx_nm: VoxelSize | None = Field(None, description="side of a voxel, nm; null where the image knows it")
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
     segment_box: BoxText = Field("all", description="what is segmented")
@@ -101,7 +106,9 @@ class RunConfig(Section):
     merge: MergeConfig = MergeConfig()
     fill: FillConfig = FillConfig()
     sweep: SweepConfig = SweepConfig()
+    skeletonize: SkeletonizeConfig = SkeletonizeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    select: SelectConfig = SelectConfig()
     export: ExportConfig = ExportConfig()
 
     @model_validator(mode="before")
@@ -202,6 +209,38 @@ class RunConfig(Section):
                 "volumes: none has labels and a train_box, training needs one. Set train.max_steps: 0 to skip it"
             )
         return self
+
+    @model_validator(mode="after")
+    def _checkpoints_are_kept(self) -> RunConfig:
+        wanted, kept = self.select.checkpoints, len(self.kept_steps)
+        if wanted > kept:
+            raise ValueError(
+                f"select.checkpoints: {wanted}, but training leaves {kept} (train.max_steps {self.train.max_steps}, "
+                f"checkpoint_steps {self.train.checkpoint_steps}, keep_checkpoints {self.train.keep_checkpoints}). "
+                "Keep more, or choose among fewer"
+            )
+        if wanted and self.select.volume not in (None, *self.volumes):
+            raise ValueError(f"select.volume: {self.select.volume!r} is none of {list(self.volumes)}")
+        if wanted and self.select.volume is None and len(self.volumes) > 1:
+            raise ValueError(f"select.volume: null, but there are {list(self.volumes)}. Name one")
+        return self
+
+    @property
+    def kept_steps(self) -> list[int]:
+        """Steps of the checkpoints that a finished training leaves, ascending."""
+        train = self.train
+        steps = {*range(train.checkpoint_steps, train.max_steps + 1, train.checkpoint_steps), train.max_steps} - {0}
+        return sorted(steps)[-train.keep_checkpoints :]
+
+    @property
+    def selectable_steps(self) -> list[int]:
+        """Steps of the checkpoints that compete for being used; empty where the last one simply is."""
+        return self.kept_steps[-self.select.checkpoints :] if self.select.checkpoints else []
+
+    @property
+    def select_volume(self) -> str:
+        """Name of the volume of the validation box."""
+        return self.select.volume or next(iter(self.volumes))
 
 
 def load_run(values: dict[str, Any]) -> RunConfig:

@@ -5,7 +5,7 @@ rule agglomerate:
     input:
         segmentation=BASE,
         image=f"{VOLUME}/raw.h5",
-        model=f"{MODEL}/model.yaml",
+        model=f"{USED_MODEL}/model.yaml",
     output:
         graph=ensure(
             f"{OUT}/agglomeration/{{volume}}/graphs/{{subvolume}}.csv", non_empty=True

@@ -40,6 +40,12 @@ TRAINED = [
 ]
 SEGMENTED = [name for name, volume in RUN.volumes.items() if volume.is_segmented]
 EVALUATED = [name for name, place in PLACES.items() if place.is_evaluated]
+# Volumes whose skeletons are made, not given.
+SKELETONIZED = [
+    name
+    for name in EVALUATED
+    if RUN.skeletonize.spacing_nm and not RUN.volumes[name].skeletons
+]
 SHOWN_TRUTH = [name for name in SEGMENTED if PLACES[name].shows_truth]
 SUBVOLUMES = {name: subvolume_boxes(RUN, PLACES[name]) for name in SEGMENTED}
 
@@ -48,12 +54,31 @@ for name in EVALUATED:
         logger.warning(
             f"volumes.{name}: evaluate_box and train_box overlap, the scores are not those of unseen data"
         )
+if RUN.selectable_steps and PLACES[RUN.select_volume].selects_on_training_data(
+    RUN.select.box
+):
+    logger.warning(
+        "select.box and train_box overlap, the choice favours checkpoints that know it by heart"
+    )
 
 
 def source_of(name, key):
     """Source and voxel size of a volume's image or labels, as arguments of `ffn ingest`."""
     size = " ".join(map(str, PLACES[name].voxel_size_zyx_nm))
     return f"{shlex.quote(getattr(RUN.volumes[name], key))} --voxel-size {size}"
+
+
+def skeletons_of(name, made):
+    """Argument of `ffn evaluate`: the skeletons that were made of a volume, or those that it has, if any."""
+    paths = [*made, RUN.volumes[name].skeletons]
+    return " ".join(f"--skeletons {shlex.quote(path)}" for path in paths if path)
+
+
+def baseline_of(image, kept):
+    """Arguments of `ffn evaluate`: the image, and where its watershed is kept, if it is wanted."""
+    return "".join(
+        f"--image {image}:raw --baseline-out {path}:segmentation" for path in kept
+    )
 
 
 # A published checkpoint is imported first; a model folder is used where it is. Without training it is the model.
@@ -81,11 +106,19 @@ GRAPHS = {
     name: [f"{OUT}/agglomeration/{name}/graphs/{stem}.csv" for stem in boxes]
     for name, boxes in CONTACT_BOXES.items()
 }
+# Checkpoints that compete for being used, and the model that segments.
+STEPS = [f"{step:08d}" for step in RUN.selectable_steps]
+USED_MODEL = f"{OUT}/selected" if STEPS else MODEL
 
 
 def any_of(names):
     """Regular expression of a wildcard; matches nothing if there are no names."""
     return "|".join(map(re.escape, names)) or "(?!)"
+
+
+def option(name, files, suffix=""):
+    """Option of a command with these files, nothing where there are none."""
+    return " ".join([name, *(f"{file}{suffix}" for file in files)]) if files else ""
 
 
 def by_attempt(amount):
@@ -96,6 +129,7 @@ def by_attempt(amount):
 wildcard_constraints:
     volume=any_of(RUN.volumes),
     order="|-reversed",
+    step=any_of(STEPS),
     subvolume=r"z-?\d+-y-?\d+-x-?\d+",
 
 
@@ -108,6 +142,7 @@ STAGES = {
     "coordinates": expand(f"{OUT}/coordinates/{{volume}}.h5", volume=TRAINED),
     "records": [f"{OUT}/records/index.json"] if TRAINED else [],
     "train": [f"{MODEL}/model.yaml"],
+    "select": [f"{USED_MODEL}/model.yaml"] if STEPS else [],
     "segment": [
         f"{OUT}/segmentation/{name}/subvolumes{order}/{stem}.h5"
         for order in ORDERS
@@ -134,6 +169,9 @@ STAGES = {
     "fill": expand(
         f"{OUT}/segmentation/{{volume}}/filled.h5",
         volume=SEGMENTED if RUN.fill.max_distance else [],
+    ),
+    "skeletonize": expand(
+        f"{OUT}/evaluation/{{volume}}-skeletons.h5", volume=SKELETONIZED
     ),
     "evaluate": expand(f"{OUT}/evaluation/{{volume}}.json", volume=EVALUATED),
     "export": expand(

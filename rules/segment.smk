@@ -4,7 +4,7 @@
 rule segment:
     input:
         image=f"{VOLUME}/raw.h5",
-        model=f"{MODEL}/model.yaml",
+        model=f"{USED_MODEL}/model.yaml",
     output:
         segmentation=ensure(
             f"{OUT}/segmentation/{{volume}}/subvolumes{{order}}/{{subvolume}}.h5",

@@ -1,10 +1,14 @@
 """Fixtures for all tests: the real data, which is never part of the repository."""
 
+import colorsys
 import os
+import shutil
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -51,3 +55,29 @@ def _existing(path):
     if not path.exists():
         pytest.skip(f"{path} is missing")
     return path
+
+
+@pytest.fixture(scope="session")
+def panel_colours():
+    """Function from a screenshot of four panels to the segment colours in each: xy, xz, 3d, yz."""
+    from ffn.viewing.screenshot import BROWSERS
+
+    if not any(map(shutil.which, BROWSERS)):
+        pytest.skip("no Chromium; Debian's package is called chromium")
+
+    def colours(picture):
+        with Image.open(picture) as image:
+            width, height = image.size[0] // 2, image.size[1] // 2
+            corners = {"xy": (0, 0), "xz": (1, 0), "3d": (0, 1), "yz": (1, 1)}
+            places = {name: (x * width, y * height) for name, (x, y) in corners.items()}
+            return {name: _hues(image.crop((x, y, x + width, y + height))) for name, (x, y) in places.items()}
+
+    return colours
+
+
+def _hues(panel):
+    """Hues, in twelve classes, that colour at least half a percent of a panel."""
+    pixels = np.asarray(panel.convert("RGB")).reshape(-1, 3) / 255
+    saturated = pixels[np.ptp(pixels, axis=1) > 0.25]
+    hues = [int(12 * colorsys.rgb_to_hsv(*pixel)[0] + 0.5) % 12 for pixel in saturated]
+    return {hue for hue in range(12) if hues.count(hue) > len(pixels) / 200}

@@ -1,4 +1,4 @@
-"""Score a segmentation against the truth: ARE, VOI, coverage under three conventions, beside a baseline."""
+"""Score a segmentation against the truth: ARE, VOI, coverage, run length, worst errors, beside a baseline."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn evaluate``."""
     parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="labels to score")
     parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels that are right")
+    parser.add_argument(
+        "--skeletons",
+        metavar="PATH",
+        help="of the truth, for the expected run length: a file of 'ffn skeletonize', a folder of SWC files "
+        "(x, y, z in nm), or a precomputed folder",
+    )
     add_box_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.json", help="scores")
+    parser.add_argument("--out", required=True, metavar="FILE.json", help="scores; two CSV files go beside it")
     group = parser.add_argument_group("baseline to score beside it")
     one = group.add_mutually_exclusive_group()
     one.add_argument("--image", metavar="VOLUME", help="segment this by the best of a sweep of watersheds")
@@ -25,15 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the stage."""
-    from ffn.evaluation.evaluate import Baseline, evaluate
+    from ffn.evaluation.evaluate import References, evaluate
 
     if arguments.baseline_out and not arguments.image:
         raise ConfigError(f"--baseline-out: {arguments.baseline_out} is for a watershed, expected --image too")
-    evaluate(
-        arguments.segmentation,
-        arguments.truth,
-        arguments.out,
-        from_arguments(EvaluateConfig, arguments),
-        arguments.box,
-        Baseline(arguments.image, arguments.baseline, arguments.baseline_out),
-    )
+    config = from_arguments(EvaluateConfig, arguments)
+    image = arguments.image if config.watershed else None
+    references = References(image, arguments.baseline, arguments.baseline_out, arguments.skeletons)
+    evaluate(arguments.segmentation, arguments.truth, arguments.out, config, arguments.box, references)

@@ -1,8 +1,12 @@
-"""Write Neuroglancer volumes and meshes, and a state that shows them."""
+"""Write Neuroglancer volumes, meshes, skeletons and segment properties, and states that show them.
+
+An export that was interrupted goes on where it stopped when it is repeated.
+"""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ffn.config import ExportConfig
 from ffn.options import add_box_option, add_options, from_arguments
@@ -13,8 +17,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", metavar="VOLUME", help="electron microscopy, uint8 or uint16")
     parser.add_argument("--segmentation", metavar="VOLUME", help="segments")
     parser.add_argument("--truth", metavar="VOLUME", help="true labels")
+    parser.add_argument("--supervoxels", metavar="VOLUME", help="segments before agglomeration")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to make")
+    parser.add_argument("--check", action="store_true", help="read it back with cloud-volume, and compare")
+    group = parser.add_argument_group("more about the segments, and layers for debugging (hidden at first)")
+    many: dict[str, Any] = {"nargs": "+", "default": ()}
+    group.add_argument("--origins", **many, metavar="FILE.h5", help="files of ffn segment: seeds and FOV counts")
+    ids = "lines of base_id,group_id, for --supervoxels, else for --segmentation"
+    group.add_argument("--agglomeration", metavar="FILE.csv", help=ids)
+    group.add_argument("--errors", metavar="FILE.json", help="scores of ffn evaluate: the worst errors, a link each")
+    group.add_argument("--edges", metavar="VOLUME", help="detected membranes")
+    group.add_argument("--probability", **many, metavar="VOLUME", help="FFN probabilities, of all subvolumes")
+    group.add_argument("--coordinates", metavar="FILE.h5", help="training coordinates, as annotations")
     add_options(parser, ExportConfig)
 
 
@@ -22,5 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Run the stage."""
     from ffn.viewing.export import Sources, export
 
-    sources = Sources(arguments.image, arguments.segmentation, arguments.truth)
-    export(sources, arguments.out, from_arguments(ExportConfig, arguments), arguments.box)
+    given: dict[str, Any] = {name: getattr(arguments, name) for name in Sources.__dataclass_fields__}
+    given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+    sources = Sources(**given)
+    export(sources, arguments.out, from_arguments(ExportConfig, arguments), arguments.box, arguments.check)

@@ -1,8 +1,12 @@
-"""Turn a published TensorFlow 1 FFN checkpoint into a model folder; depth and features are read from it."""
+"""Turn a checkpoint into a model folder: a published TensorFlow 1 FFN, or one of our own training.
+
+Depth and features are read from it; our own also knows FOV, deltas and normalisation.
+"""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ffn.config import ModelConfig
 from ffn.options import add_options, from_arguments
@@ -10,7 +14,9 @@ from ffn.options import add_options, from_arguments
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn import-checkpoint``."""
-    parser.add_argument("checkpoint", metavar="PREFIX", help="checkpoint without suffix, such as model.ckpt-27465036")
+    parser.add_argument(
+        "checkpoint", metavar="PREFIX_OR_DIR", help="model.ckpt-27465036 (without suffix), or our step-00000500"
+    )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write")
     add_options(parser, ModelConfig, skip=("depth", "features"))
     # the only published weights of this architecture are FIB-25's
@@ -19,6 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the stage."""
+    path = Path(arguments.checkpoint)
+    if path.is_dir() or path.name.startswith("step-"):
+        from ffn.training.checkpoint import export_checkpoint
+
+        export_checkpoint(arguments.checkpoint, arguments.out)
+        return
     from ffn.model.published import import_checkpoint
 
     import_checkpoint(arguments.checkpoint, arguments.out, from_arguments(ModelConfig, arguments))

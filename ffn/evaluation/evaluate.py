@@ -5,53 +5,54 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from ffn.atomic import write_json
+from ffn.atomic import write_json, write_text
 from ffn.config import EvaluateConfig
-from ffn.contingency import ContingencyTable, count_pairs, merge_tables
+from ffn.contingency import ContingencyTable
 from ffn.errors import EvaluationError
-from ffn.evaluation.border import VoxelSize, read_without_border
-from ffn.evaluation.scores import CONVENTIONS, summarize, worst_bodies
-from ffn.geometry import ZYX, Box
-from ffn.progress import track
+from ffn.evaluation.beside import score_watershed
+from ffn.evaluation.bodies import bodies_csv, worst_bodies
+from ffn.evaluation.error_places import find_places
+from ffn.evaluation.errors import describe, errors_csv, worst_errors
+from ffn.evaluation.scores import CONVENTIONS
+from ffn.evaluation.scoring import Scorer, VoxelSize
+from ffn.evaluation.skeletons import read_skeletons
+from ffn.geometry import Box
 from ffn.provenance import provenance
-from ffn.volume import Placement, Volume, create_volume, open_volume, require_inside, require_labels
-
-Read = Callable[[Box], np.ndarray]
+from ffn.volume import Volume, open_volume, require_inside, require_labels
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """What the segmentation is compared with: nothing, a given segmentation, or a watershed of the image.
+class References:
+    """What else a segmentation is measured with, besides the truth's labels.
 
     Parameters
     ----------
     image : str, optional
-        Volume to segment by watershed.
-    segmentation : str, optional
-        Volume to score instead.
-    out : str, optional
+        Volume to segment by watershed, as a baseline.
+    baseline : str, optional
+        Segmentation to score instead, as the baseline.
+    baseline_out : str, optional
         ``FILE.h5:DATASET`` to keep the best watershed in.
+    skeletons : str, optional
+        Skeletons of the truth, for the expected run length; see `ffn.evaluation.skeletons.read_skeletons`.
     """
 
     image: str | None = None
-    segmentation: str | None = None
-    out: str | None = None
+    baseline: str | None = None
+    baseline_out: str | None = None
+    skeletons: str | None = None
 
-
-class _Place(NamedTuple):
-    """Where volumes are compared."""
-
-    box: Box
-    voxel_size_zyx_nm: VoxelSize
+    def inputs(self) -> dict[str, str]:
+        """Return what is read, for the provenance."""
+        read = {"image": self.image, "baseline": self.baseline, "skeletons": self.skeletons}
+        return {name: spec for name, spec in read.items() if spec}
 
 
 def evaluate(
@@ -60,7 +61,7 @@ def evaluate(
     out: str | Path,
     config: EvaluateConfig,
     box: Box | None = None,
-    baseline: Baseline = Baseline(),  # noqa: B008 (frozen)
+    references: References = References(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Score a segmentation where it overlaps the truth, and write the scores as JSON.
 
@@ -69,13 +70,15 @@ def evaluate(
     segmentation_spec, truth_spec : str
         Volumes of integer labels.
     out : path
-        JSON file; its keys are described in `ffn.evaluation.scores.summarize` and `worst_bodies`.
+        JSON file; its keys are described in `ffn.evaluation.scores.summarize`, `ffn.evaluation.bodies.worst_bodies`,
+        `ffn.evaluation.errors.describe` and `ffn.evaluation.run_length.expected_run_length`. Beside it are written
+        ``<name>-bodies.csv``, the cost of every body, and ``<name>-errors.csv``.
     config : EvaluateConfig
-        Block size and border band.
+        Block size, border band, number of errors, limits of the baseline.
     box : Box, optional
         Part of the volumes to look at.
-    baseline : Baseline, optional
-        Scored on the same voxels, under the key ``baseline``.
+    references : References, optional
+        The baseline, scored on the same voxels under the key ``baseline``, and skeletons.
 
     Returns
     -------
@@ -93,17 +96,24 @@ def evaluate(
     with _writable(out), open_volume(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(truth)
         require_labels(segmentation)
-        place = _Place(common_box(segmentation, truth, box), _voxel_size(truth, segmentation, config))
+        place = common_box(segmentation, truth, box)
+        size = _voxel_size(truth, segmentation, config, references)
+        skeletons = read_skeletons(references.skeletons) if references.skeletons else None
+        scorer = Scorer(truth, size, config, skeletons)
+        table = scorer.table(segmentation.read, place)
         result: dict[str, Any] = {
-            "box": str(place.box),
+            "box": str(place),
             "conventions": {name: rule.text for name, rule in CONVENTIONS.items()},
+            **scorer.scores(segmentation.read, place, table),
+            **worst_bodies(table),
+            "errors": _errors(table, truth, segmentation, place, config),
         }
-        result.update(_score(segmentation.read, truth, place, config))
-        if baseline.image or baseline.segmentation:
-            result["baseline"] = _score_baseline(baseline, truth, place, config)
-        inputs = {"segmentation": segmentation_spec, "truth": truth_spec, **_given(baseline)}
+        baseline = _score_baseline(references, scorer, segmentation, place)
+        if baseline:
+            result["baseline"] = baseline
+        inputs = {"segmentation": segmentation_spec, "truth": truth_spec, **references.inputs()}
         result["provenance"] = provenance("evaluate", config, **inputs)
-        write_json(out, result)
+        _write(Path(out), result, table)
     return result
 
 
@@ -128,79 +138,43 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
     return common if box is None else common.intersect(box)
 
 
-def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> ContingencyTable:
-    """Count the pairs of ids in `box`, block by block.
-
-    Parameters
-    ----------
-    truth, segmentation : callable
-        Return the labels of a box.
-    box : Box
-        Where to compare.
-    block_size_zyx : tuple of int
-        Voxels read at a time; the result does not depend on it.
-    """
-    blocks = list(box.blocks(block_size_zyx))
-    return merge_tables(
-        count_pairs(truth(block), segmentation(block)) for block in track(blocks, len(blocks), "compare")
-    )
+def _errors(
+    table: ContingencyTable, truth: Volume, segmentation: Volume, box: Box, config: EvaluateConfig
+) -> list[dict[str, Any]]:
+    """Return the costliest errors with their places."""
+    errors = worst_errors(table, config.num_errors)
+    parts = [error.parts for error in errors]
+    return describe(errors, find_places(parts, truth.read, segmentation.read, box, config.block_size_zyx))
 
 
-def _score(read: Read, truth: Volume, place: _Place, config: EvaluateConfig) -> dict[str, Any]:
-    """Score the labels that `read` returns."""
-    table = tabulate(truth.read, read, place.box, config.block_size_zyx)
-    if not table.truth.any():
-        raise EvaluationError(
-            f"{truth.name}: holds no labelled voxel in {place.box}, expected some. Choose another --box"
-        )
-    if not config.border_nm:
-        return {**summarize(table, table), **worst_bodies(table)}
-
-    def inner_truth(block: Box) -> np.ndarray:
-        return read_without_border(truth, block, config.border_nm, place.voxel_size_zyx_nm)
-
-    return {
-        **summarize(table, tabulate(inner_truth, read, place.box, config.block_size_zyx)),
-        **worst_bodies(table),
-    }
-
-
-def _score_baseline(baseline: Baseline, truth: Volume, place: _Place, config: EvaluateConfig) -> dict[str, Any]:
-    """Score the given segmentation, or the best watershed of the image, where `place` says."""
-    if baseline.segmentation:
-        with open_volume(baseline.segmentation) as volume:
+def _score_baseline(references: References, scorer: Scorer, segmentation: Volume, box: Box) -> dict[str, Any] | None:
+    """Score the given segmentation, or the best watershed of the image; None where there is neither."""
+    if references.baseline:
+        with open_volume(references.baseline) as volume:
             require_labels(volume)
-            require_inside(volume, place.box)
-            return {"method": volume.name, **_score(volume.read, truth, place, config)}
-    from ffn.evaluation.baseline import best_watershed
-
-    with open_volume(str(baseline.image)) as image:
-        require_inside(image, place.box)
-        labels, sweep = best_watershed(image.read(place.box), truth.read(place.box), place.voxel_size_zyx_nm)
-    if baseline.out:
-        _keep(labels, baseline, place)
-    scores = _score(lambda block: labels[block.slices(place.box.start)], truth, place, config)
-    return {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, **scores}
+            require_inside(volume, box)
+            return {"method": volume.name, "box": str(box), **scorer.scores(volume.read, box)}
+    if not references.image:
+        return None
+    with open_volume(references.image) as image:
+        require_inside(image, box)
+        return score_watershed(scorer, image, segmentation, box, references.baseline_out)
 
 
-def _given(baseline: Baseline) -> dict[str, str]:
-    """Return the inputs of the baseline, for the provenance."""
-    inputs = {"image": baseline.image, "baseline": baseline.segmentation}
-    return {name: spec for name, spec in inputs.items() if spec}
+def _write(out: Path, result: dict[str, Any], table: ContingencyTable) -> None:
+    """Write the scores last: where they are, everything is."""
+    write_text(out.with_name(f"{out.stem}-bodies.csv"), bodies_csv(table))
+    write_text(out.with_name(f"{out.stem}-errors.csv"), errors_csv(result["errors"]))
+    write_json(out, result)
 
 
-def _keep(labels: np.ndarray, baseline: Baseline, place: _Place) -> None:
-    made_by = provenance("evaluate", None, image=baseline.image)
-    with create_volume(str(baseline.out), np.uint64, Placement(place.box, place.voxel_size_zyx_nm, made_by)) as writer:
-        writer.write(place.box, labels.astype(np.uint64))
-
-
-def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig) -> VoxelSize:
-    """Voxel size of either volume; isotropic where neither knows, unless the border band needs it."""
+def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, references: References) -> VoxelSize:
+    """Voxel size of either volume; isotropic where neither knows, unless lengths are measured."""
     size = truth.voxel_size_zyx_nm or segmentation.voxel_size_zyx_nm
-    if size is None and config.border_nm:
+    if size is None and (config.border_nm or references.skeletons):
+        where = f"--border: {config.border_nm} nm" if config.border_nm else f"--skeletons: {references.skeletons}"
         raise EvaluationError(
-            f"--border: {config.border_nm} nm cannot be measured, {truth.name} and {segmentation.name} "
+            f"{where} cannot be measured, {truth.name} and {segmentation.name} "
             "have no attribute voxel_size_nm. Bring one of them in with 'ffn ingest --voxel-size'"
         )
     if segmentation.voxel_size_zyx_nm not in (None, size):

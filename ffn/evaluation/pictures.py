@@ -16,6 +16,8 @@ from ffn.geometry import ZYX, Box, zyx
 MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and a page of a megabyte or two
 OPACITY = 0.45
 CONTOUR = 0.35  # brightness of the lines between segments
+LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
+MIN_LUMINANCE = 0.32
 
 PLANES = {"xy": 0, "xz": 1, "yz": 2}
 
@@ -68,8 +70,10 @@ def colors(ids: np.ndarray) -> np.ndarray:
     """
     mixed = _mix(ids.astype(np.uint64))
     parts = [(mixed >> np.uint64(shift) & np.uint64(0xFFFF)) / 0xFFFF for shift in (0, 16, 32)]
-    hsv = np.stack([parts[0], 0.55 + 0.45 * parts[1], 0.65 + 0.35 * parts[2]], axis=-1)
-    return np.where(ids[:, None] == 0, 0.0, hsv2rgb(hsv))
+    rgb = hsv2rgb(np.stack([parts[0], 0.55 + 0.4 * parts[1], 0.7 + 0.3 * parts[2]], axis=-1))
+    luminance = rgb @ LUMINANCE
+    lift = np.clip((MIN_LUMINANCE - luminance) / (1 - luminance), 0, 1)[:, None]  # dark blue is hard to see
+    return np.where(ids[:, None] == 0, 0.0, rgb + lift * (1 - rgb))
 
 
 def best_bodies(table: ContingencyTable) -> dict[int, int]:
@@ -131,6 +135,12 @@ def data_uri(picture: np.ndarray) -> str:
     pixels = np.round(picture * 255).astype(np.uint8)
     encoded = iio.imwrite("<bytes>", pixels, extension=".jpg", quality=88, subsampling=0)
     return "data:image/jpeg;base64," + base64.b64encode(encoded).decode()
+
+
+def transparent_uri(pixels: np.ndarray) -> str:
+    """Return RGBA pixels, uint8, as a WebP picture in a ``data:`` URI."""
+    encoded = iio.imwrite("<bytes>", pixels, extension=".webp", quality=90)
+    return "data:image/webp;base64," + base64.b64encode(encoded).decode()
 
 
 def _thin(box: Box, axis: int, middle: ZYX) -> Box:

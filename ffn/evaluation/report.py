@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 from pathlib import Path
@@ -14,13 +13,27 @@ import numpy as np
 from ffn import __version__
 from ffn.atomic import write_text
 from ffn.errors import EvaluationError
-from ffn.evaluation import pictures
 from ffn.evaluation.charts import Line, line_chart, smoothed
-from ffn.evaluation.evaluate import tabulate
-from ffn.evaluation.run_folder import VolumeFiles, read_costs, read_metrics, read_volumes
-from ffn.evaluation.score_table import COLUMNS, figure, method_names, percent, score_rows
-from ffn.geometry import Box
-from ffn.volume import CHUNK_ZYX, Volume, open_volume, require_inside
+from ffn.evaluation.run_folder import (
+    VolumeFiles,
+    read_costs,
+    read_metrics,
+    read_selection,
+    read_sweep,
+    read_volumes,
+)
+from ffn.evaluation.score_table import (
+    COLUMNS,
+    figure,
+    method_names,
+    named_errors,
+    percent,
+    run_lengths,
+    score_rows,
+)
+from ffn.evaluation.versions import package_versions
+from ffn.evaluation.volume_pictures import close_ups, neurons, open_volumes, slices
+from ffn.volume import open_volume
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +45,8 @@ PUBLISHED = (
     ("FFN, distributed (Dong et al. 2019)", 0.1074, 1.9518),
 )
 METRICS = {"accuracy": "accuracy", "precision": "precision", "recall": "recall", "f1": "F1"}
+SWEPT = {"voi": "sum", "voi_split": "split", "voi_merge": "merge"}
 TEMPLATES = Path(__file__).parent / "templates"
-
-
-class Picture(NamedTuple):
-    """One picture of a row of slices."""
-
-    title: str
-    uri: str
 
 
 class Chart(NamedTuple):
@@ -78,18 +85,21 @@ def render(run_dir: Path) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(figure=figure, percent=percent, duration=duration)
+    environment.filters.update(figure=figure, percent=percent, duration=duration, core_hours=core_hours)
     volumes = read_volumes(run_dir)
     costs = read_costs(run_dir)
     config = run_dir / "config.yaml"
     return environment.get_template("report.html.jinja").render(
         run=run_dir.resolve().name,
+        run_path=str(run_dir),
         version=__version__,
         columns=COLUMNS,
         published=PUBLISHED,
-        volumes=[_volume_context(files) for files in volumes],
+        volumes=[_volume_context(files, run_dir) for files in volumes],
         charts=training_charts(read_metrics(run_dir)),
         costs=costs,
+        selection=read_selection(run_dir),
+        versions=package_versions(),
         config=config.read_text() if config.is_file() else "",
         provenance=[entry for files in volumes for entry in _provenance(files)],
     )
@@ -137,71 +147,61 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _chart(title: str, lines: list[Line], y_range: tuple[float | None, float | None]) -> Chart:
+def core_hours(seconds: float) -> str:
+    """Return processor time in core hours.
+
+    Examples
+    --------
+    >>> core_hours(90), core_hours(36_000)
+    ('0.025', '10.0')
+    """
+    hours = seconds / 3600
+    return f"{hours:.3f}" if hours < 1 else f"{hours:.1f}"
+
+
+def _chart(title: str, lines: list[Line], y_range: tuple[float | None, float | None], x_label: str = "step") -> Chart:
     legend = [(line.style, line.name) for line in lines if line.name]
-    return Chart(title, line_chart(lines, title, "step", y_range), legend)
+    return Chart(title, line_chart(lines, title, x_label, y_range), legend)
 
 
-def _volume_context(files: VolumeFiles) -> dict[str, Any]:
+def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
     """Everything that the template shows about one volume."""
     rows = score_rows(files.scores) if files.scores else []
-    return {
-        "name": files.name,
-        "scores": files.scores,
-        "groups": {name: list(group) for name, group in itertools.groupby(rows, lambda row: row.convention)},
-        "methods": method_names(files.scores or {}),
-        "slices": _slices(files) if files.image and files.segmentation else [],
-    }
+    errors = named_errors(files.scores or {})
+    with open_volumes(files) as volumes:
+        shown = {} if volumes is None else {"slices": slices(volumes), "neurons": neurons(volumes)}
+        return {
+            "name": files.name,
+            "scores": files.scores,
+            "groups": {name: list(group) for name, group in itertools.groupby(rows, lambda row: row.convention)},
+            "methods": method_names(files.scores or {}),
+            "run_lengths": run_lengths(files.scores or {}),
+            "errors": errors,
+            "close_ups": {} if volumes is None else close_ups(volumes, errors),
+            "has_links": (run_dir / "precomputed" / files.name / "links").is_dir(),
+            "sweep": sweep_charts(read_sweep(run_dir, files.name)),
+            **shown,
+        }
 
 
-def _slices(files: VolumeFiles) -> list[dict[str, Any]]:
-    """Rows of pictures: image, and what there is of truth, segmentation and baseline, in three planes."""
-    own, *others = method_names(files.scores or {})
-    specs = {"image": files.image, "truth": files.truth, own: files.segmentation}
-    specs |= dict.fromkeys(others, files.baseline)
-    with contextlib.ExitStack() as stack:
-        volumes = {title: stack.enter_context(open_volume(spec)) for title, spec in specs.items() if spec}
-        image = volumes.pop("image")
-        box = Box.parse(files.scores["box"]) if files.scores else volumes[own].box
-        for volume in (image, volumes[own]):
-            require_inside(volume, box)
-        labels = {title: volume for title, volume in volumes.items() if volume.box.contains(box)}
-        color_ids = {title: _color_ids(volume, labels, box) for title, volume in labels.items()}
-        size_zyx_nm = image.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
-        planes = pictures.planes(box, size_zyx_nm)
-        return [
-            {
-                "plane": plane,
-                "extent": _extent(plane, size_zyx_nm),
-                "pictures": _row(plane, image, labels, color_ids),
-            }
-            for plane in planes
-        ]
+def sweep_charts(sweep: dict[str, list[dict[str, Any]]]) -> list[Chart]:
+    """Draw how the scores change with the threshold of agglomeration, convention ``all``.
 
-
-def _color_ids(volume: Volume, labels: dict[str, Volume], box: Box) -> dict[int, int]:
-    """Ids of the truth bodies whose colours the segments of `volume` take."""
-    if "truth" not in labels or volume is labels["truth"]:
-        return {}
-    return pictures.best_bodies(tabulate(labels["truth"].read, volume.read, box, CHUNK_ZYX))
-
-
-def _row(
-    plane: pictures.Plane, image: Volume, labels: dict[str, Volume], color_ids: dict[str, dict[int, int]]
-) -> list[Picture]:
-    base = pictures.gray(image.read(plane.box).squeeze(plane.axis), plane.size_pixels)
-    row = [Picture("image", pictures.data_uri(base))]
-    for title, volume in labels.items():
-        ids = volume.read(plane.box).squeeze(plane.axis)
-        row.append(Picture(title, pictures.data_uri(pictures.overlay(base, ids, color_ids[title]))))
-    return row
-
-
-def _extent(plane: pictures.Plane, voxel_size_zyx_nm: tuple[float, float, float]) -> str:
-    """Width and height in micrometres, and where the slice lies."""
-    lengths = [n * size / 1000 for n, size in zip(plane.box.shape, voxel_size_zyx_nm, strict=True)]
-    height, width = (length for axis, length in enumerate(lengths) if axis != plane.axis)
-    return f"{width:.3g} × {height:.3g} µm at {'zyx'[plane.axis]} = {plane.box.start[plane.axis]}"
+    Parameters
+    ----------
+    sweep : dict of str to list of dict
+        Rows with ``threshold``, ``voi_split``, ``voi_merge``, ``voi`` and ``are`` by convention.
+    """
+    rows = [row for row in sweep.get("all", []) if row.get("voi") is not None]
+    if not rows:
+        return []
+    columns = {name: np.array([row[name] for row in rows], float) for name in ("threshold", *SWEPT, "are")}
+    lines = [Line(text, columns["threshold"], columns[name], f"s{i}") for i, (name, text) in enumerate(SWEPT.items())]
+    error = [Line("ARE", columns["threshold"], columns["are"], "s0")]
+    return [
+        _chart("Variation of information, bits", lines, (0.0, None), "threshold of merging"),
+        _chart("Adapted Rand error", error, (0.0, None), "threshold of merging"),
+    ]
 
 
 def _provenance(files: VolumeFiles) -> list[dict[str, Any]]:

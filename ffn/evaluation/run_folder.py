@@ -25,7 +25,8 @@ STAGE_ORDER = (
         "coordinates",
         "records",
     ),
-    *("train", "segment", "reconcile", "consensus", "agglomerate", "fill", "evaluate", "export", "report"),
+    *("train", "checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select", "segment", "reconcile"),
+    *("consensus", "agglomerate", "merge", "sweep", "fill", "skeletonize", "evaluate", "export", "report"),
 )
 
 
@@ -63,6 +64,8 @@ class StageCost(NamedTuple):
         Wall time of all jobs together and of the longest one.
     peak_mib : float or None
         Largest resident memory of a job; None where no job ran long enough to be measured.
+    cpu_seconds : float
+        Processor time of all jobs together; Snakemake samples it, so the last seconds of a job may be missing.
     """
 
     stage: str
@@ -70,6 +73,7 @@ class StageCost(NamedTuple):
     seconds: float
     longest_seconds: float
     peak_mib: float | None
+    cpu_seconds: float
 
 
 def read_volumes(run_dir: Path) -> list[VolumeFiles]:
@@ -105,6 +109,18 @@ def read_metrics(run_dir: Path) -> dict[str, list[float]]:
         reader = csv.DictReader(file)
         rows = list(reader)
     return {name: [_number(row[name]) for row in rows] for name in reader.fieldnames or () if rows}
+
+
+def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
+    """Read the scores of a volume at every threshold of agglomeration; empty where there are none."""
+    path = run_dir / "agglomeration" / name / "sweep.json"
+    return _read_json(path, "sweep").get("sweep", {}) if path.is_file() else {}
+
+
+def read_selection(run_dir: Path) -> dict[str, Any]:
+    """Read how the checkpoint was chosen; empty where there was no choice."""
+    path = run_dir / "selected" / "selection.json"
+    return _read_json(path, "select") if path.is_file() else {}
 
 
 def read_costs(run_dir: Path) -> list[StageCost]:
@@ -158,16 +174,24 @@ def _read_scores(path: Path) -> dict[str, Any] | None:
     return scores
 
 
+def _read_json(path: Path, stage: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (ValueError, TypeError) as reason:
+        raise EvaluationError(f"{path}: is damaged ({reason!r}). Delete it and rerun the stage {stage}") from None
+
+
 def _benchmark_rows(path: Path) -> Iterator[dict[str, float]]:
     with path.open(newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
-            yield {"s": _number(row.get("s")), "max_rss": _number(row.get("max_rss"))}
+            yield {name: _number(row.get(name)) for name in ("s", "max_rss", "cpu_time")}
 
 
 def _stage_cost(stage: str, rows: list[dict[str, float]]) -> StageCost:
     seconds = [row["s"] for row in rows if not math.isnan(row["s"])]
     memory = [row["max_rss"] for row in rows if not math.isnan(row["max_rss"])]
-    return StageCost(stage, len(rows), sum(seconds), max(seconds, default=0.0), max(memory, default=None))
+    cpu_seconds = sum(row["cpu_time"] for row in rows if not math.isnan(row["cpu_time"]))
+    return StageCost(stage, len(rows), sum(seconds), max(seconds, default=0.0), max(memory, default=None), cpu_seconds)
 
 
 def _place_in_pipeline(stage: str) -> int:

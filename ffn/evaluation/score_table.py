@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,8 +63,36 @@ def score_rows(scores: dict[str, Any]) -> list[Row]:
     list of Row
         For each convention the FFN's, then the baseline's where there is one.
     """
-    methods = dict(zip(method_names(scores), [scores, scores.get("baseline", {})], strict=False))
+    methods = _methods(scores)
     return [_row(convention, method, methods) for convention, method in itertools.product(scores["scores"], methods)]
+
+
+def run_lengths(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Return name, strict and tolerant run length of every method that was followed along skeletons."""
+    methods = _methods(scores) if scores else {}
+    return [(name, entry["erl"], entry["erl_tolerant"]) for name, entry in methods.items() if "erl" in entry]
+
+
+def named_errors(scores: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the errors of a score file with the names that their Neuroglancer links have, such as ``split-01``."""
+    count: Counter[str] = Counter()
+    named = []
+    for error in scores.get("errors", []):
+        count[error["kind"]] += 1
+        named.append({**error, "name": f"{error['kind']}-{count[error['kind']]:02d}"})
+    return named
+
+
+def _methods(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Scores by method; a baseline that saw only the middle of the box stands beside the FFN's scores there."""
+    own, *others = method_names(scores)
+    if not others:
+        return {own: scores}
+    baseline = scores["baseline"]
+    if "beside" not in baseline:
+        return {own: scores, others[0]: {**baseline, "box": scores.get("box")}}
+    middle = {**baseline["beside"], "box": baseline["box"]}
+    return {own: scores, f"{own}, middle": middle, f"{others[0]}, middle": baseline}
 
 
 def method_names(scores: dict[str, Any]) -> list[str]:
@@ -123,7 +152,10 @@ def percent(value: float) -> str:
 
 def _row(convention: str, method: str, methods: dict[str, dict[str, Any]]) -> Row:
     own = methods[method]["scores"][convention]
-    others = [other["scores"][convention] for name, other in methods.items() if name != method]
+    box = methods[method].get("box")
+    others = [
+        other["scores"][convention] for name, other in methods.items() if name != method and other.get("box") == box
+    ]
     cells = [Cell(figure(own[key]), any(_is_better(key, own, other) for other in others)) for key in COLUMNS]
     return Row(convention, method, cells, percent(methods[method]["covered_fraction"]))
 
@@ -143,7 +175,20 @@ def _text_table(volume: VolumeFiles) -> str:
         rows.append([row.convention, row.method, *marked, row.covered])
     title = f"{volume.name}, box {scores['box']}: {scores['num_segments']} segments, {scores['num_truth']} bodies"
     legend = ["* the better of the two"] if "baseline" in scores else []
+    if scores.get("baseline", {}).get("beside"):
+        legend.append(f"middle: {scores['baseline']['box']}, where the baseline was made")
+    legend += [_text_run_length(*entry) for entry in run_lengths(scores)]
     return "\n".join([title, *_aligned(rows), *legend])
+
+
+def _text_run_length(method: str, strict: dict[str, Any], tolerant: dict[str, Any]) -> str:
+    """One line on the expected run length of a method."""
+    runs = (f"{entry['erl_nm'] / 1000:.2f} µm (NERL {entry['nerl']:.3f})" for entry in (strict, tolerant))
+    strictly, tolerantly = runs
+    return (
+        f"run length, {method}: {strictly} of {strict['erl_truth_nm'] / 1000:.2f} µm; "
+        f"{tolerantly} with {tolerant['tolerance_nm']:g} nm tolerance"
+    )
 
 
 def _aligned(rows: list[list[str]], num_left: int = 2) -> Iterator[str]:

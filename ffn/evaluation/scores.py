@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,9 +120,26 @@ def variation_of_information(table: ContingencyTable) -> Scores:
     dict
         ``voi``, ``voi_split``, ``voi_merge``.
     """
-    split = float(_entropy_terms(table.truth, table.voxels).sum())
-    merge = float(_entropy_terms(table.segment, table.voxels).sum())
+    split = float(entropy_terms(table.truth, table.voxels).sum())
+    merge = float(entropy_terms(table.segment, table.voxels).sum())
     return {"voi": split + merge, "voi_split": split, "voi_merge": merge}
+
+
+def cremi_score(scores: Scores) -> float | None:
+    """Return the score that the CREMI challenge ranks by, the geometric mean of VOI and ARE.
+
+    Parameters
+    ----------
+    scores : dict
+        Of the convention ``cremi``.
+
+    Examples
+    --------
+    >>> cremi_score({"voi": 0.5, "are": 0.08})
+    0.2
+    """
+    voi, are = scores["voi"], scores["are"]
+    return None if voi is None or are is None else math.sqrt(voi * max(are, 0.0))
 
 
 def summarize(table: ContingencyTable, cremi_table: ContingencyTable) -> dict[str, Any]:
@@ -137,62 +155,34 @@ def summarize(table: ContingencyTable, cremi_table: ContingencyTable) -> dict[st
     Returns
     -------
     dict
-        ``scores`` by convention, ``covered_fraction``, ``num_segments``, ``num_truth``.
+        ``scores`` by convention, ``cremi_score``, ``covered_fraction``, ``num_segments``, ``num_truth``.
     """
     labelled = table.keep(table.truth != 0)
+    scores = {name: score(cremi_table if name == "cremi" else table, name) for name in CONVENTIONS}
     return {
-        "scores": {name: score(cremi_table if name == "cremi" else table, name) for name in CONVENTIONS},
+        "scores": scores,
+        "cremi_score": cremi_score(scores["cremi"]),
         "covered_fraction": labelled.keep(labelled.segment != 0).num_voxels / labelled.num_voxels,
         "num_segments": int(np.count_nonzero(np.unique(table.segment))),
         "num_truth": int(np.count_nonzero(np.unique(table.truth))),
     }
 
 
-def worst_bodies(table: ContingencyTable, count: int = 10) -> dict[str, list[dict[str, Any]]]:
-    """List the bodies and segments that cost most bits of VOI, convention ``foreground``.
+def entropy_terms(given: np.ndarray, voxels: np.ndarray) -> np.ndarray:
+    """Return each row's part of the conditional entropy, given the ids of another column.
 
     Parameters
     ----------
-    table : ContingencyTable
-        Pairs of truth and segment.
-    count : int
-        Length of each list at most; faultless ones are not listed.
+    given : uint64 ndarray of shape (N,)
+        Ids that are known.
+    voxels : int64 ndarray of shape (N,)
+        Voxels of each row.
 
     Returns
     -------
-    dict
-        ``worst_splits`` (truth bodies, their parts are segments) and ``worst_mergers`` (segments, their parts
-        are truth bodies): ``id``, ``voxels``, ``voi`` and the largest ``parts`` with ``id`` and ``voxels``.
+    float64 ndarray of shape (N,)
+        Bits.
     """
-    both = table.keep((table.truth != 0) & (table.segment != 0))
-    return {
-        "worst_splits": _worst(both.truth, both.segment, both.voxels, count),
-        "worst_mergers": _worst(both.segment, both.truth, both.voxels, count),
-    }
-
-
-def _worst(ids: np.ndarray, part_ids: np.ndarray, voxels: np.ndarray, count: int) -> list[dict[str, Any]]:
-    unique, inverse = np.unique(ids, return_inverse=True)
-    cost = np.bincount(inverse, weights=_entropy_terms(ids, voxels))
-    worst = [i for i in np.argsort(-cost, kind="stable")[:count] if cost[i] > 0]
-    return [
-        {
-            "id": int(unique[i]),
-            "voxels": int(voxels[inverse == i].sum()),
-            "voi": float(cost[i]),
-            "parts": _largest(part_ids[inverse == i], voxels[inverse == i]),
-        }
-        for i in worst
-    ]
-
-
-def _largest(ids: np.ndarray, voxels: np.ndarray, count: int = 3) -> list[dict[str, int]]:
-    order = np.argsort(-voxels, kind="stable")[:count]
-    return [{"id": int(ids[i]), "voxels": int(voxels[i])} for i in order]
-
-
-def _entropy_terms(given: np.ndarray, voxels: np.ndarray) -> np.ndarray:
-    """Each row's part of the conditional entropy, given the ids `given`, in bits."""
     totals, inverse = _totals(given, voxels)
     return voxels / voxels.sum() * np.log2(totals[inverse] / voxels)
 

@@ -8,8 +8,9 @@ from ffn.assembly.merge_graph import MergeEdge, apply_groups, merge_groups, read
 from ffn.atomic import write_json
 from ffn.config import SweepConfig
 from ffn.contingency import ContingencyTable, merge_tables
-from ffn.evaluation.evaluate import common_box, tabulate
+from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scores import CONVENTIONS, score
+from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
 from ffn.provenance import provenance
 from ffn.volume import open_volume, require_labels

@@ -15,7 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffn import atomic, hdf5
+from ffn.config import ModelConfig
 from ffn.errors import FfnError, ModelError, TrainError
+from ffn.model.store import Model, save_model
+from ffn.provenance import provenance
 from ffn.training.distributed import ProcessGroup
 
 log = logging.getLogger(__name__)
@@ -200,6 +203,33 @@ class CheckpointFolder:
     def _log(self, message: str) -> None:
         if self._group.rank == 0:
             log.info(message)
+
+
+def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
+    """Write the model folder of a checkpoint.
+
+    Parameters
+    ----------
+    path : path
+        Folder such as ``model/checkpoints/step-00000500``.
+    out_folder : path
+        Model folder to write.
+
+    Raises
+    ------
+    ModelError
+        If the checkpoint is missing or damaged.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        found = sorted(other.name for other in path.parent.glob("step-*"))
+        raise ModelError(f"{path}: no such checkpoint, {path.parent} holds {found}. Train again with more of them kept")
+    manifest = _read_manifest(path)
+    shared, _ = _read_verified(path / SHARED, manifest["sha256"])
+    config = ModelConfig(**manifest["fingerprint"]["model"])
+    prefix = "weights/"
+    weights = {name.removeprefix(prefix): array for name, array in shared.items() if name.startswith(prefix)}
+    save_model(out_folder, Model(config, weights, provenance("import-checkpoint", config, checkpoint=path)))
 
 
 def _own_name(rank: int) -> str:

@@ -1,152 +1,178 @@
-"""Write everything that Neuroglancer needs to show a result: volumes, meshes, segment properties, a state."""
+"""Write everything that Neuroglancer needs to show a result; an interrupted export is continued."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections import Counter
-from dataclasses import dataclass
+import logging
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from ffn.atomic import atomic_path
+from ffn.atomic import write_json
 from ffn.config import ExportConfig
 from ffn.errors import ExportError
 from ffn.geometry import Box, zyx
 from ffn.provenance import provenance
-from ffn.viewing.meshes import write_meshes
-from ffn.viewing.precomputed import LABELS, image_encoding, plan_scales, read_scale, write_volume
-from ffn.viewing.properties import FOLDER, write_segment_properties
-from ffn.viewing.state import STATE_FILE, State, choose_segments, image_layer, labels_layer, make_state
-from ffn.volume import Volume, open_volume, require_labels
+from ffn.viewing.inputs import Sources, open_parts
+from ffn.viewing.layers import (
+    EDGES_SHADER,
+    PROBABILITY_SHADER,
+    errors_layer,
+    image_layer,
+    labels_layer,
+    overlay_layer,
+    points_layer,
+    skeletons_layer,
+    with_groups,
+)
+from ffn.viewing.links import write_links
+from ffn.viewing.points import write_points
+from ffn.viewing.resume import file_state, resumable_folder
+from ffn.viewing.segments import Segments
+from ffn.viewing.state import STATE_FILE, State, choose_segments, make_state
+from ffn.viewing.tables import Tables, read_tables
+from ffn.viewing.volumes import LABELS_LAYERS, Part, contrast, write_image, write_labels
+from ffn.volume import Volume, require_labels
+
+log = logging.getLogger(__name__)
 
 PROVENANCE_FILE = "provenance.json"
-CONTRAST_PERCENTILES = (0.5, 99.5)
-CONTRAST_BOX_ZYX = (128, 128, 128)  # enough voxels to know the grey levels, read from the centre
-
-VoxelSize = tuple[float, float, float]
+DEBUG_LAYERS = ("edges", "probability")  # shown where they are; nothing is amiss if they are elsewhere
+__all__ = ["Sources", "export"]
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Volumes to export, as ``file.h5:dataset`` or URL; None for those that there are not.
-
-    Parameters
-    ----------
-    image : str, optional
-        Electron microscopy, uint8 or uint16.
-    segmentation : str, optional
-        Our segments.
-    truth : str, optional
-        Labels made by humans, or by the phantom.
-    """
-
-    image: str | None = None
-    segmentation: str | None = None
-    truth: str | None = None
-
-    @property
-    def given(self) -> dict[str, str]:
-        """Volumes by name."""
-        return {name: spec for name, spec in vars(self).items() if spec is not None}
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What is exported of one volume."""
-
-    volume: Volume
-    box: Box
-    voxel_size_zyx_nm: VoxelSize
-
-
-def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | None = None) -> None:
+def export(
+    sources: Sources, out: str | Path, config: ExportConfig, box: Box | None = None, check: bool = False
+) -> None:
     """Write an export folder; it appears whole or not at all.
+
+    What a killed export wrote stays in a hidden folder beside `out`, and the same call goes on there.
 
     Parameters
     ----------
     sources : Sources
-        What to export; each becomes a folder of its name.
+        What to export; each volume becomes a folder of its name.
     out : path
         Folder to make, or an earlier export to replace.
     config : ExportConfig
-        Encoding and meshes.
+        Encoding, meshes, skeletons, threads.
     box : Box, optional
         Part to export, full-volume voxels; each volume contributes what it has of it. All where not given.
+    check : bool
+        Whether to read everything back with an independent reader before the export appears.
 
     Raises
     ------
     ExportError
         If nothing is given, a volume has an unusable type, no voxel size or another one than the others,
-        nothing of it lies in `box`, or `out` cannot be written or is a folder that is no export.
+        nothing of it lies in `box`, a table cannot be read, `out` cannot be written, is a folder that is no export
+        or is being written by another process, or what is read back differs.
     """
+    if check:
+        from ffn.viewing.check import check_export, require_reader
+
+        require_reader()
     _require_replaceable(Path(out))
     with contextlib.ExitStack() as stack:
-        volumes = {name: stack.enter_context(open_volume(spec)) for name, spec in sources.given.items()}
+        volumes = {name: stack.enter_context(open_parts(specs)) for name, specs in sources.volumes.items()}
         parts = _plan(volumes, config, box)
-        try:
-            with atomic_path(out) as folder:
-                _write(folder, parts, config, sources)
-        except OSError as reason:
-            raise ExportError(f"{out}: cannot be written ({reason.strerror}). Choose another --out") from None
+        tables = read_tables(sources, _bounding_box([part.box for part in parts.values()]), config)
+        with _filled(Path(out), parts, config, sources) as folder:
+            _write(folder, parts, tables, config)
+            if check:
+                check_export(folder, parts, config)
 
 
-def _plan(volumes: dict[str, Volume], config: ExportConfig, box: Box | None) -> dict[str, _Part]:
+@contextlib.contextmanager
+def _filled(out: Path, parts: dict[str, Part], config: ExportConfig, sources: Sources) -> Iterator[Path]:
+    """Yield the folder to fill; with a record of what it was made from, it becomes the export."""
+    whole = _bounding_box([part.box for part in parts.values()])
+    record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
+    states = {path: file_state(path) for path in sources.paths}
+    try:
+        with resumable_folder(out, record | {"files": states}) as folder:
+            yield folder
+            write_json(folder / PROVENANCE_FILE, record)
+    except OSError as reason:
+        raise ExportError(f"{out}: cannot be written ({reason.strerror}). Choose another --out") from None
+
+
+def _plan(volumes: dict[str, Volume], config: ExportConfig, box: Box | None) -> dict[str, Part]:
     """Check everything before anything is written."""
     if not volumes:
         raise ExportError("export: no volume is given, expected --image, --segmentation or --truth")
     voxel_size = _common_voxel_size(volumes)
+    parts = {}
     for name, volume in volumes.items():
-        if name == "image":
-            image_encoding(volume.dtype, config.image_encoding, volume.name)
-        else:
+        place = _inside(volume, box, required=name not in DEBUG_LAYERS)
+        part = Part(name, volume, place or volume.box, voxel_size)
+        if name in LABELS_LAYERS:
             require_labels(volume)
-    return {name: _Part(volume, _inside(volume, box), voxel_size) for name, volume in volumes.items()}
+        else:
+            part.encoding(config)
+        if place is not None:
+            parts[name] = part
+    if not parts:
+        raise ExportError(f"export: nothing of {', '.join(volumes)} lies in {box}. Choose another --box")
+    return parts
 
 
-def _write(folder: Path, parts: dict[str, _Part], config: ExportConfig, sources: Sources) -> None:
-    folder.mkdir()
-    layers = {}
+def _write(folder: Path, parts: dict[str, Part], tables: Tables, config: ExportConfig) -> None:
+    threads = config.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    facts: dict[str, Segments] = {}
     for name, part in parts.items():
-        write_layer = _write_image if name == "image" else _write_labels
-        layers[name] = write_layer(part, folder / name, config)
-    if "segmentation" in layers and "truth" in layers:
-        layers["truth"]["visible"] = False  # two coatings of colour at once show neither
+        log.info("%s: %s", name, part.volume.name)
+        if name not in LABELS_LAYERS:
+            write_image(part, folder / name, config, threads)
+        else:
+            truth = parts.get("truth") if name == "segmentation" else None
+            facts[name] = write_labels(part, folder / name, config, tables, truth, threads)
     whole = _bounding_box([part.box for part in parts.values()])
     voxel_size = next(iter(parts.values())).voxel_size_zyx_nm
-    _write_json(folder / STATE_FILE, make_state(list(layers.values()), whole, voxel_size))
-    _write_json(folder / PROVENANCE_FILE, provenance("export", config, box=whole, **sources.given))
+    if len(tables.points):
+        write_points(folder / "coordinates", tables.points, tables.point_classes, whole, voxel_size)
+    state = make_state(_layers(parts, facts, tables, config), whole, voxel_size)
+    write_json(folder / STATE_FILE, state)
+    write_links(folder, state, tables.errors, facts, voxel_size)
 
 
-def _write_image(part: _Part, path: Path, config: ExportConfig) -> State:
-    volume, scales = part.volume, plan_scales(part.box, part.voxel_size_zyx_nm)
-    write_volume(path, image_encoding(volume.dtype, config.image_encoding, volume.name), scales, volume.read)
-    return image_layer(path.name, _contrast(volume, part.box))
+def _layers(parts: dict[str, Part], facts: dict[str, Segments], tables: Tables, config: ExportConfig) -> list[State]:
+    """List the layers: image and segmentation to see at once, all others to switch on."""
+    layers = []
+    if "image" in parts:
+        layers.append(image_layer("image", contrast(parts["image"])))
+    for name, segments in facts.items():
+        layers += _labels_layers(parts[name], segments, tables, config)
+    for name, shader in (("edges", EDGES_SHADER), ("probability", PROBABILITY_SHADER)):
+        if name in parts:
+            layers.append(overlay_layer(name, shader))
+    if len(tables.points):
+        layers.append(points_layer("coordinates"))
+    if tables.errors:
+        layers.append(errors_layer(tables.errors))
+    for layer in layers:
+        if layer["name"] in ("truth", "supervoxels", "agglomerated") and "segmentation" in facts:
+            layer["visible"] = False  # two coatings of colour at once show neither
+    return layers
 
 
-def _write_labels(part: _Part, path: Path, config: ExportConfig) -> State:
-    sizes: Counter[int] = Counter()
-
-    def read(block: Box) -> np.ndarray:
-        labels = part.volume.read(block).astype(np.uint64, copy=False)
-        ids, counts = np.unique(labels, return_counts=True)
-        sizes.update(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
-        return labels
-
-    scales = plan_scales(part.box, part.voxel_size_zyx_nm)
-    write_volume(path, LABELS, scales, read)
-    del sizes[0]
-    mip = min(config.mesh_mip, len(scales) - 1)
-    meshed = [segment_id for segment_id, size in sizes.items() if size >= config.min_mesh_voxels]
-    write_meshes(path / "mesh", read_scale(path, mip), scales[mip], meshed)
-    write_segment_properties(path, sizes)
-    info = json.loads((path / "info").read_text())
-    _write_json(path / "info", {**info, "mesh": "mesh", "segment_properties": FOLDER})
-    return labels_layer(path.name, choose_segments(sizes, part.box.num_voxels))
+def _labels_layers(part: Part, segments: Segments, tables: Tables, config: ExportConfig) -> Iterator[State]:
+    """Yield the layer of labels, and of a segmentation its agglomeration and its skeletons."""
+    meshed = {segment_id: n for segment_id, n in segments.sizes.items() if n >= config.min_mesh_voxels}
+    layer = labels_layer(part.name, choose_segments(meshed, part.box.num_voxels))
+    has_groups = part.name == tables.base
+    grouped = with_groups(layer, tables.groups, set(segments.ids.tolist())) if has_groups else layer
+    if part.name != "segmentation":
+        yield grouped
+        return
+    yield layer
+    if has_groups:
+        yield {**grouped, "name": "agglomerated"}
+    if config.skeleton_mip is not None:
+        yield skeletons_layer(part.name)
 
 
-def _common_voxel_size(volumes: dict[str, Volume]) -> VoxelSize:
+def _common_voxel_size(volumes: dict[str, Volume]) -> tuple[float, float, float]:
     """Voxel size of all the volumes that state one."""
     found = {v.name: v.voxel_size_zyx_nm for v in volumes.values() if v.voxel_size_zyx_nm is not None}
     if not found:
@@ -158,26 +184,21 @@ def _common_voxel_size(volumes: dict[str, Volume]) -> VoxelSize:
     return next(iter(found.values()))
 
 
-def _inside(volume: Volume, box: Box | None) -> Box:
-    """Return the part of `box` that the volume has."""
+def _inside(volume: Volume, box: Box | None, required: bool) -> Box | None:
+    """Return the part of `box` that the volume has; None where it has none and need not."""
     part = volume.box if box is None else volume.box.intersect(box)
-    if part.is_empty:
+    if not part.is_empty:
+        return part
+    if required:
         raise ExportError(f"{volume.name}: its box {volume.box} has nothing of --box {box}. Choose another box")
-    return part
+    log.info("%s: has nothing of %s, the layer is left out", volume.name, box)
+    return None
 
 
 def _bounding_box(boxes: list[Box]) -> Box:
     start = zyx(min(axis) for axis in zip(*(box.start for box in boxes), strict=True))
     stop = zyx(max(axis) for axis in zip(*(box.stop for box in boxes), strict=True))
     return Box(start, stop)
-
-
-def _contrast(volume: Volume, box: Box) -> tuple[float, float]:
-    """Grey levels to show black and white."""
-    size = zyx(min(n, limit) for n, limit in zip(box.shape, CONTRAST_BOX_ZYX, strict=True))
-    start = zyx(a + (n - m) // 2 for a, n, m in zip(box.start, box.shape, size, strict=True))
-    low, high = np.percentile(volume.read(Box.from_shape(size, start)), CONTRAST_PERCENTILES)
-    return float(low), float(max(high, low + 1))
 
 
 def _require_replaceable(out: Path) -> None:
@@ -187,7 +208,3 @@ def _require_replaceable(out: Path) -> None:
     is_export = any((out / name).is_file() for name in (STATE_FILE, PROVENANCE_FILE))
     if out.exists() and not is_empty and not is_export:
         raise ExportError(f"{out}: exists and is no export, it will not be replaced. Choose another --out")
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n")

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import zmesh
 
 from ffn.progress import track
-from ffn.viewing.multires import QUANTIZATION_BITS, encode_mesh
+from ffn.viewing.multires import EMPTY_MESH, QUANTIZATION_BITS, encode_mesh
 from ffn.viewing.precomputed import Scale
+from ffn.viewing.segments import number_segments
 from ffn.viewing.shards import write_shards
 
 MAX_REDUCTION = 100  # triangles before simplification for one after it, where the error allows
 
 
-def write_meshes(folder: Path, labels: np.ndarray, scale: Scale, segment_ids: list[int]) -> None:
+def write_meshes(
+    folder: Path, labels: np.ndarray, scale: Scale, segment_ids: list[int], empty_ids: Sequence[int] = ()
+) -> None:
     """Write the surfaces of segments.
 
     Needs the labels in memory, about twice their size; that is why they come from a coarser mip.
@@ -25,19 +28,23 @@ def write_meshes(folder: Path, labels: np.ndarray, scale: Scale, segment_ids: li
     Parameters
     ----------
     folder : Path
-        Folder to make.
+        Folder to make, or one that an interrupted call left.
     labels : uint64 ndarray of shape (Z, Y, X)
         Voxels of one mip.
     scale : Scale
         Place and voxel size of `labels`.
     segment_ids : list of int
-        Segments to mesh; those that have no voxel at this mip are left out.
+        Segments to mesh.
+    empty_ids : sequence of int
+        Segments that get an empty mesh, as those do that have no voxel at this mip: a client that asks for a mesh
+        that is not there reports an error, and its screenshots wait for the mesh forever.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     voxel_nm = min(scale.voxel_size_zyx_nm)
     origin = [n * side for n, side in zip(scale.box.start, scale.voxel_size_zyx_nm, strict=True)]
     meshes = surfaces(labels, scale.voxel_size_zyx_nm, segment_ids)
-    items = {
+    items = dict.fromkeys([*segment_ids, *empty_ids], EMPTY_MESH)
+    items |= {
         segment_id: encode_mesh(mesh, origin[::-1], voxel_nm)
         for segment_id, mesh in track(meshes, len(segment_ids), f"{folder.parent.name} meshes", "mesh")
     }
@@ -76,7 +83,7 @@ def surfaces(
     """
     wanted = np.array(sorted(segment_ids), np.uint64)
     mesher = zmesh.Mesher(voxel_size_zyx_nm[::-1])
-    mesher.mesh(_padded_ranks(labels, wanted).T)
+    mesher.mesh(number_segments(labels, wanted, border=1).T)
     padding = np.array(voxel_size_zyx_nm[::-1])
     for rank in sorted(mesher.ids()):
         error = min(voxel_size_zyx_nm)
@@ -85,13 +92,3 @@ def surfaces(
         if len(mesh.faces):
             mesh.vertices = (mesh.vertices - padding).astype(np.float32)
             yield int(wanted[rank - 1]), mesh
-
-
-def _padded_ranks(labels: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Replace each wanted id by its place in `wanted`, counted from 1, and others by 0; add a border."""
-    ranks = np.zeros(np.add(labels.shape, 2), np.uint32)
-    if len(wanted):
-        for section, target in zip(labels, ranks[1:-1], strict=True):  # one by one, for the memory
-            place = np.searchsorted(wanted, section).clip(max=len(wanted) - 1)
-            target[1:-1, 1:-1] = np.where(wanted[place] == section, place + 1, 0)
-    return ranks

@@ -124,3 +124,7 @@ def _parent(node: Sequence[int]) -> Node:
 def _morton(node: Node) -> int:
     """Place on the Z curve: bits interleaved, x lowest."""
     return sum((n >> bit & 1) << (3 * bit + axis) for axis, n in enumerate(node) for bit in range(MAX_LODS + 1))
+
+
+# One level of detail with one node without triangles.
+EMPTY_MESH = Item(_manifest([{(0, 0, 0): b""}], np.zeros(3), np.ones(3), 1.0))

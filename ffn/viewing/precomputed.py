@@ -1,4 +1,4 @@
-"""Write sharded Neuroglancer precomputed volumes with mips, shard by shard; zyx here, xyz in the files.
+"""Write sharded Neuroglancer precomputed volumes with mips, shards side by side; zyx here, xyz in the files.
 
 Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded}.md``.
 """
@@ -6,8 +6,11 @@ Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +28,8 @@ JPEG_QUALITY = 90
 CACHE_BYTES = 2**26  # an odd offset makes neighbouring pieces of a mip share source chunks
 
 VoxelSize = tuple[float, float, float]
+Read = Callable[[Box], np.ndarray]
+Visit = Callable[[Box, np.ndarray], object]
 
 
 @dataclass(frozen=True)
@@ -132,34 +137,56 @@ def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
     return scales
 
 
-def write_volume(path: Path, encoding: Encoding, scales: list[Scale], read: Callable[[Box], np.ndarray]) -> None:
-    """Write a volume and all its mips.
+def write_volume(
+    path: Path, encoding: Encoding, scales: list[Scale], read: Read, visit: Visit | None = None, threads: int = 1
+) -> None:
+    """Write a volume and all its mips, or what an interrupted call left out of them.
 
-    Memory is bounded by the shard, about four times `SHARD_BYTES`, whatever the size of the volume; the same
-    input gives the same bytes.
+    A shard is one file that appears whole, so those that exist are kept. Memory is bounded by the shards under way,
+    each about four times `SHARD_BYTES`, whatever the size of the volume; the same input gives the same bytes.
 
     Parameters
     ----------
     path : Path
-        Folder to make.
+        Folder to make, or one that an interrupted call with the same arguments left.
     encoding : Encoding
         How to store it.
     scales : list of Scale
         Mips, from `plan_scales`.
     read : callable
-        Returns the voxels of a box of mip 0, in the encoding's type; called once for each voxel.
+        Returns the voxels of a box of mip 0, in the encoding's type. Called by one thread at a time, because not
+        every reader of files bears more.
+    visit : callable, optional
+        Called with the box and the voxels of every shard of mip 0, written or kept; by several threads at once.
+    threads : int
+        Shards written side by side.
     """
-    finer = None
-    with progress_bar(sum(scale.box.num_voxels for scale in scales), path.name, "voxel") as bar:
+    reading = threading.Lock()
+
+    def load(shard: Box) -> np.ndarray:
+        with reading:
+            voxels = read(shard)
+        if visit is not None:
+            visit(shard, voxels)
+        return voxels
+
+    finer: ts.TensorStore | None = None
+    with (
+        progress_bar(sum(scale.box.num_voxels for scale in scales), path.name, "voxel") as bar,
+        ThreadPoolExecutor(threads) as pool,
+    ):
         for scale in scales:
-            store = _create_scale(path, encoding, scale)
-            target = _zyx_view(store)
-            source = None if finer is None else ts.downsample(finer, scale.factors_zyx, encoding.downsample)
-            for shard in scale.box.blocks(_shard_shape(store)):
-                with ts.Transaction() as transaction:
-                    _fill(target.with_transaction(transaction), shard, source, read)
+            level = _Level(path, encoding, scale, finer)
+            shards = list(scale.box.blocks(level.shard_zyx))
+            for shard, _ in zip(shards, pool.map(partial(level.write, load=load, again=visit), shards), strict=True):
                 bar.update(shard.num_voxels)
-            finer = target
+            finer = level.voxels
+
+
+def open_scale(path: Path, mip: int) -> ts.TensorStore:
+    """Open one mip for reading, with axes z, y, x in full-volume coordinates of that mip."""
+    spec = {"driver": "neuroglancer_precomputed", "kvstore": _kvstore(path), "scale_index": mip}
+    return _zyx_view(ts.open(spec, read=True).result())
 
 
 def read_scale(path: Path, mip: int) -> np.ndarray:
@@ -170,8 +197,7 @@ def read_scale(path: Path, mip: int) -> np.ndarray:
     ndarray of shape (Z, Y, X)
         C-contiguous, first voxel at the start of the mip's box.
     """
-    spec = {"driver": "neuroglancer_precomputed", "kvstore": _kvstore(path), "scale_index": mip}
-    return np.ascontiguousarray(_zyx_view(ts.open(spec, read=True).result()).read().result())
+    return np.ascontiguousarray(open_scale(path, mip).read().result())
 
 
 def _next_scale(scale: Scale) -> Scale:
@@ -183,13 +209,39 @@ def _next_scale(scale: Scale) -> Scale:
     return Scale(Box(start, stop), (z, y, x), factors)
 
 
-def _fill(target: ts.TensorStore, shard: Box, source: ts.TensorStore | None, read: Callable[[Box], np.ndarray]) -> None:
-    """Write one shard: from the volume, or in pieces from the mip before."""
-    if source is None:
-        target[shard.slices()] = read(shard)
-        return
-    for piece in shard.blocks(PIECE_ZYX):
-        target[piece.slices()] = source[piece.slices()].read().result()
+class _Level:
+    """One mip under construction."""
+
+    def __init__(self, path: Path, encoding: Encoding, scale: Scale, finer: ts.TensorStore | None) -> None:
+        store = _create_scale(path, encoding, scale)
+        self.voxels = _zyx_view(store)
+        self.shard_zyx = _shard_shape(store)
+        self._scale = scale
+        self._shards = _sharding(scale.box, encoding)
+        self._folder = path / store.spec().to_json()["scale_metadata"]["key"]
+        self._source = None if finer is None else ts.downsample(finer, scale.factors_zyx, encoding.downsample)
+
+    def write(self, shard: Box, load: Read, again: object) -> None:
+        """Write one shard unless it is there: from the volume, or in pieces from the mip before."""
+        missing = not self._file(shard).exists()
+        if self._source is None and (missing or again is not None):
+            voxels = load(shard)
+        if not missing:
+            return
+        with ts.Transaction() as transaction:
+            target = self.voxels.with_transaction(transaction)
+            if self._source is None:
+                target[shard.slices()] = voxels
+                return
+            for piece in shard.blocks(PIECE_ZYX):
+                target[piece.slices()] = self._source[piece.slices()].read().result()
+
+    def _file(self, shard: Box) -> Path:
+        """Return the file of a shard; one without a voxel above 0 has none, and is cheap to look at again."""
+        corner = zyx((a - b) // n for a, b, n in zip(shard.start, self._scale.box.start, CHUNK_ZYX, strict=True))
+        code = _compressed_morton(corner, _chunk_grid(self._scale.box)) >> self._shards["preshift_bits"]
+        number, digits = code % 2 ** self._shards["shard_bits"], -(-self._shards["shard_bits"] // 4)
+        return self._folder / f"{number:0{digits}x}.shard"
 
 
 def _create_scale(path: Path, encoding: Encoding, scale: Scale) -> ts.TensorStore:
@@ -215,8 +267,7 @@ def _sharding(box: Box, encoding: Encoding) -> dict[str, Any]:
     """Make shards of at most `SHARD_BYTES` decoded; chunk ids are Morton codes, so that shards are boxes."""
     chunk_bytes = math.prod(CHUNK_ZYX) * np.dtype(encoding.dtype).itemsize
     shard_bits = (SHARD_BYTES // chunk_bytes).bit_length() - 1
-    grid = [-(-n // chunk) for n, chunk in zip(box.shape, CHUNK_ZYX, strict=True)]
-    id_bits = sum((n - 1).bit_length() for n in grid)
+    id_bits = sum((n - 1).bit_length() for n in _chunk_grid(box))
     return {
         "@type": "neuroglancer_uint64_sharded_v1",
         "hash": "identity",
@@ -226,6 +277,21 @@ def _sharding(box: Box, encoding: Encoding) -> dict[str, Any]:
         "minishard_index_encoding": "gzip",
         "data_encoding": encoding.shards,
     }
+
+
+def _chunk_grid(box: Box) -> ZYX:
+    return zyx(-(-n // chunk) for n, chunk in zip(box.shape, CHUNK_ZYX, strict=True))
+
+
+def _compressed_morton(chunk_zyx: ZYX, grid_zyx: ZYX) -> int:
+    """Id of a chunk: bits interleaved, x lowest; an axis stops when its bits reach the end of the grid."""
+    code, place = 0, 0
+    for bit in range(max(grid_zyx).bit_length()):
+        for axis in (2, 1, 0):
+            if 2**bit < grid_zyx[axis]:
+                code |= (chunk_zyx[axis] >> bit & 1) << place
+                place += 1
+    return code
 
 
 def _shard_shape(store: ts.TensorStore) -> ZYX:

@@ -1,37 +1,121 @@
-"""List all segments with their sizes, so that Neuroglancer can sort and filter them."""
+"""List all segments with what is known about them, so that Neuroglancer can sort and filter them.
+
+Source of the format: Neuroglancer, ``src/datasource/precomputed/segment_properties.md``. Its queries know numbers of
+up to 32 bits, tags and labels; hence a bounding box is six numbers.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from ffn.errors import ExportError
+from ffn.viewing.segments import Matches, Segments
 
 FOLDER = "segment_properties"
+NO_PLACE = -1  # seed of a segment that has no origin; its count of FOVs is 0
 
 
-def write_segment_properties(layer: Path, sizes: Mapping[int, int]) -> None:
+class Column(NamedTuple):
+    """One number for each segment.
+
+    Parameters
+    ----------
+    name : str
+        As in queries, ``voxels>1000``.
+    description : str
+        Shown in the client.
+    values : ndarray of shape (N,)
+        In the order of the segments.
+    """
+
+    name: str
+    description: str
+    values: np.ndarray
+
+
+class Origins(NamedTuple):
+    """Where segments were seeded.
+
+    Parameters
+    ----------
+    seeds_zyx : int ndarray of shape (K, 3)
+        Full-volume voxels.
+    num_fovs : int ndarray of shape (K,)
+        FOVs that the network saw from this seed.
+    """
+
+    seeds_zyx: np.ndarray
+    num_fovs: np.ndarray
+
+
+def place_columns(segments: Segments) -> list[Column]:
+    """Return size and bounding box."""
+    columns = [Column("voxels", "voxels at mip 0", segments.voxels)]
+    for axis, name in enumerate("zyx"):
+        columns.append(Column(f"{name}_start", f"first {name} of the bounding box", segments.start_zyx[:, axis]))
+        columns.append(Column(f"{name}_stop", f"{name} after the bounding box", segments.stop_zyx[:, axis]))
+    return columns
+
+
+def origin_columns(segments: Segments, origins: Origins, ids: np.ndarray) -> list[Column]:
+    """Return seed and FOVs of each segment; of several origins the seed with most FOVs, and the FOVs of all.
+
+    Parameters
+    ----------
+    segments : Segments
+        Of the layer.
+    origins : Origins
+        Of all subvolumes.
+    ids : uint64 ndarray of shape (K,)
+        Segment that holds each seed now; 0 for none.
+    """
+    num_fovs = np.zeros(len(segments.ids), np.int64)
+    seeds = np.full((len(segments.ids), 3), NO_PLACE, np.int64)
+    rows = np.searchsorted(segments.ids, ids)
+    for origin in np.argsort(origins.num_fovs, kind="stable"):  # the last one stays
+        if ids[origin]:
+            num_fovs[rows[origin]] += origins.num_fovs[origin]
+            seeds[rows[origin]] = origins.seeds_zyx[origin]
+    columns = [Column("fovs", "fields of view that the network saw from its seeds", num_fovs)]
+    return columns + [Column(f"seed_{name}", f"{name} of the seed", seeds[:, i]) for i, name in enumerate("zyx")]
+
+
+def truth_columns(matches: Matches) -> list[Column]:
+    """Return the matched body and how much of the segment is of it."""
+    return [
+        Column("truth", "true body with most of its voxels, 0 for none", matches.truth_ids),
+        Column("truth_share", "share of its labelled voxels that are of this body", matches.shares),
+    ]
+
+
+def group_column(segments: Segments, groups: Mapping[int, int]) -> Column:
+    """Return the agglomerated group of each segment; without one it is a group of itself."""
+    values = np.array([groups.get(i, i) for i in segments.ids.tolist()], np.uint64)
+    return Column("group", "agglomerated object", values)
+
+
+def write_segment_properties(layer: Path, segments: Segments, columns: list[Column]) -> None:
     """Write the segments of a layer.
 
     Parameters
     ----------
     layer : Path
         Folder of a labels volume.
-    sizes : mapping of int to int
-        Voxels of each segment at mip 0.
+    segments : Segments
+        All that it has.
+    columns : list of Column
+        What is known about them.
     """
-    ids = sorted(sizes)
-    counts = [sizes[segment_id] for segment_id in ids]
-    fits = max(counts, default=0) < 2**32  # the format has no larger integers
-    voxels = {
-        "id": "voxels",
-        "type": "number",
-        "data_type": "uint32" if fits else "float32",
-        "values": counts,
+    inline = {
+        "ids": [str(segment_id) for segment_id in segments.ids.tolist()],
+        "properties": [*_labels(columns), *map(_number, columns)],
     }
-    inline = {"ids": [str(segment_id) for segment_id in ids], "properties": [voxels]}
-    (layer / FOLDER).mkdir()
+    (layer / FOLDER).mkdir(exist_ok=True)
     (layer / FOLDER / "info").write_text(json.dumps({"@type": "neuroglancer_segment_properties", "inline": inline}))
 
 
@@ -48,3 +132,34 @@ def read_segment_ids(layer: Path) -> set[int]:
         return set(map(int, json.loads(path.read_text())["inline"]["ids"]))
     except (OSError, ValueError, KeyError):
         raise ExportError(f"{path}: cannot be read, the list of segments is needed. Run ffn export again") from None
+
+
+def _labels(columns: list[Column]) -> Iterator[dict]:
+    """Show an id that no number of the format can hold as text beside the segment's own."""
+    for column in columns:
+        if _data_type(column.values) == "float32" and column.values.dtype == np.uint64:
+            texts = [f"{column.name} {value}" if value else "" for value in column.values.tolist()]
+            yield {"id": f"{column.name}_label", "type": "label", "values": texts}
+            return  # a segment has one label only
+
+
+def _number(column: Column) -> dict:
+    data_type = _data_type(column.values)
+    values = column.values.astype(np.float32) if data_type == "float32" else column.values
+    return {
+        "id": column.name,
+        "type": "number",
+        "description": column.description,
+        "data_type": data_type,
+        "values": values.tolist(),
+    }
+
+
+def _data_type(values: np.ndarray) -> str:
+    """Smallest type of the format that holds all values; the format has no integers above 32 bits."""
+    if values.dtype.kind == "f":
+        return "float32"
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    if low >= 0 and high < 2**32:
+        return "uint32"
+    return "int32" if -(2**31) <= low and high < 2**31 else "float32"

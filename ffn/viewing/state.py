@@ -1,9 +1,9 @@
-"""The Neuroglancer state of an export: which layers, which neurons, seen from where."""
+"""The Neuroglancer state of an export: which neurons, seen from where; kept, read and changed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from ffn.errors import ExportError
 from ffn.geometry import Box
 
 STATE_FILE = "neuroglancer.json"
+LINKS_FOLDER = "links"
 BASE = "{base}"  # stands for the URL of the folder until somebody serves it
 NUM_SELECTED = 16  # neurons in the first view; more of them hide each other
 MAX_SELECTED_FRACTION = 0.04  # of the volume; a larger body fills the block and hides all others
@@ -21,40 +22,6 @@ BACKGROUND = "#101418"
 
 VoxelSize = tuple[float, float, float]
 State = dict[str, Any]
-
-
-def image_layer(name: str, contrast: tuple[float, float]) -> State:
-    """Return the layer of the folder `name`, an image.
-
-    Parameters
-    ----------
-    name : str
-        Of the folder and of the layer.
-    contrast : tuple of float
-        Values shown black and white.
-    """
-    shader = {"normalized": {"range": list(contrast)}}
-    return {"type": "image", "name": name, "source": _source(name), "shaderControls": shader}
-
-
-def labels_layer(name: str, segment_ids: list[int]) -> State:
-    """Return the layer of the folder `name`, a segmentation.
-
-    Parameters
-    ----------
-    name : str
-        Of the folder and of the layer.
-    segment_ids : list of int
-        Selected segments: shown in 3D, and stronger than the others in the sections.
-    """
-    return {
-        "type": "segmentation",
-        "name": name,
-        "source": _source(name),
-        "segments": [str(segment_id) for segment_id in segment_ids],
-        "selectedAlpha": 0.4,
-        "notSelectedAlpha": 0.18,
-    }
 
 
 def choose_segments(sizes: Mapping[int, int], num_voxels: int) -> list[int]:
@@ -88,7 +55,7 @@ def make_state(layers: list[State], box: Box, voxel_size_zyx_nm: VoxelSize) -> S
     Parameters
     ----------
     layers : list of dict
-        From `image_layer` and `labels_layer`.
+        From `ffn.viewing.layers`.
     box : Box
         What to look at, voxels.
     voxel_size_zyx_nm : tuple of float
@@ -119,8 +86,8 @@ def make_state(layers: list[State], box: Box, voxel_size_zyx_nm: VoxelSize) -> S
     }
 
 
-def load_state(export: Path, base: str) -> State:
-    """Read the state of an export.
+def load_state(export: Path, base: str, link: str | None = None) -> State:
+    """Read a state of an export.
 
     Parameters
     ----------
@@ -128,13 +95,18 @@ def load_state(export: Path, base: str) -> State:
         Folder that `ffn.viewing.export.export` wrote.
     base : str
         URL at which the folder is served, without a slash at the end.
+    link : str, optional
+        Name of one of its links; default the state that shows everything.
 
     Raises
     ------
     ExportError
-        If the state is missing or damaged.
+        If the state is missing or damaged, or there is no such link.
     """
-    path = export / STATE_FILE
+    path = export / STATE_FILE if link is None else export / LINKS_FOLDER / f"{link}.json"
+    if link is not None and not path.is_file():
+        names = ", ".join(sorted(file.stem for file in path.parent.glob("*.json"))) or "none"
+        raise ExportError(f"--link: {link!r} is not in {export}, expected one of: {names}")
     try:
         return json.loads(path.read_text().replace(BASE, base))
     except OSError as reason:
@@ -143,12 +115,8 @@ def load_state(export: Path, base: str) -> State:
         raise ExportError(f"{path}: is not JSON ({reason}). Run ffn export again") from None
 
 
-def select_segments(state: State, segment_ids: tuple[int, ...]) -> State:
-    """Return the state with other segments selected in every labels layer."""
+def select_segments(state: State, segment_ids: Sequence[int]) -> State:
+    """Return the state with other segments selected in every layer that selects its own."""
     chosen = [str(segment_id) for segment_id in segment_ids]
     layers = [{**layer, "segments": chosen} if "segments" in layer else layer for layer in state["layers"]]
     return {**state, "layers": layers}
-
-
-def _source(name: str) -> str:
-    return f"precomputed://{BASE}/{name}"

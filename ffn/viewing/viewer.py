@@ -41,20 +41,20 @@ def view(
     Raises
     ------
     ExportError
-        If there is no export, a segment is not in it, a port is taken, or no picture can be made.
+        If there is no export, a segment or link is not in it, a port is taken, or no picture can be made.
     """
     export = find_export(Path(path), config.volume)
-    with _stop_on_signals(), serve(export, config.port + 1 if config.port else 0) as base:
+    with _stop_on_signals(), _served(export, config) as base:
         viewer = _open_viewer(_state(export, base, config), config.port)
         if screenshot is not None:
             from ffn.viewing.screenshot import take_screenshot
 
             take_screenshot(viewer, config.size, Path(screenshot))
             return
-        announce(viewer.get_viewer_url())
-        if config.open and _has_screen():
-            webbrowser.open(viewer.get_viewer_url())
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt):  # once the link is out, this is how a look at it ends
+            announce(viewer.get_viewer_url())
+            if config.open and _has_screen():
+                webbrowser.open(viewer.get_viewer_url())
             threading.Event().wait()
 
 
@@ -88,8 +88,15 @@ def find_export(path: Path, volume: str | None) -> Path:
     return found[volume]
 
 
+def _served(export: Path, config: ViewConfig) -> contextlib.AbstractContextManager[str]:
+    """Serve the export, unless another server does, and return its address."""
+    if config.data_url is not None:
+        return contextlib.nullcontext(config.data_url.rstrip("/"))
+    return serve(export, config.port + 1 if config.port else 0)
+
+
 def _state(export: Path, base: str, config: ViewConfig) -> State:
-    state = {**load_state(export, base), "layout": config.layout}
+    state = {**load_state(export, base, config.link), "layout": config.layout}
     if config.segments:
         _require_segments(export, state, config.segments)
         return select_segments(state, config.segments)
@@ -97,9 +104,9 @@ def _state(export: Path, base: str, config: ViewConfig) -> State:
 
 
 def _require_segments(export: Path, state: State, segment_ids: tuple[int, ...]) -> None:
-    """Check that each segment is in one of the labels layers."""
-    names = [layer["name"] for layer in state["layers"] if layer["type"] == "segmentation"]
-    known = {segment_id for name in names for segment_id in read_segment_ids(export / name)}
+    """Check that each segment is in one of the layers that select their own."""
+    folders = {layer["source"]["url"].rpartition("/")[2] for layer in state["layers"] if "segments" in layer}
+    known = {segment_id for name in sorted(folders) for segment_id in read_segment_ids(export / name)}
     unknown = [segment_id for segment_id in segment_ids if segment_id not in known]
     if unknown:
         raise ExportError(

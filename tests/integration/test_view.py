@@ -1,14 +1,18 @@
 """`ffn view` as a user runs it: a picture with coloured neurons in every panel, and a clean end."""
 
-import colorsys
 import functools
+import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,16 +21,13 @@ from PIL import Image
 from ffn.config import ExportConfig
 from ffn.geometry import Box
 from ffn.viewing.export import Sources, export
-from ffn.viewing.screenshot import BROWSERS
 from ffn.volume import Placement, create_volume
 
 SIZE = (800, 600)
 NUM_TUBES = 3
+SPECK = 5  # a segment too small for a mesh
+ROOT = Path(__file__).parents[2]
 BOX = Box((10, 35, 57), (10 + 40, 35 + 96, 57 + 128))
-
-needs_browser = pytest.mark.skipif(
-    not any(map(shutil.which, BROWSERS)), reason="no Chromium; Debian's package is called chromium"
-)
 
 
 def bent_tubes():
@@ -36,6 +37,7 @@ def bent_tubes():
     for i in range(NUM_TUBES):
         centre = 26 + 22 * i + 4 * np.sin(x / 20)
         labels[((y - centre) / 10) ** 2 + ((z - 20) / 12) ** 2 < 1] = 1000 + 7 * i
+    labels[:3, :3, :3] = SPECK
     return labels
 
 
@@ -62,16 +64,7 @@ def start(*arguments, **options):
     return subprocess.Popen(command, preexec_fn=heed, **pipes, **options)
 
 
-def segment_colours(panel):
-    """Hues, in twelve classes, that colour at least half a percent of a panel."""
-    pixels = np.asarray(panel.convert("RGB")).reshape(-1, 3) / 255
-    saturated = pixels[np.ptp(pixels, axis=1) > 0.25]
-    hues = [int(12 * colorsys.rgb_to_hsv(*pixel)[0] + 0.5) % 12 for pixel in saturated]
-    return {hue for hue in range(12) if hues.count(hue) > len(pixels) / 200}
-
-
-@needs_browser
-def test_a_screenshot_shows_coloured_neurons_in_2d_and_in_3d(export_dir, tmp_path):
+def test_a_screenshot_shows_coloured_neurons_in_2d_and_in_3d(export_dir, tmp_path, panel_colours):
     ids = [1000 + 7 * i for i in range(NUM_TUBES)]
     picture = tmp_path / "neurons.png"
     process = start(export_dir, "--screenshot", picture, "--size", *SIZE, "--segments", *ids)
@@ -79,12 +72,75 @@ def test_a_screenshot_shows_coloured_neurons_in_2d_and_in_3d(export_dir, tmp_pat
     assert (process.returncode, output, errors) == (0, "", "")
     with Image.open(picture) as image:
         assert image.size == SIZE
-        width, height = SIZE
-        for name, corner in {"xy": (0, 0), "xz": (1, 0), "3d": (0, 1), "yz": (1, 1)}.items():
-            x, y = corner[0] * width // 2, corner[1] * height // 2
-            colours = segment_colours(image.crop((x, y, x + width // 2, y + height // 2)))
-            # The section y lies within one tube; all others cross several.
-            assert len(colours) >= (1 if name == "xz" else 2), f"panel {name} shows only the hues {colours}"
+    for name, colours in panel_colours(picture).items():
+        # The section y lies within one tube; all others cross several.
+        assert len(colours) >= (1 if name == "xz" else 2), f"panel {name} shows only the hues {colours}"
+
+
+def test_segments_without_mesh_and_skeleton_do_not_keep_a_screenshot_waiting(export_dir, tmp_path, panel_colours):
+    """Every layer is on, and the speck that is too small for a mesh is selected with the tubes."""
+    folder = export_dir / "precomputed/tubes"
+    state = json.loads((folder / "neuroglancer.json").read_text())
+    for layer in state["layers"]:
+        layer["visible"] = True
+    (folder / "links/everything.json").write_text(json.dumps(state))
+    arguments = ("--link", "everything", "--segments", SPECK, 1000, 1007, "--size", *SIZE)
+    process = start(export_dir, "--screenshot", tmp_path / "a.png", *arguments)
+    assert process.communicate(timeout=100) == ("", "")
+    assert len(panel_colours(tmp_path / "a.png")["3d"]) >= 2
+
+
+@pytest.fixture
+def nginx(export_dir, tmp_path):
+    """Serve the export with nginx as docs/viewing.md tells, and return its address."""
+    if shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") is None:
+        pytest.skip("no nginx; Debian's package is called nginx-light")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    documented = re.search(r"```nginx\n(.*?)```", (ROOT / "docs/viewing.md").read_text(), re.DOTALL).group(1)
+    server = documented.replace("listen 80;", f"listen 127.0.0.1:{port};")
+    server = server.replace("/data/results/demo/precomputed/phantom", str(export_dir / "precomputed/tubes"))
+    assert f":{port};" in server and str(export_dir) in server
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = "".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in kinds)
+    configuration = f"daemon off; master_process off; pid {tmp_path}/pid; error_log stderr; events {{}}"
+    (tmp_path / "nginx.conf").write_text(f"{configuration} http {{ access_log off; {temporary}\n{server} }}")
+    command = [shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin"), "-c", tmp_path / "nginx.conf"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        wait_for_port(port, process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def wait_for_port(port, process):
+    deadline = time.monotonic() + 20
+    while True:
+        assert process.poll() is None, process.stderr.read()
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_nginx_serves_the_same_folder(nginx, export_dir, tmp_path, panel_colours):
+    request = urllib.request.Request(f"{nginx}/segmentation/info", headers={"Range": "bytes=2-5"})
+    with urllib.request.urlopen(request, timeout=20) as response:
+        assert response.status == 206
+        assert response.headers["Access-Control-Allow-Origin"] == "*"
+        assert response.read() == (export_dir / "precomputed/tubes/segmentation/info").read_bytes()[2:6]
+    with pytest.raises(urllib.error.HTTPError, match="404") as missing:
+        urllib.request.urlopen(f"{nginx}/segmentation/nothing", timeout=20)
+    with missing.value as answer:
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    process = start(export_dir, "--data-url", nginx, "--screenshot", tmp_path / "a.png", "--size", *SIZE)
+    assert process.communicate(timeout=200) == ("", "")
+    assert all(panel_colours(tmp_path / "a.png").values())
 
 
 def test_the_link_works_until_the_viewer_is_told_to_stop(export_dir):

@@ -36,6 +36,23 @@ def test_blocks_do_not_change_the_table(volumes, block, min_pending, monkeypatch
     assert merged.num_voxels == truth.size
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_random_blocks_give_the_whole_table(seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(5, 30, 3).tolist())
+    truth, segmentation = (rng.integers(0, 6, shape).astype(kind) for kind in (np.uint64, np.uint16))
+    cuts = [b.slices() for b in Box.from_shape(shape).blocks(tuple(rng.integers(1, 12, 3).tolist()))]
+    merged = merge_tables(count_pairs(truth[cut], segmentation[cut]) for cut in cuts)
+    assert rows(merged) == rows(count_pairs(truth, segmentation))
+
+
+def test_runs_are_the_voxels_in_order(volumes):
+    runs = contingency.find_runs(*volumes)
+    for labels, ids in zip(volumes, (runs.truth, runs.segment), strict=True):
+        assert np.array_equal(np.repeat(ids, runs.lengths), labels.ravel())
+    assert np.array_equal(runs.starts, np.cumsum(runs.lengths) - runs.lengths)
+
+
 def test_ids_of_64_bits_stay_apart():
     ids = np.array([2**63, 2**63 + 1, 2**64 - 1], dtype=np.uint64)
     assert rows(count_pairs(ids, ids)) == [(int(i), int(i), 1) for i in ids]

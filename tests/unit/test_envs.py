@@ -40,7 +40,9 @@ def test_lock_fulfils_every_requirement():
 def test_lock_covers_what_the_package_declares():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    declared = requirements(project["dependencies"] + extras["cpu"] + extras["view"] + extras["workflow"])
+    declared = requirements(
+        project["dependencies"] + extras["cpu"] + extras["view"] + extras["test"] + extras["workflow"]
+    )
     locked = versions(read("requirements.lock"))
     for name, requirement in declared.items():
         assert requirement.specifier.contains(locked[name]), name

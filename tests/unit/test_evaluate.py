@@ -8,7 +8,7 @@ from ffn.cli import main
 from ffn.config import EvaluateConfig
 from ffn.errors import EvaluationError, FfnError
 from ffn.evaluation.border import near_border
-from ffn.evaluation.evaluate import Baseline, evaluate
+from ffn.evaluation.evaluate import References, evaluate
 from ffn.geometry import Box
 from ffn.volume import Placement, create_volume, open_volume
 
@@ -103,7 +103,7 @@ def test_the_border_band_is_measured_in_nanometres_within_a_section():
 
 def test_a_given_baseline_is_scored_alike(tmp_path, specs, truth):
     perfect = write(tmp_path / "other.h5", "segmentation", truth)
-    result = evaluate(*specs, tmp_path / "s.json", EvaluateConfig(), None, Baseline(segmentation=perfect))
+    result = evaluate(*specs, tmp_path / "s.json", EvaluateConfig(), None, References(baseline=perfect))
     assert result["baseline"]["scores"]["all"]["voi"] == 0
     assert result["baseline"]["covered_fraction"] == 1
     assert result["baseline"]["method"] == perfect
@@ -121,8 +121,40 @@ def test_the_watershed_is_scored_and_kept(tmp_path, specs, truth):
     with open_volume(kept) as volume:
         assert volume.box == Box.parse("1:9,0:18,2:28")
         assert volume.voxel_size_zyx_nm == SIZE_ZYX_NM
-    again = evaluate(*specs, tmp_path / "t.json", EvaluateConfig(), volume.box, Baseline(segmentation=kept))
+    again = evaluate(*specs, tmp_path / "t.json", EvaluateConfig(), volume.box, References(baseline=kept))
     assert again["baseline"]["scores"] == baseline["scores"]
+
+
+@pytest.fixture
+def image(tmp_path, truth):
+    edges = np.stack([abs(np.gradient(truth.astype(float), axis=axis)) > 0 for axis in (1, 2)]).any(0)
+    return write(tmp_path / "raw.h5", "raw", np.where(edges, 50, 200).astype(np.uint8))
+
+
+def test_a_large_box_gets_watersheds_of_its_middle_only(tmp_path, specs, image):
+    config = EvaluateConfig(watershed_max_voxels=5040 // 8)
+    result = evaluate(*specs, tmp_path / "s.json", config, None, References(image=image))
+    baseline = result["baseline"]
+    assert baseline["box"] == "2:7,4:13,7:21"
+    middle = evaluate(*specs, tmp_path / "t.json", EvaluateConfig(), Box.parse(baseline["box"]))
+    assert baseline["beside"]["scores"] == middle["scores"] != result["scores"]
+
+
+def test_the_watershed_can_be_left_out(tmp_path, specs, image):
+    arguments = ["--segmentation", specs[0], "--truth", specs[1], "--image", image, "--no-watershed"]
+    assert main(["evaluate", *arguments, "--out", str(tmp_path / "s.json")]) == 0
+    assert "baseline" not in json.loads((tmp_path / "s.json").read_text())
+
+
+def test_errors_and_bodies_are_written_beside_the_scores(tmp_path, specs, truth, segmentation):
+    result = evaluate(*specs, tmp_path / "s.json", EvaluateConfig(num_errors=3))
+    (split,) = result["errors"]
+    assert split["kind"] == "split" and split["truth_ids"] == [5] and set(split["segment_ids"]) == {15, 999}
+    z, y, x = split["position_zyx"]
+    assert truth[z, y, x] == split["truth_ids"][0] and segmentation[z, y, x] == split["segment_ids"][1]
+    assert (tmp_path / "s-errors.csv").read_text().count("\n") == 1 + 1
+    bodies = (tmp_path / "s-bodies.csv").read_text().splitlines()
+    assert bodies[0] == "kind,id,voxels,parts,voi,share" and bodies[1].split(",")[1] == "5"
 
 
 def make_unsized(path):

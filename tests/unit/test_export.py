@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from ffn.config import ExportConfig, ViewConfig
 from ffn.errors import ExportError, VolumeError
@@ -68,19 +69,24 @@ def test_segment_properties_count_voxels_of_all_segments_and_small_ones_have_no_
     export(sources, tmp_path / "out", ExportConfig(min_mesh_voxels=19))
     inline = read_json(tmp_path / "out/segmentation/segment_properties/info")["inline"]
     assert inline["ids"] == ["4", "9", "70000"]
-    assert inline["properties"][0]["values"] == [6 * 9 * 90, 6 * 10 * 90, 2 * 3 * 3]
+    values = {column["id"]: column["values"] for column in inline["properties"]}
+    assert values["voxels"] == [6 * 9 * 90, 6 * 10 * 90, 2 * 3 * 3]
+    assert values["z_start"] == [26, 26, 40] and values["z_stop"] == [32, 32, 42]
+    assert values["y_start"] == [11, 0, 40] and values["x_stop"] == [390, 390, 308]
+    assert values["truth"] == [4, 9, 0] and values["truth_share"] == [1, 1, 0]
     volume = cloud_volume(f"file://{tmp_path}/out/segmentation", progress=False)
-    assert [m is not None for m in volume.mesh.exists([4, 9, 70_000])] == [True, True, False]
+    meshes = volume.mesh.get([4, 9, 70_000])
+    assert len(meshes[4].faces) and len(meshes[9].faces) and not meshes[70_000]
 
 
 def test_the_state_shows_the_neurons_from_the_centre(tmp_path, sources):
     export(sources, tmp_path / "out", ExportConfig())
     state = load_state(tmp_path / "out", "http://127.0.0.1:1")
-    image, segmentation, truth = state["layers"]
+    image, segmentation, skeletons, truth = state["layers"]
     assert image["source"] == "precomputed://http://127.0.0.1:1/image"
     assert image["shaderControls"]["normalized"]["range"] == [100, 200]
-    assert segmentation["segments"] == ["9", "4", "70000"]
-    assert truth["visible"] is False and "visible" not in segmentation
+    assert segmentation["segments"] == ["9", "4"], "the speck has no mesh"
+    assert truth["visible"] is skeletons["visible"] is False and "visible" not in segmentation
     assert state["position"] == [345, 25, 32]
     assert state["dimensions"] == {"x": [10e-9, "m"], "y": [8e-9, "m"], "z": [20e-9, "m"]}
 
@@ -123,6 +129,20 @@ def test_the_voxel_size_may_come_from_another_volume(tmp_path, sources):
     assert read_json(tmp_path / "out/truth/info")["scales"][0]["resolution"] == [10, 8, 20]
     with pytest.raises(ExportError, match="foreign.h5:stack: no voxel size found, it is needed. Ingest"):
         export(Sources(truth=foreign), tmp_path / "other", ExportConfig())
+
+
+def test_volumes_of_other_formats_can_be_exported(tmp_path, sources):
+    """Slices as PNG, labels as the precomputed volume of another export."""
+    export(sources, tmp_path / "first", ExportConfig(image_encoding="png"))
+    (tmp_path / "slices").mkdir()
+    grey = np.random.default_rng(0).integers(0, 256, BOX.shape, np.uint8)
+    for z, section in enumerate(grey):
+        Image.fromarray(section).save(tmp_path / f"slices/{z:03d}.png")
+    again = Sources(image=f"{tmp_path}/slices", segmentation=f"{tmp_path}/first/segmentation")
+    export(again, tmp_path / "out", ExportConfig(image_encoding="png", threads=3))
+    assert np.array_equal(read_scale(tmp_path / "out/image", 0), grey)
+    assert np.array_equal(read_scale(tmp_path / "out/segmentation", 0), two_tubes())
+    assert read_json(tmp_path / "out/segmentation/info")["scales"][0]["voxel_offset"] == [300, -10, 20]
 
 
 def test_what_cannot_be_exported_leaves_nothing(tmp_path, sources):

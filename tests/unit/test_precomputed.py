@@ -124,6 +124,73 @@ def test_shard_size_does_not_change_the_mips(tmp_path, monkeypatch):
         assert np.array_equal(read_scale(tmp_path / "one", mip), read_scale(tmp_path / "many", mip))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_mips_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch, seed):
+    """Random boxes, voxel sizes, shards and pieces against the mips of the whole array in memory."""
+    rng = np.random.default_rng(seed)
+    box = Box.from_shape(tuple(rng.integers(20, 170, 3).tolist()), tuple(rng.integers(-70, 70, 3).tolist()))
+    size_nm = tuple(rng.choice([8.0, 16.0, 40.0], 3).tolist())
+    monkeypatch.setattr(precomputed, "SHARD_BYTES", 64**3 * 8 * 2 ** int(rng.integers(0, 4)))
+    monkeypatch.setattr(precomputed, "PIECE_ZYX", tuple(rng.integers(5, 90, 3).tolist()))
+    labels = rng.integers(0, 3, box.shape, np.uint64)
+    grey = rng.integers(0, 256, box.shape, np.uint8)
+    image, scales = image_encoding(grey.dtype, "png", "a"), plan_scales(box, size_nm)
+    for name, voxels, encoding in (("labels", labels, LABELS), ("image", grey, image)):
+        path, whole, method = tmp_path / name, voxels, encoding.downsample
+        write_volume(
+            path, encoding, scales, lambda b, v=voxels: v[b.slices(box.start)], threads=int(rng.integers(1, 4))
+        )
+        view = ts.array(whole)[ts.d[:].translate_to[box.start]]
+        for mip, scale in enumerate(scales):
+            if mip:
+                whole = ts.downsample(view, scale.factors_zyx, method).read().result()
+                view = ts.array(whole)[ts.d[:].translate_to[scale.box.start]]
+            assert np.array_equal(read_scale(path, mip), whole), f"{name}, mip {mip}"
+
+
+class KilledError(Exception):
+    """What ends a write in the middle."""
+
+
+def test_an_interrupted_write_goes_on_and_keeps_whole_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(precomputed, "SHARD_BYTES", 8 * 64**3 * 8)
+    box, size_nm = Box((7, 0, -9), (7 + 70, 150, -9 + 260)), (10.0, 10.0, 10.0)
+    voxels, reads, path = labels_like(box) + np.uint64(1), [], tmp_path / "labels"
+
+    def read(block, limit):
+        if len(reads) == limit:
+            raise KilledError
+        reads.append(block)
+        return voxels[block.slices(box.start)]
+
+    def times():
+        return {file: file.stat().st_mtime_ns for file in path.rglob("*.shard")}
+
+    with pytest.raises(KilledError):
+        write_volume(path, LABELS, plan_scales(box, size_nm), lambda block: read(block, 3))
+    first = times()
+    assert len(first) == 3
+    write_volume(path, LABELS, plan_scales(box, size_nm), lambda block: read(block, 100))
+    assert first.items() <= times().items()
+    assert len(reads) == len(set(reads)) == 6, "a shard that was there is read again"
+    write_volume(tmp_path / "at once", LABELS, plan_scales(box, size_nm), lambda b: voxels[b.slices(box.start)])
+    for mip in range(len(plan_scales(box, size_nm))):
+        assert np.array_equal(read_scale(path, mip), read_scale(tmp_path / "at once", mip))
+
+
+def test_a_visitor_sees_all_voxels_also_those_written_before(tmp_path):
+    voxels = labels_like(ODD)
+    for _ in range(2):
+        seen = np.zeros_like(voxels)
+
+        def visit(block, labels, seen=seen):
+            seen[block.slices(ODD.start)] = labels
+
+        scales = plan_scales(ODD, SIZE_NM)
+        write_volume(tmp_path / "a", LABELS, scales, lambda b: voxels[b.slices(ODD.start)], visit, threads=2)
+        assert np.array_equal(seen, voxels)
+
+
 def test_nothing_depends_on_a_server_that_unpacks_gzip_files(tmp_path):
     write(tmp_path / "labels", ODD, labels_like(ODD), LABELS)
     assert {f.suffix or f.name for f in tmp_path.rglob("*") if f.is_file()} == {".shard", "info"}

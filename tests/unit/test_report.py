@@ -1,4 +1,5 @@
 import json
+import shutil
 from html.parser import HTMLParser
 
 import numpy as np
@@ -9,16 +10,22 @@ from ffn.config import EvaluateConfig
 from ffn.contingency import count_pairs
 from ffn.evaluation import pictures
 from ffn.evaluation.charts import Line, line_chart, smoothed, ticks
-from ffn.evaluation.evaluate import Baseline, evaluate
+from ffn.evaluation.evaluate import References, evaluate
 from ffn.evaluation.report import render, training_charts
 from ffn.evaluation.run_folder import read_costs, read_metrics, read_volumes
 from ffn.evaluation.score_table import format_scores, score_rows
+from ffn.evaluation.volume_pictures import _moved_inside
 from ffn.geometry import Box
 from ffn.volume import Placement, create_volume
 
 BOX = Box.parse("10:22,0:16,4:24")
 SIZE_ZYX_NM = (40.0, 10.0, 10.0)
-BENCHMARK = "s\th:m:s\tmax_rss\tmax_vms\n{}\t0:00:01\t{}\t1\n"
+BENCHMARK = "s\th:m:s\tmax_rss\tmax_vms\tcpu_time\n{}\t0:00:01\t{}\t1\t18\n"
+
+SCORES = {"are": 0.2, "are_precision": 0.9, "are_recall": 0.8, "voi": 1.25, "voi_split": 1.0, "voi_merge": 0.25}
+SWEEP = [{"threshold": t, "num_merges": i, **SCORES, "voi_split": 1 / (i + 1)} for i, t in enumerate((1.01, 0.8, 0.6))]
+SELECTION = {"best": "00000500", "box": "0:5,0:6,0:7", "metric": "voi", "convention": "all"}
+SELECTION |= {"candidates": [{"name": name, "covered_fraction": 0.5, **SCORES} for name in ("00000400", "00000500")]}
 
 
 class Page(HTMLParser):
@@ -58,13 +65,21 @@ def run(tmp_path_factory):
     run = tmp_path_factory.mktemp("results") / "tiny <run>"
     truth = np.arange(1, 9, dtype=np.uint64).reshape(2, 2, 2).repeat(6, 0).repeat(8, 1).repeat(10, 2)
     segmentation = np.where(truth > 6, 0, truth * 100)
+    segmentation[:3, :4][truth[:3, :4] == 1] = 900  # a split
+    segmentation[segmentation == 600] = 500  # a merger
     rng = np.random.default_rng(0)
     image = write(run / "volumes/cube/raw.h5", "raw", rng.integers(0, 255, truth.shape).astype(np.uint8))
     labels = write(run / "volumes/cube/labels.h5", "labels", truth)
     found = write(run / "segmentation/cube/segmentation.h5", "segmentation", segmentation)
     kept = f"{run / 'evaluation/cube-baseline.h5'}:segmentation"
     box = Box.parse("10:22,0:16,6:24")
-    evaluate(found, labels, run / "evaluation/cube.json", EvaluateConfig(), box, Baseline(image=image, out=kept))
+    evaluate(
+        found, labels, run / "evaluation/cube.json", EvaluateConfig(), box, References(image=image, baseline_out=kept)
+    )
+    (run / "agglomeration/cube").mkdir(parents=True)
+    (run / "agglomeration/cube/sweep.json").write_text(json.dumps({"sweep": {"all": SWEEP}}))
+    (run / "selected").mkdir()
+    (run / "selected/selection.json").write_text(json.dumps(SELECTION))
     (run / "model").mkdir()
     (run / "model/metrics.csv").write_text("step,loss,accuracy,f1\n10,0.7,0.5,nan\n20,0.5,0.75,0.25\n30,0.4,0.9,0.5\n")
     (run / "benchmarks").mkdir()
@@ -79,7 +94,8 @@ def test_the_page_stands_alone_and_is_well_formed(run):
     page = Page(render(run))
     assert page.open == []
     assert all(url.startswith("data:") for url in page.loads)
-    assert page.pictures == 3 * 4  # three planes of image, truth, FFN, watershed
+    # three planes of image, truth, FFN, watershed; truth and FFN in 3D; image, truth, FFN of a split and a merger
+    assert page.pictures == 3 * 4 + 2 + 2 * 3
 
 
 def test_the_page_says_what_the_run_has(run):
@@ -92,6 +108,9 @@ def test_the_page_says_what_the_run_has(run):
     assert "1 min 36 s" in text and "2,048 MiB" in text
     assert "<script>alert(1)</script>" in text  # as text, not as a tag
     assert "xz plane, 0.18 × 0.48 µm at y = 8" in text
+    assert "split-01" in text and "merge-01" in text and "All 2 listed errors" in text
+    assert "threshold of merging" in text and "Step 00000500 has the lowest VOI" in text
+    assert "core hours" in text and "numpy" in text and f"CREMI score √(VOI · ARE): {scores['cremi_score']:.3f}" in text
 
 
 def test_a_run_without_results_says_so(tmp_path):
@@ -111,7 +130,7 @@ def test_an_unscored_volume_is_shown_without_scores(tmp_path):
     write(tmp_path / "segmentation/new/segmentation.h5", "segmentation", labels)
     write(tmp_path / "volumes/new/raw.h5", "raw", labels.astype(np.uint8))
     page = Page(render(tmp_path))
-    assert page.pictures == 3 * 2
+    assert page.pictures == 3 * 2 + 1
     assert "Not scored" in page.text
 
 
@@ -138,7 +157,7 @@ def test_the_text_table_is_aligned_and_marks_the_better(run):
     assert title.startswith("cube, box 10:22,0:16,6:24: 6 segments, 8 bodies")
     assert header.split()[:3] == ["convention", "method", "ARE"]
     assert len(rows) == 6 and {len(row) for row in (header, *rows)} == {len(header)}
-    assert "0.000*" in rows[0] and legend == "* the better of the two"
+    assert "*" in rows[0] and legend == "* the better of the two"
 
 
 def test_better_means_lower_errors_and_higher_shares():
@@ -158,7 +177,44 @@ def test_costs_add_up_by_stage_in_the_order_of_the_pipeline(run):
     train, segment = read_costs(run)
     assert (train.stage, train.num_jobs, train.seconds, train.peak_mib) == ("train", 1, 95.5, 2048.2)
     assert (segment.stage, segment.num_jobs, segment.seconds) == ("segment", 2, 50)
-    assert (segment.longest_seconds, segment.peak_mib) == (30, 512)
+    assert (segment.longest_seconds, segment.peak_mib, segment.cpu_seconds) == (30, 512, 36)
+
+
+def test_a_baseline_of_the_middle_stands_beside_the_scores_there():
+    entry = {"scores": {"all": {**SCORES}}, "covered_fraction": 0.5}
+    better = {"scores": {"all": {**SCORES, "voi": 0.5}}, "covered_fraction": 0.5}
+    baseline = {**entry, "method": "watershed", "box": "1:2,1:2,1:2", "beside": better}
+    whole, middle, watershed = score_rows({**better, "box": "0:3,0:3,0:3", "baseline": baseline})
+    assert [row.method for row in (whole, middle, watershed)] == ["FFN", "FFN, middle", "watershed, middle"]
+    assert not any(cell.is_better for cell in whole.cells) and middle.cells[3].is_better
+
+
+def test_run_lengths_stand_in_the_tables(run, tmp_path):
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    path = copied / "evaluation/cube.json"
+    shares = {"correct": 0.5, "split": 0.2, "omitted": 0.2, "merged": 0.1}
+    erl = {
+        "erl_nm": 1230.0,
+        "erl_truth_nm": 4560.0,
+        "nerl": 0.27,
+        "length_nm": 9e4,
+        "num_skeletons": 7,
+        "shares": shares,
+    }
+    scores = json.loads(path.read_text()) | {"erl": erl, "erl_tolerant": {**erl, "erl_nm": 2340.0, "tolerance_nm": 200}}
+    path.write_text(json.dumps(scores))
+    text = Page(render(copied)).text
+    assert "1.23" in text and "2.34" in text and "FFN, 200 nm tolerated" in text and "7 skeletons" in text
+    assert "run length, FFN: 1.23 µm (NERL 0.270) of 4.56 µm; 2.34 µm" in format_scores(copied)
+
+
+def test_the_links_of_an_export_are_named(run, tmp_path):
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    assert "ffn view" not in Page(render(copied)).text
+    (copied / "precomputed/cube/links").mkdir(parents=True)
+    assert f"ffn view {copied} --volume cube --link NAME" in Page(render(copied)).text
 
 
 def test_charts_follow_the_columns_of_the_metrics(run, tmp_path):
@@ -249,3 +305,10 @@ def test_volumes_are_found_by_segmentation_or_scores(run):
     (files,) = read_volumes(run)
     assert files.name == "cube" and files.scores is not None
     assert files.baseline.endswith("cube-baseline.h5:segmentation")
+
+
+def test_close_ups_are_moved_inside_and_of_one_size():
+    around = Box.parse("0:10,0:20,0:30")
+    moved = [_moved_inside(Box.parse(text), around) for text in ("3:4,-2:6,25:33", "9:10,6:14,11:19")]
+    assert [str(box) for box in moved] == ["3:4,0:8,22:30", "9:10,6:14,11:19"]
+    assert str(_moved_inside(Box.parse("0:1,-9:25,0:8"), around)) == "0:1,0:20,0:8"

@@ -89,6 +89,7 @@ def test_bad_configuration_is_one_line(change, message):
             {**PHANTOM, "segment_box": "0:30,0:48,0:80", "evaluate_box": "20:40,0:48,0:80"},
             "evaluate_box: .* leaves the labelled",
         ),
+        ({**PHANTOM, "skeletons": "no/swc"}, "volumes.phantom.skeletons: no/swc does not exist"),
         ({**PHANTOM, "train_box": "0:12,0:48,0:80"}, "12 voxels on axis z, at least 13 are needed"),
     ],
 )

@@ -3,7 +3,8 @@ import pytest
 from skimage import metrics
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.scores import CONVENTIONS, score, summarize, worst_bodies
+from ffn.evaluation.bodies import worst_bodies
+from ffn.evaluation.scores import CONVENTIONS, score, summarize
 from ffn.geometry import Box
 from ffn.volume import open_volume
 
@@ -120,6 +121,15 @@ def test_an_empty_segmentation_is_scored():
     assert set(summary["scores"]["foreground"].values()) == {None}
     assert summary["scores"]["cremi"]["are"] == 1
     assert summary["scores"]["all"]["voi"] == pytest.approx(1)
+
+
+def test_cremi_score_is_the_geometric_mean(random_volumes):
+    table = count_pairs(*random_volumes)
+    summary = summarize(table, table)
+    cremi = summary["scores"]["cremi"]
+    assert summary["cremi_score"] == pytest.approx((cremi["voi"] * cremi["are"]) ** 0.5)
+    perfect = count_pairs(random_volumes[0], random_volumes[0])
+    assert summarize(perfect, perfect)["cremi_score"] == pytest.approx(0, abs=1e-6)
 
 
 def test_summary_counts_ids_and_coverage():

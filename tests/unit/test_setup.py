@@ -47,7 +47,7 @@ class Machine:
         shutil.copy(ROOT / "pyproject.toml", self.clone)
         self.bin.mkdir()
         self.log.touch()
-        for tool in ["c++", "make", "mpicxx", "mpirun", "chromium", "chromedriver", "apt-get"]:
+        for tool in ["c++", "make", "mpicxx", "mpirun", "chromium", "apt-get"]:
             script(self.bin / tool)
         self.add_python("python3", "3.11")
         self.environment = {

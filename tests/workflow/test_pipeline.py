@@ -27,6 +27,7 @@ STAGES = [
     "merge",
     "fill",
     "sweep",
+    "skeletonize",
     "evaluate",
     "export",
 ]
@@ -58,6 +59,17 @@ def test_training_learns(finished):
     assert int(last["step"]) == SMALL_RUN["train"]["max_steps"]
 
 
+def test_the_best_checkpoint_is_used(tmp_path):
+    """Planned before anything is trained: which checkpoints there will be follows from the configuration."""
+    volume = {**SMALL_RUN["volumes"]["phantom"], "evaluate_box": "52:64,0:56,0:72"}
+    chosen = {"checkpoints": 2, "box": "40:52,0:56,0:72"}
+    workflow = Workflow(tmp_path, {**SMALL_RUN, "volumes": {"phantom": volume}, "select": chosen})
+    output = workflow.succeed("-n", "segment")
+    assert {"checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select"} <= planned(output)
+    assert "step-00000080" in output and "step-00000120" in output and "step-00000040" not in output
+    assert "--model results/small/selected" in output
+
+
 def test_second_run_does_nothing(finished):
     assert "Nothing to be done" in finished.succeed("-n")
 
@@ -69,8 +81,9 @@ def test_every_stage_is_a_target(stage, tmp_path):
     parallel = {
         "partition": {"membrane"},
         "sweep": {"merge", "fill"},
+        "skeletonize": rules - {"synth", "skeletonize"},
         "evaluate": {"sweep"},
-        "export": {"sweep", "evaluate"},
+        "export": {"sweep", "evaluate", "skeletonize"},
     }
     assert planned(output) <= rules
     assert planned(output) >= rules - parallel.get(stage, set())

@@ -1,0 +1,76 @@
+"""The watershed that stands beside a segmentation: made, scored on the same voxels, kept."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from ffn.evaluation.scoring import Scorer
+from ffn.geometry import Box, zyx
+from ffn.provenance import provenance
+from ffn.volume import Placement, Volume, create_volume
+
+log = logging.getLogger(__name__)
+
+
+def score_watershed(
+    scorer: Scorer, image: Volume, segmentation: Volume, box: Box, out: str | None = None
+) -> dict[str, Any]:
+    """Segment the middle of `box` by the best watershed of a sweep, and score it.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        Knows the truth, and how many voxels the watershed may take.
+    image : Volume
+        What to segment.
+    segmentation : Volume
+        What the watershed stands beside.
+    box : Box
+        Where `segmentation` is scored.
+    out : str, optional
+        ``FILE.h5:DATASET`` to keep the watershed in.
+
+    Returns
+    -------
+    dict
+        ``method``, ``settings``, ``sweep``, ``box``, and scores; where the middle is not the whole box, under
+        ``beside`` those of `segmentation` in the middle.
+    """
+    from ffn.evaluation.baseline import best_watershed
+
+    middle = middle_of(box, scorer.config.watershed_max_voxels)
+    labels, sweep = best_watershed(image.read(middle), scorer.truth.read(middle), scorer.voxel_size_zyx_nm)
+    if out:
+        _keep(labels, middle, scorer, image.name, out)
+    result = {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, "box": str(middle)}
+    result |= scorer.scores(lambda block: labels[block.slices(middle.start)], middle)
+    if middle != box:
+        log.info("baseline: only in %s, the segmentation is scored there too", middle)
+        result["beside"] = scorer.scores(segmentation.read, middle)
+    return result
+
+
+def middle_of(box: Box, max_voxels: int) -> Box:
+    """Return the box of the same proportions around the same centre with at most `max_voxels` voxels.
+
+    Examples
+    --------
+    >>> str(middle_of(Box((0, 0, 0), (8, 16, 32)), 512))
+    '2:6,4:12,8:24'
+    """
+    if box.num_voxels <= max_voxels:
+        return box
+    factor = (max_voxels / box.num_voxels) ** (1 / 3)
+    shape = [max(1, int(n * factor + 1e-9)) for n in box.shape]
+    return Box.from_shape(
+        zyx(shape), zyx(a + (n - m) // 2 for a, n, m in zip(box.start, box.shape, shape, strict=True))
+    )
+
+
+def _keep(labels: np.ndarray, box: Box, scorer: Scorer, image_name: str, out: str) -> None:
+    made_by = provenance("evaluate", None, image=image_name)
+    with create_volume(out, np.uint64, Placement(box, scorer.voxel_size_zyx_nm, made_by)) as writer:
+        writer.write(box, labels.astype(np.uint64))

@@ -1,0 +1,133 @@
+"""What every truth body and every segment costs: its part of the variation of information."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ffn.contingency import ContingencyTable
+from ffn.evaluation.scores import entropy_terms
+
+NUM_WORST = 10
+NUM_PARTS = 3
+CSV_COLUMNS = ("kind", "id", "voxels", "parts", "voi", "share")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Cost of every object, in the order of ids.
+
+    Parameters
+    ----------
+    ids : uint64 ndarray of shape (N,)
+        Truth bodies, or segments.
+    voxels, num_parts : int64 ndarray of shape (N,)
+        Voxels that have both labels, and how many objects of the other kind they lie in.
+    voi : float64 ndarray of shape (N,)
+        Bits; the sum is ``voi_split`` for truth bodies and ``voi_merge`` for segments.
+    """
+
+    ids: np.ndarray
+    voxels: np.ndarray
+    num_parts: np.ndarray
+    voi: np.ndarray
+
+
+def body_costs(table: ContingencyTable) -> tuple[Costs, Costs]:
+    """Divide the VOI of the convention ``foreground`` among truth bodies (splits) and segments (mergers).
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Pairs of truth and segment.
+
+    Returns
+    -------
+    Costs, Costs
+        Of truth bodies and of segments.
+    """
+    both = foreground(table)
+    return _costs(both.truth, both.voxels), _costs(both.segment, both.voxels)
+
+
+def foreground(table: ContingencyTable) -> ContingencyTable:
+    """Return the rows that have both a truth body and a segment."""
+    return table.keep((table.truth != 0) & (table.segment != 0))
+
+
+def worst_bodies(table: ContingencyTable, count: int = NUM_WORST) -> dict[str, list[dict[str, Any]]]:
+    """List the bodies and segments that cost most bits of VOI, convention ``foreground``.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Pairs of truth and segment.
+    count : int
+        Length of each list at most; faultless ones are not listed.
+
+    Returns
+    -------
+    dict
+        ``worst_splits`` (truth bodies, their parts are segments) and ``worst_mergers`` (segments, their parts
+        are truth bodies): ``id``, ``voxels``, ``voi`` and the largest ``parts`` with ``id`` and ``voxels``.
+    """
+    both = foreground(table)
+    bodies, segments = body_costs(table)
+    return {
+        "worst_splits": _worst(bodies, both.truth, both.segment, both.voxels, count),
+        "worst_mergers": _worst(segments, both.segment, both.truth, both.voxels, count),
+    }
+
+
+def bodies_csv(table: ContingencyTable) -> str:
+    """Return the costs of every truth body and segment as CSV, the costliest first.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Pairs of truth and segment.
+
+    Returns
+    -------
+    str
+        Columns ``kind`` (truth, segment), ``id``, ``voxels``, ``parts``, ``voi`` (bits), ``share`` (of the sum of
+        its kind).
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for kind, costs in zip(("truth", "segment"), body_costs(table), strict=True):
+        total = costs.voi.sum() or 1.0
+        for i in np.argsort(-costs.voi, kind="stable"):
+            row = (costs.ids[i], costs.voxels[i], costs.num_parts[i])
+            writer.writerow([kind, *map(int, row), f"{costs.voi[i]:.6g}", f"{costs.voi[i] / total:.4g}"])
+    return text.getvalue()
+
+
+def _costs(ids: np.ndarray, voxels: np.ndarray) -> Costs:
+    unique, inverse, num_parts = np.unique(ids, return_inverse=True, return_counts=True)
+    voi = np.bincount(inverse, weights=entropy_terms(ids, voxels), minlength=len(unique))
+    sizes = np.bincount(inverse, weights=voxels, minlength=len(unique)).astype(np.int64)
+    return Costs(unique, sizes, num_parts, voi)
+
+
+def _worst(costs: Costs, ids: np.ndarray, part_ids: np.ndarray, voxels: np.ndarray, count: int) -> list[dict[str, Any]]:
+    worst = [i for i in np.argsort(-costs.voi, kind="stable")[:count] if costs.voi[i] > 0]
+    return [
+        {
+            "id": int(costs.ids[i]),
+            "voxels": int(costs.voxels[i]),
+            "voi": float(costs.voi[i]),
+            "parts": _largest(part_ids[ids == costs.ids[i]], voxels[ids == costs.ids[i]]),
+        }
+        for i in worst
+    ]
+
+
+def _largest(ids: np.ndarray, voxels: np.ndarray) -> list[dict[str, int]]:
+    order = np.argsort(-voxels, kind="stable")[:NUM_PARTS]
+    return [{"id": int(ids[i]), "voxels": int(voxels[i])} for i in order]

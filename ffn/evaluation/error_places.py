@@ -1,0 +1,221 @@
+"""Where errors are: for each, a voxel at which its parts touch, or nearly do, found in one pass over the blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.spatial import KDTree
+
+from ffn.contingency import find_runs
+from ffn.geometry import ZYX, Box, zyx
+from ffn.progress import track
+
+SAMPLE_SIZE = 2048  # voxels remembered of a contact or part: bounds memory, and places it within a few voxels
+
+Read = Callable[[Box], np.ndarray]
+Ids = tuple[int, ...]
+
+
+class Parts(NamedTuple):
+    """What to look for: an owner and two of its parts.
+
+    Parameters
+    ----------
+    kind : {"split", "merge"}
+        Whether owners are truth bodies and parts segments, or the other way round.
+    owner, main, piece : int
+        Ids.
+    """
+
+    kind: str
+    owner: int
+    main: int
+    piece: int
+
+
+class Place(NamedTuple):
+    """Where to look.
+
+    Parameters
+    ----------
+    position_zyx : tuple of int
+        A voxel of the piece: in the middle of its contact with the main part, or where it comes closest to it.
+    touching : bool
+        Whether the two have a common face.
+    """
+
+    position_zyx: ZYX
+    touching: bool
+
+
+def find_places(parts: Sequence[Parts], truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> list[Place]:
+    """Find a place to look at for each pair of parts.
+
+    Parameters
+    ----------
+    parts : sequence of Parts
+        Pairs that occur in `box`.
+    truth, segmentation : callable
+        Return the labels of a box.
+    box : Box
+        Where to look.
+    block_size_zyx : tuple of int
+        Voxels read at a time; the result does not depend on it.
+
+    Returns
+    -------
+    list of Place
+        In the order of `parts`.
+
+    Notes
+    -----
+    Of every contact and every part the voxels with the `SAMPLE_SIZE` smallest hashes of their position are kept:
+    a random sample that does not depend on the order in which voxels are met.
+    """
+    if not parts:
+        return []
+    search = _Search(parts, box)
+    blocks = list(box.blocks(block_size_zyx))
+    for block in track(blocks, len(blocks), "locate errors"):
+        wide = Box(block.start, zyx(n + 1 for n in block.stop)).intersect(box)
+        search.look(block, wide, truth(wide), segmentation(wide))
+    return [search.place(i) for i in range(len(parts))]
+
+
+class _Sample:
+    """The voxels of a set with the smallest hashes, as numbers in the box."""
+
+    def __init__(self) -> None:
+        self.voxels = np.zeros(0, np.uint64)
+
+    def add(self, voxels: np.ndarray) -> None:
+        """Add voxels of the set."""
+        everything = np.concatenate([self.voxels, voxels])
+        if len(everything) > SAMPLE_SIZE:
+            everything = everything[np.argpartition(_scatter(everything), SAMPLE_SIZE - 1)[:SAMPLE_SIZE]]
+        self.voxels = everything
+
+
+class _Lookup:
+    """Finds tuples of ids in a short list of tuples, for whole columns at once."""
+
+    def __init__(self, keys: Sequence[Ids]) -> None:
+        self._columns = [np.unique(np.array(column, np.uint64)) for column in zip(*keys, strict=True)]
+        codes = self._codes([np.array(column, np.uint64) for column in zip(*keys, strict=True)])[0]
+        self._order = np.argsort(codes)
+        self._codes_sorted = codes[self._order]
+
+    def matches(self, columns: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the number of a key and the rows that are equal to it, for each key that has some."""
+        codes, known = self._codes(columns)
+        rows = np.flatnonzero(known)
+        places = np.searchsorted(self._codes_sorted, codes[rows]).clip(max=len(self._order) - 1)
+        hit = self._codes_sorted[places] == codes[rows]
+        rows, places = rows[hit], places[hit]
+        if not len(rows):
+            return
+        order = np.argsort(places, kind="stable")
+        keys, starts = np.unique(places[order], return_index=True)
+        for key, chosen in zip(keys, np.split(rows[order], starts[1:]), strict=True):
+            yield int(self._order[key]), chosen
+
+    def _codes(self, columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """One number for each row, and whether all its ids occur in keys."""
+        code, known = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), bool)
+        for values, ids in zip(columns, self._columns, strict=True):
+            place = np.searchsorted(ids, values).clip(max=len(ids) - 1)
+            known &= ids[place] == values
+            code = code * len(ids) + place
+        return code, known
+
+
+class _Search:
+    """Samples of all contacts and parts, filled block by block."""
+
+    def __init__(self, parts: Sequence[Parts], box: Box) -> None:
+        self._box = box
+        self._parts = parts
+        self._pairs = list(
+            dict.fromkeys(pair for one in parts for pair in (_pair(one, one.main), _pair(one, one.piece)))
+        )
+        self._pair_lookup = _Lookup(self._pairs)
+        self._in_pairs = {pair: _Sample() for pair in self._pairs}
+        self._contacts = [_Sample() for _ in parts]
+        self._numbers = {kind: [i for i, one in enumerate(parts) if one.kind == kind] for kind in ("split", "merge")}
+        self._lookups = {
+            kind: _Lookup([(parts[i].owner, parts[i].piece, parts[i].main) for i in numbers])
+            for kind, numbers in self._numbers.items()
+            if numbers
+        }
+
+    def look(self, block: Box, wide: Box, truth: np.ndarray, segmentation: np.ndarray) -> None:
+        """Add the voxels of `block`; the arrays hold `wide`, a voxel more on the far sides where there is one."""
+        numbers = self._voxel_numbers(wide)
+        inner = block.slices(wide.start)
+        self._look_for_parts(truth[inner], segmentation[inner], numbers[inner])
+        for axis in range(3):
+            near, far = list(inner), list(inner)
+            last = min(block.stop[axis], wide.stop[axis] - 1) - wide.start[axis]
+            near[axis], far[axis] = slice(0, last), slice(1, last + 1)
+            a, b = tuple(near), tuple(far)
+            same_truth, same_segment = truth[a] == truth[b], segmentation[a] == segmentation[b]
+            faces = {"split": same_truth & ~same_segment, "merge": same_segment & ~same_truth}
+            for kind, lookup in self._lookups.items():
+                owner, part = (truth, segmentation) if kind == "split" else (segmentation, truth)
+                face = faces[kind]
+                columns = (owner[a][face], part[a][face], part[b][face])
+                self._add_contacts(kind, lookup, columns, (numbers[a][face], numbers[b][face]))
+
+    def place(self, index: int) -> Place:
+        """Return the place of a pair, once all blocks have been looked at."""
+        one = self._parts[index]
+        contact = self._coordinates(self._contacts[index])
+        if len(contact):
+            distance = np.square(contact - contact.mean(axis=0)).sum(axis=1)
+            best = min(range(len(contact)), key=lambda i: (distance[i], *contact[i]))
+            return Place(zyx(contact[best] + self._box.start), True)
+        piece = self._coordinates(self._in_pairs[_pair(one, one.piece)])
+        main = self._coordinates(self._in_pairs[_pair(one, one.main)])
+        return Place(zyx(piece[np.argmin(KDTree(main).query(piece)[0])] + self._box.start), False)
+
+    def _look_for_parts(self, truth: np.ndarray, segmentation: np.ndarray, numbers: np.ndarray) -> None:
+        runs = find_runs(truth, segmentation)
+        flat = numbers.ravel()
+        for key, rows in self._pair_lookup.matches((runs.truth, runs.segment)):
+            lengths = runs.lengths[rows]
+            within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            self._in_pairs[self._pairs[key]].add(flat[np.repeat(runs.starts[rows], lengths) + within])
+
+    def _add_contacts(
+        self, kind: str, lookup: _Lookup, columns: tuple[np.ndarray, ...], voxels: tuple[np.ndarray, np.ndarray]
+    ) -> None:
+        """Look for faces with the piece on either side."""
+        owner, near, far = columns
+        for piece, main, side in ((near, far, voxels[0]), (far, near, voxels[1])):
+            for key, rows in lookup.matches((owner, piece, main)):
+                self._contacts[self._numbers[kind][key]].add(side[rows])
+
+    def _voxel_numbers(self, wide: Box) -> np.ndarray:
+        """Places of the voxels of `wide` in the C order of the whole box."""
+        _, ny, nx = self._box.shape
+        z, y, x = (np.arange(s.start, s.stop, dtype=np.uint64) for s in wide.slices(self._box.start))
+        return (z[:, None, None] * np.uint64(ny) + y[:, None]) * np.uint64(nx) + x
+
+    def _coordinates(self, sample: _Sample) -> np.ndarray:
+        numbers = np.sort(sample.voxels).astype(np.int64)
+        return np.stack(np.unravel_index(numbers, self._box.shape), axis=-1)
+
+
+def _pair(one: Parts, part: int) -> Ids:
+    """Truth body and segment of a part."""
+    return (one.owner, part) if one.kind == "split" else (part, one.owner)
+
+
+def _scatter(numbers: np.ndarray) -> np.ndarray:
+    """Hash 64-bit numbers (the finaliser of SplitMix64)."""
+    with np.errstate(over="ignore"):
+        mixed = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -1,0 +1,105 @@
+"""The error browser's list: the costliest splits and mergers, each with its objects, its size and its place."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffn.contingency import ContingencyTable
+from ffn.evaluation.bodies import foreground
+from ffn.evaluation.error_places import Parts, Place
+
+CSV_COLUMNS = ("kind", "z", "y", "x", "truth_ids", "segment_ids", "voxels", "voi")
+
+
+class ErrorPair(NamedTuple):
+    """One error: a piece of an object that should be one with its main part, or apart from it.
+
+    Parameters
+    ----------
+    parts : Parts
+        In a split the owner is a truth body and its parts are segments; in a merger it is the other way round.
+    voxels : int
+        Of the piece.
+    voi : float
+        Bits of VOI that mending this error alone would save.
+    """
+
+    parts: Parts
+    voxels: int
+    voi: float
+
+
+def worst_errors(table: ContingencyTable, count: int) -> list[ErrorPair]:
+    """List the `count` costliest splits and the `count` costliest mergers, by what mending them would save.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Pairs of truth and segment; background counts on neither side.
+    count : int
+        Of each kind, at most.
+
+    Returns
+    -------
+    list of ErrorPair
+        Splits first, each kind in descending order of VOI.
+    """
+    both = foreground(table)
+    splits = _pieces("split", both.truth, both.segment, both.voxels, count)
+    return [*splits, *_pieces("merge", both.segment, both.truth, both.voxels, count)]
+
+
+def describe(errors: list[ErrorPair], places: list[Place]) -> list[dict[str, Any]]:
+    """Return errors and their places as they stand in a score file."""
+    return [
+        {
+            "kind": error.parts.kind,
+            "position_zyx": list(place.position_zyx),
+            "touching": place.touching,
+            **_ids(error.parts),
+            "voxels": error.voxels,
+            "voi": error.voi,
+        }
+        for error, place in zip(errors, places, strict=True)
+    ]
+
+
+def errors_csv(entries: list[dict[str, Any]]) -> str:
+    """Return what `describe` returned as CSV; several ids of one column are separated by blanks."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for entry in entries:
+        ids = (" ".join(map(str, entry[key])) for key in ("truth_ids", "segment_ids"))
+        writer.writerow([entry["kind"], *entry["position_zyx"], *ids, entry["voxels"], f"{entry['voi']:.6g}"])
+    return text.getvalue()
+
+
+def _pieces(kind: str, owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray, count: int) -> Iterator[ErrorPair]:
+    """Yield the costliest parts that are not the largest of their owner."""
+    order = np.lexsort((parts, -voxels, owners))  # the first row of each owner is its largest part
+    owners, parts, voxels = owners[order], parts[order], voxels[order]
+    is_main = np.concatenate(([True], owners[1:] != owners[:-1]))[: len(owners)]
+    main = np.flatnonzero(is_main)[np.cumsum(is_main) - 1]
+    saved = _saving(voxels[main].astype(np.float64), voxels.astype(np.float64)) / max(voxels.sum(), 1)
+    pieces = np.flatnonzero(~is_main)
+    for i in pieces[np.argsort(-saved[pieces], kind="stable")[:count]]:
+        found = Parts(kind, int(owners[i]), int(parts[main[i]]), int(parts[i]))
+        yield ErrorPair(found, int(voxels[i]), float(saved[i]))
+
+
+def _ids(parts: Parts) -> dict[str, list[int]]:
+    """Return the objects involved, the larger part first."""
+    owner, pieces = [parts.owner], [parts.main, parts.piece]
+    truth, segments = (owner, pieces) if parts.kind == "split" else (pieces, owner)
+    return {"truth_ids": truth, "segment_ids": segments}
+
+
+def _saving(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Bits times voxels that go when parts of a and b voxels become one."""
+    return (a + b) * np.log2(a + b) - a * np.log2(a) - b * np.log2(b)

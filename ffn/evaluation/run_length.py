@@ -1,0 +1,123 @@
+"""Expected run length: how far one can follow a neuron through a segmentation before it errs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ffn.evaluation.skeletons import Skeletons
+from ffn.geometry import ZYX, Box, zyx
+from ffn.progress import track
+
+Read = Callable[[Box], np.ndarray]
+
+
+def segments_at(read: Read, voxels_zyx: np.ndarray, box: Box, block_size_zyx: ZYX) -> np.ndarray:
+    """Look up the labels of single voxels, reading each block that holds some once.
+
+    Parameters
+    ----------
+    read : callable
+        Returns the labels of a box.
+    voxels_zyx : int64 ndarray of shape (N, 3)
+        Voxels inside `box`.
+    box : Box
+        Where they lie.
+    block_size_zyx : tuple of int
+        Voxels read at a time; the result does not depend on it.
+
+    Returns
+    -------
+    uint64 ndarray of shape (N,)
+        Their labels.
+    """
+    labels = np.zeros(len(voxels_zyx), np.uint64)
+    blocks = (voxels_zyx - np.array(box.start)) // np.array(block_size_zyx)
+    inverse = np.unique(blocks, axis=0, return_inverse=True)[1].ravel()
+    order = np.argsort(inverse, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1) if len(order) else []
+    for rows in track(groups, len(groups), "follow skeletons"):
+        nodes = voxels_zyx[rows]
+        tight = Box(zyx(nodes.min(axis=0)), zyx(nodes.max(axis=0) + 1))
+        z, y, x = (nodes - np.array(tight.start)).T
+        labels[rows] = read(tight)[z, y, x]
+    return labels
+
+
+def expected_run_length(skeletons: Skeletons, segments: np.ndarray, tolerance_nm: float = 0.0) -> dict[str, Any]:
+    """Compute the expected run length (ERL) of a segmentation along skeletons of the truth.
+
+    Parameters
+    ----------
+    skeletons : Skeletons
+        Nodes, edges and owners.
+    segments : uint64 ndarray of shape (N,)
+        Segment at each node, 0 where there is none.
+    tolerance_nm : float
+        A segment is no merger for a skeleton of which it holds less than this; 0 is the strict definition, where a
+        single node makes a merger.
+
+    Returns
+    -------
+    dict
+        ``erl_nm``, ``erl_truth_nm`` (of a faultless segmentation), ``nerl`` (their ratio), ``length_nm``,
+        ``num_skeletons``; and ``shares`` of the length that are ``correct``, ``split`` (the ends of an edge lie in
+        two segments), ``omitted`` (an end lies in none) and ``merged`` (in a segment of several skeletons).
+
+    Notes
+    -----
+    Definition: Januszewski et al. 2018. A segment that holds nodes of two or more skeletons counts nothing
+    anywhere. Weighting skeletons by their lengths L_s makes ERL = Σ l² / Σ L, with l the correct length of one
+    skeleton in one segment.
+    """
+    lengths = skeletons.edge_lengths_nm()
+    ends = segments[skeletons.edges]
+    owners = skeletons.owners[skeletons.edges[:, 0]]
+    omitted = (ends == 0).any(axis=1)
+    split = ~omitted & (ends[:, 0] != ends[:, 1])
+    whole = ~(omitted | split)
+    if tolerance_nm:
+        mergers = _merging(*_long_pairs(ends[whole, 0], owners[whole], lengths[whole], tolerance_nm))
+    else:
+        mergers = _merging(segments, skeletons.owners)
+    merged = whole & np.isin(ends[:, 0], mergers)
+    correct = whole & ~merged
+    total = float(lengths.sum())
+    erl = _squares(lengths[correct], owners[correct], ends[correct, 0]) / total
+    erl_truth = _squares(lengths, owners, owners) / total
+    kinds = {"correct": correct, "split": split, "omitted": omitted, "merged": merged}
+    return {
+        "erl_nm": erl,
+        "erl_truth_nm": erl_truth,
+        "nerl": erl / erl_truth,
+        "length_nm": total,
+        "num_skeletons": len(np.unique(owners)),
+        "shares": {name: float(lengths[chosen].sum()) / total for name, chosen in kinds.items()},
+    }
+
+
+def _merging(segments: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """Segments that are paired with two or more skeletons."""
+    pairs = np.unique(np.stack([segments, owners])[:, segments != 0], axis=1)
+    ids, counts = np.unique(pairs[0], return_counts=True)
+    return ids[counts > 1]
+
+
+def _long_pairs(
+    segments: np.ndarray, owners: np.ndarray, lengths: np.ndarray, least_nm: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of segment and skeleton that share at least some length."""
+    pairs, inverse = np.unique(np.stack([segments, owners]), axis=1, return_inverse=True)
+    shared = np.bincount(inverse.ravel(), weights=lengths, minlength=pairs.shape[1])
+    segments, owners = pairs[:, shared >= least_nm]
+    return segments, owners
+
+
+def _squares(lengths: np.ndarray, owners: np.ndarray, segments: np.ndarray) -> float:
+    """Sum of the squared lengths of each skeleton in each segment."""
+    if not len(lengths):
+        return 0.0
+    inverse = np.unique(np.stack([owners, segments]), axis=1, return_inverse=True)[1].ravel()
+    return float(np.square(np.bincount(inverse, weights=lengths)).sum())

@@ -1,0 +1,117 @@
+"""One segmentation against the truth: its contingency table, its scores, its run length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ffn.config import EvaluateConfig
+from ffn.contingency import ContingencyTable, count_pairs, merge_tables
+from ffn.errors import EvaluationError
+from ffn.evaluation.border import VoxelSize, read_without_border
+from ffn.evaluation.run_length import expected_run_length, segments_at
+from ffn.evaluation.scores import summarize
+from ffn.evaluation.skeletons import Skeletons
+from ffn.geometry import ZYX, Box
+from ffn.progress import track
+from ffn.volume import Volume
+
+Read = Callable[[Box], np.ndarray]
+
+
+def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> ContingencyTable:
+    """Count the pairs of ids in `box`, block by block.
+
+    Parameters
+    ----------
+    truth, segmentation : callable
+        Return the labels of a box.
+    box : Box
+        Where to compare.
+    block_size_zyx : tuple of int
+        Voxels read at a time; the result does not depend on it.
+    """
+    blocks = list(box.blocks(block_size_zyx))
+    return merge_tables(
+        count_pairs(truth(block), segmentation(block)) for block in track(blocks, len(blocks), "compare")
+    )
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores any segmentation in the same way.
+
+    Parameters
+    ----------
+    truth : Volume
+        Labels that are right.
+    voxel_size_zyx_nm : tuple of float
+        Of the truth.
+    config : EvaluateConfig
+        Block size and border band.
+    skeletons : Skeletons, optional
+        Of the truth.
+    """
+
+    truth: Volume
+    voxel_size_zyx_nm: VoxelSize
+    config: EvaluateConfig
+    skeletons: Skeletons | None = None
+
+    def table(self, read: Read, box: Box) -> ContingencyTable:
+        """Count the pairs of truth and the labels that `read` returns.
+
+        Raises
+        ------
+        EvaluationError
+            If no voxel has a truth.
+        """
+        table = tabulate(self.truth.read, read, box, self.config.block_size_zyx)
+        if not table.truth.any():
+            raise EvaluationError(
+                f"{self.truth.name}: holds no labelled voxel in {box}, expected some. Choose another --box"
+            )
+        return table
+
+    def scores(self, read: Read, box: Box, table: ContingencyTable | None = None) -> dict[str, Any]:
+        """Score the labels that `read` returns in `box`.
+
+        Parameters
+        ----------
+        read : callable
+            Returns the labels of a box.
+        box : Box
+            Where to compare.
+        table : ContingencyTable, optional
+            What `table` returned for them, where it is known already.
+
+        Returns
+        -------
+        dict
+            As `ffn.evaluation.scores.summarize`; with skeletons also ``erl`` (strict) and
+            ``erl_tolerant``, see `expected_run_length`.
+        """
+        table = self.table(read, box) if table is None else table
+        inner = tabulate(self._inner_truth, read, box, self.config.block_size_zyx) if self.config.border_nm else table
+        return {**summarize(table, inner), **self._run_length(read, box)}
+
+    def _inner_truth(self, block: Box) -> np.ndarray:
+        return read_without_border(self.truth, block, self.config.border_nm, self.voxel_size_zyx_nm)
+
+    def _run_length(self, read: Read, box: Box) -> dict[str, Any]:
+        if self.skeletons is None or not len(self.skeletons.edges):
+            return {}
+        inside = self.skeletons.crop(box, self.voxel_size_zyx_nm)
+        if not inside.edge_lengths_nm().any():
+            raise EvaluationError(
+                f"--skeletons: none of {len(np.unique(self.skeletons.owners))} lies in {box}, expected some. "
+                "Are they in nanometres from the volume's origin?"
+            )
+        voxels = inside.voxels_zyx(self.voxel_size_zyx_nm)
+        segments = segments_at(read, voxels, box, self.config.block_size_zyx)
+        tolerance = self.config.erl_tolerance_nm
+        tolerant = {"tolerance_nm": tolerance, **expected_run_length(inside, segments, tolerance)}
+        return {"erl": expected_run_length(inside, segments), "erl_tolerant": tolerant}

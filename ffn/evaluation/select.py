@@ -1,0 +1,132 @@
+"""The stage `select`: keep the checkpoint that scores best on the validation box."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ffn.atomic import write_json
+from ffn.config import SelectConfig
+from ffn.errors import EvaluationError
+from ffn.geometry import Box
+from ffn.model.store import load_model, save_model
+from ffn.provenance import provenance
+
+SELECTION_FILE = "selection.json"
+
+log = logging.getLogger(__name__)
+
+
+class Candidate(NamedTuple):
+    """A checkpoint that may be chosen.
+
+    Parameters
+    ----------
+    model : str
+        Its model folder.
+    scores : str
+        What ``ffn evaluate`` wrote about it.
+    """
+
+    model: str
+    scores: str
+
+
+def select(
+    candidates: Mapping[str, Candidate],
+    out_folder: str | Path,
+    config: SelectConfig,
+    report_box: Box | None = None,
+) -> dict[str, Any]:
+    """Copy the best candidate's model and write how all of them scored.
+
+    Parameters
+    ----------
+    candidates : mapping of str to Candidate
+        By name, such as the step; of equal scores the later one is taken.
+    out_folder : path
+        Model folder to write, with ``selection.json`` beside the weights.
+    config : SelectConfig
+        Metric and convention.
+    report_box : Box, optional
+        What the selected model will be reported on.
+
+    Returns
+    -------
+    dict
+        What ``selection.json`` holds: ``best``, ``box``, ``metric``, ``convention`` and the ``candidates`` with
+        their scores.
+
+    Raises
+    ------
+    EvaluationError
+        If a score file is damaged, the candidates were scored on different voxels, none has a score, or the
+        validation box overlaps `report_box`.
+    ModelError
+        If the best model is missing or damaged.
+    """
+    scores = {name: _read(candidate.scores) for name, candidate in candidates.items()}
+    box = _common_place(scores)
+    if report_box is not None and not box.intersect(report_box).is_empty:
+        raise EvaluationError(
+            f"--report-box: {report_box} overlaps the validation box {box}, so the reported scores would be those "
+            "that were selected for. Keep the two apart"
+        )
+    table = {name: entry["scores"][config.convention] for name, entry in scores.items()}
+    best = _best({name: row[config.metric] for name, row in table.items()}, config)
+    result = {
+        "best": best,
+        "box": str(box),
+        "metric": config.metric,
+        "convention": config.convention,
+        "candidates": [
+            {"name": name, "covered_fraction": scores[name]["covered_fraction"], **row} for name, row in table.items()
+        ],
+        "provenance": provenance("select", config, **{name: one.model for name, one in candidates.items()}),
+    }
+    write_json(Path(out_folder) / SELECTION_FILE, result)
+    model = load_model(candidates[best].model)
+    save_model(out_folder, replace(model, provenance={**model.provenance, "selected": f"{best} on {box}"}))
+    log.info("%s is the best of %d: %s %.4f", best, len(table), config.metric, table[best][config.metric])
+    return result
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        scores = json.loads(Path(path).read_text())
+        (
+            scores["box"],
+            scores["scores"]["all"]["voi"],
+            scores["covered_fraction"],
+            scores["provenance"]["inputs"]["truth"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise EvaluationError(f"{path}: is no score file of 'ffn evaluate' ({reason!r}). Evaluate again") from None
+    return scores
+
+
+def _common_place(scores: Mapping[str, dict[str, Any]]) -> Box:
+    """Return the box that all were scored on."""
+    places = {name: (entry["box"], entry["provenance"]["inputs"]["truth"]) for name, entry in scores.items()}
+    first = next(iter(places))
+    for name, place in places.items():
+        if place != places[first]:
+            raise EvaluationError(
+                f"{name}: was scored on {place}, {first} on {places[first]}, expected one box of one truth"
+            )
+    return Box.parse(places[first][0])
+
+
+def _best(values: Mapping[str, float | None], config: SelectConfig) -> str:
+    """Name of the lowest value, the last of equal ones."""
+    known = {name: value for name, value in values.items() if value is not None}
+    if not known:
+        raise EvaluationError(
+            f"select: no candidate has a {config.metric} under the convention {config.convention}, none segmented "
+            "anything. Train longer or take another box"
+        )
+    return min(reversed(known), key=lambda name: known[name])

@@ -1,0 +1,164 @@
+"""Skeletons of the truth: read from our file, a folder of SWC files or a precomputed folder, and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffn import hdf5
+from ffn.errors import EvaluationError
+from ffn.geometry import Box
+
+VoxelSize = tuple[float, float, float]
+IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
+
+
+@dataclass(frozen=True)
+class Skeletons:
+    """Skeletons of many bodies.
+
+    Parameters
+    ----------
+    nodes_zyx_nm : float64 ndarray of shape (N, 3)
+        Places from the origin of the full volume, nanometres; voxel v spans v … v + 1 voxel sizes.
+    edges : int64 ndarray of shape (E, 2)
+        Nodes that are joined; both belong to one body.
+    owners : uint64 ndarray of shape (N,)
+        Body of each node.
+    """
+
+    nodes_zyx_nm: np.ndarray
+    edges: np.ndarray
+    owners: np.ndarray
+
+    def edge_lengths_nm(self) -> np.ndarray:
+        """Return the length of every edge, float64 of shape (E,)."""
+        ends = self.nodes_zyx_nm[self.edges]
+        return np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+
+    def voxels_zyx(self, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
+        """Return the voxel of every node, int64 of shape (N, 3)."""
+        return np.floor(self.nodes_zyx_nm / np.array(voxel_size_zyx_nm)).astype(np.int64)
+
+    def crop(self, box: Box, voxel_size_zyx_nm: VoxelSize) -> Skeletons:
+        """Return the nodes inside `box`, and the edges between them."""
+        voxels = self.voxels_zyx(voxel_size_zyx_nm)
+        start, stop = np.array(box.start), np.array(box.stop)
+        inside = np.asarray(((voxels >= start) & (voxels < stop)).all(axis=1))
+        kept = self.edges[inside[self.edges].all(axis=1)]
+        return Skeletons(self.nodes_zyx_nm[inside], (np.cumsum(inside) - 1)[kept], self.owners[inside])
+
+
+class Skeleton(NamedTuple):
+    """One body's nodes (nm, zyx) and edges."""
+
+    owner: int
+    nodes_zyx_nm: np.ndarray
+    edges: np.ndarray
+
+
+def join(skeletons: Iterator[Skeleton] | list[Skeleton]) -> Skeletons:
+    """Put the skeletons of single bodies together."""
+    nodes, edges, owners, first = [np.zeros((0, 3))], [np.zeros((0, 2), np.int64)], [np.zeros(0, np.uint64)], 0
+    for one in skeletons:
+        nodes.append(np.asarray(one.nodes_zyx_nm, np.float64).reshape(-1, 3))
+        edges.append(np.asarray(one.edges, np.int64).reshape(-1, 2) + first)
+        owners.append(np.full(len(nodes[-1]), one.owner, np.uint64))
+        first += len(nodes[-1])
+    return Skeletons(np.concatenate(nodes), np.concatenate(edges), np.concatenate(owners))
+
+
+def write_skeletons(path: str | Path, skeletons: Skeletons, provenance: dict[str, Any]) -> None:
+    """Write skeletons as HDF5: ``nodes_zyx_nm``, ``edges``, ``owners``."""
+    arrays = {"nodes_zyx_nm": skeletons.nodes_zyx_nm, "edges": skeletons.edges, "owners": skeletons.owners}
+    hdf5.write_arrays(path, arrays, {"provenance": json.dumps(provenance, sort_keys=True)})
+
+
+def read_skeletons(path: str | Path) -> Skeletons:
+    """Read skeletons of the truth.
+
+    Parameters
+    ----------
+    path : path
+        What ``ffn skeletonize`` wrote, a folder of SWC files (x, y, z in nm; the file's name is the body's id), or
+        a Neuroglancer precomputed folder of skeletons, sharded or not.
+
+    Returns
+    -------
+    Skeletons
+        None at all only where ``ffn skeletonize`` found no body large enough.
+
+    Raises
+    ------
+    EvaluationError
+        If a folder holds no skeletons, or something is damaged.
+    """
+    path = Path(path)
+    kinds: dict[str, Callable[[Path], Skeletons]] = {
+        "file": _read_hdf5,
+        "precomputed": lambda folder: join(_read_precomputed(folder)),
+        "swc": lambda folder: join(_read_swc(folder)),
+    }
+    kind = "precomputed" if (path / "info").is_file() else "swc" if path.is_dir() else "file"
+    skeletons = kinds[kind](path)
+    if kind != "file" and not len(skeletons.edges):
+        raise EvaluationError(
+            f"{path}: holds no skeleton, expected a file of 'ffn skeletonize', a folder of SWC files or a "
+            "precomputed folder of skeletons"
+        )
+    return skeletons
+
+
+def _read_hdf5(path: Path) -> Skeletons:
+    arrays, _ = hdf5.read_arrays(path, EvaluationError)
+    try:
+        return Skeletons(arrays["nodes_zyx_nm"], arrays["edges"], arrays["owners"])
+    except KeyError as missing:
+        raise EvaluationError(f"{path}: has no dataset {missing}, expected a file of 'ffn skeletonize'") from None
+
+
+def _read_swc(folder: Path) -> Iterator[Skeleton]:
+    """Rows are: node, type, x, y, z, radius, parent (-1 for a root)."""
+    for number, path in enumerate(sorted(folder.glob("*.swc")), start=1):
+        try:
+            rows = np.loadtxt(path, comments="#", ndmin=2)
+            index = {int(node): i for i, node in enumerate(rows[:, 0])}
+            edges = [(i, index[int(parent)]) for i, parent in enumerate(rows[:, 6]) if parent >= 0]
+        except (ValueError, IndexError, KeyError) as reason:
+            raise EvaluationError(f"{path}: is no SWC file ({reason}), expected 7 columns a line") from None
+        owner = int(path.stem) if path.stem.isdecimal() else number
+        yield Skeleton(owner, rows[:, 4:1:-1], np.array(edges, np.int64))
+
+
+def _read_precomputed(folder: Path) -> Iterator[Skeleton]:
+    try:
+        info = json.loads((folder / "info").read_text())
+        matrix = np.array(info.get("transform", IDENTITY_XYZ), np.float64).reshape(3, 4)
+        for owner, content in _precomputed_entries(folder, info.get("sharding")):
+            num_nodes, num_edges = np.frombuffer(content, "<u4", 2)
+            nodes_xyz = np.frombuffer(content, "<f4", 3 * num_nodes, 8).reshape(-1, 3)
+            edges = np.frombuffer(content, "<u4", 2 * num_edges, 8 + 12 * num_nodes).reshape(-1, 2)
+            yield Skeleton(owner, (nodes_xyz @ matrix[:, :3].T + matrix[:, 3])[:, ::-1], edges)
+    except (OSError, ValueError) as reason:
+        raise EvaluationError(f"{folder}: holds no precomputed skeletons ({reason}). Export them again") from None
+
+
+def _precomputed_entries(folder: Path, sharding: dict[str, Any] | None) -> Iterator[tuple[int, bytes]]:
+    """Yield the content of every skeleton with its id."""
+    if sharding is None:
+        for path in sorted(folder.iterdir(), key=lambda path: path.name):
+            if path.name.isdecimal():
+                yield int(path.name), path.read_bytes()
+        return
+    import tensorstore
+
+    base = {"driver": "file", "path": f"{folder.resolve()}/"}
+    spec = {"driver": "neuroglancer_uint64_sharded", "metadata": sharding, "base": base}
+    store = tensorstore.KvStore.open(spec).result()
+    for key in sorted(store.list().result()):
+        yield int.from_bytes(key, "big"), store.read(key).result().value

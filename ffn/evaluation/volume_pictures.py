@@ -1,0 +1,183 @@
+"""The pictures of one volume: slices, neurons in 3D, the worst errors from close by."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffn.evaluation import pictures
+from ffn.evaluation.run_folder import VolumeFiles
+from ffn.evaluation.score_table import method_names
+from ffn.evaluation.scoring import tabulate
+from ffn.evaluation.thinning import read_thinned, step_for
+from ffn.geometry import Box, zyx
+from ffn.volume import CHUNK_ZYX, Volume, open_volume, require_inside
+
+VoxelSize = tuple[float, float, float]
+
+NUM_NEURONS = 14  # in 3D; more of them hide each other
+MAX_NEURON_FRACTION = 0.06  # of the volume; a larger body fills the box and hides all others
+SAMPLES_3D = 96  # on the longest axis, up to twice as many
+WIDTH_3D = 560
+NUM_CLOSE_UPS = 3  # of each kind of error
+CLOSE_UP_NM = 1600.0  # side of a close-up
+
+
+class Picture(NamedTuple):
+    """One picture of a row."""
+
+    title: str
+    uri: str
+
+
+class OpenVolumes(NamedTuple):
+    """The volumes that a set of pictures shows.
+
+    Parameters
+    ----------
+    image : Volume
+        The raw image.
+    labels : dict of str to Volume
+        Truth, segmentation and baseline by title, as far as they are there and cover `box`.
+    own : str
+        Title of the segmentation.
+    box : Box
+        What is shown.
+    color_ids : dict
+        For each title the truth bodies whose colours its segments take.
+    """
+
+    image: Volume
+    labels: dict[str, Volume]
+    own: str
+    box: Box
+    color_ids: dict[str, dict[int, int]]
+
+    @property
+    def voxel_size_zyx_nm(self) -> VoxelSize:
+        """Voxel size, isotropic where nobody knows."""
+        return self.image.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+
+
+@contextlib.contextmanager
+def open_volumes(files: VolumeFiles) -> Iterator[OpenVolumes | None]:
+    """Open what a volume's pictures need, for the length of a ``with`` block; None without image or segmentation."""
+    if not files.image or not files.segmentation:
+        yield None
+        return
+    own, *others = method_names(files.scores or {})
+    specs = {"image": files.image, "truth": files.truth, own: files.segmentation}
+    specs |= dict.fromkeys(others, files.baseline)
+    with contextlib.ExitStack() as stack:
+        volumes = {title: stack.enter_context(open_volume(spec)) for title, spec in specs.items() if spec}
+        image = volumes.pop("image")
+        box = Box.parse(files.scores["box"]) if files.scores else volumes[own].box
+        for volume in (image, volumes[own]):
+            require_inside(volume, box)
+        labels = {title: volume for title, volume in volumes.items() if volume.box.contains(box)}
+        color_ids = {title: _color_ids(volume, labels, box) for title, volume in labels.items()}
+        yield OpenVolumes(image, labels, own, box, color_ids)
+
+
+def slices(volumes: OpenVolumes) -> list[dict[str, Any]]:
+    """Return rows of pictures in three planes: image, and what there is of truth, segmentation and baseline."""
+    planes = pictures.planes(volumes.box, volumes.voxel_size_zyx_nm)
+    return [
+        {"plane": plane, "extent": _extent(plane, volumes.voxel_size_zyx_nm), "pictures": _row(plane, volumes)}
+        for plane in planes
+    ]
+
+
+def neurons(volumes: OpenVolumes) -> list[Picture]:
+    """Draw the largest neurons of the segmentation in 3D, beside the truth bodies that they belong to."""
+    from ffn.evaluation.render3d import render
+
+    size = volumes.voxel_size_zyx_nm
+    longest = max(n * side for n, side in zip(volumes.box.shape, size, strict=True))
+    step = step_for(longest / SAMPLES_3D, size)
+    spacing = np.array(step) * np.array(size)
+    titles = [title for title in ("truth", volumes.own) if title in volumes.labels]
+    shown = {title: read_thinned(volumes.labels[title], volumes.box, step) for title in titles}
+    bodies, huge = volumes.color_ids[volumes.own], {title: _huge(labels) for title, labels in shown.items()}
+    hiding = {one for one, body in bodies.items() if body in huge.get("truth", ())}
+    chosen = {volumes.own: _largest(shown[volumes.own], huge[volumes.own] | hiding)}
+    chosen["truth"] = list(dict.fromkeys(bodies[one] for one in chosen[volumes.own] if one in bodies))
+    row = []
+    for title, labels in shown.items():
+        ids = chosen[title]
+        colors = pictures.colors(_shown_ids(ids, volumes.color_ids[title]))
+        picture = render(labels, spacing, dict(zip(ids, colors, strict=True)), WIDTH_3D)
+        row.append(Picture(title, pictures.transparent_uri(picture)))
+    return row
+
+
+def close_ups(volumes: OpenVolumes, errors: list[dict[str, Any]]) -> dict[str, list[Picture]]:
+    """Draw the section around the worst errors, by the errors' names such as ``split-01``."""
+    chosen = [error for error in errors if int(error["name"].rsplit("-")[-1]) <= NUM_CLOSE_UPS]
+    return {error["name"]: _close_up(volumes, error) for error in chosen}
+
+
+def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
+    """Image, truth and segmentation around an error, in its section; only the objects involved are coloured."""
+    size = volumes.voxel_size_zyx_nm
+    radius = zyx((0, *(max(8, round(CLOSE_UP_NM / 2 / side)) for side in size[1:])))
+    centre = zyx(error["position_zyx"])
+    box = _moved_inside(Box(centre, zyx(n + 1 for n in centre)).grow(radius), volumes.box)
+    (plane,) = (plane for plane in pictures.planes(box, size) if plane.axis == 0)
+    ids = {"truth": error["truth_ids"], volumes.own: error["segment_ids"]}
+    row = []
+    base = pictures.gray(volumes.image.read(box)[0], plane.size_pixels)
+    for title in ids:
+        if title in volumes.labels:
+            labels = volumes.labels[title].read(box)[0]
+            kept = np.where(np.isin(labels, np.array(ids[title], labels.dtype)), labels, 0)
+            row.append(Picture(title, pictures.data_uri(pictures.overlay(base, kept))))
+    return [Picture("image", pictures.data_uri(base)), *row]
+
+
+def _moved_inside(box: Box, around: Box) -> Box:
+    """Shift a box to lie inside another as far as it fits, so that close-ups are of one size."""
+    inside = box.shift(zyx(min(0, b - a) for a, b in zip(box.stop, around.stop, strict=True)))
+    return inside.shift(zyx(max(0, b - a) for a, b in zip(inside.start, around.start, strict=True))).intersect(around)
+
+
+def _largest(labels: np.ndarray, huge: set[int]) -> list[int]:
+    """Ids of the largest objects, without those that would hide all others."""
+    ids, counts = np.unique(labels, return_counts=True)
+    ordered = [int(ids[i]) for i in np.argsort(-counts, kind="stable") if ids[i] != 0]
+    return ([one for one in ordered if one not in huge] or ordered)[:NUM_NEURONS]
+
+
+def _huge(labels: np.ndarray) -> set[int]:
+    ids, counts = np.unique(labels, return_counts=True)
+    return set(ids[counts > MAX_NEURON_FRACTION * labels.size].tolist())
+
+
+def _shown_ids(ids: list[int], color_ids: dict[int, int]) -> np.ndarray:
+    return np.array([color_ids.get(one, one) for one in ids], np.uint64)
+
+
+def _color_ids(volume: Volume, labels: dict[str, Volume], box: Box) -> dict[int, int]:
+    """Ids of the truth bodies whose colours the segments of `volume` take."""
+    if "truth" not in labels or volume is labels["truth"]:
+        return {}
+    return pictures.best_bodies(tabulate(labels["truth"].read, volume.read, box, CHUNK_ZYX))
+
+
+def _row(plane: pictures.Plane, volumes: OpenVolumes) -> list[Picture]:
+    base = pictures.gray(volumes.image.read(plane.box).squeeze(plane.axis), plane.size_pixels)
+    row = [Picture("image", pictures.data_uri(base))]
+    for title, volume in volumes.labels.items():
+        ids = volume.read(plane.box).squeeze(plane.axis)
+        row.append(Picture(title, pictures.data_uri(pictures.overlay(base, ids, volumes.color_ids[title]))))
+    return row
+
+
+def _extent(plane: pictures.Plane, voxel_size_zyx_nm: VoxelSize) -> str:
+    """Width and height in micrometres, and where the slice lies."""
+    lengths = [n * size / 1000 for n, size in zip(plane.box.shape, voxel_size_zyx_nm, strict=True)]
+    height, width = (length for axis, length in enumerate(lengths) if axis != plane.axis)
+    return f"{width:.3g} × {height:.3g} µm at {'zyx'[plane.axis]} = {plane.box.start[plane.axis]}"

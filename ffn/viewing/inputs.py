@@ -1,0 +1,209 @@
+"""What an export is made from: volumes, and the tables beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ffn import hdf5
+from ffn.errors import ExportError
+from ffn.geometry import Box, zyx
+from ffn.records import COORDINATES_GROUP
+from ffn.viewing.properties import Origins
+from ffn.volume import Volume, open_volume, split_spec
+
+VOLUMES = ("image", "segmentation", "truth", "supervoxels", "edges")
+ERROR_KEYS = {"kind", "position_zyx", "truth_ids", "segment_ids", "voxels"}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What to export; volumes as ``file.h5:dataset`` or URL, None or empty for those that there are not.
+
+    Parameters
+    ----------
+    image : str, optional
+        Electron microscopy, uint8 or uint16.
+    segmentation : str, optional
+        Our segments.
+    truth : str, optional
+        Labels made by humans, or by the phantom.
+    supervoxels : str, optional
+        Segments before agglomeration.
+    edges : str, optional
+        Detected membranes, 0 or not.
+    probability : tuple of str
+        FFN probabilities, uint8 with 0 for never segmented; the files of several subvolumes become one layer.
+    origins : tuple of str
+        Files of ``ffn segment``: seeds and FOV counts for the segment properties.
+    agglomeration : str, optional
+        CSV file ``base_id,group_id`` for the ids of `supervoxels`, else of `segmentation`.
+    coordinates : str, optional
+        File of ``ffn coordinates``: where training examples come from.
+    errors : str, optional
+        Scores of ``ffn evaluate`` with a list of the worst errors.
+    """
+
+    image: str | None = None
+    segmentation: str | None = None
+    truth: str | None = None
+    supervoxels: str | None = None
+    edges: str | None = None
+    probability: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    agglomeration: str | None = None
+    coordinates: str | None = None
+    errors: str | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """Names and specifications of everything that is given, for messages and provenance."""
+        values = {name: " ".join(v) if isinstance(v, tuple) else v for name, v in vars(self).items()}
+        return {name: value for name, value in values.items() if value}
+
+    @property
+    def paths(self) -> list[str]:
+        """What the specifications name, without datasets: files, folders and URLs."""
+        values = [value if isinstance(value, tuple) else (value,) for value in vars(self).values() if value]
+        return [split_spec(spec)[0] for specs in values for spec in specs]
+
+    @property
+    def volumes(self) -> dict[str, tuple[str, ...]]:
+        """Specifications of the volumes; several files are one volume."""
+        named = {name: (getattr(self, name),) for name in VOLUMES if getattr(self, name)}
+        return named | ({"probability": self.probability} if self.probability else {})
+
+
+class Mosaic:
+    """Overlapping subvolumes as one volume: the largest value that any of them has, 0 where there is none.
+
+    Files are open only while they are read, because there may be thousands; see `ffn.volume.Volume`.
+    """
+
+    def __init__(self, specs: Sequence[str]) -> None:
+        self.provenance: dict = {}
+        self.name = specs[0] if len(specs) == 1 else f"{specs[0]} and {len(specs) - 1} more"
+        self._parts: dict[str, Box] = {}
+        for spec in specs:
+            with open_volume(spec) as volume:
+                self._parts[spec], self.dtype = volume.box, volume.dtype
+                self.voxel_size_zyx_nm = volume.voxel_size_zyx_nm
+        starts, stops = zip(*((box.start, box.stop) for box in self._parts.values()), strict=True)
+        self.box = Box(zyx(map(min, zip(*starts, strict=True))), zyx(map(max, zip(*stops, strict=True))))
+
+    def read(self, box: Box | None = None) -> np.ndarray:
+        """Return the voxels of `box` (default: all)."""
+        box = self.box if box is None else box
+        out = np.zeros(box.shape, self.dtype)
+        for spec, part in self._parts.items():
+            common = part.intersect(box)
+            if not common.is_empty:
+                with open_volume(spec) as volume:
+                    target = out[common.slices(box.start)]
+                    np.maximum(target, volume.read(common), out=target)
+        return out
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
+def open_parts(specs: Sequence[str]) -> contextlib.AbstractContextManager[Volume]:
+    """Return a context that opens one volume; several files are a mosaic."""
+    return open_volume(specs[0]) if len(specs) == 1 else contextlib.closing(Mosaic(specs))
+
+
+def read_origins(paths: Sequence[str]) -> Origins:
+    """Read seeds and FOV counts of subvolumes.
+
+    Raises
+    ------
+    ExportError
+        If a file has no table of origins.
+    """
+    tables = [_read_origins_table(split_spec(path)[0]) for path in paths]
+    rows = np.concatenate([np.empty((0, 5), np.int64), *tables])
+    return Origins(rows[:, 1:4], rows[:, 4])
+
+
+def read_groups(path: str) -> dict[int, int]:
+    """Read an agglomeration: the group of each base id.
+
+    Raises
+    ------
+    ExportError
+        If the file cannot be read or a line is not ``base_id,group_id``.
+    """
+    groups = {}
+    try:
+        with open(path, newline="") as file:
+            for number, row in enumerate(csv.reader(file), 1):
+                if number == 1 and row[:2] == ["base_id", "group_id"]:
+                    continue
+                if len(row) != 2 or not all(cell.strip().isdecimal() for cell in row):
+                    raise ExportError(f"{path}: line {number} is {','.join(row)!r}, expected base_id,group_id")
+                groups[int(row[0])] = int(row[1])
+    except (OSError, UnicodeDecodeError) as reason:
+        raise ExportError(f"{path}: cannot be read ({reason}), expected a CSV file of base_id,group_id") from None
+    return groups
+
+
+def read_coordinates(path: str, box: Box, max_points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read training coordinates inside a box, evenly thinned out to about `max_points`.
+
+    Returns
+    -------
+    int64 ndarray of shape (K, 3), uint8 ndarray of shape (K,)
+        Full-volume voxels zyx and partition of each.
+
+    Raises
+    ------
+    ExportError
+        If the file has no coordinates.
+    """
+    points, classes = [np.empty((0, 3), np.int64)], [np.empty(0, np.uint8)]
+    with hdf5.open_file(path, ExportError) as file:
+        if COORDINATES_GROUP not in file:
+            raise ExportError(f"{path}: has no coordinates, expected a file of 'ffn coordinates'")
+        tables = {int(name): table for name, table in file[COORDINATES_GROUP].items()}
+        total = sum(map(len, tables.values()))
+        for partition, table in sorted(tables.items()):
+            rows = table[:: max(1, -(-total // max_points))].astype(np.int64)
+            inside = np.all((rows >= box.start) & (rows < box.stop), axis=1)
+            points.append(rows[inside])
+            classes.append(np.full(int(inside.sum()), partition, np.uint8))
+    return np.concatenate(points), np.concatenate(classes)
+
+
+def read_errors(path: str) -> list[dict[str, Any]]:
+    """Read the list of the worst errors from scores.
+
+    Raises
+    ------
+    ExportError
+        If the file cannot be read or has no such list.
+    """
+    try:
+        errors = json.loads(Path(path).read_text())["errors"]
+    except OSError as reason:
+        raise ExportError(f"{path}: cannot be read ({reason.strerror}). Run ffn evaluate first") from None
+    except (ValueError, KeyError, TypeError):
+        raise ExportError(f"{path}: has no list of errors, expected scores of this version's ffn evaluate") from None
+    for error in errors:
+        if not ERROR_KEYS <= error.keys() or error["kind"] not in ("split", "merge"):
+            raise ExportError(f"{path}: error {error} is not as expected, with {sorted(ERROR_KEYS)}")
+    return errors
+
+
+def _read_origins_table(path: str) -> np.ndarray:
+    with hdf5.open_file(path, ExportError) as file:
+        if "origins" not in file or file["origins"].shape[1:] != (5,):
+            found = sorted(hdf5.list_datasets(file))
+            raise ExportError(f"{path}: has no table 'origins' but {found}, expected a file of 'ffn segment'")
+        return file["origins"][()]

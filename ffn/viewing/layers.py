@@ -1,0 +1,150 @@
+"""Layers of a Neuroglancer state: how each kind of volume of an export is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ffn.viewing.state import BASE, State
+
+MAX_MAPPED = 100_000  # ids whose groups a state may list; a browser takes seconds to read more
+
+# Where a value is 0 the layers below show through.
+EDGES_SHADER = "void main() { float v = toNormalized(getDataValue()); emitRGBA(vec4(1.0, 0.35, 0.1, 0.7 * v)); }"
+PROBABILITY_SHADER = (
+    "void main() { float v = toNormalized(getDataValue()); emitRGBA(vec4(colormapJet(v), v > 0.0 ? 0.5 : 0.0)); }"
+)
+POINTS_SHADER = (
+    "void main() { setPointMarkerSize(4.0); setPointMarkerBorderWidth(0.0);"
+    " setColor(vec4(colormapJet(float(prop_partition()) / 12.0), 1.0)); }"
+)
+
+
+def image_layer(name: str, contrast: tuple[float, float]) -> State:
+    """Return the layer of the folder `name`, an image.
+
+    Parameters
+    ----------
+    name : str
+        Of the folder and of the layer.
+    contrast : tuple of float
+        Values shown black and white.
+    """
+    shader = {"normalized": {"range": list(contrast)}}
+    return {"type": "image", "name": name, "source": source(name), "shaderControls": shader}
+
+
+def overlay_layer(name: str, shader: str) -> State:
+    """Return the layer of the folder `name`, voxels to lay over the image, hidden at first."""
+    return {"type": "image", "name": name, "source": source(name), "shader": shader, "visible": False}
+
+
+def labels_layer(name: str, segment_ids: Sequence[int]) -> State:
+    """Return the layer of the folder `name`, a segmentation with its meshes.
+
+    Parameters
+    ----------
+    name : str
+        Of the folder and of the layer.
+    segment_ids : sequence of int
+        Selected segments: shown in 3D, and stronger than the others in the sections.
+    """
+    return {
+        "type": "segmentation",
+        "name": name,
+        "source": {"url": source(name), "subsources": {"skeletons": False}},
+        "segments": [str(segment_id) for segment_id in segment_ids],
+        "selectedAlpha": 0.4,
+        "notSelectedAlpha": 0.18,
+    }
+
+
+def skeletons_layer(name: str) -> State:
+    """Return the layer of the skeletons in the folder `name`: of the segments selected there, hidden at first."""
+    return {
+        "type": "segmentation",
+        "name": f"{name} skeletons",
+        "source": {
+            "url": source(name),
+            "enableDefaultSubsources": False,
+            "subsources": {"skeletons": True},
+        },
+        "linkedSegmentationGroup": name,
+        "skeletonRendering": {"mode3d": "lines", "lineWidth3d": 3, "mode2d": "lines_and_points"},
+        "visible": False,
+    }
+
+
+def with_groups(layer: State, groups: Mapping[int, int], known: set[int]) -> State:
+    """Return a labels layer that shows the segments of a group as one.
+
+    Parameters
+    ----------
+    layer : dict
+        From `labels_layer`.
+    groups : mapping of int to int
+        Group of each base id.
+    known : set of int
+        Base ids that the layer has; of more than `MAX_MAPPED` ids in groups the smallest groups stay apart.
+    """
+    members: dict[int, list[int]] = {}
+    for base_id, group_id in groups.items():
+        if base_id in known:
+            members.setdefault(group_id, []).append(base_id)
+    joined = sorted((sorted(ids) for ids in members.values() if len(ids) > 1), key=lambda ids: (-len(ids), ids))
+    equivalences: list[list[str]] = []
+    room = MAX_MAPPED
+    for ids in joined:
+        room -= len(ids)
+        if room < 0:
+            break
+        equivalences.append([str(segment_id) for segment_id in ids])
+    return {**layer, "equivalences": equivalences}
+
+
+def points_layer(name: str) -> State:
+    """Return the layer of the folder `name`, training coordinates coloured by partition, hidden at first."""
+    return {
+        "type": "annotation",
+        "name": name,
+        "source": source(name),
+        "shader": POINTS_SHADER,
+        "visible": False,
+    }
+
+
+def errors_layer(errors: Mapping[str, Mapping[str, Any]]) -> State:
+    """Return the layer of the worst errors, one point each, hidden at first.
+
+    Parameters
+    ----------
+    errors : mapping of str to mapping
+        Errors of ``ffn evaluate`` by the name of their link.
+    """
+    annotations = [
+        {
+            "type": "point",
+            "id": name,
+            "point": [n + 0.5 for n in error["position_zyx"][::-1]],
+            "description": f"{name}: {error['voxels']} voxels, true bodies {_listed(error['truth_ids'])}, "
+            f"segments {_listed(error['segment_ids'])}",
+        }
+        for name, error in errors.items()
+    ]
+    return {
+        "type": "annotation",
+        "name": "errors",
+        "source": "local://annotations",
+        "annotations": annotations,
+        "annotationColor": "#ffd23f",
+        "visible": False,
+    }
+
+
+def source(name: str) -> str:
+    """Return the address of the folder `name` of an export."""
+    return f"precomputed://{BASE}/{name}"
+
+
+def _listed(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids))

@@ -1,0 +1,84 @@
+"""Links of an export: a state that looks at the whole volume, and one for each of the worst errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ffn.atomic import write_json
+from ffn.viewing.segments import Segments
+from ffn.viewing.state import LINKS_FOLDER, State, VoxelSize, make_state
+
+NUM_SHOWN = 12  # pieces of one error that are selected; a body may have hundreds of specks
+SECTION_ZOOM = 0.4  # of the scale that shows the whole volume
+MARGIN = 1.4  # around the box of the shown segments in 3D; the error is seldom at its centre
+FOCUS = {"selectedAlpha": 0.55, "notSelectedAlpha": 0.08}
+
+Errors = dict[str, dict[str, Any]]
+
+
+def name_errors(errors: list[dict[str, Any]], num_links: int) -> Errors:
+    """Choose the worst splits and merges, and number them: ``split-01``, ``merge-01``.
+
+    Parameters
+    ----------
+    errors : list of dict
+        Worst first.
+    num_links : int
+        Of each kind.
+    """
+    count: Counter[str] = Counter()
+    named = {}
+    for error in errors:
+        kind = error["kind"]
+        count[kind] += 1
+        if count[kind] <= num_links:
+            named[f"{kind}-{count[kind]:02d}"] = error
+    return named
+
+
+def write_links(
+    folder: Path, whole: State, errors: Errors, facts: Mapping[str, Segments], voxel_size: VoxelSize
+) -> None:
+    """Write the states.
+
+    Parameters
+    ----------
+    folder : Path
+        The export.
+    whole : dict
+        State that shows everything.
+    errors : dict
+        From `name_errors`.
+    facts : mapping of str to Segments
+        Of the layers ``segmentation`` and ``truth``, as far as there are.
+    voxel_size : tuple of float
+        Zyx, nm.
+    """
+    write_json(folder / LINKS_FOLDER / "whole.json", whole)
+    for name, error in errors.items():
+        write_json(folder / LINKS_FOLDER / f"{name}.json", _error_state(whole, error, facts, voxel_size))
+
+
+def _error_state(whole: State, error: dict[str, Any], facts: Mapping[str, Segments], voxel_size: VoxelSize) -> State:
+    """Show what should be of one colour and is of several: the pieces of a split body, the bodies of a merger."""
+    ids = {"segmentation": error["segment_ids"][:NUM_SHOWN], "truth": error["truth_ids"][:NUM_SHOWN]}
+    shown = "truth" if error["kind"] == "merge" and "truth" in facts else "segmentation"
+    layers = [_focused(layer, ids, shown) for layer in whole["layers"]]
+    box = facts[shown].box(ids[shown]) if shown in facts else None
+    state = {**whole, "layers": layers, "position": [n + 0.5 for n in error["position_zyx"][::-1]]}
+    state["crossSectionScale"] = SECTION_ZOOM * whole["crossSectionScale"]
+    if box is not None:
+        state["projectionScale"] = MARGIN * make_state([], box, voxel_size)["projectionScale"]
+    return state
+
+
+def _focused(layer: State, ids: Mapping[str, list[int]], shown: str) -> State:
+    """Select the segments of an error in its layer, and show only one of the layers with labels."""
+    if layer["name"] == "errors":
+        return {**layer, "visible": True}
+    if layer["name"] not in ids:
+        return layer
+    return {**layer, "segments": list(map(str, ids[layer["name"]])), "visible": layer["name"] == shown, **FOCUS}

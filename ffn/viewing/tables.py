@@ -1,0 +1,72 @@
+"""The tables that go with the volumes of an export, read and checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ffn.config import ExportConfig
+from ffn.geometry import Box
+from ffn.viewing.inputs import Sources, read_coordinates, read_errors, read_groups, read_origins
+from ffn.viewing.links import name_errors
+from ffn.viewing.properties import Origins
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What is known beside the volumes.
+
+    Parameters
+    ----------
+    origins : Origins or None
+        Seeds of the segmentation.
+    groups : mapping of int to int
+        Agglomerated group of the base ids.
+    base : str or None
+        Layer whose ids these are.
+    points : int64 ndarray of shape (K, 3)
+        Training coordinates.
+    point_classes : uint8 ndarray of shape (K,)
+        Their partitions.
+    errors : mapping of str to dict
+        Worst errors by the name of their link.
+    """
+
+    origins: Origins | None = None
+    groups: Mapping[int, int] = field(default_factory=dict)
+    base: str | None = None
+    points: np.ndarray = field(default_factory=lambda: np.empty((0, 3), np.int64))
+    point_classes: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
+    errors: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def read_tables(sources: Sources, box: Box, config: ExportConfig) -> Tables:
+    """Read all tables that are given.
+
+    Parameters
+    ----------
+    sources : Sources
+        Names of the files.
+    box : Box
+        Place of the export; only training coordinates inside are of use.
+    config : ExportConfig
+        How many of them, and how many links.
+
+    Raises
+    ------
+    ExportError
+        If one of them cannot be read.
+    """
+    points = read_coordinates(sources.coordinates, box, config.max_points) if sources.coordinates else ()
+    given = {"points": points[0], "point_classes": points[1]} if points else {}
+    base = "supervoxels" if sources.supervoxels else "segmentation"
+    return Tables(
+        origins=read_origins(sources.origins) if sources.origins else None,
+        groups=read_groups(sources.agglomeration) if sources.agglomeration else {},
+        base=base if sources.agglomeration else None,
+        errors=name_errors(read_errors(sources.errors), config.num_links) if sources.errors else {},
+        **given,
+    )
