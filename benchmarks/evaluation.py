@@ -69,7 +69,7 @@ def make_volumes(folder: Path, size: int, num_labels: int) -> int:
 
 def ours(folder: str) -> tuple[float, float]:
     """Score with `ffn evaluate`: all conventions, costs of all bodies, places of the worst errors."""
-    from ffn.config import EvaluateConfig
+    from ffn.evaluation.config import EvaluateConfig
     from ffn.evaluation.evaluate import evaluate
 
     out = f"{folder}/scores.json"

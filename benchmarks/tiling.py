@@ -79,10 +79,11 @@ def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -
     tiling, ordered, _ = open_tiling(specs)
     with VolumePool() as pool:
         nodes = Nodes.of([scan(pool.open(spec), tiling.core(index)) for index, spec in enumerate(ordered)])
-        joins, _ = find_joins(tiling, ordered, nodes, pool, config)
+        joins = find_joins(tiling, ordered, nodes, pool, config)
         bodies = majority_bodies(tiling.hull, ordered, nodes, pool, truth)
-    judged = (bodies[joins] != 0).all(axis=1)
-    return len(joins), int(judged.sum()), int((bodies[joins[judged, 0]] != bodies[joins[judged, 1]]).sum())
+    of = bodies[joins.pairs]
+    judged = of[(of != 0).all(axis=1)]
+    return len(of), len(judged), int((judged[:, 0] != judged[:, 1]).sum())
 
 
 def majority_bodies(hull: Box, specs: Sequence[str], nodes: Nodes, pool: VolumePool, truth: Volume) -> np.ndarray:

@@ -1,3 +1,3 @@
 """Raw electron microscopy to segmented neurons with flood-filling networks."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

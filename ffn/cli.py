@@ -6,15 +6,20 @@ import argparse
 import importlib
 import logging
 import os
+import re
 import sys
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ffn import __version__
 from ffn.errors import FfnError
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser whose complaints are one line, like every other error."""
+    """Parser whose complaints are one line; it takes ``-5:18,…`` and ``-1e-05`` for values, not for options."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14; before, whole numbers alone
 
     def error(self, message: str) -> NoReturn:
         """Print the complaint and where help is; exit with 2."""
@@ -120,6 +125,8 @@ COMMANDS = {
     ),
 }
 
+FROM_FILE = "@FILE stands for the arguments in FILE, one a line, where they are too many for a command line."
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after a user's mistake."""
@@ -149,14 +156,14 @@ def main(argv: list[str] | None = None) -> int:
 def _run(argv: list[str]) -> int:
     name = argv[0] if argv else "--help"
     if name not in COMMANDS:
-        _overview().parse_args(argv or ["--help"])  # prints help or version, or complains, and exits
+        name = _overview().parse_args(argv or ["--help"]).command  # prints help or version, or complains, and exits
     command = COMMANDS[name]
     module = importlib.import_module("ffn.commands." + name.replace("-", "_"))
     parser = Parser(
         prog=f"ffn {name}",
         description=f"{(module.__doc__ or '').strip()}\n\nexample:\n  {command.example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        epilog=FROM_FILE,
+        fromfile_prefix_chars="@",
     )
     module.add_arguments(parser)
     module.run(parser.parse_args(argv[1:]))
@@ -171,8 +178,6 @@ def _overview() -> Parser:
         usage="ffn [--help] [--version] COMMAND …",
         description="From raw electron microscopy to segmented neurons with flood-filling networks.",
         epilog=f"commands ('ffn COMMAND --help' explains the options):\n{stages}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"ffn {__version__}")
     parser.add_argument("command", metavar="COMMAND", choices=list(COMMANDS), help=argparse.SUPPRESS)

@@ -1,6 +1,7 @@
-"""Every option of every stage: type, range, unit, default, meaning; the only place that knows defaults.
+"""The options of the stages: type, range, unit, default, meaning; the only place that knows defaults.
 
 The command line derives its options from these models, the workflow its flags, so a new parameter is one line here.
+Those of the synthetic volume, the evaluation and the viewing are in `config.py` of their packages.
 """
 
 from __future__ import annotations
@@ -281,8 +282,8 @@ class ReconcileConfig(Section):
     )
     min_overlap_voxels: PositiveInt = Field(1000, description="smaller contacts never join two ids")
     min_inside_fraction: Fraction | None = Field(
-        0.9,
-        description="share of a segment in the overlap that makes it a part of the other subvolume's; null: never",
+        None,
+        description="share of a whole segment that makes it a part of the other subvolume's segment; null: never",
     )
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
 
@@ -294,6 +295,10 @@ class ConsensusConfig(Section):
         False, description="segment everything twice, with seeds forward and reversed, and go on with the consensus"
     )
     min_fragment_size: PositiveInt = Field(1000, description="smaller fragments become background, voxels")
+    max_gap: PositiveFloat = Field(
+        8.0,
+        description="half the gap over which fragments count as touching, in units of the smallest voxel side",
+    )
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared and written at a time")
 
 
@@ -304,9 +309,13 @@ class AgglomerateConfig(FloodConfig):
     min_overlap_voxels: PositiveInt = Field(
         200, description="voxels that two segments must both have claimed in flood filling to be looked at"
     )
+    min_overlap_depth: Annotated[float, Field(ge=0)] = Field(
+        1.0, description="of these, voxels for each face of their contact, or it is only unclear where the border lies"
+    )
     max_gap: PositiveFloat = Field(
         8.0, description="from a segment to the middle of a contact, in units of the smallest voxel side"
     )
+    max_points: PositiveInt = Field(3, description="decision points of one pair in one job at most, brightest first")
     window_radius_zyx: PositiveZYX = Field(
         (40, 40, 40), description="half-size of what both sides grow in, at least the FOV's radius + deltas, voxels"
     )
@@ -344,15 +353,6 @@ class MergeConfig(Section):
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
 
 
-class SweepConfig(Section):
-    """Scores of a merge graph at many thresholds."""
-
-    thresholds: tuple[Probability, ...] = Field(
-        (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95), description="to look at, beside no merge at all"
-    )
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared at a time")
-
-
 class FillConfig(Section):
     """Unsegmented voxels given to the segments around them; the workflow leaves the stage out at distance 0."""
 
@@ -361,94 +361,3 @@ class FillConfig(Section):
     )
     sigma: Annotated[float, Field(ge=0)] = Field(1.0, description="smoothing of the image, voxels")
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels filled at a time")
-
-
-class SkeletonizeConfig(Section):
-    """Skeletons of the truth, for the expected run length; the workflow makes none at spacing 0."""
-
-    spacing_nm: Annotated[float, Field(ge=0)] = Field(
-        40.0, description="distance of the voxels that skeletons are made of; less is slower; 0 makes none, nm"
-    )
-    min_voxels: PositiveInt = Field(1000, description="connected pieces with fewer voxels get no skeleton")
-    invalidation_scale: PositiveFloat = Field(
-        1.5, description="branches are longer than this times the local radius, plus the constant"
-    )
-    invalidation_const_nm: Annotated[float, Field(ge=0)] = Field(300.0, description="the constant, nm")
-
-
-class EvaluateConfig(Section):
-    """Scores against the truth, beside a watershed baseline."""
-
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared at a time")
-    border_nm: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="truth this close to another body in its section is ignored (convention cremi), nm"
-    )
-    erl_tolerance_nm: Annotated[float, Field(ge=0)] = Field(
-        200.0, description="length of a second skeleton that makes a segment a merger in the tolerant run length, nm"
-    )
-    num_errors: NonNegativeInt = Field(20, description="splits, and mergers, that are listed with their places")
-    watershed: bool = Field(True, description="score the best of a sweep of watersheds of the image beside it")
-    watershed_max_voxels: PositiveInt = Field(
-        20_000_000, description="a larger box gets watersheds of its middle only; each voxel takes 90 bytes"
-    )
-
-
-class SelectConfig(Section):
-    """Choice among the last checkpoints by their scores on a validation box, which is never reported on."""
-
-    checkpoints: NonNegativeInt = Field(0, description="how many of the last checkpoints compete; 0 takes the last one")
-    volume: str | None = Field(None, description="volume of the validation box; null where there is only one")
-    box: BoxText | None = Field(None, description="validation box: labelled, apart from every evaluate_box")
-    metric: Literal["voi", "are"] = Field("voi", description="the score that decides, the lower the better")
-    convention: Literal["foreground", "all", "cremi"] = Field("all", description="the convention it is computed under")
-
-    @model_validator(mode="after")
-    def _box_is_given(self) -> SelectConfig:
-        if self.checkpoints and self.box in (None, "all", "none"):
-            raise ValueError(f"box: {self.box} with checkpoints: {self.checkpoints}, expected z0:z1,y0:y1,x0:x1")
-        return self
-
-
-class ExportConfig(Section):
-    """Neuroglancer precomputed volumes."""
-
-    image_encoding: Literal["jpeg", "png"] = Field(
-        "jpeg", description="of the image chunks; png is lossless, as 16 bits always are"
-    )
-    mesh_mip: NonNegativeInt = Field(
-        1, description="mip that meshes are made of; the coarsest one where there are fewer"
-    )
-    skeleton_mip: NonNegativeInt | None = Field(
-        1, description="mip that skeletons are made of, the coarsest one where there are fewer; null makes none"
-    )
-    min_mesh_voxels: PositiveInt = Field(
-        500, description="smaller segments get no mesh and no skeleton, voxels at mip 0"
-    )
-    max_points: PositiveInt = Field(100_000, description="training coordinates shown; of more, an even selection")
-    num_links: NonNegativeInt = Field(10, description="worst splits, and worst merges, that get a link each")
-    threads: NonNegativeInt = Field(
-        0, description="shards written side by side, 300 MB each; 0 takes the job's share of the cores"
-    )
-
-
-class ViewConfig(Section):
-    """The Neuroglancer viewer."""
-
-    volume: str | None = Field(None, description="which volume of a run; null where it has only one")
-    segments: tuple[Annotated[int, Field(gt=0, lt=2**64)], ...] = Field(
-        (), description="ids to select; empty takes the largest"
-    )
-    link: str | None = Field(None, description="link of the export to open, such as split-01; null shows everything")
-    data_url: str | None = Field(
-        None, description="address at which another server has the export's folder; null serves it here"
-    )
-    layout: Literal["4panel", "3d", "xy", "xz", "yz", "xy-3d", "xz-3d", "yz-3d"] = Field(
-        "4panel", description="panels to show"
-    )
-    size: tuple[Annotated[int, Field(ge=64, le=8192)], Annotated[int, Field(ge=64, le=8192)]] = Field(
-        (1400, 900), description="width and height of a screenshot, pixels"
-    )
-    port: Annotated[int, Field(ge=0, lt=65535)] = Field(
-        0, description="of the link, the data is on the next one; 0 takes free ones"
-    )
-    open: bool = Field(True, description="open the link in a browser, where there is a screen")

@@ -106,7 +106,8 @@ class Box:
         return Box(add(self.start, by_zyx), add(self.stop, by_zyx))
 
     def slices(self, origin_zyx: ZYX = (0, 0, 0)) -> tuple[slice, slice, slice]:
-        """Return slices into an array whose first voxel is at `origin_zyx`."""
+        """Return slices into an array whose first voxel is at `origin_zyx`; not for boxes turned inside out."""
+        assert all(a <= b for a, b in zip(self.start, self.stop, strict=True)), self  # would wrap round the array
         local = self.shift(scale(origin_zyx, -1))
         z, y, x = (slice(a, b) for a, b in zip(local.start, local.stop, strict=True))
         return z, y, x

@@ -15,6 +15,9 @@ from ffn.errors import FfnError, VolumeError
 Dataset = h5py.Dataset
 Group = h5py.Group
 
+# What h5py raises for files in which bits have flipped; UnicodeDecodeError is a ValueError.
+DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
+
 CHUNK_CACHE_BYTES = 32 * 2**20  # several 64³ chunks: neighbouring blocks share them, decompressing twice is slow
 
 ROWS_PER_CHUNK = 16_384  # of tables: 192 KiB of coordinates
@@ -33,7 +36,7 @@ def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.Fil
         raise error(f"{path}: no such file, expected an HDF5 file. Did an earlier stage finish?")
     try:
         return h5py.File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES)
-    except OSError as reason:
+    except DAMAGE as reason:
         raise error(f"{path}: cannot be read as HDF5 ({reason}). It may be truncated: delete it and rerun") from None
 
 
@@ -58,11 +61,29 @@ def create_file(path: str | Path) -> Iterator[h5py.File]:
         raise VolumeError(f"{path}: cannot be written ({reason}). Choose another output folder") from None
 
 
-def list_datasets(file: h5py.Group) -> dict[str, h5py.Dataset]:
-    """Return all datasets below `file` by their full names."""
-    found: dict[str, h5py.Dataset] = {}
-    file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-    return found
+@contextlib.contextmanager
+def damage_named(path: str | Path, error: type[FfnError] = VolumeError) -> Iterator[None]:
+    """Turn whatever h5py raises in the block for a damaged file into `error`, which names the file."""
+    try:
+        yield
+    except DAMAGE as reason:
+        raise error(f"{path}: is damaged ({reason}). Delete it and rerun the stage that wrote it") from None
+
+
+def list_datasets(file: h5py.Group, error: type[FfnError] = VolumeError) -> dict[str, h5py.Dataset]:
+    """Return all datasets below `file` by their full names.
+
+    Raises
+    ------
+    FfnError
+        Of the class `error`, if the file is damaged.
+    """
+    found: dict[str | bytes, h5py.Dataset] = {}
+    with damage_named(file.file.filename, error):
+        file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+    return {  # names that are not UTF-8 come as bytes
+        name.decode(errors="replace") if isinstance(name, bytes) else name: item for name, item in found.items()
+    }
 
 
 def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], attributes: dict[str, str | int | float]) -> None:
@@ -96,11 +117,15 @@ def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[
     FfnError
         Of the class `error`, if the file is missing or damaged.
     """
-    with open_file(path, error) as file:
-        try:
-            return {name: dataset[()] for name, dataset in list_datasets(file).items()}, dict(file.attrs)
-        except OSError as reason:
-            raise error(f"{path}: is damaged ({reason}). Delete it and rerun the stage that wrote it") from None
+    with damage_named(path, error), open_file(path, error) as file:
+        return {name: _read_array(dataset) for name, dataset in list_datasets(file, error).items()}, dict(file.attrs)
+
+
+def _read_array(dataset: h5py.Dataset) -> np.ndarray:
+    array = np.asarray(dataset[()])
+    if array.dtype.hasobject:  # text, or nothing at all
+        raise TypeError(f"{dataset.name} has type {dataset.dtype}")
+    return array
 
 
 def create_rows(group: h5py.Group, name: str, num_columns: int, dtype: np.dtype | type) -> h5py.Dataset:

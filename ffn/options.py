@@ -128,7 +128,7 @@ def _flag_words(section: BaseModel, skip: tuple[str, ...]) -> Iterator[str]:
             yield f"{option_name(name)} {NULL}"
         else:
             words = " ".join(map(_word, value if isinstance(value, tuple) else (value,)))
-            separator = "=" if words.startswith("-") and " " not in words else " "  # else -1e-05 is an option
+            separator = "=" if words.startswith("-") and " " not in words else " "  # else -name is an option
             yield f"{option_name(name)}{separator}{words}".rstrip()
 
 

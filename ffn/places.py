@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ffn.config import MAX_VOXEL_SIZE_RATIO
+from ffn.config import MAX_VOXEL_SIZE_RATIO, SegmentConfig
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import Box, tile
+from ffn.inference.points import points_file, read_points
 from ffn.model.store import load_architecture
 from ffn.run import RunConfig, VolumeConfig
-from ffn.volume import open_volume
+from ffn.volume import open_volume, split_spec
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,19 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
             )
     if config.select.checkpoints:
         _check_selection(config, places[config.select_volume])
+    _check_mask(config, places)
+    _check_points(config.segment)
     return places
+
+
+def segment_files(config: SegmentConfig) -> list[str]:
+    """Return the files beside the image that flood filling reads, so that editing them repeats it.
+
+    A mask that is a folder or a URL is none.
+    """
+    mask = Path(split_spec(config.mask)[0]) if config.mask else None
+    points = points_file(config.seed_points) if config.seed_points else None
+    return [str(path) for path in (mask, points) if path and path.is_file()]
 
 
 def subvolume_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
@@ -136,6 +149,27 @@ def _check_init(config: RunConfig) -> None:
                 f"model.{key}: {getattr(config.model, key)} is not that of init {config.init} "
                 f"({getattr(model, key)}), both must be equal"
             )
+
+
+def _check_mask(config: RunConfig, places: dict[str, Place]) -> None:
+    """Refuse a mask that does not cover all that is segmented."""
+    if config.segment.mask is None:
+        return
+    mask, _ = _source("segment.mask", config.segment.mask)
+    for name, place in places.items():
+        if place.config.is_segmented and not mask.contains(place.segment_box):
+            raise ConfigError(
+                f"segment.mask: {config.segment.mask} covers {mask}, expected all of volumes.{name}.segment_box "
+                f"{place.segment_box}. Segment less, or extend the mask"
+            )
+
+
+def _check_points(config: SegmentConfig) -> None:
+    if config.seed_points is not None:
+        try:
+            read_points(config.seed_points)
+        except ConfigError as error:
+            raise ConfigError(f"segment.seed_points: {error}") from None
 
 
 def _place(name: str, volume: VolumeConfig) -> Place:

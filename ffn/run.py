@@ -11,8 +11,6 @@ from ffn.config import (
     BoxText,
     ConsensusConfig,
     CoordinatesConfig,
-    EvaluateConfig,
-    ExportConfig,
     FillConfig,
     FloodConfig,
     MembraneConfig,
@@ -23,17 +21,16 @@ from ffn.config import (
     RecordsConfig,
     Section,
     SegmentConfig,
-    SelectConfig,
-    SkeletonizeConfig,
     SubvolumesConfig,
-    SweepConfig,
     TrainConfig,
     VoxelSize,
     require_window,
 )
 from ffn.errors import ConfigError
+from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.options import explain
 from ffn.synthetic.config import SynthConfig
+from ffn.viewing.config import ExportConfig
 
 WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs a contact on FIB-25, which decide well
 
@@ -122,7 +119,8 @@ class RunConfig(Section):
         except (ValidationError, TypeError):
             return values  # reported as an error of its own section
         context = [r + d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
-        segment = values.get("segment") or {}
+        segment = values.get("segment")
+        segment = segment if isinstance(segment, dict) else {}  # anything else is an error of its own section, too
         flood = {name: segment[name] for name in FloodConfig.model_fields if name in segment}
         window = [r + WINDOW_MOVES * d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         derived = {

@@ -234,6 +234,24 @@ def require_inside(volume: Volume, box: Box) -> None:
         raise VolumeError(f"{volume.name}: box {box} is empty or outside of the volume {volume.box}")
 
 
+def voxel_size_of(volume: Volume) -> VoxelSize:
+    """Return the voxel size, zyx in nm; cubes of 1 nm where the source does not say."""
+    return volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+
+
+def require_same_voxel_size(volume: Volume, other: Volume) -> None:
+    """Check that two volumes have voxels of one size, as far as they say it.
+
+    Raises
+    ------
+    VolumeError
+        If the sides differ by more than rounding (0.1 %).
+    """
+    size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
+    if size is not None and expected is not None and not np.allclose(size, expected, rtol=1e-3, atol=0):
+        raise VolumeError(f"{volume.name}: has voxels of {size} nm, expected the {expected} nm of {other.name}")
+
+
 def require_image(volume: Volume) -> None:
     """Check that voxels can be grey levels.
 

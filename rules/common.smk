@@ -10,7 +10,7 @@ from snakemake.exceptions import WorkflowError
 from ffn import __version__, atomic
 from ffn.errors import FfnError
 from ffn.options import flags
-from ffn.places import check_sources, contact_boxes, subvolume_boxes
+from ffn.places import check_sources, contact_boxes, segment_files, subvolume_boxes
 from ffn.run import load_run
 from ffn.runlock import lock_run
 

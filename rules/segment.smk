@@ -5,6 +5,7 @@ rule segment:
     input:
         image=f"{VOLUME}/raw.h5",
         model=f"{USED_MODEL}/model.yaml",
+        files=segment_files(RUN.segment),
     output:
         segmentation=ensure(
             f"{OUT}/segmentation/{{volume}}/subvolumes{{order}}/{{subvolume}}.h5",

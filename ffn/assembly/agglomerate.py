@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from ffn import atomic
 from ffn.assembly.contacts import Contact, find_contacts, merge_contacts
-from ffn.assembly.merge_graph import MergeEdge, header
+from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
 from ffn.assembly.resegment import Resegmenter
 from ffn.config import AgglomerateConfig, require_window
 from ffn.errors import VolumeError
@@ -21,7 +22,7 @@ from ffn.inference.grower import FovBatch
 from ffn.model.store import load_model, weights_checksum
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import Volume, open_volume, read_table, require_image, require_labels
+from ffn.volume import Volume, open_volume, read_table, require_image, require_labels, require_other_file, voxel_size_of
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +40,9 @@ def agglomerate(
     """Write the merge graph of a base segmentation, which itself stays as it is.
 
     Candidates are pairs of segments that flood filling had claimed voxels of both for (the table ``overlaps`` beside
-    the segmentation) and that touch. The network then grows both sides of each in a window around the brightest place
-    between them. Edges go to ``<out>.partial`` one by one, from where a killed job goes on.
+    the segmentation) and that touch, unless these voxels are few for the size of the contact. The network then grows
+    both sides in a window around each decision point, the brightest places between them. Edges go to
+    ``<out>.partial`` one by one, from where a killed job goes on.
 
     Parameters
     ----------
@@ -70,24 +72,32 @@ def agglomerate(
     -----
     After the agglomeration of Januszewski et al. 2018, Methods.
     """
+    require_other_file(out_path, segmentation_spec, image_spec)
+    if Path(out_path).is_dir():
+        raise VolumeError(f"{out_path}: is a folder, expected a file to write to, such as {out_path}/graph.csv")
     model = load_model(model_folder)
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
         box = _checked(segmentation, image, box)
-        overlaps = _overlaps(segmentation_spec, config.min_overlap_voxels)
-        contacts = _contacts(segmentation, image, box, overlaps, config)
-        log.info("%d pairs overlap, %d of them touch in %s", len(overlaps), len(contacts), box)
+        table = _overlaps(segmentation_spec, config.min_overlap_voxels)
+        contacts = _contacts(segmentation, image, box, table[:, :2].astype(np.uint64), config)
+        touching = {contact.pair for contact in contacts}
+        overlaps = {(a, b): voxels for a, b, voxels in table.tolist() if (a, b) in touching}
+        contacts = [c for c in contacts if overlaps[c.pair] >= config.min_overlap_depth * c.faces]
+        counts = (len(table), len(touching), len({contact.pair for contact in contacts}), len(contacts))
+        log.info("%d pairs overlap, %d touch here, %d of them deeply enough: %d decision points", *counts)
         engine = create_engine(model, config.engine, config.precision, config.threads, config.batch_size)
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
         voxels = _checksum(segmentation, image, box, config)
-        record = provenance("agglomerate", config, **inputs, voxels=voxels, engine=engine.name, box=box)
+        size = segmentation.voxel_size_zyx_nm
+        record = provenance("agglomerate", config, **inputs, voxels=voxels, size=size, engine=engine.name, box=box)
         judge = Resegmenter(
             image, segmentation, model, FovBatch(engine, model.config.fov_size_zyx, config.batch_size), config
         )
         partial = Path(f"{out_path}.partial")
-        lines = _resumed(partial, header(record), contacts)
+        lines = _resumed(partial, header(record), [(contact, overlaps[contact.pair]) for contact in contacts])
         with open(partial, "a") as file:
-            for contact in track(contacts[len(lines) :], len(contacts) - len(lines), "agglomerate", "contact"):
+            for contact in track(contacts[len(lines) :], len(contacts) - len(lines), "agglomerate", "point"):
                 evidence = judge.examine(contact)
                 edge = MergeEdge.of(contact, overlaps[contact.pair], evidence, evidence.score(config))
                 lines.append(edge.row())
@@ -112,52 +122,59 @@ def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
 
 
 def _checksum(segmentation: Volume, image: Volume, box: Box, config: AgglomerateConfig) -> str:
-    """Return what tells this part of the volumes from any other, so that no stale work is continued."""
+    """Return what tells the voxels that decide here from any others, so that no stale work is continued."""
     total = hashlib.sha256()
-    for block in box.blocks(config.block_size_zyx):
+    for block in box.grow(config.window_radius_zyx).intersect(segmentation.box).blocks(config.block_size_zyx):
         for volume in (segmentation, image):
             total.update(np.ascontiguousarray(volume.read(block)).data)
     return total.hexdigest()
 
 
-def _overlaps(spec: str, min_voxels: int) -> dict[tuple[int, int], int]:
-    """Voxels that pairs of segments, smaller id first, had both claimed; ascending by pair."""
+def _overlaps(spec: str, min_voxels: int) -> np.ndarray:
+    """Voxels that pairs of segments had both claimed: int64 (N, 3) of id, larger id, voxels, ascending."""
     table = read_table(spec, OVERLAPS)
-    if table is None or table.shape[1:] != (3,):
+    if table is None or table.shape[1:] != (3,) or table.dtype.kind != "i" or (table < 0).any():
         raise VolumeError(
-            f"{spec}: has no table '{OVERLAPS}' (id, id, voxels) beside it. Expected a file of ffn segment or reconcile"
+            f"{spec}: has no table {OVERLAPS!r} of whole numbers (id, id, voxels) beside it. "
+            "Expected a file of ffn segment, reconcile or consensus"
         )
-    kept = table[table[:, 2] >= min_voxels].tolist()
-    return {(min(a, b), max(a, b)): voxels for a, b, voxels in sorted(kept, key=lambda row: sorted(row[:2]))}
+    table = table[(table[:, 2] >= min_voxels) & (table[:, 0] != table[:, 1]) & (table[:, :2] > 0).all(axis=1)]
+    table = np.column_stack([table[:, :2].min(axis=1), table[:, :2].max(axis=1), table[:, 2]])
+    return table[np.lexsort(table.T[::-1])]
 
 
 def _contacts(
-    segmentation: Volume, image: Volume, box: Box, overlaps: dict[tuple[int, int], int], config: AgglomerateConfig
+    segmentation: Volume, image: Volume, box: Box, pairs: np.ndarray, config: AgglomerateConfig
 ) -> list[Contact]:
-    if not overlaps:
-        return []
-    pairs = np.array(list(overlaps), np.uint64)
     blocks = list(box.blocks(config.block_size_zyx))
 
     def found() -> Iterator[Contact]:
         for block in track(blocks, len(blocks), "contacts"):
             yield from find_contacts(segmentation, image, block, pairs, config.max_gap)
 
-    return merge_contacts(found())
+    return merge_contacts(found(), config.max_points, voxel_size_of(segmentation))
 
 
-def _resumed(partial: Path, head: str, contacts: list[Contact]) -> list[str]:
+def _resumed(partial: Path, head: str, expected: list[tuple[Contact, int]]) -> list[str]:
     """Return the finished lines of a killed job with the same configuration and inputs, and keep only these in it."""
     partial.parent.mkdir(parents=True, exist_ok=True)
-    text = partial.read_text() if partial.exists() else ""
-    lines: list[str] = []
-    if text.startswith(head):
-        whole = text[len(head) :].rpartition("\n")[0]
-        lines = whole.split("\n") if whole else []
-        expected = [f"{a},{b}," for a, b in (contact.pair for contact in contacts)]
-        if len(lines) > len(contacts) or not all(map(str.startswith, lines, expected)):
-            lines = []
+    text = partial.read_text(errors="replace") if partial.exists() else ""
+    whole = text[len(head) :].rpartition("\n")[0] if text.startswith(head) else ""
+    lines = whole.split("\n") if whole else []
+    known = list(itertools.takewhile(_is_of, zip(lines, expected, strict=False)))
+    lines = [line for line, _ in known]
     if lines:
-        log.info("%s: going on after %d contacts", partial, len(lines))
+        log.info("%s: going on after %d decision points", partial, len(lines))
     atomic.write_text(partial, head + "".join(line + "\n" for line in lines))
     return lines
+
+
+def _is_of(finished: tuple[str, tuple[Contact, int]]) -> bool:
+    """Whether a line is the whole edge of a contact with so many voxels of overlap."""
+    line, (contact, overlap) = finished
+    try:
+        edge = parse_edge(line, "")
+    except MergeGraphError:
+        return False
+    place = (edge.segment_a, edge.segment_b, (edge.z, edge.y, edge.x), edge.overlap_voxels, edge.contact_faces)
+    return place == (*contact.pair, contact.position_zyx, overlap, contact.faces)

@@ -37,23 +37,33 @@ def carried_tables(specs: Sequence[str], nodes: Nodes, numbers: np.ndarray, shar
     Raises
     ------
     VolumeError
-        If a table has another form.
+        If a table has another form, or names an id that its subvolume does not hold.
     """
-    claims = [_table(numbers[shared.truth.astype(np.int64)], numbers[shared.segment.astype(np.int64)], shared.voxels)]
+    a, b = numbers[shared.truth.astype(np.int64)], numbers[shared.segment.astype(np.int64)]
+    claims = [claims_of(a, b, shared.voxels)]
     origins = [np.empty((0, 6), np.int64)]
     for index, spec in enumerate(specs):
-        rows = _read(spec, "overlaps", 3)
+        rows = read_rows(spec, "overlaps", 3)
         if rows is not None:
+            _require_held(nodes.missing(index, rows[:, :2]), spec, "overlaps")
             ids_a, ids_b = (numbers[nodes.find(index, rows[:, side])] for side in (0, 1))
-            claims.append(_table(ids_a, ids_b, rows[:, 2]))
-        rows = _read(spec, "origins", 6)
+            claims.append(claims_of(ids_a, ids_b, rows[:, 2]))
+        rows = read_rows(spec, "origins", 6)
         if rows is not None:
+            _require_held(nodes.missing(index, rows[:, 0]), spec, "origins")
             ids = numbers[nodes.find(index, rows[:, 0])]
             origins.append(np.column_stack([ids.astype(np.int64), rows[:, 1:]])[ids > 0])
     return {"origins": _sorted(np.concatenate(origins)), "overlaps": overlap_rows(claims)}
 
 
-def _read(spec: str, name: str, num_columns: int) -> np.ndarray | None:
+def read_rows(spec: str, name: str, num_columns: int) -> np.ndarray | None:
+    """Return the table `name` beside a volume, None where there is none.
+
+    Raises
+    ------
+    VolumeError
+        If it has not `num_columns` columns.
+    """
     rows = read_table(spec, name)
     if rows is not None and rows.shape[1:] != (num_columns,):
         raise VolumeError(
@@ -63,14 +73,22 @@ def _read(spec: str, name: str, num_columns: int) -> np.ndarray | None:
     return rows
 
 
+def _require_held(missing: np.ndarray, spec: str, name: str) -> None:
+    if len(missing):
+        raise VolumeError(
+            f"{spec}: its table {name!r} names id {missing[0]}, which no voxel has, expected ids of the volume. "
+            "Were the voxels replaced? Rerun ffn segment"
+        )
+
+
 def overlap_rows(claims: Iterable[ContingencyTable]) -> np.ndarray:
     """Return id, larger id and voxels of pairs that share voxels, int64 (N, 3), each pair once in ascending order."""
     total = merge_tables(claims)
     return np.column_stack([total.truth, total.segment, total.voxels]).astype(np.int64)
 
 
-def _table(a: np.ndarray, b: np.ndarray, voxels: np.ndarray) -> ContingencyTable:
-    """Pairs of different objects, the smaller id first."""
+def claims_of(a: np.ndarray, b: np.ndarray, voxels: np.ndarray) -> ContingencyTable:
+    """Return the pairs of different objects, the smaller id first; rows in the order given, pairs may repeat."""
     rows = (a != b) & (a != 0) & (b != 0)
     return ContingencyTable(np.minimum(a, b)[rows], np.maximum(a, b)[rows], voxels[rows])
 

@@ -2,54 +2,71 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from ffn.assembly.candidates import candidates, halo_of, merged_faces, touching
+from ffn.assembly.carried import Tables, read_rows
 from ffn.config import ConsensusConfig
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import Placement, Volume, create_volume, open_volume, require_labels, require_other_file
+from ffn.volume import (
+    Placement,
+    Volume,
+    create_volume,
+    open_volume,
+    require_labels,
+    require_other_file,
+    require_same_voxel_size,
+    voxel_size_of,
+)
 
 log = logging.getLogger(__name__)
+
+MAX_ID = 2**63 - 1  # tables are signed
 
 
 def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig) -> None:
     """Write the consensus of two segmentations of one box; see `fragment_ids` for its definition.
 
-    Both are read twice, block by block. The memory needed grows with the pairs of ids that occur, and the result does
-    not depend on the size of blocks.
+    Both are read three times, block by block: to count pairs of ids, to find fragments that touch, and to write. The
+    memory needed grows with the pairs of ids that occur and the pairs of fragments that touch, and the voxels do not
+    depend on the size of blocks.
 
     Parameters
     ----------
     a_spec, b_spec : str
         Segmentations, 0 is background. Ids come from the first.
     out_spec : str
-        ``FILE.h5:DATASET``, uint64. Beside it the table ``overlaps`` of `kept_together`, where agglomeration begins.
+        ``FILE.h5:DATASET``, uint64. Beside it the table ``overlaps`` of `candidates`, where agglomeration begins, and
+        the ``origins`` of the first whose ids remain.
     config : ConsensusConfig
-        Smallest fragment, block size.
+        Smallest fragment, largest gap, block size.
 
     Raises
     ------
     VolumeError
-        If the two cover different boxes, or the output would replace one of them.
+        If the two cover different boxes, differ in voxel size or have ids that do not fit into int64, or the output
+        would replace one of them.
     """
     require_other_file(out_spec, a_spec, b_spec)
     with open_volume(a_spec) as a, open_volume(b_spec) as b:
-        _require_same_box(a, b)
+        _require_same_place(a, b)
         blocks = list(a.box.blocks(config.block_size_zyx))
         read = track(blocks, len(blocks), "count")
         table = merge_tables(count_pairs(*voxels) for _, *voxels in _both(a, b, read))
+        _require_small_ids(a, table.truth)
+        _require_small_ids(b, table.segment)
         ids = fragment_ids(table, config.min_fragment_size)
         lookup = PairLookup(table)
+        tables = _tables(a, b, table, ids, lookup, config)
         record = provenance("consensus", config, a=a_spec, b=b_spec)
-        placement = Placement(a.box, a.voxel_size_zyx_nm or (1.0, 1.0, 1.0), record)
-        tables = {"overlaps": kept_together(table, ids)}
+        placement = Placement(a.box, voxel_size_of(a), record)
         with create_volume(out_spec, np.uint64, placement, tables) as writer:
             for block, of_a, of_b in _both(a, b, track(blocks, len(blocks), "write")):
                 writer.write(block, ids[lookup.rows(of_a, of_b)])
@@ -76,7 +93,7 @@ def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
     Raises
     ------
     VolumeError
-        If the new ids do not fit into 64 bits.
+        If the new ids do not fit into int64.
 
     Notes
     -----
@@ -92,37 +109,11 @@ def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
     remains = (table.truth != 0) & (table.voxels >= min_fragment_size)
     is_new = remains & ~keeps_id
     highest, num_new = int(table.truth.max()), int(is_new.sum())
-    if highest + num_new >= 2**64:
+    if highest + num_new > MAX_ID:
         raise VolumeError(f"consensus: after id {highest} is no room for {num_new} more. Renumber the first volume")
     ids = np.where(remains, table.truth, 0)
     ids[is_new] = np.uint64(highest) + np.arange(1, num_new + 1, dtype=np.uint64)
     return ids
-
-
-def kept_together(table: ContingencyTable, ids: np.ndarray) -> np.ndarray:
-    """List the pairs of fragments that one of the two segmentations had as one object.
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        Voxels of each pair (a, b).
-    ids : uint64 ndarray of shape (N,)
-        As `fragment_ids` gives them.
-
-    Returns
-    -------
-    int64 ndarray of shape (M, 3)
-        Id, larger id, and the voxels of the smaller fragment; ascending.
-    """
-    rows: dict[tuple[int, int], int] = {}
-    for column in (table.truth, table.segment):
-        order = np.argsort(column, kind="stable")
-        for members in np.split(order, np.flatnonzero(np.diff(column[order])) + 1):
-            fragments = members[(ids[members] != 0) & (column[members] != 0)]
-            for one, other in itertools.combinations(fragments.tolist(), 2):
-                pair = sorted((int(ids[one]), int(ids[other])))
-                rows[pair[0], pair[1]] = int(min(table.voxels[one], table.voxels[other]))
-    return np.array([(*pair, voxels) for pair, voxels in sorted(rows.items())], np.int64).reshape(-1, 3)
 
 
 class PairLookup:
@@ -155,11 +146,45 @@ def _both(a: Volume, b: Volume, blocks: Iterator[Box]) -> Iterator[tuple[Box, np
     return ((block, a.read(block), b.read(block)) for block in blocks)
 
 
-def _require_same_box(a: Volume, b: Volume) -> None:
+def _tables(
+    a: Volume, b: Volume, table: ContingencyTable, ids: np.ndarray, lookup: PairLookup, config: ConsensusConfig
+) -> Tables:
+    """Return what belongs beside the consensus: candidates of agglomeration, and origins if the first has them."""
+    claims = (read_rows(volume.name, "overlaps", 3) for volume in (a, b))
+    claims_a, claims_b = (np.empty((0, 3), np.int64) if rows is None else rows for rows in claims)
+    origins = read_rows(a.name, "origins", 6)
+    blocks = list(a.box.blocks(config.block_size_zyx))
+    faces = merged_faces(_faces(a, b, ids, lookup, config, track(blocks, len(blocks), "touch")))
+    tables = {"overlaps": candidates(table, ids, faces, claims_a, claims_b)}
+    if origins is not None:
+        tables["origins"] = origins[np.isin(origins[:, 0], ids.astype(np.int64))]
+    return tables
+
+
+def _faces(
+    a: Volume, b: Volume, ids: np.ndarray, lookup: PairLookup, config: ConsensusConfig, blocks: Iterable[Box]
+) -> Iterator[ContingencyTable]:
+    """Yield the faces of each block between fragments that are kept, labelled with rows + 1."""
+    size = voxel_size_of(a)
+    labels = np.where(ids == 0, 0, np.arange(1, len(ids) + 1)).astype(np.uint64)
+    for block in blocks:
+        outer = block.grow(halo_of(config.max_gap, size)).intersect(a.box)
+        fragments = labels[lookup.rows(a.read(outer), b.read(outer))]
+        yield touching(fragments, block, outer, size, config.max_gap)
+
+
+def _require_small_ids(volume: Volume, ids: np.ndarray) -> None:
+    if len(ids) and ids.max() > MAX_ID:
+        found = ids.max().astype(np.int64 if volume.dtype.kind == "i" else np.uint64)
+        raise VolumeError(f"{volume.name}: has id {found}, expected ids from 0 to {MAX_ID}. Renumber it")
+
+
+def _require_same_place(a: Volume, b: Volume) -> None:
     for volume in (a, b):
         require_labels(volume)
     if a.box != b.box:
         raise VolumeError(f"{b.name}: covers {b.box}, expected the box of {a.name}, {a.box}")
+    require_same_voxel_size(b, a)
 
 
 def _summary(table: ContingencyTable, ids: np.ndarray) -> str:

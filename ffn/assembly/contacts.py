@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ffn.geometry import ZYX, Box, zyx
-from ffn.volume import Volume
+from ffn.volume import Volume, voxel_size_of
 
-SIGMA = 2.0  # smoothing of the image, voxels: an opening in a membrane is wider than its noise
+SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side: an opening is wider than its noise
 TRUNCATE = 4.0
+CELL = 24  # voxels of the smallest side; of one contact, the brightest place in each cell may be a decision point
+
+VoxelSize = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
 class Contact:
-    """Two segments that touch, or nearly do.
+    """A place where two segments touch, or nearly do.
 
     Parameters
     ----------
@@ -62,36 +65,75 @@ def find_contacts(
     Returns
     -------
     list of Contact
-        Ascending by pair.
+        One for each pair and cell of the full volume, for `merge_contacts`.
     """
-    size = segmentation.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
-    gap = [max_distance * min(size) / side for side in size]
-    halo = zyx(np.ceil([max(steps, TRUNCATE * SIGMA) + 1 for steps in gap]))
+    size = voxel_size_of(segmentation)
+    reach = max(max_distance, TRUNCATE * SIGMA)
+    halo = zyx(np.ceil([reach * steps + 1 for steps in _steps(size)]))
     outer = block.grow(halo).intersect(segmentation.box)
-    labels = spread(segmentation.read(outer), size, max_distance)
-    faces = _faces(labels, _smooth(image.read(outer)), block, outer, pairs)
-    return _strongest(faces, pairs)
+    labels = segmentation.read(outer)
+    pairs = pairs[np.isin(pairs, np.unique(labels)).all(axis=1)]
+    if not len(pairs):
+        return []
+    smooth = _smooth(image.read(outer), size)
+    faces = _faces(spread(labels, size, max_distance), smooth, block, outer, pairs)
+    return _strongest(faces, pairs, size)
 
 
-def merge_contacts(contacts: Iterable[Contact]) -> list[Contact]:
-    """Put the contacts of several blocks together: sizes add up, the brightest decision point counts.
+def merge_contacts(contacts: Iterable[Contact], max_points: int, voxel_size_zyx_nm: VoxelSize) -> list[Contact]:
+    """Choose the decision points of every pair; how the volume was cut into blocks does not matter.
 
-    Examples
-    --------
-    >>> parts = [Contact(1, 2, (0, 0, 5), 90.0, 3), Contact(1, 2, (8, 0, 5), 120.0, 4)]
-    >>> merge_contacts(parts)
-    [Contact(segment_a=1, segment_b=2, position_zyx=(8, 0, 5), brightness=120.0, faces=7)]
+    Parameters
+    ----------
+    contacts : iterable of Contact
+        Of disjoint blocks, in any order.
+    max_points : int
+        Decision points of one pair at most, brightest first, no two within `CELL` of each other on all axes.
+    voxel_size_zyx_nm : tuple of float
+        Sides of a voxel.
+
+    Returns
+    -------
+    list of Contact
+        Ascending by pair, then by falling brightness; `faces` is the size of the pair's whole contact.
     """
-    merged: dict[tuple[int, int], Contact] = {}
+    cell = _cell(voxel_size_zyx_nm)
+    faces: dict[tuple[int, int], int] = {}
+    brightest: dict[tuple[int, int], dict[ZYX, Contact]] = {}
     for contact in contacts:
-        known = merged.get(contact.pair, contact)
-        best = min(known, contact, key=lambda c: (-c.brightness, c.position_zyx))
-        faces = contact.faces + (known.faces if contact.pair in merged else 0)
-        merged[contact.pair] = Contact(*contact.pair, best.position_zyx, best.brightness, faces)
-    return [merged[pair] for pair in sorted(merged)]
+        faces[contact.pair] = faces.get(contact.pair, 0) + contact.faces
+        cells = brightest.setdefault(contact.pair, {})
+        place = zyx(np.floor_divide(contact.position_zyx, cell))
+        cells[place] = min(cells.get(place, contact), contact, key=_rank)
+    chosen = ((pair, _separate(brightest[pair].values(), cell)[:max_points]) for pair in sorted(brightest))
+    return [replace(contact, faces=faces[pair]) for pair, points in chosen for contact in points]
 
 
-def spread(labels: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float], max_distance: float) -> np.ndarray:
+def _rank(contact: Contact) -> tuple[float, ZYX]:
+    """Brightest first; among equals the first in zyx order."""
+    return -contact.brightness, contact.position_zyx
+
+
+def _separate(contacts: Iterable[Contact], cell: ZYX) -> list[Contact]:
+    """Drop what lies near a brighter one."""
+    kept: list[Contact] = []
+    for contact in sorted(contacts, key=_rank):
+        away = (np.abs(np.subtract(contact.position_zyx, other.position_zyx)) >= cell for other in kept)
+        if all(far.any() for far in away):
+            kept.append(contact)
+    return kept
+
+
+def _steps(voxel_size_zyx_nm: VoxelSize) -> list[float]:
+    """Voxels of each axis for one smallest side."""
+    return [min(voxel_size_zyx_nm) / side for side in voxel_size_zyx_nm]
+
+
+def _cell(voxel_size_zyx_nm: VoxelSize) -> ZYX:
+    return zyx(max(1, round(CELL * steps)) for steps in _steps(voxel_size_zyx_nm))
+
+
+def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_distance: float) -> np.ndarray:
     """Give every background voxel within `max_distance` of a segment to the nearest one.
 
     Parameters
@@ -116,10 +158,11 @@ def spread(labels: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float], ma
     return np.where(distance <= max_distance, labels[z, y, x], 0)
 
 
-def _smooth(image: np.ndarray) -> np.ndarray:
+def _smooth(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
     from scipy import ndimage
 
-    return ndimage.gaussian_filter(image.astype(np.float32), SIGMA, truncate=TRUNCATE)
+    sigma = [SIGMA * steps for steps in _steps(voxel_size_zyx_nm)]
+    return ndimage.gaussian_filter(image.astype(np.float32), sigma, truncate=TRUNCATE)
 
 
 @dataclass(frozen=True)
@@ -160,18 +203,20 @@ def _rows(pairs: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return row_of[number[len(pairs) :]]
 
 
-def _strongest(faces: _Faces, pairs: np.ndarray) -> list[Contact]:
-    """Return one contact for each pair that has faces; the first place in zyx order among equally bright ones."""
+def _strongest(faces: _Faces, pairs: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> list[Contact]:
+    """Return one contact for each pair and cell that has faces; the first in zyx order among equally bright ones."""
+    cells = faces.position // np.array(_cell(voxel_size_zyx_nm))
+    _, group = np.unique(np.column_stack([faces.row, cells]), axis=0, return_inverse=True)
     z, y, x = faces.position.T
-    order = np.lexsort((x, y, z, -faces.brightness, faces.row))
-    rows, first, counts = np.unique(faces.row[order], return_index=True, return_counts=True)
+    order = np.lexsort((x, y, z, -faces.brightness, group.ravel()))
+    _, first, counts = np.unique(group.ravel()[order], return_index=True, return_counts=True)
     return [
         Contact(
-            segment_a=int(pairs[row, 0]),
-            segment_b=int(pairs[row, 1]),
-            position_zyx=zyx(faces.position[order[k]]),
-            brightness=float(faces.brightness[order[k]]),
+            segment_a=int(pairs[faces.row[k], 0]),
+            segment_b=int(pairs[faces.row[k], 1]),
+            position_zyx=zyx(faces.position[k]),
+            brightness=float(faces.brightness[k]),
             faces=int(count),
         )
-        for row, k, count in zip(rows, first, counts, strict=True)
+        for k, count in zip(order[first], counts, strict=True)
     ]

@@ -16,6 +16,7 @@ from ffn.volume import (
     require_image,
     require_labels,
     require_other_file,
+    voxel_size_of,
 )
 
 CONTEXT = 4.0  # halo, in units of the maximal distance: where two floods meet is decided along the membranes around
@@ -43,13 +44,13 @@ def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillCon
     Raises
     ------
     VolumeError
-        If the image does not cover the segmentation, or the output would replace the input.
+        If the image does not cover the segmentation, or the output would replace one of them.
     """
-    require_other_file(out_spec, segmentation_spec)
+    require_other_file(out_spec, segmentation_spec, image_spec)
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
         require_labels(segmentation)
         require_image(image)
-        voxel_size = segmentation.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+        voxel_size = voxel_size_of(segmentation)
         record = provenance("fill", config, segmentation=segmentation_spec, image=image_spec)
         blocks = list(segmentation.box.blocks(config.block_size_zyx))
         with create_volume(out_spec, np.uint64, Placement(segmentation.box, voxel_size, record)) as writer:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ffn import atomic
-from ffn.assembly.merge_graph import apply_groups, mapping_text, merge_groups, read_graph
+from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups, read_graphs
 from ffn.config import MergeConfig
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import Placement, create_volume, open_volume, require_labels, require_other_file
+from ffn.volume import Placement, create_volume, open_volume, require_labels, require_other_file, voxel_size_of
 
 log = logging.getLogger(__name__)
 
@@ -38,21 +38,35 @@ def merge(
     Raises
     ------
     MergeGraphError
-        If a graph is missing or damaged.
+        If a graph is missing, damaged, or joins segments that are not there.
     VolumeError
-        If the output would replace the base segmentation.
+        If an output would replace an input.
     """
-    require_other_file(out_spec, segmentation_spec)
-    edges = [edge for path in graph_paths for edge in read_graph(path)]
+    require_other_file(out_spec, segmentation_spec, *graph_paths)
+    if mapping_path is not None:
+        require_other_file(mapping_path, segmentation_spec, out_spec, *graph_paths)
+    edges = read_graphs(graph_paths)
     base_ids, group_ids = merge_groups(edges, config.threshold)
-    log.info("%d edges, %d segments in %d groups", len(edges), len(base_ids), len(np.unique(group_ids)))
+    sizes = np.unique(group_ids, return_counts=True)[1]
+    log.info(
+        "%d decision points, %d segments in %d groups, %d in the largest",
+        *(len(edges), len(base_ids), len(sizes), sizes.max(initial=0)),
+    )
     record = provenance("merge", config, segmentation=segmentation_spec, graphs=len(graph_paths), joined=len(base_ids))
     with open_volume(segmentation_spec) as base:
         require_labels(base)
         blocks = list(base.box.blocks(config.block_size_zyx))
-        placement = Placement(base.box, base.voxel_size_zyx_nm or (1.0, 1.0, 1.0), record)
+        placement = Placement(base.box, voxel_size_of(base), record)
+        found = np.zeros(len(base_ids), bool)
         with create_volume(out_spec, np.uint64, placement) as writer:
             for block in track(blocks, len(blocks), "merge"):
-                writer.write(block, apply_groups(base.read(block).astype(np.uint64), base_ids, group_ids))
+                labels = base.read(block).astype(np.uint64)
+                found |= np.isin(base_ids, labels)
+                writer.write(block, apply_groups(labels, base_ids, group_ids))
+            if not found.all():
+                raise MergeGraphError(
+                    f"{segmentation_spec}: has no segment {base_ids[~found][0]}, which the graph joins. "
+                    "Was the graph made from another segmentation? Rerun agglomerate"
+                )
     if mapping_path is not None:
         atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -23,7 +22,7 @@ class MergeGraphError(FfnError):
     """A merge graph that cannot be used."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MergeEdge:
     """A row of the file: one decision point between two segments.
 
@@ -92,15 +91,64 @@ def read_graph(path: str | Path) -> list[MergeEdge]:
     MergeGraphError
         If the file is missing, has other columns, or a line is no edge.
     """
-    try:
-        lines = Path(path).read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as reason:
-        raise MergeGraphError(f"{path}: cannot be read ({reason}). Expected a file of ffn agglomerate") from None
-    numbered = [(n, line) for n, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    numbered = [(n, line) for n, line in enumerate(_lines(path), 1) if line and not line.startswith("#")]
     if not numbered or numbered[0][1].split(",") != COLUMNS:
         found = numbered[0][1] if numbered else "nothing"
         raise MergeGraphError(f"{path}: starts with {found!r}, expected the columns {','.join(COLUMNS)}")
-    return [_edge(line, f"{path}: line {n}") for n, line in numbered[1:]]
+    return [parse_edge(line, f"{path}: line {n}") for n, line in numbered[1:]]
+
+
+def read_graphs(paths: Sequence[str | Path]) -> list[MergeEdge]:
+    """Read the edges of all parts of one graph.
+
+    Raises
+    ------
+    MergeGraphError
+        As `read_graph`, or if parts were made with different models or options.
+    """
+    makers = [(path, _maker(path)) for path in paths]
+    for path, maker in makers[1:]:
+        if maker != makers[0][1]:
+            raise MergeGraphError(
+                f"{path}: was made with another model or other options than {makers[0][0]}. Rerun agglomerate for all"
+            )
+    return [edge for path in paths for edge in read_graph(path)]
+
+
+def parse_edge(line: str, where: str) -> MergeEdge:
+    """Read one line.
+
+    Raises
+    ------
+    MergeGraphError
+        Naming `where` and the line, if it is no edge: ids in order, a score of 0 … 1.
+    """
+    try:
+        values = {name: _KINDS[name](value) for name, value in zip(COLUMNS, line.split(","), strict=True)}
+        edge = MergeEdge(**values)
+        if not (0 < edge.segment_a < edge.segment_b < 2**64 and 0 <= edge.score <= 1):
+            raise ValueError("expected ids 0 < a < b and a score of 0 to 1")
+    except ValueError as reason:
+        raise MergeGraphError(
+            f"{where}: {line!r} is no edge ({reason}). Delete the file and rerun agglomerate"
+        ) from None
+    return edge
+
+
+def _lines(path: str | Path) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as reason:
+        raise MergeGraphError(f"{path}: cannot be read ({reason}). Expected a file of ffn agglomerate") from None
+
+
+def _maker(path: str | Path) -> tuple[Any, Any]:
+    """Options and weights of the first line; (None, None) where a graph does not say."""
+    try:
+        record = json.loads(_lines(path)[0].removeprefix("#"))
+        return record["config"], record["inputs"]["weights"]
+    except (IndexError, ValueError, KeyError, TypeError):
+        return None, None
 
 
 def merge_groups(edges: Iterable[MergeEdge], threshold: float) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +157,7 @@ def merge_groups(edges: Iterable[MergeEdge], threshold: float) -> tuple[np.ndarr
     Parameters
     ----------
     edges : iterable of MergeEdge
-        In any order; of several between two segments one is enough.
+        In any order; of several decision points between two segments the best one counts.
     threshold : float
         Smallest score that joins.
 
@@ -141,13 +189,3 @@ def apply_groups(labels: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray
 def mapping_text(base_ids: Sequence[int], group_ids: Sequence[int]) -> str:
     """Return the text of a mapping file: base_id, group_id of each joined segment."""
     return "base_id,group_id\n" + "".join(f"{a},{b}\n" for a, b in zip(base_ids, group_ids, strict=True))
-
-
-def _edge(line: str, where: str) -> MergeEdge:
-    values = next(csv.reader([line]))
-    try:
-        return MergeEdge(**{name: _KINDS[name](value) for name, value in zip(COLUMNS, values, strict=True)})
-    except ValueError as reason:
-        raise MergeGraphError(
-            f"{where}: {line!r} is no edge ({reason}). Delete the file and rerun agglomerate"
-        ) from None

@@ -21,11 +21,14 @@ class SubvolumeIds:
     ----------
     ids : uint64 ndarray of shape (N,)
         Without 0.
+    voxels : int64 ndarray of shape (N,)
+        In the whole subvolume.
     in_core : bool ndarray of shape (N,)
         Whether an id has voxels that the subvolume contributes.
     """
 
     ids: np.ndarray
+    voxels: np.ndarray
     in_core: np.ndarray
 
 
@@ -37,13 +40,14 @@ class Nodes:
     ----------
     first : int64 ndarray of shape (S + 1,)
         First node of each subvolume; the last entry is the number of nodes.
-    in_core : bool ndarray of shape (number of nodes,)
+    voxels, in_core : int64 and bool ndarrays of shape (number of nodes,)
         As in `SubvolumeIds`.
     sorted_ids, order : tuples of S ndarrays
         Ids of each subvolume ascending (uint64), and their nodes relative to the first (int64).
     """
 
     first: np.ndarray
+    voxels: np.ndarray
     in_core: np.ndarray
     sorted_ids: tuple[np.ndarray, ...]
     order: tuple[np.ndarray, ...]
@@ -54,6 +58,7 @@ class Nodes:
         order = tuple(np.argsort(s.ids) for s in subvolumes)
         return cls(
             first=np.concatenate([[0], np.cumsum([len(s.ids) for s in subvolumes])]).astype(np.int64),
+            voxels=np.concatenate([s.voxels for s in subvolumes]),
             in_core=np.concatenate([s.in_core for s in subvolumes]),
             sorted_ids=tuple(s.ids[o] for s, o in zip(subvolumes, order, strict=True)),
             order=order,
@@ -63,6 +68,10 @@ class Nodes:
     def num_nodes(self) -> int:
         """Ids in all."""
         return len(self.in_core)
+
+    def missing(self, subvolume: int, ids: np.ndarray) -> np.ndarray:
+        """Return those of `ids`, ascending and each once, that a subvolume does not hold."""
+        return np.setdiff1d(ids.astype(np.uint64), self.sorted_ids[subvolume])
 
     def find(self, subvolume: int, ids: np.ndarray) -> np.ndarray:
         """Return the nodes (int64) of non-zero `ids` of a subvolume, all of which it must hold."""
@@ -85,21 +94,29 @@ def scan(volume: Volume, core: Box) -> SubvolumeIds:
     SubvolumeIds
         The same for any ids that mean the same objects, apart from the ids.
     """
-    in_core: dict[int, bool] = {}
+    voxels: dict[int, int] = {}
+    in_core: set[int] = set()
     for slab in volume.box.blocks((SLAB, *volume.box.shape[1:])):
         labels = volume.read(slab)
-        for segment_id in _in_order(labels):
-            in_core.setdefault(segment_id, False)
+        for segment_id, count in _counted(labels).items():
+            voxels[segment_id] = voxels.get(segment_id, 0) + count
         part = core.intersect(slab)
         if not part.is_empty:
-            in_core |= dict.fromkeys(_in_order(labels[part.slices(slab.start)]), True)
-    in_core.pop(0, None)
-    return SubvolumeIds(np.array(list(in_core), np.uint64), np.array(list(in_core.values()), bool))
+            in_core.update(_counted(labels[part.slices(slab.start)]))
+    voxels.pop(0, None)
+    return SubvolumeIds(
+        ids=np.array(list(voxels), np.uint64),
+        voxels=np.array(list(voxels.values()), np.int64),
+        in_core=np.array([segment_id in in_core for segment_id in voxels], bool),
+    )
 
 
-def _in_order(labels: np.ndarray) -> list[int]:
-    """Ids in the order of their first voxels; only the first of each run of equal voxels is looked at."""
+def _counted(labels: np.ndarray) -> dict[int, int]:
+    """Voxels of each id, in the order of their first voxels; runs of equal voxels are sorted instead of voxels."""
     flat = labels.ravel()
-    starts = np.concatenate(([True], flat[1:] != flat[:-1]))
-    ids, first = np.unique(flat[starts], return_index=True)
-    return ids[np.argsort(first)].astype(np.uint64).tolist()
+    starts = np.flatnonzero(np.concatenate(([True], flat[1:] != flat[:-1])))
+    ids, first, index = np.unique(flat[starts], return_index=True, return_inverse=True)
+    counts = np.zeros(len(ids), np.int64)
+    np.add.at(counts, index.ravel(), np.diff(starts, append=flat.size))
+    order = np.argsort(first)
+    return dict(zip(ids[order].astype(np.uint64).tolist(), counts[order].tolist(), strict=True))

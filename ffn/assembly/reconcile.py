@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ffn.assembly.carried import carried_tables
 from ffn.assembly.nodes import Nodes, scan
-from ffn.assembly.overlap import matches
+from ffn.assembly.overlap import best_of_each_other, parts_inside
 from ffn.assembly.pool import VolumePool
 from ffn.assembly.tiling import Tiling
 from ffn.assembly.unionfind import connected_roots
@@ -19,9 +20,37 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import Placement, create_volume, open_volume, require_labels
+from ffn.volume import (
+    Placement,
+    Volume,
+    create_volume,
+    open_volume,
+    require_labels,
+    require_other_file,
+    require_same_voxel_size,
+    voxel_size_of,
+)
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Joins:
+    """What the overlaps of subvolumes say about their nodes.
+
+    Parameters
+    ----------
+    pairs : int64 ndarray of shape (E, 2)
+        Nodes that are one object.
+    num_inside : int
+        How many of the pairs only `parts_inside` has found.
+    shared : ContingencyTable
+        Voxels by the two nodes that claim them, joined or not.
+    """
+
+    pairs: np.ndarray
+    num_inside: int
+    shared: ContingencyTable
 
 
 def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> None:
@@ -43,24 +72,27 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> N
     Raises
     ------
     VolumeError
-        If there is no subvolume, one is listed twice, or they do not tile a box.
+        If there is no subvolume, one is listed twice, they do not tile a box, their voxels differ in size, the output
+        would replace one of them, or a table beside one names an id that it does not hold.
     """
+    require_other_file(out_spec, *specs)
     tiling, specs, voxel_size = open_tiling(specs)
     with VolumePool() as pool:
         scans = track(enumerate(specs), len(specs), "ids", "subvolume")
         nodes = Nodes.of([scan(pool.open(spec), tiling.core(index)) for index, spec in scans])
-        joins, shared = find_joins(tiling, specs, nodes, pool, config)
-        roots = connected_roots(nodes.num_nodes, joins)
+        joins = find_joins(tiling, specs, nodes, pool, config)
+        roots = connected_roots(nodes.num_nodes, joins.pairs)
         objects = np.unique(roots[nodes.in_core])
         numbers = np.where(np.isin(roots, objects), np.searchsorted(objects, roots) + 1, 0).astype(np.uint64)
-        record = provenance("reconcile", config, subvolumes=len(specs), matches=len(joins))
-        tables = carried_tables(specs, nodes, numbers, shared)
+        record = provenance("reconcile", config, subvolumes=len(specs), matches=len(joins.pairs))
+        tables = carried_tables(specs, nodes, numbers, joins.shared)
         with create_volume(out_spec, np.uint64, Placement(tiling.hull, voxel_size, record), tables) as writer:
             blocks = list(tiling.hull.blocks(config.block_size_zyx))
             for block in track(blocks, len(blocks), "write"):
                 writer.write(block, _renumbered(block, tiling, specs, nodes, numbers, pool))
-    counts = (len(specs), nodes.num_nodes, len(joins), len(objects))
-    log.info("%d subvolumes with %d ids, %d matches: %d objects", *counts)
+    counts = (len(specs), nodes.num_nodes, len(joins.pairs), joins.num_inside, len(objects))
+    log.info("%d subvolumes with %d ids, %d matches (%d of parts inside): %d objects", *counts)
+    log.info("the object of most parts has %d", np.bincount(roots).max(initial=0))
 
 
 def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], tuple[float, float, float]]:
@@ -82,22 +114,23 @@ def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], tuple[float, f
         As `reconcile`.
     """
     places: dict[Box, str] = {}
+    first: Volume | None = None
     for spec in specs:
         with open_volume(spec) as volume:
             require_labels(volume)
             if volume.box in places:
                 raise VolumeError(f"{spec}: covers the same box {volume.box} as {places[volume.box]}, expected it once")
             places[volume.box] = spec
-            voxel_size = volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
-    if not places:
+            if first is None or first.voxel_size_zyx_nm is None:  # one that does not say its size takes that of others
+                first = volume
+            require_same_voxel_size(volume, first)
+    if first is None:
         raise VolumeError("reconcile: found no subvolumes, at least one is needed. Did segment finish?")
     tiling = Tiling.of(list(places))
-    return tiling, [places[tiling.box(index)] for index in range(tiling.num_boxes)], voxel_size
+    return tiling, [places[tiling.box(index)] for index in range(tiling.num_boxes)], voxel_size_of(first)
 
 
-def find_joins(
-    tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumePool, config: ReconcileConfig
-) -> tuple[np.ndarray, ContingencyTable]:
+def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumePool, config: ReconcileConfig) -> Joins:
     """Match the ids of all subvolumes that overlap.
 
     Parameters
@@ -115,28 +148,28 @@ def find_joins(
 
     Returns
     -------
-    joins : int64 ndarray of shape (E, 2)
-        Nodes that are one object.
-    shared : ContingencyTable
-        Voxels by the two nodes that claim them, joined or not.
+    Joins
+        In the order of the overlaps.
     """
     overlaps = list(tiling.overlaps())
-    joins = [np.empty((0, 2), np.int64)]
-    shared = []
+    pairs, shared, num_inside = [np.empty((0, 2), np.int64)], [], 0
     for first, second in track(overlaps, len(overlaps), "match", "overlap"):
         box = tiling.box(first).intersect(tiling.box(second))
         table = _compared(pool, specs[first], specs[second], box, config)
-        chosen = matches(table, config)
-        joins.append(np.stack([nodes.find(first, chosen[:, 0]), nodes.find(second, chosen[:, 1])], axis=1))
-        both = table.keep((table.truth != 0) & (table.segment != 0))
-        shared.append(ContingencyTable(nodes.find(first, both.truth), nodes.find(second, both.segment), both.voxels))
-    return np.concatenate(joins), merge_tables(shared)
+        a, b = nodes.find(first, table.truth), nodes.find(second, table.segment)
+        best = best_of_each_other(table, config)
+        inside = parts_inside(table, (nodes.voxels[a], nodes.voxels[b]), config) & ~best
+        pairs.append(np.stack([a, b], axis=1)[best | inside])
+        num_inside += int(inside.sum())
+        shared.append(ContingencyTable(a, b, table.voxels))
+    return Joins(np.concatenate(pairs), num_inside, merge_tables(shared))
 
 
 def _compared(pool: VolumePool, first: str, second: str, box: Box, config: ReconcileConfig) -> ContingencyTable:
-    """Count the voxels of `box` by their ids in two subvolumes."""
+    """Count the voxels of `box` that two subvolumes have segmented by their ids."""
     blocks = box.blocks(config.block_size_zyx)
-    return merge_tables(count_pairs(pool.open(first).read(block), pool.open(second).read(block)) for block in blocks)
+    table = merge_tables(count_pairs(pool.open(first).read(block), pool.open(second).read(block)) for block in blocks)
+    return table.keep((table.truth != 0) & (table.segment != 0))
 
 
 def _renumbered(

@@ -12,7 +12,7 @@ from ffn.geometry import ZYX, Box, add, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Thresholds, is_free
 from ffn.inference.grower import FovBatch, Limits, ObjectGrower, grow
 from ffn.model.store import Model, normalise
-from ffn.volume import Volume
+from ffn.volume import Volume, voxel_size_of
 
 NEARNESS = 0.25  # our choice: a seed may lie four voxels farther from the contact for one more from the membrane
 
@@ -84,7 +84,7 @@ class Resegmenter:
         self._batch = batch
         self._config = config
         self._thresholds = Thresholds.of(config)
-        size = segmentation.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+        size = voxel_size_of(segmentation)
         self._sampling = (size[0] / min(size), size[1] / min(size), size[2] / min(size))
 
     def examine(self, contact: Contact) -> Evidence:

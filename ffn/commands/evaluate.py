@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ffn.config import EvaluateConfig
 from ffn.errors import ConfigError
+from ffn.evaluation.config import EvaluateConfig
 from ffn.options import add_box_option, add_options, from_arguments
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ffn.config import ExportConfig
 from ffn.options import add_box_option, add_options, from_arguments
+from ffn.viewing.config import ExportConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

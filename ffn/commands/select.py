@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ffn.config import SelectConfig
 from ffn.errors import ConfigError
+from ffn.evaluation.config import SelectConfig
 from ffn.geometry import Box
 from ffn.options import add_options, from_arguments
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ffn.config import SweepConfig
+from ffn.evaluation.config import SweepConfig
 from ffn.options import add_box_option, add_options, from_arguments
 
 

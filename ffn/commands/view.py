@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from ffn.config import ViewConfig
 from ffn.options import add_options, from_arguments
+from ffn.viewing.config import ViewConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ffn.atomic import write_json, write_text
-from ffn.config import EvaluateConfig
 from ffn.contingency import ContingencyTable
 from ffn.errors import EvaluationError
 from ffn.evaluation.beside import score_watershed
 from ffn.evaluation.bodies import bodies_csv, worst_bodies
+from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.error_places import find_places
 from ffn.evaluation.errors import describe, errors_csv, worst_errors
 from ffn.evaluation.scores import CONVENTIONS

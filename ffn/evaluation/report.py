@@ -46,6 +46,8 @@ PUBLISHED = (
 )
 METRICS = {"accuracy": "accuracy", "precision": "precision", "recall": "recall", "f1": "F1"}
 SWEPT = {"voi": "sum", "voi_split": "split", "voi_merge": "merge"}
+SWEPT_CONVENTIONS = ("foreground", "all")  # the third, cremi, lies between them
+SWEEP_AXIS = "threshold of merging; at 1 nothing is merged"
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -185,23 +187,29 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
 
 
 def sweep_charts(sweep: dict[str, list[dict[str, Any]]]) -> list[Chart]:
-    """Draw how the scores change with the threshold of agglomeration, convention ``all``.
+    """Draw how the scores change with the threshold of agglomeration; the row without merges stands at 1.
 
     Parameters
     ----------
     sweep : dict of str to list of dict
         Rows with ``threshold``, ``voi_split``, ``voi_merge``, ``voi`` and ``are`` by convention.
+
+    Returns
+    -------
+    list of Chart
+        Variation of information and adapted Rand error, for each of `SWEPT_CONVENTIONS` that has scores.
     """
-    rows = [row for row in sweep.get("all", []) if row.get("voi") is not None]
-    if not rows:
-        return []
-    columns = {name: np.array([row[name] for row in rows], float) for name in ("threshold", *SWEPT, "are")}
-    lines = [Line(text, columns["threshold"], columns[name], f"s{i}") for i, (name, text) in enumerate(SWEPT.items())]
-    error = [Line("ARE", columns["threshold"], columns["are"], "s0")]
-    return [
-        _chart("Variation of information, bits", lines, (0.0, None), "threshold of merging"),
-        _chart("Adapted Rand error", error, (0.0, None), "threshold of merging"),
-    ]
+    charts = []
+    for convention in SWEPT_CONVENTIONS:
+        rows = [row for row in sweep.get(convention, []) if row["voi"] is not None and row["are"] is not None]
+        if rows:
+            x = np.minimum([row["threshold"] for row in rows], 1.0)  # no score exceeds 1
+            y = {name: np.array([row[name] for row in rows]) for name in (*SWEPT, "are")}
+            lines = [Line(text, x, y[name], f"s{i}") for i, (name, text) in enumerate(SWEPT.items())]
+            charts.append(_chart(f"Variation of information, bits: {convention}", lines, (0.0, None), SWEEP_AXIS))
+            lines = [Line("ARE", x, y["are"], "s0")]
+            charts.append(_chart(f"Adapted Rand error: {convention}", lines, (0.0, None), SWEEP_AXIS))
+    return charts
 
 
 def _provenance(files: VolumeFiles) -> list[dict[str, Any]]:

@@ -166,10 +166,13 @@ def _read_scores(path: Path) -> dict[str, Any] | None:
         return None
     try:
         scores = json.loads(path.read_text())
-        scores["scores"]["all"], scores["box"]
+        scores["scores"]["all"]
+        for name in ("box", "num_segments", "num_truth", "covered_fraction", "cremi_score"):
+            scores[name]
     except (ValueError, KeyError, TypeError) as reason:
         raise EvaluationError(
-            f"{path}: is no score file of 'ffn evaluate' ({reason!r}). Delete it and rerun the stage evaluate"
+            f"{path}: is no score file of this version's 'ffn evaluate' ({reason!r}). "
+            "Delete it and rerun the stage evaluate"
         ) from None
     return scores
 

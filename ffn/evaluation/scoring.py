@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ffn.config import EvaluateConfig
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import EvaluationError
 from ffn.evaluation.border import VoxelSize, read_without_border
+from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.run_length import expected_run_length, segments_at
 from ffn.evaluation.scores import summarize
 from ffn.evaluation.skeletons import Skeletons

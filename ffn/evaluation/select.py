@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.atomic import write_json
-from ffn.config import SelectConfig
 from ffn.errors import EvaluationError
+from ffn.evaluation.config import SelectConfig
 from ffn.geometry import Box
 from ffn.model.store import load_model, save_model
 from ffn.provenance import provenance

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.config import SkeletonizeConfig
 from ffn.errors import EvaluationError
+from ffn.evaluation.config import SkeletonizeConfig
 from ffn.evaluation.skeletons import Skeleton, Skeletons, join, write_skeletons
 from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.geometry import ZYX, Box

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ffn.assembly.merge_graph import MergeEdge, apply_groups, merge_groups, read_graph
+import numpy as np
+
+from ffn.assembly.merge_graph import MergeEdge, apply_groups, merge_groups, read_graphs
 from ffn.atomic import write_json
-from ffn.config import SweepConfig
 from ffn.contingency import ContingencyTable, merge_tables
+from ffn.evaluation.config import SweepConfig
 from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scores import CONVENTIONS, score
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
 from ffn.provenance import provenance
-from ffn.volume import open_volume, require_labels
+from ffn.volume import open_volume, require_labels, require_other_file
 
 NO_MERGES = 1.01  # a threshold that no score reaches: the base segmentation
 
@@ -51,19 +53,21 @@ def sweep(
     MergeGraphError, VolumeError, EvaluationError
         If an input is missing, damaged or elsewhere.
     """
-    edges = [edge for path in graph_paths for edge in read_graph(path)]
+    require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
+    edges = read_graphs(graph_paths)
     with open_volume(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(truth)
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
         table = tabulate(truth.read, segmentation.read, box, config.block_size_zyx)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
-    rows = {name: [sweep_row(table, edges, t, name) for t in thresholds] for name in CONVENTIONS}
+    steps = [sweep_step(table, edges, threshold) for threshold in thresholds]
+    rows = {name: [step[name] for step in steps] for name in CONVENTIONS}
     inputs = {"segmentation": segmentation_spec, "truth": truth_spec, "graphs": len(graph_paths)}
     write_json(out, {"box": str(box), "sweep": rows, "provenance": provenance("sweep", config, **inputs)})
 
 
-def sweep_row(table: ContingencyTable, edges: list[MergeEdge], threshold: float, convention: str) -> Row:
+def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float) -> dict[str, Row]:
     """Score the segmentation that `threshold` would give.
 
     Parameters
@@ -74,15 +78,20 @@ def sweep_row(table: ContingencyTable, edges: list[MergeEdge], threshold: float,
         The merge graph.
     threshold : float
         Smallest score that joins.
-    convention : str
-        Key of `CONVENTIONS`.
 
     Returns
     -------
-    dict
-        ``threshold``, ``num_merges`` (segments that disappear) and the scores.
+    dict of str to dict
+        For each convention ``threshold``, ``num_merges`` (segments that disappear), ``largest_group`` (segments in
+        it, which tells of runaway merges without a truth) and the scores.
     """
     base_ids, group_ids = merge_groups(edges, threshold)
-    joined = ContingencyTable(table.truth, apply_groups(table.segment, base_ids, group_ids), table.voxels)
-    num_merges = int((base_ids != group_ids).sum())
-    return {"threshold": threshold, "num_merges": num_merges, **score(merge_tables([joined]), convention)}
+    joined = merge_tables(
+        [ContingencyTable(table.truth, apply_groups(table.segment, base_ids, group_ids), table.voxels)]
+    )
+    merges = {
+        "threshold": threshold,
+        "num_merges": int((base_ids != group_ids).sum()),
+        "largest_group": int(np.unique(group_ids, return_counts=True)[1].max(initial=1)),
+    }
+    return {name: {**merges, **score(joined, name)} for name in CONVENTIONS}

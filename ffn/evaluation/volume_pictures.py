@@ -14,7 +14,7 @@ from ffn.evaluation.score_table import method_names
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.geometry import Box, zyx
-from ffn.volume import CHUNK_ZYX, Volume, open_volume, require_inside
+from ffn.volume import CHUNK_ZYX, Volume, open_volume, require_inside, voxel_size_of
 
 VoxelSize = tuple[float, float, float]
 
@@ -59,7 +59,7 @@ class OpenVolumes(NamedTuple):
     @property
     def voxel_size_zyx_nm(self) -> VoxelSize:
         """Voxel size, isotropic where nobody knows."""
-        return self.image.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+        return voxel_size_of(self.image)
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ class CheckpointFile:
 
     def _read(self) -> Arrays:
         arrays, attributes = hdf5.read_arrays(self.path)
-        if FINGERPRINT not in arrays or attributes.get("sha256") != _digest(arrays):
+        if FINGERPRINT not in arrays or str(attributes.get("sha256")) != _digest(arrays):
             raise VolumeError(f"{self.path}: its checksum is not that of its content")
         return arrays
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ from ffn.errors import ModelError
 from ffn.model.network import build_network, set_weights
 from ffn.model.precision import gpu_visible, resolve_precision
 from ffn.model.store import Model
+from ffn.threads import threads_here
 
 if TYPE_CHECKING:
     import keras
@@ -129,8 +129,13 @@ def create_engine(model: Model, engine: str, precision: str, threads: int = 0, b
         CPU threads; 0 takes ``OMP_NUM_THREADS``, which the workflow sets, else the cores of this process.
     batch_size : int
         FOVs of a call at most.
+
+    Raises
+    ------
+    ConfigError
+        If ``OMP_NUM_THREADS`` is wanted and no number.
     """
-    threads = threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    threads = threads or threads_here()
     if engine == "auto":
         engine, reason = ("tensorflow", "a GPU is visible") if gpu_visible() else ("openvino", "no GPU is visible")
         log.info("engine auto: %s, because %s", engine, reason)

@@ -22,7 +22,9 @@ def read_mask(config: SegmentConfig, box: Box) -> np.ndarray | None:
         return None
     masked = np.zeros(box.shape, bool) if config.mask is None else _read_volume(config.mask, box)
     for text in config.mask_boxes:
-        masked[Box.parse(text).intersect(box).slices(box.start)] = True
+        part = Box.parse(text).intersect(box)
+        if not part.is_empty:  # one list of boxes serves all subvolumes
+            masked[part.slices(box.start)] = True
     return masked
 
 

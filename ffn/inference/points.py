@@ -12,7 +12,9 @@ from ffn.errors import ConfigError
 
 HEADER = ["z", "y", "x"]
 
-_POINT = re.compile(r"\s*(-?\d+)\s*,\s*(-?\d+)\s*,\s*(-?\d+)\s*")
+EXPECTED = "three whole numbers z,y,x of at most 18 digits in full-volume voxels"  # more would not fit into int64
+
+_POINT = re.compile(r"\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*")
 
 
 def read_points(text: str) -> np.ndarray:
@@ -43,6 +45,11 @@ def read_points(text: str) -> np.ndarray:
     return np.array(points, np.int64).reshape(-1, 3)
 
 
+def points_file(text: str) -> Path | None:
+    """Return the file that `read_points` would read, None for a single point."""
+    return None if _POINT.fullmatch(text) else Path(text)
+
+
 def _read_csv(path: Path) -> list[list[int]]:
     rows = _rows(path)
     header = [name.strip() for name in rows[0]] if rows else []
@@ -53,9 +60,7 @@ def _read_csv(path: Path) -> list[list[int]]:
         if not row:
             continue
         if (match := _POINT.fullmatch(",".join(row))) is None:
-            raise ConfigError(
-                f"{path} line {line}: found {','.join(row)!r}, expected three whole numbers z,y,x in full-volume voxels"
-            )
+            raise ConfigError(f"{path} line {line}: found {','.join(row)!r}, expected {EXPECTED}")
         points.append(_whole(match.groups()))
     return points
 
@@ -65,7 +70,7 @@ def _rows(path: Path) -> list[list[str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin UTF-8 with a byte order mark
             return list(csv.reader(file))
     except FileNotFoundError:
-        raise ConfigError(f"seed_points: {path} is neither a file nor a point z,y,x. Check its path") from None
+        raise ConfigError(f"seed points: found {str(path)!r}, expected a CSV file or {EXPECTED}") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path}: cannot be read as CSV ({error}), expected the header 'z,y,x'") from None
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from ffn import edges
 from ffn.config import SegmentConfig
 from ffn.geometry import ZYX, Box
 from ffn.inference.canvas import is_free
-from ffn.inference.points import read_points
+
+log = logging.getLogger(__name__)
 
 NOISE = 1e-4
 NOISE_SEED = 42
@@ -16,7 +19,13 @@ NOISE_SEED = 42
 VoxelSize = tuple[float, ...]
 
 
-def find_seeds(image: np.ndarray, config: SegmentConfig, voxel_size_zyx_nm: VoxelSize, box: Box) -> np.ndarray:
+def find_seeds(
+    image: np.ndarray,
+    config: SegmentConfig,
+    voxel_size_zyx_nm: VoxelSize,
+    box: Box,
+    points: np.ndarray | None = None,
+) -> np.ndarray:
     """Find the seeds of a subvolume by the configured policy, in the configured order.
 
     Parameters
@@ -29,22 +38,21 @@ def find_seeds(image: np.ndarray, config: SegmentConfig, voxel_size_zyx_nm: Voxe
         Side of a voxel; distances are measured in the smallest.
     box : Box
         Place of the subvolume, full-volume voxels.
+    points : int64 ndarray of shape (N, 3), optional
+        What `read_points` gives for ``seed_points``; for the policy `points` only.
 
     Returns
     -------
     int64 ndarray of shape (N, 3)
         Seeds zyx relative to `box`; the first is to grow first.
-
-    Raises
-    ------
-    ConfigError
-        If the list of points is missing or malformed.
     """
-    seeds = _find(image, config, voxel_size_zyx_nm, box)
+    seeds = _find(image, config, voxel_size_zyx_nm, box, points)
     return seeds[::-1] if config.seed_order == "reversed" else seeds
 
 
-def _find(image: np.ndarray, config: SegmentConfig, voxel_size: VoxelSize, box: Box) -> np.ndarray:
+def _find(
+    image: np.ndarray, config: SegmentConfig, voxel_size: VoxelSize, box: Box, points: np.ndarray | None
+) -> np.ndarray:
     match config.seed_policy:
         case "peaks":
             return peak_seeds(image, voxel_size, config.seed_min_distance)
@@ -53,8 +61,8 @@ def _find(image: np.ndarray, config: SegmentConfig, voxel_size: VoxelSize, box: 
         case "grid":
             return grid_seeds(box, config.seed_grid_step_zyx)
         case "points":
-            assert config.seed_points is not None  # the section sees to it
-            return points_inside(read_points(config.seed_points), box)
+            assert points is not None  # the section sees to it
+            return points_inside(points, box)
 
 
 def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int) -> np.ndarray:
@@ -127,7 +135,7 @@ def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
 
 
 def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
-    """Drop the points outside of `box`, which belong to other subvolumes.
+    """Drop the points outside of `box`, which belong to other subvolumes; none left is a warning.
 
     Parameters
     ----------
@@ -142,6 +150,8 @@ def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
         Relative to `box`, in the order they came.
     """
     inside = ((points >= box.start) & (points < box.stop)).all(axis=1)
+    if not inside.any():
+        log.warning("0 of %d seed points lie in %s, nothing will be segmented there", len(points), box)
     return points[inside] - np.array(box.start, np.int64)
 
 

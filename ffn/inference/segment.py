@@ -25,7 +25,16 @@ from ffn.inference.seeds import empty_space_seeds, find_seeds
 from ffn.model.store import Model, load_model, normalise, weights_checksum
 from ffn.progress import progress_bar
 from ffn.provenance import provenance
-from ffn.volume import Placement, create_volumes, open_volume, require_inside, split_spec
+from ffn.volume import (
+    Placement,
+    create_volumes,
+    open_volume,
+    require_image,
+    require_inside,
+    require_other_file,
+    split_spec,
+    voxel_size_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -66,25 +75,28 @@ def segment(image_spec: str, model_folder: str, out_spec: str, config: SegmentCo
     Raises
     ------
     VolumeError
-        If the box is outside of the image or the mask, or smaller than one FOV.
+        If the box is outside of the image or the mask, or smaller than one FOV, or the output is one of these files.
+    ConfigError
+        If the points are missing or malformed, or ``OMP_NUM_THREADS`` is no number.
     ModelError
         If the model is missing or damaged.
     SegmentError
         After SIGTERM, when the state is saved.
     """
     path, dataset = _target(out_spec)
+    require_other_file(out_spec, image_spec, *([config.mask] if config.mask else []))
+    points = None if config.seed_points is None else read_points(config.seed_points)
     model = load_model(model_folder)
     part = _read(image_spec, box, model)
     masked = read_mask(config, part.box)
     engine = create_engine(model, config.engine, config.precision, config.threads, config.batch_size)
     weights = weights_checksum(model.weights)
     inputs = {"image": image_spec, "weights": weights, "engine": engine.name, "box": part.box}
-    points = None if config.seed_points is None else read_points(config.seed_points)
     checksums = {"voxels": checksum(part.raw), "masked": checksum(masked), "points": checksum(points)}
-    fingerprint = _fingerprint(config, model, {**inputs, **checksums})
+    fingerprint = _fingerprint(config, model, {**inputs, **checksums, "voxel_size_zyx_nm": part.voxel_size_zyx_nm})
     checkpoint = CheckpointFile(f"{path}.checkpoint", fingerprint, config.checkpoint_seconds)
     flood = FloodFill(normalise(part.raw, model), model.config, config, engine, masked)
-    filling = _fill(flood, part, config, checkpoint)
+    filling = _fill(flood, part, config, points, checkpoint)
     record = provenance("segment", config, **inputs) | {"counters": filling.counters}
     _write(path, dataset, filling, Placement(part.box, part.voxel_size_zyx_nm, record))
     checkpoint.remove()
@@ -102,12 +114,13 @@ def _target(out_spec: str) -> tuple[str, str]:
 def _read(image_spec: str, box: Box | None, model: Model) -> Subvolume:
     with open_volume(image_spec) as volume:
         box = box or volume.box
+        require_image(volume)
         require_inside(volume, box)
         if any(n < fov for n, fov in zip(box.shape, model.config.fov_size_zyx, strict=True)):
             raise VolumeError(
                 f"{image_spec}: box {box} is smaller than one FOV {model.config.fov_size_zyx}. Choose a larger box"
             )
-        return Subvolume(volume.read(box), box, volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0))
+        return Subvolume(volume.read(box), box, voxel_size_of(volume))
 
 
 def _fingerprint(config: SegmentConfig, model: Model, inputs: dict[str, object]) -> dict[str, str]:
@@ -117,14 +130,16 @@ def _fingerprint(config: SegmentConfig, model: Model, inputs: dict[str, object])
     return {name: str(value) for name, value in {**named, **inputs, "version": __version__}.items()}
 
 
-def _fill(flood: FloodFill, part: Subvolume, config: SegmentConfig, checkpoint: CheckpointFile) -> Filling:
+def _fill(
+    flood: FloodFill, part: Subvolume, config: SegmentConfig, points: np.ndarray | None, checkpoint: CheckpointFile
+) -> Filling:
     """Flood one pass, or two, from wherever a checkpoint left off."""
     saved = checkpoint.load()
     if saved is not None:
         flood.resume(saved)
         del saved  # as large as the flood itself
     if flood.pass_number == 0:
-        flood.begin(find_seeds(flood.image, config, part.voxel_size_zyx_nm, part.box))
+        flood.begin(find_seeds(flood.image, config, part.voxel_size_zyx_nm, part.box, points))
     _run(flood, checkpoint)
     if config.second_pass and flood.pass_number == 1:
         flood.begin(_second_seeds(flood, part.voxel_size_zyx_nm, config))

@@ -13,7 +13,7 @@ from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.records import OUTSIDE_PARTITION
 from ffn.sampling.lom import lom_counts, require_lom_fits
-from ffn.volume import Placement, Volume, create_volume, open_volume, require_inside, require_labels
+from ffn.volume import Placement, Volume, create_volume, open_volume, require_inside, require_labels, voxel_size_of
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def partition(
         require_lom_fits(box, config.lom_radius_zyx, labels.name)
         threads = threads or len(os.sched_getaffinity(0))
         blocks = list(box.blocks(config.block_size_zyx))
-        voxel_size = labels.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+        voxel_size = voxel_size_of(labels)
         placement = Placement(box, voxel_size, provenance("partition", config, labels=labels_spec, box=box))
         with create_volume(out_spec, np.uint8, placement) as out:
             large = large_labels(labels, blocks, config.min_size)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ffn.config import ModelConfig, TrainConfig
 from ffn.model.network import Weights, build_network, get_weights, set_weights
+from ffn.threads import threads_here
 from ffn.training.distributed import ProcessGroup
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def configure_tensorflow(group: ProcessGroup, rng_seed: int) -> None:
     tf.config.experimental.enable_op_determinism()
     # TensorFlow 2.21's remapper fails on residual modules, and says so on stderr; without it the speed is the same
     tf.config.optimizer.set_experimental_options({"remapping": False})
-    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, len(os.sched_getaffinity(0)) // group.local_size))
+    threads = threads_here(group.local_size)
     with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process: its devices are what they are
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from ffn.atomic import write_json
-from ffn.config import ExportConfig
 from ffn.errors import ExportError
 from ffn.geometry import Box, zyx
 from ffn.provenance import provenance
+from ffn.threads import threads_here
+from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Sources, open_parts
 from ffn.viewing.layers import (
     EDGES_SHADER,
@@ -118,7 +118,7 @@ def _plan(volumes: dict[str, Volume], config: ExportConfig, box: Box | None) -> 
 
 
 def _write(folder: Path, parts: dict[str, Part], tables: Tables, config: ExportConfig) -> None:
-    threads = config.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    threads = config.threads or threads_here()
     facts: dict[str, Segments] = {}
     for name, part in parts.items():
         log.info("%s: %s", name, part.volume.name)

@@ -113,11 +113,13 @@ def _complete_picture(viewer: neuroglancer.Viewer, size: tuple[int, int], proces
 @contextlib.contextmanager
 def _browser(size: tuple[int, int], url: str) -> Iterator[subprocess.Popen]:
     """Open `url` in a browser of its own, with a profile that is thrown away."""
-    browser = find_browser()
+    command = [find_browser()]
+    if shutil.which("setpriv"):  # not even kill -9 of ours leaves a browser behind
+        command = ["setpriv", "--pdeathsig", "KILL", *command]
     with tempfile.TemporaryDirectory(prefix="ffn-browser-", ignore_cleanup_errors=True) as profile:
         options = [*FLAGS, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"]
         process = subprocess.Popen(
-            [browser, *options, url],
+            [*command, *options, url],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

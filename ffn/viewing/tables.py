@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ffn.config import ExportConfig
 from ffn.geometry import Box
+from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Sources, read_coordinates, read_errors, read_groups, read_origins
 from ffn.viewing.links import name_errors
 from ffn.viewing.properties import Origins

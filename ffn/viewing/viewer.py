@@ -12,8 +12,8 @@ from pathlib import Path
 
 import neuroglancer
 
-from ffn.config import ViewConfig
 from ffn.errors import ExportError
+from ffn.viewing.config import ViewConfig
 from ffn.viewing.properties import read_segment_ids
 from ffn.viewing.server import HOST, port_error, serve
 from ffn.viewing.state import STATE_FILE, State, load_state, select_segments

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ffn.atomic import write_json
-from ffn.config import ExportConfig
 from ffn.geometry import Box, zyx
+from ffn.viewing.config import ExportConfig
 from ffn.viewing.meshes import write_meshes
 from ffn.viewing.precomputed import LABELS, Encoding, Scale, image_encoding, plan_scales, read_scale, write_volume
 from ffn.viewing.properties import (

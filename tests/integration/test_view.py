@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ffn.config import ExportConfig
 from ffn.geometry import Box
+from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import Sources, export
 from ffn.volume import Placement, create_volume
 
@@ -56,15 +56,26 @@ def export_dir(tmp_path_factory):
     return folder / "run"
 
 
-def start(*arguments, **options):
-    command = [sys.executable, "-m", "ffn", "view", *map(str, arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # a shell that runs the tests in the background has its children ignore Ctrl-C
-    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    return subprocess.Popen(command, preexec_fn=heed, **pipes, **options)
+@pytest.fixture
+def start():
+    """Function that starts ``ffn view``; what still runs at the end of the test is killed."""
+    processes = []
+
+    def started(*arguments, **options):
+        command = [sys.executable, "-m", "ffn", "view", *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        # a shell that runs the tests in the background has its children ignore Ctrl-C
+        heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        processes.append(subprocess.Popen(command, preexec_fn=heed, **pipes, **options))
+        return processes[-1]
+
+    yield started
+    for process in processes:
+        process.kill()
+        process.communicate()
 
 
-def test_a_screenshot_shows_coloured_neurons_in_2d_and_in_3d(export_dir, tmp_path, panel_colours):
+def test_a_screenshot_shows_coloured_neurons_in_2d_and_in_3d(start, export_dir, tmp_path, panel_colours):
     ids = [1000 + 7 * i for i in range(NUM_TUBES)]
     picture = tmp_path / "neurons.png"
     process = start(export_dir, "--screenshot", picture, "--size", *SIZE, "--segments", *ids)
@@ -77,7 +88,7 @@ def test_a_screenshot_shows_coloured_neurons_in_2d_and_in_3d(export_dir, tmp_pat
         assert len(colours) >= (1 if name == "xz" else 2), f"panel {name} shows only the hues {colours}"
 
 
-def test_segments_without_mesh_and_skeleton_do_not_keep_a_screenshot_waiting(export_dir, tmp_path, panel_colours):
+def test_segments_without_mesh_and_skeleton_keep_no_screenshot_waiting(start, export_dir, tmp_path, panel_colours):
     """Every layer is on, and the speck that is too small for a mesh is selected with the tubes."""
     folder = export_dir / "precomputed/tubes"
     state = json.loads((folder / "neuroglancer.json").read_text())
@@ -128,7 +139,7 @@ def wait_for_port(port, process):
             time.sleep(0.05)
 
 
-def test_nginx_serves_the_same_folder(nginx, export_dir, tmp_path, panel_colours):
+def test_nginx_serves_the_same_folder(start, nginx, export_dir, tmp_path, panel_colours):
     request = urllib.request.Request(f"{nginx}/segmentation/info", headers={"Range": "bytes=2-5"})
     with urllib.request.urlopen(request, timeout=20) as response:
         assert response.status == 206
@@ -143,7 +154,7 @@ def test_nginx_serves_the_same_folder(nginx, export_dir, tmp_path, panel_colours
     assert all(panel_colours(tmp_path / "a.png").values())
 
 
-def test_the_link_works_until_the_viewer_is_told_to_stop(export_dir):
+def test_the_link_works_until_the_viewer_is_told_to_stop(start, export_dir):
     for stop in (signal.SIGINT, signal.SIGTERM):
         process = start(export_dir, "--no-open")
         link = process.stdout.readline().strip()
@@ -155,10 +166,35 @@ def test_the_link_works_until_the_viewer_is_told_to_stop(export_dir):
         assert (process.returncode, errors) == (0, "")
 
 
-def test_without_a_browser_a_screenshot_is_one_line(export_dir, tmp_path):
+def test_without_a_browser_a_screenshot_is_one_line(start, export_dir, tmp_path):
     environment = {**os.environ, "PATH": str(tmp_path)}
     process = start(export_dir, "--screenshot", tmp_path / "a.png", env=environment)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert errors.startswith("ffn: error: --screenshot: no Chromium found") and errors.count("\n") == 1
     assert not (tmp_path / "a.png").exists()
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv, part of util-linux")
+def test_a_killed_screenshot_leaves_no_browser(start, export_dir, tmp_path):
+    browser, noted = tmp_path / "chromium", tmp_path / "pid"
+    browser.write_text(f"#!/bin/sh\necho $$ > {noted}.new && mv {noted}.new {noted}\nexec sleep 600\n")
+    browser.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = start(export_dir, "--screenshot", tmp_path / "a.png", env=environment)
+    deadline = time.monotonic() + 100
+    while not noted.exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    while is_running(int(noted.read_text())):
+        assert time.monotonic() < deadline, "the browser outlives the viewer"
+        time.sleep(0.05)
+
+
+def is_running(pid):
+    """Whether a process lives; one that only waits for its parent to notice its end does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -45,6 +45,7 @@ def scene(tmp_path, bright_model, tubes):
 def agglomerate(folder, *options, name="graph"):
     inputs = ["--segmentation", f"{folder}/base.h5:segmentation", "--image", f"{folder}/raw.h5:raw"]
     limits = ["--window-radius", "12", "12", "20", "--precision", "float32", "--max-fovs", "none"]
+    limits += ["--min-overlap-depth", "0"]
     out = folder / f"{name}.csv"
     code = main(["agglomerate", *inputs, "--model", f"{folder}/model", *limits, *options, "--out", str(out)])
     return code, out
@@ -101,7 +102,7 @@ def test_a_killed_job_goes_on_where_it_was(scene, caplog):
     partial.write_bytes(b"".join(lines[:3]) + lines[3][:7])  # killed while the second edge was written
     with caplog.at_level("INFO"):
         assert agglomerate(scene)[0] == 0
-    assert "going on after 1 contacts" in caplog.text
+    assert "going on after 1 decision points" in caplog.text
     assert graph.read_bytes() == done and not partial.exists()
 
 
@@ -122,9 +123,76 @@ def test_a_segmentation_without_overlaps_is_refused(scene, capsys):
     assert "has no table 'overlaps'" in capsys.readouterr().err
 
 
+def test_a_shallow_overlap_is_no_candidate(scene):
+    depths = {(e.segment_a, e.segment_b): e.overlap_voxels / e.contact_faces for e in read_graph(agglomerate(scene)[1])}
+    assert depths[FIRST, SECOND] > depths[FIRST, OTHER]
+    limit = str(np.mean(list(depths.values())))
+    graph = agglomerate(scene, "--min-overlap-depth", limit, name="deep")[1]
+    assert {(e.segment_a, e.segment_b) for e in read_graph(graph)} == {(FIRST, SECOND)}
+
+
 def test_nothing_to_look_at_is_an_empty_graph(scene):
     code, graph = agglomerate(scene, "--min-overlap-voxels", "1000")
     assert code == 0 and read_graph(graph) == []
+
+
+def merge(folder, *graphs, out="merged.h5:segmentation"):
+    return main(
+        ["merge", *map(str, graphs), "--segmentation", f"{folder}/base.h5:segmentation", "--out", f"{folder}/{out}"]
+    )
+
+
+def test_a_graph_of_another_segmentation_is_refused(scene, capsys):
+    _, graph = agglomerate(scene)
+    graph.write_text(graph.read_text().replace(f"\n{FIRST},{SECOND},", "\n5,77,"))
+    assert merge(scene, graph) == 2
+    assert "has no segment 5, which the graph joins" in capsys.readouterr().err
+    assert not (scene / "merged.h5").exists()
+
+
+def test_parts_made_with_different_options_are_refused(scene, capsys):
+    one, two = agglomerate(scene)[1], agglomerate(scene, "--min-crossing", "0.5", name="two")[1]
+    assert merge(scene, one, two) == 2
+    assert "two.csv: was made with another model or other options than" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0,9,0.9", "9,4,0.9", "4,9,nan", "4,9,1.5", "-4,9,0.9", f"4,{2**65},0.9"])
+def test_edges_that_cannot_be_are_refused(scene, capsys, text):
+    _, graph = agglomerate(scene)
+    lines = graph.read_text().splitlines(keepends=True)
+    graph.write_text("".join([*lines[:2], text + lines[2][lines[2].index(",", lines[2].index(",", 3) + 1) :]]))
+    assert merge(scene, graph) == 2
+    assert "line 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["base.h5", "raw.h5"])
+def test_a_graph_never_replaces_an_input(scene, capsys, out):
+    before = (scene / out).read_bytes()
+    inputs = ["--segmentation", f"{scene}/base.h5:segmentation", "--image", f"{scene}/raw.h5:raw"]
+    assert main(["agglomerate", *inputs, "--model", f"{scene}/model", "--out", f"{scene}/{out}"]) == 2
+    assert "is the file of the input" in capsys.readouterr().err and (scene / out).read_bytes() == before
+
+
+def test_a_partial_graph_of_changed_voxels_is_not_continued(scene, caplog):
+    _, graph = agglomerate(scene, "--box", "100:132,20:54,3:40")
+    graph.rename(graph.with_name("graph.csv.partial"))
+    with open_volume(f"{scene}/raw.h5:raw") as volume:
+        image = volume.read()
+    image[:, :, 40:] += 1  # behind the box, where windows reach
+    with create_volume(f"{scene}/raw.h5:raw", np.uint8, Placement(BOX, SIZE)) as writer:
+        writer.write(BOX, image)
+    with caplog.at_level("INFO"):
+        assert agglomerate(scene, "--box", "100:132,20:54,3:40")[0] == 0
+    assert "going on after" not in caplog.text
+
+
+def test_damage_in_a_partial_graph_is_not_kept(scene):
+    _, graph = agglomerate(scene)
+    done, partial = graph.read_bytes(), graph.with_name("graph.csv.partial")
+    lines = done.splitlines(keepends=True)
+    partial.write_bytes(b"".join(lines[:2]) + b"4,9,\xff\x00\n" + lines[3])
+    graph.unlink()
+    assert agglomerate(scene)[0] == 0 and graph.read_bytes() == done
 
 
 def test_merging_into_the_base_is_refused(scene, capsys):

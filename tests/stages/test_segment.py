@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
+from ffn.config import SegmentConfig
+from ffn.errors import SegmentError
 from ffn.geometry import Box
+from ffn.inference.checkpoint import CheckpointFile
+from ffn.inference.masks import read_mask
 from ffn.volume import Placement, create_volume, open_volume
 
 IMAGE = Box((100, 20, 3), (140, 60, 63))
@@ -94,6 +98,54 @@ def test_a_mask_has_to_cover_the_box(scene, capsys):
     arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--mask", f"{scene}/mask.h5:raw"]
     assert main(["segment", *arguments, "--out", f"{scene}/out.h5:segmentation"]) == 2
     assert "the mask covers 101:137,20:60,3:63, expected all of 100:140,20:60,3:63" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("beside", ["90:101,0:99,0:99", "137:200,0:99,0:99", "90:200,0:99,0:6", "90:200,61:70,0:99"])
+def test_masks_of_other_subvolumes_change_nothing(beside):
+    masked = read_mask(SegmentConfig(mask_boxes=(beside, "130:150,0:99,0:99")), BOX)
+    assert masked is not None
+    assert np.flatnonzero(masked.any(axis=(1, 2))).tolist() == list(range(130 - 104, 136 - 104))
+
+
+def fails(folder, capsys, image, out, *options):
+    arguments = ["--image", f"{folder}/{image}", "--model", f"{folder}/model", "--out", f"{folder}/{out}"]
+    assert main(["segment", *arguments, *options]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("ffn: error: ")
+    return error
+
+
+def test_inputs_are_never_replaced(scene, capsys):
+    write(scene, "mask", IMAGE, np.zeros(IMAGE.shape, np.uint8))
+    before = [(scene / name).read_bytes() for name in ("raw.h5", "mask.h5")]
+    assert "is the file of the input" in fails(scene, capsys, "raw.h5:raw", "raw.h5:raw")
+    mask = ("--mask", f"{scene}/mask.h5:raw")
+    assert "is the file of the input" in fails(scene, capsys, "raw.h5:raw", "../" + scene.name + "/mask.h5:raw", *mask)
+    assert [(scene / name).read_bytes() for name in ("raw.h5", "mask.h5")] == before
+
+
+def test_labels_are_no_image(scene, capsys):
+    with create_volume(f"{scene}/labels.h5:labels", np.uint64, Placement(IMAGE)) as writer:
+        writer.write(IMAGE, np.ones(IMAGE.shape, np.uint64))
+    assert "has type uint64, expected an image" in fails(scene, capsys, "labels.h5:labels", "out.h5:segmentation")
+
+
+def test_a_checkpoint_of_another_voxel_size_is_not_continued(scene, tubes, caplog, monkeypatch):
+    def stop(self, state):
+        self.save(state())
+        raise SegmentError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFile, "save_when_due", stop)
+        with pytest.raises(AssertionError):
+            segment(scene)
+    assert (scene / "seg.h5.checkpoint").exists()
+    with create_volume(f"{scene}/raw.h5:raw", np.uint8, Placement(IMAGE, (40, 10, 10))) as writer:
+        writer.write(IMAGE, tubes(IMAGE.shape, (8, 22)))
+    with caplog.at_level("INFO"):
+        segment(scene)
+    assert "voxel_size_zyx_nm is (40.0, 10.0, 10.0), was (10.0, 10.0, 10.0)" in caplog.text
+    assert "resuming" not in caplog.text
 
 
 @pytest.mark.parametrize(("box", "said"), [("all", "must all have the form z0:z1"), ("0:4,5:5,0:9", "is empty")])

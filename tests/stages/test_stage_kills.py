@@ -1,4 +1,4 @@
-"""kill -9 at random moments of segment, reconcile and agglomerate: a rerun always ends with the same bytes."""
+"""kill -9 at random moments of segment, reconcile and agglomerate: a rerun goes on and ends with the same bytes."""
 
 import random
 import signal
@@ -67,6 +67,8 @@ def commands(folder):
 
 
 OUTPUTS = {"segment": "left.h5", "reconcile": "base.h5", "agglomerate": "graph.csv"}
+# Where unfinished work lies, how many lines it has when there is some, and how the log says that it is continued.
+UNFINISHED = {"segment": (".checkpoint", 0, "resuming from"), "agglomerate": (".partial", 3, "going on after")}
 
 
 def start(command):
@@ -74,12 +76,27 @@ def start(command):
 
 
 def finish(command):
-    """Run to the end; return how long it took."""
+    """Run to the end; return how long it took, and the log."""
     begin = time.monotonic()
     process = start(command)
-    error = process.communicate()[1]
-    assert process.returncode == 0, error
-    return time.monotonic() - begin
+    log = process.communicate()[1]
+    assert process.returncode == 0, log
+    return time.monotonic() - begin, log
+
+
+def kill(process):
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def kill_amid_work(command, unfinished, num_lines):
+    """Start afresh, and kill when the first unfinished work is on disk."""
+    unfinished.unlink(missing_ok=True)
+    process = start(command)
+    while process.poll() is None and not (unfinished.exists() and unfinished.read_bytes().count(b"\n") >= num_lines):
+        time.sleep(0.005)
+    kill(process)
+    assert process.returncode == -signal.SIGKILL and unfinished.exists()
 
 
 @pytest.mark.slow
@@ -91,16 +108,18 @@ def test_ten_kills_change_nothing(tmp_path, bright_model, tubes):
     finish(steps["right"])
     for stage, kills in NUM_KILLS.items():
         path = tmp_path / OUTPUTS[stage]
-        seconds = finish(steps[stage])
+        seconds, _ = finish(steps[stage])
         undisturbed = path.read_bytes()
         path.unlink()
-        for _ in range(kills):
+        suffix, num_lines, continued = UNFINISHED.get(stage, ("", 0, ""))
+        for _ in range(kills - bool(suffix)):
             process = start(steps[stage])
             time.sleep(choice.uniform(0.3, 0.95) * seconds)
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
+            kill(process)
             assert not path.exists() or path.read_bytes() == undisturbed, stage
-        finish(steps[stage])
+        if suffix:
+            kill_amid_work(steps[stage], path.with_name(path.name + suffix), num_lines)
+        assert continued in finish(steps[stage])[1], stage
         assert path.read_bytes() == undisturbed, stage
         assert sorted(p.name for p in tmp_path.glob(f"{path.name}.*")) == [], stage
     assert len(undisturbed.splitlines()) == 2 + 2 * 12  # every piece and the next

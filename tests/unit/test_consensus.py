@@ -84,8 +84,8 @@ def test_rules(a, b, expected):
 
 
 def test_ids_that_do_not_fit_are_refused():
-    highest = np.full(4, 2**64 - 1, np.uint64)
-    with pytest.raises(VolumeError, match="after id 18446744073709551615 is no room for 1 more"):
+    highest = np.full(4, 2**63 - 1, np.uint64)
+    with pytest.raises(VolumeError, match="after id 9223372036854775807 is no room for 1 more"):
         fragment_ids(count_pairs(highest, np.array([1, 1, 1, 2])), 1)
 
 
@@ -102,3 +102,24 @@ def test_inputs_are_not_replaced(tmp_path):
     specs = write(tmp_path / "a.h5", labels), write(tmp_path / "b.h5", labels)
     with pytest.raises(VolumeError, match="b.h5:labels: is the file of the input"):
         consensus(*specs, specs[1], ConsensusConfig())
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(("value", "kind"), [(2**63, np.uint64), (-3, np.int32)])
+def test_ids_that_tables_cannot_hold_are_refused(first, value, kind, tmp_path):
+    labels = np.ones(BOX.shape, np.uint64)
+    odd = labels.astype(kind)
+    odd[2:5] = value
+    specs = [write(tmp_path / "odd.h5", odd), write(tmp_path / "good.h5", labels)]
+    with pytest.raises(VolumeError, match=f"odd.h5:labels: has id {value}, expected ids from 0 to 9223372036854775807"):
+        consensus(*specs[:: 1 if first else -1], f"{tmp_path}/out.h5:segmentation", ConsensusConfig())
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_voxels_of_another_size_are_refused(tmp_path):
+    labels = np.ones(BOX.shape, np.uint64)
+    specs = write(tmp_path / "a.h5", labels), write(tmp_path / "b.h5", labels, size=(10, 10, 21))
+    with pytest.raises(
+        VolumeError, match=r"b.h5:labels: has voxels of \(10.0, 10.0, 21.0\) nm, expected the .* 20.0\)"
+    ):
+        consensus(*specs, f"{tmp_path}/out.h5:segmentation", ConsensusConfig())

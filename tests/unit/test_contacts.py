@@ -26,12 +26,14 @@ def volumes(tmp_path):
         yield one, other
 
 
-def contacts(volumes, block, pairs, max_distance=3.0):
-    return find_contacts(*volumes, block, np.array(pairs, np.uint64), max_distance)
+def contacts(volumes, blocks, pairs, max_distance=3.0, max_points=1):
+    pairs = np.array(pairs, np.uint64)
+    found = (c for block in blocks for c in find_contacts(*volumes, block, pairs, max_distance))
+    return merge_contacts(found, max_points, SIZE)
 
 
 def test_the_decision_point_is_the_brightest_place_between_two_segments(volumes):
-    (contact,) = contacts(volumes, BOX, [(3, 7)])
+    (contact,) = contacts(volumes, [BOX], [(3, 7)])
     z, y, x = np.subtract(contact.position_zyx, BOX.start)
     assert contact.pair == (3, 7) and contact.faces == 16 * 24
     assert 4 <= z < 9 and 14 <= y < 19 and 13 <= x < 19
@@ -39,21 +41,36 @@ def test_the_decision_point_is_the_brightest_place_between_two_segments(volumes)
 
 
 def test_only_pairs_asked_for_and_near_enough_are_found(volumes):
-    assert [c.pair for c in contacts(volumes, BOX, [(3, 7), (3, 9), (7, 9)])] == [(3, 7), (7, 9)]
-    assert contacts(volumes, BOX, [(3, 7)], max_distance=1.0) == []
-    assert contacts(volumes, BOX, [(3, 9)]) == []
+    assert [c.pair for c in contacts(volumes, [BOX], [(3, 7), (3, 9), (7, 9)])] == [(3, 7), (7, 9)]
+    assert contacts(volumes, [BOX], [(3, 7)], max_distance=1.0) == []
+    assert contacts(volumes, [BOX], [(3, 9)]) == []
 
 
+@pytest.mark.parametrize("max_points", [1, 3])
 @pytest.mark.parametrize("block_size", [(16, 24, 32), (5, 7, 9), (4, 24, 1)])
-def test_blocks_together_find_what_the_whole_finds(volumes, block_size):
+def test_blocks_together_find_what_the_whole_finds(volumes, block_size, max_points):
     pairs = [(3, 7), (7, 9)]
-    parts = (contact for block in BOX.blocks(block_size) for contact in contacts(volumes, block, pairs))
-    assert merge_contacts(parts) == contacts(volumes, BOX, pairs)
+    parts = contacts(volumes, BOX.blocks(block_size), pairs, max_points=max_points)
+    assert parts == contacts(volumes, [BOX], pairs, max_points=max_points)
 
 
-def test_merged_contacts_keep_the_brightest_point_whatever_their_order():
-    parts = [Contact(1, 2, (0, 0, 5), 90.0, 3), Contact(1, 2, (8, 0, 5), 120.0, 4), Contact(1, 2, (2, 0, 5), 120.0, 1)]
-    assert merge_contacts(parts) == merge_contacts(parts[::-1]) == [Contact(1, 2, (2, 0, 5), 120.0, 8)]
+def at(*position, brightness, faces=1, pair=(1, 2)):
+    return Contact(*pair, position, brightness, faces)
+
+
+def test_the_brightest_point_is_kept_whatever_the_order():
+    parts = [at(0, 0, 5, brightness=90.0, faces=3), at(8, 0, 5, brightness=120.0), at(2, 0, 5, brightness=120.0)]
+    expected = [at(2, 0, 5, brightness=120.0, faces=5)]
+    assert merge_contacts(parts, 3, SIZE) == merge_contacts(parts[::-1], 3, SIZE) == expected
+
+
+def test_points_lie_apart_and_are_as_many_as_asked_for():
+    near, far = at(0, 23, 0, brightness=110.0), at(0, 60, 0, brightness=100.0)
+    parts = [at(0, 24, 0, brightness=120.0), near, far, at(13, 24, 0, brightness=90.0)]
+    positions = [c.position_zyx for c in merge_contacts(parts, 9, SIZE)]
+    assert positions == [(0, 24, 0), (0, 60, 0), (13, 24, 0)]  # 12 sections of twice the side are far enough
+    assert [c.position_zyx for c in merge_contacts(parts, 2, SIZE)] == [(0, 24, 0), (0, 60, 0)]
+    assert {c.faces for c in merge_contacts(parts, 9, SIZE)} == {4}
 
 
 def test_spread_measures_in_the_smallest_side():

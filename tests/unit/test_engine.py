@@ -1,11 +1,13 @@
 """Engines: one network, the same answers whatever runs it, whatever the batch."""
 
 import logging
+import os
 
 import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
+from ffn.errors import ConfigError
 from ffn.inference.engine import create_engine
 from ffn.model import precision
 from ffn.model.network import weight_shapes
@@ -105,3 +107,19 @@ def test_auto_precision_on_a_gpu_follows_the_oldest_gpu(monkeypatch, capabilitie
 
 def test_a_chosen_precision_is_not_questioned():
     assert precision.resolve_precision("float32", on_gpu=True) == "float32"
+
+
+@pytest.mark.parametrize(("value", "threads"), [("2,1", 2), (" 03 ", 3), ("", len(os.sched_getaffinity(0)))])
+def test_threads_follow_the_environment(monkeypatch, caplog, model, value, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    with caplog.at_level(logging.INFO):
+        create_engine(model, "openvino", "float32")
+    assert f"{threads} threads" in caplog.text
+
+
+@pytest.mark.parametrize("value", ["two", "0", "-1", "1.5", ",2", "99999999999"])
+def test_a_number_of_threads_that_is_none_is_named(monkeypatch, model, value):
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    with pytest.raises(ConfigError, match=f"OMP_NUM_THREADS: found '{value}', expected a number"):
+        create_engine(model, "openvino", "float32")
+    assert create_engine(model, "openvino", "float32", threads=1).name == "openvino float32"

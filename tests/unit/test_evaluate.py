@@ -5,9 +5,9 @@ import pytest
 from skimage import metrics
 
 from ffn.cli import main
-from ffn.config import EvaluateConfig
 from ffn.errors import EvaluationError, FfnError
 from ffn.evaluation.border import near_border
+from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
 from ffn.geometry import Box
 from ffn.volume import Placement, create_volume, open_volume

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ffn.config import ExportConfig, ViewConfig
 from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
+from ffn.viewing.config import ExportConfig, ViewConfig
 from ffn.viewing.export import Sources, export
 from ffn.viewing.precomputed import read_scale
 from ffn.viewing.state import choose_segments, load_state, make_state, select_segments

@@ -96,3 +96,15 @@ def test_image_has_to_cover_the_segmentation(tmp_path):
             CONFIG,
         )
     assert not (tmp_path / "out.h5").exists()
+
+
+@pytest.mark.parametrize("replaced", ["labels", "image"])
+def test_inputs_are_not_replaced(replaced, tmp_path):
+    labels, image = two_segments()
+    box = Box.from_shape(labels.shape)
+    for name, voxels in (("labels", labels), ("image", image)):
+        with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, Placement(box)) as writer:
+            writer.write(box, voxels)
+    specs = f"{tmp_path}/labels.h5:labels", f"{tmp_path}/image.h5:image"
+    with pytest.raises(VolumeError, match=f"{replaced}.h5:{replaced}: is the file of the input"):
+        fill(*specs, f"{tmp_path}/{replaced}.h5:{replaced}", CONFIG)

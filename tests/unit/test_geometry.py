@@ -33,6 +33,12 @@ def test_an_empty_box_is_refused(text):
         Box.parse(text)
 
 
+def test_a_box_turned_inside_out_has_no_slices():
+    apart = Box((0, 0, 0), (4, 9, 9)).intersect(Box((6, 0, 0), (9, 9, 9)))
+    with pytest.raises(AssertionError):
+        apart.slices()
+
+
 def test_extent():
     assert BOX.shape == (8, 16, 32)
     assert BOX.num_voxels == 8 * 16 * 32

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import CoordinatesConfig, EvaluateConfig, ModelConfig, RecordsConfig
+from ffn.config import CoordinatesConfig, ModelConfig, RecordsConfig
 from ffn.errors import FfnError
+from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import evaluate
 from ffn.geometry import Box
 from ffn.info import describe, render

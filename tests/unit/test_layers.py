@@ -8,10 +8,10 @@ import pytest
 import tensorstore as ts
 
 from ffn import hdf5
-from ffn.config import ExportConfig, ViewConfig
 from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.viewing import check, volumes
+from ffn.viewing.config import ExportConfig, ViewConfig
 from ffn.viewing.export import Sources, export
 from ffn.viewing.inputs import Mosaic
 from ffn.viewing.precomputed import Scale, plan_scales, read_scale

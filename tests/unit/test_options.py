@@ -7,24 +7,23 @@ import pytest
 from pydantic import Field, PositiveInt
 
 from ffn import config
-from ffn.config import (
-    ExportConfig,
-    IngestConfig,
-    ModelConfig,
-    PartitionConfig,
-    RecordsConfig,
-    Section,
-    SegmentConfig,
-)
+from ffn.cli import Parser
+from ffn.config import IngestConfig, ModelConfig, PartitionConfig, RecordsConfig, Section, SegmentConfig
 from ffn.errors import ConfigError
+from ffn.evaluation import config as evaluation_config
 from ffn.options import NULL, add_box_option, add_options, flags, from_arguments, option_name
+from ffn.synthetic import config as synthetic_config
 from ffn.synthetic.config import SynthConfig
+from ffn.viewing import config as viewing_config
+from ffn.viewing.config import ExportConfig
 
 SECTIONS = [
     model
-    for model in vars(config).values()
-    if isinstance(model, type) and issubclass(model, Section) and model is not Section
-] + [SynthConfig]
+    for module in (config, evaluation_config, synthetic_config, viewing_config)
+    for model in vars(module).values()
+    if isinstance(model, type) and issubclass(model, Section) and model.__module__ == module.__name__
+]
+SECTIONS.remove(Section)
 
 
 class Example(Section):
@@ -42,7 +41,7 @@ CHANGED = Example(size_zyx=(9, 8, 7), axes=(), mean=-1e-05, limit=None, kind="b"
 
 
 def parse(model, words):
-    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser = Parser()
     add_options(parser, model)
     return from_arguments(model, parser.parse_args(words))
 
@@ -62,7 +61,10 @@ def test_no_option_means_the_default(model):
         PartitionConfig(lom_radius_zyx=(3, 4, 5), thresholds=(0.1,), min_size=0),
         RecordsConfig(max_records=None),
         ModelConfig(fov_size_zyx=(9, 17, 33), deltas_zyx=(1, 2, 8), image_mean=-128.5),
-        SegmentConfig(disco_seed_threshold=-1.0),
+        SegmentConfig(disco_seed_threshold=-1.0, mask="-raw.h5:mask"),
+        SegmentConfig(seed_policy="points", seed_points="-1,2,3"),
+        SegmentConfig(mask_boxes=("-5:18,0:4,0:4",)),
+        SegmentConfig(mask_boxes=("-5:18,0:4,0:4", "-2:3,-9:-4,0:4")),
         SynthConfig(defect_position=None, neurite_radius_nm=(1 / 3, 50)),
     ],
     ids=lambda section: type(section).__name__,

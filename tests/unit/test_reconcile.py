@@ -6,9 +6,10 @@ import itertools
 import numpy as np
 import pytest
 
-from ffn.assembly.overlap import matches
+from ffn.assembly.nodes import Nodes, scan
+from ffn.assembly.overlap import best_of_each_other, parts_inside
 from ffn.assembly.pool import VolumePool
-from ffn.assembly.reconcile import reconcile
+from ffn.assembly.reconcile import find_joins, open_tiling, reconcile
 from ffn.assembly.tiling import Tiling
 from ffn.assembly.unionfind import connected_roots
 from ffn.config import ReconcileConfig
@@ -166,11 +167,12 @@ def test_boxes_that_are_no_tiling_are_refused(boxes, found):
         Tiling.of(boxes)
 
 
-def matched(counts, config):
-    """Pairs that are matched; rows of `counts` are ids 0, 1, … of the first subvolume, columns of the second."""
+def table_of(counts):
+    """Rows of `counts` are ids 0, 1, … of the first subvolume, columns of the second."""
     voxels = np.array(counts)
     first, second = (ids.ravel().repeat(voxels.ravel()) for ids in np.indices(voxels.shape))
-    return set(map(tuple, matches(count_pairs(first, second), config).tolist()))
+    table = count_pairs(first, second)
+    return table.keep((table.truth != 0) & (table.segment != 0))
 
 
 @pytest.mark.parametrize(
@@ -185,22 +187,96 @@ def matched(counts, config):
     ],
 )
 def test_best_of_each_other_match(counts, expected):
-    assert matched(counts, CONFIG.model_copy(update={"min_inside_fraction": None})) == expected
+    table = table_of(counts)
+    assert set(map(tuple, table.pairs[best_of_each_other(table, CONFIG)].tolist())) == expected
 
 
 @pytest.mark.parametrize(
-    ("counts", "expected"),
+    ("counts", "whole", "expected"),
     [
-        ([[0, 0, 0], [0, 30, 20]], {(1, 1), (1, 2)}),  # both parts lie wholly in the first's 1
-        ([[0, 0, 0], [0, 20, 20]], {(1, 1), (1, 2)}),  # so they do in a tie
-        ([[0, 0], [0, 20], [0, 30]], {(1, 1), (2, 1)}),  # the same on the other side
-        ([[0, 0, 3], [0, 30, 17]], {(1, 1)}),  # 85 % of the second part
-        ([[0, 0, 1], [0, 30, 19]], {(1, 1), (1, 2)}),  # 95 %
-        ([[0, 0, 0], [0, 30, 4]], {(1, 1)}),  # a part too small to tell
+        ([[0, 0, 0], [0, 30, 20]], (99, [33, 20]), {(1, 1), (1, 2)}),  # 91 % and all of the parts
+        ([[0, 0, 0], [0, 30, 20]], (99, [33, 23]), {(1, 1)}),  # 87 % of the second part
+        ([[0, 0, 0], [0, 30, 20]], (99, [90, 60]), set()),  # both go on beyond the overlap: two neurites?
+        ([[0, 0, 0], [0, 30, 4]], (99, [30, 4]), {(1, 1)}),  # a part too small to tell
     ],
 )
-def test_parts_of_a_segment_match(counts, expected):
-    assert matched(counts, CONFIG) == expected
+@pytest.mark.parametrize("turned", [False, True])
+def test_parts_that_end_in_the_overlap_match(counts, whole, expected, turned):
+    table = table_of(np.transpose(counts) if turned else counts)
+    voxels = np.full(len(table.voxels), whole[0]), np.array(whole[1])
+    config = CONFIG.model_copy(update={"min_inside_fraction": 0.9})
+    chosen = table.pairs[parts_inside(table, voxels[::-1] if turned else voxels, config)]
+    assert set(map(tuple, (chosen[:, ::-1] if turned else chosen).tolist())) == expected
+    assert not parts_inside(table, voxels, CONFIG).any()  # off by default
+
+
+def spread_mergers(folder, config) -> int:
+    """Reconcile a row of subvolumes of eight neurites, in each of which two neighbours are one; most in one object."""
+    rng, specs, per_neurite, step = np.random.default_rng(1), [], 4, 20
+    count = 30
+    for number in range(count):
+        box = Box((0, 0, number * step), (5, 8 * per_neurite, (number + 1) * step + 8))
+        ids = np.arange(1, 9, dtype=np.uint64)
+        merged = rng.integers(7)
+        ids[merged + 1] = ids[merged]
+        part = np.broadcast_to(ids.repeat(per_neurite)[None, :, None], box.shape).copy()
+        part[rng.random(box.shape) < 0.1] = 0  # no ties
+        specs.append(str(folder / f"{number}.h5:segmentation"))
+        with create_volume(specs[-1], np.uint64, Placement(box)) as writer:
+            writer.write(box, part)
+    reconcile(specs, str(folder / "all.h5:segmentation"), config)
+    result = read(str(folder / "all.h5:segmentation"))[0]
+    neurite = np.arange(8).repeat(per_neurite)[None, :, None]
+    pairs = count_pairs(result, np.broadcast_to(neurite, result.shape))
+    return int(np.bincount(pairs.truth[pairs.truth > 0].astype(int)).max())
+
+
+def test_mergers_of_single_subvolumes_are_not_handed_on_by_parts_inside(tmp_path):
+    most = []
+    for fraction in (None, 0.9):
+        folder = tmp_path / str(fraction)
+        folder.mkdir()
+        most.append(spread_mergers(folder, CONFIG.model_copy(update={"min_inside_fraction": fraction})))
+    assert most[0] == most[1] < 8
+
+
+def test_joins_say_which_rule_found_them(tmp_path):
+    whole, cut = np.ones((2, 4, 6, 20), np.uint64)
+    cut[:, :, 4], cut[:, :, 5:] = 0, 2  # a short piece at the start of the second, in the overlap
+    specs = []
+    for box, part in ((Box((0, 0, 0), (4, 6, 20)), whole), (Box((0, 0, 10), (4, 6, 30)), cut)):
+        specs.append(str(tmp_path / f"{box.stem}.h5:segmentation"))
+        with create_volume(specs[-1], np.uint64, Placement(box)) as writer:
+            writer.write(box, part)
+    tiling, ordered, _ = open_tiling(specs)
+    found = {}
+    for fraction in (None, 0.9):
+        with VolumePool() as pool:
+            nodes = Nodes.of([scan(pool.open(spec), tiling.core(k)) for k, spec in enumerate(ordered)])
+            config = CONFIG.model_copy(update={"min_inside_fraction": fraction})
+            joins = find_joins(tiling, ordered, nodes, pool, config)
+        found[fraction] = len(joins.pairs), joins.num_inside
+    assert nodes.voxels.tolist() == [480, 96, 360]
+    assert found == {None: (1, 0), 0.9: (2, 1)}
+
+
+def test_output_in_place_of_a_subvolume_is_refused(tmp_path):
+    specs = write_tiles(tmp_path, tubes(BOX))
+    before = read(specs[1])[0]
+    with pytest.raises(VolumeError, match="is the file of the input"):
+        reconcile(specs, specs[1], CONFIG)
+    assert np.array_equal(read(specs[1])[0], before)
+
+
+def test_voxels_of_another_size_are_refused(tmp_path):
+    specs = write_tiles(tmp_path, tubes(BOX))
+    part, volume = read(specs[2])
+    with create_volume(specs[2], np.uint64, Placement(volume.box, (10, 10, 30))) as writer:
+        writer.write(volume.box, part)
+    with pytest.raises(
+        VolumeError, match=r"has voxels of \(10.0, 10.0, 30.0\) nm, expected the \(10.0, 10.0, 20.0\) nm of"
+    ):
+        reconcile(specs, str(tmp_path / "all.h5:segmentation"), CONFIG)
 
 
 def test_roots_do_not_depend_on_edge_order():

@@ -1,18 +1,20 @@
 import json
+import re
 import shutil
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
+from ffn.assembly.merge_graph import MergeEdge, header
 from ffn.cli import main
-from ffn.config import EvaluateConfig
 from ffn.contingency import count_pairs
 from ffn.evaluation import pictures
 from ffn.evaluation.charts import Line, line_chart, smoothed, ticks
+from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
-from ffn.evaluation.report import render, training_charts
-from ffn.evaluation.run_folder import read_costs, read_metrics, read_volumes
+from ffn.evaluation.report import render, sweep_charts, training_charts
+from ffn.evaluation.run_folder import read_costs, read_metrics, read_sweep, read_volumes
 from ffn.evaluation.score_table import format_scores, score_rows
 from ffn.evaluation.volume_pictures import _moved_inside
 from ffn.geometry import Box
@@ -23,7 +25,6 @@ SIZE_ZYX_NM = (40.0, 10.0, 10.0)
 BENCHMARK = "s\th:m:s\tmax_rss\tmax_vms\tcpu_time\n{}\t0:00:01\t{}\t1\t18\n"
 
 SCORES = {"are": 0.2, "are_precision": 0.9, "are_recall": 0.8, "voi": 1.25, "voi_split": 1.0, "voi_merge": 0.25}
-SWEEP = [{"threshold": t, "num_merges": i, **SCORES, "voi_split": 1 / (i + 1)} for i, t in enumerate((1.01, 0.8, 0.6))]
 SELECTION = {"best": "00000500", "box": "0:5,0:6,0:7", "metric": "voi", "convention": "all"}
 SELECTION |= {"candidates": [{"name": name, "covered_fraction": 0.5, **SCORES} for name in ("00000400", "00000500")]}
 
@@ -77,7 +78,11 @@ def run(tmp_path_factory):
         found, labels, run / "evaluation/cube.json", EvaluateConfig(), box, References(image=image, baseline_out=kept)
     )
     (run / "agglomeration/cube").mkdir(parents=True)
-    (run / "agglomeration/cube/sweep.json").write_text(json.dumps({"sweep": {"all": SWEEP}}))
+    edges = [MergeEdge(*pair, score, 10, 0, 4, *[0] * 12) for pair, score in ([(100, 900), 0.8], [(200, 300), 0.4])]
+    (run / "graph.csv").write_text("\n".join([header({}).strip(), *(edge.row() for edge in edges)]) + "\n")
+    scored = ["--segmentation", found, "--truth", labels, "--box", str(box)]
+    out = str(run / "agglomeration/cube/sweep.json")
+    assert main(["sweep", str(run / "graph.csv"), *scored, "--thresholds", "0.9", "0.6", "0.3", "--out", out]) == 0
     (run / "selected").mkdir()
     (run / "selected/selection.json").write_text(json.dumps(SELECTION))
     (run / "model").mkdir()
@@ -227,10 +232,35 @@ def test_charts_follow_the_columns_of_the_metrics(run, tmp_path):
     assert training_charts({"step": [1.0], "learning_rate": [0.1]}) == []
 
 
+def curves(svg):
+    """Points of every curve of a chart, on the screen."""
+    found = re.findall(r'<polyline[^>]* points="([^"]*)"', svg)
+    return [np.array([[float(n) for n in point.split(",")] for point in points.split()]) for points in found]
+
+
+def test_a_sweep_is_drawn_from_no_merge_at_the_right_to_all_at_the_left(run):
+    charts = sweep_charts(read_sweep(run, "cube"))
+    names = [
+        f"{name}: {c}"
+        for c in ("foreground", "all")
+        for name in ("Variation of information, bits", "Adapted Rand error")
+    ]
+    assert [chart.title for chart in charts] == names
+    for voi, error in (charts[:2], charts[2:]):
+        assert [name for _, name in voi.legend] == ["sum", "split", "merge"] and "at 1 nothing is merged" in voi.svg
+        both, split, merge = (curve[:, 1] for curve in curves(voi.svg))  # downwards on the screen, falling threshold
+        assert split[0] == split[1] < split[2] == split[3]  # 0.8 joins what was split
+        assert merge[0] == merge[1] == merge[2] > merge[3]  # 0.4 joins two bodies
+        assert both[1] < both[2]
+        ((x, y),) = [curve.T for curve in curves(error.svg)]
+        assert x[0] == 462 and (np.diff(x) < 0).all() and y[1] < y[2] > y[3]
+    assert sweep_charts({}) == [] and sweep_charts({"all": [{"threshold": 0.5, "voi": None, "are": None}]}) == []
+
+
 def test_a_curve_lies_inside_its_frame():
     y = np.array([3.0, np.nan, -7.0, 12.0])
     svg = line_chart([Line("a", np.arange(4.0), y, "s0")], "t", "step")
-    points = [tuple(map(float, p.split(","))) for p in svg.split('points="')[1].split('"')[0].split()]
+    (points,) = curves(svg)
     assert len(points) == 3
     assert points[1][1] > points[0][1] > points[2][1]  # downwards on the screen
     assert all(46 <= x <= 462 and 10 <= y <= 230 for x, y in points)
@@ -287,6 +317,13 @@ def test_planes_keep_the_proportions_of_nanometres():
         (
             lambda run: (run / "evaluation").mkdir() or (run / "evaluation/a.json").write_text("{}"),
             "a.json: is no score",
+        ),
+        (
+            lambda run: (
+                (run / "evaluation").mkdir()
+                or (run / "evaluation/a.json").write_text('{"box": "0:1,0:1,0:1", "scores": {"all": {}}}')
+            ),
+            "a.json: is no score file of this version",
         ),
         (
             lambda run: (run / "model").mkdir() or (run / "report.html").mkdir(),

@@ -1,16 +1,18 @@
 """The configuration of a run: relations between values, derived values, sources that are there."""
 
+import re
+
 import numpy as np
 import pytest
 import yaml
 
-from ffn.config import ModelConfig
+from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
-from ffn.places import check_sources, subvolume_boxes
-from ffn.run import load_run
+from ffn.places import check_sources, segment_files, subvolume_boxes
+from ffn.run import RunConfig, load_run
 from ffn.volume import Placement, create_volume
 
 PHANTOM = {"synthetic": {"shape_zyx": [64, 48, 80]}}
@@ -114,6 +116,16 @@ def random_model(**changes):
     return Model(config, {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(config).items()}, {})
 
 
+@pytest.mark.parametrize("value", [5, True, "text", "threads", [1, 2]])
+@pytest.mark.parametrize(
+    "section", [name for name in RunConfig.model_fields if name not in ("run", "rng_seed", "init")]
+)
+def test_a_section_that_is_no_section_is_one_line(section, value):
+    with pytest.raises(ConfigError, match=f"^{section}: found {re.escape(repr(value))}, .*dictionary") as caught:
+        load_run({**GOOD, section: value})
+    assert "\n" not in str(caught.value)
+
+
 def test_initial_weights_of_another_fov_are_refused(tmp_path):
     save_model(tmp_path / "model", random_model(fov_size_zyx=(9, 11, 15)))
     with pytest.raises(ConfigError, match="model.fov_size_zyx: .9, 11, 13. is not that of init .*9, 11, 15"):
@@ -162,3 +174,42 @@ def test_subvolumes_cover_the_box_and_are_named_by_their_start():
 def test_shipped_configurations_are_valid(path, pytestconfig):
     run = load_run(yaml.safe_load((pytestconfig.rootpath / path).read_text()))
     assert run.model.depth >= 2
+
+
+def test_a_mask_has_to_be_there_and_to_cover_what_is_segmented(tmp_path):
+    mask = f"{tmp_path}/mask.h5:tissue"
+    run = load_run(changed(segment={"mask": mask}))
+    with pytest.raises(ConfigError, match="segment.mask: .*mask.h5: no such file"):
+        check_sources(run)
+    with create_volume(mask, np.uint8, Placement(Box((0, 0, 0), (60, 48, 80)))):
+        pass
+    with pytest.raises(
+        ConfigError,
+        match="segment.mask: .*covers 0:60,0:48,0:80, .* volumes.phantom.segment_box 0:64,0:48,0:80",
+    ):
+        check_sources(run)
+    less = {"phantom": {**PHANTOM, "segment_box": "0:60,0:48,0:80", "evaluate_box": "none"}}
+    check_sources(load_run({**changed(segment={"mask": mask}), "volumes": less}))
+
+
+def test_listed_seeds_are_read_before_anything_runs(tmp_path):
+    path = tmp_path / "seeds.csv"
+    run = load_run(changed(segment={"seed_policy": "points", "seed_points": str(path)}))
+    with pytest.raises(ConfigError, match="segment.seed_points: seed points: found '.*seeds.csv', expected a CSV file"):
+        check_sources(run)
+    path.write_text("z,y,x\n1,2\n")
+    with pytest.raises(ConfigError, match="segment.seed_points: .*seeds.csv line 2: found '1,2'"):
+        check_sources(run)
+    path.write_text("z,y,x\n1,2,3\n")
+    check_sources(run)
+
+
+def test_files_that_segmentation_reads_are_inputs_of_the_rule(tmp_path):
+    points, mask = tmp_path / "seeds.csv", tmp_path / "mask.h5"
+    points.touch()
+    mask.touch()
+    listed = {"seed_policy": "points", "seed_points": str(points)}
+    assert segment_files(SegmentConfig(mask=f"{mask}:tissue", **listed)) == [str(mask), str(points)]
+    assert segment_files(SegmentConfig(mask=str(mask))) == [str(mask)]
+    assert segment_files(SegmentConfig(mask=str(tmp_path), seed_policy="points", seed_points="1,2,3")) == []
+    assert segment_files(SegmentConfig(mask="precomputed://https://example.org/mask")) == []

@@ -6,6 +6,7 @@ import pytest
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.inference.points import points_file, read_points
 from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, slice_peak_seeds
 
 BOX = Box((10, 20, 30), (20, 40, 60))
@@ -55,7 +56,8 @@ def sections():
 
 def find(config, image=None, box=BOX):
     image = np.zeros(box.shape, np.float32) if image is None else image
-    return find_seeds(image, config, (40.0, 8.0, 8.0), box)
+    points = None if config.seed_points is None else read_points(config.seed_points)
+    return find_seeds(image, config, (40.0, 8.0, 8.0), box, points)
 
 
 def test_peaks_are_the_default():
@@ -111,7 +113,17 @@ def test_points_keep_their_order_and_lose_those_outside(tmp_path):
 
 def test_a_single_point_needs_no_file():
     assert find(SegmentConfig(seed_policy="points", seed_points="12, 22,32")).tolist() == [[2, 2, 2]]
-    assert find(SegmentConfig(seed_policy="points", seed_points="9,22,32")).shape == (0, 3)
+    assert points_file("12, 22,32") is None and str(points_file("a/12.csv")) == "a/12.csv"
+
+
+def test_points_that_all_lie_outside_are_a_warning(tmp_path, caplog):
+    path = tmp_path / "seeds.csv"
+    path.write_text("z,y,x\n9,22,32\n10,20,60\n")
+    config = SegmentConfig(seed_policy="points", seed_points=str(path))
+    assert find(config).shape == (0, 3)
+    assert caplog.messages == [f"0 of 2 seed points lie in {BOX}, nothing will be segmented there"]
+    caplog.clear()
+    assert len(find(config, box=Box((9, 20, 30), (20, 40, 60)))) == 1 and not caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -122,7 +134,8 @@ def test_a_single_point_needs_no_file():
         ("z,y,x\n1,2,3\n4,5\n", "seeds.csv line 3: found '4,5', expected three whole numbers z,y,x"),
         ("z,y,x\n1,2,3.5\n", "seeds.csv line 2: found '1,2,3.5', expected three whole numbers"),
         (b"z,y,x\n\xff\xfe\n", "seeds.csv: cannot be read as CSV"),
-        (None, "seed_points: .*seeds.csv is neither a file nor a point z,y,x"),
+        ("z,y,x\n99999999999999999999,1,1\n", "seeds.csv line 2: found '9{20},1,1', .* at most 18 digits"),
+        (None, "seed points: found '.*seeds.csv', expected a CSV file or three whole numbers z,y,x"),
     ],
 )
 def test_malformed_points_are_one_clear_error(tmp_path, content, message):
@@ -130,7 +143,13 @@ def test_malformed_points_are_one_clear_error(tmp_path, content, message):
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ConfigError, match=message):
-        find(SegmentConfig(seed_policy="points", seed_points=str(path)))
+        read_points(str(path))
+
+
+def test_a_single_point_has_to_fit_into_64_bits():
+    assert read_points("-999999999999999999,0,1").tolist() == [[-999999999999999999, 0, 1]]
+    with pytest.raises(ConfigError, match="found '9{20},1,1', expected .* at most 18 digits"):
+        read_points("99999999999999999999,1,1")
 
 
 def test_points_and_policy_belong_together():

@@ -8,7 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from ffn.errors import SegmentError
+from ffn import hdf5
+from ffn.errors import ModelError, SegmentError, VolumeError
 from ffn.inference.checkpoint import CheckpointFile, checksum
 
 STATE = {"claims/segmentation": np.arange(24).reshape(2, 3, 4), "seeds": np.empty((0, 3), np.int64)}
@@ -52,6 +53,42 @@ def test_a_damaged_checkpoint_is_one_warning(tmp_path, caplog, damage):
     assert checkpoint(tmp_path).load() is None
     (record,) = caplog.records
     assert record.levelno == logging.WARNING and "damaged" in record.message and str(file.path) in record.message
+
+
+def test_bits_flipped_anywhere_are_one_warning(tmp_path, caplog):
+    """HDF5's own structures, too: h5py has a different error for nearly each of them."""
+    file, rng = checkpoint(tmp_path), np.random.default_rng(0)
+    file.save(STATE)
+    content = np.frombuffer(file.path.read_bytes(), np.uint8)
+    structure = np.flatnonzero(content)  # flips in the empty space between are harmless
+    for _ in range(80):
+        damaged = content.copy()
+        damaged[rng.choice(structure, 3)] ^= (1 << rng.integers(8, size=3)).astype(np.uint8)
+        file.path.write_bytes(damaged.tobytes())
+        caplog.clear()
+        loaded = file.load()
+        assert len(caplog.records) == (loaded is None)
+        assert loaded is None or all(np.array_equal(loaded[name], STATE[name]) for name in STATE)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyError, ValueError, TypeError, OSError])
+def test_whatever_h5py_raises_is_damage(tmp_path, monkeypatch, kind):
+    checkpoint(tmp_path).save(STATE)
+
+    def fail(*_):
+        raise kind("bad symbol table node")
+
+    monkeypatch.setattr(hdf5.h5py.Group, "visititems", fail)
+    with pytest.raises(ModelError, match="seg.h5.checkpoint: is damaged .*bad symbol table node.*Delete it"):
+        hdf5.read_arrays(tmp_path / "seg.h5.checkpoint", ModelError)
+    with hdf5.open_file(tmp_path / "seg.h5.checkpoint") as file, pytest.raises(VolumeError, match="is damaged"):
+        hdf5.list_datasets(file)
+
+
+def test_text_is_no_array(tmp_path):
+    with hdf5.create_file(tmp_path / "seg.h5.checkpoint") as file:
+        file["fingerprint"] = "text"
+    assert checkpoint(tmp_path).load() is None
 
 
 def test_it_is_written_when_it_is_time_to(tmp_path):

@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from ffn.cli import main
-from ffn.config import ModelConfig, SelectConfig
+from ffn.config import ModelConfig
 from ffn.errors import ConfigError, EvaluationError, ModelError
+from ffn.evaluation.config import SelectConfig
 from ffn.evaluation.select import Candidate, select
 from ffn.geometry import Box
 from ffn.model.network import weight_shapes

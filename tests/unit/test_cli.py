@@ -1,0 +1,78 @@
+"""The command line itself: values that begin with a minus, arguments from a file."""
+
+import re
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ffn.cli import main
+from ffn.geometry import Box
+from ffn.volume import Placement, create_volume, open_volume
+
+BOX = "-5:18,-2:2,0:4"
+
+
+@pytest.fixture
+def partition_words(tmp_path):
+    """Arguments of ``ffn partition`` for labels that begin at (-7, -2, 0)."""
+    labels = f"{tmp_path}/labels.h5:labels"
+    placement = Placement(Box((-7, -2, 0), (23, 2, 6)), (40, 10, 20))
+    with create_volume(labels, np.uint64, placement) as volume:
+        volume.write(placement.box, np.ones(placement.box.shape, np.uint64))
+    words = ["--labels", labels, "--out", f"{tmp_path}/out put.h5:partitions", "--lom-radius", "1", "1", "1"]
+    return [*words, "--min-size", "0"]
+
+
+def test_a_box_may_begin_below_zero(partition_words):
+    assert main(["partition", *partition_words, "--box", BOX]) == 0
+    with open_volume(partition_words[3]) as made:
+        assert str(made.box) == BOX
+
+
+def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
+    calls = []
+    monkeypatch.setitem(
+        sys.modules, "ffn.inference.segment", SimpleNamespace(segment=lambda *given: calls.append(given))
+    )
+    words = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg", "--seed-policy", "points"]
+    words += ["--seed-points", "-1,2,3", "--mask-boxes", BOX, "-9:-8,0:1,-3:2", "--disco-seed-threshold", "-.5"]
+    assert main([*words, "--box", BOX]) == 0
+    *_, config, box = calls[0]
+    assert (config.seed_points, config.mask_boxes) == ("-1,2,3", (BOX, "-9:-8,0:1,-3:2"))
+    assert (config.disco_seed_threshold, str(box)) == (-0.5, BOX)
+
+
+def test_arguments_come_from_a_file_too(partition_words, tmp_path):
+    (tmp_path / "words.txt").write_text("\n".join([*partition_words, "--box", BOX]))
+    assert main(["partition", f"@{tmp_path}/words.txt"]) == 0
+    with open_volume(partition_words[3]) as made:
+        assert str(made.box) == BOX
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["merge", "@missing.txt", "--segmentation", "a.h5:s", "--out", "b.h5:s"], "No such file .*missing.txt"),
+        (["partition", "-x"], "required"),
+        (["@words.txt"], "invalid choice: '@words.txt'"),
+        (["--", "merge", "--help"], "unrecognized arguments"),
+        (["--", "merge"], "required"),
+        (["partition", "--box"], "expected one argument"),
+    ],
+)
+def test_complaints_are_one_line(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    error = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert error.count("\n") == 1
+    assert re.search(message, error)
+
+
+def test_help_tells_of_argument_files(capsys):
+    with pytest.raises(SystemExit):
+        main(["merge", "--help"])
+    assert "@FILE" in capsys.readouterr().out
