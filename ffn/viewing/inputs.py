@@ -21,6 +21,7 @@ from ffn.volume import Volume, open_volume, split_spec
 
 VOLUMES = ("image", "segmentation", "truth", "supervoxels", "edges")
 ERROR_KEYS = {"kind", "position_zyx", "truth_ids", "segment_ids", "voxels"}
+ORIGIN_COLUMNS = 6  # id, seed z, y, x, FOVs, pass
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def read_origins(paths: Sequence[str]) -> Origins:
         If a file has no table of origins.
     """
     tables = [_read_origins_table(split_spec(path)[0]) for path in paths]
-    rows = np.concatenate([np.empty((0, 5), np.int64), *tables])
+    rows = np.concatenate([np.empty((0, ORIGIN_COLUMNS), np.int64), *tables])
     return Origins(rows[:, 1:4], rows[:, 4])
 
 
@@ -203,7 +204,7 @@ def read_errors(path: str) -> list[dict[str, Any]]:
 
 def _read_origins_table(path: str) -> np.ndarray:
     with hdf5.open_file(path, ExportError) as file:
-        if "origins" not in file or file["origins"].shape[1:] != (5,):
+        if "origins" not in file or file["origins"].shape[1:] != (ORIGIN_COLUMNS,):
             found = sorted(hdf5.list_datasets(file))
             raise ExportError(f"{path}: has no table 'origins' but {found}, expected a file of 'ffn segment'")
         return file["origins"][()]

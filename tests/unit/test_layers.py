@@ -54,7 +54,7 @@ def sources(tmp_path):
     labels = segments()
     half = Box(BOX.start, (44, 60, 350)), Box((20, -10, 340), BOX.stop)
     parts = [write_volume(tmp_path / f"p{i}.h5", np.full(b.shape, 99 + i, np.uint8), b) for i, b in enumerate(half)]
-    origins = np.array([[1, 28, 2, 310, 12], [2, 28, 2, 380, 5], [3, 28, 14, 330, 8], [4, 21, -9, 301, 1]])
+    origins = np.array([[1, 28, 2, 310, 12, 1], [2, 28, 2, 380, 5, 1], [3, 28, 14, 330, 8, 2], [4, 21, -9, 301, 1, 1]])
     hdf5.write_arrays(tmp_path / "origins.h5", {"origins": origins}, {})
     coordinates = np.array([[30, 0, 320], [30, 1, 321], [30, 2, 322], [0, 0, 0]], np.int32)
     hdf5.write_arrays(tmp_path / "coordinates.h5", {"partitions/3": coordinates, "partitions/11": coordinates[:1]}, {})
