@@ -79,13 +79,9 @@ def agglomerate(
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
         box = _checked(segmentation, image, box)
-        table = _overlaps(segmentation_spec, config.min_overlap_voxels)
-        contacts = _contacts(segmentation, image, box, table[:, :2].astype(np.uint64), config)
-        touching = {contact.pair for contact in contacts}
-        overlaps = {(a, b): voxels for a, b, voxels in table.tolist() if (a, b) in touching}
-        contacts = [c for c in contacts if overlaps[c.pair] >= config.min_overlap_depth * c.faces]
-        counts = (len(table), len(touching), len({contact.pair for contact in contacts}), len(contacts))
-        log.info("%d pairs overlap, %d touch here, %d of them deeply enough: %d decision points", *counts)
+        candidates = _candidates(
+            segmentation, image, box, _overlaps(segmentation_spec, config.min_overlap_voxels), config
+        )
         engine = create_engine(model, config.engine, config.precision, config.threads, config.batch_size)
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
         voxels = _checksum(segmentation, image, box, config)
@@ -95,14 +91,7 @@ def agglomerate(
             image, segmentation, model, FovBatch(engine, model.config.fov_size_zyx, config.batch_size), config
         )
         partial = Path(f"{out_path}.partial")
-        lines = _resumed(partial, header(record), [(contact, overlaps[contact.pair]) for contact in contacts])
-        with open(partial, "a") as file:
-            for contact in track(contacts[len(lines) :], len(contacts) - len(lines), "agglomerate", "point"):
-                evidence = judge.examine(contact)
-                edge = MergeEdge.of(contact, overlaps[contact.pair], evidence, evidence.score(config))
-                lines.append(edge.row())
-                file.write(lines[-1] + "\n")
-                file.flush()
+        lines = _judged(partial, header(record), candidates, judge, config)
     atomic.write_text(out_path, header(record) + "".join(line + "\n" for line in lines))
     partial.unlink()
 
@@ -153,6 +142,34 @@ def _contacts(
             yield from find_contacts(segmentation, image, block, pairs, config.max_gap)
 
     return merge_contacts(found(), config.max_points, voxel_size_of(segmentation))
+
+
+def _candidates(
+    segmentation: Volume, image: Volume, box: Box, table: np.ndarray, config: AgglomerateConfig
+) -> list[tuple[Contact, int]]:
+    """Return the decision points of pairs that touch and overlap deeply enough, with their voxels of overlap."""
+    contacts = _contacts(segmentation, image, box, table[:, :2].astype(np.uint64), config)
+    touching = {contact.pair for contact in contacts}
+    overlaps = {(a, b): voxels for a, b, voxels in table.tolist() if (a, b) in touching}
+    deep = [(c, overlaps[c.pair]) for c in contacts if overlaps[c.pair] >= config.min_overlap_depth * c.faces]
+    counts = (len(table), len(touching), len({contact.pair for contact, _ in deep}), len(deep))
+    log.info("%d pairs overlap, %d touch here, %d of them deeply enough: %d decision points", *counts)
+    return deep
+
+
+def _judged(
+    partial: Path, head: str, candidates: list[tuple[Contact, int]], judge: Resegmenter, config: AgglomerateConfig
+) -> list[str]:
+    """Ask about every candidate that a killed job has not asked about; return the lines of all."""
+    lines = _resumed(partial, head, candidates)
+    with open(partial, "a") as file:
+        rest = candidates[len(lines) :]
+        for contact, overlap in track(rest, len(rest), "agglomerate", "point"):
+            evidence = judge.examine(contact)
+            lines.append(MergeEdge.of(contact, overlap, evidence, evidence.score(config)).row())
+            file.write(lines[-1] + "\n")
+            file.flush()
+    return lines
 
 
 def _resumed(partial: Path, head: str, expected: list[tuple[Contact, int]]) -> list[str]:
