@@ -152,30 +152,6 @@ class ModelConfig(Section):
         return z // 2, y // 2, x // 2
 
 
-class TrainConfig(Section):
-    """Synchronous data-parallel training."""
-
-    num_workers: PositiveInt = Field(2, description="Horovod processes; the job stops if another number starts")
-    batch_size: PositiveInt = Field(1, description="FOVs per process and step")
-    max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
-    learning_rate: PositiveFloat = Field(1e-3, description="Adam's learning rate at the end of the warm-up")
-    warmup_steps: NonNegativeInt = Field(0, description="steps over which the rate rises linearly")
-    schedule: Literal["constant", "cosine"] = Field(
-        "constant", description="of the rate after the warm-up; cosine falls to 0 at max_steps"
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "float32",
-        description="of the convolutions (weights are float32); auto: bfloat16 where the CPU has AMX or AVX512-BF16",
-    )
-    permutable_axes: Axes = Field(
-        ("z", "y", "x"), description="axes that augmentation may exchange; never an anisotropic z"
-    )
-    reflectable_axes: Axes = Field(("z", "y", "x"), description="axes that augmentation may reverse")
-    checkpoint_steps: PositiveInt = Field(500, description="steps between checkpoints")
-    keep_checkpoints: PositiveInt = Field(3, description="checkpoints kept")
-    log_steps: PositiveInt = Field(50, description="steps between rows of metrics.csv and TensorBoard scalars")
-
-
 class SubvolumesConfig(Section):
     """How a box is cut into jobs of flood filling."""
 

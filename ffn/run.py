@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, PositiveFloat, ValidationError, field_validator, model_validator
 
 from ffn.config import (
     AgglomerateConfig,
@@ -22,7 +22,6 @@ from ffn.config import (
     Section,
     SegmentConfig,
     SubvolumesConfig,
-    TrainConfig,
     VoxelSize,
     require_window,
 )
@@ -30,6 +29,7 @@ from ffn.errors import ConfigError
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.options import explain
 from ffn.synthetic.config import SynthConfig
+from ffn.training.config import TrainConfig
 from ffn.viewing.config import ExportConfig
 
 WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs a contact on FIB-25, which decide well
@@ -48,6 +48,12 @@ class VolumeConfig(Section):
     )
     voxel_size_zyx_nm: VoxelSize | None = Field(None, description="side of a voxel, nm; null where the image knows it")
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
+    train_weight: PositiveFloat = Field(
+        1.0, description="share of this volume in the training examples, relative to the others and its labelled size"
+    )
+    validate_box: BoxText = Field(
+        "none", description="where the examples come from that training is validated on, apart from train_box"
+    )
     segment_box: BoxText = Field("all", description="what is segmented")
     evaluate_box: BoxText = Field("all", description="what is scored, where it has labels and was segmented")
 

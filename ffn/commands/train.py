@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 
-from ffn.config import ModelConfig, TrainConfig
+from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.options import add_options, from_arguments, whole_number
+from ffn.training.config import TrainConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

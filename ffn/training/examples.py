@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ffn.config import MAX_VOXEL_SIZE_RATIO, ModelConfig, TrainConfig
+from ffn.config import MAX_VOXEL_SIZE_RATIO, ModelConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.geometry import ZYX, Box, add, scale, subtract
+from ffn.training.config import TrainConfig
 from ffn.training.lanes import Record
 from ffn.training.volumes import TrainingVolume
 

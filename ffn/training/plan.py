@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ffn import __version__, records
-from ffn.config import ModelConfig, TrainConfig
+from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
+from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup
 from ffn.training.examples import Example, ExampleMaker
 from ffn.training.initial import initial_weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ffn.config import TrainConfig
+from ffn.training.config import TrainConfig
 
 
 def learning_rate(train: TrainConfig, step: int) -> float:

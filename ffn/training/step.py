@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ffn.config import ModelConfig, TrainConfig
+from ffn.config import ModelConfig
 from ffn.model.network import Weights, build_network, get_weights, set_weights
 from ffn.threads import threads_here
+from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup
 
 if TYPE_CHECKING:

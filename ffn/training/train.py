@@ -6,10 +6,11 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from ffn.config import ModelConfig, TrainConfig
+from ffn.config import ModelConfig
 from ffn.model.precision import gpu_visible, resolve_precision
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
+from ffn.training.config import TrainConfig
 from ffn.training.distributed import process_group
 from ffn.training.loop import run
 from ffn.training.plan import TrainingData, choose_model, make_plan, with_normalisation

@@ -15,11 +15,12 @@ import psutil
 import pytest
 
 from ffn import atomic, hdf5
-from ffn.config import ModelConfig, TrainConfig
+from ffn.config import ModelConfig
 from ffn.geometry import Box
 from ffn.model.store import Model, load_model, save_model
 from ffn.records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.tfrecord import encode_example, write_records
+from ffn.training.config import TrainConfig
 from ffn.training.distributed import LAUNCHER_VARIABLES, ProcessGroup
 from ffn.training.initial import initial_weights
 from ffn.training.step import Batch, Learner

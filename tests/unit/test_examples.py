@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from ffn.config import ModelConfig, TrainConfig
+from ffn.config import ModelConfig
 from ffn.errors import ConfigError, RecordError, VolumeError
 from ffn.geometry import Box
+from ffn.training.config import TrainConfig
 from ffn.training.examples import ExampleMaker, augment, moves, patch_size
 from ffn.training.lanes import Record
 from ffn.training.prefetch import DEPTH, Prefetcher

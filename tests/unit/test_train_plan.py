@@ -8,13 +8,14 @@ import pytest
 
 from ffn import atomic
 from ffn.cli import main
-from ffn.config import ModelConfig, TrainConfig
+from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.tfrecord import encode_example, write_records
+from ffn.training.config import TrainConfig
 from ffn.training.distributed import LAUNCHER_VARIABLES, ProcessGroup
 from ffn.training.initial import initial_weights
 from ffn.training.plan import TrainingData, choose_model, make_plan, with_normalisation

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from ffn.config import ModelConfig, TrainConfig
+from ffn.config import ModelConfig
 from ffn.errors import TrainError
 from ffn.model.store import Model
+from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup
 from ffn.training.lanes import Shards
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
