@@ -1,0 +1,111 @@
+"""The options of training: type, range, unit, default, meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from ffn.config import Axes, Fraction, NonNegativeInt, Section
+
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+
+
+class TrainConfig(Section):
+    """Synchronous data-parallel training."""
+
+    num_workers: PositiveInt = Field(2, description="Horovod processes; the job stops if another number starts")
+    virtual_workers: PositiveInt = Field(
+        1, description="workers that each process stands for, one after the other: trains as so many processes would"
+    )
+    batch_size: PositiveInt = Field(1, description="FOVs per worker and step")
+    max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
+
+    optimizer: Literal["adam", "adamw", "lamb", "lars", "momentum", "sgd"] = Field(
+        "adam", description="how gradients change the weights"
+    )
+    learning_rate: PositiveFloat = Field(1e-3, description="at the end of the warm-up, before scaling_rule")
+    scaling_rule: Literal["constant", "linear", "sqrt", "power"] = Field(
+        "constant", description="how the rate grows with the global batch, workers × batch_size"
+    )
+    scaling_exponent: Fraction = Field(0.5, description="of the global batch, for scaling_rule power")
+    warmup_steps: NonNegativeInt = Field(0, description="steps over which the rate rises linearly")
+    schedule: Literal["constant", "cosine", "cyclic"] = Field(
+        "constant",
+        description="of the rate after the warm-up; cosine falls to 0 at max_steps, cyclic swings in triangles",
+    )
+    cycle_steps: PositiveInt = Field(2000, description="steps of one swing of the cyclic schedule")
+    cycle_low: Fraction = Field(0.1, description="lowest rate of the cyclic schedule, as a share of the highest")
+    momentum: BelowOne = Field(0.9, description="of the optimizers momentum and lars")
+    weight_decay: NonNegativeFloat = Field(0.0, description="of the optimizers adamw, lamb and lars")
+    clip_norm: PositiveFloat | None = Field(
+        None, description="gradients longer than this are shortened to it; null: never"
+    )
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="the model gets a moving average of the weights, which decays by this per step; null: none"
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "float32",
+        description="of the convolutions (weights are float32); auto: bfloat16 where the CPU has AMX or AVX512-BF16",
+    )
+    compression: Literal["none", "fp16", "1-bit", "qsgd"] = Field(
+        "none", description="of gradients on the network; 1-bit keeps its error for the next step"
+    )
+    qsgd_levels: Annotated[int, Field(ge=1, le=127)] = Field(
+        15, description="levels of a gradient's magnitude beside 0, for compression qsgd"
+    )
+
+    fov_policy: Literal["fixed", "fixed_window", "max_pred"] = Field(
+        "fixed",
+        description="where the FOV goes from the centre: to the six neighbours whose POM is high enough at their "
+        "centre, or anywhere within a voxel of it; max_pred: wherever inference would go",
+    )
+    fov_moves: PositiveInt = Field(
+        1, description="deltas between the centre and the edge of what the FOV reaches; more than one for max_pred only"
+    )
+    unlabelled_weight: Fraction = Field(
+        1.0, description="of voxels without a label in the loss; 0 where they are unknown rather than background"
+    )
+    permutable_axes: Axes = Field(
+        ("z", "y", "x"), description="axes that augmentation may exchange; never an anisotropic z"
+    )
+    reflectable_axes: Axes = Field(("z", "y", "x"), description="axes that augmentation may reverse")
+    contrast_jitter: BelowOne = Field(0.0, description="largest relative change of an example's contrast")
+    brightness_jitter: NonNegativeFloat = Field(
+        0.0, description="largest change of an example's brightness, standard deviations of the image"
+    )
+    gamma_jitter: BelowOne = Field(0.0, description="largest relative change of an example's gamma from 1")
+    missing_slice_rate: Fraction = Field(0.0, description="share of z slices that are blank")
+    misaligned_slice_rate: Fraction = Field(0.0, description="share of z slices from which on an example is shifted")
+    max_misalignment: PositiveInt = Field(4, description="largest such shift along y and x, voxels")
+    blur_rate: Fraction = Field(0.0, description="share of z slices that are out of focus")
+    blur_sigma: PositiveFloat = Field(2.0, description="standard deviation of their blur along y and x, voxels")
+
+    validation_steps: NonNegativeInt = Field(
+        500, description="steps between validations, where there is a validation volume; 0: never"
+    )
+    validation_examples: PositiveInt = Field(64, description="examples that a validation looks at, always the same")
+    use_best: bool = Field(
+        False, description="whether the model gets the weights with the best validation F1, else the last ones"
+    )
+    checkpoint_steps: PositiveInt = Field(500, description="steps between checkpoints")
+    keep_checkpoints: PositiveInt = Field(3, description="checkpoints kept, beside the best one")
+    log_steps: PositiveInt = Field(50, description="steps between rows of metrics.csv and TensorBoard scalars")
+    image_steps: NonNegativeInt = Field(1000, description="steps between TensorBoard images of one example; 0: none")
+    timeline: str | None = Field(None, description="file for Horovod's timeline, chrome://tracing shows it; null: none")
+
+    intra_op_threads: NonNegativeInt = Field(
+        0, description="of a process within an operation; 0: OMP_NUM_THREADS, else its share of the cores"
+    )
+    inter_op_threads: PositiveInt = Field(1, description="of a process for operations side by side")
+    pin_threads: bool = Field(
+        True, description="whether processes on one machine get cores of their own, where the launcher gave them none"
+    )
+    stall_seconds: PositiveInt = Field(120, description="a process stuck or gone for this long ends the whole job, s")
+
+    @model_validator(mode="after")
+    def _moves_fit(self) -> TrainConfig:
+        if self.fov_moves > 1 and self.fov_policy != "max_pred":
+            raise ValueError(f"fov_moves: {self.fov_moves}, fov_policy {self.fov_policy} makes one, it must be 1")
+        return self
