@@ -3,6 +3,7 @@
 
 
 include: "rules/common.smk"
+include: "rules/cluster.smk"
 
 
 rule all:

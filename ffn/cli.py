@@ -67,6 +67,10 @@ COMMANDS = {
         "train an FFN, on one process or under horovodrun, srun, mpirun, aprun",
         "horovodrun -np 2 ffn train --records records/ --volume demo=raw.h5:raw,labels.h5:labels --out model/",
     ),
+    "launch": Command(
+        "start the ranks of a training job without ssh and without MPI, by the scheduler's own launcher",
+        "ffn launch -n 8 --ranks-per-node 2 -- ffn train --records records/ --volume … --out model/",
+    ),
     "segment": Command(
         "flood-fill one box of an image",
         "ffn segment --image raw.h5:raw --model model/ --box 0:128,0:128,0:128 --out seg.h5:segmentation",
@@ -118,6 +122,10 @@ COMMANDS = {
     "report": Command(
         "write one HTML page: slices, curves, scores, cost of the stages",
         "ffn report results/demo --out results/demo/report.html",
+    ),
+    "doctor": Command(
+        "say whether this site will work: scheduler, launcher, Horovod, file systems, nodes",
+        "ffn doctor --profile slurm --nodes 2 --submit",
     ),
     "info": Command(
         "describe a volume, a folder of records, a model or a run",

@@ -38,3 +38,7 @@ class ExportError(FfnError):
 
 class EvaluationError(FfnError):
     """Scores or a report cannot be computed, read or written."""
+
+
+class ClusterError(FfnError):
+    """A job cannot be started on this machine as asked, or this site does not work."""

@@ -54,6 +54,12 @@ def add_box_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--box", type=Box.parse, metavar="Z0:Z1,Y0:Y1,X0:X1", help=text)
 
 
+def add_staging_option(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the option ``--stage-to``, None where it is not given."""
+    text = "node-local folder to copy the inputs to first, where there is room, as in '$TMPDIR'"
+    parser.add_argument("--stage-to", metavar="FOLDER", help=text)
+
+
 def whole_number(text: str) -> int:
     """Read the value of an option that counts things, such as ``--threads``.
 

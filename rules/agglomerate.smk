@@ -16,10 +16,13 @@ rule agglomerate:
         f"{OUT}/benchmarks/agglomerate.{{volume}}.{{subvolume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: AGGLOMERATE_THREADS
     resources:
-        mem_mb=by_attempt(3000),
-        runtime=by_attempt(240),
+        mem_mb=memory("agglomerate", block(RUN.agglomerate)),
+        runtime=flooding(voxels_of_job(CONTACT_BOXES)),
+        gpu=min(1, GPUS),
     params:
         box=lambda wildcards: CONTACT_BOXES[wildcards.volume][wildcards.subvolume],
         model=subpath(input.model, parent=True),

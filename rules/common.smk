@@ -1,4 +1,5 @@
 # Configuration, paths and targets; no science.
+import math
 import os
 import re
 import shlex
@@ -9,6 +10,9 @@ from snakemake.exceptions import WorkflowError
 
 from ffn import __version__, atomic
 from ffn.errors import FfnError
+from ffn.geometry import Box
+from ffn.layout import layout_of
+from ffn.needs import flooding_minutes, memory_mb, minutes
 from ffn.options import flags
 from ffn.places import check_sources, contact_boxes, segment_files, subvolume_boxes
 from ffn.run import load_run
@@ -19,6 +23,9 @@ if not workflow.overwrite_configfiles:
 
     configfile: "config.yaml"
 
+
+# Modules that a site's software comes from, for `--software-deployment-method env-modules`; no part of a run.
+MODULES = shlex.split(str(config.pop("modules", None) or ""))
 
 try:
     RUN = load_run(config)
@@ -48,6 +55,7 @@ SKELETONIZED = [
 ]
 SHOWN_TRUTH = [name for name in SEGMENTED if PLACES[name].shows_truth]
 SUBVOLUMES = {name: subvolume_boxes(RUN, PLACES[name]) for name in SEGMENTED}
+TRAINED_VOXELS = sum(PLACES[name].train_box.num_voxels for name in TRAINED)
 
 for name in EVALUATED:
     if PLACES[name].is_scored_on_training_data:
@@ -122,8 +130,74 @@ def option(name, files, suffix=""):
 
 
 def by_attempt(amount):
-    """Resource that doubles with every attempt, for jobs killed for want of it."""
-    return lambda wildcards, attempt: amount * 2 ** (attempt - 1)
+    """Resource that doubles with every attempt, for jobs killed for want of it; a function may say how much it is."""
+    if not callable(amount):
+        return lambda wildcards, attempt: amount * 2 ** (attempt - 1)
+    return lambda wildcards, threads, attempt: amount(wildcards, threads) * 2 ** (
+        attempt - 1
+    )
+
+
+def voxels_in(part):
+    """Function of the wildcards: voxels of a box of the volume, such as 'segment_box'."""
+    return lambda wildcards: getattr(PLACES[wildcards.volume], part).num_voxels
+
+
+def voxels_of_job(boxes):
+    """Function of the wildcards: voxels of the job's own box."""
+    return lambda wildcards: boxes[wildcards.volume][wildcards.subvolume].num_voxels
+
+
+def evaluated(voxels, wildcards):
+    """A number of voxels that may be a function of the wildcards."""
+    return voxels(wildcards) if callable(voxels) else voxels
+
+
+def memory(stage, voxels=0):
+    """Memory of a stage's jobs by what they hold at once and their threads, MB."""
+    return by_attempt(
+        lambda wildcards, threads: memory_mb(
+            stage, evaluated(voxels, wildcards), threads
+        )
+    )
+
+
+def duration(stage, voxels=0):
+    """Time of a stage's jobs by the voxels of their whole box and their threads, minutes."""
+    return by_attempt(
+        lambda wildcards, threads: minutes(stage, evaluated(voxels, wildcards), threads)
+    )
+
+
+def flooding(voxels):
+    """Time of jobs that run the network over a box, minutes."""
+    return by_attempt(
+        lambda wildcards, threads: flooding_minutes(
+            evaluated(voxels, wildcards), RUN.model, threads
+        )
+    )
+
+
+def staging(wildcards, resources):
+    """Option of a command: the node-local folder that the profile wants its inputs in, as resource `stage_to`."""
+    return option(
+        "--stage-to", [resources.stage_to] if resources.get("stage_to") else []
+    )
+
+
+def block(section):
+    """Voxels of a block of a stage."""
+    return math.prod(section.block_size_zyx)
+
+
+def scored_at_once(wildcards):
+    """Voxels that evaluation holds: those of the watershed baseline, else of a block."""
+    if not RUN.evaluate.watershed:
+        return block(RUN.evaluate)
+    box = PLACES[wildcards.volume].evaluate_box
+    return max(
+        block(RUN.evaluate), min(box.num_voxels, RUN.evaluate.watershed_max_voxels)
+    )
 
 
 wildcard_constraints:
@@ -209,11 +283,26 @@ class StageTargets(type(workflow)):
 workflow.__class__ = StageTargets
 
 # --- Processes -----------------------------------------------------------------------------------------------
-CORES = workflow.cores or 1
-# Each process of training, and each of the subvolumes that run side by side, gets its share of the machine.
-TRAIN_THREADS = max(1, CORES // RUN.train.num_workers)
+CORES = workflow.resource_settings.cores or 1
+# GPUs that Snakemake may use: `resources: gpu: N` of the profile, of a node on a cluster.
+GPUS = int(workflow.global_resources.get("gpu").value or 0)
+# The subvolumes that run side by side get their shares of the machine; on a cluster the profile sets threads.
 SEGMENT_THREADS = max(1, CORES // max(1, len(STAGES["segment"])))
 AGGLOMERATE_THREADS = max(1, CORES // max(1, len(STAGES["agglomerate"])))
+# The configuration says how many processes train, the profile how they lie on nodes and what starts them.
+SITE = workflow.resource_settings._parsed_overwrite_resources.get("train", {})
+try:
+    LAYOUT = layout_of(
+        RUN.train.num_workers, {name: SITE[name].raw for name in SITE}, CORES
+    )
+    LAUNCH = LAYOUT.command
+except FfnError as error:
+    raise WorkflowError(str(error)) from None
+if not (workflow.local_exec or workflow.remote_exec or "launcher" in SITE):
+    raise WorkflowError(
+        "set-resources: train has no launcher, a cluster needs one. Options on the command line replace the "
+        "profile's of the same name: put them into a copy of the profile"
+    )
 
 # A job dies with the Snakemake that started it: a repeated run must not meet the orphans of a killed one.
 if shutil.which("setpriv"):

@@ -15,10 +15,12 @@ rule consensus:
         f"{OUT}/benchmarks/consensus.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(120),
+        mem_mb=memory("consensus", block(RUN.consensus)),
+        runtime=duration("consensus", voxels_in("segment_box")),
     params:
         flags=flags(RUN.consensus, skip=("enabled",)),
         version=__version__,

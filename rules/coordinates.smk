@@ -13,10 +13,12 @@ rule coordinates:
         f"{OUT}/benchmarks/coordinates.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(60),
+        mem_mb=memory("coordinates", voxels_in("train_box")),
+        runtime=duration("coordinates", voxels_in("train_box")),
     params:
         flags=flags(RUN.coordinates),
         version=__version__,

@@ -12,10 +12,12 @@ rule skeletonize:
         f"{OUT}/benchmarks/skeletonize.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(4000),
-        runtime=by_attempt(60),
+        mem_mb=memory("skeletonize", voxels_in("evaluate_box")),
+        runtime=duration("skeletonize", voxels_in("evaluate_box")),
     params:
         box=lambda wildcards: PLACES[wildcards.volume].evaluate_box,
         flags=flags(RUN.skeletonize),
@@ -44,10 +46,12 @@ rule evaluate:
         f"{OUT}/benchmarks/evaluate.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(4000),
-        runtime=by_attempt(120),
+        mem_mb=memory("evaluate", scored_at_once),
+        runtime=duration("evaluate", voxels_in("evaluate_box")),
     params:
         box=lambda wildcards: PLACES[wildcards.volume].evaluate_box,
         skeletons=lambda wildcards, input: skeletons_of(

@@ -32,10 +32,12 @@ rule export:
         f"{OUT}/benchmarks/export.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: CORES
     resources:
-        mem_mb=by_attempt(4000),
-        runtime=by_attempt(120),
+        mem_mb=memory("export"),
+        runtime=duration("export", voxels_in("segment_box")),
     params:
         truth=lambda wildcards, input: option("--truth", input.truth, ":labels"),
         errors=lambda wildcards, input: option("--errors", input.errors),

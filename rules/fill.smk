@@ -13,10 +13,12 @@ rule fill:
         f"{OUT}/benchmarks/fill.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(120),
+        mem_mb=memory("fill", block(RUN.fill)),
+        runtime=duration("fill", voxels_in("segment_box")),
     params:
         flags=flags(RUN.fill),
         version=__version__,

@@ -12,10 +12,12 @@ rule ingest:
         volume=any_of(name for name in RUN.volumes if name not in SYNTHETIC),
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(60),
+        mem_mb=memory("ingest"),
+        runtime=duration("ingest", voxels_in("image")),
     params:
         source=lambda wildcards: source_of(wildcards.volume, "image"),
         version=__version__,
@@ -34,10 +36,12 @@ rule ingest_labels:
         volume=any_of(name for name in LABELLED if name not in SYNTHETIC),
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(60),
+        mem_mb=memory("ingest"),
+        runtime=duration("ingest", voxels_in("labels")),
     params:
         source=lambda wildcards: source_of(wildcards.volume, "labels"),
         version=__version__,
@@ -57,10 +61,12 @@ rule synth:
         volume=any_of(SYNTHETIC),
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(4000),
-        runtime=by_attempt(30),
+        mem_mb=memory("synth", voxels_in("image")),
+        runtime=duration("synth", voxels_in("image")),
     params:
         flags=lambda wildcards: flags(RUN.volumes[wildcards.volume].synthetic),
         seed=SEED,

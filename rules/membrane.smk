@@ -12,10 +12,12 @@ rule membrane:
         f"{OUT}/benchmarks/membrane.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(60),
+        mem_mb=memory("membrane", block(RUN.membrane)),
+        runtime=duration("membrane", voxels_in("train_box")),
     params:
         box=lambda wildcards: PLACES[wildcards.volume].train_box,
         flags=flags(RUN.membrane),

@@ -16,10 +16,12 @@ rule merge:
         f"{OUT}/benchmarks/merge.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(60),
+        mem_mb=memory("merge", block(RUN.merge)),
+        runtime=duration("merge", voxels_in("segment_box")),
     params:
         flags=flags(RUN.merge),
         version=__version__,

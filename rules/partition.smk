@@ -12,10 +12,12 @@ rule partition:
         f"{OUT}/benchmarks/partition.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: CORES
     resources:
-        mem_mb=by_attempt(4000),
-        runtime=by_attempt(60),
+        mem_mb=memory("partition"),
+        runtime=duration("partition", voxels_in("train_box")),
     params:
         box=lambda wildcards: PLACES[wildcards.volume].train_box,
         flags=flags(RUN.partition),

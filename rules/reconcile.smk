@@ -19,10 +19,12 @@ rule reconcile:
         f"{OUT}/benchmarks/reconcile{{order}}.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(120),
+        mem_mb=memory("reconcile", block(RUN.reconcile)),
+        runtime=duration("reconcile", voxels_in("segment_box")),
     params:
         flags=flags(RUN.reconcile),
         version=__version__,

@@ -12,10 +12,12 @@ rule records:
         f"{OUT}/benchmarks/records.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: CORES
     resources:
-        mem_mb=by_attempt(4000),
-        runtime=by_attempt(60),
+        mem_mb=memory("records"),
+        runtime=duration("records", TRAINED_VOXELS),
     params:
         coordinates=[f"{name}={OUT}/coordinates/{name}.h5" for name in TRAINED],
         folder=subpath(output.index, parent=True),

@@ -15,9 +15,11 @@ rule report:
         f"{OUT}/benchmarks/report.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
+        mem_mb=memory("report"),
         runtime=by_attempt(30),
     params:
         run=subpath(output.report, parent=True),

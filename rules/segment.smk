@@ -17,15 +17,19 @@ rule segment:
         f"{OUT}/benchmarks/segment{{order}}.{{volume}}.{{subvolume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: SEGMENT_THREADS
     resources:
-        mem_mb=by_attempt(4000),
-        runtime=by_attempt(240),
+        mem_mb=memory("segment", voxels_of_job(SUBVOLUMES)),
+        runtime=flooding(voxels_of_job(SUBVOLUMES)),
+        gpu=min(1, GPUS),
     params:
         box=lambda wildcards: SUBVOLUMES[wildcards.volume][wildcards.subvolume],
         model=subpath(input.model, parent=True),
         flags=lambda wildcards: flags(ORDERS[wildcards.order]),
+        stage=staging,
         version=__version__,
     shell:
         "ffn segment --image {input.image}:raw --model {params.model:q} --box {params.box} {params.flags} "
-        "--out {output.segmentation}:segmentation > {log} 2>&1"
+        "{params.stage} --out {output.segmentation}:segmentation > {log} 2>&1"

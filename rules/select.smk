@@ -1,6 +1,7 @@
 # The best of the last checkpoints: each segments the validation box and is scored there; `segment` uses the best.
 CHECKPOINT = f"{OUT}/selection/step-{{step}}"
 VALIDATION = f"{OUT}/volumes/{RUN.select_volume}"
+VALIDATION_VOXELS = Box.parse(RUN.select.box).num_voxels if STEPS else 0
 
 
 rule checkpoint_model:
@@ -15,9 +16,11 @@ rule checkpoint_model:
         f"{OUT}/benchmarks/checkpoint_model.{{step}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
+        mem_mb=memory("import"),
         runtime=by_attempt(10),
     params:
         checkpoint=f"{OUT}/model/checkpoints/step-{{step}}",
@@ -39,10 +42,13 @@ rule checkpoint_segment:
         f"{OUT}/benchmarks/checkpoint_segment.{{step}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: max(1, CORES // max(1, len(RUN.selectable_steps)))
     resources:
-        mem_mb=by_attempt(4000),
-        runtime=by_attempt(240),
+        mem_mb=memory("segment", VALIDATION_VOXELS),
+        runtime=flooding(VALIDATION_VOXELS),
+        gpu=min(1, GPUS),
     params:
         box=RUN.select.box,
         model=subpath(input.model, parent=True),
@@ -65,10 +71,12 @@ rule checkpoint_evaluate:
         f"{OUT}/benchmarks/checkpoint_evaluate.{{step}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(30),
+        mem_mb=memory("evaluate", block(RUN.evaluate)),
+        runtime=duration("evaluate", VALIDATION_VOXELS),
     params:
         box=RUN.select.box,
         flags=flags(RUN.evaluate),
@@ -92,9 +100,11 @@ rule select:
         f"{OUT}/benchmarks/select.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(1000),
+        mem_mb=memory("select"),
         runtime=by_attempt(10),
     params:
         candidates=[

@@ -14,10 +14,12 @@ rule sweep:
         f"{OUT}/benchmarks/sweep.{{volume}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(60),
+        mem_mb=memory("sweep", block(RUN.sweep)),
+        runtime=duration("sweep", voxels_in("evaluate_box")),
     params:
         box=lambda wildcards: PLACES[wildcards.volume].evaluate_box,
         flags=flags(RUN.sweep),

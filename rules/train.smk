@@ -11,9 +11,11 @@ rule import_checkpoint:
         f"{OUT}/benchmarks/import_checkpoint.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
-        mem_mb=by_attempt(2000),
+        mem_mb=memory("import"),
         runtime=by_attempt(10),
     params:
         checkpoint=shlex.quote(RUN.init or ""),
@@ -24,7 +26,7 @@ rule import_checkpoint:
         "ffn import-checkpoint {params.checkpoint} {params.flags} --out {params.folder} > {log} 2>&1"
 
 
-# `resources.mpi` starts `resources.tasks` processes of what follows it; the profile says how. metrics.csv and
+# `resources.mpi` starts the processes of what follows it, memory is that of a node (ffn/layout.py). metrics.csv and
 # checkpoints/ are no outputs: Snakemake would remove them before a rerun that has to resume from them.
 rule train:
     input:
@@ -41,12 +43,16 @@ rule train:
         f"{OUT}/benchmarks/train.tsv"
     conda:
         "../envs/ffn.yaml"
-    threads: TRAIN_THREADS
+    envmodules:
+        *MODULES,
+    threads: LAYOUT.depth
     resources:
-        mem_mb=by_attempt(8000),
+        mem_mb=by_attempt(LAYOUT.per_node * memory_mb("train")),
         runtime=by_attempt(24 * 60),
-        tasks=RUN.train.num_workers,
-        mpi="horovodrun --gloo -np",
+        nodes=LAYOUT.nodes,
+        tasks=LAYOUT.ranks,
+        gpu=min(LAYOUT.per_node, GPUS),
+        mpi=LAUNCH,
     params:
         records=subpath(input.records, parent=True),
         volumes=[
@@ -57,7 +63,8 @@ rule train:
         folder=subpath(output.model, parent=True),
         flags=" ".join(([] if INIT else [flags(RUN.model)]) + [flags(RUN.train)]),
         seed=SEED,
+        stage=staging,
         version=__version__,
     shell:
-        "{resources.mpi} {resources.tasks} ffn train --records {params.records} {params.volumes} {params.init} "
-        "{params.flags} --rng-seed {params.seed} --out {params.folder} > {log} 2>&1"
+        "{resources.mpi} ffn train --records {params.records} {params.volumes} {params.init} "
+        "{params.stage} {params.flags} --rng-seed {params.seed} --out {params.folder} > {log} 2>&1"

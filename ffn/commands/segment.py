@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ffn.config import SegmentConfig
-from ffn.options import add_box_option, add_options, from_arguments
+from ffn.options import add_box_option, add_options, add_staging_option, from_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
+    add_staging_option(parser)
     add_options(parser, SegmentConfig)
 
 
@@ -22,4 +23,4 @@ def run(arguments: argparse.Namespace) -> None:
     from ffn.inference.segment import segment
 
     config = from_arguments(SegmentConfig, arguments)
-    segment(arguments.image, arguments.model, arguments.out, config, arguments.box)
+    segment(arguments.image, arguments.model, arguments.out, config, arguments.box, arguments.stage_to)

@@ -9,7 +9,7 @@ import argparse
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
-from ffn.options import add_options, from_arguments, whole_number
+from ffn.options import add_options, add_staging_option, from_arguments, whole_number
 from ffn.training.config import TrainConfig
 
 
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="of everything random (default: 1)"
     )
+    add_staging_option(parser)
     add_options(parser, ModelConfig)
     add_options(parser, TrainConfig)
 
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     data = TrainingData(arguments.records, _volumes(arguments.volume))
     model, config = from_arguments(ModelConfig, arguments), from_arguments(TrainConfig, arguments)
-    train(data, arguments.out, model, config, arguments.rng_seed, arguments.init)
+    train(data, arguments.out, model, config, arguments.rng_seed, arguments.init, arguments.stage_to)
 
 
 def _volumes(items: list[str]) -> dict[str, tuple[str, str]]:

@@ -25,6 +25,7 @@ from ffn.inference.seeds import empty_space_seeds, find_seeds
 from ffn.model.store import Model, load_model, normalise, weights_checksum
 from ffn.progress import progress_bar
 from ffn.provenance import provenance
+from ffn.staging import stage_specs, staged_spec
 from ffn.volume import (
     Placement,
     create_volumes,
@@ -50,7 +51,14 @@ class Subvolume(NamedTuple):
     voxel_size_zyx_nm: tuple[float, float, float]
 
 
-def segment(image_spec: str, model_folder: str, out_spec: str, config: SegmentConfig, box: Box | None = None) -> None:
+def segment(
+    image_spec: str,
+    model_folder: str,
+    out_spec: str,
+    config: SegmentConfig,
+    box: Box | None = None,
+    stage_to: str | None = None,
+) -> None:
     """Flood-fill a box and write segmentation, probabilities, origins and overlaps.
 
     The file of `out_spec` holds the segmentation (uint64) under the given name and beside it ``probability``
@@ -71,6 +79,8 @@ def segment(image_spec: str, model_folder: str, out_spec: str, config: SegmentCo
     box : Box, optional
         Subvolume; default the whole image. Held in memory whole: about 25 bytes per voxel while seeds are found,
         then 11 and another 4 for each object grown at once.
+    stage_to : str, optional
+        Node-local folder, to which the whole image is copied first, for all jobs on this node.
 
     Raises
     ------
@@ -87,7 +97,9 @@ def segment(image_spec: str, model_folder: str, out_spec: str, config: SegmentCo
     require_other_file(out_spec, image_spec, *([config.mask] if config.mask else []))
     points = None if config.seed_points is None else read_points(config.seed_points)
     model = load_model(model_folder)
-    part = _read(image_spec, box, model)
+    if stage_to:
+        stage_specs([image_spec], stage_to)
+    part = _read(staged_spec(image_spec, stage_to) if stage_to else image_spec, box, model)
     masked = read_mask(config, part.box)
     engine = create_engine(model, config.engine, config.precision, config.threads, config.batch_size)
     weights = weights_checksum(model.weights)

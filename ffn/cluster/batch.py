@@ -1,0 +1,256 @@
+"""Jobs of Snakemake on a scheduler: submit, ask, cancel; the scripts of the profiles call this.
+
+Schedulers forget the jobs that are over, and a login node is no place for a question per job and second. So every job
+leaves its exit code in ``.snakemake/cluster``, and one question to the scheduler serves all jobs for some seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ffn import atomic
+
+STATE = Path(".snakemake/cluster")  # in the folder that Snakemake works in
+QUEUE_SECONDS = 10.0  # how long one answer of the scheduler serves
+LOST_SECONDS = 120.0  # NFS shows a new file up to a minute late
+COMMAND_SECONDS = 60.0  # for a command of the scheduler
+ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")  # schedulers start jobs with a bare one
+
+# A signal, at the walltime or by cancelling, goes on to all that runs (`set -m` makes it a process group), which then
+# has the scheduler's grace to write a checkpoint.
+SCRIPT = """#!/bin/bash
+{exports}
+cd {folder} || exit 1
+record={state}/"${job_id}".exit
+set -m
+{on_node} sh {job_script} </dev/null &
+trap 'kill -TERM -- -$! 2>/dev/null' TERM INT
+wait $!; code=$?
+while kill -0 $! 2>/dev/null; do wait $!; code=$?; done
+echo $code > "$record.tmp" && mv "$record.tmp" "$record"
+exit $code
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a scheduler has to know about a job.
+
+    Parameters
+    ----------
+    name : str
+        For people who look at the queue.
+    nodes, threads, gpus, minutes : int
+        Nodes, threads of a job without processes of its own, GPUs of a node, walltime.
+    is_mpi : bool
+        Whether the job starts its processes itself.
+    site : mapping
+        All resources, among them those that only this scheduler knows.
+    """
+
+    name: str
+    nodes: int
+    threads: int
+    gpus: int
+    minutes: int
+    is_mpi: bool
+    site: Mapping[str, Any]
+
+
+class Scheduler(Protocol):
+    """The commands of one scheduler; a module such as `ffn.cluster.pbs` is one."""
+
+    JOB_ID: str  # the variable that holds the id inside of a job
+
+    def submit_command(self, job: Job, script: str, log: str) -> list[str]:
+        """Return the command line that submits a script."""
+        ...
+
+    def job_id(self, output: str) -> str | None:
+        """Return the id in what that command printed, None if there is none."""
+        ...
+
+    def on_node(self, job: Job) -> str:
+        """Return what starts one process on a compute node, where scripts run elsewhere."""
+        ...
+
+    def queue_command(self, ids: Sequence[str]) -> list[str]:
+        """Return the command line that lists these jobs."""
+        ...
+
+    def queued(self, done: subprocess.CompletedProcess[str]) -> set[str] | None:
+        """Return the ids of those that are not over, None if the scheduler could not be asked."""
+        ...
+
+    def cancel_command(self, ids: Sequence[str]) -> list[str]:
+        """Return the command line that ends these jobs."""
+        ...
+
+
+def submit(scheduler: Scheduler, arguments: Sequence[str]) -> int:
+    """Submit a job script of Snakemake and print the id.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+        Whose commands to use.
+    arguments : sequence of str
+        The job script.
+
+    Returns
+    -------
+    int
+        Exit code: 1 if the scheduler refused the job, and its reason is on standard error.
+    """
+    STATE.mkdir(parents=True, exist_ok=True)
+    job = read_job(Path(arguments[0]))
+    script = _write_script(job, Path(arguments[0]), scheduler)
+    done = _run(scheduler.submit_command(job, str(script), str(script.with_suffix(".log"))))
+    sys.stderr.write(done.stderr)
+    job_id = scheduler.job_id(done.stdout) if done.returncode == 0 else None
+    if job_id is None:
+        sys.stderr.write(f"{shlex.join(done.args)}: exit code {done.returncode}, no job id in {done.stdout!r}\n")
+        return 1
+    atomic.write_text(_record(job_id, "submitted"), script.name)
+    sys.stdout.write(f"{job_id}\n")
+    return 0
+
+
+def status(scheduler: Scheduler, arguments: Sequence[str]) -> int:
+    """Print running, success or failed for one job; never fails, which would end Snakemake.
+
+    A job that the scheduler no longer knows, and that has left no exit code for `FFN_LOST_SECONDS`, has failed.
+    """
+    try:
+        word = _status(scheduler, arguments[0])
+    except Exception as reason:  # whatever it is, the next question may be answered
+        sys.stderr.write(f"status of {arguments}: {reason!r}\n")
+        word = "running"
+    sys.stdout.write(f"{word}\n")
+    return 0
+
+
+def cancel(scheduler: Scheduler, arguments: Sequence[str]) -> int:
+    """Cancel jobs; return at once, because Snakemake waits two seconds and schedulers take longer."""
+    for job_id in arguments:
+        _record(job_id, "cancelled").touch()
+    null = subprocess.DEVNULL
+    subprocess.Popen(scheduler.cancel_command(arguments), start_new_session=True, stdin=null, stdout=null, stderr=null)
+    return 0
+
+
+def read_job(script: Path) -> Job:
+    """Return what Snakemake says about a job in its script; account and queue may come from the environment."""
+    mark = "# properties = "
+    with script.open() as lines:
+        values = json.loads(next(line for line in lines if line.startswith(mark)).removeprefix(mark))
+    site = dict(values["resources"])
+    for key, variable in (("account", "FFN_ACCOUNT"), ("queue", "FFN_QUEUE")):
+        site[key] = os.environ.get(variable) or site.get(key)
+    return Job(
+        name=f"ffn-{values.get('rule') or values.get('groupid')}"[:15],
+        nodes=int(site.get("nodes", 1)),
+        threads=int(values.get("threads", 1)),
+        gpus=int(site.get("gpu", 0)),
+        minutes=int(site["runtime"]),
+        is_mpi=bool(site.get("mpi")),
+        site=site,
+    )
+
+
+def _write_script(job: Job, job_script: Path, scheduler: Scheduler) -> Path:
+    """Write what the scheduler starts: the job's script in this environment and folder, its exit code on record."""
+    stem = STATE.absolute() / f"{job.name}-{uuid.uuid4().hex[:8]}"
+    copy, script = stem.with_suffix(".job"), stem.with_suffix(".sh")
+    copy.write_text(job_script.read_text())
+    exports = [f"export {name}={shlex.quote(os.environ[name])}" for name in ENVIRONMENT if name in os.environ]
+    text = SCRIPT.format(
+        exports="\n".join(exports),
+        folder=shlex.quote(str(Path.cwd())),
+        state=shlex.quote(str(STATE.absolute())),
+        job_id=scheduler.JOB_ID,
+        on_node="" if job.is_mpi else scheduler.on_node(job),
+        job_script=shlex.quote(str(copy)),
+    )
+    script.write_text(text)
+    script.chmod(0o755)
+    return script
+
+
+def _status(scheduler: Scheduler, job_id: str) -> str:
+    code = _exit_code(job_id)
+    if code is None and not _is_lost(scheduler, job_id):
+        return "running"
+    if code is None:
+        code = _exit_code(job_id)  # written between the two questions, or not at all
+    return "success" if code == 0 else "failed"
+
+
+def _is_lost(scheduler: Scheduler, job_id: str) -> bool:
+    """Whether the scheduler has not known the job for so long that no record of its end can be on its way."""
+    answer, submitted, gone = _listing(scheduler), _modified(_record(job_id, "submitted")), _record(job_id, "gone")
+    if answer is None or (submitted is not None and answer[0] <= submitted):
+        return False
+    if job_id in answer[1]:
+        gone.unlink(missing_ok=True)
+        return False
+    since = _modified(gone)
+    if since is None:
+        gone.touch()
+        since = time.time()
+    waited = time.time() - since > _seconds("FFN_LOST_SECONDS", LOST_SECONDS)
+    return waited or _record(job_id, "cancelled").exists()
+
+
+def _listing(scheduler: Scheduler) -> tuple[float, set[str]] | None:
+    """When the scheduler was asked and the jobs it had then; None where it does not answer."""
+    path = STATE / "queue.json"
+    asked = _modified(path)
+    if asked is None or time.time() - asked > _seconds("FFN_QUEUE_SECONDS", QUEUE_SECONDS):
+        now = time.time()
+        ids = sorted(p.stem for p in STATE.glob("*.submitted") if not _record(p.stem, "exit").exists())
+        queued = scheduler.queued(_run(scheduler.queue_command(ids))) if ids else set()
+        atomic.write_text(path, json.dumps({"asked": now, "queued": None if queued is None else sorted(queued)}))
+    answer = json.loads(path.read_text())
+    return None if answer["queued"] is None else (answer["asked"], set(answer["queued"]))
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command; exit code 127 where it cannot be started or does not answer."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as reason:
+        return subprocess.CompletedProcess(command, 127, "", f"{reason}\n")
+
+
+def _record(job_id: str, kind: str) -> Path:
+    """Path of what is on record about a job: submitted, exit, gone or cancelled."""
+    return STATE / f"{job_id}.{kind}"
+
+
+def _exit_code(job_id: str) -> int | None:
+    try:
+        return int(_record(job_id, "exit").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _modified(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _seconds(variable: str, default: float) -> float:
+    return float(os.environ.get(variable, default))

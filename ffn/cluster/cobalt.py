@@ -1,0 +1,55 @@
+"""Cobalt's commands: qsub prints the id, qstat knows no job that is over, and scripts run on a service node."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+
+from ffn.cluster.batch import Job
+
+JOB_ID = "COBALT_JOBID"
+
+
+def submit_command(job: Job, script: str, log: str) -> list[str]:
+    """Return the qsub command of a job."""
+    command = ["qsub", "-n", str(job.nodes), "-t", str(job.minutes), "--mode", "script"]
+    command += ["--jobname", job.name, "-o", log, "-e", log]
+    for option, key in (("-q", "queue"), ("-A", "account"), ("--attrs", "cobalt_attrs")):
+        if job.site.get(key):
+            command += [option, str(job.site[key])]
+    return [*command, script]
+
+
+def job_id(output: str) -> str | None:
+    r"""Return the last line that is a number; remarks may come before it.
+
+    Examples
+    --------
+    >>> job_id("Job routed to queue.\n415733\n")
+    '415733'
+    """
+    numbers = re.findall(r"^\s*(\d+)\s*$", output, re.MULTILINE)
+    return numbers[-1] if numbers else None
+
+
+def on_node(job: Job) -> str:
+    """Return the launcher of one process; unbound, so that the jobs of a group share all cores."""
+    return f"aprun -n 1 -N 1 -d {job.threads} -j 1 -cc none"
+
+
+def queue_command(ids: Sequence[str]) -> list[str]:
+    """Return the qstat command for these jobs."""
+    return ["qstat", "--header", "JobID:State", *ids]
+
+
+def queued(done: subprocess.CompletedProcess[str]) -> set[str] | None:
+    """Return the jobs that are listed; of jobs that are all over qstat says nothing and exits with 1."""
+    if done.returncode != 0 and done.stderr.strip():
+        return None
+    return set(re.findall(r"^\s*(\d+)\s+\S", done.stdout, re.MULTILINE))
+
+
+def cancel_command(ids: Sequence[str]) -> list[str]:
+    """Return the qdel command for these jobs."""
+    return ["qdel", *ids]

@@ -1,0 +1,192 @@
+"""Say before the first long job whether a site will work."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ffn import atomic
+from ffn.cluster.findings import Finding, judge_build, judge_job, judge_nodes
+from ffn.cluster.probe import MARKER, answers
+from ffn.cluster.site import Site
+from ffn.needs import memory_mb
+
+RESULT = "findings.json"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Check:
+    """How to look.
+
+    Parameters
+    ----------
+    folder : Path
+        Where runs will be; it must be shared by all nodes.
+    submit : bool
+        Whether a job is submitted where this process is not inside one.
+    latency : float
+        Seconds until a file must be visible on another node.
+    timeout : float
+        Seconds for each command, and for the submitted job to be through the queue.
+    result : Path or None
+        File for the findings, beside the table.
+    """
+
+    folder: Path
+    submit: bool = False
+    latency: float = 60.0
+    timeout: float = 600.0
+    result: Path | None = None
+
+
+def examine(site: Site, check: Check) -> list[Finding]:
+    """Look at everything that can be looked at from here.
+
+    Parameters
+    ----------
+    site : Site
+        The profile.
+    check : Check
+        How to look.
+
+    Returns
+    -------
+    list of Finding
+        In the order of what needs what; after a failure that the rest needs, the rest is left out.
+    """
+    findings = [*_commands(site), _horovod(site, check), _writing(check.folder)]
+    if any(finding.verdict == "FAIL" for finding in findings):
+        findings.append(Finding("nodes", "skip", "not looked at: mend the above first"))
+    elif site.is_inside_job:
+        findings += _nodes(site, check)
+    elif check.submit:
+        findings += _submitted(site, check)
+    else:
+        findings.append(Finding("nodes", "skip", "not looked at: add --submit, or run this inside a job"))
+    if check.result:
+        atomic.write_json(check.result, [finding._asdict() for finding in findings])
+    return findings
+
+
+def table(findings: list[Finding]) -> str:
+    """Return the findings as lines: verdict, name, text."""
+    width = max(len(finding.name) for finding in findings)
+    return "\n".join(f"{finding.verdict:4}  {finding.name:{width}}  {finding.text}" for finding in findings)
+
+
+def _commands(site: Site) -> list[Finding]:
+    findings = []
+    if site.commands:
+        missing = [name for name in site.commands if shutil.which(name) is None]
+        text = f"{' '.join(missing)} not on PATH. Is this a login node? Load the site's module"
+        findings.append(
+            Finding("scheduler", "FAIL", text) if missing else Finding("scheduler", "ok", " ".join(site.commands))
+        )
+    launcher = (site.layout.command.split() or ["ffn"])[0]
+    if shutil.which(launcher) is None:
+        text = f"{launcher} not on PATH, nothing would start the ranks. Load the site's module or take another profile"
+        return [*findings, Finding("launcher", "FAIL", text)]
+    return [*findings, Finding("launcher", "ok", site.layout.command or "none, a single process")]
+
+
+def _horovod(site: Site, check: Check) -> Finding:
+    found = _answers([sys.executable, "-m", "ffn.cluster.probe", "build"], check.timeout)
+    built = found[0] if found else {"error": "Python ended"}
+    return judge_build(built, site.layout.command or "horovodrun --gloo")
+
+
+def _writing(folder: Path) -> Finding:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as reason:
+        return Finding(
+            "folder", "FAIL", f"{folder} cannot be written to here ({reason.strerror}). Choose another --folder"
+        )
+    return Finding("folder", "ok", f"{folder} can be written to here")
+
+
+def _nodes(site: Site, check: Check) -> list[Finding]:
+    """Look from every node, then join them; the second is not worth waiting for if the first fails."""
+    layout = site.layout
+    probe = [*shlex.split(layout.command), sys.executable, "-m", "ffn.cluster.probe"]
+    with _marked(check.folder) as place:
+        look = [*probe, "node", str(place), str(layout.ranks), f"{check.latency:g}"]
+        findings = judge_nodes(
+            _answers(look, check.timeout), layout.ranks, layout.nodes, layout.per_node * memory_mb("train")
+        )
+    if any(finding.verdict == "FAIL" for finding in findings):
+        return [*findings, Finding("one job", "skip", "not looked at: mend the above first")]
+    return [*findings, judge_job(_answers([*probe, "horovod"], check.timeout), layout.ranks)]
+
+
+def _submitted(site: Site, check: Check) -> list[Finding]:
+    """Let a job look from inside and wait for what it finds."""
+    with _marked(check.folder) as place:
+        result, script = place / RESULT, place / "job.sh"
+        inside = [sys.executable, "-m", "ffn", "doctor", "--profile", site.name, "--result", str(result)]
+        inside += ["--folder", str(check.folder), "--nodes", str(site.layout.nodes), "--latency", f"{check.latency:g}"]
+        paths = [
+            f"export {name}={shlex.quote(os.environ[name])}" for name in ("PATH", "PYTHONPATH") if name in os.environ
+        ]
+        ended = json.dumps([Finding("job", "FAIL", "ended without a finding. Look at its log")._asdict()])
+        otherwise = f"[[ -e {result} ]] || echo {shlex.quote(ended)} > {result}"
+        lines = ["#!/bin/bash", *paths, f"cd {shlex.quote(os.getcwd())}", shlex.join(inside), otherwise]
+        atomic.write_text(script, "\n".join(lines) + "\n")
+        script.chmod(0o755)
+        done = subprocess.run([*site.submit, str(script)], capture_output=True, text=True, timeout=check.timeout)
+        if done.returncode != 0:
+            return [
+                Finding("job", "FAIL", f"{site.submit[0]} refused it: {' '.join((done.stderr or done.stdout).split())}")
+            ]
+        log.info("submitted %s, waiting for what it finds", done.stdout.strip())
+        deadline = time.monotonic() + check.timeout
+        while not result.exists():
+            if time.monotonic() > deadline:
+                text = f"nothing came back from {done.stdout.strip()} in {check.timeout:.0f} s. Look at its log"
+                return [Finding("job", "FAIL", text)]
+            time.sleep(1)
+        found = [Finding(**values) for values in json.loads(result.read_text())]
+    here = {"scheduler", "launcher", "horovod", "folder"}
+    return [finding for finding in found if finding.name not in here or finding.verdict == "FAIL"]
+
+
+@contextlib.contextmanager
+def _marked(folder: Path) -> Iterator[Path]:
+    """Make a folder for the check with a file that all nodes should see; it is removed afterwards."""
+    place = folder.absolute() / f".ffn-doctor-{secrets.token_hex(4)}"
+    place.mkdir()
+    atomic.write_text(place / MARKER, "seen")
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _answers(command: list[str], timeout: float) -> list[dict[str, Any]]:
+    """Run a command and return what its probes print; what else it says goes to the log."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+        output = done.stdout
+    except subprocess.TimeoutExpired as late:
+        output = f"{(late.stdout or b'').decode(errors='replace')}\n{command[0]}: no end after {timeout:.0f} s"
+    found = answers(output)
+    if not found:
+        log.warning("%s\n%s", shlex.join(command), output.strip())
+    return found

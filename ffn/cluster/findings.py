@@ -1,0 +1,148 @@
+"""Verdicts of `ffn doctor` on what the probes of a site say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+Probes = Sequence[dict[str, Any]]
+MAX_NAMED = 4  # packages in one line
+
+
+class Finding(NamedTuple):
+    """One line of the table: what was looked at, how it is, and what was found."""
+
+    name: str
+    verdict: Literal["ok", "FAIL", "warn", "skip"]
+    text: str
+
+
+def judge_build(built: dict[str, Any], launcher: str) -> Finding:
+    """Say whether the Horovod that is installed understands the launcher.
+
+    Parameters
+    ----------
+    built : dict
+        Answer of the probe ``build``.
+    launcher : str
+        Command line that starts the ranks.
+
+    Examples
+    --------
+    >>> judge_build({"mpi": False, "gloo": True}, "srun --mpi=pmix").verdict
+    'FAIL'
+    """
+    if "error" in built:
+        return Finding("horovod", "FAIL", f"cannot be loaded ({built['error']}). Run make setup")
+    needed = "gloo" if launcher.startswith(("ffn launch", "horovodrun --gloo")) else "mpi"
+    can = " and ".join(name for name in ("mpi", "gloo") if built[name]) or "nothing"
+    if built[needed]:
+        return Finding("horovod", "ok", f"built with {can}, {launcher.split()[0]} needs {needed}")
+    text = f"built without {needed}, {launcher.split()[0]} would start single processes instead of one job"
+    hint = "Run make setup with the site's MPI loaded, or take 'ffn launch' as launcher of the profile"
+    return Finding("horovod", "FAIL", f"{text}. {hint}")
+
+
+def judge_nodes(probes: Probes, num_ranks: int, num_nodes: int, memory_mb: int) -> list[Finding]:
+    """Say what the nodes are like and whether they see one file system.
+
+    Parameters
+    ----------
+    probes : sequence of dict
+        Answers of the probe ``node``.
+    num_ranks, num_nodes : int
+        Processes and nodes that were asked for.
+    memory_mb : int
+        That training needs on each node.
+    """
+    hosts = sorted({probe["host"] for probe in probes})
+    findings = [_judge_count(len(probes), hosts, num_ranks, num_nodes)]
+    if probes:
+        findings += [_judge_shared(probes, num_ranks), _judge_writing(probes), _judge_python(probes)]
+        findings += [_judge_memory(probes, memory_mb), _judge_scratch(probes)]
+    return findings
+
+
+def judge_job(probes: Probes, num_ranks: int) -> Finding:
+    """Say whether Horovod made one job of all processes.
+
+    Examples
+    --------
+    >>> judge_job([{"rank": 0, "size": 1}, {"rank": 0, "size": 1}], 2).text[:34]
+    '2 jobs of 1 instead of one job of '
+    """
+    sizes = sorted({probe["size"] for probe in probes})
+    ranks = sorted(probe["rank"] for probe in probes)
+    if ranks == list(range(num_ranks)) and sizes == [num_ranks]:
+        return Finding("one job", "ok", f"Horovod joins {num_ranks} processes")
+    if not probes:
+        return Finding("one job", "FAIL", "Horovod could not start. Look at what the launcher said above")
+    jobs = ranks.count(0)
+    text = f"{jobs} jobs of {sizes[0]} instead of one job of {num_ranks}"
+    return Finding(
+        "one job", "FAIL", f"{text}: the launcher's kind of MPI is not Horovod's (srun --mpi=list shows them)"
+    )
+
+
+def _judge_count(num_probes: int, hosts: list[str], num_ranks: int, num_nodes: int) -> Finding:
+    where = f"on {len(hosts)} nodes ({' '.join(hosts[:MAX_NAMED])}{' …' if len(hosts) > MAX_NAMED else ''})"
+    if num_probes == num_ranks and len(hosts) == num_nodes:
+        return Finding("processes", "ok", f"{num_ranks} {where}")
+    text = f"{num_probes} started {where}, {num_ranks} on {num_nodes} were asked for"
+    return Finding("processes", "FAIL", f"{text}. Correct launcher, ranks_per_node or the job's tasks in the profile")
+
+
+def _judge_shared(probes: Probes, num_ranks: int) -> Finding:
+    blind = _hosts(probe for probe in probes if not probe["sees_marker"])
+    if blind:
+        return Finding("shared folder", "FAIL", f"not visible on {blind}. Put the run on a file system of all nodes")
+    partly = _hosts(probe for probe in probes if probe.get("seen", num_ranks) < min(num_ranks, len(_writers(probes))))
+    if partly:
+        return Finding("shared folder", "FAIL", f"{partly} does not see what others wrote. Raise latency-wait")
+    slowest = max(probe.get("waited", 0.0) for probe in probes)
+    return Finding("shared folder", "ok", f"all see what all wrote and renamed, after {slowest:.1f} s")
+
+
+def _judge_writing(probes: Probes) -> Finding:
+    failed = [probe for probe in probes if "write_error" in probe]
+    if failed:
+        return Finding("writing", "FAIL", f"not possible on {_hosts(failed)} ({failed[0]['write_error']})")
+    if not _writers(probes):
+        return Finding("writing", "skip", "the folder is not there")
+    return Finding("writing", "ok", "possible from every node that sees the folder")
+
+
+def _judge_python(probes: Probes) -> Finding:
+    first = probes[0]
+    for probe in probes[1:]:
+        if probe["python"] != first["python"]:
+            text = f"{first['host']} has {first['python']}, {probe['host']} {probe['python']}"
+            return Finding("python", "FAIL", f"{text}. Use one environment on a shared file system")
+        here, there = first["packages"], probe["packages"]
+        differing = sorted(name for name in here | there if here.get(name) != there.get(name))
+        if differing:
+            named = ", ".join(f"{n} {here.get(n)} and {there.get(n)}" for n in differing[:MAX_NAMED])
+            return Finding("python", "FAIL", f"{first['host']} and {probe['host']} differ in packages: {named}")
+    return Finding("python", "ok", f"{first['python']} with the same {len(first['packages'])} packages everywhere")
+
+
+def _judge_memory(probes: Probes, memory_mb: int) -> Finding:
+    least = min(probes, key=lambda probe: probe["memory_mb"])
+    text = f"{least['memory_mb']} MB on {least['host']}, training asks for {memory_mb} MB"
+    return Finding("memory", "ok" if least["memory_mb"] >= memory_mb else "warn", text)
+
+
+def _judge_scratch(probes: Probes) -> Finding:
+    failed = [probe for probe in probes if "scratch_error" in probe]
+    if failed:
+        return Finding("scratch", "warn", f"{failed[0]['scratch']} on {_hosts(failed)}: {failed[0]['scratch_error']}")
+    least = min(probes, key=lambda probe: probe["scratch_mb"])
+    return Finding("scratch", "ok", f"{least['scratch']} with {least['scratch_mb']} MB free on {least['host']}")
+
+
+def _writers(probes: Probes) -> list[dict[str, Any]]:
+    return [probe for probe in probes if "seen" in probe]
+
+
+def _hosts(probes: Any) -> str:
+    return " ".join(sorted({probe["host"] for probe in probes}))

@@ -1,0 +1,269 @@
+"""Start the ranks of one Horovod job with the scheduler's own launcher, without ssh and without MPI."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import shutil
+import socket
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ffn.cluster.processes import run_together
+from ffn.cluster.rank import HOSTS, SLOTS, address_of
+from ffn.errors import ClusterError
+
+POLL_SECONDS = 0.05
+WAITING_CONNECTIONS = 1024  # socketserver's 5 would turn thousands of ranks away that come at once
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """How a scheduler starts the processes of one job.
+
+    Parameters
+    ----------
+    count, per_node, nodes : str
+        Options with the number of processes, of processes on a node, and of nodes; an empty one is left out.
+    always : tuple of str
+        Further options.
+    rank_variables : tuple of str
+        Where a process finds its number; the first one that is set counts. Not those of other launchers: a batch
+        script under Slurm has SLURM_PROCID=0, which all processes of its mpiexec inherit.
+    job_variable : str
+        Set inside a job of its scheduler.
+    """
+
+    count: str
+    per_node: str
+    nodes: str
+    always: tuple[str, ...]
+    rank_variables: tuple[str, ...]
+    job_variable: str = ""
+
+
+LAUNCHERS = {
+    "srun": Launcher(
+        "--ntasks={}",
+        "--ntasks-per-node={}",
+        "--nodes={}",
+        ("--kill-on-bad-exit=1",),
+        ("SLURM_PROCID",),
+        "SLURM_JOB_ID",
+    ),
+    "aprun": Launcher("-n {}", "-N {}", "", (), ("ALPS_APP_PE", "PMI_RANK", "PMIX_RANK"), "COBALT_JOBID"),
+    "mpiexec": Launcher(
+        "-n {}", "--ppn {}", "", (), ("PALS_RANKID", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"), "PBS_JOBID"
+    ),
+    "mpirun": Launcher("-n {}", "--map-by ppr:{}:node", "", (), ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")),
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to start.
+
+    Parameters
+    ----------
+    num_ranks : int
+        Processes of the job.
+    ranks_per_node : int or None
+        On each node; None leaves it to the launcher.
+    launcher : str
+        One of `LAUNCHERS`, ``local``, or ``auto``.
+    launcher_options : sequence of str
+        Passed on to the launcher.
+    interface : str or None
+        Network interface of the first node that the others reach; None finds one.
+    timeout : float
+        Seconds within which all ranks must have started.
+    """
+
+    num_ranks: int
+    ranks_per_node: int | None = None
+    launcher: str = "auto"
+    launcher_options: Sequence[str] = ()
+    interface: str | None = None
+    timeout: float = 300.0
+
+
+def launch(job: Launch, command: Sequence[str]) -> int:
+    """Run a command as all ranks of one Horovod job.
+
+    Horovod's rendezvous server runs in this process, which belongs on a node of the job. Its traffic is, as that of
+    `horovodrun`, neither encrypted nor authenticated: for the private network of a cluster.
+
+    Parameters
+    ----------
+    job : Launch
+        How many ranks, and how they are started.
+    command : sequence of str
+        What each of them runs.
+
+    Returns
+    -------
+    int
+        0 if all ranks ended with 0, else the launcher's exit code, which is that of a rank that failed.
+
+    Raises
+    ------
+    ClusterError
+        If no launcher or no network is found.
+    """
+    name = choose_launcher(os.environ) if job.launcher == "auto" else job.launcher
+    if name != "local" and shutil.which(name) is None:
+        raise ClusterError(f"--launcher: {name} is not on PATH. Choose another, or load the site's module")
+    address = "127.0.0.1" if name == "local" else own_address(job.interface)
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", f"{job.timeout:.0f}")
+    with _rendezvous_server(job.num_ranks) as port:
+        variables = ("FFN_RANK",) if name == "local" else LAUNCHERS[name].rank_variables
+        server = [f"{address}:{port}", f"{job.timeout:g}", ",".join(variables)]
+        wrapped = [sys.executable, "-m", "ffn.cluster.rank", *server, *command]
+        log.info("%d ranks by %s, rendezvous at %s", job.num_ranks, name, server[0])
+        if name == "local":
+            here = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+            return run_together([*here, *wrapped], [{**os.environ, "FFN_RANK": str(i)} for i in range(job.num_ranks)])
+        words = launcher_words(LAUNCHERS[name], name, job)
+        return run_together([*words, *wrapped], [os.environ])
+
+
+def choose_launcher(environment: Mapping[str, str]) -> str:
+    """Return the launcher of the job in which this process runs, ``local`` outside of any.
+
+    Examples
+    --------
+    >>> choose_launcher({"SLURM_JOB_ID": "7"}), choose_launcher({})
+    ('srun', 'local')
+    """
+    for name, launcher in LAUNCHERS.items():
+        if launcher.job_variable and launcher.job_variable in environment:
+            return name
+    return "local"
+
+
+def launcher_words(launcher: Launcher, name: str, job: Launch) -> list[str]:
+    """Return the beginning of the command line that starts all ranks.
+
+    Examples
+    --------
+    >>> launcher_words(LAUNCHERS["aprun"], "aprun", Launch(8, ranks_per_node=2, launcher_options=["-d", "32"]))
+    ['aprun', '-n', '8', '-N', '2', '-d', '32']
+    """
+    words = [name, *launcher.always, *launcher.count.format(job.num_ranks).split()]
+    if job.ranks_per_node:
+        words += launcher.nodes.format(math.ceil(job.num_ranks / job.ranks_per_node)).split()
+        words += launcher.per_node.format(min(job.ranks_per_node, job.num_ranks)).split()
+    return [*words, *job.launcher_options]
+
+
+def slots(hosts: Sequence[str]) -> list[Any]:
+    """Return Horovod's places of the ranks from their hosts.
+
+    Parameters
+    ----------
+    hosts : sequence of str
+        Host of each rank.
+
+    Returns
+    -------
+    list of SlotInfo
+        In order of rank: rank, local rank, cross rank (the host's number among those with such a local rank), sizes.
+
+    Examples
+    --------
+    >>> [(s.local_rank, s.local_size, s.cross_rank, s.cross_size) for s in slots(["a", "b", "a"])]
+    [(0, 2, 0, 2), (0, 1, 1, 2), (1, 2, 0, 1)]
+    """
+    from horovod.runner.common.util.hosts import SlotInfo
+
+    on_host: dict[str, int] = defaultdict(int)
+    with_local: dict[int, int] = defaultdict(int)
+    found = []
+    for rank, host in enumerate(hosts):
+        local = on_host[host]
+        found.append((host, rank, local, with_local[local]))
+        on_host[host] += 1
+        with_local[local] += 1
+    return [
+        SlotInfo(host, rank, local, cross, len(hosts), on_host[host], with_local[local])
+        for host, rank, local, cross in found
+    ]
+
+
+def own_address(interface: str | None) -> str:
+    """Return the address under which other nodes reach this one.
+
+    Parameters
+    ----------
+    interface : str or None
+        Network interface; None takes ``HOROVOD_GLOO_IFACE``, else the address of the host's name, else that of the
+        first interface that is not the loopback.
+
+    Raises
+    ------
+    ClusterError
+        If there is none.
+    """
+    interface = interface or os.environ.get("HOROVOD_GLOO_IFACE")
+    names = [name for _, name in socket.if_nameindex()]
+    if interface:
+        address = address_of(interface)
+        if address is None:
+            raise ClusterError(f"--interface: {interface} has no IPv4 address here, expected one of {' '.join(names)}")
+        return address
+    with contextlib.suppress(OSError):
+        address = socket.gethostbyname(socket.gethostname())
+        if not address.startswith("127."):
+            return address
+    for address in map(address_of, names):
+        if address and not address.startswith("127."):
+            return address
+    raise ClusterError(f"{socket.gethostname()}: no network but the loopback found among {' '.join(names)}")
+
+
+@contextlib.contextmanager
+def _rendezvous_server(num_ranks: int) -> Iterator[int]:
+    """Serve Horovod's rendezvous for the length of a ``with`` block; yields the port."""
+    from horovod.runner.http.http_server import RendezvousHTTPServer, RendezvousServer
+
+    RendezvousHTTPServer.request_queue_size = WAITING_CONNECTIONS
+    server = RendezvousServer()
+    port = server.start()
+    server.init([])
+    ended = threading.Event()
+    assigner = threading.Thread(target=_assign, args=(server, num_ranks, ended), daemon=True)
+    assigner.start()
+    try:
+        yield port
+    finally:
+        ended.set()
+        assigner.join()
+        server.stop()
+        server._httpd.server_close()
+
+
+def _assign(server: Any, num_ranks: int, ended: threading.Event) -> None:
+    """Give every rank its place as soon as all have come."""
+    table = server._httpd  # Horovod's server has no other way to its own table
+    while not ended.wait(POLL_SECONDS):
+        with table.cache_lock:
+            hosts = {int(rank): host.decode() for rank, host in table.cache.get(HOSTS, {}).items()}
+        if hosts.keys() >= set(range(num_ranks)):
+            places = slots([hosts[rank] for rank in range(num_ranks)])
+            server.init(places)  # forgets everything else: nobody reads the hosts any more
+            with table.cache_lock:
+                table.cache[SLOTS] = {
+                    str(slot.rank): f"{slot.to_response_string()},{slot.hostname}".encode() for slot in places
+                }
+            log.info(
+                "ranks by node: %s", ", ".join(f"{s.hostname} {s.local_size}" for s in places if s.local_rank == 0)
+            )
+            return

@@ -1,0 +1,67 @@
+"""PBS Professional's commands: scripts run on the first compute node, qstat complains about jobs that are over."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+
+from ffn.cluster.batch import Job
+
+JOB_ID = "PBS_JOBID"
+OVER = ("F", "X")  # finished and expired, listed only where the site keeps a history
+FORGOTTEN = ("Unknown Job Id", "has finished")
+
+
+def submit_command(job: Job, script: str, log: str) -> list[str]:
+    """Return the qsub command of a job."""
+    chunk = [f"select={job.nodes}", f"ncpus={job.site.get('cores_per_node', job.threads)}"]
+    chunk += [f"ngpus={job.gpus}"] * bool(job.gpus) + [str(job.site.get("pbs_select", ""))]
+    hours, minutes = divmod(job.minutes, 60)
+    command = ["qsub", "-l", ":".join(filter(None, chunk)), "-l", "place=scatter"]
+    command += ["-l", f"walltime={hours:02d}:{minutes:02d}:00"]
+    if job.site.get("pbs_filesystems"):
+        command += ["-l", f"filesystems={job.site['pbs_filesystems']}"]
+    command += ["-N", job.name, "-j", "oe", "-o", log]
+    for option, key in (("-q", "queue"), ("-A", "account")):
+        if job.site.get(key):
+            command += [option, str(job.site[key])]
+    return [*command, script]
+
+
+def job_id(output: str) -> str | None:
+    r"""Return the id; remarks may come before it.
+
+    Examples
+    --------
+    >>> job_id("2041881.polaris-pbs-01.hsn\n")
+    '2041881.polaris-pbs-01.hsn'
+    """
+    ids = re.findall(r"^\s*(\d+\.\S+)\s*$", output, re.MULTILINE)
+    return ids[-1] if ids else None
+
+
+def on_node(job: Job) -> str:
+    """Return nothing: the script is on a compute node already."""
+    return ""
+
+
+def queue_command(ids: Sequence[str]) -> list[str]:
+    """Return the qstat command for these jobs."""
+    return ["qstat", "-f", "-F", "json", *ids]
+
+
+def queued(done: subprocess.CompletedProcess[str]) -> set[str] | None:
+    """Return the jobs that are not over; for those that it has forgotten, qstat complains and fails."""
+    complaints = [line for line in done.stderr.splitlines() if line.strip()]
+    only_forgotten = complaints and all(any(words in line for words in FORGOTTEN) for line in complaints)
+    if done.returncode != 0 and not only_forgotten:
+        return None
+    jobs = json.loads(done.stdout).get("Jobs", {}) if done.stdout.strip() else {}
+    return {name for name, job in jobs.items() if job.get("job_state") not in OVER}
+
+
+def cancel_command(ids: Sequence[str]) -> list[str]:
+    """Return the qdel command for these jobs."""
+    return ["qdel", *ids]

@@ -1,0 +1,99 @@
+"""Processes that live and die together."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+
+POLL_SECONDS = 0.1
+GRACE_SECONDS = 30.0  # between SIGTERM, on which training writes a checkpoint, and SIGKILL
+
+
+def run_together(
+    command: Sequence[str], environments: Sequence[Mapping[str, str]], grace: float = GRACE_SECONDS
+) -> int:
+    """Run a command once in each environment; the first that fails ends all others.
+
+    SIGTERM and SIGINT are handed on to all of them.
+
+    Parameters
+    ----------
+    command : sequence of str
+        What to run.
+    environments : sequence of mapping
+        Environment of each process.
+    grace : float
+        Seconds that the others get to end by themselves after SIGTERM.
+
+    Returns
+    -------
+    int
+        0 if all ended with 0, else the exit code of the first that failed, 128 + signal if a signal ended it.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such command.
+    """
+    processes = [subprocess.Popen(command, env=dict(environment)) for environment in environments]
+    with _handing_on(processes):
+        failed = _first_failure(processes)
+        if failed is None:
+            return 0
+        _end(processes, grace)
+        return exit_code(failed)
+
+
+def exit_code(returncode: int) -> int:
+    """Return what a shell would say of a process, 128 + its signal if one ended it.
+
+    Examples
+    --------
+    >>> exit_code(3), exit_code(-9)
+    (3, 137)
+    """
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> int | None:
+    """Wait until one has failed, or all have succeeded."""
+    while True:
+        codes = [process.poll() for process in processes]
+        failures = [code for code in codes if code]
+        if failures:
+            return failures[0]
+        if None not in codes:
+            return None
+        time.sleep(POLL_SECONDS)
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]], grace: float) -> None:
+    deadline = time.monotonic() + grace
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _handing_on(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Hand on the signals that end a job, for the length of a ``with`` block."""
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        for process in processes:
+            process.send_signal(number)
+
+    handlers = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,148 @@
+"""Become one rank of a job of `ffn launch`: learn from its server who else is there, then turn into the command.
+
+Run as ``python -m ffn.cluster.rank SERVER TIMEOUT VARIABLES COMMAND…`` by a scheduler's launcher. Thousands of these
+start at once from one file system, so nothing but the standard library is imported, and of that little.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
+
+HOSTS = "ffn-hosts"  # scope of the server's table in which the ranks tell their hosts
+SLOTS = "ffn-slots"  # and in which they find their places
+POLL_SECONDS = 0.2
+SIOCGIFADDR = 0x8915  # Linux: IPv4 address of an interface
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Find this rank's place among all and replace this process by the command."""
+    server, timeout, variables, *command = arguments
+    rank = _rank(variables.split(","))
+    address, _, port = server.rpartition(":")
+    own_address, slot = rendezvous((address, int(port)), rank, float(timeout))
+    environment = rank_environment((address, int(port)), interface_of(own_address), slot)
+    os.execvpe(command[0], list(command), {**os.environ, **environment})
+
+
+def rendezvous(server: tuple[str, int], rank: int, timeout: float) -> tuple[str, str]:
+    """Tell the server where this rank runs and wait until all have.
+
+    Parameters
+    ----------
+    server : (str, int)
+        Address and port of `ffn launch`.
+    rank : int
+        Number of this process.
+    timeout : float
+        Seconds to wait for the server and then for the others.
+
+    Returns
+    -------
+    (str, str)
+        This machine's address towards the server, and the rank's place: ``rank,size,local rank,local size,cross rank,
+        cross size,host``.
+    """
+    deadline = time.monotonic() + timeout
+    told, own_address = None, ""
+    while time.monotonic() < deadline:
+        try:
+            if told is None:
+                told = _request(server, "PUT", f"/{HOSTS}/{rank}", socket.gethostname().encode())
+            slot, own_address = _request(server, "GET", f"/{SLOTS}/{rank}")
+            if slot is not None:
+                return own_address, slot.decode()
+        except (OSError, http.client.HTTPException):
+            pass  # not reachable yet, or busy with thousands of others
+        time.sleep(POLL_SECONDS)
+    sys.exit(f"ffn launch: rank {rank} on {socket.gethostname()}: {_missing(server, told is not None, timeout)}")
+
+
+def rank_environment(server: tuple[str, int], interface: str, slot: str) -> dict[str, str]:
+    """Return the variables by which Horovod finds its place and its peers with Gloo.
+
+    Examples
+    --------
+    >>> rank_environment(("10.0.0.1", 4000), "ib0", "3,4,1,2,1,2,n2")["HOROVOD_CROSS_RANK"]
+    '1'
+    """
+    places = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME")
+    return {
+        **{f"HOROVOD_{name}": value for name, value in zip(places, slot.split(","), strict=True)},
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": server[0],
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(server[1]),
+        "HOROVOD_GLOO_IFACE": interface,
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "NCCL_SOCKET_IFNAME": os.environ.get("NCCL_SOCKET_IFNAME", interface),
+    }
+
+
+def address_of(interface: str) -> str | None:
+    """Return the IPv4 address of a network interface, None if it has none.
+
+    Examples
+    --------
+    >>> address_of("lo")
+    '127.0.0.1'
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", interface[:15].encode()))
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def interface_of(address: str) -> str:
+    """Return the network interface with an IPv4 address.
+
+    Examples
+    --------
+    >>> interface_of("127.0.0.1")
+    'lo'
+    """
+    for _, name in socket.if_nameindex():
+        if address_of(name) == address:
+            return name
+    sys.exit(f"ffn launch: no network interface of {socket.gethostname()} has the address {address}")
+
+
+def _rank(variables: Sequence[str]) -> int:
+    for name in variables:
+        if name in os.environ:
+            return int(os.environ[name])
+    sys.exit(
+        f"ffn launch: none of {', '.join(variables)} is set on {socket.gethostname()}, so the launcher is not the one "
+        "that was asked for. Choose another --launcher"
+    )
+
+
+def _request(server: tuple[str, int], method: str, path: str, body: bytes | None = None) -> tuple[bytes | None, str]:
+    """Return what the server answers, None if it has nothing there, and this machine's address towards it."""
+    connection = http.client.HTTPConnection(*server, timeout=10)
+    try:
+        connection.request(method, path, body)
+        own_address = connection.sock.getsockname()[0]
+        answer = connection.getresponse()
+        content = answer.read()
+        return (content if answer.status == 200 else None), own_address
+    finally:
+        connection.close()
+
+
+def _missing(server: tuple[str, int], told: bool, timeout: float) -> str:
+    where = f"{server[0]}:{server[1]}"
+    if told:
+        return f"not all ranks came to {where} within {timeout:.0f} s. Look for errors of others, or raise --timeout"
+    return f"cannot reach the first node at {where} for {timeout:.0f} s. Name another network with --interface"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

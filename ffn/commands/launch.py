@@ -1,0 +1,57 @@
+"""Start all ranks of one Horovod job, for sites whose MPI is not the one Horovod was built with, or that have none.
+
+To be run inside a job of the scheduler, on its first node (outside of any, the ranks run on this machine): there it
+holds the meeting point of the ranks, which `srun`, `aprun` or `mpiexec` start on all nodes. horovodrun would need ssh
+for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+from ffn.cluster.launch import LAUNCHERS, Launch, launch
+from ffn.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``ffn launch``."""
+    parser.add_argument("-n", "--num-ranks", type=int, required=True, metavar="INT", help="processes of the job")
+    parser.add_argument("--ranks-per-node", type=int, metavar="INT", help="default: as the launcher does it")
+    names = ["auto", "local", *LAUNCHERS]
+    parser.add_argument(
+        "--launcher", choices=names, default="auto", help="default: that of the scheduler, in whose job this runs"
+    )
+    parser.add_argument(
+        "--launcher-options", default="", metavar="TEXT", help="passed on to it, as in '--cpu-bind none'"
+    )
+    parser.add_argument(
+        "--interface",
+        metavar="NAME",
+        help="network by which ranks meet (default: HOROVOD_GLOO_IFACE, or the host name's)",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, metavar="SECONDS", help="until all have started (default: %(default)g)"
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="what each rank runs")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command and exit as its ranks did."""
+    command = arguments.command[arguments.command[:1] == ["--"] :]
+    if not command:
+        raise ConfigError(
+            "launch: no command given, expected one behind the options, as in: ffn launch -n 2 -- ffn train …"
+        )
+    if arguments.num_ranks < 1:
+        raise ConfigError(f"--num-ranks: {arguments.num_ranks}, expected at least 1")
+    options = shlex.split(arguments.launcher_options)
+    job = Launch(
+        arguments.num_ranks,
+        arguments.ranks_per_node,
+        arguments.launcher,
+        options,
+        arguments.interface,
+        arguments.timeout,
+    )
+    raise SystemExit(launch(job, command))

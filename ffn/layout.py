@@ -1,0 +1,100 @@
+"""How the processes of a job lie on the nodes of a site, and the command that starts them there."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ffn.errors import ConfigError
+
+LOCAL_LAUNCHER = "horovodrun --gloo -np {ranks}"
+SITE_NUMBERS = ("ranks_per_node", "cores_per_node")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Processes on nodes. How many there are is the run's matter, how they lie the site's.
+
+    Parameters
+    ----------
+    ranks : int
+        Processes of the job.
+    ranks_per_node : int
+        Processes on a node at most.
+    cores_per_node : int
+        Cores of a node, which its processes share.
+    launcher : str
+        Command that starts the processes of what follows it, with ``{ranks}``, ``{nodes}``, ``{per_node}`` and
+        ``{depth}`` in it.
+
+    Examples
+    --------
+    >>> layout = Layout(6, 4, 64, "aprun -n {ranks} -N {per_node} -d {depth}")
+    >>> layout.nodes, layout.command
+    (2, 'aprun -n 6 -N 3 -d 21')
+    """
+
+    ranks: int
+    ranks_per_node: int
+    cores_per_node: int
+    launcher: str = LOCAL_LAUNCHER
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the job."""
+        return -(-self.ranks // self.ranks_per_node)
+
+    @property
+    def per_node(self) -> int:
+        """Processes on each node, evenly; the last node may have fewer."""
+        return -(-self.ranks // self.nodes)
+
+    @property
+    def depth(self) -> int:
+        """Cores of each process."""
+        return max(1, self.cores_per_node // self.per_node)
+
+    @property
+    def command(self) -> str:
+        """The launcher with its figures; empty for a single process, which needs none.
+
+        Raises
+        ------
+        ConfigError
+            If the launcher has a placeholder that there is not.
+        """
+        figures = {"ranks": self.ranks, "nodes": self.nodes, "per_node": self.per_node, "depth": self.depth}
+        unknown = {name for _, name, _, _ in string.Formatter().parse(self.launcher) if name is not None} - set(figures)
+        if unknown:
+            raise ConfigError(
+                f"launcher: {self.launcher!r} has {sorted(unknown)}, expected {sorted(figures)} as placeholders"
+            )
+        return self.launcher.format(**figures) if self.ranks > 1 else ""
+
+
+def layout_of(ranks: int, site: Mapping[str, object], cores: int) -> Layout:
+    """Return the layout of a job on a site.
+
+    Parameters
+    ----------
+    ranks : int
+        Processes that the configuration asks for.
+    site : mapping
+        What the profile says of the rule: `launcher`, `ranks_per_node`, `cores_per_node`; each may be missing, then
+        all processes share this machine.
+    cores : int
+        Cores of this machine that may be used.
+
+    Raises
+    ------
+    ConfigError
+        If a figure is no positive number.
+    """
+    figures = {"ranks_per_node": ranks, "cores_per_node": cores}
+    for name in SITE_NUMBERS:
+        given = str(site.get(name, figures[name]))
+        if not given.isdigit() or int(given) < 1:
+            raise ConfigError(f"{name}: {given!r} is no positive number. Correct set-resources of the profile")
+        figures[name] = int(given)
+    return Layout(ranks, launcher=str(site.get("launcher", LOCAL_LAUNCHER)), **figures)

@@ -1,0 +1,145 @@
+"""Copies of inputs on a node's own disk, made once per node and checked."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ffn.atomic import atomic_path
+from ffn.errors import VolumeError
+from ffn.volume import HDF5_SUFFIXES, split_spec
+
+CHUNK_BYTES = 2**24
+MIN_FREE_BYTES = 2**28  # left on the disk for everybody else's temporary files; our choice
+
+log = logging.getLogger(__name__)
+
+
+def stage_specs(specs: Sequence[str], folder: str) -> None:
+    """Copy volumes and folders to node-local scratch, unless they are there; one process per node calls this.
+
+    Nothing depends on success: where there is no room, no such folder, or the copy differs, a warning is logged and
+    the original will be used. Copies of the same input as it was earlier are removed.
+
+    Parameters
+    ----------
+    specs : sequence of str
+        ``FILE.h5:DATASET`` or folders of files; anything else, such as a URL, stays where it is.
+    folder : str
+        Scratch folder of the node, may hold variables such as ``$TMPDIR``.
+    """
+    scratch = _scratch(folder)
+    if scratch is None:
+        log.warning("--stage-to: %s has an unset variable here, so inputs are read where they are", folder)
+        return
+    for source in dict.fromkeys(filter(None, map(_source, specs))):
+        try:
+            _stage(source, scratch)
+        except (OSError, VolumeError) as reason:
+            log.warning("--stage-to: %s stays where it is (%s)", source, reason)
+
+
+def staged_spec(spec: str, folder: str) -> str:
+    """Return what to read instead of `spec`: its whole, current copy in the scratch folder, else `spec` itself.
+
+    Parameters
+    ----------
+    spec, folder : str
+        As for `stage_specs`.
+    """
+    scratch, source = _scratch(folder), _source(spec)
+    if scratch is None or source is None:
+        return spec
+    copy = _place(source, scratch)
+    return spec.replace(str(source), str(copy), 1) if copy.exists() else spec
+
+
+def _source(spec: str) -> Path | None:
+    """File or folder of a spec that can be copied."""
+    path = Path(spec)
+    if path.is_dir():
+        return path
+    file = Path(split_spec(spec)[0])
+    return file if file.suffix in HDF5_SUFFIXES and file.is_file() else None
+
+
+def _scratch(folder: str) -> Path | None:
+    expanded = os.path.expandvars(folder)
+    return None if "$" in expanded else Path(expanded) / f"ffn-staged-{os.getuid()}"
+
+
+def _files(source: Path) -> list[Path]:
+    return sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+
+
+def _place(source: Path, scratch: Path) -> Path:
+    """Path of the copy; another one as soon as any file has another size or time."""
+    states = [(str(file), (state := file.stat()).st_size, state.st_mtime_ns) for file in _files(source)]
+    version = hashlib.sha256(repr(states).encode()).hexdigest()[:16]
+    origin = hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]
+    return scratch / origin / version / source.name
+
+
+def _stage(source: Path, scratch: Path) -> None:
+    copy = _place(source, scratch)
+    with _alone(copy.parent.parent):
+        if copy.exists():
+            log.info("%s is already in %s", source, copy.parent)
+            return
+        size, free = sum(file.stat().st_size for file in _files(source)), shutil.disk_usage(scratch).free
+        if size + MIN_FREE_BYTES > free:
+            raise VolumeError(f"{size / 2**20:.0f} MiB, {free / 2**20:.0f} MiB free in {scratch}")
+        with atomic_path(copy) as temporary:
+            _copy(source, temporary)
+        _remove_others(copy)
+    log.info("staged %s, %.1f MiB, in %s", source, size / 2**20, copy.parent)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file or a folder's files, and read the copies once more to compare."""
+    for file in _files(source):
+        place = target / file.relative_to(source) if source.is_dir() else target
+        place.parent.mkdir(parents=True, exist_ok=True)
+        expected = _copy_file(file, place)
+        if _checksum(place) != expected:
+            raise VolumeError(f"{place} differs from {file}, the disk is not to be trusted")
+
+
+def _copy_file(source: Path, target: Path) -> str:
+    """Copy and return the checksum of what was read."""
+    digest = hashlib.sha256()
+    with source.open("rb") as reader, target.open("wb") as writer:
+        while chunk := reader.read(CHUNK_BYTES):
+            digest.update(chunk)
+            writer.write(chunk)
+        writer.flush()
+        os.fsync(writer.fileno())
+        os.posix_fadvise(writer.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # so that the check reads the disk
+    return digest.hexdigest()
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove_others(copy: Path) -> None:
+    """Remove copies of earlier states of the same input; whoever still reads one keeps its open file."""
+    for version in copy.parent.parent.iterdir():
+        if version.is_dir() and version != copy.parent:
+            shutil.rmtree(version, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes of this node out; the lock is on a local disk, where locks can be trusted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,62 @@
+# On a cluster: a failed group repeats only what is not done, and Ctrl-C cancels every job.
+import itertools
+import os
+
+from snakemake.jobs import GroupJob
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+
+# When the outputs of grouped jobs were written that were there before their jobs were first submitted.
+FOUND = {}
+
+
+def written(path):
+    """When a file was written, None where there is none."""
+    return os.stat(path).st_mtime_ns if os.path.exists(path) else None
+
+
+def unfinished(group):
+    """Members of a group that are still to be done; Snakemake would repeat all of them."""
+    for job in group.jobs:
+        for path in job.output:
+            FOUND.setdefault(path, written(path))
+    left = [
+        job
+        for job in group.jobs
+        if any(written(path) in (None, FOUND[path]) for path in job.output)
+    ]
+    return [spec for job in left or group.jobs for spec in job.get_target_spec()]
+
+
+GroupJob.get_target_spec = unfinished
+
+
+class ActiveJobs(list):
+    """Submitted jobs, also while their state is asked for: Snakemake takes them out of its list then, and a Ctrl-C in
+    that moment would cancel none of them.
+    """
+
+    asked = ()
+
+    def clear(self):
+        self.asked = tuple(self)
+        super().clear()
+
+    def extend(self, jobs):
+        super().extend(jobs)
+        self.asked = ()
+
+    def __iter__(self):
+        return itertools.chain(super().__iter__(), self.asked)
+
+
+def registered(
+    executor, *arguments, register=RemoteExecutor.report_job_submission, **options
+):
+    """Note a submitted job."""
+    with executor.lock:
+        if not isinstance(executor.active_jobs, ActiveJobs):
+            executor.active_jobs = ActiveJobs(executor.active_jobs)
+    register(executor, *arguments, **options)
+
+
+RemoteExecutor.report_job_submission = registered

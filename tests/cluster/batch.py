@@ -1,0 +1,92 @@
+"""Snakemake with a batch profile, on the emulated commands of its scheduler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from ..workflow.conftest import ROOT
+from .mini_slurm import MiniSlurm
+
+SHIMS = Path(__file__).parent / "shims"
+SCHEDULERS = {"theta": "cobalt", "polaris": "pbs"}
+# Shorter waits than in production; `--cores` is that of the machine which stands for a node.
+QUICK = ["--seconds-between-status-checks", "1", "--latency-wait", "20", "--cores", "2"]
+
+
+class Site:
+    """A folder to run in, the profiles as a clean clone has them, and the shims' state.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it does not exist.
+    profile : str
+        theta or polaris.
+    cluster : MiniSlurm, optional
+        What is behind the shims; default processes of this machine.
+    """
+
+    def __init__(self, folder: Path, profile: str, cluster: MiniSlurm | None = None) -> None:
+        self.folder, self.profile = folder, profile
+        self.state = folder / "shims"
+        self.state.mkdir(parents=True)
+        (folder / profile).symlink_to(ROOT / profile)
+        self._cluster = cluster
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command line of Snakemake."""
+        snakemake = [sys.executable, "-m", "snakemake", *arguments, *QUICK, "--profile", self.profile]
+        return self._cluster.login(*snakemake) if self._cluster else snakemake
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of somebody who has these commands, and impatience."""
+        folders = [str(SHIMS / SCHEDULERS[self.profile]), str(Path(sys.executable).parent), os.environ["PATH"]]
+        return {
+            **(self._cluster.environment() if self._cluster else os.environ),
+            "PATH": ":".join(folders),
+            "PYTHONPATH": str(ROOT),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "FFN_SHIMS": str(self.state),
+            "FFN_SHIM_BACKEND": "slurm" if self._cluster else "local",
+            "FFN_QUEUE_SECONDS": "1",
+            "FFN_LOST_SECONDS": "2",
+            "FFN_ACCOUNT": "brains",
+        }
+
+    def run(self, *arguments: str, timeout: float = 600) -> str:
+        """Run Snakemake to its end and return its output."""
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr + self.logs()
+        return done.stdout + done.stderr
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start Snakemake in a process group of its own, as a shell does."""
+        null = subprocess.DEVNULL
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=null,
+            stderr=null,
+            start_new_session=True,
+        )
+
+    def logs(self) -> str:
+        """Return what the jobs have printed."""
+        return "".join(path.read_text() for path in self.folder.rglob(".snakemake/cluster/*.log"))
+
+    def transcript(self, *names: str) -> list[str]:
+        """Return the recorded commands of these names, paths shortened to the last part."""
+        lines = (self.state / "transcript").read_text().splitlines()
+        folder = f"{self.folder / '.snakemake/cluster'}/"
+        return [line.replace(folder, "") for line in lines if line.split()[0] in names]

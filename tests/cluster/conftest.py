@@ -1,0 +1,89 @@
+"""A Slurm cluster of three nodes, and a run small enough for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..workflow.conftest import ROOT, SMALL_RUN, Workflow
+from .mini_slurm import MiniSlurm, unavailable
+from .profiles import site_profile
+
+STALL_SECONDS = 15
+
+# A phantom in eight subvolumes, a network that learns little but fast, a job that notices a stuck rank soon.
+CLUSTER_RUN = {
+    **SMALL_RUN,
+    "run": "cluster",
+    "volumes": {
+        "phantom": {
+            "synthetic": {"shape_zyx": [48, 48, 60]},
+            "train_box": "0:40,0:48,0:60",
+            "evaluate_box": "8:40,8:40,8:52",
+        }
+    },
+    "train": {
+        **SMALL_RUN["train"],
+        "max_steps": 200,
+        "checkpoint_steps": 20,
+        "log_steps": 100,
+        "stall_seconds": STALL_SECONDS,
+    },
+    "subvolumes": {"size_zyx": [31, 31, 37], "overlap_zyx": [14, 14, 14]},
+    "agglomerate": {"enabled": False},
+    "fill": {"max_distance": 0},
+    "skeletonize": {"spacing_nm": 0},
+    "evaluate": {"watershed": False},
+}
+
+
+class ClusterWorkflow(Workflow):
+    """Snakemake on the login node of a cluster."""
+
+    def __init__(self, folder: Path, config: dict, cluster: MiniSlurm, profile: str = "slurm") -> None:
+        super().__init__(folder, config)
+        self.cluster = cluster
+        self.profile = profile
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command line of Snakemake with a profile for these small nodes."""
+        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), *arguments]
+        places = ["--directory", str(self.folder), "--profile", str(site_profile(self.folder, self.profile))]
+        return self.cluster.login(*snakemake, *places, "--configfile", str(self.folder / "run.yaml"))
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a user of the cluster."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        quick = {"FFN_QUEUE_SECONDS": "1", "FFN_LOST_SECONDS": "5", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        return {**self.cluster.environment(), **quick, "PATH": path, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniSlurm]:
+    """Three nodes for all tests; every test leaves them idle."""
+    if reason := unavailable():
+        pytest.skip(reason)
+    with MiniSlurm(tmp_path_factory.mktemp("mini-slurm"), num_nodes=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def undisturbed(cluster: MiniSlurm, tmp_path_factory: pytest.TempPathFactory) -> ClusterWorkflow:
+    """The whole small run with the profile `slurm`; tests read it and must not change it."""
+    workflow = ClusterWorkflow(tmp_path_factory.mktemp("slurm"), CLUSTER_RUN, cluster)
+    workflow.output = workflow.succeed()
+    return workflow
+
+
+@pytest.fixture
+def idle(cluster: MiniSlurm) -> Iterator[MiniSlurm]:
+    """The cluster, for a test that breaks parts of it: whole again and without a process of the test afterwards."""
+    yield cluster
+    for name in [name for name, node in cluster.nodes.items() if not node.is_up]:
+        cluster.revive_node(name)
+    cluster.run("scancel", "--full", "--signal=KILL", *(number for number, _, _ in cluster.jobs()), "--user=root")
+    cluster.wait_for_nodes()

@@ -1,0 +1,40 @@
+"""The repository's profiles, cut to the size of the test cluster: as a site does it, in a copy."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..workflow.conftest import ROOT
+
+# What a site sets: here nodes of two cores in name, of which the machine under them has two in all.
+SITE = {
+    "jobs": 6,
+    "latency-wait": 20,
+    "cores": 2,
+    "default-resources": {"runtime": 10},
+    "set-threads": {"partition": 1, "records": 1, "segment": 1, "agglomerate": 1, "export": 1},
+    "groups": {
+        **dict.fromkeys(("synth", "membrane", "partition", "coordinates", "records"), "prepare"),
+        "segment": "segment",
+        **dict.fromkeys(("reconcile", "skeletonize", "evaluate", "export", "report"), "finish"),
+    },
+    "group-components": {"segment": 2},
+}
+TRAIN = {"ranks_per_node": 1, "cores_per_node": 1, "runtime": 20}
+SLURM = {"slurm-init-seconds-before-status-checks": 4}
+
+
+def site_profile(folder: Path, name: str, **changes: Any) -> Path:
+    """Copy a profile to `folder` with the site's values and return the copy."""
+    place = folder / "profiles" / name
+    if not place.exists():
+        shutil.copytree(ROOT / "profiles" / name, place)
+        profile = yaml.safe_load((place / "config.yaml").read_text())
+        profile |= SITE | (SLURM if profile.get("executor") == "slurm" else {}) | changes
+        profile["set-resources"]["train"] |= TRAIN
+        (place / "config.yaml").write_text(yaml.safe_dump(profile, sort_keys=False))
+    return place

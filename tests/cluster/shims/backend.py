@@ -1,0 +1,161 @@
+"""What stands behind the commands of the emulated schedulers: processes of this machine, or a Slurm cluster.
+
+FFN_SHIMS is the folder of their state, FFN_SHIM_BACKEND says `local` or `slurm`. Every command is recorded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+STATE = Path(os.environ["FFN_SHIMS"])
+FIRST_ID = 1001
+BARE = ("HOME", "LANG", "FFN_SHIMS", "FFN_SHIM_BACKEND", "SLURM_CONF", "TF_CPP_MIN_LOG_LEVEL")  # what a job gets
+OPEN_MPI = "OMPI_MCA_"  # settings of the emulated network, too
+
+
+def record() -> None:
+    """Append this command to the transcript."""
+    line = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) + "\n"
+    with (STATE / "transcript").open("a") as transcript:
+        transcript.write(line)
+
+
+def use_cores(environment: dict[str, str]) -> None:
+    """Take a launcher's environment, with no more threads than this machine has for what stands for a node."""
+    os.environ.update(environment)
+    os.environ["OMP_NUM_THREADS"] = str(min(int(os.environ.get("OMP_NUM_THREADS", "1")), os.cpu_count() or 1))
+
+
+def bare_environment() -> dict[str, str]:
+    """Return what a scheduler leaves of the environment."""
+    return {k: v for k, v in os.environ.items() if k in BARE or k.startswith(OPEN_MPI)}
+
+
+class Local:
+    """Every job is a session of processes of this machine; it has a file for as long as the queue knows it."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, str] = {}
+
+    def submit(self, script: str, nodes: int, minutes: float, log: str, variables: dict[str, str]) -> str:
+        """Start a script; `{id}` in the values of `variables` becomes the job's number."""
+        number = self._next_number()
+        environment = {**bare_environment(), "PATH": os.defpath} | {
+            k: v.format(id=number) for k, v in variables.items()
+        }
+        known = self._file(number)
+        known.touch()
+        run = f'echo $$ > {known}; timeout -k 5 {60 * minutes:.0f} "$0"; rm -f {known}'
+        with open(log, "a") as output:
+            subprocess.Popen(
+                ["bash", "-c", run, script],
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        return number
+
+    def live(self) -> list[str]:
+        """Return the numbers of the jobs that are not over."""
+        return sorted(path.stem for path in STATE.glob("*.job"))
+
+    def cancel(self, numbers: list[str]) -> None:
+        """End all processes of these jobs, politely first."""
+        for name in (signal.SIGTERM, signal.SIGKILL):
+            for number in numbers:
+                for process in self._processes(number):
+                    _signal(process, name)
+            deadline = time.monotonic() + 5
+            while any(map(self._processes, numbers)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+        for number in numbers:
+            self._file(number).unlink(missing_ok=True)
+
+    def lose(self, number: str) -> None:
+        """End a job as the loss of its node does: nobody writes anything down."""
+        self._file(number).unlink()
+        for process in self._processes(number):
+            _signal(process, signal.SIGKILL)
+
+    def launch(self, ranks: int, per_node: int, command: list[str]) -> None:
+        """Become the launcher of these processes."""
+        if ranks == 1:
+            os.execvp(command[0], command)
+        os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        options = ["--oversubscribe", "--bind-to", "none", "--host", f"localhost:{ranks}", "-np", str(ranks)]
+        os.execvp("mpirun", ["mpirun", *options, *command])
+
+    def _next_number(self) -> str:
+        with (STATE / "number").open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            number = int(file.read() or FIRST_ID - 1) + 1
+            file.truncate(0)
+            file.write(str(number))
+        return str(number)
+
+    def _file(self, number: str) -> Path:
+        return STATE / f"{number}.job"
+
+    def _processes(self, number: str) -> list[int]:
+        """Processes of the job's session, the leader first: it would take the file away."""
+        try:
+            session = self._file(number).read_text().strip()
+        except OSError:
+            session = ""
+        session = session or self._sessions.get(number, "")
+        self._sessions[number] = session
+        listed = subprocess.run(["ps", "-o", "pid=", "-s", session or "0"], capture_output=True, text=True).stdout
+        return [int(word) for word in listed.split()] if session else []
+
+
+class Slurm:
+    """Every job is a job of Slurm that has its nodes for itself."""
+
+    def submit(self, script: str, nodes: int, minutes: float, log: str, variables: dict[str, str]) -> str:
+        """Submit a script; `{id}` in the values of `variables` becomes the job's number."""
+        exports = [f"export {k}={v.format(id='$SLURM_JOB_ID')}" for k, v in variables.items()]
+        exports += [f"export {name}={shlex.quote(value)}" for name, value in bare_environment().items()]
+        body = "\n".join(["#!/bin/bash", *exports, f"exec {shlex.quote(script)}", ""])
+        command = ["sbatch", "--parsable", "--no-requeue", "--exclusive", f"-N{nodes}", f"-t{minutes:.0f}", f"-o{log}"]
+        done = subprocess.run(command, input=body, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stderr)
+        return done.stdout.split(";")[0].strip()
+
+    def live(self) -> list[str]:
+        """Return the numbers of the jobs that are not over."""
+        return subprocess.run(["squeue", "-h", "-o%i"], capture_output=True, text=True, check=True).stdout.split()
+
+    def cancel(self, numbers: list[str]) -> None:
+        """End these jobs."""
+        subprocess.run(["scancel", *numbers], check=False)
+
+    def launch(self, ranks: int, per_node: int, command: list[str]) -> None:
+        """Become the launcher of these processes."""
+        nodes = -(-ranks // per_node)
+        mpi = "--mpi=pmix" if ranks > 1 else "--mpi=none"
+        options = [mpi, f"-N{nodes}", f"-n{ranks}", f"--ntasks-per-node={per_node}", "--kill-on-bad-exit=1"]
+        os.execvp("srun", ["srun", *options, *command])
+
+
+def backend() -> Local | Slurm:
+    """Return what FFN_SHIM_BACKEND names."""
+    return {"local": Local, "slurm": Slurm}[os.environ["FFN_SHIM_BACKEND"]]()
+
+
+def _signal(process: int, name: signal.Signals) -> None:
+    try:
+        os.kill(process, name)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,101 @@
+"""Ctrl-C, jobs that vanish, and members of a group that fail, on jobs that do nothing but take time."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ..workflow.conftest import ROOT
+from .batch import Site
+
+# Grouped by the profile like the rules of the same name.
+SNAKEFILE = """
+rule all:
+    input:
+        "single",
+        expand("member{{i}}", i=range(4)),
+
+rule train:
+    output: "single"
+    resources: runtime=5
+    shell: {train!r}
+
+rule segment:
+    output: "member{{i}}"
+    resources: runtime=5
+    shell: {segment!r}
+"""
+QUICK = "echo {wildcards.i} >> done; touch {output}"
+
+
+def site_with(tmp_path, train: str, segment: str = QUICK, profile: str = "theta") -> Site:
+    """Return a site whose Snakefile has these two commands; groups are treated as the pipeline treats them."""
+    site = Site(tmp_path / "run", profile)
+    rules = (ROOT / "rules/cluster.smk").as_posix()
+    (site.folder / "Snakefile").write_text(f'include: "{rules}"\n' + SNAKEFILE.format(train=train, segment=segment))
+    return site
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["theta", "polaris"])
+def test_ctrl_c_cancels_what_was_submitted(profile, tmp_path):
+    site = site_with(tmp_path, "touch started; sleep 600", "touch started{wildcards.i}; sleep 600", profile)
+    process = site.start()
+    wait_until(lambda: (site.folder / "started").exists() and list(site.folder.glob("started?")))
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=30)
+    wait_until(lambda: not list(site.state.glob("*.job")))
+    listed = subprocess.run(["pgrep", "-f", str(site.folder)], capture_output=True, text=True).stdout
+    assert listed == "", "jobs survived"
+    assert {path.read_text().strip() for path in site.folder.glob(".snakemake/cluster/*.exit")} == {"143"}
+    cancelled = " ".join(site.transcript("qdel")).split()
+    assert sorted(word.split(".")[0] for word in cancelled if word != "qdel") == ["1001", "1002"]
+
+
+@pytest.mark.slow
+def test_a_lost_job_is_repeated(tmp_path):
+    once = "if [ ! -e tried ]; then touch tried; sleep 600; fi; touch {output}"
+    site = site_with(tmp_path, once)
+    process = site.start("single")
+    wait_until(lambda: (site.folder / "tried").exists())
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import backend; backend.Local().lose('1001')"
+    shims = ROOT / "tests/cluster/shims"
+    subprocess.run(["python3", "-c", code, str(shims)], env=site.environment(), check=True)
+    assert process.wait(timeout=60) == 0
+    assert len(site.transcript("qsub")) == 2
+
+
+@pytest.mark.slow
+def test_of_a_failed_group_only_what_is_missing_is_repeated(tmp_path):
+    once = "if [ {wildcards.i} = 2 ] && [ ! -e tried ]; then touch tried; exit 1; fi; " + QUICK
+    site = site_with(tmp_path, "touch {output}", once)
+    output = site.run()
+    assert "Trying to restart" in output
+    assert sorted((site.folder / "done").read_text().split()) == ["0", "1", "2", "3"]
+    assert sum("ffn-segment" in line for line in site.transcript("qsub")) == 2
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_away_is_waited_for(tmp_path):
+    """Its qstat fails for a while: no job is given up."""
+    site = site_with(tmp_path, "sleep 3; touch {output}")
+    away = tmp_path / "away"
+    away.mkdir()
+    (away / "qstat").write_text("#!/bin/sh\necho 'cannot connect to server' >&2\nexit 1\n")
+    (away / "qstat").chmod(0o755)
+    environment = site.environment()
+    environment["PATH"] = f"{away}:{environment['PATH']}"
+    done = subprocess.run(site.command("single"), cwd=site.folder, env=environment, capture_output=True, timeout=120)
+    assert done.returncode == 0
+    assert len(site.transcript("qsub")) == 1

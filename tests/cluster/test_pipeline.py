@@ -1,0 +1,54 @@
+"""The whole run on a Slurm cluster: every node takes part, and nothing of the result depends on where it was made."""
+
+import json
+import re
+
+import pytest
+
+from ..workflow.conftest import Workflow
+from ..workflow.test_kill import digest
+from .conftest import CLUSTER_RUN, ClusterWorkflow
+
+MADE_OF_VOXELS = ["model/weights.h5", "segmentation/phantom/segmentation.h5"]
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The same run on one machine."""
+    workflow = Workflow(tmp_path_factory.mktemp("local"), CLUSTER_RUN)
+    workflow.succeed()
+    return workflow
+
+
+@pytest.mark.slow
+def test_the_cluster_and_one_machine_give_the_same(undisturbed, local):
+    for name in MADE_OF_VOXELS:
+        assert digest(undisturbed.results / name) == digest(local.results / name), name
+    scores = [json.loads((w.results / "evaluation/phantom.json").read_text())["scores"] for w in (undisturbed, local)]
+    assert scores[0] == scores[1]
+    assert (undisturbed.results / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_training_ran_on_two_nodes_and_the_subvolumes_on_all(undisturbed):
+    assert re.search(r"srun --mpi=pmix --nodes=2 --ntasks=2 .* ffn train", undisturbed.output)
+    assert used_nodes(undisturbed, "rule_train") == {"n1,n2"} or len(used_nodes(undisturbed, "rule_train")) == 1
+    assert len(used_nodes(undisturbed, "group_segment_segment")) == 3
+
+
+@pytest.mark.slow
+def test_nothing_is_left_running(undisturbed):
+    assert undisturbed.cluster.jobs() == []
+    assert not any(undisturbed.cluster.processes().values())
+
+
+def used_nodes(workflow: ClusterWorkflow, kind: str) -> set[str]:
+    """Nodes of the jobs whose logs lie in one of the plugin's folders, as Slurm remembers them."""
+    numbers = [number for folder, number in submitted(workflow) if folder == kind]
+    shown = [workflow.cluster.run("scontrol", "-o", "show", "job", number).stdout for number in numbers]
+    return {re.search(r" NodeList=(\S+)", text).group(1) for text in shown}
+
+
+def submitted(workflow: ClusterWorkflow) -> list[tuple[str, str]]:
+    """Folder of the log and id of every job that the plugin submitted."""
+    return re.findall(r"slurm_logs/([^/]+)/\S*?(\d+)\.log\)", workflow.output)

@@ -1,0 +1,97 @@
+"""`snakemake --profile theta` and `polaris`: the whole pipeline, and the commands that the schedulers get."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+
+from ..workflow.conftest import ROOT, SMALL_RUN
+from .batch import Site
+from .mini_slurm import MiniSlurm
+
+TINY_RUN = {
+    **SMALL_RUN,
+    "run": "tiny",
+    "volumes": {
+        "phantom": {
+            "synthetic": {"shape_zyx": [40, 44, 48]},
+            "train_box": "0:32,0:44,0:48",
+            "evaluate_box": "8:32,8:36,8:40",
+        }
+    },
+    "records": {"num_shards": 2, "max_records": 500},
+    "train": {**SMALL_RUN["train"], "batch_size": 2, "max_steps": 20, "checkpoint_steps": 10, "log_steps": 10},
+    "subvolumes": {"size_zyx": [40, 44, 32], "overlap_zyx": [14, 14, 14]},
+    "agglomerate": {"enabled": False},
+    "fill": {"max_distance": 0},
+    "evaluate": {"watershed": False},
+    "skeletonize": {"spacing_nm": 0},
+    "export": {"skeleton_mip": None},
+}
+LAUNCHED = {
+    "theta": "aprun -n 2 -N 1 -d 64 -j 1 -cc depth -e OMP_NUM_THREADS=64 -e KMP_BLOCKTIME=0 ffn train ",
+    "polaris": "mpiexec -n 2 --ppn 2 --depth 16 --cpu-bind depth --env OMP_NUM_THREADS=16 --env KMP_BLOCKTIME=0 "
+    "ffn train ",
+}
+COBALT = "qsub -n {nodes} -t {minutes} --mode script --jobname {name} -o {log} -e {log} -q debug-cache-quad -A brains"
+PBS = (
+    "qsub -l select={nodes}:ncpus={cores}{gpus}:system=polaris -l place=scatter -l walltime={hours} "
+    "-l filesystems=home:eagle -N {name} -j oe -o {log} -q preemptable -A brains"
+)
+# The entries of the queue, in the order of submission; equal for both schedulers.
+ENTRIES = ["synth", "prepare", "train", "segment", "reconcile", "assess"]
+
+
+def job_names(lines: list[str]) -> list[str]:
+    """Return the names of the jobs in qsub lines without their prefix."""
+    return [re.search(r"(?:--jobname|-N) ffn-(\w+)", line)[1] for line in lines]
+
+
+def run_pipeline(site: Site) -> None:
+    """Run the tiny pipeline and check that it made everything."""
+    (site.folder / "run.yaml").write_text(yaml.safe_dump(TINY_RUN))
+    places = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", "run.yaml"]
+    site.run("--set-threads", "segment=1", "agglomerate=1", *places)
+    results = site.folder / "results/tiny"
+    assert json.loads((results / "evaluation/phantom.json").read_text())["scores"]
+    assert "<html" in (results / "report.html").read_text().lower()
+
+
+def submission(site: Site, name: str) -> str:
+    """Return the one qsub line of a job, its file names without their unique part."""
+    (line,) = [line for line in site.transcript("qsub") if f"ffn-{name} " in line]
+    return re.sub(rf"(ffn-{name})-[0-9a-f]{{8}}", r"\1", line)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["theta", "polaris"])
+def test_pipeline_on_local_processes(profile, tmp_path):
+    site = Site(tmp_path / "run", profile)
+    run_pipeline(site)
+    assert job_names(site.transcript("qsub")) == ENTRIES
+    (launched,) = [line for line in site.transcript("aprun", "mpiexec") if " ffn train " in line]
+    assert launched.startswith(LAUNCHED[profile])
+    files = {"name": "ffn-train", "log": "ffn-train.log"}
+    if profile == "theta":
+        attrs = "--attrs mcdram=cache:numa=quad ffn-train.sh"
+        assert submission(site, "train") == f"{COBALT.format(nodes=2, minutes=360, **files)} {attrs}"
+        single = site.transcript("aprun")[0]
+        assert re.fullmatch(r"aprun -n 1 -N 1 -d 1 -j 1 -cc none sh ffn-synth-\w+\.job", single)
+    else:
+        options = PBS.format(nodes=1, cores=32, gpus=":ngpus=2", hours="24:00:00", **files)
+        assert submission(site, "train") == f"{options} ffn-train.sh"
+        assert all(" ffn train " in line for line in site.transcript("mpiexec"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["theta", "polaris"])
+def test_pipeline_on_slurm(profile, tmp_path, cluster: MiniSlurm):
+    """Two nodes take a rank each under the scheduler's launcher, which is then srun in disguise."""
+    site = Site(tmp_path / "run", profile, cluster)
+    run_pipeline(site)
+    assert job_names(site.transcript("qsub")) == ENTRIES
+    (launched,) = [line for line in site.transcript("aprun", "mpiexec") if " ffn train " in line]
+    assert launched.startswith(LAUNCHED[profile])

@@ -1,0 +1,136 @@
+"""Submit lines, listings and the state of jobs, without any scheduler."""
+
+import json
+import os
+import subprocess
+import time
+
+import pytest
+
+from ffn.cluster import batch, cobalt, pbs, slurm
+from ffn.cluster.batch import Job
+
+SITE = {"mem_mb": 2000, "cores_per_node": 32, "account": "brains", "queue": "prod", "pbs_filesystems": "home:eagle"}
+TRAIN = Job("ffn-train", nodes=3, threads=8, gpus=4, minutes=90, is_mpi=True, site={**SITE, "tasks": 12})
+
+
+def done(stdout="", stderr="", code=0):
+    return subprocess.CompletedProcess(["qstat"], code, stdout, stderr)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    batch.STATE.mkdir(parents=True)
+    return tmp_path
+
+
+def record(job_id, kind, text="", age=0.0):
+    path = batch.STATE / f"{job_id}.{kind}"
+    path.write_text(text)
+    os.utime(path, (time.time() - age, time.time() - age))
+
+
+def ask(monkeypatch, capsys, job_id, listed, scheduler=cobalt):
+    """Return the answer of the status script where qstat gives `listed`."""
+    asked = []
+    monkeypatch.setattr(batch, "_run", lambda command: asked.append(command) or listed)
+    assert batch.status(scheduler, [job_id]) == 0
+    return capsys.readouterr().out.strip(), asked
+
+
+def test_submit_lines():
+    assert pbs.submit_command(TRAIN, "a.sh", "a.log") == (
+        "qsub -l select=3:ncpus=32:ngpus=4 -l place=scatter -l walltime=01:30:00 -l filesystems=home:eagle "
+        "-N ffn-train -j oe -o a.log -q prod -A brains a.sh"
+    ).split(" ")
+    assert cobalt.submit_command(TRAIN, "a.sh", "a.log") == (
+        "qsub -n 3 -t 90 --mode script --jobname ffn-train -o a.log -e a.log -q prod -A brains a.sh"
+    ).split(" ")
+    line = slurm.submit_command(TRAIN, "a.sh", "a.log")
+    assert {"--nodes=3", "--ntasks=12", "--cpus-per-task=8", "--time=90", "--mem=2000"} <= set(line)
+
+
+def test_ids_are_found_among_remarks():
+    assert cobalt.job_id('Job routed to queue "x".\nMemory mode set\n4711\n') == "4711"
+    assert pbs.job_id("note\n4711.server-01.hsn\n") == "4711.server-01.hsn"
+    assert cobalt.job_id("no\n") is pbs.job_id("no\n") is None
+
+
+def test_listings():
+    table = "JobID  State   \n===============\n12     running \n13     user_hold\n"
+    assert cobalt.queued(done(table)) == {"12", "13"}
+    assert cobalt.queued(done(code=1)) == set()
+    assert cobalt.queued(done(stderr="cannot connect", code=1)) is None
+    jobs = {"Jobs": {"1.s": {"job_state": "R"}, "2.s": {"job_state": "F"}}}
+    assert pbs.queued(done(json.dumps(jobs), "qstat: Unknown Job Id 3.s\n", 153)) == {"1.s"}
+    assert pbs.queued(done("", "qstat: cannot connect to server x (errno=111)\n", 111)) is None
+
+
+def test_script_properties(tmp_path, monkeypatch):
+    monkeypatch.setenv("FFN_QUEUE", "debug")
+    monkeypatch.delenv("FFN_ACCOUNT", raising=False)
+    values = {"type": "group", "groupid": "segment", "threads": 64, "resources": {"runtime": 30, "queue": "prod"}}
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\n# properties = {json.dumps(values)}\ntrue\n")
+    job = batch.read_job(script)
+    assert (job.name, job.nodes, job.threads, job.minutes, job.is_mpi) == ("ffn-segment", 1, 64, 30, False)
+    assert job.site["queue"] == "debug" and job.site["account"] is None
+
+
+@pytest.mark.parametrize(("code", "word"), [("0", "success"), ("1", "failed"), ("143", "failed")])
+def test_exit_code_on_record_counts(folder, monkeypatch, capsys, code, word):
+    record("7", "submitted", age=60)
+    record("7", "exit", code)
+    assert ask(monkeypatch, capsys, "7", done(code=1)) == (word, [])
+
+
+def test_one_question_for_all_jobs(folder, monkeypatch, capsys):
+    for job_id in ("7", "8", "9"):
+        record(job_id, "submitted", age=60)
+    record("9", "exit", "0")
+    assert ask(monkeypatch, capsys, "7", done("7 running\n8 queued\n")) == (
+        "running",
+        [[*"qstat --header JobID:State 7 8".split()]],
+    )
+    assert ask(monkeypatch, capsys, "8", done()) == ("running", [])
+
+
+def test_a_lost_job_fails_after_its_time(folder, monkeypatch, capsys):
+    record("7", "submitted", age=600)
+    assert ask(monkeypatch, capsys, "7", done(code=1))[0] == "running"
+    record("7", "gone", age=batch.LOST_SECONDS + 1)
+    assert ask(monkeypatch, capsys, "7", done(code=1))[0] == "failed"
+
+
+def test_a_job_that_comes_back_was_not_lost(folder, monkeypatch, capsys):
+    record("7", "submitted", age=600)
+    record("7", "gone", age=1000)
+    assert ask(monkeypatch, capsys, "7", done("7 running\n"))[0] == "running"
+    assert not (batch.STATE / "7.gone").exists()
+
+
+def test_a_cancelled_job_is_not_waited_for(folder, monkeypatch, capsys):
+    record("7", "submitted", age=600)
+    record("7", "cancelled")
+    assert ask(monkeypatch, capsys, "7", done(code=1))[0] == "failed"
+
+
+@pytest.mark.parametrize("listed", [done(stderr="cannot connect", code=1), done(stderr="timeout", code=127)])
+def test_an_unreachable_scheduler_proves_nothing(folder, monkeypatch, capsys, listed):
+    record("7", "submitted", age=600)
+    record("7", "gone", age=1000)
+    assert ask(monkeypatch, capsys, "7", listed)[0] == "running"
+
+
+def test_a_listing_before_the_submission_proves_nothing(folder, monkeypatch, capsys):
+    (batch.STATE / "queue.json").write_text(json.dumps({"asked": time.time() - 5, "queued": []}))
+    record("7", "submitted")
+    record("7", "gone", age=1000)
+    assert ask(monkeypatch, capsys, "7", done()) == ("running", [])
+
+
+def test_status_never_fails(folder, monkeypatch, capsys):
+    (batch.STATE / "queue.json").write_text("{")
+    record("7", "submitted", age=60)
+    assert ask(monkeypatch, capsys, "7", done())[0] == "running"

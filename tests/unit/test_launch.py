@@ -1,0 +1,115 @@
+"""Ranks without ssh and MPI: they find each other, learn their places, and live and die together."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ffn.cluster.launch import LAUNCHERS, Launch, launch, launcher_words, own_address, slots
+from ffn.cluster.processes import run_together
+from ffn.errors import ClusterError
+
+PLACES = "RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE GLOO_IFACE CONTROLLER".split()
+SHOW = f"import os; print(*(os.environ['HOROVOD_' + n] for n in {PLACES}), file=open(os.environ['HOROVOD_RANK'], 'w'))"
+
+
+def ffn_launch(*arguments):
+    return [sys.executable, "-m", "ffn", "launch", *arguments]
+
+
+def test_every_rank_learns_its_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    assert launch(Launch(3, launcher="local", timeout=60), [sys.executable, "-c", SHOW]) == 0
+    assert [(tmp_path / str(rank)).read_text().split() for rank in range(3)] == [
+        [str(rank), "3", str(rank), "3", "0", "1", "lo", "gloo"] for rank in range(3)
+    ]
+
+
+def test_places_of_ranks_that_come_in_turns_to_nodes_of_different_size():
+    found = slots(["a", "b", "a", "b", "a"])
+    assert [s.rank for s in found] == [0, 1, 2, 3, 4]
+    assert [(s.local_rank, s.local_size) for s in found] == [(0, 3), (0, 2), (1, 3), (1, 2), (2, 3)]
+    assert [(s.cross_rank, s.cross_size) for s in found] == [(0, 2), (1, 2), (0, 2), (1, 2), (0, 1)]
+    assert {s.size for s in found} == {5}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("srun", "srun --kill-on-bad-exit=1 --ntasks=6 --nodes=2 --ntasks-per-node=4 --mem=0"),
+        ("aprun", "aprun -n 6 -N 4 --mem=0"),
+        ("mpiexec", "mpiexec -n 6 --ppn 4 --mem=0"),
+        ("mpirun", "mpirun -n 6 --map-by ppr:4:node --mem=0"),
+    ],
+)
+def test_command_lines_of_the_launchers(name, expected):
+    job = Launch(6, ranks_per_node=4, launcher_options=["--mem=0"])
+    assert " ".join(launcher_words(LAUNCHERS[name], name, job)) == expected
+
+
+def test_the_first_failure_is_the_exit_code_and_ends_the_others(tmp_path):
+    code = "import os, sys, time; sys.exit(7) if os.environ['N'] == '1' else time.sleep(600)"
+    start = time.monotonic()
+    environments = [{**os.environ, "N": str(number)} for number in range(3)]
+    assert run_together([sys.executable, "-c", code], environments) == 7
+    assert time.monotonic() - start < 60
+
+
+def test_what_ignores_sigterm_is_killed():
+    code = "import os, signal, sys, time; signal.signal(15, signal.SIG_IGN); n = os.environ"
+    code += "['N']; time.sleep(int(n) or 1); sys.exit(3)"
+    environments = [{**os.environ, "N": number} for number in ("0", "600")]
+    assert run_together([sys.executable, "-c", code], environments, grace=0.5) == 3
+
+
+def test_sigterm_reaches_the_ranks(tmp_path):
+    code = (
+        "import os, signal, sys, time\n"
+        "def end(*_): open(os.environ['HOROVOD_RANK'], 'w').close(); sys.exit(5)\n"
+        "signal.signal(signal.SIGTERM, end); open('ready' + os.environ['HOROVOD_RANK'], 'w').close(); time.sleep(600)"
+    )
+    command = ffn_launch("-n", "2", "--", sys.executable, "-c", code)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("ready?"))) < 2:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 5
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1", "ready0", "ready1"}
+
+
+def test_a_launcher_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ClusterError, match="aprun is not on PATH"):
+        launch(Launch(2, launcher="aprun", interface="lo"), ["true"])
+
+
+def test_an_interface_that_is_not_there():
+    with pytest.raises(ClusterError, match="--interface: no-such has no IPv4 address here, expected one of .*lo"):
+        own_address("no-such")
+
+
+def test_a_rank_that_no_launcher_numbered(tmp_path):
+    command = [sys.executable, "-m", "ffn.cluster.rank", "127.0.0.1:9", "1", "NO_SUCH_RANK", "true"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "none of NO_SUCH_RANK is set" in done.stderr
+
+
+def test_a_server_that_is_not_there(tmp_path):
+    command = [sys.executable, "-m", "ffn.cluster.rank", "127.0.0.1:9", "1", "R", "true"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "R": "4"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "rank 4" in done.stderr and "cannot reach the first node" in done.stderr
+
+
+def test_ranks_start_without_heavy_imports():
+    code = "import ffn.cluster.rank, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "pydantic", "horovod", "tensorflow", "h5py"} & set(loaded)

@@ -1,0 +1,61 @@
+"""Processes on nodes, and the launch line of every profile."""
+
+import pytest
+
+from ffn.errors import ConfigError
+from ffn.layout import Layout, layout_of
+
+
+@pytest.mark.parametrize(
+    ("ranks", "ranks_per_node", "cores", "nodes", "per_node", "depth"),
+    [
+        (1, 1, 64, 1, 1, 64),
+        (2, 1, 64, 2, 1, 64),
+        (2, 4, 32, 1, 2, 16),
+        (6, 4, 32, 2, 3, 10),
+        (5, 4, 32, 2, 3, 10),
+        (1024, 1, 64, 1024, 1, 64),
+        (4, 4, 2, 1, 4, 1),
+    ],
+)
+def test_ranks_are_spread_evenly(ranks, ranks_per_node, cores, nodes, per_node, depth):
+    layout = Layout(ranks, ranks_per_node, cores)
+    assert (layout.nodes, layout.per_node, layout.depth) == (nodes, per_node, depth)
+    assert layout.per_node <= ranks_per_node and layout.nodes * layout.per_node >= ranks
+
+
+@pytest.mark.parametrize(
+    ("launcher", "command"),
+    [
+        ("aprun -n {ranks} -N {per_node} -d {depth} -j 1 -cc depth", "aprun -n 6 -N 3 -d 10 -j 1 -cc depth"),
+        ("mpiexec -n {ranks} --ppn {per_node} --depth {depth}", "mpiexec -n 6 --ppn 3 --depth 10"),
+        ("srun -N {nodes} -n {ranks} -c {depth}", "srun -N 2 -n 6 -c 10"),
+        ("horovodrun --gloo -np {ranks}", "horovodrun --gloo -np 6"),
+    ],
+)
+def test_launch_line_is_derived(launcher, command):
+    assert Layout(6, 4, 32, launcher).command == command
+
+
+def test_one_process_needs_no_launcher():
+    assert Layout(1, 1, 64, "aprun -n {ranks}").command == ""
+
+
+def test_without_a_site_all_ranks_share_this_machine():
+    layout = layout_of(4, {}, cores=10)
+    assert (layout.nodes, layout.depth, layout.command) == (1, 2, "horovodrun --gloo -np 4")
+
+
+def test_figures_of_the_site_may_be_text():
+    assert layout_of(4, {"ranks_per_node": "2", "cores_per_node": 8, "launcher": "x {depth}"}, 1).command == "x 4"
+
+
+@pytest.mark.parametrize("value", ["0", "many", "-1", "1.5"])
+def test_figures_are_positive_numbers(value):
+    with pytest.raises(ConfigError, match=f"ranks_per_node: '{value}' is no positive number"):
+        layout_of(2, {"ranks_per_node": value}, 1)
+
+
+def test_unknown_placeholders_are_named():
+    with pytest.raises(ConfigError, match=r"has \['tasks'\], expected \['depth', 'nodes', 'per_node', 'ranks'\]"):
+        _ = Layout(2, 1, 1, "srun -n {tasks}").command
