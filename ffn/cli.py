@@ -119,6 +119,10 @@ COMMANDS = {
         "write one HTML page: slices, curves, scores, cost of the stages",
         "ffn report results/demo --out results/demo/report.html",
     ),
+    "study": Command(
+        "study how training scales, and which learning rate it needs",
+        "ffn study scaling measure-1.h5 measure-2.h5 --out scaling.json",
+    ),
     "info": Command(
         "describe a volume, a folder of records, a model or a run",
         "ffn info --json raw.h5:raw",

@@ -2,6 +2,8 @@
 
 
 rule import_checkpoint:
+    input:
+        manifest=INIT_MANIFEST,
     output:
         model=ensure(f"{OUT}/initial/model.yaml", non_empty=True),
         weights=ensure(f"{OUT}/initial/weights.h5", non_empty=True),
@@ -24,13 +26,13 @@ rule import_checkpoint:
         "ffn import-checkpoint {params.checkpoint} {params.flags} --out {params.folder} > {log} 2>&1"
 
 
-# `resources.mpi` starts `resources.tasks` processes of what follows it; the profile says how. metrics.csv and
-# checkpoints/ are no outputs: Snakemake would remove them before a rerun that has to resume from them.
+# `resources.mpi` starts `resources.tasks` processes of what follows it; the profile says how. metrics.csv, validation.csv
+# and checkpoints/ are no outputs: Snakemake would remove them before a rerun that has to resume from them.
 rule train:
     input:
         records=f"{OUT}/records/index.json",
-        images=expand(f"{VOLUME}/raw.h5", volume=TRAINED),
-        labels=expand(f"{VOLUME}/labels.h5", volume=TRAINED),
+        images=expand(f"{VOLUME}/raw.h5", volume=LEARNT_FROM),
+        labels=expand(f"{VOLUME}/labels.h5", volume=LEARNT_FROM),
         init=[] if INIT is None else f"{INIT}/model.yaml",
     output:
         model=ensure(f"{OUT}/model/model.yaml", non_empty=True),
@@ -53,11 +55,16 @@ rule train:
             f"--volume {name}={OUT}/volumes/{name}/raw.h5:raw,{OUT}/volumes/{name}/labels.h5:labels"
             for name in TRAINED
         ],
+        validation=[
+            f"--validate {name}={OUT}/volumes/{name}/raw.h5:raw,{OUT}/volumes/{name}/labels.h5:labels,"
+            f"{PLACES[name].validate_box}"
+            for name in VALIDATED
+        ],
         init="" if INIT is None else f"--init {shlex.quote(INIT)}",
         folder=subpath(output.model, parent=True),
         flags=" ".join(([] if INIT else [flags(RUN.model)]) + [flags(RUN.train)]),
         seed=SEED,
         version=__version__,
     shell:
-        "{resources.mpi} {resources.tasks} ffn train --records {params.records} {params.volumes} {params.init} "
-        "{params.flags} --rng-seed {params.seed} --out {params.folder} > {log} 2>&1"
+        "{resources.mpi} {resources.tasks} ffn train --records {params.records} {params.volumes} {params.validation} "
+        "{params.init} {params.flags} --rng-seed {params.seed} --out {params.folder} > {log} 2>&1"
