@@ -53,6 +53,7 @@ state() { # of all that .venv is made from; an MPI that came or went asks for an
     {
         echo "$variant $(mpicxx -show 2>/dev/null)"
         cat "$lock" envs/horovod.lock envs/build_horovod.sh envs/setup.sh pyproject.toml
+        cat envs/build_kernels.sh ffn/kernels/*.{h,cc}
     } | sha256sum
 }
 
@@ -121,19 +122,21 @@ check() {
 
 if [[ -e $installing || $(cat "$variant_file" 2>/dev/null) != "$variant" || ! -x $venv/bin/python ]]; then
     rm -rf "$venv"
-    step "[1/4] a virtual environment, .venv, with $("$python" --version)" "$python" -m venv "$venv"
+    step "[1/5] a virtual environment, .venv, with $("$python" --version)" "$python" -m venv "$venv"
     echo "$variant" >"$variant_file"
 fi
 
 touch "$installing" # the lock is complete (no dependency is to be looked for); bytecode is made when first used
-step "[2/4] $(grep -c '^[a-zA-Z]' "$lock") locked packages for $device (1 to 5 minutes; see logs/setup.log)" \
+step "[2/5] $(grep -c '^[a-zA-Z]' "$lock") locked packages for $device (1 to 5 minutes; see logs/setup.log)" \
     pip install --no-deps --no-compile --require-hashes -r "$lock"
 rm "$installing"
 
-say "[3/4] Horovod"
+say "[3/5] Horovod"
 wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horovod was not built, see $log"
-step "[4/4] installing Horovod and the ffn command" \
+step "[4/5] installing Horovod and the ffn command" \
     pip install --no-deps --no-build-isolation --force-reinstall "$wheel" --editable .
+say "[5/5] the training kernels for CPUs with AMX"
+envs/build_kernels.sh "$venv/bin/python" >>"$log" 2>&1 || say "going on without them, see $log: training in bfloat16 is slower"
 step "checking that it works" check
 
 state >"$stamp"

@@ -127,6 +127,10 @@ COMMANDS = {
         "say whether this site will work: scheduler, launcher, Horovod, file systems, nodes",
         "ffn doctor --profile slurm --nodes 2 --submit",
     ),
+    "study": Command(
+        "study how training scales, and which learning rate it needs",
+        "ffn study scaling measure-1.h5 measure-2.h5 --out scaling.json",
+    ),
     "info": Command(
         "describe a volume, a folder of records, a model or a run",
         "ffn info --json raw.h5:raw",

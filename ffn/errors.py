@@ -28,6 +28,10 @@ class TrainError(FfnError):
     """Training cannot start or go on as configured."""
 
 
+class DivergenceError(TrainError):
+    """The gradient is not finite any more, step after step."""
+
+
 class SegmentError(FfnError):
     """Flood filling cannot go on."""
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from ffn.config import MAX_VOXEL_SIZE_RATIO, SegmentConfig
 from ffn.errors import ConfigError, FfnError
-from ffn.geometry import Box, tile
+from ffn.geometry import Box, scale, tile
 from ffn.inference.points import points_file, read_points
 from ffn.model.store import load_architecture
 from ffn.run import RunConfig, VolumeConfig
+from ffn.training.checkpoint import is_checkpoint, load_checkpoint_architecture
+from ffn.training.examples import patch_size
 from ffn.volume import open_volume, split_spec
 
 
@@ -61,6 +63,12 @@ class Place:
         """Where training examples come from: the labelled part of the image unless the configuration says less."""
         assert self.labels is not None
         return self._resolve(self.config.train_box, self.image.intersect(self.labels))
+
+    @property
+    def validate_box(self) -> Box:
+        """Where the validation examples of training come from: the labelled part of the image unless said less."""
+        assert self.labels is not None
+        return self._resolve(self.config.validate_box, self.image.intersect(self.labels))
 
     @property
     def segment_box(self) -> Box:
@@ -142,7 +150,8 @@ def _check_init(config: RunConfig) -> None:
         return
     if not Path(config.init).is_dir():
         raise ConfigError(f"init: {config.init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
-    model = load_architecture(config.init)
+    load = load_checkpoint_architecture if is_checkpoint(config.init) else load_architecture
+    model = load(config.init)
     for key in ("fov_size_zyx", "deltas_zyx"):
         if getattr(model, key) != getattr(config.model, key):
             raise ConfigError(
@@ -198,6 +207,7 @@ def _source(key: str, source: str | None) -> tuple[Box, tuple[float, float, floa
 def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
     used = {
         "train_box": place.config.is_trained_on,
+        "validate_box": place.config.is_validated_on,
         "segment_box": place.config.is_segmented,
         "evaluate_box": place.is_evaluated,
     }
@@ -206,11 +216,14 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
         if box.is_empty or not around.contains(box):
             what = {
                 "train_box": "labelled part of the image",
+                "validate_box": "labelled part of the image",
                 "segment_box": "image",
                 "evaluate_box": "labelled part of segment_box",
             }
             raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {what[key]}, {around}")
-        if key != "evaluate_box" and any(n < fov for n, fov in zip(box.shape, config.model.fov_size_zyx, strict=True)):
+        if key in ("train_box", "segment_box") and any(
+            n < fov for n, fov in zip(box.shape, config.model.fov_size_zyx, strict=True)
+        ):
             raise ConfigError(
                 f"model.fov_size_zyx: {config.model.fov_size_zyx} is larger than "
                 f"volumes.{name}.{key} with shape {box.shape}, "
@@ -218,6 +231,8 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
             )
     if place.config.is_trained_on:
         _check_training(name, place, config)
+    if place.config.is_validated_on:
+        _check_validation(name, place, config)
 
 
 def _surroundings(place: Place, key: str) -> Box:
@@ -241,6 +256,23 @@ def _check_selection(config: RunConfig, place: Place) -> None:
         raise ConfigError(
             f"select.box: {box} overlaps volumes.{config.select_volume}.evaluate_box {place.evaluate_box}, so the "
             "reported scores would be those that were selected for. Keep the two apart"
+        )
+
+
+def _check_validation(name: str, place: Place, config: RunConfig) -> None:
+    """Check that a validation box of training holds the centre of a patch, and nothing that is trained on."""
+    where = f"volumes.{name}.validate_box: {place.validate_box}"
+    patch, labelled = patch_size(config.model, config.train), _surroundings(place, "validate_box")
+    half = (patch[0] // 2, patch[1] // 2, patch[2] // 2)
+    if place.validate_box.intersect(labelled.grow(scale(half, -1))).is_empty:
+        raise ConfigError(
+            f"{where} has no voxel whose training patch of {patch} lies in the labelled part of the image, {labelled}. "
+            "Move it away from the border"
+        )
+    if place.config.is_trained_on and not place.validate_box.intersect(place.train_box).is_empty:
+        raise ConfigError(
+            f"{where} overlaps train_box {place.train_box}, so the scores would be those of training data. "
+            "Keep the two apart"
         )
 
 

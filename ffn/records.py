@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from ffn import hdf5
 from ffn.errors import RecordError
@@ -41,12 +41,16 @@ class PartitionCounts(_Entry):
 
 
 class RecordIndex(_Entry):
-    """Content of ``index.json``; `volumes` maps names to their number of eligible voxels."""
+    """Content of ``index.json``; `volumes` maps names to their number of eligible voxels.
+
+    `weights` says how often a voxel of each volume was drawn, relative to the others; without them, alike.
+    """
 
     format: int
     num_records: PositiveInt
     rng_seed: NonNegativeInt
     volumes: dict[str, PositiveInt]
+    weights: dict[str, PositiveFloat] = {}
     partitions: dict[int, PartitionCounts]
     shards: tuple[Shard, ...]
     provenance: dict[str, Any]

@@ -28,6 +28,7 @@ from ffn.config import (
 from ffn.errors import ConfigError
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.options import explain
+from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
 from ffn.training.config import TrainConfig
 from ffn.viewing.config import ExportConfig
@@ -49,10 +50,10 @@ class VolumeConfig(Section):
     voxel_size_zyx_nm: VoxelSize | None = Field(None, description="side of a voxel, nm; null where the image knows it")
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
     train_weight: PositiveFloat = Field(
-        1.0, description="share of this volume in the training examples, relative to the others and its labelled size"
+        1.0, description="how often a voxel of this volume is the centre of a training example, relative to the others"
     )
     validate_box: BoxText = Field(
-        "none", description="where the examples come from that training is validated on, apart from train_box"
+        "none", description="what training is validated on, apart from train_box"
     )
     segment_box: BoxText = Field("all", description="what is segmented")
     evaluate_box: BoxText = Field("all", description="what is scored, where it has labels and was segmented")
@@ -65,6 +66,12 @@ class VolumeConfig(Section):
             raise ValueError("'labels' and 'voxel_size_zyx_nm' come with 'synthetic', leave them out beside it")
         return self
 
+    @model_validator(mode="after")
+    def _validated_on_labels(self) -> VolumeConfig:
+        if self.validate_box != "none" and not self.has_labels:
+            raise ValueError(f"validate_box: {self.validate_box}, but there are no labels to validate with. Give some")
+        return self
+
     @property
     def has_labels(self) -> bool:
         """Whether there is a truth."""
@@ -74,6 +81,11 @@ class VolumeConfig(Section):
     def is_trained_on(self) -> bool:
         """Whether training examples come from it."""
         return self.has_labels and self.train_box != "none"
+
+    @property
+    def is_validated_on(self) -> bool:
+        """Whether training is validated on it."""
+        return self.has_labels and self.validate_box != "none"
 
     @property
     def is_segmented(self) -> bool:
@@ -93,7 +105,9 @@ class RunConfig(Section):
     rng_seed: int = Field(1, ge=0, description="fixes everything that is random")
     volumes: dict[str, VolumeConfig] = Field(min_length=1, description="by name")
     init: str | None = Field(
-        None, description="weights to start from: a model folder, or a published TF1 checkpoint's prefix"
+        None,
+        description="weights to start from: a model folder, a checkpoint of ours (model/checkpoints/step-…), or a "
+        "published TF1 checkpoint's prefix",
     )
     membrane: MembraneConfig = MembraneConfig()
     partition: PartitionConfig = PartitionConfig()
@@ -113,6 +127,7 @@ class RunConfig(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     select: SelectConfig = SelectConfig()
     export: ExportConfig = ExportConfig()
+    study: StudyConfig = StudyConfig()
 
     @model_validator(mode="before")
     @classmethod
@@ -122,16 +137,18 @@ class RunConfig(Section):
             return values
         try:
             model = ModelConfig(**(values.get("model") or {}))
+            train = TrainConfig(**(values.get("train") or {}))
         except (ValidationError, TypeError):
             return values  # reported as an error of its own section
         context = [r + d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
+        reach = [r + d * train.fov_moves for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         segment = values.get("segment")
         segment = segment if isinstance(segment, dict) else {}  # anything else is an error of its own section, too
         flood = {name: segment[name] for name in FloodConfig.model_fields if name in segment}
         window = [r + WINDOW_MOVES * d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         derived = {
             "partition": {"lom_radius_zyx": context},
-            "coordinates": {"margin_zyx": context},
+            "coordinates": {"margin_zyx": reach},
             "agglomerate": {"window_radius_zyx": window, **flood},
         }
         for section, defaults in derived.items():
@@ -152,16 +169,16 @@ class RunConfig(Section):
     def _sizes_fit(self) -> RunConfig:
         model, subvolumes = self.model, self.subvolumes
         for i, axis in enumerate("zyx"):
-            fov, context = model.fov_size_zyx[i], model.fov_radius_zyx[i] + model.deltas_zyx[i]
+            fov, reach = model.fov_size_zyx[i], model.fov_radius_zyx[i] + model.deltas_zyx[i] * self.train.fov_moves
             margin, overlap, size = (
                 self.coordinates.margin_zyx[i],
                 subvolumes.overlap_zyx[i],
                 subvolumes.size_zyx[i],
             )
-            if margin < context:
+            if margin < reach:
                 raise ValueError(
-                    f"coordinates.margin_zyx: {margin} on axis {axis} is less than FOV radius + deltas ({context}), "
-                    "so training patches would leave the volume"
+                    f"coordinates.margin_zyx: {margin} on axis {axis} is less than FOV radius + deltas × "
+                    f"train.fov_moves ({reach}), so training patches would leave the volume"
                 )
             if overlap < fov:
                 raise ValueError(
@@ -215,6 +232,20 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _best_is_known(self) -> RunConfig:
+        if self.train.use_best and not (self.is_validated and any(v.is_validated_on for v in self.volumes.values())):
+            raise ValueError(
+                "train.use_best: true, but training is not validated, expected a validate_box of a volume, "
+                "validation_steps and max_steps above 0"
+            )
+        if self.train.use_best and self.select.checkpoints:
+            raise ValueError(
+                f"train.use_best: true, but select.checkpoints: {self.select.checkpoints} chooses the weights. "
+                "Leave one of them out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _checkpoints_are_kept(self) -> RunConfig:
         wanted, kept = self.select.checkpoints, len(self.kept_steps)
         if wanted > kept:
@@ -228,6 +259,11 @@ class RunConfig(Section):
         if wanted and self.select.volume is None and len(self.volumes) > 1:
             raise ValueError(f"select.volume: null, but there are {list(self.volumes)}. Name one")
         return self
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether training is validated where volumes are set apart for it."""
+        return self.train.max_steps > 0 and self.train.validation_steps > 0
 
     @property
     def kept_steps(self) -> list[int]:

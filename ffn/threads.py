@@ -8,13 +8,13 @@ import re
 from ffn.errors import ConfigError
 
 
-def threads_here(num_processes: int = 1) -> int:
-    """Return the threads that ``OMP_NUM_THREADS`` gives this process, else its share of the cores.
+def threads_here(num_cores: int | None = None) -> int:
+    """Return the threads that ``OMP_NUM_THREADS`` gives this process, else one for each of its cores.
 
     Parameters
     ----------
-    num_processes : int
-        Processes of one job on this machine, which share the cores.
+    num_cores : int, optional
+        Cores of this process; by default all that it may run on.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def threads_here(num_processes: int = 1) -> int:
     """
     given = os.environ.get("OMP_NUM_THREADS", "").strip()
     if not given:
-        return max(1, len(os.sched_getaffinity(0)) // num_processes)
+        return num_cores or len(os.sched_getaffinity(0))
     outermost = given.split(",")[0].strip()
     if not re.fullmatch("0*[1-9][0-9]{0,3}", outermost):
         raise ConfigError(

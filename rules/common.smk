@@ -17,6 +17,7 @@ from ffn.options import flags
 from ffn.places import check_sources, contact_boxes, segment_files, subvolume_boxes
 from ffn.run import load_run
 from ffn.runlock import lock_run
+from ffn.training.checkpoint import MANIFEST, is_checkpoint
 
 # `--configfile other.yaml` replaces the demo's configuration; Snakemake alone would merge the two.
 if not workflow.overwrite_configfiles:
@@ -45,6 +46,12 @@ TRAINED = [
     for name, volume in RUN.volumes.items()
     if volume.is_trained_on and RUN.train.max_steps > 0
 ]
+VALIDATED = [
+    name
+    for name, volume in RUN.volumes.items()
+    if volume.is_validated_on and RUN.is_validated
+]
+LEARNT_FROM = TRAINED + [name for name in VALIDATED if name not in TRAINED]
 SEGMENTED = [name for name, volume in RUN.volumes.items() if volume.is_segmented]
 EVALUATED = [name for name, place in PLACES.items() if place.is_evaluated]
 # Volumes whose skeletons are made, not given.
@@ -89,9 +96,10 @@ def baseline_of(image, kept):
     )
 
 
-# A published checkpoint is imported first; a model folder is used where it is. Without training it is the model.
+# A checkpoint, published or ours, is imported first; a model folder is used where it is. Without training it is the model.
 INIT = RUN.init and RUN.init.rstrip("/")
-if INIT and not os.path.isdir(INIT):
+INIT_MANIFEST = [f"{INIT}/{MANIFEST}"] if INIT and is_checkpoint(INIT) else []
+if INIT and (INIT_MANIFEST or not os.path.isdir(INIT)):
     INIT = f"{OUT}/initial"
 MODEL = f"{OUT}/model" if RUN.train.max_steps > 0 else INIT
 
@@ -291,10 +299,15 @@ SEGMENT_THREADS = max(1, CORES // max(1, len(STAGES["segment"])))
 AGGLOMERATE_THREADS = max(1, CORES // max(1, len(STAGES["agglomerate"])))
 # The configuration says how many processes train, the profile how they lie on nodes and what starts them.
 SITE = workflow.resource_settings._parsed_overwrite_resources.get("train", {})
+
+
+def site_layout(ranks):
+    """How so many processes lie on the site's nodes."""
+    return layout_of(ranks, {name: SITE[name].raw for name in SITE}, CORES)
+
+
 try:
-    LAYOUT = layout_of(
-        RUN.train.num_workers, {name: SITE[name].raw for name in SITE}, CORES
-    )
+    LAYOUT = site_layout(RUN.train.num_workers)
     LAUNCH = LAYOUT.command
 except FfnError as error:
     raise WorkflowError(str(error)) from None

@@ -20,10 +20,13 @@ rule records:
         runtime=duration("records", TRAINED_VOXELS),
     params:
         coordinates=[f"{name}={OUT}/coordinates/{name}.h5" for name in TRAINED],
+        weights=[
+            f"--weight {name}={RUN.volumes[name].train_weight}" for name in TRAINED
+        ],
         folder=subpath(output.index, parent=True),
         flags=flags(RUN.records),
         seed=SEED,
         version=__version__,
     shell:
-        "ffn records --coordinates {params.coordinates} {params.flags} --rng-seed {params.seed} "
+        "ffn records --coordinates {params.coordinates} {params.weights} {params.flags} --rng-seed {params.seed} "
         "--processes {threads} --out {params.folder} > {log} 2>&1"

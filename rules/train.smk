@@ -2,6 +2,8 @@
 
 
 rule import_checkpoint:
+    input:
+        manifest=INIT_MANIFEST,
     output:
         model=ensure(f"{OUT}/initial/model.yaml", non_empty=True),
         weights=ensure(f"{OUT}/initial/weights.h5", non_empty=True),
@@ -26,13 +28,13 @@ rule import_checkpoint:
         "ffn import-checkpoint {params.checkpoint} {params.flags} --out {params.folder} > {log} 2>&1"
 
 
-# `resources.mpi` starts the processes of what follows it, memory is that of a node (ffn/layout.py). metrics.csv and
-# checkpoints/ are no outputs: Snakemake would remove them before a rerun that has to resume from them.
+# `resources.mpi` starts the processes of what follows it, memory is that of a node (ffn/layout.py). metrics.csv,
+# validation.csv and checkpoints/ are no outputs: Snakemake would remove them before a rerun that has to resume from them.
 rule train:
     input:
         records=f"{OUT}/records/index.json",
-        images=expand(f"{VOLUME}/raw.h5", volume=TRAINED),
-        labels=expand(f"{VOLUME}/labels.h5", volume=TRAINED),
+        images=expand(f"{VOLUME}/raw.h5", volume=LEARNT_FROM),
+        labels=expand(f"{VOLUME}/labels.h5", volume=LEARNT_FROM),
         init=[] if INIT is None else f"{INIT}/model.yaml",
     output:
         model=ensure(f"{OUT}/model/model.yaml", non_empty=True),
@@ -59,6 +61,11 @@ rule train:
             f"--volume {name}={OUT}/volumes/{name}/raw.h5:raw,{OUT}/volumes/{name}/labels.h5:labels"
             for name in TRAINED
         ],
+        validation=[
+            f"--validate {name}={OUT}/volumes/{name}/raw.h5:raw,{OUT}/volumes/{name}/labels.h5:labels,"
+            f"{PLACES[name].validate_box}"
+            for name in VALIDATED
+        ],
         init="" if INIT is None else f"--init {shlex.quote(INIT)}",
         folder=subpath(output.model, parent=True),
         flags=" ".join(([] if INIT else [flags(RUN.model)]) + [flags(RUN.train)]),
@@ -66,5 +73,5 @@ rule train:
         stage=staging,
         version=__version__,
     shell:
-        "{resources.mpi} ffn train --records {params.records} {params.volumes} {params.init} "
+        "{resources.mpi} ffn train --records {params.records} {params.volumes} {params.validation} {params.init} "
         "{params.stage} {params.flags} --rng-seed {params.seed} --out {params.folder} > {log} 2>&1"

@@ -13,6 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn records``."""
     text = "volume names, as training will know them, and files from 'ffn coordinates'"
     parser.add_argument("--coordinates", required=True, nargs="+", metavar="NAME=FILE.h5", help=text)
+    text = "how often a voxel of this volume is drawn, relative to the others (default: 1); repeat for more"
+    parser.add_argument("--weight", action="append", default=[], metavar="NAME=WEIGHT", help=text)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of shards and index.json")
     parser.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help="of all shuffles (default: 1)")
     text = "that write shards; 0 takes all cores of the job (default: 0)"
@@ -26,7 +28,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     paths = parse_named_paths(arguments.coordinates)
     config = from_arguments(RecordsConfig, arguments)
-    records(paths, arguments.out, config, arguments.rng_seed, arguments.processes)
+    weights = parse_weights(arguments.weight)
+    records(paths, arguments.out, config, arguments.rng_seed, arguments.processes, weights)
 
 
 def parse_named_paths(words: list[str]) -> dict[str, str]:
@@ -37,12 +40,34 @@ def parse_named_paths(words: list[str]) -> dict[str, str]:
     ConfigError
         If one has another form or a name comes twice.
     """
-    paths: dict[str, str] = {}
+    return _parse_named("--coordinates", words, "FILE.h5")
+
+
+def parse_weights(words: list[str]) -> dict[str, float]:
+    """Split ``NAME=WEIGHT`` words.
+
+    Raises
+    ------
+    ConfigError
+        If one has another form or a name comes twice.
+    """
+    weights = {}
+    for name, text in _parse_named("--weight", words, "WEIGHT").items():
+        try:
+            weights[name] = float(text)
+        except ValueError:
+            raise ConfigError(f"--weight: {text!r} of {name!r}, expected a positive number") from None
+    return weights
+
+
+def _parse_named(option: str, words: list[str], value_name: str) -> dict[str, str]:
+    """Values of ``NAME=VALUE`` words by name."""
+    values: dict[str, str] = {}
     for word in words:
-        name, equals, path = word.partition("=")
-        if not (name and equals and path):
-            raise ConfigError(f"--coordinates: {word!r} is not of the form NAME=FILE.h5")
-        if name in paths:
-            raise ConfigError(f"--coordinates: the volume name {name!r} is given twice, names must differ")
-        paths[name] = path
-    return paths
+        name, equals, value = word.partition("=")
+        if not (name and equals and value):
+            raise ConfigError(f"{option}: {word!r} is not of the form NAME={value_name}")
+        if name in values:
+            raise ConfigError(f"{option}: the volume name {name!r} is given twice, names must differ")
+        values[name] = value
+    return values

@@ -6,15 +6,40 @@ An interrupted run that is started again with the same options goes on from its 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
+from ffn.geometry import Box
 from ffn.options import add_options, add_staging_option, from_arguments, whole_number
 from ffn.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from ffn.training.plan import ValidationSource
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn train``."""
+    add_data_arguments(parser)
+    parser.add_argument(
+        "--validate",
+        action="append",
+        default=[],
+        metavar="NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1",
+        help="part of a volume to validate on, apart from what is trained on; repeat for more",
+    )
+    parser.add_argument(
+        "--init",
+        metavar="MODEL_DIR",
+        help="model to start from, or one of its checkpoints/step-…; it decides the model options",
+    )
+    parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to go on with")
+    add_options(parser, ModelConfig)
+    add_options(parser, TrainConfig)
+
+
+def add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that say what to train on."""
     parser.add_argument("--records", required=True, metavar="FOLDER", help="what 'ffn records' wrote")
     parser.add_argument(
         "--volume",
@@ -23,14 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=IMAGE,LABELS",
         help="image and labels, each FILE.h5:DATASET, by the name that the records use; repeat for more",
     )
-    parser.add_argument("--init", metavar="MODEL_DIR", help="model to start from; it decides the model options")
-    parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to go on with")
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="of everything random (default: 1)"
     )
     add_staging_option(parser)
-    add_options(parser, ModelConfig)
-    add_options(parser, TrainConfig)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -38,22 +59,52 @@ def run(arguments: argparse.Namespace) -> None:
     from ffn.training.plan import TrainingData
     from ffn.training.train import train
 
-    data = TrainingData(arguments.records, _volumes(arguments.volume))
+    volumes = parse_volumes(arguments.volume)
+    data = TrainingData(arguments.records, volumes, _validation(arguments.validate, volumes))
     model, config = from_arguments(ModelConfig, arguments), from_arguments(TrainConfig, arguments)
     train(data, arguments.out, model, config, arguments.rng_seed, arguments.init, arguments.stage_to)
 
 
-def _volumes(items: list[str]) -> dict[str, tuple[str, str]]:
-    """Image and labels by name, from ``NAME=IMAGE,LABELS``."""
+def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:
+    """Return image and labels by name, from ``NAME=IMAGE,LABELS``.
+
+    Raises
+    ------
+    ConfigError
+        If an item has another form, or a name is given twice.
+    """
     volumes: dict[str, tuple[str, str]] = {}
     for item in items:
-        name, equals, specs = item.partition("=")
-        image, comma, labels = specs.partition(",")
-        if not (name and equals and image and comma and labels):
-            raise ConfigError(
-                f"--volume: {item!r} is not of the form NAME=IMAGE,LABELS, as in a=raw.h5:raw,labels.h5:a"
-            )
+        name, (image, labels) = _split("--volume", item, ["IMAGE", "LABELS"], "a=raw.h5:raw,labels.h5:a")
         if name in volumes:
             raise ConfigError(f"--volume: {name!r} is given twice, expected each volume once")
         volumes[name] = (image, labels)
     return volumes
+
+
+def _validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> dict[str, ValidationSource]:
+    """Return what to validate on by name, from ``NAME=IMAGE,LABELS,BOX``."""
+    from ffn.training.plan import ValidationSource
+
+    sources: dict[str, ValidationSource] = {}
+    example = "a=raw.h5:raw,labels.h5:a,0:99,0:99,200:299"
+    for item in items:
+        name, (image, labels, box) = _split("--validate", item, ["IMAGE", "LABELS", "Z0:Z1,Y0:Y1,X0:X1"], example)
+        if name in sources:
+            raise ConfigError(f"--validate: {name!r} is given twice, expected each volume once")
+        if volumes.get(name, (image, labels)) != (image, labels):
+            raise ConfigError(f"--validate: {name!r} is {image},{labels}, but for --volume {','.join(volumes[name])}")
+        try:
+            sources[name] = ValidationSource(image, labels, Box.parse(box))
+        except ConfigError as error:
+            raise ConfigError(f"--validate {name}: {error}") from None
+    return sources
+
+
+def _split(option: str, item: str, parts: list[str], example: str) -> tuple[str, list[str]]:
+    """Split ``NAME=PART,PART``; the last part may hold commas."""
+    name, equals, rest = item.partition("=")
+    found = rest.split(",", len(parts) - 1)
+    if not (name and equals and len(found) == len(parts) and all(found)):
+        raise ConfigError(f"{option}: {item!r} is not of the form NAME={','.join(parts)}, as in {example}")
+    return name, found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from html import escape
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -24,12 +24,34 @@ class Line(NamedTuple):
         Points in the order of x; points that are not finite are left out.
     style : str
         CSS class, which gives colour and width.
+    shape : {'line', 'dots', 'area'}
+        A line through the points, the points alone, or what lies between the line and `base`.
+    base : ndarray of shape (N,), optional
+        Lower edge of an area; none is 0.
     """
 
     name: str
     x: np.ndarray
     y: np.ndarray
     style: str
+    shape: Literal["line", "dots", "area"] = "line"
+    base: np.ndarray | None = None
+
+
+class Chart(NamedTuple):
+    """A chart with its legend: triples of CSS class, name and shape."""
+
+    title: str
+    svg: str
+    legend: list[tuple[str, str, str]]
+
+
+def chart(
+    title: str, lines: list[Line], y_range: tuple[float | None, float | None] = (None, None), x_label: str = "step"
+) -> Chart:
+    """Draw curves in one frame, with a legend of those that have a name; parameters as of `line_chart`."""
+    legend = [(line.style, line.name, str(line.shape)) for line in lines if line.name]
+    return Chart(title, line_chart(lines, title, x_label, y_range), legend)
 
 
 def line_chart(
@@ -58,7 +80,7 @@ def line_chart(
     low, high = _extent([line.y for line in finite])
     y_ticks = ticks(low if y_range[0] is None else y_range[0], high if y_range[1] is None else y_range[1])
     frame = _Frame((x_ticks[0], x_ticks[-1]), (y_ticks[0], y_ticks[-1]))
-    body = [*_grid(frame, x_ticks, y_ticks), *(_path(frame, line) for line in finite if len(line.x))]
+    body = [*_grid(frame, x_ticks, y_ticks), *(_mark(frame, line) for line in finite if len(line.x))]
     body.append(f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(x_label)}</text>')
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{"".join(body)}</svg>'
 
@@ -78,26 +100,6 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(first, max(last, first + 1) + 1)]
 
 
-def smoothed(values: np.ndarray, factor: float = 0.9) -> np.ndarray:
-    """Exponential moving average as TensorBoard draws it: unbiased from the first value on, NaN stays NaN.
-
-    Parameters
-    ----------
-    values : float ndarray of shape (N,)
-        One curve.
-    factor : float
-        Weight of the past; the paper uses 0.9.
-    """
-    result = np.full(len(values), np.nan)
-    mean, weight = 0.0, 0.0
-    for i, value in enumerate(values):
-        if np.isfinite(value):
-            mean = factor * mean + (1 - factor) * value
-            weight = factor * weight + (1 - factor)
-            result[i] = mean / weight
-    return result
-
-
 class _Frame(NamedTuple):
     """Maps data to the drawing."""
 
@@ -115,12 +117,29 @@ class _Frame(NamedTuple):
         return HEIGHT - BOTTOM - (value - a) / (b - a) * (HEIGHT - TOP - BOTTOM)
 
 
+def stacked(x: np.ndarray, parts: dict[str, np.ndarray]) -> list[Line]:
+    """Return areas on top of each other, the first one lowest.
+
+    Parameters
+    ----------
+    x : ndarray of shape (N,)
+        Common to all.
+    parts : dict of str to ndarray of shape (N,)
+        Heights by name.
+    """
+    tops = np.cumsum(list(parts.values()), axis=0)
+    bases = [np.zeros(len(x)), *tops[:-1]]
+    areas = zip(parts, tops, bases, strict=True)
+    return [Line(name, x, top, f"s{i}", "area", base) for i, (name, top, base) in enumerate(areas)]
+
+
 def _thinned(line: Line) -> Line:
     """Keep finite points, and no more than can be seen."""
     x, y = np.asarray(line.x, np.float64), np.asarray(line.y, np.float64)
-    finite = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    base = np.zeros(len(x)) if line.base is None else line.base
+    finite = np.flatnonzero(np.isfinite(x) & np.isfinite(y) & np.isfinite(base))
     chosen = finite[:: max(1, math.ceil(len(finite) / MAX_POINTS))]
-    return line._replace(x=x[chosen], y=y[chosen])
+    return line._replace(x=x[chosen], y=y[chosen], base=base[chosen])
 
 
 def _extent(values: list[np.ndarray]) -> tuple[float, float]:
@@ -141,6 +160,19 @@ def _grid(frame: _Frame, x_ticks: list[float], y_ticks: list[float]) -> list[str
     return lines
 
 
-def _path(frame: _Frame, line: Line) -> str:
-    points = zip(np.atleast_1d(frame.x(line.x)), np.atleast_1d(frame.y(line.y)), strict=True)
-    return f'<polyline class="{line.style}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
+def _mark(frame: _Frame, line: Line) -> str:
+    """Draw what `_thinned` left."""
+    points = _points(frame, line.x, line.y)
+    if line.shape == "dots":
+        drawn = (f'<circle cx="{x}" cy="{y}" r="3"/>' for x, y in points)
+        return f'<g class="{line.style} dots">{"".join(drawn)}</g>'
+    if line.shape == "line":
+        return f'<polyline class="{line.style}" points="{" ".join(map(",".join, points))}"/>'
+    assert line.base is not None
+    outline = [*points, *_points(frame, line.x, line.base)[::-1]]
+    return f'<polygon class="{line.style} area" points="{" ".join(map(",".join, outline))}"/>'
+
+
+def _points(frame: _Frame, x: np.ndarray, y: np.ndarray) -> list[tuple[str, str]]:
+    places = zip(np.atleast_1d(frame.x(x)), np.atleast_1d(frame.y(y)), strict=True)
+    return [(f"{one:.1f}", f"{other:.1f}") for one, other in places]

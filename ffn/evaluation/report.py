@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from ffn import __version__
 from ffn.atomic import write_text
 from ffn.errors import EvaluationError
-from ffn.evaluation.charts import Line, line_chart, smoothed
+from ffn.evaluation.charts import Chart, Line, chart
 from ffn.evaluation.run_folder import (
     VolumeFiles,
     read_costs,
@@ -31,6 +31,7 @@ from ffn.evaluation.score_table import (
     run_lengths,
     score_rows,
 )
+from ffn.evaluation.training_charts import best_validation, training_charts
 from ffn.evaluation.versions import package_versions
 from ffn.evaluation.volume_pictures import close_ups, neurons, open_volumes, slices
 from ffn.volume import open_volume
@@ -44,19 +45,10 @@ PUBLISHED = (
     ("FFN (Januszewski et al. 2018)", 0.0973, 3.2085),
     ("FFN, distributed (Dong et al. 2019)", 0.1074, 1.9518),
 )
-METRICS = {"accuracy": "accuracy", "precision": "precision", "recall": "recall", "f1": "F1"}
 SWEPT = {"voi": "sum", "voi_split": "split", "voi_merge": "merge"}
 SWEPT_CONVENTIONS = ("foreground", "all")  # the third, cremi, lies between them
 SWEEP_AXIS = "threshold of merging; at 1 nothing is merged"
 TEMPLATES = Path(__file__).parent / "templates"
-
-
-class Chart(NamedTuple):
-    """A chart with its legend: pairs of CSS class and name."""
-
-    title: str
-    svg: str
-    legend: list[tuple[str, str]]
 
 
 def report(run_dir: str | Path, out: str | Path) -> None:
@@ -90,6 +82,7 @@ def render(run_dir: Path) -> str:
     environment.filters.update(figure=figure, percent=percent, duration=duration, core_hours=core_hours)
     volumes = read_volumes(run_dir)
     costs = read_costs(run_dir)
+    validation = read_metrics(run_dir, "validation")
     config = run_dir / "config.yaml"
     return environment.get_template("report.html.jinja").render(
         run=run_dir.resolve().name,
@@ -98,41 +91,14 @@ def render(run_dir: Path) -> str:
         columns=COLUMNS,
         published=PUBLISHED,
         volumes=[_volume_context(files, run_dir) for files in volumes],
-        charts=training_charts(read_metrics(run_dir)),
+        charts=training_charts(read_metrics(run_dir), validation),
+        best_validation=best_validation(validation),
         costs=costs,
         selection=read_selection(run_dir),
         versions=package_versions(),
         config=config.read_text() if config.is_file() else "",
         provenance=[entry for files in volumes for entry in _provenance(files)],
     )
-
-
-def training_charts(metrics: dict[str, list[float]]) -> list[Chart]:
-    """Draw the training curves that `metrics` has columns for.
-
-    Parameters
-    ----------
-    metrics : dict of str to list of float
-        Columns of metrics.csv, ``step`` among them.
-
-    Returns
-    -------
-    list of Chart
-        Loss; accuracy, precision, recall and F1, smoothed with factor 0.9 as in the paper.
-    """
-    step = np.array(metrics.get("step", []))
-    columns = {name: np.array(values) for name, values in metrics.items() if np.isfinite(values).any()}
-    charts = []
-    if len(step) and "loss" in columns:
-        loss = columns["loss"]
-        lines = [Line("as logged", step, loss, "faint s0"), Line("smoothed", step, smoothed(loss), "s0")]
-        charts.append(_chart("Loss", lines, (0.0, None)))
-    shown = [name for name in METRICS if name in columns]
-    if len(step) and shown:
-        curves = [Line(METRICS[n], step, smoothed(columns[n]), f"s{i}") for i, n in enumerate(METRICS) if n in shown]
-        faint = [Line("", step, columns[n], "faint s0") for n in shown if n == "accuracy"]
-        charts.append(_chart("Accuracy, precision, recall, F1", faint + curves, (0.0, 1.0)))
-    return charts
 
 
 def duration(seconds: float) -> str:
@@ -159,11 +125,6 @@ def core_hours(seconds: float) -> str:
     """
     hours = seconds / 3600
     return f"{hours:.3f}" if hours < 1 else f"{hours:.1f}"
-
-
-def _chart(title: str, lines: list[Line], y_range: tuple[float | None, float | None], x_label: str = "step") -> Chart:
-    legend = [(line.style, line.name) for line in lines if line.name]
-    return Chart(title, line_chart(lines, title, x_label, y_range), legend)
 
 
 def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
@@ -206,9 +167,9 @@ def sweep_charts(sweep: dict[str, list[dict[str, Any]]]) -> list[Chart]:
             x = np.minimum([row["threshold"] for row in rows], 1.0)  # no score exceeds 1
             y = {name: np.array([row[name] for row in rows]) for name in (*SWEPT, "are")}
             lines = [Line(text, x, y[name], f"s{i}") for i, (name, text) in enumerate(SWEPT.items())]
-            charts.append(_chart(f"Variation of information, bits: {convention}", lines, (0.0, None), SWEEP_AXIS))
+            charts.append(chart(f"Variation of information, bits: {convention}", lines, (0.0, None), SWEEP_AXIS))
             lines = [Line("ARE", x, y["are"], "s0")]
-            charts.append(_chart(f"Adapted Rand error: {convention}", lines, (0.0, None), SWEEP_AXIS))
+            charts.append(chart(f"Adapted Rand error: {convention}", lines, (0.0, None), SWEEP_AXIS))
     return charts
 
 

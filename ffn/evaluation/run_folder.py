@@ -94,15 +94,15 @@ def read_volumes(run_dir: Path) -> list[VolumeFiles]:
     return [_volume_files(run_dir, name) for name in sorted(names)]
 
 
-def read_metrics(run_dir: Path) -> dict[str, list[float]]:
-    """Read the columns of ``model/metrics.csv``; empty where there was no training.
+def read_metrics(run_dir: Path, name: str = "metrics") -> dict[str, list[float]]:
+    """Read the columns of ``model/metrics.csv``, or of ``validation.csv``; empty where there is no row.
 
     Returns
     -------
     dict of str to list of float
         Columns of equal length by name; NaN where a cell is no number.
     """
-    path = run_dir / "model" / "metrics.csv"
+    path = run_dir / "model" / f"{name}.csv"
     if not path.is_file():
         return {}
     with path.open(newline="") as file:

@@ -52,7 +52,8 @@ def build_network(config: ModelConfig, precision: str = "float32", batch_size: i
     config : ModelConfig
         Depth, features and FOV.
     precision : {'float32', 'bfloat16'}
-        Type that convolutions compute in; weights, input and output are float32.
+        Type that convolutions compute in; weights, input and output are float32. With bfloat16, ``training=True``
+        takes this package's own operations where the CPU has AMX, see `ffn.kernels`.
     batch_size : int, optional
         Fixed number of FOVs; None leaves it open.
 
@@ -89,7 +90,11 @@ def build_network(config: ModelConfig, precision: str = "float32", batch_size: i
         net = keras.layers.Add(dtype=policy)([net, update])
     update = conv(relu(net), "conv_lom")
     output = keras.layers.Add(dtype="float32", name="updated_pom_logit")([pom_logit, update])
-    return keras.Model([image, pom_logit], output)
+    if precision == "float32":
+        return keras.Model([image, pom_logit], output)
+    from ffn.kernels.model import KernelModel
+
+    return KernelModel([image, pom_logit], output, conv_names(config))
 
 
 def get_weights(network: keras.Model, config: ModelConfig) -> Weights:

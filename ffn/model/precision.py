@@ -39,7 +39,7 @@ def gpu_visible() -> bool:
 
 
 def _cpu_has_bfloat16() -> tuple[bool, str]:
-    found = sorted(BFLOAT16_FLAGS & _cpu_flags())
+    found = sorted(BFLOAT16_FLAGS & cpu_flags())
     return bool(found), f"the CPU has {', '.join(found)}" if found else "the CPU has neither AMX nor AVX512-BF16"
 
 
@@ -53,8 +53,8 @@ def _gpus_have_bfloat16() -> tuple[bool, str]:
 
 
 @functools.cache
-def _cpu_flags() -> frozenset[str]:
-    """Return the flags of the first CPU; none where Linux does not tell."""
+def cpu_flags() -> frozenset[str]:
+    """Return the flags of the first CPU, as Linux names them; none where it does not tell."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -8,7 +8,7 @@ import logging
 import multiprocessing
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,14 +39,19 @@ _OURS = re.compile(r"coordinates-\d{5}-of-\d{5}\.tfrecord\.gz|" + re.escape(INDE
 
 
 def records(
-    paths: dict[str, str], out_dir: str | Path, config: RecordsConfig, rng_seed: int = 1, processes: int = 0
+    paths: dict[str, str],
+    out_dir: str | Path,
+    config: RecordsConfig,
+    rng_seed: int = 1,
+    processes: int = 0,
+    weights: Mapping[str, float] | None = None,
 ) -> RecordIndex:
     """Write a folder of training records.
 
     Every partition contributes equally often. A partition is pooled over the volumes, so each of its voxels
-    counts the same wherever it is. Its shuffled voxels are repeated, shuffled anew each time, up to the size
-    of the largest partition, or to its share of ``config.max_records``; a partition larger than that is
-    sampled without replacement.
+    counts the same wherever it is, times the weight of its volume. Its shuffled voxels are repeated, shuffled
+    anew each time, up to the size of the largest partition, or to its share of ``config.max_records``; a
+    partition larger than that is sampled without replacement.
 
     Parameters
     ----------
@@ -61,6 +66,9 @@ def records(
         The same seed gives the same bytes.
     processes : int
         0 takes all cores of the job; the result does not depend on it.
+    weights : mapping of str to float, optional
+        How often a voxel of a volume is drawn, relative to one of the same partition in another volume; default
+        1. The number of records does not depend on them.
 
     Returns
     -------
@@ -70,10 +78,10 @@ def records(
     Raises
     ------
     RecordError
-        If a file of coordinates is unusable, there are fewer records than shards or partitions, or the folder
-        cannot be written.
+        If a file of coordinates or a weight is unusable, there are fewer records than shards or partitions, or
+        the folder cannot be written.
     """
-    plan = make_plan(paths, config, rng_seed)
+    plan = make_plan(paths, config, rng_seed, weights)
     out_dir = Path(out_dir).absolute()
     _require_replaceable(out_dir)
     with _whole_folder(out_dir) as folder:
@@ -150,6 +158,7 @@ def _index(plan: Plan, shards: tuple[Shard, ...], config: RecordsConfig) -> Reco
         num_records=plan.num_records,
         rng_seed=plan.rng_seed,
         volumes=dict(zip(plan.paths, per_volume, strict=True)),
+        weights=dict(zip(plan.paths, plan.weights, strict=True)),
         partitions=counts,
         shards=shards,
         provenance=provenance("records", config, coordinates=" ".join(inputs)),

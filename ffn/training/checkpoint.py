@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,15 +19,17 @@ import numpy as np
 
 from ffn import atomic, hdf5
 from ffn.config import ModelConfig
-from ffn.errors import FfnError, ModelError, TrainError
+from ffn.errors import ModelError, TrainError
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
 from ffn.training.distributed import ProcessGroup
+from ffn.training.step import model_weights
 
 log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 SHARED = "shared.h5"
+VISIBLE_SECONDS = 90  # NFS keeps what it knows of a folder for up to 60 s
 
 Arrays = dict[str, np.ndarray]
 
@@ -60,13 +65,19 @@ class CheckpointFolder:
         Checkpoints kept.
     group : ProcessGroup
         The processes of the job.
+    interval : int
+        Steps between regular checkpoints; one in between, of a stop or of an end that was put off, is kept only until
+        the next.
     """
 
-    def __init__(self, folder: Path, fingerprint: Mapping[str, Any], keep: int, group: ProcessGroup) -> None:
+    def __init__(
+        self, folder: Path, fingerprint: Mapping[str, Any], keep: int, group: ProcessGroup, interval: int = 1
+    ) -> None:
         self._folder = folder
         self._fingerprint = fingerprint
         self._keep = keep
         self._group = group
+        self._interval = interval
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and remove the oldest ones.
@@ -80,10 +91,18 @@ class CheckpointFolder:
         try:
             self._write(checkpoint, digests)
             if self._group.rank == 0:
-                for _, old in self._found()[: -self._keep]:
-                    shutil.rmtree(old, ignore_errors=True)
+                self._remove_old()
         except OSError as reason:
             raise TrainError(f"{self._folder}: checkpoint {checkpoint.step} cannot be written ({reason})") from None
+
+    def _remove_old(self) -> None:
+        """Keep the newest checkpoint and those before it that are at multiples of the interval."""
+        *older, _ = self._found()
+        regular = [path for step, path in older if step % self._interval == 0]
+        kept = regular[max(0, len(regular) + 1 - self._keep) :]
+        for _, path in older:
+            if path not in kept:
+                shutil.rmtree(path, ignore_errors=True)
 
     def restore(self, max_step: int) -> Checkpoint | None:
         """Return the newest usable checkpoint of at most `max_step` steps; what cannot be used is removed.
@@ -106,19 +125,28 @@ class CheckpointFolder:
 
     def _write(self, checkpoint: Checkpoint, digests: list[str]) -> None:
         with self._shared_temporary(self._folder / f"step-{checkpoint.step:08d}") as temporary:
-            own = temporary / _own_name(self._group.rank)
-            hdf5.write_arrays(own, checkpoint.own, {})
+            own = self._group.together(lambda: self._write_own(temporary, checkpoint.own))
+            files = dict(self._group.gather(own))
             if self._group.rank == 0:
+                _wait_until_visible(temporary, files)
                 hdf5.write_arrays(temporary / SHARED, checkpoint.shared, {})
-            files = self._group.gather((own.name, _digest(own)))
-            if self._group.rank == 0:
                 manifest = {
                     "step": checkpoint.step,
                     "fingerprint": self._fingerprint,
                     "shared_sha256_by_rank": digests,
-                    "sha256": dict(files) | {SHARED: _digest(temporary / SHARED)},
+                    "sha256": files | {SHARED: _digest(temporary / SHARED)},
                 }
                 atomic.write_json(temporary / MANIFEST, manifest)
+
+    def _write_own(self, folder: Path, arrays: Arrays) -> tuple[str, str]:
+        """Write what belongs to this process; return the name of the file and its checksum."""
+        _wait_until_visible(folder)
+        path = folder / _own_name(self._group.rank)
+        try:
+            hdf5.write_arrays(path, arrays, {})
+            return path.name, _digest(path)
+        except OSError as reason:
+            raise TrainError(f"{path}: rank {self._group.rank} cannot write its checkpoint ({reason})") from None
 
     @contextmanager
     def _shared_temporary(self, path: Path) -> Iterator[Path]:
@@ -165,11 +193,13 @@ class CheckpointFolder:
 
     def _read_everywhere(self, step: int, path: Path) -> Checkpoint | None:
         """Read a checkpoint; None on all processes if one of them finds damage, which rank 0 logs."""
-        checkpoint, problem = None, None
-        try:
-            checkpoint = self._read(step, path)
-        except FfnError as error:
-            problem = str(error)
+        # one process asks the file system which files there are, not a thousand
+        found = self._group.broadcast(_manifest_or_problem(path) if self._group.rank == 0 else "")
+        checkpoint, problem = None, found
+        if not isinstance(found, str):
+            own = _own_name(self._group.rank)
+            self._group.together(lambda: _wait_until_visible(path, (own, SHARED)))  # not to be seen is not damaged
+            checkpoint, problem = _read(step, path, own, found)
         problems = [text for text in self._group.gather(problem) if text]
         if problems:
             self._log(f"not resuming from {path}, which is damaged: {problems[0]}")
@@ -177,12 +207,6 @@ class CheckpointFolder:
                 shutil.rmtree(path, ignore_errors=True)
             return None
         return checkpoint
-
-    def _read(self, step: int, path: Path) -> Checkpoint:
-        sha256 = _read_manifest(path)["sha256"]
-        own, _ = _read_verified(path / _own_name(self._group.rank), sha256)
-        shared, _ = _read_verified(path / SHARED, sha256)
-        return Checkpoint(step, shared, own)
 
     def _remove_leftovers(self, max_step: int) -> None:
         """Remove what a killed job was writing, and checkpoints that lie beyond the end of this one."""
@@ -205,6 +229,38 @@ class CheckpointFolder:
             log.info(message)
 
 
+def is_checkpoint(path: str | Path) -> bool:
+    """Return whether `path` is one of our checkpoints, such as ``model/checkpoints/step-00000500``."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def load_checkpoint(path: str | Path) -> Model:
+    """Return the model in a checkpoint, with the moving average of its weights if there is one.
+
+    Raises
+    ------
+    ModelError
+        If the checkpoint is missing or damaged.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        found = sorted(other.name for other in path.parent.glob("step-*"))
+        raise ModelError(f"{path}: no such checkpoint, {path.parent} holds {found}. Train again with more of them kept")
+    shared, _ = _read_verified(path / SHARED, _read_manifest(path)["sha256"])
+    return Model(load_checkpoint_architecture(path), model_weights(shared), {})
+
+
+def load_checkpoint_architecture(path: str | Path) -> ModelConfig:
+    """Read only the description of the model in a checkpoint.
+
+    Raises
+    ------
+    ModelError
+        If it is missing or damaged.
+    """
+    return ModelConfig(**_read_manifest(Path(path))["fingerprint"]["model"])
+
+
 def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
     """Write the model folder of a checkpoint.
 
@@ -220,16 +276,9 @@ def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
     ModelError
         If the checkpoint is missing or damaged.
     """
-    path = Path(path)
-    if not path.is_dir():
-        found = sorted(other.name for other in path.parent.glob("step-*"))
-        raise ModelError(f"{path}: no such checkpoint, {path.parent} holds {found}. Train again with more of them kept")
-    manifest = _read_manifest(path)
-    shared, _ = _read_verified(path / SHARED, manifest["sha256"])
-    config = ModelConfig(**manifest["fingerprint"]["model"])
-    prefix = "weights/"
-    weights = {name.removeprefix(prefix): array for name, array in shared.items() if name.startswith(prefix)}
-    save_model(out_folder, Model(config, weights, provenance("import-checkpoint", config, checkpoint=path)))
+    model = load_checkpoint(path)
+    origin = provenance("import-checkpoint", model.config, checkpoint=path)
+    save_model(out_folder, Model(model.config, model.weights, origin))
 
 
 def _own_name(rank: int) -> str:
@@ -247,6 +296,49 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         return {"fingerprint": manifest["fingerprint"], "sha256": manifest["sha256"]}
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise ModelError(f"{path / MANIFEST}: cannot be read ({reason})") from None
+
+
+def _read(step: int, path: Path, own_name: str, sha256: Mapping[str, str]) -> tuple[Checkpoint | None, str]:
+    """Return a checkpoint, or what is wrong with it."""
+    try:
+        own, shared = (_read_verified(path / name, sha256)[0] for name in (own_name, SHARED))
+    except ModelError as error:
+        return None, str(error)
+    return Checkpoint(step, shared, own), ""
+
+
+def _manifest_or_problem(path: Path) -> dict[str, str] | str:
+    """Checksums of the files of a checkpoint by name, or what is wrong with it."""
+    try:
+        sha256 = _read_manifest(path)["sha256"]
+    except ModelError as error:
+        return str(error)
+    missing = sorted(sha256.keys() - set(os.listdir(path)))
+    return f"{path / missing[0]}: no such file" if missing else sha256
+
+
+def _wait_until_visible(folder: Path, names: Iterable[str] = ()) -> None:
+    """Wait for what another process has written: shared file systems show it to other machines seconds later.
+
+    Raises
+    ------
+    TrainError
+        If the folder does not appear, or not with all of these files.
+    """
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while True:
+        try:
+            missing = sorted(set(names) - set(os.listdir(folder)))  # asks the server, unlike a look at one file
+        except FileNotFoundError:
+            missing = [""]
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise TrainError(
+                f"{folder / missing[0]}: not to be seen on {socket.gethostname()} {VISIBLE_SECONDS} s after another "
+                "process wrote it, expected a file system that all processes share. Choose another --out"
+            )
+        time.sleep(1)
 
 
 def _read_verified(path: Path, sha256: Mapping[str, str]) -> tuple[Arrays, dict]:

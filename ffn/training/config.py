@@ -23,7 +23,7 @@ class TrainConfig(Section):
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
 
     optimizer: Literal["adam", "adamw", "lamb", "lars", "momentum", "sgd"] = Field(
-        "adam", description="how gradients change the weights"
+        "adam", description="how gradients change the weights; of lars, learning_rate is the relative change per step"
     )
     learning_rate: PositiveFloat = Field(1e-3, description="at the end of the warm-up, before scaling_rule")
     scaling_rule: Literal["constant", "linear", "sqrt", "power"] = Field(
@@ -53,7 +53,7 @@ class TrainConfig(Section):
         "none", description="of gradients on the network; 1-bit keeps its error for the next step"
     )
     qsgd_levels: Annotated[int, Field(ge=1, le=127)] = Field(
-        15, description="levels of a gradient's magnitude beside 0, for compression qsgd"
+        7, description="levels of magnitude beside 0, for compression qsgd; up to 7 take half a byte, more take one"
     )
 
     fov_policy: Literal["fixed", "fixed_window", "max_pred"] = Field(
@@ -76,9 +76,15 @@ class TrainConfig(Section):
         0.0, description="largest change of an example's brightness, standard deviations of the image"
     )
     gamma_jitter: BelowOne = Field(0.0, description="largest relative change of an example's gamma from 1")
-    missing_slice_rate: Fraction = Field(0.0, description="share of z slices that are blank")
-    misaligned_slice_rate: Fraction = Field(0.0, description="share of z slices from which on an example is shifted")
-    max_misalignment: PositiveInt = Field(4, description="largest such shift along y and x, voxels")
+    missing_slice_rate: Fraction = Field(
+        0.0, description="share of z slices that are black (grey level 0), never the central one"
+    )
+    misaligned_slice_rate: Fraction = Field(
+        0.0, description="share of z slices from which on an example is shifted, image and labels alike"
+    )
+    max_misalignment: PositiveInt = Field(
+        4, description="largest such shift along y and x against the central slice, voxels"
+    )
     blur_rate: Fraction = Field(0.0, description="share of z slices that are out of focus")
     blur_sigma: PositiveFloat = Field(2.0, description="standard deviation of their blur along y and x, voxels")
 
@@ -93,7 +99,9 @@ class TrainConfig(Section):
     keep_checkpoints: PositiveInt = Field(3, description="checkpoints kept, beside the best one")
     log_steps: PositiveInt = Field(50, description="steps between rows of metrics.csv and TensorBoard scalars")
     image_steps: NonNegativeInt = Field(1000, description="steps between TensorBoard images of one example; 0: none")
-    timeline: str | None = Field(None, description="file for Horovod's timeline, chrome://tracing shows it; null: none")
+    horovod_timeline: str | None = Field(
+        None, description="file for Horovod's timeline, chrome://tracing shows it; null: none"
+    )
 
     intra_op_threads: NonNegativeInt = Field(
         0, description="of a process within an operation; 0: OMP_NUM_THREADS, else its share of the cores"
@@ -102,10 +110,23 @@ class TrainConfig(Section):
     pin_threads: bool = Field(
         True, description="whether processes on one machine get cores of their own, where the launcher gave them none"
     )
-    stall_seconds: PositiveInt = Field(120, description="a process stuck or gone for this long ends the whole job, s")
+    stall_seconds: Annotated[int, Field(ge=5)] = Field(
+        120, description="a process stuck or gone for this long ends the whole job, s"
+    )
+    walltime_minutes: PositiveFloat | None = Field(
+        None, description="limit of the job from the start of its processes; null: what Slurm tells, if it does"
+    )
+    walltime_margin_seconds: NonNegativeFloat = Field(
+        120, description="how long before the job's limit training stops with a checkpoint, s"
+    )
 
     @model_validator(mode="after")
     def _moves_fit(self) -> TrainConfig:
         if self.fov_moves > 1 and self.fov_policy != "max_pred":
             raise ValueError(f"fov_moves: {self.fov_moves}, fov_policy {self.fov_policy} makes one, it must be 1")
         return self
+
+    @property
+    def num_lanes(self) -> int:
+        """FOVs in the global batch: of all workers, virtual ones included."""
+        return self.num_workers * self.virtual_workers * self.batch_size

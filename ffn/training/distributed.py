@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from ffn.errors import FfnError, TrainError
+from ffn.training.watchdog import Attendance, Watchdog
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -19,10 +22,18 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# Horovod's own default is to wait for ever for a process that is stuck or gone.
-STALL_SETTINGS = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "60", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "120"}
-# Set by horovodrun, Open MPI, PMI (MPICH, Slurm), PMIx (Slurm), ALPS (aprun).
-LAUNCHER_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "ALPS_APP_PE")
+# Rank and size by the variables that horovodrun, Open MPI, PMI (MPICH, Slurm), PMIx, ALPS (aprun), PALS and srun set;
+# the first that is set counts, because mpirun starts its own helpers with srun. srun's come last and go together:
+# a batch script has SLURM_PROCID too, without being one of several.
+LAUNCHER_VARIABLES = {
+    "HOROVOD_RANK": "HOROVOD_SIZE",
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK": "PMI_SIZE",
+    "ALPS_APP_PE": None,
+    "PALS_RANKID": None,
+    "PMIX_RANK": "SLURM_STEP_NUM_TASKS",
+    "SLURM_PROCID": "SLURM_STEP_NUM_TASKS",
+}
 
 
 class ProcessGroup:
@@ -42,8 +53,12 @@ class ProcessGroup:
     local_size = 1
 
     def average(self, vector: tf.Tensor) -> tf.Tensor:
-        """Average a float32 vector over all processes; usable inside a graph, bit-identical everywhere."""
+        """Average a float vector over all processes; usable inside a graph, bit-identical everywhere."""
         return vector
+
+    def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
+        """Return the vectors of all processes, of one length, as rows in order of rank; usable inside a graph."""
+        return vector[None]
 
     def gather(self, item: T) -> list[T]:
         """Return the items of all processes in order of rank."""
@@ -75,6 +90,19 @@ class ProcessGroup:
             self.fail(failures[0])
         return outcome  # type: ignore[return-value]  # None only where the action returned it
 
+    def watch(self) -> None:
+        """Start to end the job when a process of it is stuck or gone; all call this together."""
+
+    def beat(self) -> None:
+        """Show that this process has come to its next step, or another point that may take as long."""
+
+    def start_timeline(self, file: Path) -> None:
+        """Record on rank 0 what Horovod does; a single process without Horovod has nothing to record."""
+        log.info("no timeline in %s: a single process does not use Horovod", file)
+
+    def stop_timeline(self) -> None:
+        """End the record and close its file."""
+
     def fail(self, error: FfnError) -> NoReturn:
         """End all processes, which all call this, with the error that rank 0 raises."""
         raise error
@@ -83,22 +111,46 @@ class ProcessGroup:
 class HorovodGroup(ProcessGroup):
     """The processes that a launcher started."""
 
-    def __init__(self, hvd: Any) -> None:
+    def __init__(self, hvd: Any, stall_seconds: float) -> None:
         self._hvd = hvd
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
+        self._attendance = Attendance(self.rank, self.size, stall_seconds, time.monotonic())
+
+    def watch(self) -> None:
+        """Start to end the job when a process of it is stuck or gone; all call this together."""
+        watchdog = Watchdog(self._attendance)
+        watchdog.start(self.broadcast(watchdog.address))
+
+    def beat(self) -> None:
+        """Show that this process has come to its next step, or another point that may take as long."""
+        self._attendance.reach(time.monotonic(), is_step=True)
 
     def average(self, vector: tf.Tensor) -> tf.Tensor:
-        """Average a float32 vector over all processes; usable inside a graph, bit-identical everywhere."""
-        return self._hvd.allreduce(vector, op=self._hvd.Average, name="average")
+        """Average a float vector over all processes; usable inside a graph, bit-identical everywhere."""
+        return self._hvd.allreduce(vector, op=self._hvd.Average, name=f"average_{vector.dtype.name}")
+
+    def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
+        """Return the vectors of all processes, of one length, as rows in order of rank; usable inside a graph."""
+        return self._hvd.allgather(vector[None], name="all_gather")
 
     def gather(self, item: T) -> list[T]:
         """Return the items of all processes in order of rank."""
+        self._attendance.reach(time.monotonic(), is_step=False)
         return self._hvd.allgather_object(item)
 
     def broadcast(self, item: T) -> T:
         """Return the item of rank 0."""
+        self._attendance.reach(time.monotonic(), is_step=False)
         return self._hvd.broadcast_object(item, root_rank=0)
+
+    def start_timeline(self, file: Path) -> None:
+        """Record on rank 0 what Horovod does, for chrome://tracing."""
+        self._hvd.start_timeline(str(file), mark_cycles=True)
+
+    def stop_timeline(self) -> None:
+        """End the record and close its file."""
+        self._hvd.stop_timeline()
 
     def fail(self, error: FfnError) -> NoReturn:
         """End all processes, which all call this, with the error that rank 0 raises."""
@@ -110,24 +162,52 @@ class HorovodGroup(ProcessGroup):
         raise SystemExit(2)
 
 
+class Launch(NamedTuple):
+    """What the launcher says of this process.
+
+    Parameters
+    ----------
+    rank : int
+        This process.
+    size : int or None
+        Processes started; None where the launcher does not say.
+    """
+
+    rank: int
+    size: int | None
+
+
+def find_launch() -> Launch | None:
+    """Return what the launcher's environment variables say, None without a launcher."""
+    for rank_name, size_name in LAUNCHER_VARIABLES.items():
+        rank, size = (os.environ.get(name or "", "") for name in (rank_name, size_name))
+        if rank.isdigit() and (size.isdigit() or rank_name != "SLURM_PROCID"):
+            return Launch(int(rank), int(size) if size.isdigit() else None)
+    return None
+
+
 @contextlib.contextmanager
-def process_group(num_workers: int) -> Iterator[ProcessGroup]:
+def process_group(num_workers: int, stall_seconds: int) -> Iterator[ProcessGroup]:
     """Join the processes of this job for the length of a ``with`` block.
 
     Parameters
     ----------
     num_workers : int
         Processes that the configuration asks for.
+    stall_seconds : int
+        A process stuck or gone for this long ends all of them.
 
     Raises
     ------
     TrainError
         If another number of processes started, or one of them ended early.
     """
-    if num_workers == 1 and not any(name in os.environ for name in LAUNCHER_VARIABLES):
+    launch = find_launch()
+    if num_workers == 1 and launch in (None, Launch(0, 1)):
         yield ProcessGroup()
         return
-    group = HorovodGroup(_start_horovod())
+    group = HorovodGroup(_start_horovod(stall_seconds), stall_seconds)
+    _refuse_copies(launch, group)
     if group.size != num_workers:
         group.fail(
             TrainError(
@@ -139,6 +219,17 @@ def process_group(num_workers: int) -> Iterator[ProcessGroup]:
         yield group
 
 
+def _refuse_copies(launch: Launch | None, group: ProcessGroup) -> None:
+    """Refuse to be one of several processes that do not know of each other and would all write the same files."""
+    if launch is None or group.size > 1 or launch in (Launch(0, 1), Launch(0, None)):
+        return
+    started = f"{launch.size} processes" if launch.size else f"process {launch.rank}"
+    raise TrainError(
+        f"train.num_workers: the launcher started {started}, but each is a job of its own, with Horovod's size 1. "
+        "Does Horovod have MPI ('horovodrun --check-build'), and is the launcher that of the same MPI?"
+    )
+
+
 def _attempt(action: Callable[[], T]) -> tuple[T | None, FfnError | None]:
     try:
         return action(), None
@@ -146,9 +237,17 @@ def _attempt(action: Callable[[], T]) -> tuple[T | None, FfnError | None]:
         return None, error
 
 
-def _start_horovod() -> Any:
-    for name, value in STALL_SETTINGS.items():
-        os.environ.setdefault(name, value)
+def _start_horovod(stall_seconds: int) -> Any:
+    # Horovod's own means, whose default for a stuck process is to wait for ever: they warn in between, and are the
+    # second line of defence behind the watchdog, which knows more and should speak first
+    settings = {
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": max(1, stall_seconds // 2),
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": 2 * stall_seconds,
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": 2 * stall_seconds,
+        "HOROVOD_TIMELINE": "DYNAMIC",  # recorded from when `start_timeline` says so
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, str(value))
     try:
         import horovod.tensorflow as hvd
     except ImportError as reason:

@@ -11,6 +11,7 @@ import numpy as np
 from ffn.config import MAX_VOXEL_SIZE_RATIO, ModelConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.geometry import ZYX, Box, add, scale, subtract
+from ffn.training.augmentation import distort, draw_shifts, permute_and_reflect, read_shifted
 from ffn.training.config import TrainConfig
 from ffn.training.lanes import Record
 from ffn.training.volumes import TrainingVolume
@@ -31,12 +32,15 @@ class Example:
         Normalised grey levels.
     labels : float32 ndarray of shape (Z, Y, X)
         0.95 in the object of the central voxel, 0.05 elsewhere.
+    loss_weight : float32 ndarray of shape (Z, Y, X)
+        What each voxel counts in the loss; not for writing, examples may share it.
     moves_zyx : tuple of (int, int, int)
         Steps from the centre, in order.
     """
 
     image: np.ndarray
     labels: np.ndarray
+    loss_weight: np.ndarray
     moves_zyx: tuple[ZYX, ...]
 
 
@@ -50,7 +54,7 @@ class ExampleMaker:
     model : ModelConfig
         FOV, deltas and normalisation (both values set).
     train : TrainConfig
-        Augmentation.
+        Augmentation, reach of the walk and weight of what has no label.
 
     Raises
     ------
@@ -62,7 +66,11 @@ class ExampleMaker:
         assert model.image_mean is not None and model.image_stddev is not None
         self._volumes = volumes
         self._mean, self._stddev = np.float32(model.image_mean), np.float32(model.image_stddev)
-        self._patch_size_zyx = patch_size(model)
+        self._black = np.float32(0 - self._mean) / self._stddev
+        self._train = train
+        self._patch_size_zyx = patch_size(model, train)
+        self._equal_weights = np.ones(self._patch_size_zyx, np.float32)
+        self._equal_weights.flags.writeable = False
         self._moves_zyx = moves(model.deltas_zyx)
         self._permutable = axis_numbers(train.permutable_axes)
         self._reflectable = axis_numbers(train.reflectable_axes)
@@ -76,20 +84,35 @@ class ExampleMaker:
         RecordError
             If the patch leaves the volume.
         """
-        volume, box = self._volumes[record.volume], self._patch_box(record)
-        labels = volume.read_labels(box)
-        center_label = labels[tuple(n // 2 for n in labels.shape)]
-        # a patch centred on background has no object: everything in it is "other"
-        mask = (labels == center_label) & (center_label > 0)
-        image, mask = augment((volume.read_image(box), mask), self._permutable, self._reflectable, rng)
+        volume, box = self._volumes[record.volume], self.patch_box(record)
+        shifts = draw_shifts(box.shape[0], self._train, rng)
+        image = self._normalise(read_shifted(volume.read_image, volume.box, box, shifts))
+        distort(image, self._black, self._train, rng)
+        labels = read_shifted(volume.read_labels, volume.box, box, shifts)
+        arrays = [image, soft_labels(labels), *self._unequal_weights(labels)]
+        oriented = permute_and_reflect(tuple(arrays), self._permutable, self._reflectable, rng)
+        image, soft, weight = [*map(np.ascontiguousarray, oriented), self._equal_weights][:3]
         order = rng.permutation(len(self._moves_zyx))
-        return Example(
-            image=np.divide(np.subtract(image, self._mean, dtype=np.float32), self._stddev),
-            labels=np.where(mask, np.float32(OBJECT_LABEL), np.float32(OTHER_LABEL)),
-            moves_zyx=tuple(self._moves_zyx[i] for i in order),
-        )
+        return Example(image, soft, weight, tuple(self._moves_zyx[i] for i in order))
 
-    def _patch_box(self, record: Record) -> Box:
+    def _normalise(self, image: np.ndarray) -> np.ndarray:
+        normalised = np.subtract(image, self._mean, dtype=np.float32)
+        normalised /= self._stddev
+        return normalised
+
+    def _unequal_weights(self, labels: np.ndarray) -> list[np.ndarray]:
+        """Loss weights; none where all are 1, then examples share one array."""
+        weight = np.float32(self._train.unlabelled_weight)
+        return [] if weight == 1 else [np.where(labels == 0, weight, np.float32(1))]
+
+    def patch_box(self, record: Record) -> Box:
+        """Return what the example at `record` is cut from, full-volume voxels.
+
+        Raises
+        ------
+        RecordError
+            If it leaves the volume.
+        """
         half = (self._patch_size_zyx[0] // 2, self._patch_size_zyx[1] // 2, self._patch_size_zyx[2] // 2)
         box = Box.from_shape(self._patch_size_zyx, subtract(record.center_zyx, half))
         volume = self._volumes[record.volume]
@@ -105,7 +128,7 @@ class ExampleMaker:
             where = f"train.permutable_axes: {_AXES[a]} and {_AXES[b]} cannot be exchanged"
             sizes = self._patch_size_zyx[a], self._patch_size_zyx[b]
             if sizes[0] != sizes[1]:
-                raise ConfigError(f"{where}, FOV + 2 deltas are {sizes[0]} and {sizes[1]} voxels there")
+                raise ConfigError(f"{where}, patches have {sizes[0]} and {sizes[1]} voxels there")
             for volume in self._volumes.values():
                 voxel_size = volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
                 low, high = sorted((voxel_size[a], voxel_size[b]))
@@ -113,9 +136,28 @@ class ExampleMaker:
                     raise ConfigError(f"{where}, voxels of {volume.name} are {low:g} and {high:g} nm there")
 
 
-def patch_size(model: ModelConfig) -> ZYX:
-    """Return the size of a training patch: the FOV and one step on every side, voxels."""
-    return add(model.fov_size_zyx, scale(model.deltas_zyx, 2))
+def patch_size(model: ModelConfig, train: TrainConfig) -> ZYX:
+    """Return the size of a training patch: the FOV and its moves on every side, voxels."""
+    return add(model.fov_size_zyx, scale(model.deltas_zyx, 2 * train.fov_moves))
+
+
+def soft_labels(labels: np.ndarray) -> np.ndarray:
+    """Return what the network shall answer for the object of the central voxel.
+
+    Parameters
+    ----------
+    labels : integer ndarray of shape (Z, Y, X)
+        Segment ids, 0 is background.
+
+    Returns
+    -------
+    float32 ndarray of shape (Z, Y, X)
+        0.95 in the object, 0.05 elsewhere; a patch centred on background has no object.
+    """
+    center_label = labels[tuple(n // 2 for n in labels.shape)]
+    if center_label <= 0:
+        return np.full(labels.shape, OTHER_LABEL, np.float32)
+    return np.where(labels == center_label, np.float32(OBJECT_LABEL), np.float32(OTHER_LABEL))
 
 
 def moves(deltas_zyx: ZYX) -> list[ZYX]:
@@ -139,33 +181,3 @@ def axis_numbers(axes: tuple[str, ...]) -> tuple[int, ...]:
     (1, 2)
     """
     return tuple(sorted({_AXES.index(axis) for axis in axes}))
-
-
-def augment(
-    arrays: tuple[np.ndarray, ...],
-    permutable: tuple[int, ...],
-    reflectable: tuple[int, ...],
-    rng: np.random.Generator,
-) -> list[np.ndarray]:
-    """Exchange and reverse axes at random, the same way in all `arrays`.
-
-    Parameters
-    ----------
-    arrays : tuple of ndarray
-        All of one shape.
-    permutable, reflectable : tuple of int
-        Axes that may be exchanged with each other, and axes that may be reversed.
-    rng : Generator
-        Source of the choice.
-
-    Returns
-    -------
-    list of ndarray
-        Views.
-    """
-    order = list(range(arrays[0].ndim))
-    for axis, source in zip(permutable, rng.permutation(permutable), strict=True):
-        order[axis] = int(source)
-    reverse = rng.random(arrays[0].ndim) < 0.5
-    flips = tuple(axis for axis in reflectable if reverse[axis])
-    return [np.flip(array.transpose(order), flips) for array in arrays]

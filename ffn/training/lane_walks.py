@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ffn.geometry import ZYX
+from ffn.config import ModelConfig
+from ffn.geometry import ZYX, zyx
+from ffn.training.config import TrainConfig
 from ffn.training.prefetch import Prefetcher
 from ffn.training.step import Batch, Outcome
 from ffn.training.walk import Walk
@@ -21,24 +23,29 @@ class LaneWalks:
         Source of examples, at the same positions.
     positions : mapping of int to int
         Position of the current example of each lane.
-    fov_size_zyx : tuple of int
-        Field of view, voxels.
+    model : ModelConfig
+        FOV and deltas.
+    train : TrainConfig
+        Policy of the FOV.
     """
 
-    def __init__(self, prefetcher: Prefetcher, positions: Mapping[int, int], fov_size_zyx: ZYX) -> None:
+    def __init__(
+        self, prefetcher: Prefetcher, positions: Mapping[int, int], model: ModelConfig, train: TrainConfig
+    ) -> None:
         self._prefetcher = prefetcher
-        self._fov_size_zyx = fov_size_zyx
+        self._model = model
+        self._train = train
         self.positions = dict(positions)
         self._walks = {lane: self._new_walk(lane) for lane in self.positions}
 
     def batch(self) -> Batch:
         """Return the FOVs that all walks are at."""
-        walks = self._walks.values()
-        return Batch(
-            image=np.stack([walk.example.image[walk.window] for walk in walks]),
-            pom_logit=np.stack([walk.canvas_logit[walk.window] for walk in walks]),
-            labels=np.stack([walk.example.labels[walk.window] for walk in walks]),
-        )
+        return stack_fovs(list(self._walks.values()))
+
+    @property
+    def first(self) -> Walk:
+        """The walk of the first lane, for pictures."""
+        return next(iter(self._walks.values()))
 
     def proceed(self, outcome: Outcome) -> np.ndarray:
         """Write the outcome of a step to the canvases and move on.
@@ -62,18 +69,46 @@ class LaneWalks:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the state for a checkpoint; examples are not in it, position and seed define them."""
+        fovs, queues, evaluated = zip(*(walk.state() for walk in self._walks.values()), strict=True)
         return {
             "positions": np.array(list(self.positions.values()), np.int64),
-            "stops": np.array([walk.stop for walk in self._walks.values()], np.int64),
             "canvases_logit": np.stack([walk.canvas_logit for walk in self._walks.values()]),
+            "fovs_zyx": np.array(fovs, np.int64),
+            "queues_zyx": _table(queues),
+            "evaluated_zyx": _table(evaluated),
         }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over stops and canvases; the lanes must stand at the positions of `arrays`."""
+        """Take over what `arrays` returned; the lanes must stand at the positions there."""
         assert list(self.positions.values()) == arrays["positions"].tolist()
-        for walk, stop, canvas in zip(self._walks.values(), arrays["stops"], arrays["canvases_logit"], strict=True):
-            walk.stop = int(stop)
-            walk.canvas_logit[:] = canvas
+        for number, walk in enumerate(self._walks.values()):
+            walk.restore(
+                arrays["canvases_logit"][number],
+                zyx(arrays["fovs_zyx"][number]),
+                _rows(arrays["queues_zyx"], number),
+                _rows(arrays["evaluated_zyx"], number),
+            )
 
     def _new_walk(self, lane: int) -> Walk:
-        return Walk(self._prefetcher.take(lane), self._fov_size_zyx)
+        return Walk(self._prefetcher.take(lane), self._model, self._train)
+
+
+def stack_fovs(walks: Sequence[Walk]) -> Batch:
+    """Return the FOVs that `walks` are at, as one batch."""
+    windows = [(walk, walk.window) for walk in walks]
+    return Batch(
+        image=np.stack([walk.example.image[window] for walk, window in windows]),
+        pom_logit=np.stack([walk.canvas_logit[window] for walk, window in windows]),
+        labels=np.stack([walk.example.labels[window] for walk, window in windows]),
+        loss_weight=np.stack([walk.example.loss_weight[window] for walk, window in windows]),
+    )
+
+
+def _table(positions: Sequence[list[ZYX]]) -> np.ndarray:
+    """Put lists of different length into one int64 array of shape (N, 4): number of the list, z, y, x."""
+    rows = [(number, *position) for number, some in enumerate(positions) for position in some]
+    return np.array(rows, np.int64).reshape(-1, 4)
+
+
+def _rows(table: np.ndarray, number: int) -> list[ZYX]:
+    return [zyx(row) for row in table[table[:, 0] == number, 1:]]

@@ -72,7 +72,7 @@ class Shards:
         if self.total < num_lanes:
             raise RecordError(
                 f"{self.paths[0].parent}: has {self.total} records, expected at least num_workers × "
-                f"batch_size = {num_lanes}. Make more records or use fewer workers"
+                f"virtual_workers × batch_size = {num_lanes}. Make more records or use fewer workers"
             )
 
     def read(self, index: int) -> Shard:

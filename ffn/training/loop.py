@@ -2,70 +2,90 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from pathlib import Path
 
 import numpy as np
 
-from ffn.errors import TrainError
+from ffn.errors import DivergenceError, TrainError
 from ffn.model.network import Weights, num_weights
-from ffn.progress import progress_bar
+from ffn.training.best import load_best
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.distributed import ProcessGroup
+from ffn.training.interruption import Interruption
 from ffn.training.lane_walks import LaneWalks
-from ffn.training.metrics import Accumulator, MetricsLog, Row, classification_scores
+from ffn.training.metrics import COLUMNS, PARTS_OF_STEP, Accumulator, Row, RowLog, classification_scores
+from ffn.training.pictures import walk_picture
 from ffn.training.plan import Plan
 from ffn.training.prefetch import Prefetcher
+from ffn.training.reporting import Report, open_report
 from ffn.training.schedule import learning_rate
-from ffn.training.step import Learner, configure_tensorflow
+from ffn.training.step import Learner
+from ffn.training.timing import StepClock, timeline
+from ffn.training.validation import Validation
+from ffn.training.validation_set import ValidationSet
+from ffn.training.walk import Slices, Walk
 
 MAX_SKIPPED_IN_ROW = 10
 
 log = logging.getLogger(__name__)
 
 
-def run(plan: Plan, folder: Path, group: ProcessGroup) -> Weights:
+def run(
+    plan: Plan, examples: ValidationSet | None, folder: Path, group: ProcessGroup, interruption: Interruption
+) -> tuple[int, Weights]:
     """Train as planned, going on from the newest usable checkpoint; all processes call this together.
 
     Parameters
     ----------
     plan : Plan
         What to train, on what.
+    examples : ValidationSet or None
+        What to validate on.
     folder : Path
         Model folder; checkpoints and metrics go there.
     group : ProcessGroup
         The processes of the job.
+    interruption : Interruption
+        Says when this process has to stop early.
 
     Returns
     -------
-    dict of str to ndarray
+    step : int
+        Steps after which the weights were as returned: those of the best validation, or all.
+    weights : dict of str to ndarray
         The trained weights.
 
     Raises
     ------
     TrainError
-        If training diverges or checkpoints cannot be written.
+        If training diverges, is interrupted, or checkpoints cannot be written.
     """
-    if plan.train.max_steps == 0:  # nothing to load TensorFlow for
+    config, train = plan.initial.config, plan.train
+    if train.max_steps == 0:  # nothing to load TensorFlow for
         if group.rank == 0:
-            MetricsLog(folder, step=0).close()
-        return plan.initial.weights
-    configure_tensorflow(group, plan.rng_seed)
-    checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), plan.train.keep_checkpoints, group)
-    checkpoint = checkpoints.restore(plan.train.max_steps)
+            RowLog(folder / "metrics.csv", COLUMNS, 0)
+        return 0, plan.initial.weights
+    checkpoints = CheckpointFolder(
+        folder / "checkpoints", plan.fingerprint(), train.keep_checkpoints, group, train.checkpoint_steps
+    )
+    checkpoint = checkpoints.restore(train.max_steps)
     lanes = plan.lanes(group.rank)
     positions = np.zeros(len(lanes), np.int64) if checkpoint is None else checkpoint.own["positions"]
     at = dict(zip(lanes, positions.tolist(), strict=True))
     with Prefetcher(plan.example_source(lanes), at) as prefetcher:
-        learner = Learner(plan.initial.config, plan.train, plan.initial.weights, group)
-        walks = LaneWalks(prefetcher, at, plan.initial.config.fov_size_zyx)
-        trainer = Trainer(plan, group, learner, walks)
+        learner = Learner(config, train, plan.initial.weights, group, plan.rng_seed)
+        walks = LaneWalks(prefetcher, at, config, train)
+        validation = Validation(examples, config, train, group) if examples else None
+        trainer = Trainer(plan, group, learner, walks, interruption, validation)
         if checkpoint is not None:
             trainer.restore(checkpoint)
-        trainer.run(folder, checkpoints)
-    return learner.weights()
+        with timeline(train.horovod_timeline, group):
+            trainer.run(folder, checkpoints)
+    if train.use_best:
+        return group.broadcast(group.together(lambda: load_best(folder) if group.rank == 0 else (0, {})))
+    return train.max_steps, learner.averaged_weights()
 
 
 class Trainer:
@@ -81,18 +101,36 @@ class Trainer:
         Network and optimizer.
     walks : LaneWalks
         The examples in flight.
+    interruption : Interruption
+        Says when this process has to stop early.
+    validation : Validation or None
+        What to do now and then beside training.
     """
 
-    def __init__(self, plan: Plan, group: ProcessGroup, learner: Learner, walks: LaneWalks) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        group: ProcessGroup,
+        learner: Learner,
+        walks: LaneWalks,
+        interruption: Interruption,
+        validation: Validation | None = None,
+    ) -> None:
         self._plan = plan
         self._config = plan.train
+        self._model = plan.initial.config
         self._group = group
         self._learner = learner
         self._walks = walks
+        self._interruption = interruption
+        self._validation = validation
+        self._validated_with = b""
         self._step = 0
         self._seconds_before = 0.0
         self._counted = Accumulator()
         self._skipped_in_row = 0
+        self._report = Report()
+        self._clock = StepClock()
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take over the state of a checkpoint."""
@@ -100,39 +138,56 @@ class Trainer:
         self._step = checkpoint.step
         self._seconds_before = float(own["seconds"])
         self._counted = Accumulator.from_arrays(own)
-        self._learner.restore(checkpoint.shared)
+        self._validated_with = own["validated_with"].tobytes()
+        self._learner.restore(checkpoint.shared, own)
         self._walks.restore(own)
 
     def run(self, folder: Path, checkpoints: CheckpointFolder) -> None:
-        """Train to the last step, with rows of metrics and checkpoints on the way."""
-        log.debug(
-            "rank %d: %d weights, from step %d",
-            self._group.rank,
-            num_weights(self._plan.initial.config),
-            self._step,
-        )
-        self._started = self._row_time = time.monotonic()
-        self._row_step = self._step
-        report = Report(folder, self._step, self._config.max_steps) if self._group.rank == 0 else None
-        with contextlib.closing(report) if report else contextlib.nullcontext():
+        """Train to the last step, with rows of metrics, checkpoints and validations on the way."""
+        log.debug("rank %d: %d weights, from step %d", self._group.rank, num_weights(self._model), self._step)
+        same_examples = self._validated_with == self._validation_digest
+        with open_report(self._group.rank, folder, self._plan, self._step, same_examples) as self._report:
+            self._started = time.monotonic()
+            self._row_step = self._step
+            self._clock.lap()
+            if not self._group.broadcast(self._report.has_validated(self._step)):
+                self._validate()
             while self._step < self._config.max_steps:
-                self._train_step()
+                stop = self._train_step()
                 if self._due(self._config.log_steps):
-                    self._report_row(report)
-                if report:
-                    report.update()
-                if self._due(self._config.checkpoint_steps):
+                    self._report_row()
+                self._report.progress(self._step)
+                if stop or self._due(self._config.checkpoint_steps):
                     checkpoints.save(self._checkpoint())
+                if stop and self._step < self._config.max_steps:
+                    self._stop()
+                self._validate()
 
-    def _train_step(self) -> None:
-        outcome = self._learner.step(self._walks.batch(), learning_rate(self._config, self._step))
-        self._counted.add_step(outcome.loss, outcome.finite)
-        self._counted.counts += self._walks.proceed(outcome)
+    def _train_step(self) -> bool:
+        """Make one step; return whether a process has to stop."""
+        with self._clock.measure("input"):
+            batch = self._walks.batch()
+        self._group.beat()  # who does not come to here is the one that all others wait for
+        rate = learning_rate(self._config, self._step)
+        outcome = self._learner.step(batch, rate, self._interruption.requested)
+        self._clock.add("compute", outcome.compute_seconds)
+        self._clock.add("allreduce", outcome.allreduce_seconds)
+        self._counted.add_step(outcome)
+        shown, window = self._walks.first, self._walks.first.window
+        with self._clock.measure("input"):
+            self._counted.counts += self._walks.proceed(outcome)
         self._step += 1
-        self._skipped_in_row = 0 if outcome.finite else self._skipped_in_row + 1
+        self._require_progress(outcome.finite)
+        if self._config.image_steps and self._due(self._config.image_steps):
+            self._show("train", shown, window)
+        return outcome.stop
+
+    def _require_progress(self, finite: bool) -> None:
+        """End the job if too many steps in a row have changed nothing."""
+        self._skipped_in_row = 0 if finite else self._skipped_in_row + 1
         if self._skipped_in_row == MAX_SKIPPED_IN_ROW:
             self._group.fail(
-                TrainError(
+                DivergenceError(
                     f"train: the gradient was not finite in {MAX_SKIPPED_IN_ROW} steps up to {self._step}. "
                     "Lower train.learning_rate or raise train.warmup_steps"
                 )
@@ -141,50 +196,67 @@ class Trainer:
     def _due(self, interval: int) -> bool:
         return self._step % interval == 0 or self._step == self._config.max_steps
 
-    def _report_row(self, report: Report | None) -> None:
-        """Sum the counts of all processes; rank 0 writes them as a row."""
-        examples = sum(self._walks.positions.values())
-        *counts, examples = map(int, self._group.sum(np.array([*self._counted.counts, examples])))
-        now = time.monotonic()
+    def _report_row(self) -> None:
+        """Sum what all processes counted; rank 0 writes it as a row."""
+        own = [*self._counted.counts, sum(self._walks.positions.values()), *self._clock.lap()]
+        *counts, examples = (totals := self._group.sum(np.array(own, np.float64)))[:5]  # exact up to 2^53
+        seconds = totals[5:] / self._group.size
+        num_steps = self._step - self._row_step
         row: Row = {
             "step": self._step,
-            "epoch": examples / self._plan.shards.total,
-            "loss": self._counted.loss,
-            **classification_scores(np.array(counts)),
+            "epoch": float(examples / self._plan.shards.total),
+            **classification_scores(np.array(counts, np.int64)),
             "learning_rate": learning_rate(self._config, self._step - 1),
-            "fovs_per_second": self._plan.num_lanes * (self._step - self._row_step) / (now - self._row_time),
-            "seconds": self._seconds_before + now - self._started,
+            "fovs_per_second": float(self._plan.num_lanes * num_steps / seconds.sum()),
+            "seconds": self._seconds(),
             "skipped_steps": self._counted.num_skipped,
+            **self._counted.means(),
+            **dict(zip(PARTS_OF_STEP, (1000 * seconds / num_steps).tolist(), strict=True)),
         }
-        self._counted, self._row_time, self._row_step = Accumulator(), now, self._step
-        if report:
-            report.write(row)
+        self._counted, self._row_step = Accumulator(), self._step
+        self._report.training(row)
+
+    def _validate(self) -> None:
+        """Validate if it is time to."""
+        if self._validation is None or not self._due(self._config.validation_steps):
+            return
+        with self._clock.pause(), self._learner.averaged():
+            row = self._validation.run(self._learner.forward, self._step)
+        self._report.validation(row, self._learner.averaged_weights)
+        if self._config.image_steps and self._validation.shown:
+            self._show("validation", self._validation.shown, self._validation.shown.window)
+
+    def _show(self, name: str, walk: Walk, window: Slices) -> None:
+        """Report a picture of a walk whose FOV was at `window`."""
+        with self._clock.pause():
+            self._report.picture(name, self._step, lambda: walk_picture(walk, window))
+
+    def _seconds(self) -> float:
+        """Time of training so far, that before the checkpoint included."""
+        return self._seconds_before + time.monotonic() - self._started
+
+    @property
+    def _validation_digest(self) -> bytes:
+        """Of the present validation examples, without any those of before, whose scores stay."""
+        return self._validation.digest if self._validation else self._validated_with
 
     def _checkpoint(self) -> Checkpoint:
-        seconds = self._seconds_before + time.monotonic() - self._started
-        own = {**self._walks.arrays(), **self._counted.arrays(), "seconds": np.array(seconds)}
+        own = {
+            **self._walks.arrays(),
+            **self._counted.arrays(),
+            **self._learner.own_state(),
+            "seconds": np.array(self._seconds()),
+            "validated_with": np.frombuffer(self._validation_digest, np.uint8),
+        }
         return Checkpoint(self._step, self._learner.state(), own)
 
-
-class Report:
-    """What rank 0 shows and writes while it trains: progress, ``metrics.csv``, TensorBoard."""
-
-    def __init__(self, folder: Path, step: int, max_steps: int) -> None:
-        self._metrics = MetricsLog(folder, step)
-        self._bar = progress_bar(max_steps, "train", unit="step")
-        self._bar.initial = self._bar.n = step
-
-    def write(self, row: Row) -> None:
-        """Append a row of metrics."""
-        self._metrics.write(row)
-        shown = {"loss": row["loss"], "F1": row["f1"], "FOVs/s": row["fovs_per_second"]}
-        self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
-
-    def update(self) -> None:
-        """Count one step."""
-        self._bar.update()
-
-    def close(self) -> None:
-        """Close files and bar."""
-        self._bar.close()
-        self._metrics.close()
+    def _stop(self) -> None:
+        """End the job, which goes on from its checkpoint later."""
+        reasons = self._group.gather(self._interruption.reason)
+        reason = next(filter(None, reasons))  # the lowest rank's
+        self._group.fail(
+            TrainError(
+                f"train: stopped after step {self._step} by {reason}, a checkpoint is written. "
+                "The same command goes on from it"
+            )
+        )

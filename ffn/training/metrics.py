@@ -1,12 +1,10 @@
-"""Training metrics: counts between two rows, and the rows in ``metrics.csv`` and TensorBoard."""
+"""Training metrics: what is counted between two rows, scores, the smoothed curve, and rows in CSV files."""
 
 from __future__ import annotations
 
 import csv
-import functools
 import io
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,21 +14,15 @@ import numpy as np
 from ffn import atomic
 
 if TYPE_CHECKING:
-    import tensorflow as tf
+    from ffn.training.step import Outcome
 
+SCORES = ("accuracy", "precision", "recall", "f1")
+PARTS_OF_STEP = ("input_ms", "compute_ms", "allreduce_ms", "rest_ms")
 COLUMNS = (
-    "step",
-    "epoch",
-    "loss",
-    "accuracy",
-    "precision",
-    "recall",
-    "f1",
-    "learning_rate",
-    "fovs_per_second",
-    "seconds",
-    "skipped_steps",
+    *("step", "epoch", "loss", *SCORES, "learning_rate", "fovs_per_second", "seconds", "skipped_steps"),
+    *(*PARTS_OF_STEP, "bytes_sent", "gradient_norm"),
 )
+SMOOTHING = 0.9  # Dong et al. 2019, learning-rate study
 
 Row = dict[str, float]
 
@@ -55,13 +47,58 @@ def classification_scores(counts: np.ndarray) -> dict[str, float]:
     """
     tp, fp, tn, fn = map(int, counts)
     if not tp + fp + tn + fn:
-        return dict.fromkeys(("accuracy", "precision", "recall", "f1"), float("nan"))
+        return dict.fromkeys(SCORES, float("nan"))
     return {
         "accuracy": (tp + tn) / (tp + fp + tn + fn),
         "precision": tp / max(1, tp + fp),
         "recall": tp / max(1, tp + fn),
         "f1": 2 * tp / max(1, 2 * tp + fp + fn),
     }
+
+
+class Smoother:
+    """Exponential moving average of a curve, value by value, as TensorBoard draws it.
+
+    Parameters
+    ----------
+    factor : float
+        Weight of the past.
+    """
+
+    def __init__(self, factor: float = SMOOTHING) -> None:
+        self._factor = factor
+        self._sum = self._weight = 0.0
+
+    def add(self, value: float) -> float:
+        """Return the average up to and with `value`; NaN for a value that is not finite, which does not count."""
+        if not np.isfinite(value):
+            return float("nan")
+        self._sum = self._factor * self._sum + (1 - self._factor) * value
+        self._weight = self._factor * self._weight + (1 - self._factor)
+        return self._sum / self._weight
+
+
+def smoothed(values: Iterable[float], factor: float = SMOOTHING) -> np.ndarray:
+    """Return the exponential moving average of a curve: unbiased from the first value on, NaN stays NaN.
+
+    Parameters
+    ----------
+    values : iterable of float
+        One curve of N values.
+    factor : float
+        Weight of the past; the paper uses 0.9.
+
+    Returns
+    -------
+    float64 ndarray of shape (N,)
+
+    Examples
+    --------
+    >>> smoothed([2.0, 2.0, float("nan"), 4.0], 0.5).round(3).tolist()
+    [2.0, 2.0, nan, 3.143]
+    """
+    smoother = Smoother(factor)
+    return np.array([smoother.add(value) for value in values], np.float64)
 
 
 @dataclass
@@ -72,29 +109,39 @@ class Accumulator:
     ----------
     counts : int64 ndarray of shape (4,)
         Voxels of finished examples: true and false positives, true and false negatives.
-    loss_sum : float
-        Sum of the losses of the counted steps (already averaged over processes).
+    loss_sum, norm_sum : float
+        Sums of loss and gradient norm over the counted steps (both already averaged over processes).
+    bytes_sent : int
+        Sent by this process in all steps.
     num_steps, num_skipped : int
         Steps that changed the weights, and steps skipped because the gradient was not finite.
     """
 
     counts: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
     loss_sum: float = 0.0
+    norm_sum: float = 0.0
+    bytes_sent: int = 0
     num_steps: int = 0
     num_skipped: int = 0
 
-    @property
-    def loss(self) -> float:
-        """Mean loss; NaN if no step was counted."""
-        return self.loss_sum / self.num_steps if self.num_steps else float("nan")
-
-    def add_step(self, loss: float, finite: bool) -> None:
+    def add_step(self, outcome: Outcome) -> None:
         """Count one step."""
-        if finite:
-            self.loss_sum += loss
+        self.bytes_sent += outcome.bytes_sent
+        if outcome.finite:
+            self.loss_sum += outcome.loss
+            self.norm_sum += outcome.gradient_norm
             self.num_steps += 1
         else:
             self.num_skipped += 1
+
+    def means(self) -> dict[str, float]:
+        """Return the mean loss and gradient norm, NaN if no step was counted, and the bytes sent in a step."""
+        steps = self.num_steps or float("nan")
+        return {
+            "loss": self.loss_sum / steps,
+            "gradient_norm": self.norm_sum / steps,
+            "bytes_sent": self.bytes_sent / max(1, self.num_steps + self.num_skipped),
+        }
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the state for a checkpoint."""
@@ -103,64 +150,49 @@ class Accumulator:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Accumulator:
         """Restore what `arrays` returned."""
-        return cls(
-            np.array(arrays["counts"]),
-            float(arrays["loss_sum"]),
-            int(arrays["num_steps"]),
-            int(arrays["num_skipped"]),
-        )
+        numbers = {name: arrays[name].item() for name in ("loss_sum", "norm_sum", "bytes_sent")}
+        steps = {name: arrays[name].item() for name in ("num_steps", "num_skipped")}
+        return cls(np.array(arrays["counts"]), **numbers, **steps)
 
 
-class MetricsLog:
-    """Rows in ``metrics.csv`` and the same values as TensorBoard scalars.
+class RowLog:
+    """Rows in a CSV file that outlives a killed run.
 
     Parameters
     ----------
-    folder : path
-        Model folder.
+    path : path
+        The file.
+    columns : sequence of str
+        Of every row, ``step`` first.
     step : int
-        Rows of later steps, which a killed run may have left, are cut from both.
+        Rows of later steps, which a killed run may have left, are cut off.
+
+    Attributes
+    ----------
+    kept : list of dict
+        Rows that were there.
     """
 
-    def __init__(self, folder: Path, step: int) -> None:
-        self._path = folder / "metrics.csv"
-        kept = [row for row in read_metrics(self._path) if row["step"] <= step]
-        atomic.write_text(self._path, ",".join(COLUMNS) + "\n" + _as_csv(kept))
-        # event files cannot be cut: TensorBoard's log starts anew and gets the kept rows again
-        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
-        self._events = folder / "tensorboard"
-        for row in kept:
-            self._write_scalars(row)
+    def __init__(self, path: Path, columns: Sequence[str], step: int) -> None:
+        self._path = path
+        self._columns = columns
+        self.kept = [row for row in read_metrics(path) if row["step"] <= step]
+        atomic.write_text(path, ",".join(columns) + "\n" + self._as_csv(self.kept))
 
     def write(self, row: Row) -> None:
-        """Append one row with all `COLUMNS`."""
+        """Append one row with all columns."""
         with self._path.open("a", newline="") as file:
-            file.write(_as_csv([row]))
-        self._write_scalars(row)
+            file.write(self._as_csv([row]))
 
-    def close(self) -> None:
-        """Close TensorBoard's file."""
-        if "_writer" in vars(self):
-            self._writer.close()
-
-    @functools.cached_property
-    def _writer(self) -> tf.summary.SummaryWriter:
-        """TensorBoard's writer; where there are no rows, TensorFlow is not loaded for it."""
-        import tensorflow as tf
-
-        return tf.summary.create_file_writer(str(self._events))
-
-    def _write_scalars(self, row: Row) -> None:
-        import tensorflow as tf
-
-        with self._writer.as_default(step=int(row["step"])):
-            for name in COLUMNS[1:]:
-                tf.summary.scalar(name, row[name])
-        self._writer.flush()
+    def _as_csv(self, rows: list[Row]) -> str:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, restval="nan", extrasaction="ignore", lineterminator="\n")
+        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+        return text.getvalue()
 
 
 def read_metrics(path: str | Path) -> list[Row]:
-    """Read ``metrics.csv``; a missing file has no rows, a line torn by a crash is left out.
+    """Read ``metrics.csv`` or ``validation.csv``; a missing file has no rows, a line torn by a crash is left out.
 
     Returns
     -------
@@ -179,10 +211,3 @@ def _is_number(row: Mapping[str, str]) -> bool:
         return all(float(value) is not None for value in row.values())
     except (TypeError, ValueError):
         return False
-
-
-def _as_csv(rows: list[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-    return text.getvalue()

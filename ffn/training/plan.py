@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ffn import __version__, records
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
+from ffn.geometry import Box
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
+from ffn.training.checkpoint import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup
 from ffn.training.examples import Example, ExampleMaker
@@ -21,8 +23,41 @@ from ffn.training.lanes import LaneStream, Shards
 from ffn.training.randomness import generator
 from ffn.training.volumes import TrainingVolume, block_statistics, mean_and_stddev
 
-# What does not change the weights after a given number of steps: a checkpoint is good whatever these are.
-FREE_OPTIONS = {"max_steps", "checkpoint_steps", "keep_checkpoints", "log_steps"}
+# What does not change the weights after a given number of steps: a checkpoint is good whatever these are. All others
+# do, be it only together with one more; an option that is forgotten here starts a run over, which is the safe side.
+FREE_OPTIONS = {
+    "max_steps",  # unless the schedule ends there
+    "checkpoint_steps",
+    "keep_checkpoints",
+    "log_steps",
+    "image_steps",
+    "horovod_timeline",
+    "validation_steps",  # these three choose among weights, checkpoints hold the last ones; see best.py
+    "validation_examples",
+    "use_best",
+    "intra_op_threads",  # threads add in another order, at most: machines differ in them, and a run may move
+    "inter_op_threads",
+    "pin_threads",
+    "stall_seconds",
+    "walltime_minutes",
+    "walltime_margin_seconds",
+}
+
+
+class ValidationSource(NamedTuple):
+    """Where validation examples come from.
+
+    Parameters
+    ----------
+    image, labels : str
+        Volumes, ``FILE.h5:DATASET``.
+    box : Box
+        Part of them, full-volume voxels.
+    """
+
+    image: str
+    labels: str
+    box: Box
 
 
 @dataclass(frozen=True)
@@ -35,10 +70,13 @@ class TrainingData:
         Folder of TFRecord shards with ``index.json``.
     volumes : mapping of str to (str, str)
         Image and labels, each ``FILE.h5:DATASET``, by the name that the records use.
+    validation : mapping of str to ValidationSource
+        What training is validated on, by name; a name of `volumes` has its files.
     """
 
     records: str
     volumes: Mapping[str, tuple[str, str]]
+    validation: Mapping[str, ValidationSource] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,11 +109,12 @@ class Plan:
     @property
     def num_lanes(self) -> int:
         """Examples in the global batch."""
-        return self.train.num_workers * self.train.batch_size
+        return self.train.num_lanes
 
     def lanes(self, rank: int) -> range:
-        """Return the lanes that a process trains."""
-        return range(rank * self.train.batch_size, (rank + 1) * self.train.batch_size)
+        """Return the lanes that a process trains: those of its virtual workers, one after the other."""
+        number = self.train.virtual_workers * self.train.batch_size
+        return range(rank * number, (rank + 1) * number)
 
     def example_source(self, lanes: range) -> Callable[[int, int], Example]:
         """Return the function from a lane and a position in it to the example there; for one thread."""
@@ -86,10 +125,10 @@ class Plan:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the weights after a given number of steps depend on."""
-        free = FREE_OPTIONS if self.train.schedule == "constant" else FREE_OPTIONS - {"max_steps"}
+        decisive = {"max_steps"} if self.train.schedule == "cosine" else set()
         return {
             "model": self.initial.config.model_dump(mode="json"),
-            "train": self.train.model_dump(mode="json", exclude=free),
+            "train": self.train.model_dump(mode="json", exclude=FREE_OPTIONS - decisive),
             "rng_seed": self.rng_seed,
             "version": __version__,
             "initial_weights": weights_checksum(self.initial.weights),
@@ -158,7 +197,7 @@ def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int) ->
     wanted : ModelConfig
         Options; with `init_folder`, those given explicitly must agree with that model.
     init_folder : str or None
-        Model folder to start from; None draws new weights.
+        Model folder or checkpoint of ours to start from; None draws new weights.
     rng_seed : int
         Seed of new weights.
 
@@ -169,7 +208,7 @@ def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int) ->
     """
     if init_folder is None:
         return Model(wanted, initial_weights(wanted, rng_seed), {})
-    model = load_model(init_folder)
+    model = load_checkpoint(init_folder) if is_checkpoint(init_folder) else load_model(init_folder)
     for name in sorted(wanted.model_fields_set):
         asked, found = getattr(wanted, name), getattr(model.config, name)
         if asked != found:

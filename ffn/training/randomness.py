@@ -6,9 +6,12 @@ from typing import Literal
 
 import numpy as np
 
-Purpose = Literal["weights", "shard order", "lane order", "example"]
+Purpose = Literal["weights", "shard order", "lane order", "example", "validation", "validation example"]
 
-_KEYS: dict[Purpose, int] = {"weights": 0, "shard order": 1, "lane order": 2, "example": 3}
+_KEYS: dict[Purpose, int] = {
+    **{"weights": 0, "shard order": 1, "lane order": 2, "example": 3},
+    **{"validation": 4, "validation example": 5},
+}
 
 
 def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Generator:
@@ -18,7 +21,7 @@ def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Gene
     ----------
     rng_seed : int
         Seed of the run, not negative.
-    purpose : {'weights', 'shard order', 'lane order', 'example'}
+    purpose : {'weights', 'shard order', 'lane order', 'example', 'validation', 'validation example'}
         What is drawn.
     *position : int
         Which one of its kind, such as an epoch, or a lane and a position in it.

@@ -1,27 +1,30 @@
-"""One optimizer step: forward, loss, gradients, average over all processes, Adam."""
+"""One optimizer step: forward, loss, gradients, average over all processes, new weights."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ffn.config import ModelConfig
-from ffn.model.network import Weights, build_network, get_weights, set_weights
-from ffn.threads import threads_here
+from ffn.model.network import Weights, build_network, conv_names, get_weights, set_weights, weight_shapes
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup
+from ffn.training.exchange import TAIL, make_exchange
+from ffn.training.moving_average import MovingAverage, flat
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-log = logging.getLogger(__name__)
+WEIGHTS = "weights/"  # of names in a checkpoint
+AVERAGES = "averages/"
 
 
 class Batch(NamedTuple):
-    """What a step trains on; each float32 of shape (B, Z, Y, X), the FOV.
+    """What a step trains on; each float32 of shape (B, Z, Y, X), the FOV, worker after worker.
 
     Parameters
     ----------
@@ -29,11 +32,14 @@ class Batch(NamedTuple):
         Normalised image and current POM.
     labels : ndarray
         Soft labels.
+    loss_weight : ndarray
+        What each voxel counts in the loss.
     """
 
     image: np.ndarray
     pom_logit: np.ndarray
     labels: np.ndarray
+    loss_weight: np.ndarray
 
 
 class Outcome(NamedTuple):
@@ -47,108 +53,225 @@ class Outcome(NamedTuple):
         Mean over voxels, batch and processes.
     finite : bool
         Whether the averaged gradient was finite; if not, the weights are unchanged on every process.
+    stop : bool
+        Whether any process wishes to stop.
+    gradient_norm : float
+        Length of the averaged gradient before clipping.
+    compute_seconds, allreduce_seconds : float
+        Time for forward, backward and update, and for the average, which holds the wait for the slowest process.
+    bytes_sent : int
+        Payload that this process sent to the others, see `ffn.training.exchange`.
     """
 
     pom_logit: np.ndarray
     loss: float
     finite: bool
+    stop: bool = False
+    gradient_norm: float = 0.0
+    compute_seconds: float = 0.0
+    allreduce_seconds: float = 0.0
+    bytes_sent: int = 0
 
 
 class Learner:
     """Network, optimizer and the compiled training step of one process.
+
+    Three functions are compiled: gradients of one (virtual) worker, average over all workers, update.
 
     Parameters
     ----------
     model : ModelConfig
         Architecture.
     train : TrainConfig
-        Batch size and precision (not ``auto``).
+        Batch size, precision (not ``auto``), optimizer, compression.
     weights : dict of str to ndarray
         Initial weights.
     group : ProcessGroup
         Averages the gradients.
+    rng_seed : int
+        Seed of the run, for what is random in the compression.
     """
 
-    def __init__(self, model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup) -> None:
-        import keras
+    def __init__(
+        self, model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup, rng_seed: int = 0
+    ) -> None:
         import tensorflow as tf
 
+        from ffn.training.optimizers import make_optimizer
+
         self._config = model
-        self._group = group
+        self._train = train
         self._network = build_network(model, train.precision, train.batch_size)
         set_weights(self._network, model, weights)
-        self._variables = self._network.trainable_variables
-        self._optimizer = keras.optimizers.Adam(train.learning_rate)
-        self._optimizer.build(self._variables)
-        fov = tf.TensorSpec((train.batch_size, *model.fov_size_zyx), tf.float32)
-        self._compiled = tf.function(self._step, input_signature=[fov, fov, fov, tf.TensorSpec((), tf.float32)])
+        # in the order of `weight_shapes`
+        self._variables = [v for name in conv_names(model) for v in self._network.get_layer(name).trainable_variables]
+        self._sizes = [int(np.prod(shape)) for shape in weight_shapes(model).values()]
+        self._optimizer = make_optimizer(train, self._variables)
+        self._exchange = make_exchange(train, self._sizes, group, rng_seed)
+        self._average = MovingAverage(self._variables, train.ema_decay) if train.ema_decay else None
+        self._num_steps = 0
+        fovs = [tf.TensorSpec((train.batch_size, *model.fov_size_zyx), tf.float32)] * len(Batch._fields)
+        self._differentiate = tf.function(
+            self._differentiated, input_signature=[*fovs, tf.TensorSpec(())], autograph=False
+        )
+        self._mean = tf.function(self._exchange.mean, autograph=False)
+        self._update = tf.function(self._updated, autograph=False)
+        self._evaluate = tf.function(self._forward, input_signature=fovs, autograph=False)
 
-    def step(self, batch: Batch, learning_rate: float) -> Outcome:
-        """Train on one batch; all processes call this together."""
-        pom_logit, loss, finite = self._compiled(*batch, np.float32(learning_rate))
-        return Outcome(pom_logit.numpy(), float(loss), bool(finite))
+    def step(self, batch: Batch, learning_rate: float, stop: bool = False) -> Outcome:
+        """Train on one batch; all processes call this together.
+
+        Parameters
+        ----------
+        batch : Batch
+            ``batch_size`` FOVs for each virtual worker.
+        learning_rate : float
+            Of this step.
+        stop : bool
+            Whether this process wishes to stop, which all learn in this step.
+        """
+        import tensorflow as tf
+
+        started = time.perf_counter()
+        poms, vectors = zip(
+            *(self._differentiate(*part, np.float32(stop)) for part in self._microbatches(batch)), strict=True
+        )
+        pom_logit = np.concatenate([pom.numpy() for pom in poms])
+        differentiated = time.perf_counter()
+        mean = self._mean(vectors, tf.constant(self._num_steps, tf.int64))
+        loss, num_stops = mean[-TAIL:].numpy()
+        averaged = time.perf_counter()
+        norm, finite = (tensor.numpy() for tensor in self._update(mean, tf.constant(learning_rate, tf.float32)))
+        self._num_steps += 1
+        return Outcome(
+            pom_logit=pom_logit,
+            loss=float(loss),
+            finite=bool(finite),
+            stop=bool(num_stops > 0),
+            gradient_norm=float(norm),
+            compute_seconds=differentiated - started + time.perf_counter() - averaged,
+            allreduce_seconds=averaged - differentiated,
+            bytes_sent=self._exchange.bytes_sent,
+        )
+
+    def forward(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Run the network on any number of FOVs, on this process alone.
+
+        Returns
+        -------
+        pom_logit : float32 ndarray of shape (B, Z, Y, X)
+            The updated POM.
+        loss : float32 ndarray of shape (B,)
+            Mean over the voxels of each FOV.
+        """
+        number = len(batch.image)
+        full = -(-number // self._train.batch_size) * self._train.batch_size
+        # the network takes full microbatches only: the last one is filled up by beginning anew
+        padded = Batch(*(np.take(field, range(full), 0, mode="wrap") for field in batch))
+        poms, losses = zip(*(self._evaluate(*part) for part in self._microbatches(padded)), strict=True)
+        return np.concatenate(poms)[:number], np.concatenate(losses)[:number]
 
     def weights(self) -> Weights:
         """Return the current weights by name."""
         return get_weights(self._network, self._config)
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Return weights and optimizer slots for a checkpoint."""
-        slots = {f"optimizer/{i:03d}": np.asarray(v) for i, v in enumerate(self._optimizer.variables)}
-        return {f"weights/{name}": value for name, value in self.weights().items()} | slots
+    def averaged_weights(self) -> Weights:
+        """Return the weights for use: their moving average if there is one, else the current ones."""
+        if self._average is None:
+            return self.weights()
+        parts = np.split(self._average.value.numpy(), np.cumsum(self._sizes)[:-1])
+        shapes = weight_shapes(self._config).items()
+        return {name: part.reshape(shape) for (name, shape), part in zip(shapes, parts, strict=True)}
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` returned."""
-        prefix = "weights/"
-        weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-        set_weights(self._network, self._config, weights)
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Use the averaged weights in the network for the length of a ``with`` block, in which no step is made."""
+        if self._average is None:
+            yield
+            return
+        current = self.weights()
+        set_weights(self._network, self._config, self.averaged_weights())
+        try:
+            yield
+        finally:
+            set_weights(self._network, self._config, current)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what a checkpoint needs and is the same on all processes."""
+        state = {f"{WEIGHTS}{name}": value for name, value in self.weights().items()}
+        if self._average is not None:
+            state |= {f"{AVERAGES}{name}": value for name, value in self.averaged_weights().items()}
+        slots = {f"optimizer/{i:03d}": np.asarray(v) for i, v in enumerate(self._optimizer.variables)}
+        return state | slots | {"num_steps": np.array(self._num_steps)}
+
+    def own_state(self) -> dict[str, np.ndarray]:
+        """Return what a checkpoint needs and belongs to this process: what compression has left out so far."""
+        return self._exchange.own_state()
+
+    def restore(self, state: dict[str, np.ndarray], own_state: dict[str, np.ndarray]) -> None:
+        """Take over what `state` and `own_state` returned, among other things."""
+        set_weights(self._network, self._config, _with_prefix(state, WEIGHTS))
         for i, variable in enumerate(self._optimizer.variables):
             variable.assign(state[f"optimizer/{i:03d}"])
+        if self._average is not None:
+            averages = _with_prefix(state, AVERAGES)
+            self._average.value.assign(np.concatenate([averages[n].ravel() for n in weight_shapes(self._config)]))
+        self._num_steps = int(state["num_steps"])
+        self._exchange.restore(own_state)
 
-    def _step(
-        self, image: tf.Tensor, pom_logit: tf.Tensor, labels: tf.Tensor, learning_rate: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _microbatches(self, batch: Batch) -> Iterator[Batch]:
+        size = self._train.batch_size
+        for start in range(0, len(batch.image), size):
+            yield Batch(*(field[start : start + size] for field in batch))
+
+    def _forward(
+        self, image: tf.Tensor, pom_logit: tf.Tensor, labels: tf.Tensor, loss_weight: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the updated POM and the loss of every FOV."""
         import tensorflow as tf
 
+        updated = self._network([image[..., None], pom_logit[..., None]], training=True)[..., 0]
+        entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=updated)
+        return updated, tf.reduce_mean(loss_weight * entropy, (1, 2, 3))
+
+    def _differentiated(self, *batch_and_stop: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the updated POM of a microbatch, and what its worker contributes to the average."""
+        import tensorflow as tf
+
+        *batch, stop = batch_and_stop
         with tf.GradientTape() as tape:
-            updated = self._network([image[..., None], pom_logit[..., None]], training=True)[..., 0]
-            loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=updated))
-        gradients = tape.gradient(loss, self._variables)
-        # one vector, one message: weights and loss of all layers are averaged in a single call
-        vector = self._group.average(tf.concat([tf.reshape(g, [-1]) for g in [*gradients, loss]], 0))
-        finite = tf.reduce_all(tf.math.is_finite(vector))
-        tf.cond(finite, lambda: self._apply(vector[:-1], learning_rate), lambda: None)
-        return updated, vector[-1], finite
+            updated, losses = self._forward(*batch)
+            loss = tf.reduce_mean(losses)
+        # one vector, one message: gradients of all layers, loss and stop are averaged in a single call
+        return updated, flat([*tape.gradient(loss, self._variables), loss, stop])
 
-    def _apply(self, vector: tf.Tensor, learning_rate: tf.Tensor) -> None:
-        """Apply a flat gradient."""
+    def _updated(self, mean: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Update the weights unless the averaged vector is not finite; return its gradient's norm and whether it is."""
         import tensorflow as tf
 
-        sizes = [int(np.prod(v.shape)) for v in self._variables]
-        parts = zip(tf.split(vector, sizes), self._variables, strict=True)
+        half_square, loss = tf.nn.l2_loss(mean[:-TAIL]), mean[-TAIL]
+        norm, finite = tf.sqrt(2 * half_square), tf.math.is_finite(half_square + loss)
+        tf.cond(finite, lambda: self._apply(mean, norm, learning_rate), lambda: None)
+        return norm, finite
+
+    def _apply(self, mean: tf.Tensor, norm: tf.Tensor, learning_rate: tf.Tensor) -> None:
+        """Change weights, optimizer slots and moving average."""
+        import tensorflow as tf
+
+        if self._train.clip_norm is not None:
+            mean *= tf.minimum(1.0, tf.math.divide_no_nan(self._train.clip_norm, norm))
+        parts = zip(tf.split(mean, [*self._sizes, 1, 1]), self._variables, strict=False)
         self._optimizer.learning_rate.assign(learning_rate)
         self._optimizer.apply([tf.reshape(part, v.shape) for part, v in parts], self._variables)
+        if self._average is not None:
+            self._average.update(self._optimizer.iterations)
 
 
-def configure_tensorflow(group: ProcessGroup, rng_seed: int) -> None:
-    """Give this process its share of the machine's cores or its GPU, and make every operation deterministic.
+def model_weights(state: dict[str, np.ndarray]) -> Weights:
+    """Return the weights for use from what `Learner.state` returned: averaged ones if there are some."""
+    return _with_prefix(state, AVERAGES) or _with_prefix(state, WEIGHTS)
 
-    Notes
-    -----
-    There are ``OMP_NUM_THREADS`` threads; where that is not set, the cores divided by the processes on them.
-    Threads and GPU can be set only before TensorFlow has computed anything.
-    """
-    import keras
-    import tensorflow as tf
 
-    keras.utils.set_random_seed(rng_seed % 2**32)
-    tf.config.experimental.enable_op_determinism()
-    # TensorFlow 2.21's remapper fails on residual modules, and says so on stderr; without it the speed is the same
-    tf.config.optimizer.set_experimental_options({"remapping": False})
-    threads = threads_here(group.local_size)
-    with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process: its devices are what they are
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
-        gpus = tf.config.list_physical_devices("GPU")
-        tf.config.set_visible_devices(gpus[group.local_rank % len(gpus) :][:1] if gpus else [], "GPU")
-    log.debug("rank %d: %d threads", group.rank, threads)
+def _with_prefix(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Return the arrays whose names start with `prefix`, which is left out."""
+    return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}

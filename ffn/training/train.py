@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ffn.config import ModelConfig
 from ffn.model.precision import gpu_visible, resolve_precision
@@ -14,10 +15,12 @@ from ffn.provenance import provenance
 from ffn.staging import stage_specs, staged_spec
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup, process_group
+from ffn.training.interruption import Interruption
 from ffn.training.loop import run
-from ffn.training.plan import TrainingData, choose_model, make_plan, with_normalisation
-from ffn.training.step import configure_tensorflow
-from ffn.training.volumes import open_training_volumes
+from ffn.training.placement import configure_tensorflow
+from ffn.training.plan import Plan, TrainingData, choose_model, make_plan, with_normalisation
+from ffn.training.validation_set import ValidationPlace, make_validation_set
+from ffn.training.volumes import TrainingVolume, open_training_volumes
 
 
 def train(
@@ -36,9 +39,10 @@ def train(
     Parameters
     ----------
     data : TrainingData
-        Records and volumes.
+        Records, volumes, and what to validate on.
     out_folder : str
-        Model folder: ``model.yaml``, ``weights.h5``, ``checkpoints/``, ``metrics.csv``, ``tensorboard/``.
+        Model folder: ``model.yaml``, ``weights.h5``, ``checkpoints/``, ``metrics.csv``, ``validation.csv``,
+        ``tensorboard/``.
     model : ModelConfig
         Architecture; with `init_folder`, what is given explicitly must agree with it.
     config : TrainConfig
@@ -55,33 +59,87 @@ def train(
     FfnError
         If data, model or options do not fit together, or training cannot go on.
     """
-    with process_group(config.num_workers) as group, contextlib.ExitStack() as stack:
-        if group.size > 1:  # its calls run TensorFlow, whose threads cannot be set any more after that
-            configure_tensorflow(group, rng_seed)
+    with training_job(data, model, config, rng_seed, init_folder, stage_to) as (group, plan, opened):
+        places = {name: ValidationPlace(opened[name], source.box) for name, source in data.validation.items()}
+        examples = make_validation_set(places, plan.initial.config, plan.train, rng_seed, group)
+        with Interruption(config.walltime_minutes, config.walltime_margin_seconds) as interruption:
+            step, weights = run(plan, examples, Path(out_folder), group, interruption)
+        if group.rank == 0:
+            origin = _origin(data, plan.train, rng_seed, init_folder, step)
+            save_model(out_folder, Model(plan.initial.config, weights, origin))
+        group.barrier()
+
+
+class Job(NamedTuple):
+    """What a training job starts with.
+
+    Parameters
+    ----------
+    group : ProcessGroup
+        Its processes.
+    plan : Plan
+        What they train.
+    opened : mapping of str to TrainingVolume
+        The volumes, those for validation included.
+    """
+
+    group: ProcessGroup
+    plan: Plan
+    opened: Mapping[str, TrainingVolume]
+
+
+@contextlib.contextmanager
+def training_job(
+    data: TrainingData,
+    model: ModelConfig,
+    config: TrainConfig,
+    rng_seed: int,
+    init_folder: str | None = None,
+    stage_to: str | None = None,
+) -> Iterator[Job]:
+    """Start the processes and check everything, for the length of a ``with`` block; see `train` for the arguments."""
+    with process_group(config.num_workers, config.stall_seconds) as group, contextlib.ExitStack() as stack:
+        if config.max_steps > 0 or group.size > 1:
+            configure_tensorflow(group, config, rng_seed)
+        group.watch()
         precision = group.broadcast(resolve_precision(config.precision, gpu_visible()))
         config = config.model_copy(update={"precision": precision})
         near = group.together(lambda: _staged(data, stage_to, group)) if stage_to else data
-        volumes = group.together(lambda: stack.enter_context(open_training_volumes(near.volumes)))
+        opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near))))
+        volumes = {name: opened[name] for name in data.volumes}
         initial = group.broadcast(group.together(lambda: choose_model(model, init_folder, rng_seed)))
         initial = with_normalisation(initial, volumes, group)
-        plan = group.together(lambda: make_plan(near, volumes, initial, config, rng_seed))
-        weights = run(plan, Path(out_folder), group)
-        if group.rank == 0:
-            save_model(out_folder, Model(initial.config, weights, _origin(data, config, rng_seed, init_folder)))
-        group.barrier()
+        yield Job(group, group.together(lambda: make_plan(near, volumes, initial, config, rng_seed)), opened)
 
 
 def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingData:
     """Copy the inputs to the node, once, and return where they are to be read."""
     if group.local_rank == 0:
-        stage_specs([data.records, *itertools.chain(*data.volumes.values())], folder)
+        stage_specs([data.records, *itertools.chain(*_sources(data).values())], folder)
     group.barrier()
     volumes = {name: (staged_spec(a, folder), staged_spec(b, folder)) for name, (a, b) in data.volumes.items()}
-    return TrainingData(staged_spec(data.records, folder), volumes)
+    validation = {
+        name: source._replace(image=staged_spec(source.image, folder), labels=staged_spec(source.labels, folder))
+        for name, source in data.validation.items()
+    }
+    return TrainingData(staged_spec(data.records, folder), volumes, validation)
 
 
-def _origin(data: TrainingData, config: TrainConfig, rng_seed: int, init_folder: str | None) -> dict[str, Any]:
-    """Provenance of the model."""
+def _sources(data: TrainingData) -> dict[str, tuple[str, str]]:
+    """Image and labels of all volumes, those for validation included."""
+    return {**{name: (source.image, source.labels) for name, source in data.validation.items()}, **data.volumes}
+
+
+def _origin(
+    data: TrainingData, config: TrainConfig, rng_seed: int, init_folder: str | None, step: int
+) -> dict[str, Any]:
+    """Provenance of the model, whose weights are those after `step` steps."""
     volumes = " ".join(f"{name}={image},{labels}" for name, (image, labels) in data.volumes.items())
-    inputs = {"records": data.records, "volumes": volumes, "rng_seed": rng_seed}
-    return provenance("train", config, **inputs, **({"init": init_folder} if init_folder else {}))
+    inputs: dict[str, object] = {"records": data.records, "volumes": volumes, "rng_seed": rng_seed}
+    if init_folder:
+        inputs["init"] = init_folder
+    if data.validation:
+        inputs["validation"] = " ".join(f"{name}={','.join(map(str, one))}" for name, one in data.validation.items())
+    if config.use_best:
+        inputs["best_step"] = step
+    return provenance("train", config, **inputs)

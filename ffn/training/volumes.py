@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, scale, zyx
-from ffn.volume import Volume, open_volume, require_labels
+from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
+from ffn.volume import CHUNK_ZYX, Volume, open_volume, require_inside, require_labels
 
-PRELOAD_BYTES = 512 * 2**20  # image + labels up to this size are kept in memory by every process of a node
+PRELOAD_BYTES = 512 * 2**20  # of image + labels are kept in memory by every process of a node
 BLOCK_ZYX: ZYX = (64, 128, 128)
 CHECKSUM_BLOCK_ZYX: ZYX = (64, 64, 64)
 
@@ -38,6 +40,47 @@ class Preloaded:
     def read(self, box: Box) -> np.ndarray:
         """Return the voxels of `box`."""
         return self._voxels[box.slices(self.box.start)]
+
+
+class Cached:
+    """A volume whose chunks stay in memory, the latest used ones, up to `num_bytes`; for any number of threads."""
+
+    def __init__(self, volume: Volume, num_bytes: int) -> None:
+        self.box = volume.box
+        self._volume = volume
+        self._free = num_bytes
+        self._chunks: OrderedDict[Box, np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the voxels of `box`."""
+        require_inside(self._volume, box)
+        first = subtract(box.start, self.box.start)
+        corner = add(self.box.start, zyx(n - n % c for n, c in zip(first, CHUNK_ZYX, strict=True)))
+        out = np.empty(box.shape, self._volume.dtype)
+        for block in Box(corner, box.stop).blocks(CHUNK_ZYX):
+            part = block.intersect(box)
+            whole = Box.from_shape(CHUNK_ZYX, block.start).intersect(self.box)
+            out[part.slices(box.start)] = self._chunk(whole)[part.slices(whole.start)]
+        return out
+
+    def _chunk(self, box: Box) -> np.ndarray:
+        with self._lock:
+            if box not in self._chunks:
+                self._chunks[box] = _compact(self._volume.read(box))
+                self._free -= self._chunks[box].nbytes
+            self._chunks.move_to_end(box)
+            chunk = self._chunks[box]
+            while self._free < 0:
+                self._free += self._chunks.popitem(last=False)[1].nbytes
+            return chunk
+
+
+def _compact(voxels: np.ndarray) -> np.ndarray:
+    """Return integers in their smallest type: segment ids rarely need the eight bytes they come in."""
+    if voxels.dtype.kind not in "ui" or voxels.min() < 0:
+        return voxels
+    return voxels.astype(np.min_scalar_type(voxels.max()), copy=False)
 
 
 class TrainingVolume:
@@ -72,10 +115,12 @@ class TrainingVolume:
             raise VolumeError(
                 f"{labels.name}: covers {labels.box}, the image {image.name} {image.box}, expected an overlap"
             )
-        self._image: Readable = image
-        self._labels: Readable = labels
+        self._image: Readable
+        self._labels: Readable
         if self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES:
             self._image, self._labels = Preloaded(image, self.box), Preloaded(labels, self.box)
+        else:
+            self._image, self._labels = Cached(image, PRELOAD_BYTES // 2), Cached(labels, PRELOAD_BYTES // 2)
 
     def read_image(self, box: Box) -> np.ndarray:
         """Return the grey levels of `box`, of shape (Z, Y, X)."""

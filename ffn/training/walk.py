@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from ffn.geometry import ZYX, Box, add, subtract
+from ffn.config import ModelConfig
+from ffn.geometry import ZYX, Box, add, zyx
+from ffn.inference.movement import FaceMaxMovement
+from ffn.training.config import TrainConfig
 from ffn.training.examples import Example
 
 INIT_ACTIVATION = 0.95  # POM at the central voxel (Januszewski et al. 2018, as in inference)
@@ -26,48 +31,73 @@ def logit(probability: float) -> np.float32:
 
 
 class Walk:
-    """A FOV that visits the centre of an example, then each neighbour that the network's own map has reached.
+    """A FOV that visits the centre of an example, then whatever the network's own map has reached.
 
     Parameters
     ----------
     example : Example
-        Patch of the size of the FOV plus one step on every side.
-    fov_size_zyx : tuple of int
-        Field of view, voxels.
+        Patch of `ffn.training.examples.patch_size`.
+    model : ModelConfig
+        FOV and deltas.
+    train : TrainConfig
+        Policy of the FOV.
 
     Attributes
     ----------
     canvas_logit : float32 ndarray of shape (Z, Y, X)
         Predicted object map (POM) of the patch.
-    stop : int
-        The stop the FOV is at: 0 is the centre, i is the i-th of the example's moves.
+    position_zyx : tuple of int
+        Centre of the FOV, voxels of the patch.
+
+    Notes
+    -----
+    ``fixed`` and ``fixed_window`` visit the example's moves in their order, each where the map has reached the
+    threshold when its turn comes. ``max_pred`` moves as inference does, inside the patch; unlike there, it goes
+    on after the central voxel was lost, for there is still something to learn.
     """
 
-    def __init__(self, example: Example, fov_size_zyx: ZYX) -> None:
+    def __init__(self, example: Example, model: ModelConfig, train: TrainConfig) -> None:
         self.example = example
-        self._fov_size_zyx = fov_size_zyx
-        self._center_zyx: ZYX = tuple(n // 2 for n in example.image.shape)
-        self.canvas_logit = np.full(example.image.shape, logit(PAD_VALUE), np.float32)
-        self.canvas_logit[self._center_zyx] = logit(INIT_ACTIVATION)
-        self.stop = 0
+        self._fov_radius_zyx = model.fov_radius_zyx
+        self._deltas_zyx = model.deltas_zyx
+        self._policy = train.fov_policy
+        center = zyx(n // 2 for n in example.image.shape)
+        self.canvas_logit: np.ndarray = np.full(example.image.shape, logit(PAD_VALUE), np.float32)
+        self.canvas_logit[center] = logit(INIT_ACTIVATION)
+        moves = [] if self._policy == "max_pred" else [add(center, move) for move in example.moves_zyx]
+        self.position_zyx: ZYX = center
+        self._movement = self._resume(moves, [])
 
     @property
     def window(self) -> Slices:
         """Where the FOV lies in the patch."""
-        half = (self._fov_size_zyx[0] // 2, self._fov_size_zyx[1] // 2, self._fov_size_zyx[2] // 2)
-        return Box.from_shape(self._fov_size_zyx, subtract(self._position(self.stop), half)).slices()
+        return self._around(self.position_zyx, self._fov_radius_zyx).slices()
 
     def write(self, pom_logit: np.ndarray) -> None:
         """Put the network's output, of the shape of the FOV, on the canvas."""
         self.canvas_logit[self.window] = pom_logit
 
     def advance(self) -> bool:
-        """Go to the next neighbour whose POM has reached the move threshold; return False if none is left."""
-        for stop in range(self.stop + 1, len(self.example.moves_zyx) + 1):
-            if self.canvas_logit[self._position(stop)] >= logit(MOVE_THRESHOLD):
-                self.stop = stop
+        """Go to the next place that the POM has reached; return False if none is left."""
+        if self._policy == "max_pred":
+            self._movement.update(self.position_zyx, self.canvas_logit[self.window])
+        while (position := self._movement.pop()) is not None:
+            if self._may_visit(position):
+                self.position_zyx = position
                 return True
         return False
+
+    def state(self) -> tuple[ZYX, list[ZYX], list[ZYX]]:
+        """Return where the FOV is, where it may go next and where it was; with the canvas, all there is to know."""
+        return self.position_zyx, list(self._movement.queue), self._movement.evaluated
+
+    def restore(
+        self, canvas_logit: np.ndarray, position_zyx: ZYX, queue: Iterable[ZYX], evaluated: Iterable[ZYX]
+    ) -> None:
+        """Take over a canvas and what `state` returned."""
+        self.canvas_logit[:] = canvas_logit
+        self.position_zyx = position_zyx
+        self._movement = self._resume(queue, evaluated)
 
     def score(self) -> np.ndarray:
         """Compare the whole patch with its labels.
@@ -75,12 +105,32 @@ class Walk:
         Returns
         -------
         int64 ndarray of shape (4,)
-            True positives, false positives, true negatives, false negatives at the move threshold.
+            True positives, false positives, true negatives, false negatives at the move threshold; voxels of loss
+            weight 0 are not counted.
         """
-        found, truth = self.canvas_logit >= logit(MOVE_THRESHOLD), self.example.labels > 0.5
-        counts = (found & truth, found & ~truth, ~found & ~truth, ~found & truth)
-        return np.array([np.count_nonzero(mask) for mask in counts], np.int64)
+        known = self.example.loss_weight > 0
+        found = (self.canvas_logit >= logit(MOVE_THRESHOLD)) & known
+        truth = (self.example.labels > 0.5) & known
+        num_known, num_found, num_true, both = (np.count_nonzero(mask) for mask in (known, found, truth, found & truth))
+        counts = (both, num_found - both, num_known - num_found - num_true + both, num_true - both)
+        return np.array(counts, np.int64)
 
-    def _position(self, stop: int) -> ZYX:
-        """Centre of the FOV at a stop, voxels of the patch."""
-        return add(self._center_zyx, self.example.moves_zyx[stop - 1] if stop else (0, 0, 0))
+    def _resume(self, queue: Iterable[ZYX], evaluated: Iterable[ZYX]) -> FaceMaxMovement:
+        center, threshold = zyx(n // 2 for n in self.canvas_logit.shape), float(logit(MOVE_THRESHOLD))
+        return FaceMaxMovement(center, self._deltas_zyx, threshold, queue, evaluated)
+
+    def _may_visit(self, position_zyx: ZYX) -> bool:
+        """Whether the FOV fits there and the POM is high enough now."""
+        if not self._patch.contains(self._around(position_zyx, self._fov_radius_zyx)):
+            return False
+        radius = 1 if self._policy == "fixed_window" else 0
+        near = self._around(position_zyx, (radius, radius, radius)).intersect(self._patch)
+        return bool(self.canvas_logit[near.slices()].max() >= logit(MOVE_THRESHOLD))
+
+    @property
+    def _patch(self) -> Box:
+        return Box.from_shape(zyx(self.canvas_logit.shape))
+
+    @staticmethod
+    def _around(position_zyx: ZYX, radius_zyx: ZYX) -> Box:
+        return Box(position_zyx, add(position_zyx, (1, 1, 1))).grow(radius_zyx)

@@ -102,7 +102,7 @@ def test_horovod_without_mpi_under_srun(doctor):
     ("old", "new", "name", "message"),
     [
         ("--ntasks={ranks}", "--ntasks=1 --nodes=1", "processes", "1 started on 1 nodes (n1), 2 on 2 were asked for"),
-        ("--mpi=pmix", "--mpi=none", "one job", "2 jobs of 1 instead of one job of 2"),
+        ("srun ", "env HOROVOD_CONTROLLER=gloo srun ", "one job", "2 jobs of 1 instead of one job of 2"),
     ],
 )
 def test_wrong_task_count(old, new, name, message, doctor):
@@ -131,7 +131,7 @@ def test_another_python_on_a_node(doctor):
     try:
         code, found = doctor.run()
     finally:
-        doctor.cluster.nodes["n2"].run("umount", str(metadata))
+        doctor.cluster.nodes["n2"].run("umount", "--lazy", str(metadata))
     assert (code, failed(found)) == (1, {"python"})
     assert re.match(r"n[12] and n[12] differ in packages: tqdm", found["python"][1])
 
@@ -146,7 +146,7 @@ def test_no_write_permission_on_a_node(doctor):
     try:
         code, found = doctor.run()
     finally:
-        node.run("umount", str(runs))
+        node.run("umount", "--lazy", str(runs))
     assert (code, failed(found)) == (1, {"writing"})
     assert found["writing"][1].startswith("not possible on n2 (Read-only file system)")
 

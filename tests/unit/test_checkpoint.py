@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 import threading
 
@@ -53,6 +54,19 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path):
 def test_only_the_last_are_kept(saved):
     folder_of(saved, keep=2).save(make(40))
     assert names(saved) == ["step-00000030", "step-00000040"]
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_a_checkpoint_in_between_takes_the_place_of_no_regular_one(tmp_path, keep):
+    def left_after(*steps):
+        folder = CheckpointFolder(tmp_path / "checkpoints", FINGERPRINT, keep, ProcessGroup(), interval=10)
+        for step in steps:
+            folder.save(make(step))
+        return [int(name.removeprefix("step-")) for name in names(tmp_path)]
+
+    assert left_after(10, 20, 27) == [10, 20, 27][-keep:]  # stopped there
+    assert left_after(30, 40, 45) == [30, 40, 45][-keep:]  # its end, put off
+    assert left_after(50, 60) == [40, 50, 60][-keep:]
 
 
 @pytest.mark.parametrize("name", ["shared.h5", "rank-00000.h5", "manifest.json"])
@@ -163,6 +177,55 @@ def test_damage_that_one_process_finds_is_damage_for_all(tmp_path):
     (tmp_path / "checkpoints/step-00000020/rank-00001.h5").write_bytes(b"nothing")
     restored = threads.run(lambda group: folder_of(tmp_path, group=group).restore(100))
     assert [checkpoint.step for checkpoint in restored] == [10, 10]
+
+
+@pytest.fixture
+def slow_to_show(monkeypatch):
+    """Function that hides a folder's new entries from the other processes for a number of looks."""
+    listdir = os.listdir
+    looks = []
+
+    def hide(number):
+        def late(folder):
+            looks.append(folder)
+            if len(looks) <= number:
+                raise FileNotFoundError(folder)
+            return listdir(folder)
+
+        monkeypatch.setattr("os.listdir", late)
+        monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+    return hide
+
+
+def test_a_file_system_that_shows_things_late_is_waited_for(tmp_path, slow_to_show):
+    slow_to_show(3)
+    threads = Threads(2)
+    threads.run(lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank)))
+    for rank, checkpoint in enumerate(threads.run(lambda group: folder_of(tmp_path, group=group).restore(100))):
+        np.testing.assert_equal(checkpoint, make(10, rank))
+
+
+def test_a_folder_that_is_not_shared_ends_the_job(tmp_path, slow_to_show, monkeypatch):
+    monkeypatch.setattr("ffn.training.checkpoint.VISIBLE_SECONDS", 0)
+    slow_to_show(1000)
+    for error in Threads(2).run(lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank))):
+        assert isinstance(error, TrainError)
+        assert "not to be seen on" in str(error) and "expected a file system that all processes share" in str(error)
+    assert not list(tmp_path.glob("checkpoints/step-*"))
+
+
+def test_a_checkpoint_that_one_process_does_not_see_is_kept(tmp_path, monkeypatch):
+    threads = Threads(2)
+    threads.run(lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank)))
+
+    def blind(folder, names=()):
+        raise TrainError(f"{folder}: not to be seen")
+
+    monkeypatch.setattr("ffn.training.checkpoint._wait_until_visible", blind)
+    errors = threads.run(lambda group: folder_of(tmp_path, group=group).restore(100))
+    assert all("not to be seen" in str(error) for error in errors)
+    assert names(tmp_path) == ["step-00000010"]
 
 
 def test_different_weights_on_two_processes_are_an_error_and_no_checkpoint(tmp_path):

@@ -87,7 +87,7 @@ def test_openvino_takes_arrays_it_cannot_share(model, expected):
     [({"amx_bf16", "sse"}, "bfloat16", "the CPU has amx_bf16"), ({"sse"}, "float32", "the CPU has neither AMX")],
 )
 def test_auto_precision_follows_the_cpu_and_says_why(monkeypatch, caplog, flags, chosen, reason):
-    monkeypatch.setattr(precision, "_cpu_flags", lambda: frozenset(flags))
+    monkeypatch.setattr(precision, "cpu_flags", lambda: frozenset(flags))
     with caplog.at_level(logging.INFO):
         assert precision.resolve_precision("auto") == chosen
     assert f"precision auto: {chosen}, because {reason}" in caplog.text

@@ -6,8 +6,9 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError, RecordError, VolumeError
 from ffn.geometry import Box
+from ffn.training import volumes
 from ffn.training.config import TrainConfig
-from ffn.training.examples import ExampleMaker, augment, moves, patch_size
+from ffn.training.examples import ExampleMaker, moves, patch_size
 from ffn.training.lanes import Record
 from ffn.training.prefetch import DEPTH, Prefetcher
 from ffn.training.volumes import TrainingVolume, block_statistics, mean_and_stddev
@@ -39,7 +40,7 @@ def test_example_is_the_normalised_patch_with_soft_labels(volume):
     center = (8, 10, 18)
     example = ExampleMaker({"v": volume}, MODEL, PLAIN).make(Record(center, "v"), np.random.default_rng(0))
     box = Box((6, 6, 12), (11, 15, 25))  # the centre ± (2, 4, 6)
-    assert example.image.shape == example.labels.shape == patch_size(MODEL) == (5, 9, 13)
+    assert example.image.shape == example.labels.shape == patch_size(MODEL, PLAIN) == (5, 9, 13)
     assert example.image.dtype == example.labels.dtype == np.float32
     np.testing.assert_allclose(example.image, (volume.read_image(box) - 100.0) / 20.0, rtol=1e-6)
     same_object = volume.read_labels(box) == volume.read_labels(box)[2, 4, 6]
@@ -69,24 +70,71 @@ def test_a_patch_that_leaves_image_or_labels_names_the_coordinate(volume, center
         maker.make(Record(center, "v"), np.random.default_rng(0))
 
 
-def test_augmentation_permutes_and_reflects_only_the_chosen_axes():
-    array = np.arange(4 * 6 * 6).reshape(4, 6, 6)
-    images = set()
-    for i in range(200):
-        image, labels = augment((array, array + 1), (1, 2), (0, 2), np.random.default_rng(i))
-        np.testing.assert_array_equal(image + 1, labels)
-        images.add(image.tobytes())
-    expected = {
-        np.flip(array.transpose(order), axes).tobytes()
-        for order in ((0, 1, 2), (0, 2, 1))
-        for axes in ((), (0,), (2,), (0, 2))
-    }
-    assert images == expected
+def test_without_defects_orientation_and_moves_are_all_that_is_drawn(volume):
+    """The stream that checkpoints of earlier versions rely on."""
+    model = ModelConfig(fov_size_zyx=(3, 5, 5), deltas_zyx=(1, 2, 2), image_mean=100, image_stddev=20)
+    maker = ExampleMaker({"v": volume}, model, TrainConfig(permutable_axes=("y", "x"), reflectable_axes=("z", "x")))
+    box = Box((6, 6, 14), (11, 15, 23))
+    for seed in range(20):
+        rng, reference = np.random.default_rng(seed), np.random.default_rng(seed)
+        example = maker.make(Record((8, 10, 18), "v"), rng)
+        order, (z, _, x) = reference.permutation((1, 2)), reference.random(3) < 0.5
+        for array, voxels in (
+            (example.image, (volume.read_image(box) - np.float32(100)) / np.float32(20)),
+            (example.labels, np.where(volume.read_labels(box) == 1, np.float32(0.95), np.float32(0.05))),
+        ):
+            expected = voxels.transpose(0, *order)[:: -1 if z else 1, :, :: -1 if x else 1]
+            np.testing.assert_array_equal(array, expected)
+        assert example.moves_zyx == tuple(moves(model.deltas_zyx)[i] for i in reference.permutation(6))
+        assert rng.bit_generator.state == reference.bit_generator.state
+
+
+def test_unlabelled_voxels_get_their_weight_and_turn_with_the_image(volume):
+    center = Record((8, 10, 14), "v")  # background in its patch, as far as x = 10
+    train = TrainConfig(unlabelled_weight=0.25, permutable_axes=(), reflectable_axes=("x",))
+    maker = ExampleMaker({"v": volume}, MODEL, train)
+    turned = set()
+    for seed in range(8):
+        example = maker.make(center, np.random.default_rng(seed))
+        background = np.zeros(13, bool)
+        background[:2] = True  # x = 8 and 9
+        turned.add(flipped := bool(example.loss_weight[0, 0, -1] == 0.25))
+        expected = np.where(background[:: -1 if flipped else 1], np.float32(0.25), np.float32(1))
+        np.testing.assert_array_equal(example.loss_weight, np.broadcast_to(expected, (5, 9, 13)))
+        assert example.labels[0, 0, 1 if flipped else -2] == np.float32(0.95)
+    assert turned == {False, True}
+
+
+def test_equal_weights_are_shared(volume):
+    maker = ExampleMaker({"v": volume}, MODEL, PLAIN)
+    one, other = (maker.make(Record((8, 10, x), "v"), np.random.default_rng(0)) for x in (16, 18))
+    assert (one.loss_weight == 1).all() and one.loss_weight.shape == (5, 9, 13)
+    assert one.loss_weight is other.loss_weight and not one.loss_weight.flags.writeable
+
+
+def test_image_and_labels_of_a_misaligned_patch_belong_together(volume, tmp_path):
+    """Where the image is the label, they stay equal voxel by voxel, and the central slice stays where it is."""
+    model = MODEL.model_copy(update={"image_mean": 0.0, "image_stddev": 1.0})
+    shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5, "max_misalignment": 3})
+    record, changed = Record((8, 10, 21), "v"), 0
+    with open_volume(f"{tmp_path}/v.labels.h5:labels") as truth:
+        same = {"v": TrainingVolume("v", truth, truth)}
+    still = ExampleMaker(same, model, PLAIN).make(record, np.random.default_rng(0))
+    for seed in range(10):
+        example = ExampleMaker(same, model, shifted).make(record, np.random.default_rng(seed))
+        np.testing.assert_array_equal(example.labels > 0.5, example.image == 2)
+        np.testing.assert_array_equal(example.labels[2], still.labels[2])
+        changed += not np.array_equal(example.labels, still.labels)
+    assert changed > 4
+
+
+def test_patches_grow_with_the_moves():
+    assert patch_size(MODEL, TrainConfig(fov_policy="max_pred", fov_moves=3)) == (9, 17, 25)
 
 
 def test_axes_of_different_patch_size_cannot_be_exchanged(volume):
     with pytest.raises(
-        ConfigError, match=r"permutable_axes: y and x cannot be exchanged, FOV \+ 2 deltas are 9 and 13"
+        ConfigError, match=r"permutable_axes: y and x cannot be exchanged, patches have 9 and 13 voxels"
     ):
         ExampleMaker({"v": volume}, MODEL, TrainConfig(permutable_axes=("x", "y")))
 
@@ -130,16 +178,39 @@ def test_checksum_notices_another_image(volume, tmp_path):
         assert TrainingVolume("v", raw, truth).checksum() != volume.checksum()
 
 
-def test_volumes_too_large_for_memory_are_read_on_demand(volume, tmp_path, monkeypatch):
+@pytest.mark.parametrize("num_bytes", [0, 300, 10**6])
+def test_volumes_too_large_for_memory_are_read_in_chunks_that_stay_there(volume, tmp_path, monkeypatch, num_bytes):
     monkeypatch.setattr("ffn.training.volumes.PRELOAD_BYTES", 0)
-    box = Box((6, 6, 12), (11, 15, 25))
+    monkeypatch.setattr("ffn.training.volumes.CHUNK_ZYX", (4, 7, 9))
+    rng = np.random.default_rng(0)
     with (
         open_volume(f"{tmp_path}/v.raw.h5:raw") as raw,
         open_volume(f"{tmp_path}/v.labels.h5:labels") as truth,
     ):
         on_demand = TrainingVolume("v", raw, truth)
-        np.testing.assert_array_equal(on_demand.read_image(box), volume.read_image(box))
-        np.testing.assert_array_equal(on_demand.read_labels(box), volume.read_labels(box))
+        on_demand._labels._free = num_bytes
+        reads, read = [], truth.read
+        truth.read = lambda box: reads.append(box) or read(box)
+        for _ in range(30):
+            start = rng.integers(LABELS_BOX.start, np.array(LABELS_BOX.stop) - (5, 9, 13), endpoint=True)
+            box = Box.from_shape((5, 9, 13), tuple(start.tolist()))
+            np.testing.assert_array_equal(on_demand.read_image(box), volume.read_image(box))
+            np.testing.assert_array_equal(on_demand.read_labels(box), volume.read_labels(box))
+            assert on_demand.read_labels(box).dtype == np.uint64
+        kept = sum(chunk.nbytes for chunk in on_demand._labels._chunks.values())
+        assert kept + on_demand._labels._free == num_bytes and kept <= num_bytes
+        assert len(set(reads)) == 3 * 3 * 4  # every chunk there is
+        assert (len(reads) == len(set(reads))) == (num_bytes == 10**6)
+        with pytest.raises(VolumeError, match="outside of the volume"):
+            on_demand.read_labels(box.shift((20, 0, 0)))
+
+
+def test_chunks_are_kept_in_the_smallest_type():
+    for values, dtype in (([0, 255], np.uint8), ([0, 2**16], np.uint32), ([2**40, 1], np.uint64)):
+        compact = volumes._compact(np.array(values, np.uint64))
+        assert compact.dtype == dtype and compact.tolist() == values
+    assert volumes._compact(np.array([-1, 5], np.int64)).dtype == np.int64
+    assert volumes._compact(np.array([0.5], np.float32)).dtype == np.float32
 
 
 def test_prefetcher_serves_each_lane_in_order_and_passes_errors_on():

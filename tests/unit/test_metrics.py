@@ -1,9 +1,14 @@
-"""Metrics: scores from counts, rows that survive a crash without duplicates."""
+"""Metrics: scores from counts, the smoothed curve, rows that survive a crash without duplicates."""
 
 import numpy as np
 import pytest
 
-from ffn.training.metrics import COLUMNS, Accumulator, classification_scores, read_metrics
+from ffn.training.metrics import COLUMNS, Accumulator, RowLog, classification_scores, read_metrics, smoothed
+from ffn.training.step import Outcome
+
+
+def outcome(loss, finite=True):
+    return Outcome(np.zeros(1), loss, finite, gradient_norm=2 * loss, bytes_sent=100)
 
 
 def test_scores_follow_their_definitions():
@@ -23,14 +28,40 @@ def test_scores_without_a_prediction_are_zero_and_without_voxels_unknown():
 
 def test_accumulator_survives_a_checkpoint():
     accumulator = Accumulator()
-    accumulator.add_step(0.5, True)
-    accumulator.add_step(0.25, True)
-    accumulator.add_step(float("nan"), False)
+    for loss in (0.5, 0.25):
+        accumulator.add_step(outcome(loss))
+    accumulator.add_step(outcome(float("nan"), finite=False))
     accumulator.counts += np.arange(4)
     restored = Accumulator.from_arrays(accumulator.arrays())
-    assert (restored.loss, restored.num_steps, restored.num_skipped) == (0.375, 2, 1)
+    assert restored.means() == {"loss": 0.375, "gradient_norm": 0.75, "bytes_sent": 100}
+    assert restored.num_skipped == 1
     np.testing.assert_array_equal(restored.counts, np.arange(4))
-    assert np.isnan(Accumulator().loss)
+    assert np.isnan(Accumulator().means()["loss"])
+
+
+def test_smoothing_is_unbiased_and_skips_gaps():
+    curve = smoothed(np.array([2.0, 2.0, np.nan, 4.0]), 0.5)
+    assert curve[:2].tolist() == [2, 2] and np.isnan(curve[2])
+    assert curve[3] == pytest.approx((4 * 0.5 + 2 * 0.25 + 2 * 0.125) / 0.875)
+
+
+def test_rows_after_the_step_are_cut_and_a_torn_line_is_left_out(tmp_path):
+    path = tmp_path / "rows.csv"
+    for step in (10, 20, 30):
+        RowLog(path, ("step", "loss"), step).write({"step": step, "loss": 1 / step})
+    with path.open("a") as file:
+        file.write("40,0.")
+    log = RowLog(path, ("step", "loss"), 20)
+    assert [row["step"] for row in log.kept] == [10, 20]
+    log.write({"step": 30, "loss": 0.125})
+    assert path.read_text() == "step,loss\n10,0.1\n20,0.05\n30,0.125\n"
+
+
+def test_rows_of_an_earlier_version_go_on_with_all_columns(tmp_path):
+    path = tmp_path / "rows.csv"
+    RowLog(path, ("step", "old"), -1).write({"step": 10, "old": 1.0})
+    RowLog(path, ("step", "loss"), 10).write({"step": 20, "loss": 0.5})
+    assert path.read_text() == "step,loss\n10,nan\n20,0.5\n"
 
 
 def test_read_metrics_leaves_out_a_torn_line(tmp_path):

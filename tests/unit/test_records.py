@@ -74,6 +74,59 @@ def test_a_cap_samples_large_partitions_without_replacement(tmp_path, paths):
     assert {n for center, n in counts.items() if center[1] == 1} == {2, 3}
 
 
+def counts_by_voxel(tmp_path, paths, weights, config=CONFIG) -> Counter[tuple[int, int, int]]:
+    """How often each (z, partition, x of the volume) occurs."""
+    records(paths, tmp_path / "weighted", config, 5, 1, weights)
+    return Counter(map(tuple, read_all(tmp_path / "weighted")[0].tolist()))
+
+
+@pytest.mark.parametrize("weight", [3.0, 0.25, 1.7])
+def test_a_weight_is_how_often_a_voxel_of_the_volume_is_drawn(tmp_path, paths, weight):
+    counts = counts_by_voxel(tmp_path, paths, {"a": weight})
+    assert len(read_all(tmp_path / "weighted")[0]) == 1500  # as without weights
+    for partition in (1, 3, 9):  # partitions stay equally frequent, 1 and 9 are in one volume only
+        assert sum(n for center, n in counts.items() if center[1] == partition) == 500
+    each = {x: [counts[z, 3, x] for z in range(SIZES["ab"[x > 0]][3])] for x in (0, 100_000)}  # 7 and 20 voxels
+    a, b = np.mean(each[0]), np.mean(each[100_000])
+    assert a / b == pytest.approx(weight, rel=0.1)
+    for times in each.values():  # alike within a volume
+        assert max(times) - min(times) <= 2 * max(1, a / b, b / a)
+    assert {counts[z, 1, 0] for z in range(40)} <= {11, 12, 13, 14}
+
+
+def test_weights_are_relative_and_equal_ones_change_nothing(tmp_path, paths, folder):
+    records(paths, tmp_path / "r", CONFIG, 5, 1, {"a": 0.5, "b": 0.5})
+    ours, theirs = content(tmp_path / "r"), content(folder)
+    assert {n: c for n, c in ours.items() if n != "index.json"} == {
+        n: c for n, c in theirs.items() if n != "index.json"
+    }
+    assert load_index(tmp_path / "r").weights == {"a": 0.5, "b": 0.5}
+    assert load_index(folder).weights == {"a": 1.0, "b": 1.0}
+
+
+def test_a_heavy_volume_goes_through_all_its_voxels_before_one_comes_again(paths):
+    plan = make_plan(paths, CONFIG, 5, {"a": 2.5})
+    assert plan.places(3).tolist() == [18, 20]  # 2.5 x 7 of the heavy one
+    partitions, voxels = draw(plan, 0, plan.num_records)
+    times = np.bincount(voxels[partitions == 3], minlength=27)
+    assert np.ptp(times[:7]) <= 2 and np.ptp(times[7:]) <= 1
+
+
+def test_an_index_without_weights_is_read(folder):
+    index = json.loads((folder / "index.json").read_text())
+    del index["weights"]
+    (folder / "index.json").write_text(json.dumps(index))
+    assert load_index(folder).weights == {}
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_bad_weights_are_refused(paths, weight):
+    with pytest.raises(RecordError, match="--weight: .* of 'a', expected a positive number"):
+        make_plan(paths, CONFIG, 5, {"a": weight})
+    with pytest.raises(RecordError, match=r"--weight: 'c' is none of the volumes \['a', 'b'\]"):
+        make_plan(paths, CONFIG, 5, {"c": 1.0})
+
+
 def test_the_order_is_shuffled_through_all_shards(folder):
     for shard in load_index(folder).shards:
         centers, _ = read_shard(folder / shard.file)
@@ -307,4 +360,12 @@ def test_command_line(tmp_path, paths, folder, capsys):
         (["a=1.h5", "a=2.h5"], "'a' is given twice"),
     ):
         assert main([*words, "--coordinates", *bad, "--out", str(out)]) == 2
+        assert message in capsys.readouterr().err
+    assert main([*words, "--coordinates", *named, "--weight", "a=2", "--weight", "b=0.5", "--out", str(out)]) == 0
+    assert load_index(out).weights == {"a": 2.0, "b": 0.5}
+    for bad, message in (
+        ("a", "--weight: 'a' is not of the form NAME=WEIGHT"),
+        ("a=heavy", "--weight: 'heavy' of 'a', expected a positive number"),
+    ):
+        assert main([*words, "--coordinates", *named, "--weight", bad, "--out", str(out)]) == 2
         assert message in capsys.readouterr().err

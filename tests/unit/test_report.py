@@ -10,12 +10,13 @@ from ffn.assembly.merge_graph import MergeEdge, header
 from ffn.cli import main
 from ffn.contingency import count_pairs
 from ffn.evaluation import pictures
-from ffn.evaluation.charts import Line, line_chart, smoothed, ticks
+from ffn.evaluation.charts import Line, line_chart, stacked, ticks
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
-from ffn.evaluation.report import render, sweep_charts, training_charts
+from ffn.evaluation.report import render, sweep_charts
 from ffn.evaluation.run_folder import read_costs, read_metrics, read_sweep, read_volumes
 from ffn.evaluation.score_table import format_scores, score_rows
+from ffn.evaluation.training_charts import training_charts
 from ffn.evaluation.volume_pictures import _moved_inside
 from ffn.geometry import Box
 from ffn.volume import Placement, create_volume
@@ -32,7 +33,7 @@ SELECTION |= {"candidates": [{"name": name, "covered_fraction": 0.5, **SCORES} f
 class Page(HTMLParser):
     """What a browser would load, and what it would show."""
 
-    VOID = ("meta", "link", "img", "br", "polyline", "line")
+    VOID = ("meta", "link", "img", "br", "polyline", "line", "polygon", "circle")
 
     def __init__(self, text):
         super().__init__()
@@ -226,10 +227,43 @@ def test_charts_follow_the_columns_of_the_metrics(run, tmp_path):
     metrics = read_metrics(run)
     assert metrics["step"] == [10, 20, 30] and np.isnan(metrics["f1"][0])
     loss, quality = training_charts(metrics)
-    assert [name for _, name in quality.legend] == ["accuracy", "F1"]
+    assert [name for _, name, _ in quality.legend] == ["accuracy", "F1"]
     assert "nan" not in loss.svg + quality.svg
     assert read_metrics(tmp_path) == {} and training_charts({}) == []
     assert training_charts({"step": [1.0], "learning_rate": [0.1]}) == []
+
+
+def test_charts_of_a_training_show_rate_speed_times_and_validation(tmp_path):
+    (tmp_path / "model").mkdir()
+    header = "step,loss,f1,learning_rate,fovs_per_second,input_ms,compute_ms,allreduce_ms,rest_ms"
+    rows = ["10,2,0,0.1,4,500,500,500,500", "20,1,0.5,0.2,8,10,60,20,10", "30,0.5,0.75,0.2,8,10,60,20,10"]
+    (tmp_path / "model/metrics.csv").write_text("\n".join([header, *rows, ""]))
+    (tmp_path / "model/validation.csv").write_text("step,loss,f1\n0,3,0\n30,0.7,0.5\n")
+    charts = training_charts(read_metrics(tmp_path), read_metrics(tmp_path, "validation"))
+    titles = [
+        "Loss",
+        "Accuracy, precision, recall, F1 (dots: validation)",
+        "Learning rate",
+        "FOVs/s",
+        "Time of a step, ms",
+    ]
+    assert [chart.title for chart in charts] == titles
+    assert [chart.svg.count("<circle") for chart in charts] == [2, 2, 0, 0, 0]
+    assert charts[0].legend[-1][1:] == ("validation", "dots")
+    assert [name for _, name, _ in charts[4].legend] == ["input", "compute", "allreduce", "rest"]
+    tops = [
+        float(points.split()[0].split(",")[1]) for points in re.findall('<polygon[^>]* points="([^"]*)"', charts[4].svg)
+    ]
+    assert np.allclose((230 - np.array(tops)) / 220, [0.1, 0.7, 0.9, 1.0], atol=1e-3)  # without the first row
+    page = Page(render(tmp_path))
+    assert "dots: validation" in page.text and "Best validation: F1 0.500 after step 30;" in page.text
+    assert not page.open
+
+
+def test_areas_lie_on_top_of_each_other():
+    low, high = stacked(np.arange(2.0), {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 1.0])})
+    assert low.base.tolist() == [0, 0] and high.base.tolist() == low.y.tolist() == [1, 2]
+    assert high.y.tolist() == [4, 3]
 
 
 def curves(svg):
@@ -247,7 +281,7 @@ def test_a_sweep_is_drawn_from_no_merge_at_the_right_to_all_at_the_left(run):
     ]
     assert [chart.title for chart in charts] == names
     for voi, error in (charts[:2], charts[2:]):
-        assert [name for _, name in voi.legend] == ["sum", "split", "merge"] and "at 1 nothing is merged" in voi.svg
+        assert [name for _, name, _ in voi.legend] == ["sum", "split", "merge"] and "at 1 nothing is merged" in voi.svg
         both, split, merge = (curve[:, 1] for curve in curves(voi.svg))  # downwards on the screen, falling threshold
         assert split[0] == split[1] < split[2] == split[3]  # 0.8 joins what was split
         assert merge[0] == merge[1] == merge[2] > merge[3]  # 0.4 joins two bodies
@@ -272,12 +306,6 @@ def test_ticks_enclose_the_data(low, high):
     assert values[0] <= low and high <= values[-1]
     assert 2 <= len(values) <= 8
     assert np.allclose(np.diff(values), values[1] - values[0])
-
-
-def test_smoothing_is_unbiased_and_skips_gaps():
-    curve = smoothed(np.array([2.0, 2.0, np.nan, 4.0]), 0.5)
-    assert curve[:2].tolist() == [2, 2] and np.isnan(curve[2])
-    assert curve[3] == pytest.approx((4 * 0.5 + 2 * 0.25 + 2 * 0.125) / 0.875)
 
 
 def test_a_segment_has_the_colour_of_its_body():

@@ -1,5 +1,6 @@
 """The configuration of a run: relations between values, derived values, sources that are there."""
 
+import json
 import re
 
 import numpy as np
@@ -16,6 +17,7 @@ from ffn.run import RunConfig, load_run
 from ffn.volume import Placement, create_volume
 
 PHANTOM = {"synthetic": {"shape_zyx": [64, 48, 80]}}
+VALIDATED = {**PHANTOM, "train_box": "0:40,0:48,0:80", "validate_box": "40:64,0:48,0:80"}
 SMALL = {"fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3], "depth": 2, "features": 4}
 GOOD = {
     "volumes": {"phantom": PHANTOM},
@@ -46,6 +48,10 @@ def changed(**sections):
         ({"model": {"fov_size_zyx": [9, 11]}}, "model.fov_size_zyx.2: is missing"),
         ({"coordinates": {"margin_zyx": [2, 8, 9]}}, "coordinates.margin_zyx: 2 on axis z is less than"),
         (
+            {"coordinates": {"margin_zyx": [9, 14, 15]}, "train": {"fov_policy": "max_pred", "fov_moves": 3}},
+            r"margin_zyx: 9 on axis z is less than FOV radius . deltas × train.fov_moves \(10\)",
+        ),
+        (
             {"subvolumes": {"overlap_zyx": [8, 16, 16]}},
             "subvolumes.overlap_zyx: 8 on axis z is less than the FOV",
         ),
@@ -72,6 +78,22 @@ def changed(**sections):
             "segment.seed_order: reversed, but consensus.enabled takes both orders",
         ),
         ({"segment": {"move_threshold": 1.5}}, "segment.move_threshold: found 1.5"),
+        (
+            {"volumes": {"a": PHANTOM, "b": {"image": "b.h5:raw", "validate_box": "all"}}},
+            "volumes.b: validate_box: all, but there are no labels",
+        ),
+        ({"train": {"use_best": True}}, "train.use_best: true, but training is not validated"),
+        (
+            {"train": {"use_best": True, "validation_steps": 0}, "volumes": {"a": VALIDATED}},
+            "train.use_best: true, but training is not validated",
+        ),
+        (
+            {
+                **{"train": {"use_best": True}, "volumes": {"a": VALIDATED}},
+                "select": {"checkpoints": 2, "box": "0:20,0:20,0:20"},
+            },
+            "train.use_best: true, but select.checkpoints: 2 chooses",
+        ),
     ],
 )
 def test_bad_configuration_is_one_line(change, message):
@@ -132,6 +154,16 @@ def test_initial_weights_of_another_fov_are_refused(tmp_path):
         check_sources(load_run({**GOOD, "init": str(tmp_path / "model")}))
 
 
+def test_a_checkpoint_of_ours_is_checked_like_a_model(tmp_path):
+    for fov, path in (([9, 11, 13], tmp_path / "step-00000010"), ([9, 11, 15], tmp_path / "step-00000020")):
+        model = {**ModelConfig(**SMALL).model_dump(mode="json"), "fov_size_zyx": fov}
+        path.mkdir()
+        (path / "manifest.json").write_text(json.dumps({"fingerprint": {"model": model}, "sha256": {}}))
+    check_sources(load_run({**GOOD, "init": str(tmp_path / "step-00000010")}))
+    with pytest.raises(ConfigError, match="model.fov_size_zyx: .9, 11, 13. is not that of init .*20 .*9, 11, 15"):
+        check_sources(load_run({**GOOD, "init": str(tmp_path / "step-00000020")}))
+
+
 def test_missing_initial_weights_are_named():
     with pytest.raises(ConfigError, match="init: 'no/model' is neither"):
         check_sources(load_run({**GOOD, "init": "no/model"}))
@@ -151,6 +183,22 @@ def test_labels_of_another_part_are_trained_on_but_not_scored(tmp_path):
     assert place.voxel_size_zyx_nm == (10, 10, 10)
 
 
+def test_validation_data_are_apart_and_hold_a_patch():
+    def check(**volume):
+        return check_sources(load_run({**GOOD, "volumes": {"a": {**VALIDATED, **volume}, "b": PHANTOM}}))["a"]
+
+    assert check().validate_box == Box.parse("40:64,0:48,0:80")
+    assert check(train_box="none", validate_box="all").validate_box == Box.parse("0:64,0:48,0:80")
+    assert not check(validate_box="52:64,0:48,0:80").validate_box.is_empty  # thinner than a patch
+    for box, message in (
+        ("39:64,0:48,0:80", "overlaps train_box 0:40,0:48,0:80, so the scores would be those of training data"),
+        ("58:64,0:48,0:80", "has no voxel whose training patch of .13, 17, 19. lies in the labelled part of the image"),
+        ("40:65,0:48,0:80", "is empty or leaves the labelled part of the image, 0:64,0:48,0:80"),
+    ):
+        with pytest.raises(ConfigError, match=f"volumes.a.validate_box: {box} {message}"):
+            check(validate_box=box)
+
+
 def test_scores_on_training_data_are_noticed():
     places = check_sources(load_run({**GOOD, "volumes": {"a": PHANTOM, "b": {**PHANTOM, "train_box": "none"}}}))
     assert places["a"].is_scored_on_training_data and not places["b"].is_scored_on_training_data
@@ -161,6 +209,8 @@ def test_lom_and_margin_follow_the_model():
     assert run.partition.lom_radius_zyx == run.coordinates.margin_zyx == (6, 8, 9)
     given = load_run(changed(partition={"lom_radius_zyx": [3, 3, 3]}))
     assert given.partition.lom_radius_zyx == (3, 3, 3)
+    far = load_run(changed(train={"fov_policy": "max_pred", "fov_moves": 3}))
+    assert far.coordinates.margin_zyx == (10, 14, 15) and far.partition.lom_radius_zyx == (6, 8, 9)
 
 
 def test_subvolumes_cover_the_box_and_are_named_by_their_start():

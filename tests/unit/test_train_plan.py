@@ -15,10 +15,12 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.tfrecord import encode_example, write_records
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import LAUNCHER_VARIABLES, ProcessGroup
 from ffn.training.initial import initial_weights
-from ffn.training.plan import TrainingData, choose_model, make_plan, with_normalisation
+from ffn.training.plan import FREE_OPTIONS, TrainingData, choose_model, make_plan, with_normalisation
+from ffn.training.step import AVERAGES, WEIGHTS
 from ffn.training.volumes import open_training_volumes
 from ffn.volume import Placement, create_volume
 
@@ -102,21 +104,54 @@ def test_examples_of_a_plan_are_a_function_of_lane_and_position(data):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("learning_rate", 0.5), ("batch_size", 1), ("precision", "bfloat16"), ("reflectable_axes", ())],
+    [
+        ("learning_rate", 0.5),
+        ("batch_size", 1),
+        ("precision", "bfloat16"),
+        ("reflectable_axes", ()),
+        ("compression", "1-bit"),
+        ("ema_decay", 0.9),
+        ("virtual_workers", 2),
+    ],
 )
 def test_fingerprint_changes_with_what_decides_the_weights(data, field, value):
     assert plan_of(data, TRAIN.model_copy(update={field: value})).fingerprint() != plan_of(data).fingerprint()
 
 
-def test_fingerprint_changes_with_seed_and_data_but_not_with_the_number_of_steps(data, tmp_path, image):
+def test_fingerprint_changes_with_seed_and_data(data, tmp_path, image):
     fingerprint = plan_of(data).fingerprint()
-    longer = {"max_steps": 7, "log_steps": 3, "checkpoint_steps": 2, "keep_checkpoints": 9}
-    assert plan_of(data, TRAIN.model_copy(update=longer)).fingerprint() == fingerprint
     assert plan_of(data, rng_seed=2).fingerprint() != fingerprint
     other_records = TrainingData(make_records(tmp_path / "others", counts=(4, 1)), data.volumes)
     assert plan_of(other_records).fingerprint() != fingerprint
     make_volume(tmp_path, np.flip(image, 0).copy())  # same mean and deviation
     assert plan_of(data).fingerprint() != fingerprint
+
+
+OTHER_VALUES = {
+    **{"max_steps": 7, "checkpoint_steps": 2, "keep_checkpoints": 9, "log_steps": 3, "image_steps": 0},
+    **{"horovod_timeline": "t.json", "validation_steps": 0, "validation_examples": 3, "use_best": True},
+    **{"intra_op_threads": 3, "inter_op_threads": 2, "pin_threads": False, "stall_seconds": 9},
+    **{"walltime_minutes": 5.0, "walltime_margin_seconds": 1.0},
+}
+
+
+def test_only_what_leaves_the_weights_alone_is_free(data):
+    assert set(OTHER_VALUES) == FREE_OPTIONS <= set(TrainConfig.model_fields)
+    fingerprint = plan_of(data).fingerprint()
+    for name in FREE_OPTIONS:
+        assert plan_of(data, TRAIN.model_copy(update={name: OTHER_VALUES[name]})).fingerprint() == fingerprint, name
+
+
+@pytest.mark.parametrize(
+    ("options", "decisive"),
+    [({"schedule": "cosine"}, {"max_steps"}), ({"schedule": "cyclic"}, set()), ({"use_best": True}, set())],
+)
+def test_some_options_are_free_only_without_others(data, options, decisive):
+    train = TRAIN.model_copy(update=options)
+    fingerprint = plan_of(data, train).fingerprint()
+    for name in FREE_OPTIONS:
+        other = plan_of(data, train.model_copy(update={name: OTHER_VALUES[name]})).fingerprint()
+        assert (other != fingerprint) == (name in decisive), name
 
 
 def test_records_of_a_volume_that_was_not_given(data, tmp_path):
@@ -126,8 +161,15 @@ def test_records_of_a_volume_that_was_not_given(data, tmp_path):
 
 
 def test_too_few_records_for_the_batch(data):
-    with pytest.raises(RecordError, match=r"has 5 records, expected at least num_workers × batch_size = 6"):
-        plan_of(data, TRAIN.model_copy(update={"batch_size": 6}))
+    needed = r"has 5 records, expected at least num_workers × virtual_workers × batch_size = 6"
+    for options in ({"batch_size": 6}, {"batch_size": 2, "virtual_workers": 3}):
+        with pytest.raises(RecordError, match=needed):
+            plan_of(data, TRAIN.model_copy(update=options))
+
+
+def test_virtual_workers_have_the_lanes_of_as_many_processes(data):
+    plan = plan_of(data, TRAIN.model_copy(update={"batch_size": 1, "num_workers": 2, "virtual_workers": 2}))
+    assert plan.num_lanes == 4 and [list(plan.lanes(rank)) for rank in (0, 1)] == [[0, 1], [2, 3]]
 
 
 def test_initial_weights_come_from_the_seed():
@@ -160,6 +202,21 @@ def test_the_model_to_start_from_decides_what_is_not_asked_for(tmp_path):
         choose_model(ModelConfig(depth=2, features=8), str(tmp_path / "model"), 1)
 
 
+def test_a_checkpoint_to_start_from_gives_its_moving_average(tmp_path):
+    stored = MODEL.model_copy(update={"image_mean": 120.0, "image_stddev": 30.0})
+    last, average = initial_weights(stored, 5), initial_weights(stored, 6)
+    shared = {f"{WEIGHTS}{name}": array for name, array in last.items()}
+    for step, more in ((1, {}), (2, {f"{AVERAGES}{name}": array for name, array in average.items()})):
+        folder = CheckpointFolder(tmp_path, {"model": stored.model_dump(mode="json")}, 3, ProcessGroup())
+        folder.save(Checkpoint(step, shared | more, {"positions": np.zeros(2)}))
+        chosen = choose_model(ModelConfig(depth=2), str(tmp_path / f"step-{step:08d}"), 1)
+        assert chosen.config == stored
+        np.testing.assert_equal(chosen.weights, average if more else last)
+    (tmp_path / "step-00000002/shared.h5").write_bytes(b"damaged")
+    with pytest.raises(ModelError, match="shared.h5: checksum differs from manifest.json"):
+        choose_model(ModelConfig(), str(tmp_path / "step-00000002"), 1)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -170,7 +227,7 @@ def test_the_model_to_start_from_decides_what_is_not_asked_for(tmp_path):
         (["--deltas", "1", "3", "3"], "deltas_zyx: 3 on axis y is not less than half the FOV"),
         (["--batch-size", "0"], "--batch-size: found '0'"),
         (["--precision", "float16"], "--precision: found 'float16'"),
-        (["--permutable-axes", "y", "x"], "y and x cannot be exchanged, FOV + 2 deltas are 9 and 13"),
+        (["--permutable-axes", "y", "x"], "y and x cannot be exchanged, patches have 9 and 13 voxels"),
         (["--records", "nowhere"], "nowhere: has no index.json"),
         (["--rng-seed", "-1"], "'-1' is not a whole number"),
     ],

@@ -1,19 +1,27 @@
-"""The loop of one process: when it gives up, what it counts, what it saves."""
+"""The loop of one process: when it gives up or stops, what it counts, saves and validates."""
+
+import contextlib
 
 import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
-from ffn.errors import TrainError
+from ffn.errors import DivergenceError, TrainError
 from ffn.model.store import Model
+from ffn.training.best import load_best
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup
+from ffn.training.examples import Example
+from ffn.training.interruption import Interruption
 from ffn.training.lanes import Shards
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
+from ffn.training.metrics import PARTS_OF_STEP, read_metrics
 from ffn.training.plan import Plan
 from ffn.training.step import Outcome
+from ffn.training.walk import Walk
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)
+TIMES = {"seconds", "fovs_per_second", "validation_seconds", *PARTS_OF_STEP}
 
 
 class Walks:
@@ -21,6 +29,8 @@ class Walks:
 
     def __init__(self):
         self.positions = {0: 0, 1: 0}
+        patch = np.zeros((5, 5, 5), np.float32)
+        self.first = Walk(Example(patch, patch, patch, ()), MODEL, TrainConfig())
 
     def batch(self):
         return None
@@ -37,22 +47,67 @@ class Walks:
 
 
 class Learner:
-    """Fails in the steps it is told to."""
+    """Fails in the steps it is told to, and asks to stop after others."""
 
-    def __init__(self, broken=()):
+    def __init__(self, broken=(), stops=()):
         self.rates = []
-        self._broken = set(broken)
+        self.wishes = []
+        self.is_averaged = False
+        self._broken, self._stops = set(broken), set(stops)
 
-    def step(self, batch, learning_rate):
+    def step(self, batch, learning_rate, stop):
+        assert not self.is_averaged
         self.rates.append(learning_rate)
-        finite = len(self.rates) not in self._broken
-        return Outcome(np.zeros((2, 3, 3, 3), np.float32), 0.5 if finite else float("nan"), finite)
+        self.wishes.append(stop)
+        number = len(self.rates)
+        finite, zeros = number not in self._broken, np.zeros((2, 3, 3, 3), np.float32)
+        loss = 0.5 if finite else float("nan")
+        return Outcome(zeros, loss, finite, stop or number in self._stops, 1.5, 0.01, 0.002, 40)
+
+    @contextlib.contextmanager
+    def averaged(self):
+        self.is_averaged = True
+        yield
+        self.is_averaged = False
+
+    def forward(self, batch):
+        raise AssertionError("the fake validation does not ask")
+
+    def averaged_weights(self):
+        from ffn.model.network import weight_shapes
+
+        return {name: np.full(shape, len(self.rates), np.float32) for name, shape in weight_shapes(MODEL).items()}
 
     def state(self):
         return {"weights/a": np.array([len(self.rates)])}
 
-    def restore(self, state):
+    def own_state(self):
+        return {"left_out": np.zeros(3)}
+
+    def restore(self, state, own_state):
+        assert "left_out" in own_state
         self.rates = [0.0] * int(state["weights/a"][0])
+
+
+class Validation:
+    """Scores that rise up to step 20 and fall from then on."""
+
+    def __init__(self, digest=b"of these examples"):
+        self.digest = digest
+        self.shown = None
+        self.steps = []
+
+    def run(self, forward, step):
+        self.steps.append(step)
+        scores = dict.fromkeys(("loss", "accuracy", "precision", "recall"), 0.5)
+        return {
+            "step": step,
+            "examples": 1,
+            "fovs": 2,
+            **scores,
+            "f1": 0.9 - abs(step - 20) / 100,
+            "validation_seconds": 3.0,
+        }
 
 
 class NotTheFirst(ProcessGroup):
@@ -67,16 +122,16 @@ class Saved(list):
     save = list.append
 
 
-def make_trainer(learner, **options):
+def make_trainer(learner, validation=None, group=None, **options):
     train = TrainConfig(num_workers=1, batch_size=2, learning_rate=0.4, **options)
     plan = Plan(train, 1, Model(MODEL, {}, {}), Shards([], [40], len), None, {})
-    return Trainer(plan, NotTheFirst(), learner, Walks())
+    return Trainer(plan, group or NotTheFirst(), learner, Walks(), Interruption(None, 0), validation)
 
 
 def test_training_gives_up_after_many_broken_steps_in_a_row(tmp_path):
     broken = range(3, 3 + MAX_SKIPPED_IN_ROW)
     trainer, saved = make_trainer(Learner(broken), max_steps=50, checkpoint_steps=2), Saved()
-    with pytest.raises(TrainError, match=r"not finite in 10 steps up to 12. Lower train.learning_rate"):
+    with pytest.raises(DivergenceError, match=r"not finite in 10 steps up to 12. Lower train.learning_rate"):
         trainer.run(tmp_path, saved)
     assert saved[0].step == 2
 
@@ -89,7 +144,7 @@ def test_single_broken_steps_are_skipped_and_counted(tmp_path):
     trainer.run(tmp_path, saved)
     assert [checkpoint.step for checkpoint in saved] == [21, 30]
     own = saved[0].own
-    assert (own["num_steps"], own["num_skipped"], own["loss_sum"]) == (11, 10, 5.5)
+    assert (own["num_steps"], own["num_skipped"], own["loss_sum"], own["bytes_sent"]) == (11, 10, 5.5, 840)
     np.testing.assert_array_equal(own["counts"], np.array([2, 1, 4, 1]) * 11)
 
 
@@ -110,3 +165,96 @@ def test_learning_rate_rises_linearly(tmp_path):
     learner = Learner()
     make_trainer(learner, max_steps=6, warmup_steps=4).run(tmp_path, Saved())
     assert learner.rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+
+
+class Interrupted(ProcessGroup):
+    """A group in which another process has a reason to stop."""
+
+    rank = 1
+
+    def gather(self, item):
+        return [item, "SIGTERM"] if item is None else [item]
+
+
+def test_a_stop_saves_a_checkpoint_and_ends_the_job(tmp_path):
+    saved, learner = Saved(), Learner(stops=[5])
+    with pytest.raises(TrainError, match="stopped after step 5 by SIGTERM"):
+        make_trainer(learner, group=Interrupted(), max_steps=9, checkpoint_steps=4).run(tmp_path, saved)
+    assert [checkpoint.step for checkpoint in saved] == [4, 5]
+    assert not any(learner.wishes)
+
+
+def test_a_stop_in_the_last_step_is_an_ordinary_end(tmp_path):
+    saved = Saved()
+    make_trainer(Learner(stops=[9]), group=Interrupted(), max_steps=9, checkpoint_steps=4).run(tmp_path, saved)
+    assert [checkpoint.step for checkpoint in saved] == [4, 8, 9]
+
+
+OPTIONS = {"max_steps": 35, "log_steps": 10, "checkpoint_steps": 15, "validation_steps": 10, "image_steps": 0}
+
+
+def rows(folder, name):
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in read_metrics(folder / name)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Folder and checkpoints of a training with validation."""
+    folder, saved, validation = tmp_path_factory.mktemp("whole"), Saved(), Validation()
+    make_trainer(Learner(), validation, ProcessGroup(), **OPTIONS).run(folder, saved)
+    assert validation.steps == [0, 10, 20, 30, 35]
+    return folder, saved
+
+
+def test_rows_say_what_a_step_costs(whole):
+    metrics = read_metrics(whole[0] / "metrics.csv")
+    assert [row["step"] for row in metrics] == [10, 20, 30, 35]
+    for row in metrics:
+        assert (row["compute_ms"], row["allreduce_ms"]) == pytest.approx((10, 2))
+        assert (row["bytes_sent"], row["gradient_norm"], row["epoch"]) == (40, 1.5, row["step"] * 2 / 40)
+    assert [row["step"] for row in read_metrics(whole[0] / "validation.csv")] == [0, 10, 20, 30, 35]
+
+
+def test_the_best_validation_keeps_its_weights_without_a_checkpoint_there(whole):
+    step, weights = load_best(whole[0])
+    assert step == 20 and all((array == 20).all() for array in weights.values())
+    assert [checkpoint.step for checkpoint in whole[1]] == [15, 30, 35]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_resumed_training_reports_as_an_undisturbed_one(whole, tmp_path, number):
+    folder, saved = whole
+    make_trainer(Learner(), Validation(), ProcessGroup(), **OPTIONS).run(tmp_path, Saved())  # killed near its end
+    validation, resumed = Validation(), Learner()
+    trainer = make_trainer(resumed, validation, ProcessGroup(), **OPTIONS)
+    trainer.restore(saved[number])
+    trainer.run(tmp_path, Saved())
+    assert validation.steps == [[20, 30, 35], [35], []][number]
+    for name in ("metrics.csv", "validation.csv"):
+        assert rows(tmp_path, name) == rows(folder, name)
+    assert load_best(tmp_path)[0] == 20
+
+
+def test_other_validation_examples_start_a_new_table(whole, tmp_path):
+    make_trainer(Learner(), Validation(), ProcessGroup(), **OPTIONS).run(tmp_path, Saved())
+    validation = Validation(b"others")
+    trainer = make_trainer(Learner(), validation, ProcessGroup(), **OPTIONS)
+    trainer.restore(whole[1][1])
+    trainer.run(tmp_path, Saved())
+    assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [30, 35] == validation.steps
+    assert load_best(tmp_path)[0] == 30
+
+
+def test_a_new_training_keeps_nothing_of_an_old_one(tmp_path):
+    for digest in (b"one", b"other"):
+        make_trainer(Learner(), Validation(digest), ProcessGroup(), **OPTIONS).run(tmp_path, Saved())
+        assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [0, 10, 20, 30, 35]
+    assert len(list((tmp_path / "tensorboard").glob("*/events*"))) == 2
+
+
+def test_a_log_has_a_line_at_rows_only(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ffn.progress.LOG_INTERVAL_SECONDS", 0.0)
+    make_trainer(Learner(), None, ProcessGroup(), **{**OPTIONS, "validation_steps": 0}).run(tmp_path, Saved())
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train:")]
+    assert 4 <= len(lines) <= 6  # before the first step, at rows, at the end
+    assert "20/35" in lines[2] and "accuracy=0.75" in lines[2] and "FOVs/s=" in lines[2]

@@ -103,8 +103,9 @@ class Node:
         return [p for p in found if p is not None and not p.command.startswith(f"{self._daemon[0]} -D")]
 
     def run(self, *command: str) -> None:
-        """Run a command there as root, with the machine's own mounts too."""
-        subprocess.run([*self.namespaces(), "--mount", *command], check=True)
+        """Run a command there as root, with the machine's own mounts and processes too."""
+        inside = ["--mount", f"--pid=/proc/{self.pid}/ns/pid_for_children"]
+        subprocess.run([*self.namespaces(), *inside, *command], check=True)
 
     def _await_namespaces(self) -> None:
         """Wait until `unshare` is out of the host's namespaces and its process 1 lives."""

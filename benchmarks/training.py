@@ -1,0 +1,153 @@
+"""Time training: TensorFlow's convolutions in float32 and bfloat16, this package's kernels, PyTorch, in turn.
+
+A step is the whole of it: forward, loss, backward, Adam; depth 9, 32 features, FOV 33³. Every contender has a process
+of its own, with the same number of threads, which sleeps while another one runs. Every round runs all of them, so that
+a machine which slows down slows down all of them: read the ratio to TensorFlow float32, taken within each round, before
+the FOVs/s (fields of view per second).
+
+The profile of a step with the kernels gives the wall time of the network and of the update; inside of the network, the
+processor time of its parts divided by the threads. What is left is waiting of one thread for another.
+
+  python benchmarks/training.py --torch-python ~/torch/bin/python
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ffn import kernels
+from ffn.config import ModelConfig
+from ffn.training.config import TrainConfig
+from ffn.training.distributed import ProcessGroup
+from ffn.training.initial import initial_weights
+from ffn.training.placement import configure_tensorflow
+from ffn.training.step import Batch, Learner
+
+CONTENDERS = {"tensorflow float32": "float32", "tensorflow bfloat16": "bfloat16", "kernels bfloat16": "bfloat16"}
+PYTORCH = "pytorch bfloat16"
+WARM_UP = 4  # steps
+
+
+class Contender:
+    """A process that trains when told to."""
+
+    def __init__(self, name: str, command: list[str]) -> None:
+        self.name = name
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def train(self, steps: int) -> dict[str, float]:
+        """Return the seconds of `steps` steps, and of their parts as far as they are known."""
+        assert self._process.stdin and self._process.stdout
+        print(steps, file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+def main() -> None:
+    """Run the comparison, print tables, write them as JSON where asked."""
+    arguments = parse()
+    if arguments.contender:
+        train_when_told(arguments)
+        return
+    print(f"{'batch':>5} {'contender':20} {'FOVs/s':>7} {'ratio':>6}")
+    report = []
+    for batch_size in arguments.batch:
+        names, rounds = compare(batch_size, arguments)
+        for index, name in enumerate(names):
+            rates = [batch_size * arguments.steps / each[index]["seconds"] for each in rounds]
+            ratios = [each[0]["seconds"] / each[index]["seconds"] for each in rounds]
+            print(f"{batch_size:5} {name:20} {np.median(rates):7.1f} {np.median(ratios):6.2f}", flush=True)
+            report.append({"batch": batch_size, "contender": name, "fovs_per_second": rates, "ratio": ratios})
+        ours = list(CONTENDERS).index("kernels bfloat16")
+        parts = {part: np.median([each[ours][part] for each in rounds]) for part in rounds[0][ours]}
+        print("      " + ", ".join(f"{part} {1000 * seconds / arguments.steps:.2f}" for part, seconds in parts.items()))
+        report.append({"batch": batch_size, "profile": parts})
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4], help="FOVs of a step (default: 1 4)")
+    parser.add_argument("--depth", type=int, default=9, help="modules of the network (default: 9)")
+    parser.add_argument("--steps", type=int, default=10, help="of a round (default: 10)")
+    parser.add_argument("--rounds", type=int, default=5, help="the table gives medians over them (default: 5)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
+    parser.add_argument("--torch-python", metavar="PYTHON", help="an interpreter with PyTorch (default: without it)")
+    parser.add_argument("--json", metavar="FILE.json", help="write all figures here, too")
+    parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def compare(batch_size: int, arguments: argparse.Namespace) -> tuple[list[str], list[list[dict[str, float]]]]:
+    """Run the contenders in turn; what each says in each round."""
+    contenders = start(batch_size, arguments)
+    for each in contenders:
+        each.train(WARM_UP)
+    rounds = [[each.train(arguments.steps) for each in contenders] for _ in range(arguments.rounds)]
+    for each in contenders:
+        each.close()
+    return [each.name for each in contenders], rounds
+
+
+def start(batch_size: int, arguments: argparse.Namespace) -> list[Contender]:
+    """Start the processes of all contenders."""
+    size = ["--batch", batch_size, "--depth", arguments.depth, "--threads", arguments.threads]
+    own = [sys.executable, __file__, *map(str, size)]
+    contenders = [Contender(name, [*own, "--contender", name]) for name in CONTENDERS]
+    if not arguments.torch_python:
+        print(f"{PYTORCH} is left out: --torch-python names no interpreter that has it", file=sys.stderr)
+        return contenders
+    script = Path(__file__).with_name("training_pytorch.py")
+    numbers = map(str, (arguments.depth, batch_size, arguments.threads))
+    return [*contenders, Contender(PYTORCH, [arguments.torch_python, str(script), *numbers])]
+
+
+def train_when_told(arguments: argparse.Namespace) -> None:
+    """Be a contender: for each line on standard input, a number of steps, train and print the seconds."""
+    if arguments.contender != "kernels bfloat16":
+        kernels.library_path = lambda: Path("none, for comparison")
+    learner, batch = make_learner(CONTENDERS[arguments.contender], arguments)
+    for line in sys.stdin:
+        before, begin = parts_of(arguments), time.perf_counter()
+        outcomes = [learner.step(batch, 1e-4) for _ in range(int(line))]
+        seconds = {"seconds": time.perf_counter() - begin}
+        after = parts_of(arguments)
+        spent = {part: (after[part] - before[part]) / arguments.threads for part in after}
+        rest = seconds["seconds"] - sum(spent.values())
+        print(json.dumps(seconds | spent | ({"waiting, loss, Adam, TensorFlow": rest} if spent else {})), flush=True)
+        assert all(outcome.finite for outcome in outcomes)
+
+
+def parts_of(arguments: argparse.Namespace) -> dict[str, float]:
+    """Return the processor seconds that the kernels have spent, if this contender uses them."""
+    return kernels.processor_seconds() if arguments.contender == "kernels bfloat16" else {}
+
+
+def make_learner(precision: str, arguments: argparse.Namespace) -> tuple[Learner, Batch]:
+    """Return what trains, and random FOVs to train on."""
+    (batch_size,) = arguments.batch
+    train = TrainConfig(precision=precision, batch_size=batch_size, intra_op_threads=arguments.threads)
+    group = ProcessGroup()
+    configure_tensorflow(group, train, rng_seed=0)
+    config = ModelConfig(depth=arguments.depth, features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
+    rng = np.random.default_rng(0)
+    image, pom, labels = rng.normal(size=(3, batch_size, *config.fov_size_zyx)).astype(np.float32)
+    batch = Batch(image, pom, (labels > 0).astype(np.float32), np.ones_like(image))
+    return Learner(config, train, initial_weights(config, rng_seed=0), group), batch
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Study how training scales: with the number of processes, and with learning rate and number of workers.
+
+The workflow calls these with the right files: snakemake study_scaling, study_learning_rate, study_curves,
+study_efficiency. All but `train` and `measure` write FILE.json, and FILE.png and FILE.html beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ffn.commands.train import add_data_arguments, parse_volumes
+from ffn.config import ModelConfig
+from ffn.options import add_options, from_arguments, whole_number
+from ffn.studies.config import StudyConfig
+from ffn.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from ffn.training.plan import TrainingData
+
+METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without a rate where it is the best one"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``ffn study``."""
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    _add_train(kinds.add_parser("train", help="one training run of the studies"))
+    _add_measure(
+        kinds.add_parser("measure", help="step times of real processes, under horovodrun, srun, mpirun, aprun")
+    )
+    scaling = _add_study(kinds, "scaling", "throughput here and by a model on many nodes (Fig. 3)")
+    scaling.add_argument("files", nargs="+", metavar="FILE.h5", help="what 'ffn study measure' wrote")
+    rates = _add_study(kinds, "learning-rate", "best learning rate by number of workers (Fig. 4)")
+    rates.add_argument("files", nargs="+", metavar="FILE.csv", help=METRICS)
+    rates.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help="of resampling (default: 1)")
+    for name, text in (("efficiency", "cost of reaching an F1 (Fig. 5)"), ("curves", "training curves (Fig. 6)")):
+        study = _add_study(kinds, name, text)
+        study.add_argument("files", nargs="+", metavar="FILE.csv", help=METRICS)
+        study.add_argument("--rates", required=True, metavar="FILE.json", help="of 'ffn study learning-rate'")
+        study.add_argument("--scaling", required=True, metavar="FILE.json", help="of 'ffn study scaling'")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the stage."""
+    {
+        "train": _train,
+        "measure": _measure,
+        "scaling": _scaling,
+        "learning-rate": _learning_rate,
+        "efficiency": _efficiency,
+        "curves": _curves,
+    }[arguments.kind](arguments)
+
+
+def _add_study(kinds: argparse._SubParsersAction, name: str, text: str) -> argparse.ArgumentParser:
+    parser = kinds.add_parser(name, help=text, description=text)
+    parser.add_argument("--out", required=True, metavar="FILE.json", help="numbers to write, figure and page beside it")
+    add_options(parser, StudyConfig)
+    return parser
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    add_data_arguments(parser)
+    parser.add_argument("--rates", metavar="FILE.json", help="of 'ffn study learning-rate': train at the best rate")
+    parser.add_argument("--runs", required=True, metavar="FOLDER", help="where the run's model folder is made")
+    parser.add_argument("--out", required=True, metavar="FILE.csv", help="metrics to write; short if training diverged")
+    add_options(parser, ModelConfig)
+    add_options(parser, TrainConfig)
+
+
+def _add_measure(parser: argparse.ArgumentParser) -> None:
+    add_data_arguments(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.h5", help="times to write")
+    steps = StudyConfig().measured_steps
+    parser.add_argument(
+        "--measured-steps", type=whole_number, default=steps, metavar="INT", help=f"that count (default: {steps})"
+    )
+    add_options(parser, ModelConfig)
+    add_options(parser, TrainConfig)
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from ffn.studies.point import train_point
+
+    model, config = from_arguments(ModelConfig, arguments), from_arguments(TrainConfig, arguments)
+    places = arguments.runs, arguments.out
+    train_point(_training_data(arguments), *places, model, config, arguments.rng_seed, arguments.rates)
+
+
+def _measure(arguments: argparse.Namespace) -> None:
+    from ffn.studies.measure import measure
+
+    model, config = from_arguments(ModelConfig, arguments), from_arguments(TrainConfig, arguments)
+    measure(_training_data(arguments), arguments.out, model, config, arguments.measured_steps, arguments.rng_seed)
+
+
+def _training_data(arguments: argparse.Namespace) -> TrainingData:
+    from ffn.training.plan import TrainingData
+
+    return TrainingData(arguments.records, parse_volumes(arguments.volume))
+
+
+def _scaling(arguments: argparse.Namespace) -> None:
+    from ffn.studies.scaling import study_scaling
+
+    study_scaling(arguments.files, arguments.out, from_arguments(StudyConfig, arguments))
+
+
+def _learning_rate(arguments: argparse.Namespace) -> None:
+    from ffn.studies.learning_rate import study_learning_rate
+
+    study_learning_rate(arguments.files, arguments.out, from_arguments(StudyConfig, arguments), arguments.rng_seed)
+
+
+def _efficiency(arguments: argparse.Namespace) -> None:
+    from ffn.studies.efficiency import study_efficiency
+
+    config = from_arguments(StudyConfig, arguments)
+    study_efficiency(arguments.files, arguments.rates, arguments.scaling, arguments.out, config)
+
+
+def _curves(arguments: argparse.Namespace) -> None:
+    from ffn.studies.curves import study_curves
+
+    config = from_arguments(StudyConfig, arguments)
+    study_curves(arguments.files, arguments.rates, arguments.scaling, arguments.out, config)

@@ -1,0 +1,94 @@
+"""The curves of a training, drawn from its ``metrics.csv`` and ``validation.csv``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ffn.evaluation.charts import Chart, Line, chart, stacked
+from ffn.training.metrics import SCORES, smoothed
+
+SCORE_NAMES = {name: "F1" if name == "f1" else name for name in SCORES}
+STEP_PARTS = {"input_ms": "input", "compute_ms": "compute", "allreduce_ms": "allreduce", "rest_ms": "rest"}
+
+Columns = dict[str, np.ndarray]
+
+
+def training_charts(
+    metrics: Mapping[str, Sequence[float]], validation: Mapping[str, Sequence[float]] | None = None
+) -> list[Chart]:
+    """Draw the curves that there are columns for; files of earlier versions have fewer.
+
+    Parameters
+    ----------
+    metrics, validation : mapping of str to sequence of float
+        Columns of ``metrics.csv`` and ``validation.csv``, ``step`` among them.
+
+    Returns
+    -------
+    list of Chart
+        Loss; accuracy, precision, recall and F1, smoothed with factor 0.9 as in the paper; learning rate; FOVs/s;
+        what a step's time consists of.
+    """
+    rows, validated = _finite_columns(metrics), _finite_columns(validation or {})
+    if not len(rows.get("step", ())):
+        return []
+    charts = [_loss_chart(rows, validated), _scores_chart(rows, validated)]
+    charts += [_curve_chart(rows, "learning_rate", "Learning rate"), _curve_chart(rows, "fovs_per_second", "FOVs/s")]
+    return [one for one in [*charts, _time_chart(rows)] if one is not None]
+
+
+def best_validation(validation: Mapping[str, Sequence[float]]) -> tuple[int, float] | None:
+    """Return step and F1 of the best validation, of equal ones the latest; None where there is none.
+
+    Examples
+    --------
+    >>> best_validation({"step": [0, 50, 100, 150], "f1": [0.0, 0.7, 0.7, float("nan")]})
+    (100, 0.7)
+    """
+    known = [
+        (f1, step) for step, f1 in zip(validation.get("step", ()), validation.get("f1", ()), strict=True) if f1 == f1
+    ]
+    return (int(max(known)[1]), max(known)[0]) if known else None
+
+
+def _finite_columns(table: Mapping[str, Sequence[float]]) -> Columns:
+    """Columns with at least one number."""
+    columns = {name: np.asarray(values, np.float64) for name, values in table.items()}
+    return {name: values for name, values in columns.items() if np.isfinite(values).any()}
+
+
+def _loss_chart(rows: Columns, validated: Columns) -> Chart | None:
+    if "loss" not in rows:
+        return None
+    step, loss = rows["step"], rows["loss"]
+    lines = [Line("as logged", step, loss, "faint s0"), Line("smoothed", step, smoothed(loss), "s0")]
+    if "loss" in validated:
+        lines.append(Line("validation", validated["step"], validated["loss"], "s1", "dots"))
+    return chart("Loss", lines, (0.0, None))
+
+
+def _scores_chart(rows: Columns, validated: Columns) -> Chart | None:
+    shown = [(f"s{i}", name) for i, name in enumerate(SCORES) if name in rows]
+    if not shown:
+        return None
+    lines = [Line("", rows["step"], rows[name], f"faint {style}") for style, name in shown if name == "accuracy"]
+    lines += [Line(SCORE_NAMES[name], rows["step"], smoothed(rows[name]), style) for style, name in shown]
+    dotted = [(style, name) for style, name in shown if name in validated]
+    lines += [Line("", validated["step"], validated[name], style, "dots") for style, name in dotted]
+    return chart("Accuracy, precision, recall, F1" + (" (dots: validation)" if dotted else ""), lines, (0.0, 1.0))
+
+
+def _curve_chart(rows: Columns, name: str, title: str) -> Chart | None:
+    if name not in rows or len(rows["step"]) < 2:
+        return None
+    return chart(title, [Line("", rows["step"], rows[name], "s0")], (0.0, None))
+
+
+def _time_chart(rows: Columns) -> Chart | None:
+    """Draw the parts of a step's time on top of each other, without the first row, which holds the compilation."""
+    if not rows.keys() >= STEP_PARTS.keys() or len(rows["step"]) < 3:
+        return None
+    parts = {text: rows[name][1:] for name, text in STEP_PARTS.items()}
+    return chart("Time of a step, ms", stacked(rows["step"][1:], parts), (0.0, None))

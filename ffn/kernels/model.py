@@ -1,0 +1,44 @@
+"""The Keras network whose training pass is one operation of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from ffn.kernels import operations
+
+
+class KernelModel(keras.Model):
+    """The network as Keras made it, except that training runs ``ffn_forward`` and ``ffn_backward`` where it can.
+
+    Inference and export see the ordinary layers, whose weights it computes with. Image and POM get no gradient.
+
+    Parameters
+    ----------
+    inputs, outputs : list of KerasTensor, KerasTensor
+        The functional network.
+    conv_names : sequence of str
+        Its convolutions in order.
+    """
+
+    def __init__(self, inputs: list[keras.KerasTensor], outputs: keras.KerasTensor, conv_names: Sequence[str]) -> None:
+        super().__init__(inputs, outputs)
+        self._conv_names = list(conv_names)
+
+    def call(self, inputs: list[tf.Tensor], training: bool = False, mask: None = None) -> tf.Tensor:
+        """Update the POM; float32 (B, Z, Y, X, 1)."""
+        kernels = operations() if training else None
+        if kernels is None:
+            return super().call(inputs, training=training, mask=mask)
+        weights = [tf.convert_to_tensor(v) for name in self._conv_names for v in self.get_layer(name).weights]
+        return kernels.ffn_forward(*inputs, weights).updated_pom_logit
+
+
+@tf.RegisterGradient("FfnForward")
+def _gradient(forward: tf.Operation, gradient: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor | None]:
+    kernels = operations()
+    assert kernels is not None  # the forward pass has run
+    weights = list(forward.inputs[2:])
+    return [None, None, *kernels.ffn_backward(gradient, forward.outputs[1], weights)]

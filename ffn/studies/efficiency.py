@@ -1,0 +1,120 @@
+"""What it costs to reach a score, by number of workers (Fig. 5 of Dong et al. 2019)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ffn.provenance import provenance
+from ffn.studies.best import BestRuns, read_best_runs
+from ffn.studies.config import StudyConfig
+from ffn.studies.optima import with_uncertainty
+from ffn.studies.pages import COLOURS, new_figure, write_study
+from ffn.studies.runs import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LABELS = {"time": "relative time to reach F1", "fovs": "relative FOVs to reach F1"}
+
+Costs = dict[str, Any]
+
+
+def study_efficiency(
+    metrics: list[str], rates_path: str, scaling_path: str, out_path: str, config: StudyConfig
+) -> None:
+    """Compare the time and the FOVs that numbers of workers need to reach an F1.
+
+    Parameters
+    ----------
+    metrics, rates_path, scaling_path : list of str, str, str
+        Files, see `read_best_runs`.
+    out_path : str
+        JSON file, with a PNG and an HTML file beside it.
+    config : StudyConfig
+        Which F1.
+
+    Raises
+    ------
+    EvaluationError
+        If files are missing or not what they should be.
+    """
+    best = read_best_runs(metrics, rates_path, scaling_path, config.smoothing)
+    costs = {target: costs_to_reach(best, target) for target in config.f1_targets}
+    content = {
+        "provenance": provenance("study efficiency", config, rates=rates_path, scaling=scaling_path),
+        "rates": best.rates,
+        "targets": costs,
+    }
+    statements = [*(_statement(target, cost) for target, cost in costs.items()), best.time_statement]
+    write_study(out_path, "Cost of reaching an F1", content, _figure(costs, list(best.runs)), statements)
+
+
+def steps_to_reach(run: Run, target: float) -> float:
+    """Return the step from which the smoothed F1 stays at `target` or above to the end; NaN if it ends below."""
+    below = np.flatnonzero(~(run.smoothed["f1"] >= target))
+    reached = int(below[-1]) + 1 if len(below) else 0
+    return float(run.step[reached]) if reached < len(run.step) else float("nan")
+
+
+def costs_to_reach(best: BestRuns, target: float) -> Costs:
+    """Return what it costs to reach an F1, relative to the fewest workers that reach it.
+
+    Parameters
+    ----------
+    best : BestRuns
+        The runs.
+    target : float
+        Smoothed F1.
+
+    Returns
+    -------
+    dict of str to list
+        ``workers`` of which two seeds or more reach it; their ``steps``, ``relative_time`` and ``relative_fovs``, each
+        the mean over these seeds, with ``_stddev`` its standard deviation.
+    """
+    reached = {w: np.array([steps_to_reach(run, target) for run in runs]) for w, runs in best.runs.items()}
+    reached = {w: steps[np.isfinite(steps)] for w, steps in reached.items() if np.isfinite(steps).sum() >= 2}
+    workers = np.array(list(reached), np.int64)
+    steps = np.array([reached[w].mean() for w in reached])
+    deviation = np.array([reached[w].std(ddof=1) for w in reached])
+    result: Costs = {"workers": workers.tolist(), "steps": steps.tolist(), "steps_stddev": deviation.tolist()}
+    for kind, cost in (("time", np.array([best.step_seconds[w] for w in reached])), ("fovs", workers)):
+        relative = steps * cost / (steps[:1] * cost[:1])
+        own, reference = deviation / steps, deviation[:1] / steps[:1]
+        spread = relative * np.where(workers == workers[:1], 0.0, np.hypot(own, reference))
+        result |= {f"relative_{kind}": relative.tolist(), f"relative_{kind}_stddev": spread.tolist()}
+    return result
+
+
+def _statement(target: float, cost: Costs) -> str:
+    if len(cost["workers"]) < 2:
+        return f"F1 {target:g} was reached in two runs or more by {len(cost['workers'])} of the numbers of workers."
+    first, last = cost["workers"][0], cost["workers"][-1]
+    time, fovs = (
+        with_uncertainty(cost[f"relative_{kind}"][-1], cost[f"relative_{kind}_stddev"][-1]) for kind in LABELS
+    )
+    return (
+        f"F1 {target:g}: {last} workers need {time} of the time of {first} (ideal: {first / last:.2g}), "
+        f"and {fovs} times the FOVs."
+    )
+
+
+def _figure(costs: dict[float, Costs], workers: list[int]) -> Figure:
+    """Draw time and FOVs over the number of workers."""
+    figure, panels = new_figure(len(LABELS))
+    fewest = min((cost["workers"][0] for cost in costs.values() if cost["workers"]), default=min(workers))
+    ideal = {"time": fewest / np.array(workers), "fovs": np.ones(len(workers))}
+    for panel, (kind, label) in zip(panels, LABELS.items(), strict=True):
+        for i, (target, cost) in enumerate(costs.items()):
+            y, error = cost[f"relative_{kind}"], cost[f"relative_{kind}_stddev"]
+            panel.errorbar(cost["workers"], y, error, fmt="o-", capsize=3, color=COLOURS[i], label=f"F1 {target:g}")
+        panel.plot(workers, ideal[kind], "k:", label="ideal")
+        panel.set(xlabel="workers", ylabel=label)
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log", base=2)
+        panel.set_xticks(workers, [str(n) for n in workers])
+        panel.yaxis.set_major_formatter(lambda value, position: f"{value:.3g}")
+    panels[0].legend(fontsize=8)
+    return figure

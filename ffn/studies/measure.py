@@ -1,0 +1,117 @@
+"""Step times of real processes, for the study of scaling: every process runs this under a launcher."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+
+from ffn import hdf5
+from ffn.config import ModelConfig
+from ffn.model.network import num_weights
+from ffn.progress import track
+from ffn.studies.networks import FLOAT_BYTES
+from ffn.training.config import TrainConfig
+from ffn.training.distributed import ProcessGroup
+from ffn.training.lane_walks import LaneWalks
+from ffn.training.plan import Plan, TrainingData
+from ffn.training.prefetch import Prefetcher
+from ffn.training.schedule import learning_rate
+from ffn.training.step import Learner
+from ffn.training.train import training_job
+
+WARM_UP_STEPS = 20  # compile, fill caches and the queue of examples; our choice, the times are steady after half of it
+MESSAGE_SIZES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**20, 2**21)  # values; this network's gradient is in between
+MESSAGES_PER_SIZE = 30
+
+
+def measure(
+    data: TrainingData, out_path: str, model: ModelConfig, config: TrainConfig, num_steps: int, rng_seed: int
+) -> None:
+    """Train for some steps, note how long each takes on each process, and what an allreduce costs.
+
+    Parameters
+    ----------
+    data : TrainingData
+        Records and volumes.
+    out_path : str
+        HDF5 file of rank 0: ``compute_seconds`` and ``allreduce_seconds``, float64 (processes, steps), the first with
+        everything a process does on its own; ``message_bytes`` (sizes,) and ``message_seconds`` (sizes, repeats).
+    model : ModelConfig
+        Architecture; its weights are new.
+    config : TrainConfig
+        Options.
+    num_steps : int
+        Steps that count; the first `WARM_UP_STEPS` come before them.
+    rng_seed : int
+        Seed of everything random.
+
+    Raises
+    ------
+    FfnError
+        If data, model or options do not fit together.
+    """
+    _keep_to_cores(config)
+    with training_job(data, model, config, rng_seed) as (group, plan, _):
+        seconds = _step_seconds(plan, group, num_steps)
+        messages = _message_seconds(group)
+        compute, allreduce = (np.stack(rows) for rows in zip(*group.gather(seconds), strict=True))
+        if group.rank == 0:
+            arrays = {"compute_seconds": compute, "allreduce_seconds": allreduce, "message_seconds": messages}
+            arrays["message_bytes"] = np.array(MESSAGE_SIZES, np.int64) * FLOAT_BYTES
+            attributes: dict[str, str | int | float] = {
+                "processes": group.size,
+                "fovs_per_step": config.batch_size * config.virtual_workers,
+                "num_weights": num_weights(model),
+                "precision": plan.train.precision,
+            }
+            hdf5.write_arrays(out_path, arrays, attributes)
+        group.barrier()
+
+
+def _keep_to_cores(config: TrainConfig) -> None:
+    """Keep a process that is alone on as many cores as it has threads, as it would be beside others."""
+    cores = sorted(os.sched_getaffinity(0))
+    if config.num_workers == 1 and 0 < config.intra_op_threads < len(cores):
+        os.sched_setaffinity(0, cores[: config.intra_op_threads])
+
+
+def _step_seconds(plan: Plan, group: ProcessGroup, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds that this process spent on its own and in the average, for every step."""
+    at = dict.fromkeys(plan.lanes(group.rank), 0)
+    times = []
+    with Prefetcher(plan.example_source(plan.lanes(group.rank)), at) as prefetcher:
+        learner = Learner(plan.initial.config, plan.train, plan.initial.weights, group, plan.rng_seed)
+        walks = LaneWalks(prefetcher, at, plan.initial.config, plan.train)
+        steps = range(WARM_UP_STEPS + num_steps)
+        for step in track(steps, len(steps), "measure", unit="step") if group.rank == 0 else steps:
+            started = time.perf_counter()
+            group.beat()
+            outcome = learner.step(walks.batch(), learning_rate(plan.train, step))
+            walks.proceed(outcome)
+            times.append((time.perf_counter() - started - outcome.allreduce_seconds, outcome.allreduce_seconds))
+    compute, allreduce = np.array(times[WARM_UP_STEPS:]).T
+    return compute, allreduce
+
+
+def _message_seconds(group: ProcessGroup) -> np.ndarray:
+    """Seconds of averages of `MESSAGE_SIZES` values, until the last process has come: the shortest of all waits.
+
+    Returns
+    -------
+    float64 ndarray of shape (sizes, `MESSAGES_PER_SIZE`)
+    """
+    import tensorflow as tf
+
+    average = tf.function(group.average, reduce_retracing=True)
+    own = np.empty((len(MESSAGE_SIZES), MESSAGES_PER_SIZE))
+    for i, size in enumerate(MESSAGE_SIZES):
+        vector = tf.ones(size)
+        average(vector)
+        for j in range(MESSAGES_PER_SIZE):
+            group.beat()
+            started = time.perf_counter()
+            average(vector).numpy()
+            own[i, j] = time.perf_counter() - started
+    return np.min(group.gather(own), axis=0)

@@ -1,0 +1,60 @@
+"""One training run of the studies: a number of workers, a learning rate and a seed."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from ffn import atomic
+from ffn.config import ModelConfig
+from ffn.errors import DivergenceError
+from ffn.studies.learning_rate import best_rate
+from ffn.training.config import TrainConfig
+from ffn.training.plan import TrainingData
+from ffn.training.train import train
+
+log = logging.getLogger(__name__)
+
+
+def train_point(
+    data: TrainingData,
+    runs_folder: str,
+    out_path: str,
+    model: ModelConfig,
+    config: TrainConfig,
+    rng_seed: int,
+    rates_path: str | None = None,
+) -> None:
+    """Train, or go on training, and write the metrics; a run that diverges ends early, which is a result, too.
+
+    Parameters
+    ----------
+    data : TrainingData
+        Records and volumes.
+    runs_folder : str
+        Gets the model folder, named after workers, rate and seed.
+    out_path : str
+        CSV file to write.
+    model : ModelConfig
+        Architecture.
+    config : TrainConfig
+        Options; the (virtual) workers are those that are studied.
+    rng_seed : int
+        Seed of everything random.
+    rates_path : str, optional
+        What the study of the learning rate wrote: its best rate is taken instead of that of `config`.
+
+    Raises
+    ------
+    FfnError
+        If the files do not fit together, or training cannot go on for another reason.
+    """
+    workers = config.num_workers * config.virtual_workers
+    if rates_path is not None:
+        config = config.model_copy(update={"learning_rate": best_rate(rates_path, workers)})
+    folder = Path(runs_folder) / f"workers-{workers}-rate-{config.learning_rate!r}-seed-{rng_seed}"
+    try:
+        train(data, str(folder), model, config, rng_seed)
+    except DivergenceError as error:
+        log.warning("%s", error)
+    atomic.write_text(out_path, (folder / "metrics.csv").read_text())

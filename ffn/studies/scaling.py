@@ -1,0 +1,224 @@
+"""The study of scaling: throughput here on a few processes, by a model on many nodes (Fig. 3 of Dong et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffn import hdf5
+from ffn.errors import EvaluationError
+from ffn.provenance import provenance
+from ffn.studies.config import StudyConfig
+from ffn.studies.networks import FLOAT_BYTES, NETWORKS, Network, fit_network
+from ffn.studies.order_statistics import CHECKED_WORKERS, Fit, fit_step_times, with_stragglers
+from ffn.studies.pages import write_study
+from ffn.studies.scaling_figure import draw_scaling
+from ffn.studies.scaling_model import (
+    PAPER_EFFICIENCY,
+    PAPER_FOVS_PER_SECOND,
+    PAPER_NODES,
+    PAPER_STEP_SECONDS,
+    PAPER_WEIGHTS,
+    Cluster,
+    curve,
+    log_spread_for,
+)
+from ffn.training.compression import OneBit, Qsgd
+from ffn.training.config import TrainConfig
+
+QSGD_LEVELS = TrainConfig.model_fields["qsgd_levels"].default  # of the what-if
+
+
+class Measurement(NamedTuple):
+    """What `measure` wrote.
+
+    Parameters
+    ----------
+    processes, fovs_per_step, num_weights : int
+        Number of processes, FOVs of each in a step, weights of the network.
+    compute_seconds, allreduce_seconds : float64 ndarray of shape (processes, steps)
+        Time on its own and in the average, s.
+    message_bytes : int64 ndarray of shape (sizes,)
+        Averaged vectors.
+    message_seconds : float64 ndarray of shape (sizes, repeats)
+        Time of their average, s.
+    """
+
+    processes: int
+    fovs_per_step: int
+    num_weights: int
+    compute_seconds: np.ndarray
+    allreduce_seconds: np.ndarray
+    message_bytes: np.ndarray
+    message_seconds: np.ndarray
+
+    @property
+    def fovs_per_second(self) -> float:
+        """Throughput of all processes."""
+        step = float((self.compute_seconds + self.allreduce_seconds).mean())
+        return self.processes * self.fovs_per_step / step
+
+
+def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> None:
+    """Compare measured throughput, and extend it by a model of stragglers and ring allreduce.
+
+    Parameters
+    ----------
+    measured : list of str
+        Files of `measure`, one for each number of processes.
+    out_path : str
+        JSON file, with a PNG and an HTML file beside it.
+    config : StudyConfig
+        Network of the model and its what-ifs.
+
+    Raises
+    ------
+    EvaluationError
+        If a file is damaged, or the network shall be the measured one and only one process was.
+    """
+    measurements = sorted((read_measurement(path) for path in measured), key=lambda m: m.processes)
+    alone = measurements[0]
+    fit = fit_step_times(alone.compute_seconds.ravel())
+    local = _local_network(measurements)
+    network = _network(config, local)
+    mean = float(alone.compute_seconds.mean())
+    here = Cluster(fit.times.inverse_survival, mean, network, FLOAT_BYTES * alone.num_weights, alone.fovs_per_step)
+    paper = _paper_cluster(fit)
+    nodes = [2**i for i in range(config.max_nodes.bit_length())]
+    content: dict[str, Any] = {
+        "provenance": provenance("study scaling", config, measured=" ".join(measured)),
+        "measured": [_measured_row(m, alone) for m in measurements],
+        "fit": {
+            **fit.times._asdict(),
+            "mean_seconds": mean,
+            "variation": fit.times.variation,
+            "distance": fit.distance,
+            "longest_ratio": fit.longest_ratio,
+            "num_steps": alone.compute_seconds.size,
+        },
+        "network": {"name": config.network, **network._asdict()},
+        "measured_network": local._asdict() if local else None,
+        "nodes": nodes,
+        "here": curve(here, nodes)._asdict(),
+        "paper": {
+            "fovs_per_second": {str(n): value for n, value in PAPER_FOVS_PER_SECOND.items()},
+            "efficiency": {str(PAPER_NODES): PAPER_EFFICIENCY},
+            "model": curve(paper, nodes)._asdict(),
+            "variation_needed": log_spread_for(paper, PAPER_EFFICIENCY, PAPER_NODES),
+        },
+        "what_if": {name: curve(c, nodes).efficiency for name, c in _what_ifs(here, fit, config).items()},
+    }
+    statements = [_measured_statement(content), _here_statement(content, here), _paper_statement(content, paper)]
+    write_study(out_path, "Scaling", content, draw_scaling(content), statements)
+
+
+def read_measurement(path: str) -> Measurement:
+    """Read what `measure` wrote.
+
+    Raises
+    ------
+    EvaluationError
+        If the file is missing, damaged or something else.
+    """
+    arrays, attributes = hdf5.read_arrays(path, EvaluationError)
+    counts = ("processes", "fovs_per_step", "num_weights")
+    names = ("compute_seconds", "allreduce_seconds", "message_bytes", "message_seconds")
+    missing = [name for name in counts if name not in attributes] + [name for name in names if name not in arrays]
+    if missing:
+        raise EvaluationError(f"{path}: has no {missing[0]}, expected what 'ffn study measure' wrote")
+    processes, fovs_per_step, num_weights = (int(attributes[name]) for name in counts)
+    return Measurement(processes, fovs_per_step, num_weights, *(arrays[name] for name in names))
+
+
+def _local_network(measurements: list[Measurement]) -> Network | None:
+    """Latency and bandwidth between the processes here, from the measurement with the most."""
+    most = measurements[-1]
+    if most.processes < 2:
+        return None
+    return fit_network(most.processes, most.message_bytes, np.median(most.message_seconds, axis=1))
+
+
+def _network(config: StudyConfig, local: Network | None) -> Network:
+    if config.network != "measured":
+        return NETWORKS[config.network]
+    if local is None:
+        raise EvaluationError(
+            f"study.network: measured, but study.processes is {config.processes}, expected one of 2 or more. "
+            f"Take one of {sorted(NETWORKS)}"
+        )
+    return local
+
+
+def _paper_cluster(fit: Fit) -> Cluster:
+    """Return the paper's nodes, if their step times vary like those measured here."""
+    times = fit.times.scaled(PAPER_STEP_SECONDS)
+    return Cluster(times.inverse_survival, PAPER_STEP_SECONDS, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
+
+
+def _what_ifs(here: Cluster, fit: Fit, config: StudyConfig) -> dict[str, Cluster]:
+    """Return the same cluster with something changed."""
+    num_weights = round(here.num_bytes / FLOAT_BYTES)
+    one_bit, qsgd = OneBit([num_weights]), Qsgd(num_weights, QSGD_LEVELS, rng_seed=0)
+    slow = replace(here, inverse_survival=with_stragglers(fit.times, config.straggler_rate, config.straggler_slowdown))
+    backup = config.backup_workers
+    return {
+        f"up to {backup} backup workers": replace(here, backup_workers=backup),
+        f"stragglers ({config.straggler_rate:.1%} × {config.straggler_slowdown:g})": slow,
+        f"stragglers, up to {backup} backup workers": replace(slow, backup_workers=backup),
+        "fp16": replace(here, num_bytes=here.num_bytes / 2),
+        "1-bit": replace(here, num_bytes=one_bit.payload_size, collective="allgather"),
+        f"QSGD, {QSGD_LEVELS} levels": replace(here, num_bytes=qsgd.payload_size, collective="allgather"),
+    }
+
+
+def _measured_row(measurement: Measurement, alone: Measurement) -> dict[str, float]:
+    single = alone.fovs_per_second / alone.processes
+    compute, allreduce = measurement.compute_seconds, measurement.allreduce_seconds
+    return {
+        "processes": measurement.processes,
+        "fovs_per_second": measurement.fovs_per_second,
+        "efficiency": measurement.fovs_per_second / measurement.processes / single,
+        "compute_seconds": float(compute.mean()),
+        "slowest_compute_seconds": float(compute.max(axis=0).mean()),
+        "allreduce_seconds": float(allreduce.min(axis=0).mean()),
+    }
+
+
+def _measured_statement(content: dict[str, Any]) -> str:
+    rows = ", ".join(
+        f"{row['fovs_per_second']:.3g} FOVs/s ({row['efficiency']:.0%}) with {row['processes']}"
+        for row in content["measured"]
+    )
+    fit = content["fit"]
+    return (
+        f"Measured here: {rows} processes. Step times vary by {fit['variation']:.1%} of their mean; the fitted "
+        f"log-normal distribution differs from the measured one by {fit['distance']:.2f} at most, and its longest of "
+        f"{CHECKED_WORKERS} steps is {fit['longest_ratio']:.2f} times the measured one ({fit['num_steps']} steps)."
+    )
+
+
+def _here_statement(content: dict[str, Any], here: Cluster) -> str:
+    nodes = content["nodes"][-1]
+    exchange = here.exchange_seconds(nodes)
+    slowest, throughput = here.step_seconds(nodes) - exchange, content["here"]["fovs_per_second"][-1]
+    return (
+        f"Model with the network '{content['network']['name']}': {throughput:.3g} FOVs/s at "
+        f"{content['here']['efficiency'][-1]:.0%} on {nodes} such nodes. Of a step there, {slowest * 1e3:.3g} ms are "
+        f"the slowest node (the mean is {here.mean_seconds * 1e3:.3g} ms) and {exchange * 1e3:.3g} ms the allreduce. "
+        "Nodes are taken as equal and independent, the network as without contention, and Horovod's negotiation is "
+        "left out: an upper bound."
+    )
+
+
+def _paper_statement(content: dict[str, Any], paper: Cluster) -> str:
+    efficiency = paper.efficiency(PAPER_NODES)
+    needed, ours = content["paper"]["variation_needed"], content["fit"]["variation"]
+    verdict = "reproduces" if abs(efficiency - PAPER_EFFICIENCY) < 0.05 else "does not reproduce"
+    return (
+        f"The paper's nodes (0.72 FOVs/s, Aries) with step times that vary as here: {efficiency:.0%} at {PAPER_NODES}, "
+        f"which {verdict} the measured {PAPER_EFFICIENCY:.0%}. Step times that vary by {needed:.0%} of their mean "
+        f"would give it (ours: {ours:.1%}); the allreduce, "
+        f"{paper.exchange_seconds(PAPER_NODES) * 1e3:.2g} ms of {PAPER_STEP_SECONDS:.2f} s, does not explain the loss."
+    )

@@ -1,0 +1,132 @@
+"""How synchronous training scales: the slowest of all nodes, then a ring allreduce."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ffn.studies.networks import Network, ring_allgather_seconds, ring_allreduce_seconds
+from ffn.studies.order_statistics import InverseSurvival, StepTimes, expected_order_statistic
+
+Collective = Literal["allreduce", "allgather"]
+
+# Dong et al. 2019, Fig. 3 and text: one and 1024 nodes of Theta (64-core Knights Landing), depth 9, FOV 33³, batch 1.
+PAPER_FOVS_PER_SECOND = {1: 0.72, 1024: 523.0}
+PAPER_NODES = 1024
+PAPER_EFFICIENCY = 0.71
+PAPER_WEIGHTS = 472_353
+PAPER_STEP_SECONDS = 1 / PAPER_FOVS_PER_SECOND[1]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Equal nodes that train together.
+
+    Parameters
+    ----------
+    inverse_survival : callable
+        Distribution of the time that a node needs for its share of a step, s.
+    mean_seconds : float
+        Step time of one undisturbed node, against which efficiency is measured.
+    network : Network
+        Joins the nodes.
+    num_bytes : float
+        What a node sends of its gradient.
+    fovs_per_step : int
+        Of one node.
+    collective : str
+        How gradients are exchanged.
+    backup_workers : int
+        Slowest nodes whose gradients a step may do without: as many as pay, at most so many.
+    """
+
+    inverse_survival: InverseSurvival
+    mean_seconds: float
+    network: Network
+    num_bytes: float
+    fovs_per_step: int = 1
+    collective: Collective = "allreduce"
+    backup_workers: int = 0
+
+    def step_seconds(self, num_nodes: int) -> float:
+        """Return the expected time of a step of all nodes, s.
+
+        Notes
+        -----
+        The nodes' times are taken as independent of each other and from step to step.
+        """
+        return self._seconds_until(num_nodes, self._waited_for(num_nodes))
+
+    def exchange_seconds(self, num_nodes: int) -> float:
+        """Return the part of a step in which gradients are exchanged, s."""
+        cost = ring_allgather_seconds if self.collective == "allgather" else ring_allreduce_seconds
+        return cost(num_nodes, self.num_bytes, self.network)
+
+    def fovs_per_second(self, num_nodes: int) -> float:
+        """Return the throughput of all nodes; what backup workers did for nothing does not count."""
+        waited_for = self._waited_for(num_nodes)
+        return waited_for * self.fovs_per_step / self._seconds_until(num_nodes, waited_for)
+
+    def efficiency(self, num_nodes: int) -> float:
+        """Return the throughput as a share of that of as many undisturbed nodes on their own."""
+        return self.fovs_per_second(num_nodes) * self.mean_seconds / (num_nodes * self.fovs_per_step)
+
+    def _seconds_until(self, num_nodes: int, waited_for: int) -> float:
+        slowest = expected_order_statistic(self.inverse_survival, num_nodes, waited_for)
+        return slowest + self.exchange_seconds(num_nodes)
+
+    def _waited_for(self, num_nodes: int) -> int:
+        """Nodes whose gradients a step waits for: those with which throughput is highest."""
+        fewest = max(1, num_nodes - self.backup_workers)
+        return max(range(fewest, num_nodes + 1), key=lambda waited: waited / self._seconds_until(num_nodes, waited))
+
+
+class Curve(NamedTuple):
+    """What the model says over the number of nodes.
+
+    Parameters
+    ----------
+    fovs_per_second, efficiency, step_seconds : list of float
+        One value for each number of nodes.
+    """
+
+    fovs_per_second: list[float]
+    efficiency: list[float]
+    step_seconds: list[float]
+
+
+def curve(cluster: Cluster, nodes: list[int]) -> Curve:
+    """Evaluate the model at these numbers of nodes."""
+    return Curve(
+        [cluster.fovs_per_second(n) for n in nodes],
+        [cluster.efficiency(n) for n in nodes],
+        [cluster.step_seconds(n) for n in nodes],
+    )
+
+
+def log_spread_for(cluster: Cluster, efficiency: float, num_nodes: int) -> float:
+    """Return the spread of step times with which the model gives this efficiency.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Its distribution is replaced by a log-normal one with the same mean.
+    efficiency : float
+        Wanted; below what the network alone allows.
+    num_nodes : int
+        Where it is wanted.
+
+    Returns
+    -------
+    float
+        Standard deviation relative to the mean.
+    """
+    low, high = 1e-4, 3.0
+    for _ in range(60):
+        middle = float(np.sqrt(low * high))
+        times = StepTimes(0.0, 0.0, middle).scaled(cluster.mean_seconds)
+        tried = replace(cluster, inverse_survival=times.inverse_survival).efficiency(num_nodes)
+        low, high = (middle, high) if tried > efficiency else (low, middle)
+    return StepTimes(0.0, 0.0, low).variation

@@ -1,0 +1,172 @@
+"""Codecs of gradients: float32 entries to bytes and back, inside TensorFlow graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ffn.training.packing import pack, packed_size, unpack, width_for
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+BUCKET = 512  # entries that share a norm in QSGD, as in its paper's experiments: the norm of a layer is too coarse
+
+
+class Codec(Protocol):
+    """Turns a gradient into a message of fixed size.
+
+    Attributes
+    ----------
+    payload_size : int
+        Bytes of a message.
+    keeps_error : bool
+        Whether what a message leaves out has to be added to the sender's next gradient.
+    """
+
+    payload_size: int
+    keeps_error: bool
+
+    def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Return the message, uint8 (`payload_size`,), of a float32 (N,) gradient; the same for equal arguments.
+
+        Parameters
+        ----------
+        gradient : float32 Tensor of shape (N,)
+            Of all weight tensors.
+        number : int64 Tensor
+            A number that no other message of the run has.
+        """
+        ...
+
+    def decode(self, payload: tf.Tensor) -> tf.Tensor:
+        """Return the gradient that a message stands for; not finite if the encoded one was not."""
+        ...
+
+
+class OneBit:
+    """The sign of every entry, and of each weight tensor the mean of its positive and of its negative entries.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Entries of each weight tensor.
+
+    Notes
+    -----
+    Source: Seide et al. 2014, 1-bit SGD. Only together with its error feedback does it converge. Zeros count as
+    positive.
+    """
+
+    keeps_error = True
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = list(sizes)
+        self._num_sign_bytes = packed_size(sum(sizes), 1)
+        self.payload_size = self._num_sign_bytes + 2 * 4 * len(sizes)
+
+    def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Return the message of a gradient, see `Codec`."""
+        import tensorflow as tf
+
+        positive = gradient >= 0
+        means = [_means(*parts) for parts in zip(self._split(gradient), self._split(positive), strict=True)]
+        return tf.concat([pack(tf.cast(positive, tf.uint8), 1), to_bytes(tf.concat(means, 0))], 0)
+
+    def decode(self, payload: tf.Tensor) -> tf.Tensor:
+        """Return the gradient of a message, see `Codec`."""
+        import tensorflow as tf
+
+        signs = unpack(payload[: self._num_sign_bytes], 1, sum(self._sizes))
+        means = tf.unstack(tf.reshape(to_floats(payload[self._num_sign_bytes :]), (len(self._sizes), 2)))
+        parts = zip(self._split(tf.cast(signs, tf.bool)), means, strict=True)
+        return tf.concat([tf.where(positive, mean[0], mean[1]) for positive, mean in parts], 0)
+
+    def _split(self, vector: tf.Tensor) -> list[tf.Tensor]:
+        """Cut a vector into the entries of each weight tensor."""
+        import tensorflow as tf
+
+        return tf.split(vector, self._sizes)
+
+
+class Qsgd:
+    """Sign and random level of every entry, relative to the norm of its bucket; right on average.
+
+    An entry of relative size a becomes one of the two levels around a · s, with probabilities that make the mean right.
+
+    Parameters
+    ----------
+    num_values : int
+        Entries of a gradient.
+    num_levels : int
+        Levels s beside 0, at most 127: entries take 2 bits (1 level), 4 bits (up to 7) or 8 bits.
+    rng_seed : int
+        Seed of the run.
+
+    Notes
+    -----
+    Source: Alistarh et al. 2017, QSGD. Buckets are stretches of `BUCKET` entries of the whole gradient, across layers.
+    The second moment is at most 1 + min(n / s², √n / s) times the squared norm, n being the size of a bucket.
+    """
+
+    keeps_error = False
+
+    def __init__(self, num_values: int, num_levels: int, rng_seed: int) -> None:
+        self._num_values = num_values
+        self._num_levels = num_levels
+        self._rng_seed = rng_seed % 2**63
+        self._width = width_for(2 * num_levels + 1)
+        self._num_buckets = -(-num_values // BUCKET)
+        self._num_code_bytes = packed_size(num_values, self._width)
+        self.payload_size = self._num_code_bytes + 4 * self._num_buckets
+
+    def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Return the message of a gradient, see `Codec`."""
+        import tensorflow as tf
+
+        buckets = self._bucketed(gradient)
+        norms = tf.norm(buckets, axis=1)
+        scaled = tf.abs(buckets) * tf.math.divide_no_nan(float(self._num_levels), norms)[:, None]
+        chance = tf.random.stateless_uniform(buckets.shape, tf.stack([tf.constant(self._rng_seed, tf.int64), number]))
+        # rounding can lift the only entry of a bucket beyond the last level
+        level = tf.minimum(tf.floor(scaled + chance), self._num_levels) * tf.sign(buckets)
+        codes = tf.cast(level + self._num_levels, tf.uint8)
+        return tf.concat([pack(tf.reshape(codes, [-1])[: self._num_values], self._width), to_bytes(norms)], 0)
+
+    def decode(self, payload: tf.Tensor) -> tf.Tensor:
+        """Return the gradient of a message, see `Codec`."""
+        import tensorflow as tf
+
+        codes = unpack(payload[: self._num_code_bytes], self._width, self._num_values)
+        levels = self._bucketed(tf.cast(codes, tf.float32) - self._num_levels)
+        norms = to_floats(payload[self._num_code_bytes :])
+        return tf.reshape(levels * (norms / self._num_levels)[:, None], [-1])[: self._num_values]
+
+    def _bucketed(self, vector: tf.Tensor) -> tf.Tensor:
+        """Shape a vector into buckets, the last one padded with zeros."""
+        import tensorflow as tf
+
+        return tf.reshape(tf.pad(vector, [[0, self._num_buckets * BUCKET - self._num_values]]), (-1, BUCKET))
+
+
+def _means(entries: tf.Tensor, positive: tf.Tensor) -> tf.Tensor:
+    """Mean of the positive and mean of the negative entries; 0 where there are none."""
+    import tensorflow as tf
+
+    sums = tf.stack([tf.reduce_sum(tf.maximum(entries, 0)), tf.reduce_sum(tf.minimum(entries, 0))])
+    count = tf.reduce_sum(tf.cast(positive, tf.float32))
+    return sums / tf.maximum(tf.stack([count, entries.shape[0] - count]), 1)
+
+
+def to_bytes(values: tf.Tensor) -> tf.Tensor:
+    """Return the bytes of a float32 (N,) tensor, uint8 (4 N,)."""
+    import tensorflow as tf
+
+    return tf.reshape(tf.bitcast(values, tf.uint8), [-1])
+
+
+def to_floats(data: tf.Tensor) -> tf.Tensor:
+    """Return the float32 (N,) tensor of 4 N bytes."""
+    import tensorflow as tf
+
+    return tf.bitcast(tf.reshape(data, (-1, 4)), tf.float32)

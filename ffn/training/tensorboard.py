@@ -1,0 +1,82 @@
+"""TensorBoard's log of a training: runs ``train`` and ``validation`` with the same scalars, and pictures."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ffn.training.metrics import SCORES, Row, Smoother
+from ffn.training.pictures import CAPTION
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+Run = Literal["train", "validation", "pictures"]
+
+SMOOTHED = ("loss", *SCORES)
+
+
+class Events:
+    """Event files below ``tensorboard/``; scalars of one name share a plot.
+
+    Parameters
+    ----------
+    folder : path
+        ``tensorboard/`` of a model folder. Event files cannot be cut, so its scalars are removed: write the kept
+        rows again.
+    resumed : bool
+        Whether pictures of earlier steps are kept; those drawn again are equal.
+    """
+
+    def __init__(self, folder: Path, resumed: bool) -> None:
+        self._folder = folder
+        self._writers: dict[Run, tf.summary.SummaryWriter] = {}
+        self._smoothers = {name: Smoother() for name in SMOOTHED}
+        for path in [folder / "train", folder / "validation"] if resumed else [folder]:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def training(self, rows: Iterable[Row]) -> None:
+        """Write rows of training, with the smoothed curves of loss and scores."""
+        for row in rows:
+            means = {f"{name}_smoothed": smoother.add(row[name]) for name, smoother in self._smoothers.items()}
+            self._write_scalars("train", {**row, **means})
+
+    def validation(self, rows: Iterable[Row]) -> None:
+        """Write rows of validation."""
+        for row in rows:
+            self._write_scalars("validation", row)
+
+    def picture(self, name: str, step: int, pixels: np.ndarray) -> None:
+        """Write a picture, uint8 of shape (H, W, 3)."""
+        import tensorflow as tf
+
+        writer = self._writer("pictures")
+        with writer.as_default(step):
+            tf.summary.image(name, pixels[None], description=CAPTION)
+        writer.flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def _write_scalars(self, run: Run, row: Row) -> None:
+        import tensorflow as tf
+
+        writer = self._writer(run)
+        with writer.as_default(int(row["step"])):
+            for name in row.keys() - {"step"}:
+                tf.summary.scalar(name, row[name])
+        writer.flush()
+
+    def _writer(self, run: Run) -> tf.summary.SummaryWriter:
+        """Open the run's file when it is needed first: without rows, TensorFlow is not loaded for it."""
+        import tensorflow as tf
+
+        if run not in self._writers:
+            self._writers[run] = tf.summary.create_file_writer(str(self._folder / run))
+        return self._writers[run]

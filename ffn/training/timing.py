@@ -1,0 +1,107 @@
+"""Where the time of the training steps goes, and Horovod's timeline."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ffn.errors import TrainError
+from ffn.training.distributed import ProcessGroup
+
+Part = Literal["input", "compute", "allreduce"]
+
+PARTS: tuple[Part, ...] = ("input", "compute", "allreduce")
+
+
+class StepClock:
+    """Times of the steps since the last lap; pauses, such as a validation, do not count.
+
+    Parameters
+    ----------
+    now : callable
+        Seconds on a clock that never goes back.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._restart()
+
+    @contextlib.contextmanager
+    def measure(self, part: Part) -> Iterator[None]:
+        """Count the time of a ``with`` block as that of `part`."""
+        start = self._now()
+        yield
+        self.add(part, self._now() - start)
+
+    def add(self, part: Part, seconds: float) -> None:
+        """Count `seconds` as time of `part`."""
+        self._seconds[part] += seconds
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave the time of a ``with`` block out."""
+        start = self._now()
+        yield
+        self._start += self._now() - start
+
+    def lap(self) -> np.ndarray:
+        """Return the times since the last lap and start the next one.
+
+        Returns
+        -------
+        float64 ndarray of shape (4,)
+            Seconds of input, compute, allreduce and the rest.
+        """
+        parts = [self._seconds[part] for part in PARTS]
+        rest = max(0.0, self._now() - self._start - sum(parts))
+        self._restart()
+        return np.array([*parts, rest])
+
+    def _restart(self) -> None:
+        self._start = self._now()
+        self._seconds: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
+
+
+@contextlib.contextmanager
+def timeline(path: str | None, group: ProcessGroup) -> Iterator[None]:
+    """Record what Horovod does during a ``with`` block; all processes call this together.
+
+    Parameters
+    ----------
+    path : str or None
+        File of rank 0, which chrome://tracing shows; its folder is made. None records nothing.
+    group : ProcessGroup
+        The processes of the job; a single one without Horovod has nothing to record.
+
+    Raises
+    ------
+    TrainError
+        If the file cannot be written.
+    """
+    if path is None:
+        yield
+        return
+    file = Path(path).absolute()
+    group.together(lambda: _require_writable(file) if group.rank == 0 else None)
+    group.start_timeline(file)
+    try:
+        yield
+    finally:
+        group.stop_timeline()
+
+
+def _require_writable(file: Path) -> None:
+    """Make room for the file, or say why that is not possible."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+        file.unlink()
+    except OSError as reason:
+        raise TrainError(
+            f"train.horovod_timeline: {file} cannot be written ({reason.strerror}). Choose another file"
+        ) from None

@@ -1,0 +1,104 @@
+"""Looking on while a network trains: validation, pictures, timeline; none of it changes the weights."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from training_jobs import MODEL, command, read_rows, shared_state, succeed, without_times
+
+from ffn.model.store import load_model
+from ffn.training.best import load_best
+
+pytestmark = pytest.mark.slow
+
+BOX = "3:27,0:40,10:58"
+JOB = [*MODEL, "--batch-size", "2", "--max-steps", "40", "--log-steps", "10", "--checkpoint-steps", "20"]
+ALONE = [*JOB, "--num-workers", "1", "--ema-decay", "0.9"]
+NOTHING = ["--image-steps", "0", "--validation-steps", "0"]
+
+
+def looking(tubes: Path) -> list[str]:
+    """Options with all there is to see."""
+    validate = ["--validate", f"tubes={tubes}/raw.h5:raw,{tubes}/labels.h5:labels,{BOX}"]
+    return [*validate, "--validation-steps", "5", "--validation-examples", "5", "--image-steps", "10"]
+
+
+def validation_rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "validation.csv").open(newline="") as file:
+        return [{**row, "validation_seconds": ""} for row in csv.DictReader(file)]
+
+
+@pytest.fixture(scope="module")
+def watched(tubes):
+    """Folder of a training with all there is to see, in one process."""
+    timeline = ["--horovod-timeline", str(tubes / "alone.json")]
+    stderr = succeed(command(tubes, tubes / "watched", [*ALONE, *looking(tubes), *timeline]))
+    assert "validation after step 40: loss" in stderr and "a single process does not use Horovod" in stderr
+    assert not (tubes / "alone.json").exists()
+    return tubes / "watched"
+
+
+def test_looking_on_changes_nothing(tubes, watched):
+    succeed(command(tubes, tubes / "unseen", [*ALONE, *NOTHING]))
+    one, other = shared_state(watched, 40), shared_state(tubes / "unseen", 40)
+    assert one.keys() == other.keys() and any(name.startswith("averages/") for name in one)
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    assert (watched / "weights.h5").read_bytes() == (tubes / "unseen/weights.h5").read_bytes()
+    averages = load_model(watched).weights
+    np.testing.assert_array_equal(averages["conv0_a/weights"], one["averages/conv0_a/weights"])
+    assert without_times(read_rows(watched)) == without_times(read_rows(tubes / "unseen"))
+    assert validation_rows(tubes / "unseen") == []
+
+
+def test_a_training_in_two_parts_reports_as_one(tubes, watched):
+    out = tubes / "parts"
+    for steps in ("20", "40"):
+        succeed(command(tubes, out, [*ALONE, *looking(tubes), "--max-steps", steps]))
+    assert [row["step"] for row in validation_rows(out)] == [str(step) for step in range(0, 41, 5)]
+    assert validation_rows(out) == validation_rows(watched)
+    assert without_times(read_rows(out)) == without_times(read_rows(watched))
+    assert (out / "weights.h5").read_bytes() == (watched / "weights.h5").read_bytes()
+
+
+def test_tensorboard_has_scalars_and_pictures(watched):
+    from tensorflow.core.util.event_pb2 import Event
+    from tensorflow.data import TFRecordDataset
+
+    found = {}
+    for path in (watched / "tensorboard").glob("*/events.out.tfevents.*"):
+        for record in TFRecordDataset(str(path)):
+            event = Event.FromString(record.numpy())
+            for value in event.summary.value:
+                found.setdefault((path.parent.name, value.tag), []).append(event.step)
+    assert found["train", "f1"] == found["train", "f1_smoothed"] == [10, 20, 30, 40]
+    assert found["validation", "f1"] == list(range(0, 41, 5)) == found["pictures", "validation"]
+    assert found["pictures", "train"] == [10, 20, 30, 40]
+
+
+def test_the_best_weights_become_the_model(tubes):
+    out = tubes / "best"
+    succeed(command(tubes, out, [*ALONE, *looking(tubes), "--use-best", "--learning-rate", "0.02"]))
+    rows = validation_rows(out)
+    best = max(rows, key=lambda row: (float(row["f1"]), int(row["step"])))
+    step, weights = load_best(out)
+    model = load_model(out)
+    assert str(step) == best["step"] == model.provenance["inputs"]["best_step"]
+    np.testing.assert_equal(model.weights, weights)
+    assert model.provenance["inputs"]["validation"].endswith(BOX)
+
+
+@pytest.mark.usefixtures("needs_horovod")
+def test_two_processes_see_what_one_sees(tubes, watched):
+    out, timeline = tubes / "pair", tubes / "new/timeline.json"
+    options = [*JOB, *looking(tubes), "--num-workers", "2", "--max-steps", "4", "--horovod-timeline", str(timeline)]
+    stderr = succeed(command(tubes, out, options, processes=2))
+    assert stderr.count("validation after step 0:") == stderr.count(" 4/4 ") == 1  # rank 0 only
+    one, two = validation_rows(watched)[0], validation_rows(out)[0]
+    assert {name: float(one[name] or 0) for name in one} == pytest.approx(
+        {name: float(two[name] or 0) for name in two}, rel=1e-5
+    )
+    names = {event.get("name") for event in json.loads(timeline.read_text())}
+    assert "CYCLE_START" in names and any("ALLREDUCE" in str(name) for name in names)

@@ -1,0 +1,187 @@
+"""Real training jobs: two tubes one voxel apart, a tiny network, processes under a launcher."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from ffn import atomic, hdf5
+from ffn.geometry import Box
+from ffn.records import PartitionCounts, RecordIndex, Shard, shard_name
+from ffn.tfrecord import encode_example, write_records
+from ffn.training.distributed import LAUNCHER_VARIABLES
+from ffn.volume import Placement, create_volume
+
+FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)
+MODEL = ["--depth", "2", "--features", "6", "--fov-size", "9", "11", "13", "--deltas", "2", "3", "3"]
+RANKS = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK")
+TIMES = {"seconds", "fovs_per_second", "input_ms", "compute_ms", "allreduce_ms", "rest_ms"}
+
+
+def make_tubes(folder: Path) -> np.ndarray:
+    """Write image and labels of two bright tubes along x, and return the voxels training may start from."""
+    z, y, _ = np.indices(SHAPE)
+    labels = np.zeros(SHAPE, np.uint64)
+    labels[(z - 12) ** 2 + (y - 12) ** 2 <= 36] = 5
+    labels[(z - 12) ** 2 + (y - 25) ** 2 <= 36] = 9
+    noise = np.random.default_rng(0).normal(0, 12, SHAPE)
+    image = (np.where(labels > 0, 170, 60) + noise).clip(0, 255).astype(np.uint8)
+    placement = Placement(Box.from_shape(SHAPE, OFFSET), (12.0, 10.0, 8.0))
+    for name, voxels in (("raw", image), ("labels", labels)):
+        with create_volume(f"{folder}/{name}.h5:{name}", voxels.dtype, placement) as writer:
+            writer.write(writer.box, voxels)
+    margin = np.array([f // 2 + d for f, d in zip(FOV, DELTAS, strict=True)])
+    inner = labels[tuple(slice(m, n - m) for m, n in zip(margin, SHAPE, strict=True))]
+    return np.random.default_rng(1).permutation(np.argwhere(inner > 0) + margin + OFFSET)
+
+
+def make_records(folder: Path, centers_zyx: np.ndarray, counts: tuple[int, ...]) -> None:
+    """Write shards of so many records each."""
+    folder.mkdir()
+    shards = []
+    for number, part in enumerate(np.split(centers_zyx, np.cumsum(counts)[:-1])):
+        path = folder / shard_name(number, len(counts))
+        examples = [{"center": center[::-1].tolist(), "label_volume_name": [b"tubes"]} for center in part]
+        write_records(path, map(encode_example, examples))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        shards.append(Shard(file=path.name, num_records=len(part), sha256=digest))
+    total = sum(counts)
+    index = RecordIndex(
+        format=1,
+        num_records=total,
+        rng_seed=0,
+        volumes={"tubes": total},
+        partitions={1: PartitionCounts(num_voxels=total, num_records=total)},
+        shards=tuple(shards),
+        provenance={},
+    )
+    atomic.write_json(folder / "index.json", index.model_dump(mode="json"))
+
+
+def command(
+    tubes: Path,
+    out: Path,
+    options: list[str],
+    processes: int = 1,
+    launcher: str = "horovodrun",
+    records: str = "records",
+) -> list[str]:
+    """Return the command of a job; one process has no launcher."""
+    volume = f"tubes={tubes}/raw.h5:raw,{tubes}/labels.h5:labels"
+    train = [sys.executable, "-m", "ffn", "train", "--records", f"{tubes}/{records}", "--volume", volume]
+    launch = {
+        "horovodrun": [str(Path(sys.executable).parent / "horovodrun"), "--gloo", "-np", str(processes)],
+        "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(processes)],
+    }
+    options = ["--out", str(out), "--permutable-axes", "--learning-rate", "0.003", *options]
+    return (launch[launcher] if processes > 1 else []) + train + options
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return the environment of a job, which is in no other job."""
+    inherited = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    return {**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **variables}
+
+
+def run(arguments: list[str], **variables: str) -> subprocess.CompletedProcess:
+    """Run a job to its end."""
+    return subprocess.run(arguments, env=environment(**variables), capture_output=True, text=True, timeout=300)
+
+
+def succeed(arguments: list[str], **variables: str) -> str:
+    """Run a job, which succeeds, and return what it told."""
+    done = run(arguments, **variables)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
+
+
+class Job:
+    """A job that runs while the test does something to it; a ``with`` block leaves nothing of it."""
+
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        self._log = log
+        with log.open("w") as file:
+            self._process = subprocess.Popen(arguments, env=environment(), stdout=file, stderr=file)
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in [*self.ranks().values(), self._process]:
+            process.kill()
+        self._process.wait()
+
+    def ranks(self) -> dict[int, psutil.Process]:
+        """Return the training processes by rank."""
+        found = {}
+        children = psutil.Process(self._process.pid).children(recursive=True) if self._process.poll() is None else []
+        for process in children:
+            try:
+                if process.cmdline()[1:4] == ["-m", "ffn", "train"]:
+                    variables = process.environ()
+                    found.update({int(variables[name]): process for name in RANKS if name in variables})
+            except psutil.Error:  # it has just ended
+                continue
+        return found
+
+    def wait_for(self, condition) -> None:
+        """Wait until something is so while the job runs."""
+        deadline = time.monotonic() + 120
+        while not condition():
+            assert self._process.poll() is None, self.told()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def run_on(self, out: Path, rng: random.Random) -> None:
+        """Wait until it has made a checkpoint more, and then for a random time."""
+        before = set(checkpoints(out))
+        self.wait_for(lambda: set(checkpoints(out)) - before)
+        time.sleep(rng.random() / 2)
+
+    def send(self, number: signal.Signals, rank: int | None = None) -> None:
+        """Send a signal to a rank, or to the launcher."""
+        process = psutil.Process(self._process.pid) if rank is None else self.ranks()[rank]
+        process.send_signal(number)
+
+    def end(self, timeout: float = 120) -> int:
+        """Wait for the end of the job and of all its processes; return the exit code."""
+        ranks = self.ranks().values()
+        code = self._process.wait(timeout)
+        _, alive = psutil.wait_procs(ranks, timeout=30)
+        assert not alive
+        return code
+
+    def told(self) -> str:
+        """Return what it has told so far."""
+        return self._log.read_text()
+
+
+def checkpoints(folder: Path) -> list[int]:
+    """Steps of the checkpoints of a model folder."""
+    return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("checkpoints/step-*"))
+
+
+def shared_state(folder: Path, step: int) -> dict[str, np.ndarray]:
+    """Weights and optimizer after so many steps."""
+    return hdf5.read_arrays(folder / f"checkpoints/step-{step:08d}/shared.h5")[0]
+
+
+def read_rows(folder: Path) -> list[dict[str, str]]:
+    """Rows of metrics."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def without_times(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Leave out what no two runs have in common."""
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]

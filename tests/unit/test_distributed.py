@@ -1,0 +1,81 @@
+"""What a launcher says of its processes, and the refusal of copies that do not know of each other."""
+
+import pytest
+
+from ffn.errors import TrainError
+from ffn.training.distributed import LAUNCHER_VARIABLES, Launch, ProcessGroup, find_launch, process_group
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch):
+    for names in LAUNCHER_VARIABLES.items():
+        for name in filter(None, names):
+            monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("variables", "launch"),
+    [
+        ({}, None),
+        ({"HOROVOD_RANK": "2", "HOROVOD_SIZE": "4"}, Launch(2, 4)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "8", "SLURM_PROCID": "0"}, Launch(1, 8)),
+        ({"PMI_RANK": "3", "PMI_SIZE": "4"}, Launch(3, 4)),
+        ({"PMIX_RANK": "3", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}, Launch(3, 4)),
+        ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}, Launch(3, 4)),
+        ({"SLURM_PROCID": "0"}, None),  # a batch script
+        ({"ALPS_APP_PE": "5"}, Launch(5, None)),
+        # mpirun starts its helpers, one a node, with srun, and they start the processes
+        (
+            {"OMPI_COMM_WORLD_RANK": "9", "OMPI_COMM_WORLD_SIZE": "16"}
+            | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"},
+            Launch(9, 16),
+        ),
+    ],
+)
+def test_launchers_are_recognised(monkeypatch, variables, launch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert find_launch() == launch
+
+
+def test_one_process_needs_no_horovod(monkeypatch):
+    with process_group(1, 120) as group:
+        assert type(group) is ProcessGroup
+        assert (group.size, group.gather("a"), group.broadcast("b")) == (1, ["a"], "b")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    with process_group(1, 120) as group:
+        assert type(group) is ProcessGroup
+
+
+class Alone:
+    """Horovod that knows of no other process."""
+
+    rank = size = local_rank = local_size = staticmethod(lambda: 1)
+
+
+@pytest.mark.parametrize(
+    ("variables", "started"),
+    [
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"}, "4 processes"),
+        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}, "2 processes"),
+        ({"ALPS_APP_PE": "1"}, "process 1"),
+    ],
+)
+@pytest.mark.parametrize("num_workers", [1, 4])
+def test_copies_of_a_job_of_one_are_refused(monkeypatch, variables, started, num_workers):
+    monkeypatch.setattr("ffn.training.distributed._start_horovod", lambda stall_seconds: Alone())
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    message = f"the launcher started {started}, but each is a job of its own"
+    with pytest.raises(TrainError, match=message), process_group(num_workers, 120):
+        pass
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_another_number_of_processes_than_asked_for_is_refused(monkeypatch, size):
+    horovod = Alone()
+    horovod.size, horovod.rank = lambda: size, lambda: 0
+    monkeypatch.setattr("ffn.training.distributed._start_horovod", lambda stall_seconds: horovod)
+    with pytest.raises(TrainError, match=f"2 processes asked for, {size} started"), process_group(2, 120):
+        pass

@@ -1,0 +1,172 @@
+"""One step of training: what changes, what is averaged, what a checkpoint must hold."""
+
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig
+from ffn.model.network import weight_shapes
+from ffn.training.config import TrainConfig
+from ffn.training.distributed import ProcessGroup
+from ffn.training.initial import initial_weights
+from ffn.training.step import Batch, Learner, model_weights
+
+MODEL = ModelConfig(depth=1, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
+FOV = MODEL.fov_size_zyx
+
+
+def make_learner(seed=1, **options):
+    options = {"batch_size": 2, **options}
+    return Learner(MODEL, TrainConfig(**options), initial_weights(MODEL, seed), ProcessGroup(), rng_seed=5)
+
+
+def make_batch(number=0, size=2):
+    """FOVs in which the object is what is bright."""
+    rng = np.random.default_rng(number)
+    image = rng.normal(size=(size, *FOV)).astype(np.float32)
+    pom_logit = rng.normal(-2, 1, (size, *FOV)).astype(np.float32)
+    labels = np.where(image > 0.3, np.float32(0.95), np.float32(0.05))
+    return Batch(image, pom_logit, labels, np.ones_like(image))
+
+
+def flat(weights):
+    return np.concatenate([weights[name].ravel() for name in weight_shapes(MODEL)])
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return make_learner()
+
+
+def test_a_step_changes_all_weights_and_returns_the_updated_map(learner):
+    before, batch = learner.weights(), make_batch()
+    outcome = learner.step(batch, 0.01)
+    assert outcome.finite and 0 < outcome.loss < 2 and outcome.gradient_norm > 0 and outcome.bytes_sent == 0
+    assert outcome.pom_logit.shape == (2, *FOV) and not np.array_equal(outcome.pom_logit, batch.pom_logit)
+    assert all((learner.weights()[name] != before[name]).any() for name in before)
+
+
+def test_a_wish_to_stop_comes_back(learner):
+    assert not learner.step(make_batch(), 1e-6).stop
+    assert learner.step(make_batch(), 1e-6, stop=True).stop
+
+
+def test_the_loss_weighs_voxels(learner):
+    batch = make_batch(size=3)
+    batch.loss_weight[1, :, :2] = 0
+    batch.loss_weight[2] = 0.5
+    pom_logit, losses = learner.forward(batch)  # more than a microbatch, and no multiple of it
+    entropy = np.logaddexp(0, pom_logit) - batch.labels * pom_logit
+    np.testing.assert_allclose(losses, (batch.loss_weight * entropy).mean((1, 2, 3)), rtol=1e-5)
+    first_two = Batch(*(field[:2] for field in batch))
+    assert learner.step(first_two, 0.0).loss == pytest.approx(losses[:2].mean(), rel=1e-5)
+
+
+def test_what_weighs_nothing_teaches_nothing():
+    batch = make_batch()
+    batch.loss_weight[:] = 0
+    outcome = make_learner().step(batch, 0.1)
+    assert outcome.finite and outcome.loss == outcome.gradient_norm == 0
+
+
+@pytest.mark.parametrize("compression", ["none", "fp16", "1-bit", "qsgd"])
+def test_a_step_that_is_not_finite_changes_nothing(compression):
+    learner = make_learner(compression=compression, ema_decay=0.9)
+    learner.step(make_batch(), 0.01)
+    state, own = learner.state(), learner.own_state()
+    broken = make_batch(1)
+    broken.image[1, 2, 3, 4] = np.inf
+    assert not learner.step(broken, 0.02).finite
+    after = learner.state()
+    assert after.pop("num_steps") == state.pop("num_steps") + 1  # the random numbers go on
+    np.testing.assert_equal((after, learner.own_state()), (state, own))
+
+
+def test_virtual_workers_train_as_a_larger_batch():
+    weights = []
+    for options in ({"batch_size": 6}, {"batch_size": 2, "virtual_workers": 3}):
+        learner = make_learner(optimizer="momentum", **options)
+        outcomes = [learner.step(make_batch(number, size=6), 0.1) for number in range(5)]
+        weights.append([flat(learner.weights()), outcomes[-1].pom_logit.ravel(), [o.loss for o in outcomes]])
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_long_gradient_is_shortened_and_a_short_one_is_not():
+    start = flat(initial_weights(MODEL, 1))
+    norm = make_learner().step(make_batch(), 0.0).gradient_norm
+    for clip_norm in (norm / 4, 4 * norm):
+        learner = make_learner(optimizer="sgd", clip_norm=clip_norm)
+        outcome = learner.step(make_batch(), 0.5)
+        assert outcome.gradient_norm == pytest.approx(norm, rel=1e-5)
+        moved = np.linalg.norm(flat(learner.weights()) - start)
+        assert moved == pytest.approx(0.5 * min(norm, clip_norm), rel=1e-3)
+
+
+def test_the_moving_average_follows_the_weights():
+    learner, decay = make_learner(ema_decay=0.5), 0.5
+    average = flat(learner.averaged_weights())
+    np.testing.assert_array_equal(average, flat(initial_weights(MODEL, 1)))
+    for number in range(1, 12):
+        learner.step(make_batch(number), 0.01)
+        now = min(decay, (1 + number) / (10 + number))
+        average = now * average + (1 - now) * flat(learner.weights())
+    np.testing.assert_allclose(flat(learner.averaged_weights()), average, rtol=1e-4, atol=1e-6)
+    np.testing.assert_equal(model_weights(learner.state()), learner.averaged_weights())
+
+
+def test_averaged_weights_are_in_the_network_for_a_block_only():
+    learner = make_learner(ema_decay=0.9)
+    for number in range(3):
+        learner.step(make_batch(number), 0.05)
+    current, average = learner.weights(), learner.averaged_weights()
+    with pytest.raises(KeyboardInterrupt), learner.averaged():
+        np.testing.assert_equal(learner.weights(), average)
+        raise KeyboardInterrupt
+    np.testing.assert_equal(learner.weights(), current)
+
+
+def test_without_a_moving_average_the_last_weights_are_for_use(learner):
+    with learner.averaged():
+        np.testing.assert_equal(learner.weights(), learner.averaged_weights())
+    np.testing.assert_equal(model_weights(learner.state()), learner.weights())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "adam"},
+        {"optimizer": "lars", "weight_decay": 0.01, "ema_decay": 0.9},
+        {"compression": "1-bit", "virtual_workers": 2, "batch_size": 1},
+        {"compression": "qsgd", "virtual_workers": 2, "batch_size": 1},
+    ],
+)
+def test_a_restored_learner_goes_on_bit_identically(options):
+    learner = make_learner(**options)
+    for number in range(3):
+        learner.step(make_batch(number), 0.02)
+    state, own = learner.state(), learner.own_state()
+    other = make_learner(seed=2, **options)
+    other.restore(state, own | {"positions": np.zeros(2)})
+    outcomes = [[each.step(make_batch(number), 0.02).pom_logit for number in range(3, 6)] for each in (learner, other)]
+    np.testing.assert_array_equal(*outcomes)
+    np.testing.assert_equal((other.state(), other.own_state()), (learner.state(), learner.own_state()))
+
+
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ({"optimizer": "sgd"}, 0.5),
+        ({"optimizer": "momentum"}, 0.1),
+        ({"optimizer": "adamw"}, 0.01),
+        ({"optimizer": "lamb"}, 0.03),
+        ({"optimizer": "lars"}, 0.02),
+        ({"compression": "fp16"}, 0.01),
+        ({"compression": "1-bit"}, 0.01),
+        ({"compression": "qsgd"}, 0.01),
+        ({"precision": "bfloat16", "ema_decay": 0.9}, 0.01),
+    ],
+)
+def test_everything_learns(options, rate):
+    learner = make_learner(**options)
+    losses = [learner.step(make_batch(number), rate).loss for number in range(60)]
+    assert np.mean(losses[-5:]) < 0.8 * losses[0]

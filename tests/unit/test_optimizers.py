@@ -1,0 +1,97 @@
+"""Every optimizer of the configuration against its equation."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ffn.training.config import TrainConfig
+from ffn.training.optimizers import make_optimizer
+
+NAMES = ["adam", "adamw", "lamb", "lars", "momentum", "sgd"]
+RATE = 0.02
+
+
+def variables():
+    rng = np.random.default_rng(1)
+    return [keras.Variable(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 2, 4), (4,))]
+
+
+def gradients(step):
+    rng = np.random.default_rng(step)
+    return [tf.constant(rng.normal(size=shape), tf.float32) for shape in ((3, 2, 4), (4,))]
+
+
+def trained(optimizer, weights, steps=4):
+    for step in range(steps):
+        optimizer.apply(gradients(step), weights)
+    return [np.asarray(weight) for weight in weights]
+
+
+def ours(steps=4, **options):
+    weights = variables()
+    return trained(make_optimizer(TrainConfig(learning_rate=RATE, **options), weights), weights, steps)
+
+
+def test_every_optimizer_is_covered():
+    assert sorted(TrainConfig.model_fields["optimizer"].annotation.__args__) == NAMES
+
+
+@pytest.mark.parametrize(
+    ("name", "reference", "options"),
+    [
+        ("adam", lambda: keras.optimizers.Adam(RATE), {"weight_decay": 0.5}),  # which Adam does not know
+        ("adamw", lambda: keras.optimizers.AdamW(RATE, weight_decay=0.1), {"weight_decay": 0.1}),
+        ("adamw", lambda: keras.optimizers.AdamW(RATE, weight_decay=0.0), {}),
+    ],
+)
+def test_fused_updates_are_those_of_keras(name, reference, options):
+    weights, optimizer = variables(), reference()
+    optimizer.exclude_from_weight_decay(var_list=weights[1:])
+    for one, other in zip(ours(optimizer=name, **options), trained(optimizer, weights), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-6, atol=1e-6)
+
+
+def test_sgd_and_momentum_follow_the_gradient():
+    start = [np.asarray(weight) for weight in variables()]
+    velocity = [np.zeros_like(weight) for weight in start]
+    for step in range(4):
+        velocity = [0.8 * v + RATE * g.numpy() for v, g in zip(velocity, gradients(step), strict=True)]
+        start = [weight - v for weight, v in zip(start, velocity, strict=True)]
+    for one, other in zip(ours(optimizer="momentum", momentum=0.8), start, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    plain = [np.asarray(w) - RATE * g.numpy() for w, g in zip(variables(), gradients(0), strict=True)]
+    for one, other in zip(ours(steps=1, optimizer="sgd"), plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_lars_steps_in_proportion_to_the_weights():
+    decay, momentum = 0.3, 0.7
+    kernel, bias = (np.asarray(weight) for weight in variables())
+    velocities = [np.zeros_like(kernel), np.zeros_like(bias)]
+    for step in range(4):
+        g_kernel, g_bias = (g.numpy() for g in gradients(step))
+        trust = np.linalg.norm(kernel) / (np.linalg.norm(g_kernel) + decay * np.linalg.norm(kernel))
+        velocities[0] = momentum * velocities[0] + RATE * trust * (g_kernel + decay * kernel)
+        velocities[1] = momentum * velocities[1] + RATE * g_bias
+        kernel, bias = kernel - velocities[0], bias - velocities[1]
+    found = ours(optimizer="lars", weight_decay=decay, momentum=momentum)
+    np.testing.assert_allclose(found[0], kernel, rtol=1e-5)
+    np.testing.assert_allclose(found[1], bias, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_gradient_kernels_decay_and_biases_stay(name):
+    weights = variables()
+    kernel, bias = (np.asarray(weight) for weight in weights)
+    optimizer = make_optimizer(TrainConfig(learning_rate=RATE, optimizer=name, weight_decay=0.5), weights)
+    optimizer.apply([tf.zeros(weight.shape) for weight in weights], weights)
+    np.testing.assert_array_equal(weights[1], bias)
+    factor = 1 - RATE * 0.5 if name in ("adamw", "lamb", "lars") else 1
+    np.testing.assert_allclose(weights[0], kernel * factor, rtol=1e-6)
+
+
+def test_lars_moves_weights_that_are_zero():
+    weights = [keras.Variable(np.zeros((3, 2, 4), np.float32)), keras.Variable(np.zeros(4, np.float32))]
+    found = trained(make_optimizer(TrainConfig(learning_rate=RATE, optimizer="lars"), weights), weights, steps=1)
+    np.testing.assert_allclose(found[0], -RATE * gradients(0)[0].numpy(), rtol=1e-5)

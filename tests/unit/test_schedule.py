@@ -1,0 +1,36 @@
+"""The learning rate over a whole run, whatever the schedule and the number of workers."""
+
+import numpy as np
+import pytest
+
+from ffn.training.config import TrainConfig
+from ffn.training.schedule import learning_rate
+
+OPTIONS = {"num_workers": 4, "virtual_workers": 2, "batch_size": 3, "learning_rate": 0.01, "max_steps": 100}
+HIGHEST = {"constant": 0.01, "linear": 0.24, "sqrt": 0.01 * 24**0.5, "power": 0.01 * 24**0.3}
+
+
+def rates(**options):
+    train = TrainConfig(**OPTIONS, scaling_exponent=0.3, cycle_steps=20, cycle_low=0.25, **options)
+    return np.array([learning_rate(train, step) for step in range(train.max_steps)])
+
+
+@pytest.mark.parametrize("rule", HIGHEST)
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "cyclic"])
+@pytest.mark.parametrize("warmup", [0, 10])
+def test_the_warm_up_leads_to_the_scaled_rate_and_nothing_beyond(rule, schedule, warmup):
+    found = rates(scaling_rule=rule, schedule=schedule, warmup_steps=warmup)
+    assert [found[warmup], found.max()] == pytest.approx([HIGHEST[rule]] * 2)
+    assert found.min() > 0
+    np.testing.assert_allclose(np.diff(found[:warmup]), HIGHEST[rule] / 10)
+
+
+def test_cosine_ends_near_zero():
+    assert rates(schedule="cosine", warmup_steps=10)[-1] < 0.01 * 0.001
+
+
+def test_cycles_swing_between_both_ends():
+    found = rates(schedule="cyclic", warmup_steps=10)[10:]
+    np.testing.assert_allclose(found[:70], found[20:])
+    assert found[:20].argmin() == 10 and found[10] == pytest.approx(0.25 * 0.01)
+    np.testing.assert_allclose(np.abs(np.diff(found)), 0.75 * 0.01 / 10)

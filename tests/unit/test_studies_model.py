@@ -1,0 +1,111 @@
+"""The scaling model: order statistics and ring costs against closed forms, fits against what was put in."""
+
+import numpy as np
+import pytest
+
+from ffn.studies.networks import Network, fit_network, ring_allgather_seconds, ring_allreduce_seconds
+from ffn.studies.order_statistics import StepTimes, expected_order_statistic, fit_step_times, with_stragglers
+from ffn.studies.scaling_model import Cluster, curve, log_spread_for
+
+NETWORK = Network(latency=1e-5, bandwidth=1e9, source="test")
+TIMES = StepTimes(shift=0.02, log_mean=-4.0, log_stddev=0.3)
+
+
+def exponential(probability):
+    return -np.log(probability)
+
+
+def cluster(times=TIMES, **changes):
+    return Cluster(**{
+        "inverse_survival": times.inverse_survival,
+        "mean_seconds": times.mean,
+        "network": NETWORK,
+        "num_bytes": 2e6,
+        **changes,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(("draws", "rank"), [(1, 1), (2, 2), (7, 3), (1024, 1024), (2048, 2040)])
+def test_order_statistics_of_the_exponential_distribution(draws, rank):
+    exact = sum(1 / i for i in range(draws - rank + 1, draws + 1))
+    assert expected_order_statistic(exponential, draws, rank) == pytest.approx(exact, rel=1e-8)
+
+
+def test_order_statistics_of_the_uniform_distribution():
+    assert expected_order_statistic(lambda exceeded: 1 - exceeded, 9, 7) == pytest.approx(0.7, rel=1e-6)
+
+
+def test_one_draw_is_the_mean_and_survival_inverts():
+    assert expected_order_statistic(TIMES.inverse_survival, 1, 1) == pytest.approx(TIMES.mean, rel=1e-9)
+    exceeded = np.array([1e-12, 1e-3, 0.5, 0.999])
+    np.testing.assert_allclose(TIMES.survival(TIMES.inverse_survival(exceeded)), exceeded, rtol=1e-6)
+    scaled = TIMES.scaled(1.5)
+    assert (scaled.mean, scaled.variation) == (pytest.approx(1.5), pytest.approx(TIMES.variation))
+
+
+def test_a_fit_finds_the_distribution_and_says_how_good_it_is():
+    draws = TIMES.inverse_survival(np.random.default_rng(5).random(4000))
+    fit = fit_step_times(draws)
+    assert fit.times.mean == pytest.approx(TIMES.mean, rel=0.01)
+    assert fit.times.variation == pytest.approx(TIMES.variation, rel=0.1)
+    assert fit.distance < 0.03 and fit.longest_ratio == pytest.approx(1, abs=0.03)
+    two_speeds = np.concatenate([draws[:2000], draws[:2000] + 1.0])
+    assert fit_step_times(two_speeds).distance > 0.1
+
+
+def test_stragglers_are_a_mixture():
+    slow = with_stragglers(TIMES, rate=0.05, slowdown=4.0)
+    mean = TIMES.mean * (0.95 + 0.05 * 4)
+    assert expected_order_statistic(slow, 1, 1) == pytest.approx(mean, rel=1e-3)
+    rng = np.random.default_rng(3)
+    draws = TIMES.inverse_survival(rng.random((20000, 50))) * np.where(rng.random((20000, 50)) < 0.05, 4, 1)
+    assert expected_order_statistic(slow, 50, 50) == pytest.approx(draws.max(axis=1).mean(), rel=0.01)
+    none = with_stragglers(TIMES, rate=0.0, slowdown=4.0)
+    assert expected_order_statistic(none, 64, 64) == pytest.approx(
+        expected_order_statistic(TIMES.inverse_survival, 64, 64), rel=1e-6
+    )
+
+
+def test_ring_costs():
+    assert ring_allreduce_seconds(1, 2e6, NETWORK) == 0
+    assert ring_allreduce_seconds(2, 2e6, NETWORK) == pytest.approx(2e-5 + 2e-3)  # every byte goes there and back
+    assert ring_allreduce_seconds(1024, 2e6, NETWORK) == pytest.approx(2046e-5 + 2 * 1023 / 1024 * 2e-3)
+    assert ring_allgather_seconds(5, 1e6, NETWORK) == pytest.approx(4 * (1e-5 + 1e-3))
+
+
+def test_latency_and_bandwidth_are_found_again():
+    sizes = np.array([4e3, 1e5, 1e6, 8e6])
+    times = np.array([ring_allreduce_seconds(4, size, NETWORK) for size in sizes])
+    found = fit_network(4, sizes, times * np.array([1.02, 0.98, 1.01, 0.99]))
+    assert found.latency == pytest.approx(NETWORK.latency, rel=0.05)
+    assert found.bandwidth == pytest.approx(NETWORK.bandwidth, rel=0.05)
+    constant = fit_network(2, sizes, np.full(4, 1e-3))  # no slope to see: neither negative nor infinite
+    assert np.isfinite(constant.bandwidth) and constant.bandwidth > 0 and constant.latency > 0
+
+
+def test_equal_nodes_lose_only_the_allreduce():
+    equal = cluster(StepTimes(0.05, -20.0, 1e-9))
+    assert equal.efficiency(1) == pytest.approx(1.0)
+    cost = ring_allreduce_seconds(8, 2e6, NETWORK)
+    assert equal.efficiency(8) == pytest.approx(0.05 / (0.05 + cost), rel=1e-6)
+    assert equal.fovs_per_second(8) == pytest.approx(8 / (0.05 + cost), rel=1e-6)
+
+
+def test_efficiency_falls_with_nodes_and_backup_workers_help_against_stragglers():
+    efficiency = curve(cluster(), [1, 4, 64, 2048]).efficiency
+    assert efficiency == sorted(efficiency, reverse=True)
+    slow = with_stragglers(TIMES, rate=0.001, slowdown=5.0)
+    waiting, backed = cluster(inverse_survival=slow), cluster(inverse_survival=slow, backup_workers=4)
+    assert backed.efficiency(1024) > waiting.efficiency(1024)
+    nodes = [1, 2, 8, 64]
+    more = zip(curve(backed, nodes).efficiency, curve(waiting, nodes).efficiency, strict=True)
+    assert all(with_backup >= without for with_backup, without in more)  # as many as pay, none if none does
+    assert cluster(StepTimes(0.05, -20.0, 1e-9), backup_workers=4).efficiency(8) == pytest.approx(
+        cluster(StepTimes(0.05, -20.0, 1e-9)).efficiency(8)
+    )
+
+
+def test_the_spread_that_explains_an_efficiency():
+    spread = 0.1
+    times = StepTimes(0.0, 0.0, float(np.sqrt(np.log1p(spread**2)))).scaled(TIMES.mean)
+    assert log_spread_for(cluster(), cluster(times).efficiency(512), 512) == pytest.approx(spread, rel=1e-4)

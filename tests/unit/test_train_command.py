@@ -1,0 +1,62 @@
+"""The command line of `ffn train`: what to validate on, and options that launchers leave alone."""
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ffn.commands.train import _validation, add_arguments, parse_volumes
+from ffn.errors import ConfigError
+from ffn.geometry import Box
+from ffn.training.plan import ValidationSource
+
+VOLUMES = {"a": ("raw.h5:raw", "labels.h5:a")}
+
+
+def test_a_validation_box_comes_after_image_and_labels():
+    found = _validation(["a=raw.h5:raw,labels.h5:a,0:9,-5:9,20:30", "b=b.h5,l.h5,1:2,3:4,5:6"], VOLUMES)
+    assert found["a"] == ValidationSource("raw.h5:raw", "labels.h5:a", Box((0, -5, 20), (9, 9, 30)))
+    assert list(found) == ["a", "b"] and _validation([], VOLUMES) == {}
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (
+            ["a=raw.h5:raw,labels.h5:a"],
+            "--validate: 'a=raw.h5:raw,labels.h5:a' is not of the form NAME=IMAGE,LABELS,Z0",
+        ),
+        (["raw.h5,labels.h5,0:9,0:9,0:9"], "is not of the form NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1, as in a="),
+        (["b=raw.h5,labels.h5,0:9,0:9"], "--validate b: box: '0:9,0:9' is not a box"),
+        (["b=raw.h5,labels.h5,0:9,9:9,0:9"], "--validate b: box: '0:9,9:9,0:9' is empty"),
+        (["b=r,l,0:9,0:9,0:9"] * 2, "--validate: 'b' is given twice"),
+        (["a=r,l,0:9,0:9,0:9"], "--validate: 'a' is r,l, but for --volume raw.h5:raw,labels.h5:a"),
+    ],
+)
+def test_a_wrong_validation_is_one_line(items, message):
+    with pytest.raises(ConfigError) as caught:
+        _validation(items, VOLUMES)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_wrong_volume_is_one_line():
+    assert parse_volumes(["a=raw.h5:raw,labels.h5:a"]) == VOLUMES
+    for items in (["a=raw.h5"], ["raw.h5,labels.h5"], ["a=,l"], ["a=r,l", "a=r,l"]):
+        with pytest.raises(ConfigError, match="--volume: "):
+            parse_volumes(items)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")
+def test_no_option_is_taken_for_an_abbreviation_of_several_of_horovodrun():
+    horovodrun = str(Path(sys.executable).parent / "horovodrun")
+    theirs = subprocess.run([horovodrun, "--help"], capture_output=True, text=True, check=True).stdout
+    known = {word.strip(",[]") for word in theirs.split() if word.strip(",[]").startswith("--")}
+    assert "--timeline-filename" in known
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for option in parser._option_string_actions:
+        meant = [one for one in known if option.startswith("--") and one.startswith(option)]
+        assert option in known or len(meant) <= 1, f"{option}: horovodrun stops because it could mean {meant}"

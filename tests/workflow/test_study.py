@@ -1,0 +1,49 @@
+"""The studies as targets of the workflow."""
+
+import json
+
+import pytest
+
+from .conftest import SMALL_RUN, Workflow
+from .test_pipeline import planned
+
+STUDY = {
+    "workers": [1, 2],
+    "learning_rates": [0.001, 0.004, 0.016],
+    "steps": 30,
+    "log_steps": 5,
+    "seeds": 2,
+    "depth": 1,
+    "features": 4,
+    "measured_steps": 20,
+}
+MADE = {"learning_rate": {"study_train"}, "scaling": {"study_measure"}}
+BOTH = {"study_train", "study_train_best", "study_measure", "study_learning_rate", "study_scaling"}
+
+
+@pytest.mark.parametrize("kind", ["learning_rate", "scaling", "efficiency", "curves"])
+def test_every_study_is_a_target(kind, tmp_path):
+    output = Workflow(tmp_path, {**SMALL_RUN, "study": STUDY}).succeed("-n", f"study_{kind}")
+    rules = {rule for rule in planned(output) if rule.startswith("study_")}
+    assert rules == {f"study_{kind}"} | MADE.get(kind, BOTH)
+    assert "train" not in planned(output)
+
+
+def test_studies_are_no_part_of_the_pipeline(tmp_path):
+    output = Workflow(tmp_path, SMALL_RUN).succeed("-n")
+    assert not {rule for rule in planned(output) if rule.startswith("study_")}
+
+
+@pytest.mark.slow
+def test_all_studies_run(tmp_path):
+    workflow = Workflow(tmp_path, {**SMALL_RUN, "study": STUDY})
+    workflow.succeed("study_curves", "study_efficiency")
+    studies = workflow.results / "studies"
+    rates = json.loads((studies / "learning_rate.json").read_text())["best_rates"]
+    assert set(rates) == {"1", "2"}
+    assert (studies / f"runs/workers-2-rate-{rates['2']!r}-seed-4/model.yaml").is_file()  # a further seed of the best
+    scaling = json.loads((studies / "scaling.json").read_text())
+    assert [row["processes"] for row in scaling["measured"]] == [1, 2]
+    curves = json.loads((studies / "curves.json").read_text())["curves"]
+    assert curves["2"]["step"] == [5, 10, 15, 20, 25, 30]
+    assert "Nothing to be done" in workflow.succeed("-n", "study_curves", "study_efficiency")
