@@ -82,6 +82,8 @@ rule study_train:
         f"{OUT}/benchmarks/studies/runs/workers-{{workers}}-rate-{{rate}}-seed-{{seed}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
         mem_mb=by_attempt(4000),
@@ -113,6 +115,8 @@ rule study_train_best:
         f"{OUT}/benchmarks/studies/best/workers-{{workers}}-seed-{{seed}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
         mem_mb=by_attempt(4000),
@@ -147,6 +151,8 @@ rule study_measure:
         f"{OUT}/benchmarks/studies/measure-{{processes}}.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: CORES
     resources:
         mem_mb=by_attempt(8000),
@@ -183,6 +189,8 @@ rule study_scaling:
         f"{OUT}/benchmarks/studies/scaling.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
         mem_mb=by_attempt(2000),
@@ -211,6 +219,8 @@ rule study_learning_rate:
         f"{OUT}/benchmarks/studies/learning_rate.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
         mem_mb=by_attempt(2000),
@@ -243,6 +253,8 @@ rule study_efficiency:
         f"{OUT}/benchmarks/studies/efficiency.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
         mem_mb=by_attempt(2000),
@@ -274,6 +286,8 @@ rule study_curves:
         f"{OUT}/benchmarks/studies/curves.tsv"
     conda:
         "../envs/ffn.yaml"
+    envmodules:
+        *MODULES,
     threads: 1
     resources:
         mem_mb=by_attempt(2000),

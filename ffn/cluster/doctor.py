@@ -21,7 +21,7 @@ from typing import Any
 from ffn import atomic
 from ffn.cluster.findings import Finding, judge_build, judge_job, judge_nodes
 from ffn.cluster.probe import MARKER, answers
-from ffn.cluster.site import Site
+from ffn.cluster.site import LOG, Site
 from ffn.needs import memory_mb
 
 RESULT = "findings.json"
@@ -145,7 +145,7 @@ def _submitted(site: Site, check: Check) -> list[Finding]:
         paths = [
             f"export {name}={shlex.quote(os.environ[name])}" for name in ("PATH", "PYTHONPATH") if name in os.environ
         ]
-        ended = json.dumps([Finding("job", "FAIL", "ended without a finding. Look at its log")._asdict()])
+        ended = json.dumps([Finding("job", "FAIL", f"ended without a finding. Look at {LOG}")._asdict()])
         otherwise = f"[[ -e {result} ]] || echo {shlex.quote(ended)} > {result}"
         lines = ["#!/bin/bash", *paths, f"cd {shlex.quote(os.getcwd())}", shlex.join(inside), otherwise]
         atomic.write_text(script, "\n".join(lines) + "\n")
@@ -159,9 +159,11 @@ def _submitted(site: Site, check: Check) -> list[Finding]:
         deadline = time.monotonic() + check.timeout
         while not result.exists():
             if time.monotonic() > deadline:
-                text = f"nothing came back from {done.stdout.strip()} in {check.timeout:.0f} s. Look at its log"
+                text = f"nothing came back from {done.stdout.strip()} in {check.timeout:.0f} s. Look at {LOG}"
                 return [Finding("job", "FAIL", text)]
             time.sleep(1)
+        if "ended without" not in result.read_text():
+            Path(LOG).unlink(missing_ok=True)
         found = [Finding(**values) for values in json.loads(result.read_text())]
     here = {"scheduler", "launcher", "horovod", "folder"}
     return [finding for finding in found if finding.name not in here or finding.verdict == "FAIL"]

@@ -17,6 +17,7 @@ from ffn.layout import Layout, layout_of
 
 SLURM = "slurm"  # the executor; jobs of cluster-generic have a scheduler.py in the profile
 CHECK_MINUTES = 10
+LOG = "ffn-doctor.log"  # of the check job, in the current folder
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def read_site(profile: str, num_nodes: int) -> Site:
 
 def _slurm(profile: str, layout: Layout) -> Site:
     submit = ["sbatch", "--parsable", f"--nodes={layout.nodes}", f"--ntasks={layout.ranks}", f"--time={CHECK_MINUTES}"]
-    submit.append(f"--cpus-per-task={layout.depth}")
+    submit += [f"--cpus-per-task={layout.depth}", f"--output={LOG}"]
     return Site(profile, layout, ("sbatch", "squeue", "scancel"), "SLURM_JOB_ID", tuple(submit))
 
 
@@ -94,7 +95,7 @@ def _generic(profile: str, layout: Layout, folder: Path, values: dict[str, Any])
     job |= {"nodes": layout.nodes, "tasks": layout.ranks, "threads": layout.depth}
     job["account"] = os.environ.get("FFN_ACCOUNT") or job.get("account")
     job["queue"] = os.environ.get("FFN_QUEUE") or job.get("queue")
-    *submit, _ = scheduler.submit_command(job, "script", "ffn-doctor.log")
+    *submit, _ = scheduler.submit_command(job, "script", LOG)
     asked = [submit, scheduler.queue_command(["1"]), scheduler.cancel_command(["1"])]
     return Site(profile, layout, tuple(words[0] for words in asked), scheduler.JOB_ID, tuple(submit))
 

@@ -102,7 +102,12 @@ def test_horovod_without_mpi_under_srun(doctor):
     ("old", "new", "name", "message"),
     [
         ("--ntasks={ranks}", "--ntasks=1 --nodes=1", "processes", "1 started on 1 nodes (n1), 2 on 2 were asked for"),
-        ("srun ", "env HOROVOD_CONTROLLER=gloo srun ", "one job", "2 jobs of 1 instead of one job of 2"),
+        (
+            "srun ",
+            "env HOROVOD_CONTROLLER=gloo HOROVOD_CPU_OPERATIONS=gloo srun ",
+            "one job",
+            "2 jobs of 1 instead of one job of 2",
+        ),
     ],
 )
 def test_wrong_task_count(old, new, name, message, doctor):
