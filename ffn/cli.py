@@ -21,10 +21,23 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**settings, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
         self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14; before, whole numbers alone
 
+    def format_help(self) -> str:
+        """Say on top only what a command needs; what it can do besides is listed below."""
+        needed = [word for action in self._actions if action.required for word in _words(action)]
+        self.usage = self.usage or " ".join([self.prog, *needed, "[OPTION …]"])
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         """Print the complaint and where help is; exit with 2."""
         print(f"{self.prog}: error: {message}. See '{self.prog} --help'", file=sys.stderr)
         raise SystemExit(2)
+
+
+def _words(action: argparse.Action) -> list[str]:
+    """Name and values of an argument as a user types them."""
+    values = action.metavar if isinstance(action.metavar, tuple) else (action.metavar or action.dest.upper(),)
+    more = ["…"] if action.nargs in ("+", argparse.PARSER) else []
+    return [*action.option_strings[-1:], *values, *more]
 
 
 class Command(NamedTuple):

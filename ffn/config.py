@@ -6,7 +6,8 @@ Those of the synthetic volume, the evaluation and the viewing are in `config.py`
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -25,8 +26,15 @@ MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, axes exchanged in training
 
 
 class Section(BaseModel):
-    """Base of all sections: immutable, unknown keys are errors."""
+    """Base of all sections: immutable, unknown keys are errors.
 
+    Attributes
+    ----------
+    headings : mapping of str to str
+        What a long section is divided into, by the first field of each part.
+    """
+
+    headings: ClassVar[Mapping[str, str]] = {}
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""Describe any file of ours: volumes, coordinates, records, models, scores, exports, runs."""
+"""Describe any file of ours: volumes, coordinates, records, models, trainings, scores, exports, runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ffn import hdf5
+from ffn.config import ModelConfig
 from ffn.errors import EvaluationError
 from ffn.geometry import ZYX
 from ffn.volume import HDF5_SUFFIXES, Volume, open_volume, split_spec
@@ -34,7 +35,7 @@ STAGE_OUTPUTS = {
 
 
 def describe(spec: str, check: bool = False) -> Description:
-    """Describe a volume, a file of several, coordinates, records, a model, scores, an export or a run.
+    """Describe a volume, a file of several, coordinates, records, a model, a training, scores, an export or a run.
 
     Parameters
     ----------
@@ -47,9 +48,10 @@ def describe(spec: str, check: bool = False) -> Description:
     -------
     dict
         JSON-ready. `kind` is ``volume``, ``volumes``, ``coordinates``, ``arrays``, ``records``, ``model``,
-        ``scores``, ``export`` or ``run``. A volume has `shape`, `dtype`, `voxel_size` (nm), `offset` (all
-        zyx) and `provenance`; records have `counts` and `shards`; a model has `architecture`, `fov`,
-        `deltas` (zyx) and `num_weights`.
+        ``training`` (a model folder without a model yet), ``checkpoint``, ``scores``, ``export`` or ``run``. A volume
+        has `shape`, `dtype`, `voxel_size` (nm), `offset` (all zyx) and `provenance`; records have `counts` and
+        `shards`; a model and a checkpoint have `architecture`, `fov`, `deltas` (zyx) and `num_weights`; a model that
+        was trained and a training have `last` and `best` (step and scores) and `checkpoints`.
 
     Raises
     ------
@@ -179,20 +181,54 @@ def _records(folder: Path, check: bool) -> Description:
 
 
 def _model(folder: Path, check: bool) -> Description:
-    from ffn.model.network import num_weights
     from ffn.model.store import load_model
 
     model = load_model(folder)  # compares checksums in any case
-    config = model.config
+    trained = (folder / "metrics.csv").is_file()
     return {
         "kind": "model",
+        **_network(model.config),
+        **(_progress(folder) if trained else {}),
+        "provenance": model.provenance,
+    }
+
+
+def _training(folder: Path, check: bool) -> Description:
+    return {"kind": "training", **_progress(folder)}
+
+
+def _checkpoint(folder: Path, check: bool) -> Description:
+    from ffn.training.checkpoint import describe_checkpoint
+
+    found = describe_checkpoint(folder)  # compares checksums in any case
+    fingerprint = found.pop("fingerprint")
+    return {"kind": "checkpoint", **found, **_network(ModelConfig(**fingerprint.pop("model"))), "of": fingerprint}
+
+
+def _progress(folder: Path) -> Description:
+    """How far a training is, and how good."""
+    from ffn.training.metrics import SCORES, read_metrics
+
+    shown = ("step", "epoch", "loss", *SCORES, "learning_rate", "fovs_per_second", "skipped_steps")
+    rows, validations = (read_metrics(folder / name) for name in ("metrics.csv", "validation.csv"))
+    best = max(validations, key=lambda row: (row["f1"], row["step"]), default={})
+    return {
+        "last": {name: row[name] for row in rows[-1:] for name in shown if name in row},
+        "best": {name: best[name] for name in ("step", "loss", *SCORES) if name in best},
+        "checkpoints": sorted(path.name for path in (folder / "checkpoints").glob("step-*")),
+    }
+
+
+def _network(config: ModelConfig) -> Description:
+    from ffn.model.network import num_weights
+
+    return {
         "architecture": {"depth": config.depth, "features": config.features},
         "fov": list(config.fov_size_zyx),
         "deltas": list(config.deltas_zyx),
         "num_weights": num_weights(config),
         "image_mean": config.image_mean,
         "image_stddev": config.image_stddev,
-        "provenance": model.provenance,
     }
 
 
@@ -242,6 +278,8 @@ _KINDS: tuple[tuple[Callable[[Path], bool], Callable[[Path, bool], Description]]
     (_is_hdf5, _hdf5),
     (lambda path: (path / "index.json").is_file(), _records),
     (lambda path: (path / "model.yaml").is_file(), _model),
+    (lambda path: (path / "manifest.json").is_file(), _checkpoint),
+    (lambda path: (path / "metrics.csv").is_file(), _training),
     (lambda path: (path / "neuroglancer.json").is_file(), _export),
     (lambda path: path.suffix == ".json" and path.is_file(), _scores),
     (_is_run, _run),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import types
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from ffn.config import Section
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 
@@ -30,8 +32,8 @@ def option_name(field: str) -> str:
     return "--" + field.removesuffix("_nm").removesuffix("_zyx").replace("_", "-")
 
 
-def add_options(parser: argparse.ArgumentParser, model: type[BaseModel], skip: tuple[str, ...] = ()) -> None:
-    """Give `parser` one option for each field of `model`.
+def add_options(parser: argparse.ArgumentParser, model: type[Section], skip: tuple[str, ...] = ()) -> None:
+    """Give `parser` one option for each field of `model`, under the headings of the section.
 
     Parameters
     ----------
@@ -42,8 +44,11 @@ def add_options(parser: argparse.ArgumentParser, model: type[BaseModel], skip: t
     skip : tuple of str
         Fields that are no options of this command.
     """
-    group = parser.add_argument_group(f"{model.__name__.removesuffix('Config').lower()} options")
+    title = f"{model.__name__.removesuffix('Config').lower()} options"
+    group = parser.add_argument_group(title)
     for name, info in model.model_fields.items():
+        if name in model.headings:
+            group = parser.add_argument_group(f"{title} ({model.headings[name]})")
         if name not in skip:
             _add_option(group, name, info)
 
@@ -147,6 +152,7 @@ def _add_option(group: argparse._ArgumentGroup, name: str, info: FieldInfo) -> N
     default = info.get_default(call_default_factory=True)
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
     text = f"{info.description} (default: {NULL if shown is None else shown})".replace("%", "%%")
+    text = re.sub(r"\bnull\b", NULL, text)  # the word of configuration files
     kind = _plain(info.annotation)
     if kind is bool:
         group.add_argument(option_name(name), dest=name, action=argparse.BooleanOptionalAction, default=None, help=text)

@@ -26,7 +26,7 @@ class _Lines:
         sys.stderr.flush()
 
 
-def progress_bar(total: float | None, description: str, unit: str = "it") -> tqdm:
+def progress_bar(total: float | None, description: str, unit: str = "it", done: int = 0) -> tqdm:
     """Return a tqdm bar on stderr; in a log it prints at most one line every 15 s.
 
     Parameters
@@ -37,11 +37,14 @@ def progress_bar(total: float | None, description: str, unit: str = "it") -> tqd
         What is being done.
     unit : str
         What is counted.
+    done : int
+        Amount that an earlier process has done; it does not count in the rate.
     """
     if sys.stderr.isatty():
-        return tqdm(total=total, desc=description, unit=unit, dynamic_ncols=True, mininterval=0.2, miniters=0)
+        return tqdm(total=total, initial=done, desc=description, unit=unit, dynamic_ncols=True, mininterval=0.2, miniters=0)
     return tqdm(
         total=total,
+        initial=done,
         desc=description,
         unit=unit,
         ascii=True,

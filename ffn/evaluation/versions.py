@@ -6,7 +6,7 @@ import platform
 from importlib import metadata
 
 PACKAGES = (
-    *("ffn-pipeline", "tensorflow-cpu", "tensorflow", "keras", "horovod", "openvino", "numpy", "scipy"),
+    *("tensorflow-cpu", "tensorflow", "keras", "horovod", "openvino", "numpy", "scipy"),
     *("scikit-image", "h5py", "tensorstore", "kimimaro", "neuroglancer", "snakemake"),
 )
 

@@ -87,6 +87,8 @@ inline Channels times(float factor, Channels a) {
 
 inline float sum(Channels a) { return _mm512_reduce_add_ps(_mm512_add_ps(a.low, a.high)); }
 
-inline bf16 to_bf16(float value) { return (bf16)(uint16_t)_mm_cvtsi128_si32((__m128i)_mm_cvtneps_pbh(_mm_set_ss(value))); }
+inline bf16 to_bf16(float value) {
+  return (bf16)_mm_cvtsi128_si32((__m128i)_mm_cvtneps_pbh(_mm_set_ss(value)));
+}
 
 }  // namespace ffn

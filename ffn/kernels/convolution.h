@@ -11,7 +11,7 @@ namespace ffn {
 
 constexpr int64_t kTapWeights = kChannels * kChannels;  // packed for tiles B: [half][pair of rows][16 columns][2]
 
-// Pack the weights of one tap: element (row, column) of the matrix lies at source[row * row_step + column * column_step].
+// Pack the weights of one tap: element (row, column) lies at source[row * row_step + column * column_step].
 inline void pack_weights(const float* source, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step,
                          bf16* packed) {
   for (int64_t half = 0; half < 2; ++half)

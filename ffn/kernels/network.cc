@@ -63,7 +63,7 @@ int64_t Network::ranges() const { return divide_up(layout_.sample(), kRange); }
 
 int64_t Network::partial_size(int index) const {
   const Convolution& conv = convolutions_[index];
-  return (conv.taps * conv.in_blocks() * kChannels + 1) * conv.out_blocks() * kChannels;
+  return (conv.tap_slots() * conv.in_blocks() * kChannels + 1) * conv.out_blocks() * kChannels;
 }
 
 // --- Forward --------------------------------------------------------------------------------------------
@@ -286,14 +286,14 @@ Work Network::weight_gradient(int index, Map map, Map from, bf16* workspaces, fl
             Workspace workspace(workspaces + worker * workspace_size, layout_.halo());
             const int64_t begin = unit % ranges() * kRange, count = std::min(kRange, layout_.sample() - begin);
             const int64_t position = layout_.start(unit / ranges()) + begin;
-            const int64_t size = conv.taps * kChannels * kChannels;
+            const int64_t size = conv.tap_slots() * kChannels * kChannels;
             float* sums = partials + unit * partial_size(index);
             float* bias = sums + conv.out_blocks() * conv.in_blocks() * size;
             const Tiles tiles;
             for (int64_t output = 0; output < conv.out_blocks(); ++output)
               for (int64_t input = 0; input < conv.in_blocks(); ++input, sums += size)
-                ffn::weight_gradient(map.at(input, position), from.at(output, position), count, offsets(index), workspace,
-                                     sums, bias + output * kChannels);
+                ffn::weight_gradient(map.at(input, position), from.at(output, position), count, offsets(index),
+                                     workspace, sums, bias + output * kChannels);
           }};
 }
 
@@ -308,7 +308,7 @@ Work Network::add_up(int index, const float* partials, float* weights, float* bi
             }
             float sums[kChannels * kChannels];
             for (int64_t block = 0; block < conv.out_blocks() * conv.in_blocks(); ++block) {
-              const int64_t place = (block * conv.taps + tap) * kChannels * kChannels;
+              const int64_t place = (block * conv.tap_slots() + tap) * kChannels * kChannels;
               add_up_rows(partials + place, num_partials, step, kChannels * kChannels, sums);
               const int64_t output = block / conv.in_blocks() * kChannels, input = block % conv.in_blocks() * kChannels;
               float* target = weights + (tap * conv.inputs + input) * conv.outputs + output;

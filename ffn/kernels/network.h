@@ -18,6 +18,7 @@ namespace ffn {
 
 struct Convolution {
   int64_t taps, inputs, outputs;
+  int64_t tap_slots() const { return round_up(taps, 3); }  // of weight gradients, which come three taps at a time
   int64_t in_blocks() const { return round_up(inputs, kChannels) / kChannels; }
   int64_t out_blocks() const { return round_up(outputs, kChannels) / kChannels; }
 };

@@ -7,12 +7,13 @@
 //         pairs (2q+1, 2q+2), so there are two copies ("phases").
 #pragma once
 
+#include <algorithm>
+
 #include "amx.h"
 
 namespace ffn {
 
 constexpr int64_t kRange = 4096;     // positions whose sum is one partial result, whatever the number of threads
-constexpr int64_t kSlab = 512;       // positions that go through all taps before the next ones: they stay in L1
 constexpr int64_t kDepth = 32;       // positions of one product
 constexpr int64_t kTile = 16 * 32;   // values of a tile A or B
 
@@ -82,29 +83,41 @@ inline void pack_transposed(const bf16* gradient, bf16* tiles, Channels* total) 
   }
 }
 
-// One tap over `depth` products: add to sums[output channel][input channel].
-inline void multiply_slab(const bf16* gradient, const bf16* pairs, int64_t products, float* sums) {
-  constexpr int64_t stride = kChannels * sizeof(float);
-  _tile_loadd(0, sums, stride);
-  _tile_loadd(1, sums + 16, stride);
-  _tile_loadd(2, sums + 16 * kChannels, stride);
-  _tile_loadd(3, sums + 16 * kChannels + 16, stride);
+// Three taps in a row and 16 input channels over all `products`: sums[tap][output channel][input channel].
+//
+// Six tiles C take all of it, so that each position is read from the cache nine times for 27 taps: the neighbours in x
+// are the same rows of pairs, shifted, and still in L1.
+inline void multiply_row(const bf16* gradient, const bf16* const pairs[3], int64_t products, float* sums) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  constexpr int64_t pair_bytes = 2 * kChannels * sizeof(bf16);
   for (int64_t i = 0; i < products; ++i) {
-    _tile_loadd(4, gradient, 64);
-    _tile_loadd(6, pairs, 128);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, pairs + 32, 128);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, gradient + kTile, 64);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-    gradient += 2 * kTile;
-    pairs += kDepth / 2 * 64;
+    const int64_t step = i * kDepth * kChannels;
+    _tile_loadd(7, pairs[0] + step, pair_bytes);
+    _tile_loadd(6, gradient + step, 64);
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_loadd(6, gradient + step + kTile, 64);
+    _tile_dpbf16ps(1, 6, 7);
+    _tile_loadd(7, pairs[1] + step, pair_bytes);
+    _tile_dpbf16ps(3, 6, 7);
+    _tile_loadd(6, gradient + step, 64);
+    _tile_dpbf16ps(2, 6, 7);
+    _tile_loadd(7, pairs[2] + step, pair_bytes);
+    _tile_dpbf16ps(4, 6, 7);
+    _tile_loadd(6, gradient + step + kTile, 64);
+    _tile_dpbf16ps(5, 6, 7);
   }
+  constexpr int64_t stride = kChannels * sizeof(float), tap = kChannels * kChannels;
   _tile_stored(0, sums, stride);
-  _tile_stored(1, sums + 16, stride);
-  _tile_stored(2, sums + 16 * kChannels, stride);
-  _tile_stored(3, sums + 16 * kChannels + 16, stride);
+  _tile_stored(1, sums + tap / 2, stride);
+  _tile_stored(2, sums + tap, stride);
+  _tile_stored(3, sums + tap * 3 / 2, stride);
+  _tile_stored(4, sums + 2 * tap, stride);
+  _tile_stored(5, sums + tap * 5 / 2, stride);
 }
 
 // The packed operands of one range, in memory that belongs to one thread.
@@ -124,7 +137,8 @@ class Workspace {
 
 // Weight gradients of positions [0, count) from `gradient` and `input` on (count a multiple of 32, at most kRange).
 //
-// Sums go to sums[tap][output channel][input channel], those of the gradient itself to bias[32]; both are overwritten.
+// Sums go to sums[tap][output channel][input channel], taps rounded up to a multiple of 3; those of the gradient itself
+// to bias[32]. Both are overwritten.
 inline void weight_gradient(const bf16* input, const bf16* gradient, int64_t count, const std::vector<int64_t>& offsets,
                             const Workspace& workspace, float* sums, float* bias) {
   const int64_t halo = workspace.halo(), taps = offsets.size();
@@ -133,17 +147,16 @@ inline void weight_gradient(const bf16* input, const bf16* gradient, int64_t cou
     pack_transposed(gradient + i * kChannels, workspace.gradient() + i * kChannels, &total);
   store(bias, total);
   pack_pairs(input - halo * kChannels, count + 2 * halo, workspace.even(), workspace.odd());
-  for (int64_t i = 0; i < taps * kChannels * kChannels; ++i) sums[i] = 0;
   memory_is_written();
-  for (int64_t slab = 0; slab < count; slab += kSlab) {
-    const int64_t products = (count - slab < kSlab ? count - slab : kSlab) / kDepth;
-    for (int64_t tap = 0; tap < taps; ++tap) {
-      const int64_t first = slab + halo + offsets[tap];
-      const bf16* phase = first % 2 ? workspace.odd() : workspace.even();
-      multiply_slab(workspace.gradient() + slab * kChannels, phase + first / 2 * 64, products,
-                    sums + tap * kChannels * kChannels);
+  for (int64_t tap = 0; tap < taps; tap += 3)
+    for (int64_t channel = 0; channel < kChannels; channel += 16) {
+      const bf16* pairs[3];
+      for (int64_t i = 0; i < 3; ++i) {
+        const int64_t first = halo + offsets[std::min(tap + i, taps - 1)];
+        pairs[i] = (first % 2 ? workspace.odd() : workspace.even()) + first / 2 * 2 * kChannels + channel * 2;
+      }
+      multiply_row(workspace.gradient(), pairs, count / kDepth, sums + tap * kChannels * kChannels + channel);
     }
-  }
 }
 
 }  // namespace ffn

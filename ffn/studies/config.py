@@ -66,6 +66,12 @@ class StudyConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _model_covers_the_workers(self) -> StudyConfig:
+        if self.workers[-1] > self.max_nodes:
+            raise ValueError(f"max_nodes: {self.max_nodes} is less than the most workers ({self.workers[-1]})")
+        return self
+
+    @model_validator(mode="after")
     def _seeds_contain_the_grid(self) -> StudyConfig:
         if self.grid_seeds > self.seeds:
             raise ValueError(f"grid_seeds: {self.grid_seeds} is more than seeds ({self.seeds}), which contain them")

@@ -46,9 +46,11 @@ def study_curves(metrics: list[str], rates_path: str, scaling_path: str, out_pat
         "curves": {w: {name: values.tolist() for name, values in curve.items()} for w, curve in curves.items()},
     }
     ends = [f"{c['f1'][-1]:.2f} ± {c['f1_stddev'][-1]:.2f} with {w}" for w, c in curves.items() if len(c["f1"])]
+    short = [str(w) for w, c in curves.items() if config.steps not in c["step"]]
     statements = [
         f"Mean and one standard deviation over {config.seeds} seeds at the best learning rate of each number of "
-        f"workers, smoothed with factor {config.smoothing:g}. F1 at the end: {', '.join(ends)} workers.",
+        f"workers, smoothed with factor {config.smoothing:g}. F1 at the end: {', '.join(ends)} workers."
+        + (f" With {', '.join(short)} a run diverged, and the curve ends there." if short else ""),
         best.time_statement,
     ]
     write_study(out_path, "Training curves", content, _figure(curves), statements)

@@ -72,14 +72,17 @@ def costs_to_reach(best: BestRuns, target: float) -> Costs:
     -------
     dict of str to list
         ``workers`` of which two seeds or more reach it; their ``steps``, ``relative_time`` and ``relative_fovs``, each
-        the mean over these seeds, with ``_stddev`` its standard deviation.
+        the mean over these seeds, with ``_stddev`` its standard deviation; ``failed``, the seeds that did not reach it,
+        by number of workers.
     """
     reached = {w: np.array([steps_to_reach(run, target) for run in runs]) for w, runs in best.runs.items()}
+    failed = {w: number for w, steps in reached.items() if (number := int(np.isnan(steps).sum()))}
     reached = {w: steps[np.isfinite(steps)] for w, steps in reached.items() if np.isfinite(steps).sum() >= 2}
     workers = np.array(list(reached), np.int64)
     steps = np.array([reached[w].mean() for w in reached])
     deviation = np.array([reached[w].std(ddof=1) for w in reached])
     result: Costs = {"workers": workers.tolist(), "steps": steps.tolist(), "steps_stddev": deviation.tolist()}
+    result["failed"] = failed
     for kind, cost in (("time", np.array([best.step_seconds[w] for w in reached])), ("fovs", workers)):
         relative = steps * cost / (steps[:1] * cost[:1])
         own, reference = deviation / steps, deviation[:1] / steps[:1]
@@ -89,15 +92,17 @@ def costs_to_reach(best: BestRuns, target: float) -> Costs:
 
 
 def _statement(target: float, cost: Costs) -> str:
+    failed = ", ".join(f"{number} with {workers}" for workers, number in cost["failed"].items())
+    missed = f" Runs that end below it do not count: {failed} workers." if failed else ""
     if len(cost["workers"]) < 2:
-        return f"F1 {target:g} was reached in two runs or more by {len(cost['workers'])} of the numbers of workers."
+        return f"F1 {target:g}: too few numbers of workers reached it in two runs or more.{missed}"
     first, last = cost["workers"][0], cost["workers"][-1]
     time, fovs = (
         with_uncertainty(cost[f"relative_{kind}"][-1], cost[f"relative_{kind}_stddev"][-1]) for kind in LABELS
     )
     return (
         f"F1 {target:g}: {last} workers need {time} of the time of {first} (ideal: {first / last:.2g}), "
-        f"and {fovs} times the FOVs."
+        f"and {fovs} times the FOVs.{missed}"
     )
 
 

@@ -174,16 +174,23 @@ def _figure(results: dict[str, Any], config: StudyConfig) -> Any:
     figure, panels = new_figure(len(results))
     for panel, (name, result) in zip(panels, results.items(), strict=True):
         _draw(panel, NAMES[name], result, config)
-    panels[-1].legend(fontsize=8, loc="upper left")
+    handles = {
+        label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles), fontsize=8)
     return figure
 
 
 def _draw(panel: Axes, title: str, result: dict[str, Any], config: StudyConfig) -> None:
     scores = np.array(result["scores"], np.float64)
-    shown = scores / np.nanmax(scores, axis=1, keepdims=True)
+    highest = np.nanmax(scores, axis=1, keepdims=True)
+    shown = scores / np.where(highest > 0, highest, 1.0)
     workers, rates = np.array(config.workers), np.array(config.learning_rates)
+    diverged = np.argwhere(np.isnan(shown))
+    if len(diverged):
+        panel.plot(workers[diverged[:, 0]], rates[diverged[:, 1]], "x", color="black", label="diverged")
     mesh = panel.pcolormesh(_edges(workers), _edges(rates), shown.T, cmap="Greys_r", vmin=np.nanmin(shown), vmax=1.0)
-    panel.figure.colorbar(mesh, ax=panel, label=f"{title}, best of each column = 1", shrink=0.85)
+    panel.figure.colorbar(mesh, ax=panel, label=f"{title}, best of each column = 1")
     optimum = np.array([o["rate"] for o in result["optima"]])
     factor = np.exp([o["log_stddev"] for o in result["optima"]])
     error = [optimum - optimum / factor, optimum * factor - optimum]
@@ -193,12 +200,10 @@ def _draw(panel: Axes, title: str, result: dict[str, Any], config: StudyConfig) 
     for colour, style, (rule, exponent) in zip(COLOURS[4:], ("--", ":"), EXPONENTS.items(), strict=False):
         panel.plot(workers, start * (workers / workers[0]) ** exponent, style, color=colour, label=rule)
     if law is not None:
-        panel.plot(
-            workers, law["rate"] * workers ** law["exponent"], color=COLOURS[0], label=f"workers^({law['text']})"
-        )
-    panel.set(
-        xscale="log", yscale="log", xlabel="workers", ylabel="learning rate", title=f"{title}, step {config.steps}"
-    )
+        panel.plot(workers, law["rate"] * workers ** law["exponent"], color=COLOURS[0], label="fitted power")
+        title += f": workers^({law['text']})"
+    panel.set(xscale="log", yscale="log", xlabel="workers", ylabel="learning rate")
+    panel.set_title(title, fontsize="medium")
     panel.set_xticks(workers, [str(n) for n in workers])
     panel.set_yticks(rates, [f"{rate:.3g}" for rate in rates])
     panel.minorticks_off()

@@ -29,7 +29,7 @@ def new_figure(num_columns: int, num_rows: int = 1) -> tuple[Figure, list[Any]]:
     """Return a figure with panels in rows and columns, and the axes of these, row by row."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6 * num_columns, 3.8 * num_rows), layout="constrained")
+    figure = Figure(figsize=(3.9 * num_columns, 3.3 * num_rows), layout="constrained")
     axes = [figure.add_subplot(num_rows, num_columns, i + 1) for i in range(num_columns * num_rows)]
     for panel in axes:
         panel.spines[["top", "right"]].set_visible(False)

@@ -86,7 +86,7 @@ def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> No
     mean = float(alone.compute_seconds.mean())
     here = Cluster(fit.times.inverse_survival, mean, network, FLOAT_BYTES * alone.num_weights, alone.fovs_per_step)
     paper = _paper_cluster(fit)
-    nodes = [2**i for i in range(config.max_nodes.bit_length())]
+    nodes = sorted({2**i for i in range(config.max_nodes.bit_length())} | {config.max_nodes})
     content: dict[str, Any] = {
         "provenance": provenance("study scaling", config, measured=" ".join(measured)),
         "measured": [_measured_row(m, alone) for m in measurements],
@@ -200,15 +200,16 @@ def _measured_statement(content: dict[str, Any]) -> str:
 
 
 def _here_statement(content: dict[str, Any], here: Cluster) -> str:
-    nodes = content["nodes"][-1]
+    nodes, measured = content["nodes"][-1], content["fit"]["num_steps"]
     exchange = here.exchange_seconds(nodes)
     slowest, throughput = here.step_seconds(nodes) - exchange, content["here"]["fovs_per_second"][-1]
     return (
-        f"Model with the network '{content['network']['name']}': {throughput:.3g} FOVs/s at "
+        f"Model with the network '{content['network']['name']}': {throughput:,.0f} FOVs/s at "
         f"{content['here']['efficiency'][-1]:.0%} on {nodes} such nodes. Of a step there, {slowest * 1e3:.3g} ms are "
         f"the slowest node (the mean is {here.mean_seconds * 1e3:.3g} ms) and {exchange * 1e3:.3g} ms the allreduce. "
         "Nodes are taken as equal and independent, the network as without contention, and Horovod's negotiation is "
-        "left out: an upper bound."
+        f"left out: an upper bound. Beyond {measured} nodes the slowest is one that {measured} measured steps do not "
+        "show, so it rests on the shape of the fitted distribution."
     )
 
 

@@ -28,6 +28,7 @@ def draw_scaling(content: dict[str, Any]) -> Figure:
     _draw_what_ifs(panels[2], content)
     for panel in panels:
         panel.set_xscale("log", base=2)
+        panel.set_xticks(ticks := content["nodes"][::2], [str(n) for n in ticks], rotation=45)
         panel.set_xlabel("nodes")
         panel.legend(fontsize=7)
     return figure
@@ -66,7 +67,7 @@ def _draw_efficiency(panel: Any, content: dict[str, Any]) -> None:
 
 def _draw_what_ifs(panel: Any, content: dict[str, Any]) -> None:
     base = np.array(content["here"]["efficiency"])
-    panel.plot(content["nodes"], base, color="black", label="as measured")
+    panel.plot(content["nodes"], base, color="black", label="as modelled")
     for colour, style, (name, values) in zip(COLOURS, STYLES, content["what_if"].items(), strict=False):
         panel.plot(content["nodes"], values, linestyle=style, color=colour, label=name)
     panel.set(ylabel="efficiency, what if", ylim=(0, 1.1))

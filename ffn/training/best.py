@@ -38,8 +38,13 @@ class BestModel:
         self._config = config
         found_step, found_f1 = _read(self._folder)
         self._f1 = found_f1 if is_comparable and found_step <= step and step > 0 else -1.0
-        if self._f1 < 0:
+        if not self.exists:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def exists(self) -> bool:
+        """Whether a model is kept."""
+        return self._f1 >= 0
 
     def offer(self, row: Row, weights: Callable[[], Weights]) -> None:
         """Keep `weights` if the row of validation is the best so far.

@@ -261,6 +261,27 @@ def load_checkpoint_architecture(path: str | Path) -> ModelConfig:
     return ModelConfig(**_read_manifest(Path(path))["fingerprint"]["model"])
 
 
+def describe_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Return what a checkpoint is of, and compare the checksums of all its files.
+
+    Returns
+    -------
+    dict
+        ``step``; ``processes`` that wrote it; ``fingerprint``, which a run must have to go on from it.
+
+    Raises
+    ------
+    ModelError
+        If it is damaged.
+    """
+    path = Path(path)
+    manifest = _read_manifest(path)
+    for name in manifest["sha256"]:
+        _read_verified(path / name, manifest["sha256"])
+    processes = len(manifest["sha256"].keys() - {SHARED})
+    return {"step": manifest["step"], "processes": processes, "fingerprint": manifest["fingerprint"]}
+
+
 def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
     """Write the model folder of a checkpoint.
 
@@ -293,7 +314,7 @@ def _digest(path: Path) -> str:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text())
-        return {"fingerprint": manifest["fingerprint"], "sha256": manifest["sha256"]}
+        return {name: manifest[name] for name in ("step", "fingerprint", "sha256")}
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise ModelError(f"{path / MANIFEST}: cannot be read ({reason})") from None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -15,6 +16,18 @@ BelowOne = Annotated[float, Field(ge=0, lt=1)]
 class TrainConfig(Section):
     """Synchronous data-parallel training."""
 
+    headings: ClassVar[Mapping[str, str]] = {
+        "num_workers": "global batch and length",
+        "optimizer": "optimizer and learning rate",
+        "precision": "precision and compression",
+        "fov_policy": "walks of the FOV, and loss",
+        "permutable_axes": "augmentation",
+        "validation_steps": "validation",
+        "checkpoint_steps": "checkpoints and logs",
+        "intra_op_threads": "threads",
+        "stall_seconds": "ends before the last step",
+    }
+
     num_workers: PositiveInt = Field(2, description="Horovod processes; the job stops if another number starts")
     virtual_workers: PositiveInt = Field(
         1, description="workers that each process stands for, one after the other: trains as so many processes would"
@@ -23,7 +36,8 @@ class TrainConfig(Section):
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
 
     optimizer: Literal["adam", "adamw", "lamb", "lars", "momentum", "sgd"] = Field(
-        "adam", description="how gradients change the weights; of lars, learning_rate is the relative change per step"
+        "adam",
+        description="how gradients change the weights; of lamb and lars, learning_rate is the relative change per step",
     )
     learning_rate: PositiveFloat = Field(1e-3, description="at the end of the warm-up, before scaling_rule")
     scaling_rule: Literal["constant", "linear", "sqrt", "power"] = Field(
@@ -114,7 +128,7 @@ class TrainConfig(Section):
         120, description="a process stuck or gone for this long ends the whole job, s"
     )
     walltime_minutes: PositiveFloat | None = Field(
-        None, description="limit of the job from the start of its processes; null: what Slurm tells, if it does"
+        None, description="limit of the job from its start; null: none; an earlier FFN_JOB_END_TIME or Slurm's counts"
     )
     walltime_margin_seconds: NonNegativeFloat = Field(
         120, description="how long before the job's limit training stops with a checkpoint, s"
@@ -124,6 +138,15 @@ class TrainConfig(Section):
     def _moves_fit(self) -> TrainConfig:
         if self.fov_moves > 1 and self.fov_policy != "max_pred":
             raise ValueError(f"fov_moves: {self.fov_moves}, fov_policy {self.fov_policy} makes one, it must be 1")
+        return self
+
+    @model_validator(mode="after")
+    def _decay_is_used(self) -> TrainConfig:
+        if self.weight_decay > 0 and self.optimizer not in ("adamw", "lamb", "lars"):
+            raise ValueError(
+                f"weight_decay: {self.weight_decay:g}, but {self.optimizer} has none, expected 0. "
+                "Or choose the optimizer adamw, lamb or lars"
+            )
         return self
 
     @property

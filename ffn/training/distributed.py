@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from ffn.errors import FfnError, TrainError
-from ffn.training.watchdog import Attendance, Watchdog
+from ffn.training.watchdog import START_SECONDS, Attendance, Watchdog
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 T = TypeVar("T")
+
+MEETING_SECONDS = 600  # at least, for all processes to load TensorFlow from a busy file system; our choice
 
 log = logging.getLogger(__name__)
 
@@ -239,11 +241,11 @@ def _attempt(action: Callable[[], T]) -> tuple[T | None, FfnError | None]:
 
 def _start_horovod(stall_seconds: int) -> Any:
     # Horovod's own means, whose default for a stuck process is to wait for ever: they warn in between, and are the
-    # second line of defence behind the watchdog, which knows more and should speak first
+    # second line of defence behind the watchdog, which knows more and should speak first, during set-up as well
     settings = {
         "HOROVOD_STALL_CHECK_TIME_SECONDS": max(1, stall_seconds // 2),
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": 2 * stall_seconds,
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": 2 * stall_seconds,
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": 2 * max(stall_seconds, round(START_SECONDS)),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": max(2 * stall_seconds, MEETING_SECONDS),
         "HOROVOD_TIMELINE": "DYNAMIC",  # recorded from when `start_timeline` says so
     }
     for name, value in settings.items():

@@ -103,7 +103,7 @@ class ExampleMaker:
     def _unequal_weights(self, labels: np.ndarray) -> list[np.ndarray]:
         """Loss weights; none where all are 1, then examples share one array."""
         weight = np.float32(self._train.unlabelled_weight)
-        return [] if weight == 1 else [np.where(labels == 0, weight, np.float32(1))]
+        return [] if weight == 1 else [np.where(labels <= 0, weight, np.float32(1))]
 
     def patch_box(self, record: Record) -> Box:
         """Return what the example at `record` is cut from, full-volume voxels.

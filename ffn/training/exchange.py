@@ -99,7 +99,8 @@ class Exchange:
 class HalfExchange(Exchange):
     """Sends gradients as float16 by allreduce, which also adds them in it.
 
-    Virtual workers of one process are added in float32. An entry beyond 65504 makes a step that is skipped.
+    Virtual workers of one process are added in float32. An entry beyond 65504 makes a step that is skipped, one below
+    6e-8 is lost.
     """
 
     @property

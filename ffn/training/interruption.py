@@ -10,9 +10,12 @@ import time
 from types import FrameType
 from typing import Any
 
+from ffn.errors import ConfigError
+
 # SIGTERM is what schedulers and launchers send first, SIGUSR1 what they can be asked to send (sbatch --signal)
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-JOB_END_VARIABLE = "SLURM_JOB_END_TIME"  # seconds since 1970
+# End of the job in seconds since 1970, the first that is set counts: what a job script says, what Slurm says
+JOB_END_VARIABLES = ("FFN_JOB_END_TIME", "SLURM_JOB_END_TIME")
 # A scheduler that signals all processes reaches a rank directly and through its launcher: that is one signal
 ECHO_SECONDS = 3.0
 
@@ -27,9 +30,14 @@ class Interruption:
     Parameters
     ----------
     walltime_minutes : float or None
-        Limit of the job, counted from the start of this process; a job end that Slurm tells wins.
+        Limit of the job, counted from the start of this process; an earlier end that the environment tells counts.
     margin_seconds : float
         How long before the limit to stop.
+
+    Raises
+    ------
+    ConfigError
+        If the environment tells the end of the job in another form than seconds.
     """
 
     def __init__(self, walltime_minutes: float | None, margin_seconds: float) -> None:
@@ -73,10 +81,21 @@ class Interruption:
 
 def _job_end(walltime_minutes: float | None) -> float | None:
     """Time at which the job will be killed, in seconds since 1970."""
-    told = os.environ.get(JOB_END_VARIABLE, "")
-    if told.isdigit():
-        return float(told)
-    return None if walltime_minutes is None else _started() + 60 * walltime_minutes
+    ends = [] if walltime_minutes is None else [_started() + 60 * walltime_minutes]
+    told = next(((name, os.environ[name]) for name in JOB_END_VARIABLES if os.environ.get(name)), None)
+    if told is not None:
+        ends += _told_end(*told)
+    return min(ends, default=None)
+
+
+def _told_end(name: str, value: str) -> list[float]:
+    """The end of the job that a variable tells; none if it had passed when this process started."""
+    if not value.isdigit():
+        raise ConfigError(f"{name}: found {value!r}, expected seconds since 1970. Correct the variable or unset it")
+    if float(value) > _started():
+        return [float(value)]
+    log.warning("%s: %s is over since before this process started, so it is that of another job, ignored", name, value)
+    return []
 
 
 def _started() -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -34,6 +33,45 @@ class FusedAdam(keras.optimizers.Adam):
         )
 
 
+class Lamb(keras.optimizers.Adam):
+    """Adam whose step is, in each weight tensor, proportional to the norm of its weights.
+
+    For weights w, Adam's direction r = m̂ / (√v̂ + ε), learning rate γ and weight decay β::
+
+        w ← w − γ (r + β w) ‖w‖ / ‖r + β w‖
+
+    The ratio is 1 where a norm is 0; biases, and any other vector, take Adam's step γ r: from 0, where biases
+    begin, a relative step would hardly get away.
+
+    Parameters
+    ----------
+    learning_rate : float
+        γ: the relative change per step.
+    trust_decay : float
+        β. Keras' own `weight_decay` is another one, outside of the ratio, as is that of its own Lamb.
+
+    Notes
+    -----
+    Source: You et al. 2020, Large batch optimization for deep learning, algorithm 2 with φ the identity.
+    """
+
+    def __init__(self, learning_rate: float, trust_decay: float = 0.0) -> None:
+        super().__init__(learning_rate)
+        self.trust_decay = trust_decay
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        """Change one variable."""
+        index, step = self._get_variable_index(variable), tf.cast(self.iterations + 1, tf.float32)
+        mean, square = self._momentums[index].value, self._velocities[index].value
+        mean.assign_add((1 - self.beta_1) * (gradient - mean))
+        square.assign_add((1 - self.beta_2) * (tf.square(gradient) - square))
+        update = mean / (1 - self.beta_1**step) / (tf.sqrt(square / (1 - self.beta_2**step)) + self.epsilon)
+        if len(variable.shape) > 1:
+            update += self.trust_decay * variable
+            update *= _ratio(tf.norm(variable), tf.norm(update))
+        variable.assign_sub(learning_rate * update)
+
+
 class Lars(keras.optimizers.Optimizer):
     """Momentum whose step is, in each weight tensor, proportional to the norm of its weights.
 
@@ -41,7 +79,7 @@ class Lars(keras.optimizers.Optimizer):
 
         λ = ‖w‖ / (‖g‖ + β ‖w‖)        v ← m v + γ λ (g + β w)        w ← w − v
 
-    λ is 1 where a norm is 0; biases, and any other vector, have λ = 1 and β = 0.
+    λ is 1 where ‖w‖ or its divisor is 0; biases, and any other vector, have λ = 1 and β = 0.
 
     Parameters
     ----------
@@ -57,8 +95,8 @@ class Lars(keras.optimizers.Optimizer):
     Source: You et al. 2017, Large batch training of convolutional networks, equation 6 and algorithm 1.
     """
 
-    def __init__(self, learning_rate: float, momentum: float = 0.9, trust_decay: float = 0.0, **options: Any) -> None:
-        super().__init__(learning_rate=learning_rate, **options)
+    def __init__(self, learning_rate: float, momentum: float, trust_decay: float = 0.0) -> None:
+        super().__init__(learning_rate)
         self.momentum = momentum
         self.trust_decay = trust_decay
 
@@ -68,25 +106,20 @@ class Lars(keras.optimizers.Optimizer):
             super().build(variables)
             self._velocities = self.add_optimizer_variables(variables, "velocity")
 
-    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Change one variable."""
         if len(variable.shape) > 1:
-            gradient = self._scaled(gradient, variable)
-        velocity = self._velocities[self._get_variable_index(variable)]
-        self.assign(velocity, self.momentum * velocity + learning_rate * gradient)
-        self.assign_sub(variable, velocity)
+            norm = tf.norm(variable)
+            trust = _ratio(norm, tf.norm(gradient) + self.trust_decay * norm)
+            gradient = trust * (gradient + self.trust_decay * variable)
+        velocity = self._velocities[self._get_variable_index(variable)].value
+        velocity.assign(self.momentum * velocity + learning_rate * gradient)
+        variable.assign_sub(velocity)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the options, for Keras."""
-        return super().get_config() | {"momentum": self.momentum, "trust_decay": self.trust_decay}
 
-    def _scaled(self, gradient: Any, variable: keras.Variable) -> Any:
-        """Return λ (g + β w)."""
-        ops = keras.ops
-        weight_norm, gradient_norm = ops.norm(ops.reshape(variable, [-1])), ops.norm(ops.reshape(gradient, [-1]))
-        usable = ops.logical_and(weight_norm > 0, gradient_norm > 0)
-        trust = ops.where(usable, weight_norm / (gradient_norm + self.trust_decay * weight_norm), 1.0)
-        return trust * (gradient + self.trust_decay * variable)
+def _ratio(norm: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
+    """Return the quotient of two norms, 1 where one of them is 0."""
+    return tf.where((norm > 0) & (divisor > 0), norm / divisor, 1.0)
 
 
 def make_optimizer(train: TrainConfig, variables: Sequence[keras.Variable]) -> keras.optimizers.Optimizer:
@@ -105,7 +138,7 @@ def make_optimizer(train: TrainConfig, variables: Sequence[keras.Variable]) -> k
         "momentum": lambda: keras.optimizers.SGD(rate, momentum=train.momentum),
         "adam": lambda: FusedAdam(rate),
         "adamw": lambda: FusedAdam(rate, weight_decay=decay or None),
-        "lamb": lambda: keras.optimizers.Lamb(rate, weight_decay=decay or None),
+        "lamb": lambda: Lamb(rate, decay),
         "lars": lambda: Lars(rate, train.momentum, decay),
     }
     optimizer = makers[train.optimizer]()

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ffn import __version__, records
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
@@ -226,17 +228,18 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
     Raises
     ------
     VolumeError
-        If the images are constant.
+        If the images are constant or hold voxels that are no numbers.
     """
     config = model.config
     if config.image_mean is not None and config.image_stddev is not None:
         return model
     shares = group.gather([block_statistics(volume, group.rank, group.size) for volume in volumes.values()])
     mean, stddev = mean_and_stddev([block for share in shares for blocks in share for block in blocks])
-    if stddev == 0:
-        group.fail(
-            VolumeError(f"{', '.join(volumes)}: every voxel of the image is {mean:g}, expected an image to learn from")
+    if not (np.isfinite(stddev) and stddev > 0):
+        found = (
+            "every voxel of the image is" if stddev == 0 else "the image has voxels that are not finite, its mean is"
         )
+        group.fail(VolumeError(f"{', '.join(volumes)}: {found} {mean:g}, expected an image to learn from"))
     measured = {
         "image_mean": mean if config.image_mean is None else config.image_mean,
         "image_stddev": stddev if config.image_stddev is None else config.image_stddev,

@@ -60,15 +60,16 @@ class MainReport(Report):
 
     def __init__(self, folder: Path, plan: Plan, step: int, same_examples: bool) -> None:
         self._training = RowLog(folder / "metrics.csv", COLUMNS, step or NOTHING)
-        self._validation = RowLog(
-            folder / "validation.csv", VALIDATION_COLUMNS, step if step and same_examples else NOTHING
-        )
         self._best = BestModel(folder, plan.initial.config, step, same_examples)
+        # without a best model the present weights are validated anew, which makes one
+        validated = step if self._best.exists else step - 1
+        self._validation = RowLog(
+            folder / "validation.csv", VALIDATION_COLUMNS, validated if step and same_examples else NOTHING
+        )
         self._events = Events(folder / "tensorboard", resumed=step > 0)
         self._events.training(self._training.kept)
         self._events.validation(self._validation.kept)
-        self._bar = progress_bar(plan.train.max_steps, "train", unit="step")
-        self._bar.initial = self._bar.n = step
+        self._bar = progress_bar(plan.train.max_steps, "train", unit="step", done=step)
         self._is_live = sys.stderr.isatty()
 
     def has_validated(self, step: int) -> bool:
@@ -84,12 +85,12 @@ class MainReport(Report):
         self._bar.update(int(row["step"]) - self._bar.n)
 
     def validation(self, row: Row, weights: Callable[[], Weights]) -> None:
-        """Write and log a row of validation, and keep the best weights."""
+        """Keep the best weights, then write and log a row of validation: who has a row is not validated again."""
+        self._best.offer(row, weights)
         self._validation.write(row)
         self._events.validation([row])
         shown = ", ".join(f"{name} {row[name]:.4g}" for name in ("loss", *SCORES))
         log.info("validation after step %d: %s", row["step"], shown)
-        self._best.offer(row, weights)
 
     def picture(self, name: str, step: int, draw: Callable[[], np.ndarray]) -> None:
         """Draw a picture and write it for TensorBoard."""

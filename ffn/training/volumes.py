@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -184,13 +185,13 @@ def mean_and_stddev(statistics: list[tuple[int, float, float]]) -> tuple[float, 
 
     Notes
     -----
-    Sums of integer grey levels are exact in float64 up to 2^53, whoever summed which blocks.
+    The sums over blocks are exactly rounded, whoever summed which blocks, and in whatever order.
 
     Examples
     --------
     >>> mean_and_stddev([(2, 10.0, 58.0), (2, 10.0, 58.0)])
     (5.0, 2.0)
     """
-    count, total, squares = (sum(column) for column in zip(*statistics, strict=True))
+    count, total, squares = (math.fsum(column) for column in zip(*statistics, strict=True))
     mean = total / count
     return mean, max(squares / count - mean**2, 0.0) ** 0.5

@@ -18,7 +18,8 @@ from typing import NamedTuple, NoReturn
 BEATS_PER_LIMIT = 10
 MAX_INTERVAL = 5.0  # seconds; 2048 processes then cost rank 0 about 1 % of a core
 MESSAGE = struct.Struct("!16sIQ?")  # token of the job, rank, what it has reached, whether the job ends
-RECEIVE_BUFFER = 1 << 22  # bytes; all processes may beat at the same time
+RECEIVE_BUFFER = 1 << 22  # bytes; Linux gives 2^18 by default, which holds the datagrams of some hundred processes
+START_SECONDS = 1800.0  # at least, for each part of set-up (one reads all images) and for compiling; our choice
 
 
 class Address(NamedTuple):
@@ -55,7 +56,7 @@ class Attendance:
     def __init__(self, rank: int, size: int, limit: float, now: float) -> None:
         self.rank = rank
         self.limit = limit
-        self._size = size
+        self.size = size
         self._moved = now
         self._steps = 0
         self._heard: dict[int, float] = {}
@@ -82,14 +83,12 @@ class Attendance:
         silent = sorted(rank for rank, heard in self._heard.items() if now - heard > self.limit)
         if silent:
             return f"{_named(silent)} did not answer for {self.limit:g} s"
-        # the first step takes as long as TensorFlow needs to compile it; rank 0 knows most and speaks first
-        patience = self.limit if self.rank == 0 else 1.5 * self.limit
-        if self._steps < 2 or now - self._moved <= patience:
-            return None
-        return self._standstill(patience)
+        patience = self.limit if self._steps >= 2 else max(START_SECONDS, self.limit)
+        patience *= 1.0 if self.rank == 0 else 1.5  # rank 0 knows most and speaks first
+        return self._standstill(patience) if now - self._moved > patience else None
 
     def _standstill(self, seconds: float) -> str:
-        unheard = sorted(set(range(self._size)) - self.reached.keys())
+        unheard = sorted(set(range(self.size)) - self.reached.keys())
         if unheard and self.rank == 0:
             return f"no step ended for {seconds:g} s, and nothing was ever heard of {_named(unheard)}"
         late = [rank for rank, reached in self.reached.items() if reached < max(self.reached.values())]
@@ -123,6 +122,8 @@ class Watchdog:
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def _watch(self) -> None:
+        # one after the other: rank 0 would lose most of what thousands send at once
+        self._listen(time.monotonic() + self._interval * self._rank / self._attendance.size)
         last = time.monotonic()
         while True:
             if self._rank != 0:
@@ -147,6 +148,8 @@ class Watchdog:
             if len(datagram) != MESSAGE.size or not datagram.startswith(self.address.token):
                 continue
             _, rank, reached, ends = MESSAGE.unpack(datagram)
+            if 0 not in (rank, self._rank):  # meant for rank 0, whose port on another machine is ours here
+                continue
             self._peers[rank] = sender
             if ends:
                 self._end(None)

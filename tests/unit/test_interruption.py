@@ -6,12 +6,14 @@ import time
 
 import pytest
 
-from ffn.training.interruption import JOB_END_VARIABLE, Interruption
+from ffn.errors import ConfigError
+from ffn.training.interruption import JOB_END_VARIABLES, Interruption
 
 
 @pytest.fixture(autouse=True)
 def no_slurm(monkeypatch):
-    monkeypatch.delenv(JOB_END_VARIABLE, raising=False)
+    for name in JOB_END_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
@@ -47,11 +49,33 @@ def test_it_stops_some_time_before_the_walltime():
     assert late.requested and late.reason.startswith("its walltime, of which ")
 
 
-def test_the_end_that_slurm_tells_wins(monkeypatch):
-    monkeypatch.setenv(JOB_END_VARIABLE, str(int(time.time()) + 100))
+@pytest.mark.parametrize("name", JOB_END_VARIABLES)
+def test_the_earlier_of_the_told_end_and_the_walltime_counts(name, monkeypatch):
+    monkeypatch.setenv(name, str(int(time.time()) + 100))
     assert not Interruption(None, 60).requested
     assert Interruption(None, 120).requested
-    assert not Interruption(0.001, 60).requested
+    assert Interruption(0.001, 60).requested
+    assert Interruption(1e6, 120).requested
+
+
+def test_a_job_script_knows_more_than_slurm(monkeypatch):
+    ours, slurm = JOB_END_VARIABLES
+    monkeypatch.setenv(slurm, str(int(time.time()) + 100))
+    monkeypatch.setenv(ours, str(int(time.time()) + 1000))
+    assert not Interruption(None, 120).requested
+
+
+@pytest.mark.parametrize("name", JOB_END_VARIABLES)
+def test_the_end_of_a_job_that_is_over_is_not_that_of_this_one(name, monkeypatch, caplog):
+    monkeypatch.setenv(name, "1700000000")
+    assert not Interruption(None, 60).requested
+    assert f"{name}: 1700000000 is over since before this process started" in caplog.text
+
+
+def test_an_end_that_is_no_number_is_told(monkeypatch):
+    monkeypatch.setenv(JOB_END_VARIABLES[0], "12:30")
+    with pytest.raises(ConfigError, match="FFN_JOB_END_TIME: found '12:30', expected seconds since 1970"):
+        Interruption(None, 60)
 
 
 def test_without_limit_it_never_stops():

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from pydantic import ValidationError
 
 from ffn.training.config import TrainConfig
 from ffn.training.optimizers import make_optimizer
@@ -40,7 +41,7 @@ def test_every_optimizer_is_covered():
 @pytest.mark.parametrize(
     ("name", "reference", "options"),
     [
-        ("adam", lambda: keras.optimizers.Adam(RATE), {"weight_decay": 0.5}),  # which Adam does not know
+        ("adam", lambda: keras.optimizers.Adam(RATE), {}),
         ("adamw", lambda: keras.optimizers.AdamW(RATE, weight_decay=0.1), {"weight_decay": 0.1}),
         ("adamw", lambda: keras.optimizers.AdamW(RATE, weight_decay=0.0), {}),
     ],
@@ -80,18 +81,42 @@ def test_lars_steps_in_proportion_to_the_weights():
     np.testing.assert_allclose(found[1], bias, rtol=1e-5)
 
 
+def test_lamb_steps_in_proportion_to_the_weights_and_lets_biases_go_as_adam_does():
+    decay, (mean, square) = 0.3, np.zeros((2, 3, 2, 4))
+    kernel = np.asarray(variables()[0])
+    for step in range(4):
+        gradient = gradients(step)[0].numpy()
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        update = mean / (1 - 0.9 ** (step + 1)) / (np.sqrt(square / (1 - 0.999 ** (step + 1))) + 1e-7)
+        update += decay * kernel
+        kernel = kernel - RATE * np.linalg.norm(kernel) / np.linalg.norm(update) * update
+    found = ours(optimizer="lamb", weight_decay=decay)
+    np.testing.assert_allclose(found[0], kernel, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found[1], ours(optimizer="adam")[1], rtol=1e-5)
+
+
+DECAYED = {"adamw": 1 - RATE * 0.5, "lamb": 1 - RATE, "lars": 1 - RATE}  # the latter two always step by the rate
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_without_gradient_kernels_decay_and_biases_stay(name):
     weights = variables()
     kernel, bias = (np.asarray(weight) for weight in weights)
-    optimizer = make_optimizer(TrainConfig(learning_rate=RATE, optimizer=name, weight_decay=0.5), weights)
+    decay = 0.5 if name in DECAYED else 0.0
+    optimizer = make_optimizer(TrainConfig(learning_rate=RATE, optimizer=name, weight_decay=decay), weights)
     optimizer.apply([tf.zeros(weight.shape) for weight in weights], weights)
     np.testing.assert_array_equal(weights[1], bias)
-    factor = 1 - RATE * 0.5 if name in ("adamw", "lamb", "lars") else 1
-    np.testing.assert_allclose(weights[0], kernel * factor, rtol=1e-6)
+    np.testing.assert_allclose(weights[0], kernel * DECAYED.get(name, 1), rtol=1e-6)
 
 
-def test_lars_moves_weights_that_are_zero():
+@pytest.mark.parametrize("name", sorted(set(NAMES) - DECAYED.keys()))
+def test_a_decay_that_the_optimizer_does_not_have_is_refused(name):
+    with pytest.raises(ValidationError, match=f"weight_decay: 0.1, but {name} has none"):
+        TrainConfig(optimizer=name, weight_decay=0.1)
+
+
+@pytest.mark.parametrize(("name", "direction"), [("lars", np.asarray), ("lamb", np.sign)])
+def test_weights_that_are_zero_move(name, direction):
     weights = [keras.Variable(np.zeros((3, 2, 4), np.float32)), keras.Variable(np.zeros(4, np.float32))]
-    found = trained(make_optimizer(TrainConfig(learning_rate=RATE, optimizer="lars"), weights), weights, steps=1)
-    np.testing.assert_allclose(found[0], -RATE * gradients(0)[0].numpy(), rtol=1e-5)
+    found = trained(make_optimizer(TrainConfig(learning_rate=RATE, optimizer=name), weights), weights, steps=1)
+    np.testing.assert_allclose(found[0], -RATE * direction(gradients(0)[0].numpy()), rtol=1e-3)

@@ -146,6 +146,7 @@ def test_costs_are_relative_to_the_fewest_workers_that_reach_the_target():
     assert cost["relative_time"] == pytest.approx([1.0, 0.25 * 1.2])
     assert cost["relative_fovs"] == pytest.approx([1.0, 0.5])
     assert cost["relative_time_stddev"] == [0.0, 0.0]
+    assert cost["failed"] == {1: 2}
 
 
 def test_curves_are_means_over_the_steps_that_all_runs_have():
@@ -205,6 +206,7 @@ def test_mistakes_are_told(grid, measured, tmp_path):
     ("changes", "message"),
     [
         ({"workers": (4, 2)}, r"workers: \(4, 2\) must ascend"),
+        ({"max_nodes": 8}, r"max_nodes: 8 is less than the most workers \(16\)"),
         ({"grid_seeds": 4}, r"grid_seeds: 4 is more than seeds \(3\)"),
     ],
 )

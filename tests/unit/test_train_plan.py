@@ -90,6 +90,14 @@ def test_a_constant_image_is_an_error(tmp_path):
         plan_of(data)
 
 
+def test_an_image_with_voxels_that_are_no_numbers_is_an_error(tmp_path, image):
+    voxels = image.astype(np.float32)
+    voxels[3, 4, 5] = np.nan
+    data = TrainingData(make_records(tmp_path / "records"), make_volume(tmp_path, voxels))
+    with pytest.raises(VolumeError, match="a: the image has voxels that are not finite"):
+        plan_of(data)
+
+
 def test_examples_of_a_plan_are_a_function_of_lane_and_position(data):
     with open_training_volumes(data.volumes) as volumes:
         initial = with_normalisation(choose_model(MODEL, None, 1), volumes, ProcessGroup())

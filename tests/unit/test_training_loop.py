@@ -235,6 +235,36 @@ def test_a_resumed_training_reports_as_an_undisturbed_one(whole, tmp_path, numbe
     assert load_best(tmp_path)[0] == 20
 
 
+class KilledAtTheBest(Learner):
+    """Is killed when the weights of the best validation, after 20 steps, are asked for."""
+
+    def averaged_weights(self):
+        if len(self.rates) == 20:
+            raise KeyboardInterrupt
+        return super().averaged_weights()
+
+
+def test_a_best_model_that_was_never_written_is_found_again(tmp_path):
+    options, saved = {**OPTIONS, "checkpoint_steps": 20}, Saved()
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(KilledAtTheBest(), Validation(), ProcessGroup(), **options).run(tmp_path, saved)
+    trainer = make_trainer(Learner(), Validation(), ProcessGroup(), **options)
+    trainer.restore(saved[0])
+    trainer.run(tmp_path, Saved())
+    assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [0, 10, 20, 30, 35]
+    assert load_best(tmp_path)[0] == 20
+
+
+def test_a_training_that_now_ends_before_its_best_validation_has_another_best(tmp_path):
+    options, saved = {**OPTIONS, "checkpoint_steps": 10}, Saved()
+    make_trainer(Learner(), Validation(), ProcessGroup(), **options).run(tmp_path, saved)
+    trainer = make_trainer(Learner(), Validation(), ProcessGroup(), **{**options, "max_steps": 10})
+    trainer.restore(saved[0])
+    trainer.run(tmp_path, Saved())
+    assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [0, 10]
+    assert load_best(tmp_path)[0] == 10
+
+
 def test_other_validation_examples_start_a_new_table(whole, tmp_path):
     make_trainer(Learner(), Validation(), ProcessGroup(), **OPTIONS).run(tmp_path, Saved())
     validation = Validation(b"others")

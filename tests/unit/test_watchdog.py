@@ -1,13 +1,15 @@
 """The watchdog names who is stuck or gone, ends the job only for that, and ends all of it."""
 
 import re
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
-from ffn.training.watchdog import Attendance
+from ffn.training.watchdog import MESSAGE, Attendance, Watchdog
 
 LIMIT = 10.0
 
@@ -37,7 +39,7 @@ def test_silence_counts_before_the_first_step_too_but_only_of_who_was_heard():
     book.hear(2, 0, 1.0)
     assert book.problem(11.0) is None
     assert book.problem(11.1) == "rank 2 did not answer for 10 s"
-    assert attendance(steps=0).problem(1000.0) is None  # nobody: their way to here may be blocked
+    assert attendance(steps=0).problem(1800.0) is None  # nobody: their way to here may be blocked
 
 
 def test_who_lives_but_does_not_go_on_is_named():
@@ -53,6 +55,8 @@ def test_the_first_step_may_take_longer():
     book = attendance(size=2, steps=1)
     book.hear(1, 1, 99)
     assert book.problem(100) is None
+    book.hear(1, 0, 1800)
+    assert book.problem(1801) == "rank 1 did not go on for 1800 s while others waited"  # but not for ever
     book.reach(100, is_step=True)
     book.hear(1, 1, 111)
     assert book.problem(111) == "rank 1 did not go on for 10 s while others waited"
@@ -82,6 +86,19 @@ def test_a_process_that_was_asleep_itself_blames_nobody_for_it():
     book.forgive(100)
     assert book.problem(105) is None
     assert book.problem(112) == "rank 1 did not answer for 10 s"
+
+
+def test_what_is_meant_for_rank_0_of_another_machine_is_not_heard():
+    book = Attendance(2, 3, 1000.0, time.monotonic())
+    dog = Watchdog(book)
+    dog.start(dog.address)  # rank 0 listens at the same port, elsewhere
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for rank, reached in ((1, 1), (0, 7)):
+            sender.sendto(MESSAGE.pack(dog.address.token, rank, reached, False), ("127.0.0.1", dog.address.port))
+    deadline = time.monotonic() + 30
+    while 0 not in book.reached and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert book.reached == {2: 0, 0: 7}
 
 
 PROCESS = textwrap.dedent(
