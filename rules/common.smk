@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 
 import yaml
 from snakemake.exceptions import WorkflowError
@@ -316,6 +317,10 @@ if not (workflow.local_exec or workflow.remote_exec or "launcher" in SITE):
         "set-resources: train has no launcher, a cluster needs one. Options on the command line replace the "
         "profile's of the same name: put them into a copy of the profile"
     )
+
+# `.venv/bin/snakemake` without an activated environment: its jobs and the profile's scripts need that one, too.
+if shutil.which("ffn") is None:
+    os.environ["PATH"] = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
 
 # A job dies with the Snakemake that started it: a repeated run must not meet the orphans of a killed one.
 if shutil.which("setpriv"):

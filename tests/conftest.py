@@ -1,6 +1,7 @@
-"""Fixtures for all tests: the real data, which is never part of the repository."""
+"""Fixtures for all tests: the real data, which is never part of the repository, and what machines may lack."""
 
 import colorsys
+import importlib.util
 import os
 import shutil
 import warnings
@@ -49,6 +50,22 @@ def shared_checkpoint(shared_dir):
     prefix = shared_dir / "data/fib25_ffn_checkpoint/model.ckpt-27465036"
     _existing(prefix.with_name(prefix.name + ".index"))
     return prefix
+
+
+@pytest.fixture(scope="session")
+def needs_horovod():
+    """Skip without Horovod."""
+    if importlib.util.find_spec("horovod") is None:
+        pytest.skip("Horovod is not installed")
+
+
+@pytest.fixture(scope="session")
+def needs_mpi(needs_horovod):
+    """Skip without a Horovod that was built with MPI, or without MPI's launcher."""
+    (folder,) = importlib.util.find_spec("horovod").submodule_search_locations
+    libraries = Path(folder).glob("tensorflow/mpi_lib*.so")
+    if not shutil.which("mpirun") or not any(b"libmpi.so" in library.read_bytes() for library in libraries):
+        pytest.skip("no MPI: mpirun is missing, or Horovod was built without it")
 
 
 def _existing(path):

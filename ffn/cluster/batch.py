@@ -7,7 +7,9 @@ leaves its exit code in ``.snakemake/cluster``, and one question to the schedule
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -24,12 +26,17 @@ STATE = Path(".snakemake/cluster")  # in the folder that Snakemake works in
 QUEUE_SECONDS = 10.0  # how long one answer of the scheduler serves
 LOST_SECONDS = 120.0  # NFS shows a new file up to a minute late
 COMMAND_SECONDS = 60.0  # for a command of the scheduler
-ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")  # schedulers start jobs with a bare one
+SUBMIT_PAUSES = (5.0, 20.0)  # before a job that was refused is submitted again: a busy server, a limit of the queue
+NO_ANSWER = 127
+# Schedulers start jobs with a bare environment; these go on to them, the last ones by their beginnings.
+ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+SETTINGS = ("FFN_", "HOROVOD_", "NCCL_", "OMPI_MCA_", "TF_")
 
 # A signal, at the walltime or by cancelling, goes on to all that runs (`set -m` makes it a process group), which then
-# has the scheduler's grace to write a checkpoint.
+# has the scheduler's grace to write a checkpoint. Training stops before the job's end (ffn/training/interruption.py).
 SCRIPT = """#!/bin/bash
 {exports}
+export FFN_JOB_END_TIME=$(($(date +%s) + {seconds}))
 cd {folder} || exit 1
 record={state}/"${job_id}".exit
 set -m
@@ -115,12 +122,14 @@ def submit(scheduler: Scheduler, arguments: Sequence[str]) -> int:
     STATE.mkdir(parents=True, exist_ok=True)
     job = read_job(Path(arguments[0]))
     script = _write_script(job, Path(arguments[0]), scheduler)
-    done = _run(scheduler.submit_command(job, str(script), str(script.with_suffix(".log"))))
-    sys.stderr.write(done.stderr)
+    done = _submit(scheduler.submit_command(job, str(script), str(script.with_suffix(".log"))))
     job_id = scheduler.job_id(done.stdout) if done.returncode == 0 else None
     if job_id is None:
         sys.stderr.write(f"{shlex.join(done.args)}: exit code {done.returncode}, no job id in {done.stdout!r}\n")
         return 1
+    for path in (_record(job_id, kind) for kind in ("exit", "gone", "cancelled")):
+        if (_modified(path) or math.inf) < script.stat().st_mtime:
+            path.unlink()  # of an earlier job with this number: of another cluster, or of a scheduler set up anew
     atomic.write_text(_record(job_id, "submitted"), script.name)
     sys.stdout.write(f"{job_id}\n")
     return 0
@@ -154,11 +163,9 @@ def read_job(script: Path) -> Job:
     mark = "# properties = "
     with script.open() as lines:
         values = json.loads(next(line for line in lines if line.startswith(mark)).removeprefix(mark))
-    site = dict(values["resources"])
-    for key, variable in (("account", "FFN_ACCOUNT"), ("queue", "FFN_QUEUE")):
-        site[key] = os.environ.get(variable) or site.get(key)
+    site = with_environment(values["resources"])
     return Job(
-        name=f"ffn-{values.get('rule') or values.get('groupid')}"[:15],
+        name=re.sub(r"[^\w-]", "-", f"ffn-{values.get('rule') or values.get('groupid')}")[:15],
         nodes=int(site.get("nodes", 1)),
         threads=int(values.get("threads", 1)),
         gpus=int(site.get("gpu", 0)),
@@ -168,14 +175,26 @@ def read_job(script: Path) -> Job:
     )
 
 
+def with_environment(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return resources with the account and the queue that the environment names, if it does."""
+    named = {"account": os.environ.get("FFN_ACCOUNT"), "queue": os.environ.get("FFN_QUEUE")}
+    return {**resources, **{key: value for key, value in named.items() if value}}
+
+
+def exports() -> list[str]:
+    """Return lines of a script that set what jobs need of this process's environment."""
+    names = [name for name in os.environ if name in ENVIRONMENT or name.startswith(SETTINGS)]
+    return [f"export {name}={shlex.quote(os.environ[name])}" for name in sorted(names)]
+
+
 def _write_script(job: Job, job_script: Path, scheduler: Scheduler) -> Path:
     """Write what the scheduler starts: the job's script in this environment and folder, its exit code on record."""
     stem = STATE.absolute() / f"{job.name}-{uuid.uuid4().hex[:8]}"
     copy, script = stem.with_suffix(".job"), stem.with_suffix(".sh")
     copy.write_text(job_script.read_text())
-    exports = [f"export {name}={shlex.quote(os.environ[name])}" for name in ENVIRONMENT if name in os.environ]
     text = SCRIPT.format(
-        exports="\n".join(exports),
+        exports="\n".join(exports()),
+        seconds=60 * job.minutes,
         folder=shlex.quote(str(Path.cwd())),
         state=shlex.quote(str(STATE.absolute())),
         job_id=scheduler.JOB_ID,
@@ -187,12 +206,25 @@ def _write_script(job: Job, job_script: Path, scheduler: Scheduler) -> Path:
     return script
 
 
+def _submit(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Submit, again where it was refused, but not where there was no answer: the job may be in the queue."""
+    for pause in (*SUBMIT_PAUSES, None):
+        done = run_command(command)
+        sys.stderr.write(done.stderr)
+        if done.returncode in (0, NO_ANSWER) or pause is None:
+            break
+        time.sleep(pause)
+    return done
+
+
 def _status(scheduler: Scheduler, job_id: str) -> str:
     code = _exit_code(job_id)
     if code is None and not _is_lost(scheduler, job_id):
         return "running"
     if code is None:
         code = _exit_code(job_id)  # written between the two questions, or not at all
+    for kind in ("submitted", "gone"):  # nobody has to ask the scheduler for it any more
+        _record(job_id, kind).unlink(missing_ok=True)
     return "success" if code == 0 else "failed"
 
 
@@ -207,8 +239,8 @@ def _is_lost(scheduler: Scheduler, job_id: str) -> bool:
     since = _modified(gone)
     if since is None:
         gone.touch()
-        since = time.time()
-    waited = time.time() - since > _seconds("FFN_LOST_SECONDS", LOST_SECONDS)
+        since = _modified(gone) or math.inf
+    waited = _now() - since > _seconds("FFN_LOST_SECONDS", LOST_SECONDS)
     return waited or _record(job_id, "cancelled").exists()
 
 
@@ -216,21 +248,26 @@ def _listing(scheduler: Scheduler) -> tuple[float, set[str]] | None:
     """When the scheduler was asked and the jobs it had then; None where it does not answer."""
     path = STATE / "queue.json"
     asked = _modified(path)
-    if asked is None or time.time() - asked > _seconds("FFN_QUEUE_SECONDS", QUEUE_SECONDS):
-        now = time.time()
+    now = _now()
+    if asked is None or now - asked > _seconds("FFN_QUEUE_SECONDS", QUEUE_SECONDS):
         ids = sorted(p.stem for p in STATE.glob("*.submitted") if not _record(p.stem, "exit").exists())
-        queued = scheduler.queued(_run(scheduler.queue_command(ids))) if ids else set()
+        queued = scheduler.queued(run_command(scheduler.queue_command(ids))) if ids else set()
         atomic.write_text(path, json.dumps({"asked": now, "queued": None if queued is None else sorted(queued)}))
     answer = json.loads(path.read_text())
     return None if answer["queued"] is None else (answer["asked"], set(answer["queued"]))
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command; exit code 127 where it cannot be started or does not answer."""
+def is_answering(scheduler: Scheduler) -> bool:
+    """Whether the scheduler says anything about its queue."""
+    return scheduler.queued(run_command(scheduler.queue_command(["1"]))) is not None
+
+
+def run_command(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command; exit code `NO_ANSWER` where it cannot be started or takes too long."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as reason:
-        return subprocess.CompletedProcess(command, 127, "", f"{reason}\n")
+        return subprocess.CompletedProcess(command, NO_ANSWER, "", f"{reason}\n")
 
 
 def _record(job_id: str, kind: str) -> Path:
@@ -243,6 +280,13 @@ def _exit_code(job_id: str) -> int | None:
         return int(_record(job_id, "exit").read_text())
     except (OSError, ValueError):
         return None
+
+
+def _now() -> float:
+    """Return the time by the clock of the file system, with which times of files are compared."""
+    clock = STATE / "clock"
+    clock.touch()
+    return clock.stat().st_mtime
 
 
 def _modified(path: Path) -> float | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn import atomic
+from ffn.cluster.batch import Scheduler, exports, is_answering, run_command
 from ffn.cluster.findings import Finding, judge_build, judge_job, judge_nodes
 from ffn.cluster.probe import MARKER, answers
 from ffn.cluster.site import LOG, Site
@@ -91,17 +92,23 @@ def table(findings: list[Finding]) -> str:
 
 def _commands(site: Site) -> list[Finding]:
     findings = []
-    if site.commands:
-        missing = [name for name in site.commands if shutil.which(name) is None]
-        text = f"{' '.join(missing)} not on PATH. Is this a login node? Load the site's module"
-        findings.append(
-            Finding("scheduler", "FAIL", text) if missing else Finding("scheduler", "ok", " ".join(site.commands))
-        )
+    if site.scheduler is not None:
+        findings.append(_scheduler(site.scheduler, site.commands))
     launcher = (site.layout.command.split() or ["ffn"])[0]
     if shutil.which(launcher) is None:
         text = f"{launcher} not on PATH, nothing would start the ranks. Load the site's module or take another profile"
         return [*findings, Finding("launcher", "FAIL", text)]
     return [*findings, Finding("launcher", "ok", site.layout.command or "none, a single process")]
+
+
+def _scheduler(scheduler: Scheduler, commands: list[str]) -> Finding:
+    missing = [name for name in commands if shutil.which(name) is None]
+    if missing:
+        text = f"{' '.join(missing)} not on PATH. Is this a login node of that scheduler? Load the site's module"
+        return Finding("scheduler", "FAIL", text)
+    if not is_answering(scheduler):
+        return Finding("scheduler", "FAIL", f"{commands[1]} cannot ask it for the queue. Is it running?")
+    return Finding("scheduler", "ok", " ".join(commands))
 
 
 def _horovod(site: Site, check: Check) -> Finding:
@@ -138,35 +145,42 @@ def _nodes(site: Site, check: Check) -> list[Finding]:
 
 def _submitted(site: Site, check: Check) -> list[Finding]:
     """Let a job look from inside and wait for what it finds."""
+    assert site.scheduler is not None
     with _marked(check.folder) as place:
-        result, script = place / RESULT, place / "job.sh"
-        inside = [sys.executable, "-m", "ffn", "doctor", "--profile", site.name, "--result", str(result)]
-        inside += ["--folder", str(check.folder), "--nodes", str(site.layout.nodes), "--latency", f"{check.latency:g}"]
-        paths = [
-            f"export {name}={shlex.quote(os.environ[name])}" for name in ("PATH", "PYTHONPATH") if name in os.environ
-        ]
-        ended = json.dumps([Finding("job", "FAIL", f"ended without a finding. Look at {LOG}")._asdict()])
-        otherwise = f"[[ -e {result} ]] || echo {shlex.quote(ended)} > {result}"
-        lines = ["#!/bin/bash", *paths, f"cd {shlex.quote(os.getcwd())}", shlex.join(inside), otherwise]
-        atomic.write_text(script, "\n".join(lines) + "\n")
-        script.chmod(0o755)
-        done = subprocess.run([*site.submit, str(script)], capture_output=True, text=True, timeout=check.timeout)
-        if done.returncode != 0:
-            return [
-                Finding("job", "FAIL", f"{site.submit[0]} refused it: {' '.join((done.stderr or done.stdout).split())}")
-            ]
-        log.info("submitted %s, waiting for what it finds", done.stdout.strip())
+        script, result = place / "job.sh", place / RESULT
+        _write_script(script, result, site, check)
+        command = site.submit_command(str(script))
+        done = run_command(command)
+        job = site.scheduler.job_id(done.stdout) if done.returncode == 0 else None
+        if job is None:
+            said = " ".join((done.stderr or done.stdout).split())
+            return [Finding("job", "FAIL", f"refused: {shlex.join(command)}: {said}")]
+        log.info("submitted %s, waiting for what it finds", job)
         deadline = time.monotonic() + check.timeout
         while not result.exists():
             if time.monotonic() > deadline:
-                text = f"nothing came back from {done.stdout.strip()} in {check.timeout:.0f} s. Look at {LOG}"
+                run_command(site.scheduler.cancel_command([job]))
+                text = f"{job} said nothing in {check.timeout:.0f} s and was cancelled. Raise --timeout, look at {LOG}"
                 return [Finding("job", "FAIL", text)]
             time.sleep(1)
-        if "ended without" not in result.read_text():
-            Path(LOG).unlink(missing_ok=True)
         found = [Finding(**values) for values in json.loads(result.read_text())]
+    if all(finding.name != "job" for finding in found):
+        Path(LOG).unlink(missing_ok=True)
     here = {"scheduler", "launcher", "horovod", "folder"}
     return [finding for finding in found if finding.name not in here or finding.verdict == "FAIL"]
+
+
+def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
+    """Write the job that runs this command where it is; one that ends early says so."""
+    inside = [sys.executable, "-m", "ffn", "doctor", "--profile", str(Path(site.name).resolve())]
+    inside += ["--result", str(result), "--folder", str(check.folder.absolute()), "--nodes", str(site.layout.nodes)]
+    inside += ["--latency", f"{check.latency:g}", "--timeout", f"{check.timeout:g}"]
+    ended = json.dumps([Finding("job", "FAIL", f"ended without a finding. Look at {LOG}")._asdict()])
+    place = shlex.quote(str(result))
+    lines = ["#!/bin/bash", *exports(), f"cd {shlex.quote(os.getcwd())}", shlex.join(inside)]
+    lines += [f"[[ -e {place} ]] || echo {shlex.quote(ended)} > {place}"]
+    atomic.write_text(script, "\n".join(lines) + "\n")
+    script.chmod(0o755)
 
 
 @contextlib.contextmanager

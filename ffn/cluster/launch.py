@@ -98,8 +98,9 @@ class Launch:
 def launch(job: Launch, command: Sequence[str]) -> int:
     """Run a command as all ranks of one Horovod job.
 
-    Horovod's rendezvous server runs in this process, which belongs on a node of the job. Its traffic is, as that of
-    `horovodrun`, neither encrypted nor authenticated: for the private network of a cluster.
+    Horovod's rendezvous server runs in this process, which belongs on a node of the job. It listens at one address:
+    that of the chosen interface, or the loopback for ``local``. Its traffic is, as that of `horovodrun`, neither
+    encrypted nor authenticated: for the private network of a cluster.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ def launch(job: Launch, command: Sequence[str]) -> int:
         raise ClusterError(f"--launcher: {name} is not on PATH. Choose another, or load the site's module")
     address = "127.0.0.1" if name == "local" else own_address(job.interface)
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", f"{job.timeout:.0f}")
-    with _rendezvous_server(job.num_ranks) as port:
+    with _rendezvous_server(address, job.num_ranks) as port:
         variables = ("FFN_RANK",) if name == "local" else LAUNCHERS[name].rank_variables
         server = [f"{address}:{port}", f"{job.timeout:g}", ",".join(variables)]
         wrapped = [sys.executable, "-m", "ffn.cluster.rank", *server, *command]
@@ -230,37 +231,41 @@ def own_address(interface: str | None) -> str:
 
 
 @contextlib.contextmanager
-def _rendezvous_server(num_ranks: int) -> Iterator[int]:
-    """Serve Horovod's rendezvous for the length of a ``with`` block; yields the port."""
-    from horovod.runner.http.http_server import RendezvousHTTPServer, RendezvousServer
+def _rendezvous_server(address: str, num_ranks: int) -> Iterator[int]:
+    """Serve Horovod's rendezvous at this address alone for the length of a ``with`` block; yields the port."""
+    from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-    RendezvousHTTPServer.request_queue_size = WAITING_CONNECTIONS
-    server = RendezvousServer()
-    port = server.start()
-    server.init([])
+    class Server(RendezvousHTTPServer):
+        request_queue_size = WAITING_CONNECTIONS
+
+    server = Server((address, 0), RendezvousHandler, False)
     ended = threading.Event()
-    assigner = threading.Thread(target=_assign, args=(server, num_ranks, ended), daemon=True)
-    assigner.start()
+    threads = [
+        threading.Thread(target=server.serve_forever, daemon=True),
+        threading.Thread(target=_assign, args=(server, num_ranks, ended), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
     try:
-        yield port
+        yield server.server_address[1]
     finally:
         ended.set()
-        assigner.join()
-        server.stop()
-        server._httpd.server_close()
+        server.shutdown()
+        for thread in threads:
+            thread.join()
+        server.server_close()
 
 
 def _assign(server: Any, num_ranks: int, ended: threading.Event) -> None:
     """Give every rank its place as soon as all have come."""
-    table = server._httpd  # Horovod's server has no other way to its own table
     while not ended.wait(POLL_SECONDS):
-        with table.cache_lock:
-            hosts = {int(rank): host.decode() for rank, host in table.cache.get(HOSTS, {}).items()}
+        with server.cache_lock:
+            hosts = {int(rank): host.decode() for rank, host in server.cache.get(HOSTS, {}).items()}
         if hosts.keys() >= set(range(num_ranks)):
             places = slots([hosts[rank] for rank in range(num_ranks)])
             server.init(places)  # forgets everything else: nobody reads the hosts any more
-            with table.cache_lock:
-                table.cache[SLOTS] = {
+            with server.cache_lock:
+                server.cache[SLOTS] = {
                     str(slot.rank): f"{slot.to_response_string()},{slot.hostname}".encode() for slot in places
                 }
             log.info(

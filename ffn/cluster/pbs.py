@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Sequence
@@ -49,17 +48,23 @@ def on_node(job: Job) -> str:
 
 def queue_command(ids: Sequence[str]) -> list[str]:
     """Return the qstat command for these jobs."""
-    return ["qstat", "-f", "-F", "json", *ids]
+    return ["qstat", "-f", *ids]
 
 
 def queued(done: subprocess.CompletedProcess[str]) -> set[str] | None:
-    """Return the jobs that are not over; for those that it has forgotten, qstat complains and fails."""
+    """Return the jobs that are not over; for those that it has forgotten, qstat complains and fails.
+
+    Notes
+    -----
+    Text, because the JSON of `qstat -F json` cannot be read where a job's environment has quotes or backslashes
+    (openpbs issue 2541; seen on Polaris, balsam issue 324), and its table cuts long ids.
+    """
     complaints = [line for line in done.stderr.splitlines() if line.strip()]
     only_forgotten = complaints and all(any(words in line for words in FORGOTTEN) for line in complaints)
     if done.returncode != 0 and not only_forgotten:
         return None
-    jobs = json.loads(done.stdout).get("Jobs", {}) if done.stdout.strip() else {}
-    return {name for name, job in jobs.items() if job.get("job_state") not in OVER}
+    states = re.findall(r"^Job Id: *(\S+)$.*?^ +job_state = (\w)$", done.stdout, re.MULTILINE | re.DOTALL)
+    return {job for job, state in states if state not in OVER}
 
 
 def cancel_command(ids: Sequence[str]) -> list[str]:

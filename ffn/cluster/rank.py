@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import http.client
 import os
+import random
 import socket
 import struct
 import sys
@@ -17,7 +18,8 @@ from collections.abc import Sequence
 
 HOSTS = "ffn-hosts"  # scope of the server's table in which the ranks tell their hosts
 SLOTS = "ffn-slots"  # and in which they find their places
-POLL_SECONDS = 0.2
+FIRST_POLL_SECONDS = 0.1
+LAST_POLL_SECONDS = 5.0  # of thousands that wait for the slowest, a server on one core hears some hundred a second
 SIOCGIFADDR = 0x8915  # Linux: IPv4 address of an interface
 
 
@@ -50,7 +52,7 @@ def rendezvous(server: tuple[str, int], rank: int, timeout: float) -> tuple[str,
         cross size,host``.
     """
     deadline = time.monotonic() + timeout
-    told, own_address = None, ""
+    told, own_address, pause = None, "", FIRST_POLL_SECONDS
     while time.monotonic() < deadline:
         try:
             if told is None:
@@ -60,7 +62,8 @@ def rendezvous(server: tuple[str, int], rank: int, timeout: float) -> tuple[str,
                 return own_address, slot.decode()
         except (OSError, http.client.HTTPException):
             pass  # not reachable yet, or busy with thousands of others
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause * random.uniform(0.5, 1))
+        pause = min(1.5 * pause, LAST_POLL_SECONDS)
     sys.exit(f"ffn launch: rank {rank} on {socket.gethostname()}: {_missing(server, told is not None, timeout)}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -12,12 +13,16 @@ from typing import Any
 
 import yaml
 
+from ffn.cluster import slurm
+from ffn.cluster.batch import Job, Scheduler, with_environment
 from ffn.errors import ClusterError
 from ffn.layout import Layout, layout_of
+from ffn.needs import memory_mb
 
-SLURM = "slurm"  # the executor; jobs of cluster-generic have a scheduler.py in the profile
+SLURM = "slurm"  # the executor; for cluster-generic the profile's submit.py names its scheduler
 CHECK_MINUTES = 10
 LOG = "ffn-doctor.log"  # of the check job, in the current folder
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -27,27 +32,44 @@ class Site:
     Parameters
     ----------
     name : str
-        As it was given.
+        Folder of the profile.
     layout : Layout
         Ranks of the check job and what starts them.
-    commands : tuple of str
-        Of the scheduler.
-    job_variable : str
-        Set inside a job; empty where there is no scheduler.
-    submit : tuple of str
-        What submits a script.
+    scheduler : Scheduler or None
+        None for a workstation.
+    resources : mapping
+        What the profile asks of the scheduler for training.
     """
 
     name: str
     layout: Layout
-    commands: tuple[str, ...] = ()
-    job_variable: str = ""
-    submit: tuple[str, ...] = ()
+    scheduler: Scheduler | None = None
+    resources: Mapping[str, Any] | None = None
 
     @property
     def is_inside_job(self) -> bool:
         """Whether this process runs in a job of the scheduler, or needs none."""
-        return not self.job_variable or self.job_variable in os.environ
+        return self.scheduler is None or self.scheduler.JOB_ID in os.environ
+
+    @property
+    def commands(self) -> list[str]:
+        """Commands of the scheduler."""
+        if self.scheduler is None:
+            return []
+        asked = [
+            self.submit_command("script"),
+            self.scheduler.queue_command(["1"]),
+            self.scheduler.cancel_command(["1"]),
+        ]
+        return list(dict.fromkeys(words[0] for words in asked))
+
+    def submit_command(self, script: str) -> list[str]:
+        """Return the command line that submits a script as the check job, with what training asks for."""
+        assert self.scheduler is not None
+        site = {**(self.resources or {}), "tasks": self.layout.ranks}
+        site["mem_mb"] = self.layout.per_node * memory_mb("train")
+        job = Job("ffn-doctor", self.layout.nodes, self.layout.depth, 0, CHECK_MINUTES, is_mpi=True, site=site)
+        return self.scheduler.submit_command(job, script, str(Path(LOG).absolute()))
 
 
 def read_site(profile: str, num_nodes: int) -> Site:
@@ -56,7 +78,7 @@ def read_site(profile: str, num_nodes: int) -> Site:
     Parameters
     ----------
     profile : str
-        Folder with ``config.yaml``, or its name in ``profiles/``.
+        Folder with ``config.yaml``, or the name of one of the profiles that come with this software.
     num_nodes : int
         Nodes of the check job.
 
@@ -65,50 +87,40 @@ def read_site(profile: str, num_nodes: int) -> Site:
     ClusterError
         If there is no such profile, or it has no launcher for several nodes.
     """
-    folder = next((f for f in (Path(profile), Path("profiles") / profile) if (f / "config.yaml").is_file()), None)
+    if num_nodes < 1:
+        raise ClusterError(f"--nodes: {num_nodes}, expected at least 1")
+    folders = (Path(profile), ROOT / "profiles" / profile)
+    folder = next((f for f in folders if (f / "config.yaml").is_file()), None)
     if folder is None:
-        raise ClusterError(
-            f"--profile: no config.yaml in {profile} or profiles/{profile}, expected a Snakemake profile"
-        )
-    values = yaml.safe_load((folder / "config.yaml").read_text())
+        found = " ".join(sorted(path.parent.name for path in ROOT.glob("profiles/*/config.yaml")))
+        raise ClusterError(f"--profile: no {profile}/config.yaml, expected the folder of a profile or one of {found}")
+    values = yaml.safe_load((folder / "config.yaml").read_text()) or {}
     train = (values.get("set-resources") or {}).get("train") or {}
     if "executor" not in values:
-        return Site(profile, layout_of(2, train, os.cpu_count() or 1))
+        return Site(str(folder), layout_of(2, train, os.cpu_count() or 1))
     if "launcher" not in train:
         raise ClusterError(f"{folder}/config.yaml: set-resources: train has no launcher, a cluster needs one")
     ranks = num_nodes * int(train.get("ranks_per_node", 1))
     layout = layout_of(ranks, train, int(train.get("cores_per_node", 1)))
-    return _slurm(profile, layout) if values["executor"] == SLURM else _generic(profile, layout, folder, values)
+    resources = _defaults(values) | train
+    if values["executor"] == SLURM:
+        plugin = {"account": resources.get("slurm_account"), "queue": resources.get("slurm_partition")}
+        return Site(str(folder), layout, slurm, {**resources, **plugin})
+    return Site(str(folder), layout, _scheduler(folder / "submit.py"), with_environment(resources))
 
 
-def _slurm(profile: str, layout: Layout) -> Site:
-    submit = ["sbatch", "--parsable", f"--nodes={layout.nodes}", f"--ntasks={layout.ranks}", f"--time={CHECK_MINUTES}"]
-    submit += [f"--cpus-per-task={layout.depth}", f"--output={LOG}"]
-    return Site(profile, layout, ("sbatch", "squeue", "scancel"), "SLURM_JOB_ID", tuple(submit))
+def _defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    given = values.get("default-resources") or {}
+    return given if isinstance(given, dict) else dict(re.split("=", item, maxsplit=1) for item in given)
 
 
-def _generic(profile: str, layout: Layout, folder: Path, values: dict[str, Any]) -> Site:
-    """Ask the profile's own scheduler.py for its commands."""
-    scheduler = _module(folder / "scheduler.py")
-    defaults = dict(re.split("=", item, maxsplit=1) for item in _defaults(values))
-    job = {"mem_mb": 1000, **defaults, "name": "ffn-doctor", "minutes": CHECK_MINUTES, "gpu": 0, "is_mpi": True}
-    job |= {"nodes": layout.nodes, "tasks": layout.ranks, "threads": layout.depth}
-    job["account"] = os.environ.get("FFN_ACCOUNT") or job.get("account")
-    job["queue"] = os.environ.get("FFN_QUEUE") or job.get("queue")
-    *submit, _ = scheduler.submit_command(job, "script", LOG)
-    asked = [submit, scheduler.queue_command(["1"]), scheduler.cancel_command(["1"])]
-    return Site(profile, layout, tuple(words[0] for words in asked), scheduler.JOB_ID, tuple(submit))
-
-
-def _defaults(values: dict[str, Any]) -> list[str]:
-    given = values.get("default-resources") or []
-    return [f"{key}={value}" for key, value in given.items()] if isinstance(given, dict) else given
-
-
-def _module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("scheduler", path)
+def _scheduler(path: Path) -> Scheduler:
+    """Return the scheduler that the profile's submit script names."""
+    spec = importlib.util.spec_from_file_location("submit", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise ClusterError(f"{path}: is missing, a profile with cluster-generic needs one. Copy a whole profile")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    if not isinstance(scheduler := getattr(module, "scheduler", None), ModuleType):
+        raise ClusterError(f"{path}: names no scheduler, expected one as in profiles/slurm-generic/submit.py")
+    return scheduler

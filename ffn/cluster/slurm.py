@@ -14,6 +14,7 @@ ACTIVE = "PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,REQUEUED,RESIZING,SIG
 
 def submit_command(job: Job, script: str, log: str) -> list[str]:
     """Return the sbatch command of a job; after a failure Snakemake, not Slurm, starts it again."""
+    log = log.replace("%", "%%")  # else the beginning of a pattern such as %j
     command = ["sbatch", "--parsable", "--no-requeue", f"--job-name={job.name}", f"--output={log}"]
     command += [f"--nodes={job.nodes}", f"--ntasks={job.site.get('tasks', 1) if job.is_mpi else 1}"]
     command += [f"--cpus-per-task={job.threads}", f"--time={job.minutes}", f"--mem={job.site['mem_mb']}"]

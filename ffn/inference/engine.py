@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ffn.errors import ModelError
+from ffn.gpu import take_gpu
 from ffn.model.network import build_network, set_weights
 from ffn.model.precision import gpu_visible, resolve_precision
 from ffn.model.store import Model
@@ -49,7 +50,7 @@ class Engine(Protocol):
 
 
 class TensorFlowEngine:
-    """The Keras network in one compiled graph, on the GPU where TensorFlow sees one."""
+    """The Keras network in one compiled graph, on a GPU of its own where TensorFlow sees some."""
 
     def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
         import tensorflow as tf
@@ -58,7 +59,9 @@ class TensorFlowEngine:
             RuntimeError
         ):  # TensorFlow already runs in this process: its threads and memory are what they are
             tf.config.threading.set_intra_op_parallelism_threads(threads)
-            for gpu in tf.config.list_physical_devices("GPU"):
+            if gpus := tf.config.list_physical_devices("GPU"):
+                gpu = gpus[take_gpu(len(gpus))]
+                tf.config.set_visible_devices(gpu, "GPU")
                 tf.config.experimental.set_memory_growth(gpu, True)  # else the first job takes all of the memory
         self.name = f"tensorflow {precision}"
         self._batch_size = batch_size

@@ -3,6 +3,8 @@
 
 import sys
 
-from ffn.cluster import batch, slurm
+from ffn.cluster import batch
+from ffn.cluster import slurm as scheduler  # `ffn doctor` asks for it, too
 
-sys.exit(batch.submit(slurm, sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(batch.submit(scheduler, sys.argv[1:]))

@@ -13,6 +13,7 @@ from ..workflow.conftest import ROOT, SMALL_RUN, Workflow
 from .mini_slurm import MiniSlurm, unavailable
 from .profiles import site_profile
 
+collect_ignore = ["shims"]  # commands, of which none is to be imported in search of doctests
 STALL_SECONDS = 15
 
 # A phantom in eight subvolumes, a network that learns little but fast, a job that notices a stuck rank soon.
@@ -51,7 +52,14 @@ class ClusterWorkflow(Workflow):
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of Snakemake with a profile for these small nodes."""
-        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), *arguments]
+        snakemake = [
+            sys.executable,
+            "-m",
+            "tests.cluster.impatient",
+            "--snakefile",
+            str(ROOT / "Snakefile"),
+            *arguments,
+        ]
         places = ["--directory", str(self.folder), "--profile", str(site_profile(self.folder, self.profile))]
         return self.cluster.login(*snakemake, *places, "--configfile", str(self.folder / "run.yaml"))
 
@@ -63,10 +71,11 @@ class ClusterWorkflow(Workflow):
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniSlurm]:
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniSlurm]:
     """Three nodes for all tests; every test leaves them idle."""
     if reason := unavailable():
         pytest.skip(reason)
+    request.getfixturevalue("needs_mpi")  # what `srun --mpi=pmix` joins
     with MiniSlurm(tmp_path_factory.mktemp("mini-slurm"), num_nodes=3) as cluster:
         yield cluster
 

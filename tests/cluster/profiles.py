@@ -25,7 +25,7 @@ SITE = {
     "group-components": {"segment": 2},
 }
 TRAIN = {"ranks_per_node": 1, "cores_per_node": 1, "runtime": 20}
-SLURM = {"slurm-init-seconds-before-status-checks": 4}
+NODE_DISK = "$TMPDIR"  # as the test cluster has it: another file system on every node
 
 
 def site_profile(folder: Path, name: str, **changes: Any) -> Path:
@@ -34,7 +34,10 @@ def site_profile(folder: Path, name: str, **changes: Any) -> Path:
     if not place.exists():
         shutil.copytree(ROOT / "profiles" / name, place)
         profile = yaml.safe_load((place / "config.yaml").read_text())
-        profile |= SITE | (SLURM if profile.get("executor") == "slurm" else {}) | changes
+        profile |= SITE | changes
         profile["set-resources"]["train"] |= TRAIN
+        if name == "slurm":
+            profile["set-resources"]["train"]["stage_to"] = NODE_DISK
+            profile["set-resources"]["segment"] = {"stage_to": NODE_DISK}
         (place / "config.yaml").write_text(yaml.safe_dump(profile, sort_keys=False))
     return place

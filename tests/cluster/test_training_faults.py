@@ -53,7 +53,7 @@ def cancel(cluster):
 
 
 def reach_walltime(cluster):
-    """Shorten the job's limit to what has passed; Slurm counts in minutes."""
+    """Shorten the job's limit to a minute, Slurm's unit; it looks every half minute."""
     for number, _, _ in cluster.jobs():
         cluster.run("scontrol", "update", f"JobId={number}", "TimeLimit=1")
 
@@ -63,44 +63,64 @@ FAULTS = {
     "SIGSTOP of a rank": freeze_rank,
     "a node dies": kill_node,
     "scancel": cancel,
-    "walltime": reach_walltime,
 }
+# Slurm counts the walltime in minutes and looks every half minute: so long must training take.
+LONG_RUN = {**CLUSTER_RUN, "train": {**CLUSTER_RUN["train"], "max_steps": 6000, "checkpoint_steps": 500}}
 
 
-@pytest.fixture
-def workflow(undisturbed, idle, tmp_path):
-    """A run in which everything up to the records is there."""
-    workflow = ClusterWorkflow(tmp_path / "disturbed", CLUSTER_RUN, idle, "slurm-generic")
+def prepared(folder, config, undisturbed, cluster):
+    """Return a run in which everything up to the records is there."""
+    workflow = ClusterWorkflow(folder, config, cluster, "slurm-generic")
     for name in MADE_BEFORE:
         shutil.copytree(undisturbed.results / name, workflow.results / name)
     shutil.copytree(undisturbed.folder / ".snakemake/metadata", workflow.folder / ".snakemake/metadata")
     return workflow
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "fault", [*list(FAULTS)[:3], *(pytest.param(name, marks=pytest.mark.long) for name in list(FAULTS)[3:])]
-)
-def test_training_survives(fault, workflow, undisturbed, idle, capsys):
-    process = workflow.start("train")
-    wait_for(lambda: list((workflow.results / "model/checkpoints").glob("step-*")), process)
-    struck = {p.pid for found in ranks(idle).values() for p in found}
-    allowed = NOTICED_SECONDS + (60 if fault == "walltime" else 0)
-    FAULTS[fault](idle)
-
-    ended = wait_until(lambda: not struck & pids(idle), allowed, f"{fault}: ranks still there: {ranks(idle)}")
-    start = time.monotonic()
-    assert process.wait(timeout=240) == 0
-    times.append(f"| {fault} | {ended:.0f} | {ended + time.monotonic() - start:.0f} |")
-
-    assert "resum" in (workflow.results / "logs/train.log").read_text().lower()
-    assert digest(workflow.results / "model/weights.h5") == digest(undisturbed.results / "model/weights.h5")
-    wait_until(lambda: idle.jobs() == [], 20, f"{idle.jobs()} left in the queue")
-    assert not any(idle.processes().values())
-    with capsys.disabled():
-        print("\n| fault | job ended, s | trained to the end, s |\n|---|---|---|", *times, sep="\n")
-
-
 def pids(cluster) -> set[int]:
     """All processes of training."""
     return {p.pid for found in ranks(cluster).values() for p in found}
+
+
+def strike(name, fault, allowed, workflow, capsys):
+    """Train until a checkpoint is there, do something to the job, and wait for the end of its next attempt."""
+    cluster = workflow.cluster
+    process = workflow.start("train")
+    wait_for(lambda: list((workflow.results / "model/checkpoints").glob("step-*")), process)
+    struck = pids(cluster)
+    start = time.monotonic()
+    fault(cluster)
+    ended = wait_until(lambda: not struck & pids(cluster), allowed, f"{name}: ranks still there: {ranks(cluster)}")
+    assert process.wait(timeout=240) == 0
+    times.append(f"| {name} | {ended:.0f} | {time.monotonic() - start:.0f} |")
+    with capsys.disabled():
+        print("\n| fault | job ended, s | trained to the end, s |\n|---|---|---|", *times, sep="\n")
+    wait_until(lambda: cluster.jobs() == [], 20, f"{cluster.jobs()} left in the queue")
+    assert not any(cluster.processes().values())
+
+
+def resumed_from(workflow) -> int:
+    """Step of the checkpoint from which the last attempt went on."""
+    return int(re.search(r"resuming from \S+/step-(\d+)", (workflow.results / "logs/train.log").read_text()).group(1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*list(FAULTS)[:3], pytest.param("scancel", marks=pytest.mark.long)])
+def test_training_survives(fault, undisturbed, idle, tmp_path, capsys):
+    workflow = prepared(tmp_path / "disturbed", CLUSTER_RUN, undisturbed, idle)
+    strike(fault, FAULTS[fault], NOTICED_SECONDS, workflow, capsys)
+    assert resumed_from(workflow) >= CLUSTER_RUN["train"]["checkpoint_steps"]
+    assert digest(workflow.results / "model/weights.h5") == digest(undisturbed.results / "model/weights.h5")
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_training_survives_its_walltime(undisturbed, idle, tmp_path, capsys):
+    """Slurm sends SIGTERM and after its KillWait SIGKILL; in between training writes a checkpoint."""
+    workflow = prepared(tmp_path / "disturbed", LONG_RUN, undisturbed, idle)
+    strike("walltime", reach_walltime, NOTICED_SECONDS + 90, workflow, capsys)
+    assert resumed_from(workflow) % LONG_RUN["train"]["checkpoint_steps"] != 0, "no checkpoint was written at the end"
+
+    expected = prepared(tmp_path / "expected", LONG_RUN, undisturbed, idle)
+    expected.succeed("train")
+    assert digest(workflow.results / "model/weights.h5") == digest(expected.results / "model/weights.h5")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import yaml
@@ -66,14 +68,45 @@ def submission(site: Site, name: str) -> str:
     return re.sub(rf"(ffn-{name})-[0-9a-f]{{8}}", r"\1", line)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("profile", ["theta", "polaris"])
-def test_pipeline_on_local_processes(profile, tmp_path):
-    site = Site(tmp_path / "run", profile)
-    run_pipeline(site)
+def start_to_end(folder: Path, cluster: MiniSlurm | None) -> dict[str, Site]:
+    """Run the pipeline with both profiles at the same time: much of it is waiting."""
+    sites = {profile: Site(folder / profile, profile, cluster) for profile in LAUNCHED}
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(run_pipeline, sites.values()))
+    return sites
+
+
+@pytest.fixture(scope="module")
+def on_processes(needs_mpi, tmp_path_factory):
+    """The finished pipeline of each profile, on processes of this machine."""
+    return start_to_end(tmp_path_factory.mktemp("processes"), None)
+
+
+@pytest.fixture(scope="module")
+def on_slurm(tmp_path_factory, cluster):
+    """The same, on nodes."""
+    return start_to_end(tmp_path_factory.mktemp("nodes"), cluster)
+
+
+def check_transcript(profile: str, site: Site) -> None:
+    """Check the entries of the queue and the start of the ranks."""
     assert job_names(site.transcript("qsub")) == ENTRIES
     (launched,) = [line for line in site.transcript("aprun", "mpiexec") if " ffn train " in line]
     assert launched.startswith(LAUNCHED[profile])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", LAUNCHED)
+def test_pipeline_on_slurm(profile, on_slurm):
+    """Two nodes take a rank each under the scheduler's launcher, which is then srun in disguise."""
+    check_transcript(profile, on_slurm[profile])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", LAUNCHED)
+def test_pipeline_on_local_processes(profile, on_processes):
+    site = on_processes[profile]
+    check_transcript(profile, site)
     files = {"name": "ffn-train", "log": "ffn-train.log"}
     if profile == "theta":
         attrs = "--attrs mcdram=cache:numa=quad ffn-train.sh"
@@ -84,14 +117,3 @@ def test_pipeline_on_local_processes(profile, tmp_path):
         options = PBS.format(nodes=1, cores=32, gpus=":ngpus=2", hours="24:00:00", **files)
         assert submission(site, "train") == f"{options} ffn-train.sh"
         assert all(" ffn train " in line for line in site.transcript("mpiexec"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("profile", ["theta", "polaris"])
-def test_pipeline_on_slurm(profile, tmp_path, cluster: MiniSlurm):
-    """Two nodes take a rank each under the scheduler's launcher, which is then srun in disguise."""
-    site = Site(tmp_path / "run", profile, cluster)
-    run_pipeline(site)
-    assert job_names(site.transcript("qsub")) == ENTRIES
-    (launched,) = [line for line in site.transcript("aprun", "mpiexec") if " ffn train " in line]
-    assert launched.startswith(LAUNCHED[profile])

@@ -1,29 +1,10 @@
 """Fixtures of the tests that train."""
 
-import importlib.util
-import shutil
-from pathlib import Path
 
 import pytest
 from training_jobs import MODEL, command, make_records, make_tubes, succeed
 
 TWO = ["--num-workers", "2", "--batch-size", "2", "--max-steps", "260", "--log-steps", "15"]
-
-
-@pytest.fixture(scope="session")
-def needs_horovod():
-    """Skip without Horovod."""
-    if importlib.util.find_spec("horovod") is None:
-        pytest.skip("Horovod is not installed")
-
-
-@pytest.fixture(scope="session")
-def needs_mpi(needs_horovod):
-    """Skip without a Horovod that was built with MPI, or without MPI's launcher."""
-    (folder,) = importlib.util.find_spec("horovod").submodule_search_locations
-    libraries = Path(folder).glob("tensorflow/mpi_lib*.so")
-    if not shutil.which("mpirun") or not any(b"libmpi.so" in library.read_bytes() for library in libraries):
-        pytest.skip("no MPI")
 
 
 @pytest.fixture(scope="session")

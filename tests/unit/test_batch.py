@@ -34,7 +34,7 @@ def record(job_id, kind, text="", age=0.0):
 def ask(monkeypatch, capsys, job_id, listed, scheduler=cobalt):
     """Return the answer of the status script where qstat gives `listed`."""
     asked = []
-    monkeypatch.setattr(batch, "_run", lambda command: asked.append(command) or listed)
+    monkeypatch.setattr(batch, "run_command", lambda command: asked.append(command) or listed)
     assert batch.status(scheduler, [job_id]) == 0
     return capsys.readouterr().out.strip(), asked
 
@@ -62,8 +62,11 @@ def test_listings():
     assert cobalt.queued(done(table)) == {"12", "13"}
     assert cobalt.queued(done(code=1)) == set()
     assert cobalt.queued(done(stderr="cannot connect", code=1)) is None
-    jobs = {"Jobs": {"1.s": {"job_state": "R"}, "2.s": {"job_state": "F"}}}
-    assert pbs.queued(done(json.dumps(jobs), "qstat: Unknown Job Id 3.s\n", 153)) == {"1.s"}
+    jobs = "".join(
+        f"Job Id: {name}\n    Job_Name = ffn-train\n    job_state = {state}\n    Variable_List = A=\\',\n\tB=\"c\\d\n\n"
+        for name, state in (("1.s", "R"), ("2.s", "F"), ("3.s.domain.org", "Q"))
+    )
+    assert pbs.queued(done(jobs, "qstat: Unknown Job Id 4.s\n", 153)) == {"1.s", "3.s.domain.org"}
     assert pbs.queued(done("", "qstat: cannot connect to server x (errno=111)\n", 111)) is None
 
 
@@ -75,7 +78,20 @@ def test_script_properties(tmp_path, monkeypatch):
     script.write_text(f"#!/bin/sh\n# properties = {json.dumps(values)}\ntrue\n")
     job = batch.read_job(script)
     assert (job.name, job.nodes, job.threads, job.minutes, job.is_mpi) == ("ffn-segment", 1, 64, 30, False)
-    assert job.site["queue"] == "debug" and job.site["account"] is None
+    assert job.site["queue"] == "debug" and "account" not in job.site
+
+
+def test_a_job_knows_its_end(folder, monkeypatch):
+    """Its script starts the clock, so that time in the queue does not count."""
+    monkeypatch.setenv("COBALT_JOBID", "7")
+    ended = folder / "ended"
+    values = {"type": "single", "rule": "train", "resources": {"runtime": 90, "mpi": "aprun"}}
+    (folder / "job.sh").write_text(f"# properties = {json.dumps(values)}\necho $FFN_JOB_END_TIME > {ended}\n")
+    script = batch._write_script(batch.read_job(folder / "job.sh"), folder / "job.sh", cobalt)
+    before = int(time.time())
+    assert subprocess.run([script]).returncode == 0
+    assert before <= int(ended.read_text()) - 90 * 60 <= time.time()
+    assert (batch.STATE / "7.exit").read_text().strip() == "0"
 
 
 @pytest.mark.parametrize(("code", "word"), [("0", "success"), ("1", "failed"), ("143", "failed")])
@@ -134,3 +150,52 @@ def test_status_never_fails(folder, monkeypatch, capsys):
     (batch.STATE / "queue.json").write_text("{")
     record("7", "submitted", age=60)
     assert ask(monkeypatch, capsys, "7", done())[0] == "running"
+
+
+def test_a_job_that_is_over_is_not_asked_for(folder, monkeypatch, capsys):
+    record("7", "submitted", age=60)
+    record("7", "exit", "0")
+    assert ask(monkeypatch, capsys, "7", done())[0] == "success"
+    assert not (batch.STATE / "7.submitted").exists()
+    assert ask(monkeypatch, capsys, "7", done())[0] == "success", "a Snakemake that was started again asks, too"
+
+
+def submitted(folder, monkeypatch, *answers):
+    """Submit a job, the scheduler answers so in turn; return the exit code and the number of questions."""
+    script = folder / "job.sh"
+    script.write_text('# properties = {"rule": "train", "resources": {"runtime": 9, "mem_mb": 1}}\n')
+    left = list(answers)
+    monkeypatch.setattr(batch, "run_command", lambda command: left.pop(0))
+    monkeypatch.setattr(batch, "SUBMIT_PAUSES", (0.0, 0.0))
+    return batch.submit(cobalt, [str(script)]), len(answers) - len(left)
+
+
+def test_a_refused_job_is_submitted_again(folder, monkeypatch, capsys):
+    refused = done(stderr="qsub: would exceed the limit of the queue\n", code=1)
+    assert submitted(folder, monkeypatch, refused, done("7\n")) == (0, 2)
+    assert capsys.readouterr().out == "7\n"
+    assert submitted(folder, monkeypatch, refused, refused, refused) == (1, 3)
+    assert "would exceed the limit" in capsys.readouterr().err
+
+
+def test_a_submission_without_an_answer_is_not_repeated(folder, monkeypatch):
+    """Its job may well be in the queue."""
+    assert submitted(folder, monkeypatch, done(code=batch.NO_ANSWER), done("7\n")) == (1, 1)
+
+
+def test_records_of_an_earlier_job_of_this_number_do_not_count(folder, monkeypatch, capsys):
+    record("7", "exit", "0", age=900)
+    record("7", "cancelled", age=900)
+    assert submitted(folder, monkeypatch, done("7\n"))[0] == 0
+    assert not (batch.STATE / "7.exit").exists() and not (batch.STATE / "7.cancelled").exists()
+
+
+def test_jobs_get_the_settings_of_libraries(monkeypatch):
+    monkeypatch.setenv("OMPI_MCA_btl_tcp_if_include", "ib0; rm -rf /")
+    monkeypatch.setenv("SECRET", "x")
+    assert "export OMPI_MCA_btl_tcp_if_include='ib0; rm -rf /'" in batch.exports()
+    assert not any("SECRET" in line for line in batch.exports())
+
+
+def test_a_log_with_a_percent_sign():
+    assert "--output=100%%/a.log" in slurm.submit_command(TRAIN, "a.sh", "100%/a.log")

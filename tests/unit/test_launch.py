@@ -2,13 +2,22 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 import pytest
 
-from ffn.cluster.launch import LAUNCHERS, Launch, launch, launcher_words, own_address, slots
+from ffn.cluster.launch import (
+    LAUNCHERS,
+    Launch,
+    _rendezvous_server,
+    launch,
+    launcher_words,
+    own_address,
+    slots,
+)
 from ffn.cluster.processes import run_together
 from ffn.errors import ClusterError
 
@@ -27,6 +36,13 @@ def test_every_rank_learns_its_place(tmp_path, monkeypatch):
     assert [(tmp_path / str(rank)).read_text().split() for rank in range(3)] == [
         [str(rank), "3", str(rank), "3", "0", "1", "lo", "gloo"] for rank in range(3)
     ]
+
+
+def test_the_meeting_point_listens_at_one_address():
+    with _rendezvous_server("127.0.0.1", 1) as port:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=5)
 
 
 def test_places_of_ranks_that_come_in_turns_to_nodes_of_different_size():

@@ -1,0 +1,42 @@
+"""Processes that know nothing of each other take different GPUs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+TAKE = "import sys; from ffn.gpu import take_gpu; print(take_gpu(2), take_gpu(2), flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def take(tmp_path):
+    """Function that starts a process which takes one of two GPUs, twice."""
+    started = []
+
+    def start(**variables):
+        environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        process = subprocess.Popen([sys.executable, "-c", TAKE], env=environment, **pipes)
+        started.append(process)
+        return process, process.stdout.readline().split()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_each_process_has_its_own_until_there_are_none_left(take):
+    first, taken = take()
+    assert taken == ["0", "0"], "a process keeps the one that it has"
+    assert take()[1] == ["1", "1"]
+    assert take()[1] == ["0", "0"], "shared, when all are taken"
+    first.kill()
+    first.wait()
+    assert take()[1] == ["0", "0"]
+
+
+def test_gpus_are_known_by_the_names_that_the_scheduler_gave(take):
+    assert take(CUDA_VISIBLE_DEVICES="2,3")[1] == take(CUDA_VISIBLE_DEVICES="0,1")[1] == ["0", "0"]
+    assert take(CUDA_VISIBLE_DEVICES="0,3")[1] == ["1", "1"]
