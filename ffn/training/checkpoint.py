@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 SHARED = "shared.h5"
+BEFORE = "-before"  # ends the name of the folder for checkpoints of other settings
 VISIBLE_SECONDS = 90  # NFS keeps what it knows of a folder for up to 60 s
 
 Arrays = dict[str, np.ndarray]
@@ -105,17 +106,20 @@ class CheckpointFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def restore(self, max_step: int) -> Checkpoint | None:
-        """Return the newest usable checkpoint of at most `max_step` steps; what cannot be used is removed.
+        """Return the newest usable checkpoint of at most `max_step` steps.
 
-        A damaged checkpoint is named in the log and the one before it is tried; one of another configuration
-        ends the search, because everything older is of no use either.
+        A damaged checkpoint is named in the log and removed, and the one before it is tried. One of another
+        configuration ends the search: all are set aside, they may be the work of weeks.
         """
         self._remove_leftovers(max_step)
         for step, path in self._group.broadcast(self._found())[::-1]:
             problem = self._group.broadcast(self._mismatch(path) if self._group.rank == 0 else None)
             if problem is not None:
-                self._log(f"starting over: the checkpoints in {self._folder} are of another run, {problem}")
-                self._remove_all()
+                self._log(
+                    f"starting over: the checkpoints in {self._folder} are of another run, {problem}. They are in "
+                    f"{self._folder}{BEFORE} now; to start from one, name it as initial weights (init)"
+                )
+                self._set_aside()
                 return None
             checkpoint = self._read_everywhere(step, path)
             if checkpoint is not None:
@@ -186,10 +190,12 @@ class CheckpointFolder:
         except ModelError:
             return None
         mine, theirs = _flat(json.loads(json.dumps(self._fingerprint))), _flat(other)
-        for key in sorted(mine.keys() | theirs.keys()):
-            if mine.get(key) != theirs.get(key):
-                return f"{key} is {mine.get(key)}, was {theirs.get(key)}"
-        return None
+        differing = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
+        if not differing:
+            return None
+        key = "version" if "version" in differing else differing[0]
+        more = f" (and {len(differing) - 1} more)" if len(differing) > 1 else ""
+        return f"{key} is {mine.get(key, 'unknown')}, was {theirs.get(key, 'unknown')}{more}"
 
     def _read_everywhere(self, step: int, path: Path) -> Checkpoint | None:
         """Read a checkpoint; None on all processes if one of them finds damage, which rank 0 logs."""
@@ -219,10 +225,11 @@ class CheckpointFolder:
                 log.info("removing %s: train.max_steps is now %d", path, max_step)
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _remove_all(self) -> None:
+    def _set_aside(self) -> None:
         if self._group.rank == 0:
-            for _, path in self._found():
-                shutil.rmtree(path, ignore_errors=True)
+            before = self._folder.with_name(self._folder.name + BEFORE)
+            shutil.rmtree(before, ignore_errors=True)
+            self._folder.rename(before)
 
     def _log(self, message: str) -> None:
         if self._group.rank == 0:

@@ -90,9 +90,10 @@ def test_a_constant_image_is_an_error(tmp_path):
         plan_of(data)
 
 
-def test_an_image_with_voxels_that_are_no_numbers_is_an_error(tmp_path, image):
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_an_image_with_voxels_that_are_no_numbers_is_an_error(tmp_path, image, bad):
     voxels = image.astype(np.float32)
-    voxels[3, 4, 5] = np.nan
+    voxels[3, 4, 5] = bad
     data = TrainingData(make_records(tmp_path / "records"), make_volume(tmp_path, voxels))
     with pytest.raises(VolumeError, match="a: the image has voxels that are not finite"):
         plan_of(data)
