@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 SHARED = "shared.h5"
-BEFORE = "-before"  # ends the name of the folder for checkpoints of other settings
 VISIBLE_SECONDS = 90  # NFS keeps what it knows of a folder for up to 60 s
 
 Arrays = dict[str, np.ndarray]
@@ -75,6 +74,7 @@ class CheckpointFolder:
         self, folder: Path, fingerprint: Mapping[str, Any], keep: int, group: ProcessGroup, interval: int = 1
     ) -> None:
         self._folder = folder
+        self._before = folder.with_name(folder.name + "-before")  # for checkpoints that are of no use any more
         self._fingerprint = fingerprint
         self._keep = keep
         self._group = group
@@ -109,18 +109,22 @@ class CheckpointFolder:
         """Return the newest usable checkpoint of at most `max_step` steps.
 
         A damaged checkpoint is named in the log and removed, and the one before it is tried. One of another
-        configuration ends the search: all are set aside, they may be the work of weeks.
+        configuration ends the search: all are set aside, they may be the work of weeks; so are later ones.
         """
-        self._remove_leftovers(max_step)
+        self._remove_leftovers()
         for step, path in self._group.broadcast(self._found())[::-1]:
             problem = self._group.broadcast(self._mismatch(path) if self._group.rank == 0 else None)
             if problem is not None:
                 self._log(
                     f"starting over: the checkpoints in {self._folder} are of another run, {problem}. They are in "
-                    f"{self._folder}{BEFORE} now; to start from one, name it as initial weights (init)"
+                    f"{self._before} now; to start from one, name it as initial weights (init)"
                 )
                 self._set_aside()
                 return None
+            if step > max_step:
+                self._log(f"train.max_steps is now {max_step}: {path} is moved to {self._before}")
+                self._set_aside(path.name)
+                continue
             checkpoint = self._read_everywhere(step, path)
             if checkpoint is not None:
                 self._log(f"resuming from {path}")
@@ -214,22 +218,18 @@ class CheckpointFolder:
             return None
         return checkpoint
 
-    def _remove_leftovers(self, max_step: int) -> None:
-        """Remove what a killed job was writing, and checkpoints that lie beyond the end of this one."""
-        if self._group.rank != 0:
-            return
-        for path in self._folder.glob(".step-*"):
-            shutil.rmtree(path, ignore_errors=True)
-        for step, path in self._found():
-            if step > max_step:
-                log.info("removing %s: train.max_steps is now %d", path, max_step)
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed job was writing."""
+        if self._group.rank == 0:
+            for path in self._folder.glob(".step-*"):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _set_aside(self) -> None:
+    def _set_aside(self, name: str = "") -> None:
+        """Move one checkpoint, or the whole folder, to where no later job looks for them."""
         if self._group.rank == 0:
-            before = self._folder.with_name(self._folder.name + BEFORE)
-            shutil.rmtree(before, ignore_errors=True)
-            self._folder.rename(before)
+            shutil.rmtree(self._before / name, ignore_errors=True)
+            (self._before / name).parent.mkdir(exist_ok=True)
+            (self._folder / name).rename(self._before / name)
 
     def _log(self, message: str) -> None:
         if self._group.rank == 0:

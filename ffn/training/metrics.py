@@ -187,6 +187,7 @@ class RowLog:
     def _as_csv(self, rows: list[Row]) -> str:
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns, restval="nan", extrasaction="ignore", lineterminator="\n")
+        # nine digits: bytes stay whole, and what is read again is written alike
         writer.writerows({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
         return text.getvalue()
 

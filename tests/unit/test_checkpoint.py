@@ -106,6 +106,9 @@ def test_checkpoints_of_other_settings_are_set_aside_and_the_difference_named(sa
 def test_checkpoints_beyond_the_last_step_are_not_used(saved):
     np.testing.assert_equal(folder_of(saved).restore(25), make(20))
     assert names(saved) == ["step-00000010", "step-00000020"]
+    assert folder_of(saved).restore(5) is None and names(saved) == []
+    before = saved / "checkpoints-before"
+    assert sorted(path.name for path in before.iterdir()) == ["step-00000010", "step-00000020", "step-00000030"]
 
 
 def test_what_a_killed_job_was_writing_is_removed(saved):

@@ -226,6 +226,15 @@ def test_a_checkpoint_to_start_from_gives_its_moving_average(tmp_path):
         choose_model(ModelConfig(), str(tmp_path / "step-00000002"), 1)
 
 
+def test_the_options_that_may_change_between_two_runs_are_those_under_four_headings():
+    free, heading = set(), ""
+    for name in TrainConfig.model_fields:
+        heading = TrainConfig.headings.get(name, heading)
+        if heading in ("validation", "checkpoints and logs", "threads", "ends before the last step"):
+            free.add(name)
+    assert free | {"max_steps"} == FREE_OPTIONS  # as docs/training.md says
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
