@@ -1,9 +1,9 @@
 """Time training: TensorFlow's convolutions in float32 and bfloat16, this package's kernels, PyTorch, in turn.
 
-A step is the whole of it: forward, loss, backward, Adam; depth 9, 32 features, FOV 33³. Every contender has a process
-of its own, with the same number of threads, which sleeps while another one runs. Every round runs all of them, so that
-a machine which slows down slows down all of them: read the ratio to TensorFlow float32, taken within each round, before
-the FOVs/s (fields of view per second).
+A step is the whole of it: forward, loss, backward, Adam; by default depth 9, 32 features, FOV 33³. Every contender has
+a process of its own, with the same number of threads, which sleeps while another one runs. Every round runs all of
+them, so that a machine which slows down slows down all of them: read the ratio to TensorFlow float32, taken within each
+round, before the FOVs/s (fields of view per second).
 
 The profile of a step with the kernels gives the wall time of the network and of the update; inside of the network, the
 processor time of its parts divided by the threads. What is left is waiting of one thread for another.
@@ -82,6 +82,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4], help="FOVs of a step (default: 1 4)")
     parser.add_argument("--depth", type=int, default=9, help="modules of the network (default: 9)")
+    parser.add_argument("--features", type=int, default=32, help="of its convolutions (default: 32)")
+    parser.add_argument("--fov", type=int, default=33, help="side of its FOV, voxels (default: 33)")
     parser.add_argument("--steps", type=int, default=10, help="of a round (default: 10)")
     parser.add_argument("--rounds", type=int, default=5, help="the table gives medians over them (default: 5)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
@@ -105,13 +107,14 @@ def compare(batch_size: int, arguments: argparse.Namespace) -> tuple[list[str], 
 def start(batch_size: int, arguments: argparse.Namespace) -> list[Contender]:
     """Start the processes of all contenders."""
     size = ["--batch", batch_size, "--depth", arguments.depth, "--threads", arguments.threads]
+    size += ["--features", arguments.features, "--fov", arguments.fov]
     own = [sys.executable, __file__, *map(str, size)]
     contenders = [Contender(name, [*own, "--contender", name]) for name in CONTENDERS]
     if not arguments.torch_python:
         print(f"{PYTORCH} is left out: --torch-python names no interpreter that has it", file=sys.stderr)
         return contenders
     script = Path(__file__).with_name("training_pytorch.py")
-    numbers = map(str, (arguments.depth, batch_size, arguments.threads))
+    numbers = map(str, (arguments.depth, batch_size, arguments.threads, arguments.features, arguments.fov))
     return [*contenders, Contender(PYTORCH, [arguments.torch_python, str(script), *numbers])]
 
 
@@ -142,7 +145,13 @@ def make_learner(precision: str, arguments: argparse.Namespace) -> tuple[Learner
     train = TrainConfig(precision=precision, batch_size=batch_size, intra_op_threads=arguments.threads)
     group = ProcessGroup()
     configure_tensorflow(group, train, rng_seed=0)
-    config = ModelConfig(depth=arguments.depth, features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
+    delta = arguments.fov // 4
+    config = ModelConfig(
+        depth=arguments.depth,
+        features=arguments.features,
+        fov_size_zyx=(arguments.fov, arguments.fov, arguments.fov),
+        deltas_zyx=(delta, delta, delta),
+    )
     rng = np.random.default_rng(0)
     image, pom, labels = rng.normal(size=(3, batch_size, *config.fov_size_zyx)).astype(np.float32)
     batch = Batch(image, pom, (labels > 0).astype(np.float32), np.ones_like(image))

@@ -1,6 +1,6 @@
 """The contender PyTorch of benchmarks/training.py, for an interpreter that has PyTorch and need not have ffn.
 
-  python benchmarks/training_pytorch.py DEPTH BATCH THREADS
+  python benchmarks/training_pytorch.py DEPTH BATCH THREADS FEATURES FOV
 
 For each line on standard input, a number of steps, it trains so long and prints the seconds as JSON. Convolutions
 compute in bfloat16 (autocast), channels last, which is what PyTorch is fastest with on CPUs with AMX.
@@ -14,17 +14,15 @@ import time
 
 import torch
 
-FEATURES, FOV = 32, 33
-
 
 class Network(torch.nn.Module):
     """The flood-filling network, as ffn/model/network.py describes it."""
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, features: int) -> None:
         super().__init__()
-        sizes = [(2, FEATURES)] + [(FEATURES, FEATURES)] * (2 * depth - 1)
+        sizes = [(2, features)] + [(features, features)] * (2 * depth - 1)
         self.convs = torch.nn.ModuleList(torch.nn.Conv3d(*size, 3, padding=1) for size in sizes)
-        self.last = torch.nn.Conv3d(FEATURES, 1, 1)
+        self.last = torch.nn.Conv3d(features, 1, 1)
 
     def forward(self, image: torch.Tensor, pom_logit: torch.Tensor) -> torch.Tensor:
         """Return the updated POM."""
@@ -38,12 +36,12 @@ class Network(torch.nn.Module):
 
 def main() -> None:
     """Train as asked on standard input."""
-    depth, batch, threads = map(int, sys.argv[1:])
+    depth, batch, threads, features, fov = map(int, sys.argv[1:])
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    network = Network(depth).to(memory_format=torch.channels_last_3d)
+    network = Network(depth, features).to(memory_format=torch.channels_last_3d)
     optimizer = torch.optim.Adam(network.parameters(), 1e-4, fused=True)
-    image, pom, labels = (torch.randn(batch, 1, FOV, FOV, FOV) for _ in range(3))
+    image, pom, labels = (torch.randn(batch, 1, fov, fov, fov) for _ in range(3))
     labels = (labels > 0).float()
 
     def step() -> float:

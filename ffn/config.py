@@ -1,7 +1,7 @@
 """The options of the stages: type, range, unit, default, meaning; the only place that knows defaults.
 
 The command line derives its options from these models, the workflow its flags, so a new parameter is one line here.
-Those of the synthetic volume, the evaluation and the viewing are in `config.py` of their packages.
+Those of the synthetic volume, training, studies, evaluation and viewing are in `config.py` of their packages.
 """
 
 from __future__ import annotations

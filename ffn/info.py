@@ -51,7 +51,7 @@ def describe(spec: str, check: bool = False) -> Description:
         ``training`` (a model folder without a model yet), ``checkpoint``, ``scores``, ``export`` or ``run``. A volume
         has `shape`, `dtype`, `voxel_size` (nm), `offset` (all zyx) and `provenance`; records have `counts` and
         `shards`; a model and a checkpoint have `architecture`, `fov`, `deltas` (zyx) and `num_weights`; a model that
-        was trained and a training have `last` and `best` (step and scores) and `checkpoints`.
+        was trained and a training have `last` and `best_validation` (step and scores) and `checkpoints`.
 
     Raises
     ------
@@ -211,10 +211,11 @@ def _progress(folder: Path) -> Description:
 
     shown = ("step", "epoch", "loss", *SCORES, "learning_rate", "fovs_per_second", "skipped_steps")
     rows, validations = (read_metrics(folder / name) for name in ("metrics.csv", "validation.csv"))
-    best = max(validations, key=lambda row: (row["f1"], row["step"]), default={})
+    known = [row for row in validations if row["f1"] == row["f1"]]
+    best = max(known, key=lambda row: (row["f1"], row["step"]), default={})
     return {
         "last": {name: row[name] for row in rows[-1:] for name in shown if name in row},
-        "best": {name: best[name] for name in ("step", "loss", *SCORES) if name in best},
+        "best_validation": {name: best[name] for name in ("step", "loss", *SCORES) if name in best},
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").glob("step-*")),
     }
 

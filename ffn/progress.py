@@ -41,7 +41,9 @@ def progress_bar(total: float | None, description: str, unit: str = "it", done: 
         Amount that an earlier process has done; it does not count in the rate.
     """
     if sys.stderr.isatty():
-        return tqdm(total=total, initial=done, desc=description, unit=unit, dynamic_ncols=True, mininterval=0.2, miniters=0)
+        return tqdm(
+            total=total, initial=done, desc=description, unit=unit, dynamic_ncols=True, mininterval=0.2, miniters=0
+        )
     return tqdm(
         total=total,
         initial=done,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ffn.config import ModelConfig
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 if TYPE_CHECKING:
     import keras

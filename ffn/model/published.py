@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from ffn.errors import ModelError
 from ffn.model.network import Weights, weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 _VARIABLE = re.compile(r"seed_update/(conv(?:\d+_[ab]|_lom)/(?:weights|biases))")
 

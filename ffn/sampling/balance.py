@@ -19,6 +19,8 @@ from ffn.errors import RecordError
 from ffn.records import coordinate_tables
 from ffn.sampling.shuffle import permutation_keys, permute
 
+MAX_WEIGHT_RATIO = 1e6  # places of 10¹² voxels are then still counted in 64 bits
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -70,11 +72,17 @@ def make_plan(
     Raises
     ------
     RecordError
-        If a file is unusable, there are fewer records than shards or partitions, or a weight is not positive or
-        of a volume that is not there.
+        If a file is unusable, there are fewer records than shards or partitions, or a weight is not positive, a
+        millionth of another, or of a volume that is not there.
     """
     weights = weights or {}
     _require_weights(weights, paths)
+    of_all = tuple(weights.get(name, 1.0) for name in paths)
+    if max(of_all) > MAX_WEIGHT_RATIO * min(of_all):
+        raise RecordError(
+            f"--weight: {max(of_all):g} is more than {MAX_WEIGHT_RATIO:g} times {min(of_all):g}, which would hardly "
+            "ever be drawn. Leave that volume out"
+        )
     tables = [_table_sizes(path) for path in paths.values()]
     partitions = sorted(set().union(*tables))
     sizes = {partition: tuple(table.get(partition, 0) for table in tables) for partition in partitions}
@@ -87,7 +95,7 @@ def make_plan(
         quota,
         config.num_shards,
         rng_seed,
-        tuple(weights.get(name, 1.0) for name in paths),
+        of_all,
     )
     if not quota:
         raise RecordError(

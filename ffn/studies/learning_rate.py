@@ -190,12 +190,12 @@ def _draw(panel: Axes, title: str, result: dict[str, Any], config: StudyConfig) 
     if len(diverged):
         panel.plot(workers[diverged[:, 0]], rates[diverged[:, 1]], "x", color="black", label="diverged")
     mesh = panel.pcolormesh(_edges(workers), _edges(rates), shown.T, cmap="Greys_r", vmin=np.nanmin(shown), vmax=1.0)
-    panel.figure.colorbar(mesh, ax=panel, label=f"{title}, best of each column = 1")
+    panel.figure.colorbar(mesh, ax=panel, label="relative to best of column")
     optimum = np.array([o["rate"] for o in result["optima"]])
     factor = np.exp([o["log_stddev"] for o in result["optima"]])
     error = [optimum - optimum / factor, optimum * factor - optimum]
     panel.errorbar(workers, optimum, error, fmt="o", color=COLOURS[1], capsize=3, label="optimum")
-    law = result["power_law"]
+    title, law = f"{title}, step {config.steps}", result["power_law"]
     start = optimum[0] if law is None else law["rate"] * workers[0] ** law["exponent"]
     for colour, style, (rule, exponent) in zip(COLOURS[4:], ("--", ":"), EXPONENTS.items(), strict=False):
         panel.plot(workers, start * (workers / workers[0]) ** exponent, style, color=colour, label=rule)

@@ -28,7 +28,7 @@ def draw_scaling(content: dict[str, Any]) -> Figure:
     _draw_what_ifs(panels[2], content)
     for panel in panels:
         panel.set_xscale("log", base=2)
-        panel.set_xticks(ticks := content["nodes"][::2], [str(n) for n in ticks], rotation=45)
+        panel.set_xticks(ticks := content["nodes"][::2], [str(n) for n in ticks])
         panel.set_xlabel("nodes")
         panel.legend(fontsize=7)
     return figure

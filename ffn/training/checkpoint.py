@@ -74,6 +74,7 @@ class CheckpointFolder:
         self, folder: Path, fingerprint: Mapping[str, Any], keep: int, group: ProcessGroup, interval: int = 1
     ) -> None:
         self._folder = folder
+        self._before = folder.with_name(folder.name + "-before")  # for checkpoints that are of no use any more
         self._fingerprint = fingerprint
         self._keep = keep
         self._group = group
@@ -105,18 +106,25 @@ class CheckpointFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def restore(self, max_step: int) -> Checkpoint | None:
-        """Return the newest usable checkpoint of at most `max_step` steps; what cannot be used is removed.
+        """Return the newest usable checkpoint of at most `max_step` steps.
 
-        A damaged checkpoint is named in the log and the one before it is tried; one of another configuration
-        ends the search, because everything older is of no use either.
+        A damaged checkpoint is named in the log and removed, and the one before it is tried. One of another
+        configuration ends the search: all are set aside, they may be the work of weeks; so are later ones.
         """
-        self._remove_leftovers(max_step)
+        self._remove_leftovers()
         for step, path in self._group.broadcast(self._found())[::-1]:
             problem = self._group.broadcast(self._mismatch(path) if self._group.rank == 0 else None)
             if problem is not None:
-                self._log(f"starting over: the checkpoints in {self._folder} are of another run, {problem}")
-                self._remove_all()
+                self._log(
+                    f"starting over: the checkpoints in {self._folder} are of another run, {problem}. They are in "
+                    f"{self._before} now; to start from one, name it as initial weights (init)"
+                )
+                self._set_aside()
                 return None
+            if step > max_step:
+                self._log(f"train.max_steps is now {max_step}: {path} is moved to {self._before}")
+                self._set_aside(path.name)
+                continue
             checkpoint = self._read_everywhere(step, path)
             if checkpoint is not None:
                 self._log(f"resuming from {path}")
@@ -186,10 +194,12 @@ class CheckpointFolder:
         except ModelError:
             return None
         mine, theirs = _flat(json.loads(json.dumps(self._fingerprint))), _flat(other)
-        for key in sorted(mine.keys() | theirs.keys()):
-            if mine.get(key) != theirs.get(key):
-                return f"{key} is {mine.get(key)}, was {theirs.get(key)}"
-        return None
+        differing = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
+        if not differing:
+            return None
+        key = "version" if "version" in differing else differing[0]
+        more = f" (and {len(differing) - 1} more)" if len(differing) > 1 else ""
+        return f"{key} is {mine.get(key, 'unknown')}, was {theirs.get(key, 'unknown')}{more}"
 
     def _read_everywhere(self, step: int, path: Path) -> Checkpoint | None:
         """Read a checkpoint; None on all processes if one of them finds damage, which rank 0 logs."""
@@ -208,21 +218,18 @@ class CheckpointFolder:
             return None
         return checkpoint
 
-    def _remove_leftovers(self, max_step: int) -> None:
-        """Remove what a killed job was writing, and checkpoints that lie beyond the end of this one."""
-        if self._group.rank != 0:
-            return
-        for path in self._folder.glob(".step-*"):
-            shutil.rmtree(path, ignore_errors=True)
-        for step, path in self._found():
-            if step > max_step:
-                log.info("removing %s: train.max_steps is now %d", path, max_step)
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed job was writing."""
+        if self._group.rank == 0:
+            for path in self._folder.glob(".step-*"):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _remove_all(self) -> None:
+    def _set_aside(self, name: str = "") -> None:
+        """Move one checkpoint, or the whole folder, to where no later job looks for them."""
         if self._group.rank == 0:
-            for _, path in self._found():
-                shutil.rmtree(path, ignore_errors=True)
+            shutil.rmtree(self._before / name, ignore_errors=True)
+            (self._before / name).parent.mkdir(exist_ok=True)
+            (self._folder / name).rename(self._before / name)
 
     def _log(self, message: str) -> None:
         if self._group.rank == 0:

@@ -267,5 +267,7 @@ def _peer_failures_explained(group: HorovodGroup) -> Iterator[None]:
     try:
         yield
     except (HorovodInternalError, tf.errors.UnknownError, tf.errors.AbortedError) as reason:
+        if not isinstance(reason, HorovodInternalError) and "horovod" not in str(reason).lower():
+            raise  # a GPU's failure has the same type
         log.debug("rank %d: %s", group.rank, reason)
         raise TrainError(f"rank {group.rank}: stopped because another process of the job ended or hangs") from None

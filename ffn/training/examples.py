@@ -10,7 +10,7 @@ import numpy as np
 
 from ffn.config import MAX_VOXEL_SIZE_RATIO, ModelConfig
 from ffn.errors import ConfigError, RecordError
-from ffn.geometry import ZYX, Box, add, scale, subtract
+from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
 from ffn.training.augmentation import distort, draw_shifts, permute_and_reflect, read_shifted
 from ffn.training.config import TrainConfig
 from ffn.training.lanes import Record
@@ -113,7 +113,7 @@ class ExampleMaker:
         RecordError
             If it leaves the volume.
         """
-        half = (self._patch_size_zyx[0] // 2, self._patch_size_zyx[1] // 2, self._patch_size_zyx[2] // 2)
+        half = zyx(n // 2 for n in self._patch_size_zyx)
         box = Box.from_shape(self._patch_size_zyx, subtract(record.center_zyx, half))
         volume = self._volumes[record.volume]
         if not volume.box.contains(box):

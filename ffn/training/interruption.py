@@ -89,7 +89,7 @@ def _job_end(walltime_minutes: float | None) -> float | None:
 
 
 def _told_end(name: str, value: str) -> list[float]:
-    """The end of the job that a variable tells; none if it had passed when this process started."""
+    """Return the end of the job that a variable tells; none if it had passed when this process started."""
     if not value.isdigit():
         raise ConfigError(f"{name}: found {value!r}, expected seconds since 1970. Correct the variable or unset it")
     if float(value) > _started():

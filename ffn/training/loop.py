@@ -199,13 +199,13 @@ class Trainer:
     def _report_row(self) -> None:
         """Sum what all processes counted; rank 0 writes it as a row."""
         own = [*self._counted.counts, sum(self._walks.positions.values()), *self._clock.lap()]
-        *counts, examples = (totals := self._group.sum(np.array(own, np.float64)))[:5]  # exact up to 2^53
-        seconds = totals[5:] / self._group.size
+        totals = self._group.sum(np.array(own, np.float64))  # exact up to 2^53
+        counts, examples, seconds = totals[:4], totals[4], totals[5:] / self._group.size
         num_steps = self._step - self._row_step
         row: Row = {
             "step": self._step,
             "epoch": float(examples / self._plan.shards.total),
-            **classification_scores(np.array(counts, np.int64)),
+            **classification_scores(counts),
             "learning_rate": learning_rate(self._config, self._step - 1),
             "fovs_per_second": float(self._plan.num_lanes * num_steps / seconds.sum()),
             "seconds": self._seconds(),

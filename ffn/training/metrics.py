@@ -32,8 +32,8 @@ def classification_scores(counts: np.ndarray) -> dict[str, float]:
 
     Parameters
     ----------
-    counts : int64 ndarray of shape (4,)
-        True positives, false positives, true negatives, false negatives.
+    counts : ndarray of shape (4,)
+        True positives, false positives, true negatives, false negatives: whole numbers.
 
     Returns
     -------
@@ -140,7 +140,7 @@ class Accumulator:
         return {
             "loss": self.loss_sum / steps,
             "gradient_norm": self.norm_sum / steps,
-            "bytes_sent": self.bytes_sent / max(1, self.num_steps + self.num_skipped),
+            "bytes_sent": self.bytes_sent // max(1, self.num_steps + self.num_skipped),
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -187,7 +187,8 @@ class RowLog:
     def _as_csv(self, rows: list[Row]) -> str:
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns, restval="nan", extrasaction="ignore", lineterminator="\n")
-        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+        # nine digits: bytes stay whole, and what is read again is written alike
+        writer.writerows({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
         return text.getvalue()
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ffn import __version__, records
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
@@ -235,11 +233,9 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
         return model
     shares = group.gather([block_statistics(volume, group.rank, group.size) for volume in volumes.values()])
     mean, stddev = mean_and_stddev([block for share in shares for blocks in share for block in blocks])
-    if not (np.isfinite(stddev) and stddev > 0):
-        found = (
-            "every voxel of the image is" if stddev == 0 else "the image has voxels that are not finite, its mean is"
-        )
-        group.fail(VolumeError(f"{', '.join(volumes)}: {found} {mean:g}, expected an image to learn from"))
+    if not stddev > 0:
+        found = f"every voxel of the image is {mean:g}" if stddev == 0 else "the image has voxels that are not finite"
+        group.fail(VolumeError(f"{', '.join(volumes)}: {found}, expected an image to learn from"))
     measured = {
         "image_mean": mean if config.image_mean is None else config.image_mean,
         "image_stddev": stddev if config.image_stddev is None else config.image_stddev,

@@ -76,7 +76,8 @@ class Outcome(NamedTuple):
 class Learner:
     """Network, optimizer and the compiled training step of one process.
 
-    Three functions are compiled: gradients of one (virtual) worker, average over all workers, update.
+    Four functions are compiled: gradients of one (virtual) worker, average over all workers, update; and the forward
+    pass alone.
 
     Parameters
     ----------

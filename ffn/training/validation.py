@@ -70,13 +70,13 @@ class Validation:
         for rank, share in enumerate(self._group.gather(self._walk_share(forward))):
             results[rank :: self._group.size] = share
         # in the order of the examples, whoever had which
-        loss_sum, weight_sum, num_fovs, *counts = results.sum(axis=0)
+        (loss_sum, weight_sum, num_fovs), counts = np.split(results.sum(axis=0), [3])
         return {
             "step": step,
             "examples": len(results),
             "fovs": int(num_fovs),
             "loss": float(loss_sum / weight_sum),
-            **classification_scores(np.array(counts, np.int64)),
+            **classification_scores(counts),
             "validation_seconds": time.monotonic() - start,
         }
 

@@ -181,7 +181,7 @@ def _records_of_rank_0(
 
 def _center_box(place: ValidationPlace, patch_size_zyx: ZYX) -> Box:
     """Voxels of the box whose patch lies in the volume."""
-    half = (patch_size_zyx[0] // 2, patch_size_zyx[1] // 2, patch_size_zyx[2] // 2)
+    half = zyx(n // 2 for n in patch_size_zyx)
     rest = subtract(patch_size_zyx, half)
     whole = place.volume.box
     return place.box.intersect(Box(add(whole.start, half), add(subtract(whole.stop, rest), (1, 1, 1))))

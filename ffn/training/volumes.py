@@ -181,7 +181,7 @@ def block_statistics(volume: TrainingVolume, share: int, num_shares: int) -> lis
 
 
 def mean_and_stddev(statistics: list[tuple[int, float, float]]) -> tuple[float, float]:
-    """Combine the blocks of `block_statistics`.
+    """Combine the blocks of `block_statistics`; both are NaN if a voxel is not finite.
 
     Notes
     -----
@@ -192,6 +192,8 @@ def mean_and_stddev(statistics: list[tuple[int, float, float]]) -> tuple[float, 
     >>> mean_and_stddev([(2, 10.0, 58.0), (2, 10.0, 58.0)])
     (5.0, 2.0)
     """
+    if not np.isfinite(statistics).all():
+        return math.nan, math.nan
     count, total, squares = (math.fsum(column) for column in zip(*statistics, strict=True))
     mean = total / count
     return mean, max(squares / count - mean**2, 0.0) ** 0.5

@@ -8,26 +8,16 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.geometry import ZYX, Box, add, zyx
+from ffn.inference.canvas import logit
 from ffn.inference.movement import FaceMaxMovement
 from ffn.training.config import TrainConfig
 from ffn.training.examples import Example
 
-INIT_ACTIVATION = 0.95  # POM at the central voxel (Januszewski et al. 2018, as in inference)
-PAD_VALUE = 0.05
-MOVE_THRESHOLD = 0.9
+INIT_LOGIT = logit(0.95)  # POM at the central voxel (Januszewski et al. 2018, as in inference)
+PAD_LOGIT = logit(0.05)
+MOVE_LOGIT = logit(0.9)
 
 Slices = tuple[slice, slice, slice]
-
-
-def logit(probability: float) -> np.float32:
-    """Return ln(p / (1 - p)).
-
-    Examples
-    --------
-    >>> round(float(logit(0.9)), 4)
-    2.1972
-    """
-    return np.float32(np.log(probability / (1 - probability)))
 
 
 class Walk:
@@ -62,8 +52,8 @@ class Walk:
         self._deltas_zyx = model.deltas_zyx
         self._policy = train.fov_policy
         center = zyx(n // 2 for n in example.image.shape)
-        self.canvas_logit: np.ndarray = np.full(example.image.shape, logit(PAD_VALUE), np.float32)
-        self.canvas_logit[center] = logit(INIT_ACTIVATION)
+        self.canvas_logit: np.ndarray = np.full(example.image.shape, PAD_LOGIT, np.float32)
+        self.canvas_logit[center] = INIT_LOGIT
         moves = [] if self._policy == "max_pred" else [add(center, move) for move in example.moves_zyx]
         self.position_zyx: ZYX = center
         self._movement = self._resume(moves, [])
@@ -109,15 +99,15 @@ class Walk:
             weight 0 are not counted.
         """
         known = self.example.loss_weight > 0
-        found = (self.canvas_logit >= logit(MOVE_THRESHOLD)) & known
+        found = (self.canvas_logit >= MOVE_LOGIT) & known
         truth = (self.example.labels > 0.5) & known
         num_known, num_found, num_true, both = (np.count_nonzero(mask) for mask in (known, found, truth, found & truth))
         counts = (both, num_found - both, num_known - num_found - num_true + both, num_true - both)
         return np.array(counts, np.int64)
 
     def _resume(self, queue: Iterable[ZYX], evaluated: Iterable[ZYX]) -> FaceMaxMovement:
-        center, threshold = zyx(n // 2 for n in self.canvas_logit.shape), float(logit(MOVE_THRESHOLD))
-        return FaceMaxMovement(center, self._deltas_zyx, threshold, queue, evaluated)
+        center = zyx(n // 2 for n in self.canvas_logit.shape)
+        return FaceMaxMovement(center, self._deltas_zyx, MOVE_LOGIT, queue, evaluated)
 
     def _may_visit(self, position_zyx: ZYX) -> bool:
         """Whether the FOV fits there and the POM is high enough now."""
@@ -125,7 +115,7 @@ class Walk:
             return False
         radius = 1 if self._policy == "fixed_window" else 0
         near = self._around(position_zyx, (radius, radius, radius)).intersect(self._patch)
-        return bool(self.canvas_logit[near.slices()].max() >= logit(MOVE_THRESHOLD))
+        return bool(self.canvas_logit[near.slices()].max() >= MOVE_LOGIT)
 
     @property
     def _patch(self) -> Box:

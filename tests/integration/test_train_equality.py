@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from training_jobs import MODEL, checkpoints, command, make_records, read_rows, shared_state, succeed
+from training_jobs import MODEL, checkpoints, command, make_records, read_rows, shared_state, succeed_side_by_side
 
 from ffn import records
 
@@ -24,11 +24,12 @@ SHARES = {
 def trained(tubes):
     """Folders of the models, by how the work was shared; fewer shards than processes, of unequal length."""
     make_records(tubes / "few", records.read_shard(next((tubes / "records").glob("*.gz")))[0][:8], (5, 1, 2))
-    folders = {}
+    folders = {name: tubes / name.replace(" ", "-") for name in SHARES}
+    jobs = {}
     for name, (processes, virtual, batch) in SHARES.items():
-        folders[name] = tubes / name.replace(" ", "-")
         share = ["--num-workers", str(processes), "--virtual-workers", str(virtual), "--batch-size", str(batch)]
-        succeed(command(tubes, folders[name], [*TEN, *share], processes, records="few"))
+        jobs[name] = command(tubes, folders[name], [*TEN, *share], processes, records="few")
+    succeed_side_by_side(jobs)
     return folders
 
 

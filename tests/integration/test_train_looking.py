@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training_jobs import MODEL, command, read_rows, shared_state, succeed, without_times
+from training_jobs import MODEL, command, read_rows, shared_state, succeed, succeed_side_by_side, without_times
 
 from ffn.model.store import load_model
 from ffn.training.best import load_best
@@ -31,17 +31,31 @@ def validation_rows(folder: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def watched(tubes):
-    """Folder of a training with all there is to see, in one process."""
-    timeline = ["--horovod-timeline", str(tubes / "alone.json")]
-    stderr = succeed(command(tubes, tubes / "watched", [*ALONE, *looking(tubes), *timeline]))
-    assert "validation after step 40: loss" in stderr and "a single process does not use Horovod" in stderr
-    assert not (tubes / "alone.json").exists()
+def told(tubes):
+    """What trainings of one process told: with all there is to see, with nothing, the first half, the best weights."""
+    seen = [*ALONE, *looking(tubes)]
+    options = {
+        "watched": [*seen, "--horovod-timeline", str(tubes / "alone.json")],
+        "unseen": [*ALONE, *NOTHING],
+        "parts": [*seen, "--max-steps", "20"],
+        "best": [*seen, "--use-best", "--learning-rate", "0.02"],
+    }
+    return succeed_side_by_side({name: command(tubes, tubes / name, given) for name, given in options.items()})
+
+
+@pytest.fixture(scope="module")
+def watched(tubes, told):
+    """Folder of a training with all there is to see."""
     return tubes / "watched"
 
 
+def test_one_process_tells_what_it_sees(tubes, told):
+    assert "validation after step 40: loss" in told["watched"]
+    assert "a single process does not use Horovod" in told["watched"]
+    assert not (tubes / "alone.json").exists()
+
+
 def test_looking_on_changes_nothing(tubes, watched):
-    succeed(command(tubes, tubes / "unseen", [*ALONE, *NOTHING]))
     one, other = shared_state(watched, 40), shared_state(tubes / "unseen", 40)
     assert one.keys() == other.keys() and any(name.startswith("averages/") for name in one)
     for name in one:
@@ -55,8 +69,7 @@ def test_looking_on_changes_nothing(tubes, watched):
 
 def test_a_training_in_two_parts_reports_as_one(tubes, watched):
     out = tubes / "parts"
-    for steps in ("20", "40"):
-        succeed(command(tubes, out, [*ALONE, *looking(tubes), "--max-steps", steps]))
+    succeed(command(tubes, out, [*ALONE, *looking(tubes)]))
     assert [row["step"] for row in validation_rows(out)] == [str(step) for step in range(0, 41, 5)]
     assert validation_rows(out) == validation_rows(watched)
     assert without_times(read_rows(out)) == without_times(read_rows(watched))
@@ -78,9 +91,9 @@ def test_tensorboard_has_scalars_and_pictures(watched):
     assert found["pictures", "train"] == [10, 20, 30, 40]
 
 
+@pytest.mark.usefixtures("told")
 def test_the_best_weights_become_the_model(tubes):
     out = tubes / "best"
-    succeed(command(tubes, out, [*ALONE, *looking(tubes), "--use-best", "--learning-rate", "0.02"]))
     rows = validation_rows(out)
     best = max(rows, key=lambda row: (float(row["f1"]), int(row["step"])))
     step, weights = load_best(out)

@@ -6,7 +6,18 @@ from signal import SIGKILL, SIGSTOP, SIGTERM, SIGUSR1
 
 import numpy as np
 import pytest
-from training_jobs import MODEL, Job, checkpoints, command, read_rows, run, shared_state, succeed, without_times
+from training_jobs import (
+    MODEL,
+    Job,
+    checkpoints,
+    command,
+    read_rows,
+    run,
+    shared_state,
+    succeed,
+    succeed_side_by_side,
+    without_times,
+)
 
 from ffn import hdf5
 from ffn.model.store import load_model
@@ -56,8 +67,7 @@ HARD = ["--virtual-workers", "2", "--batch-size", "2", "--compression", "1-bit",
 
 
 def test_compression_and_walks_in_flight_survive_a_kill_too(tubes, tmp_path):
-    options = [*MODEL, "--num-workers", "1", "--max-steps", "150", "--log-steps", "25", *HARD]
-    succeed(command(tubes, tubes / "hard", [*options, "--checkpoint-steps", "150"]))
+    options = [*MODEL, "--num-workers", "1", "--max-steps", "100", "--log-steps", "25", *HARD]
     out = tubes / "hard-killed"
     arguments = command(tubes, out, [*options, "--checkpoint-steps", "7"])
     with Job(arguments, tmp_path / "1") as job:
@@ -67,13 +77,14 @@ def test_compression_and_walks_in_flight_survive_a_kill_too(tubes, tmp_path):
     newest = out / f"checkpoints/step-{checkpoints(out)[-1]:08d}"
     shutil.copytree(newest, broken := newest.with_name(f"step-{checkpoints(out)[-1] + 1:08d}"))
     (broken / "shared.h5").write_bytes((broken / "shared.h5").read_bytes()[:-9])
-    told = succeed(arguments)
+    undisturbed = command(tubes, tubes / "hard", [*options, "--checkpoint-steps", "100"])
+    told = succeed_side_by_side({"undisturbed": undisturbed, "resumed": arguments})["resumed"]
     assert f"not resuming from {broken}, which is damaged: {broken}/shared.h5: checksum differs" in told
     assert f"resuming from {newest}" in told
     same_training(out, tubes / "hard", "rank-00000.h5")
 
 
-@pytest.mark.parametrize(("launcher", "processes", "frozen"), [("horovodrun", 3, 2), ("mpirun", 2, 0)])
+@pytest.mark.parametrize(("launcher", "processes", "frozen"), [("horovodrun", 2, 1), ("mpirun", 2, 0)])
 def test_a_frozen_process_is_named_and_ends_the_job(tubes, tmp_path, request, launcher, processes, frozen):
     request.getfixturevalue("needs_mpi" if launcher == "mpirun" else "needs_horovod")
     out = tubes / f"frozen-{launcher}"

@@ -88,8 +88,10 @@ def material(tmp_path_factory):
 
 SEGMENT = "segment --image {m}/raw.h5:raw --model {m}/model --out {o}/out.h5:segmentation"
 PARTITION = "partition --labels {m}/labels.h5:labels --out {o}/out.h5:partitions"
+RECORDS = "records --coordinates a={m}/coordinates.h5 --out {o}/records"
 TRAIN = "train --records {m}/records --volume cube={m}/raw.h5:raw,{m}/labels.h5:labels --num-workers 1 --out {o}/model"
 SMALL = " --depth 1 --features 2 --fov-size 3 5 5 --deltas 1 1 1 --permutable-axes y"
+VALIDATED = TRAIN + SMALL + " --validate cube={m}/raw.h5:raw,{m}/labels.h5:labels,0:12,0:20,0:24"
 
 AGGLOMERATE = "agglomerate --segmentation {m}/labels.h5:labels --image {m}/raw.h5:raw --model {m}/model --out {o}/g.csv"
 MERGE = "merge {m}/graph.csv --segmentation {m}/labels.h5:labels --out {o}/merged.h5:segmentation"
@@ -139,10 +141,11 @@ CASES = {
     "thresholds in disorder": (PARTITION + " --thresholds 0.5 0.1", "ascending"),
     # records
     "coordinates missing": ("records --coordinates a={m}/nowhere.h5 --out {o}/records", "nowhere.h5"),
-    "no shards": (
-        "records --coordinates a={m}/coordinates.h5 --num-shards 0 --out {o}/records",
-        "--num-shards: found '0'",
-    ),
+    "no shards": (RECORDS + " --num-shards 0", "--num-shards: found '0'"),
+    "syntax of a weight": (RECORDS + " --weight 2", "--weight: '2' is not of the form NAME=WEIGHT"),
+    "weight that is no number": (RECORDS + " --weight a=x", "--weight: 'x' of 'a', expected a positive number"),
+    "weight below zero": (RECORDS + " --weight a=-1", "--weight.*-1.*positive"),
+    "weight of another volume": (RECORDS + " --weight b=2", "--weight.*b"),
     "nothing eligible": (
         "coordinates --partitions {m}/partitions.h5:partitions --margin 6 9 9 --out {o}/c.h5",
         "margin",
@@ -159,6 +162,33 @@ CASES = {
         TRAIN + " --fov-size 9 9 9 --deltas 4 5 4",
         "5 on axis y is not less than half",
     ),
+    "syntax of a validation": (TRAIN + SMALL + " --validate cube={m}/raw.h5:raw,{m}/labels.h5:labels", "NAME=IMAGE,"),
+    "box of a validation": (VALIDATED.replace("0:12", "9:9"), "--validate cube: box: '9:9,0:20,0:24' is empty"),
+    "validation outside": (VALIDATED.replace("0:12", "0:13"), "0:13,0:20,0:24 leaves the labelled part"),
+    "validation without a patch": (VALIDATED.replace("0:12", "0:1"), "0:1,0:20,0:24 has no voxel whose patch"),
+    "validation without an object": (
+        TRAIN + SMALL + " --validate e={m}/raw.h5:raw,{m}/empty.h5:labels,0:12,0:20,0:24",
+        "--validate: no patch .* is centred on an object",
+    ),
+    "validation of other files": (
+        VALIDATED.replace("--validate cube={m}/raw", "--validate cube={m}/float"),
+        "--validate: 'cube' is .*float.h5:raw.* but for --volume",
+    ),
+    "best weights without validation": (TRAIN + SMALL + " --use-best", "use_best: true, but training is not validated"),
+    "best weights, never validated": (VALIDATED + " --use-best --validation-steps 0", "not validated"),
+    "initial weights that are records": (TRAIN + " --init {m}/records", "records/model.yaml: no such file"),
+    "initial weights of another network": (TRAIN + " --init {m}/model --depth 2", "--depth: 2 asked for, .* has 1"),
+    "moves that the policy does not make": (TRAIN + " --fov-moves 2", "fov_moves: 2, fov_policy fixed makes one"),
+    "moves that leave the volume": (
+        TRAIN + SMALL + " --fov-policy max_pred --fov-moves 3",
+        "leaves the volume .* margin of at least .4, 5, 5.",
+    ),
+    "labels elsewhere": (TRAIN.replace("{m}/labels", "{m}/far") + SMALL, "far.h5:labels: covers 100:112"),
+    "more workers than records": (TRAIN + SMALL + " --virtual-workers 1000000", "expected at least num_workers"),
+    "levels beyond a byte": (TRAIN + " --qsgd-levels 128", "--qsgd-levels: found '128'"),
+    "rate that is no number": (TRAIN + " --learning-rate nan", "--learning-rate: found 'nan', .* finite"),
+    "axis that does not exist": (TRAIN + " --reflectable-axes y w", "--reflectable-axes: found 'w'"),
+    "model where a file is": (TRAIN.replace("{o}/model", "{m}/raw.h5/model") + SMALL, "raw.h5/model: Not a directory"),
     # model
     "no model": (SEGMENT.replace("{m}/model", "{m}/nothing"), "model.yaml: no such file"),
     "no weights": (SEGMENT.replace("{m}/model", "{m}/no_weights"), "weights.h5: no such file"),

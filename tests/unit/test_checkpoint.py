@@ -88,17 +88,27 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(saved, caplog, na
     assert names(saved) == ["step-00000010", "step-00000020"]
 
 
-def test_a_checkpoint_of_other_settings_is_removed_and_the_difference_named(saved, caplog):
+def test_checkpoints_of_other_settings_are_set_aside_and_the_difference_named(saved, caplog):
     caplog.set_level(logging.INFO)
     other = {"rng_seed": 1, "train": {"learning_rate": 0.2, "permutable_axes": ("y", "x")}}
+    before = saved / "checkpoints-before"
+    (before / "step-00000007").mkdir(parents=True)
     assert folder_of(saved, other).restore(100) is None
-    assert "starting over" in caplog.text and "train.learning_rate is 0.2, was 0.1" in caplog.text
-    assert names(saved) == []
+    assert "starting over" in caplog.text
+    assert f"train.learning_rate is 0.2, was 0.1. They are in {before} now" in caplog.text
+    assert not (saved / "checkpoints").exists()
+    assert sorted(path.name for path in before.iterdir()) == ["step-00000010", "step-00000020", "step-00000030"]
+    folder_of(saved, other | {"version": "9", "new": {"a": 0, "b": None}}).save(make(5))
+    assert folder_of(saved, other).restore(100) is None
+    assert "version is unknown, was 9 (and 1 more)" in caplog.text
 
 
 def test_checkpoints_beyond_the_last_step_are_not_used(saved):
     np.testing.assert_equal(folder_of(saved).restore(25), make(20))
     assert names(saved) == ["step-00000010", "step-00000020"]
+    assert folder_of(saved).restore(5) is None and names(saved) == []
+    before = saved / "checkpoints-before"
+    assert sorted(path.name for path in before.iterdir()) == ["step-00000010", "step-00000020", "step-00000030"]
 
 
 def test_what_a_killed_job_was_writing_is_removed(saved):

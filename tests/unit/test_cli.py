@@ -76,3 +76,14 @@ def test_help_tells_of_argument_files(capsys):
     with pytest.raises(SystemExit):
         main(["merge", "--help"])
     assert "@FILE" in capsys.readouterr().out
+
+
+def test_the_first_line_of_the_help_says_what_is_needed(capsys):
+    for words, expected in {
+        ("train",): "ffn train --records FOLDER --volume NAME=IMAGE,LABELS --out MODEL_DIR [OPTION …]",
+        ("reconcile",): "ffn reconcile FILE.h5 … --out FILE.h5:DATASET [OPTION …]",
+        ("study",): "ffn study KIND … [OPTION …]",
+    }.items():
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        assert capsys.readouterr().out.splitlines()[0] == f"usage: {expected}"

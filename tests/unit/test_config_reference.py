@@ -45,6 +45,20 @@ def test_every_option_has_a_meaning():
             assert field.description or nested, f"{section.__name__}.{name}"
 
 
+def test_long_sections_are_divided_as_in_the_models(pytestconfig):
+    lines = [line.strip() for line in (pytestconfig.rootpath / "config.yaml").read_text().splitlines()]
+    for section in sections():
+        for name, heading in section.headings.items():
+            assert lines[lines.index(f"# {heading}") + 1].startswith(f"{name}:"), f"{section.__name__}: {heading}"
+
+
+def test_the_order_is_that_of_the_models(pytestconfig):
+    values = yaml.safe_load((pytestconfig.rootpath / "config.yaml").read_text())
+    for name, field in RunConfig.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            assert list(values[name]) == list(field.annotation.model_fields), name
+
+
 def test_defaults_named_in_comments_are_the_defaults(pytestconfig):
     values = yaml.safe_load((pytestconfig.rootpath / "config.yaml").read_text())
     comments = documented((pytestconfig.rootpath / "config.yaml").read_text())

@@ -3,7 +3,15 @@
 import pytest
 
 from ffn.errors import TrainError
-from ffn.training.distributed import LAUNCHER_VARIABLES, Launch, ProcessGroup, find_launch, process_group
+from ffn.training.distributed import (
+    LAUNCHER_VARIABLES,
+    HorovodGroup,
+    Launch,
+    ProcessGroup,
+    _peer_failures_explained,
+    find_launch,
+    process_group,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +87,20 @@ def test_another_number_of_processes_than_asked_for_is_refused(monkeypatch, size
     monkeypatch.setattr("ffn.training.distributed._start_horovod", lambda stall_seconds: horovod)
     with pytest.raises(TrainError, match=f"2 processes asked for, {size} started"), process_group(2, 120):
         pass
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Horovod has been shut down. [Op:HorovodAllgather]", "rank 1: stopped because another process of the job"),
+        ("Failed to get convolution algorithm: cuDNN failed to initialize", "cuDNN failed to initialize"),
+    ],
+)
+def test_only_the_failures_of_other_processes_are_told_as_such(message, expected):
+    pytest.importorskip("horovod")
+    import tensorflow as tf
+
+    horovod = Alone()
+    with pytest.raises((TrainError, tf.errors.UnknownError), match=expected):
+        with _peer_failures_explained(HorovodGroup(horovod, 120)):
+            raise tf.errors.UnknownError(None, None, message)

@@ -17,6 +17,8 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.sampling.coordinates import coordinates
 from ffn.sampling.records import records
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder
+from ffn.training.distributed import ProcessGroup
 from ffn.volume import Placement, create_volume, create_volumes
 
 SHAPE = (8, 16, 32)
@@ -136,6 +138,30 @@ def test_a_model(tmp_path, capsys):
     assert (found["fov"], found["deltas"]) == ([5, 7, 9], [1, 2, 3])
     assert found["num_weights"] == sum(np.prod(shape) for shape in weight_shapes(CONFIG).values())
     assert found["provenance"] == {"stage": "train"}
+
+
+def test_a_model_that_was_trained_says_how_far_and_how_good(tmp_path, capsys):
+    folder = write_model(tmp_path / "model")
+    (folder / "metrics.csv").write_text("step,loss,f1,later\n50,0.5,0.1,1\n100,0.25,0.2,1\n15")
+    assert show(capsys, folder)["last"] == {"step": 100, "loss": 0.25, "f1": 0.2}
+    (folder / "validation.csv").write_text("step,loss,f1\n0,1,nan\n50,1,0.5\n100,1,0.5\n150,1,0.25\n")
+    (folder / "checkpoints/step-00000100").mkdir(parents=True)
+    (folder / "model.yaml").unlink()  # the training is under way
+    found = show(capsys, folder)
+    assert found["kind"] == "training" and found["best_validation"] == {"step": 100, "loss": 1, "f1": 0.5}
+    assert found["checkpoints"] == ["step-00000100"]
+
+
+def test_a_checkpoint(tmp_path, capsys):
+    folder = CheckpointFolder(tmp_path, {"model": CONFIG.model_dump(mode="json"), "version": "9"}, 3, ProcessGroup())
+    folder.save(Checkpoint(12, {"a": np.ones(2)}, {"positions": np.zeros(3)}))
+    path = tmp_path / "step-00000012"
+    found = show(capsys, path)
+    assert (found["kind"], found["step"], found["processes"]) == ("checkpoint", 12, 1)
+    assert found["architecture"] == {"depth": 2, "features": 3} and found["of"] == {"version": "9"}
+    (path / "rank-00000.h5").write_bytes(b"")
+    assert main(["info", str(path)]) == 2
+    assert "rank-00000.h5: checksum differs from manifest.json" in capsys.readouterr().err
 
 
 def test_a_run_shows_stages_and_scores(tmp_path, capsys):

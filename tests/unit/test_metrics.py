@@ -57,6 +57,14 @@ def test_rows_after_the_step_are_cut_and_a_torn_line_is_left_out(tmp_path):
     assert path.read_text() == "step,loss\n10,0.1\n20,0.05\n30,0.125\n"
 
 
+def test_rows_read_again_are_written_alike(tmp_path):
+    path = tmp_path / "rows.csv"
+    RowLog(path, ("step", "bytes", "loss"), -1).write({"step": 10, "bytes": 12345678, "loss": 2 / 3})
+    before = path.read_text()
+    assert RowLog(path, ("step", "bytes", "loss"), 10).kept[0]["bytes"] == 12345678
+    assert path.read_text() == before
+
+
 def test_rows_of_an_earlier_version_go_on_with_all_columns(tmp_path):
     path = tmp_path / "rows.csv"
     RowLog(path, ("step", "old"), -1).write({"step": 10, "old": 1.0})

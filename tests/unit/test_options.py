@@ -12,14 +12,17 @@ from ffn.config import IngestConfig, ModelConfig, PartitionConfig, RecordsConfig
 from ffn.errors import ConfigError
 from ffn.evaluation import config as evaluation_config
 from ffn.options import NULL, add_box_option, add_options, flags, from_arguments, option_name
+from ffn.studies import config as studies_config
 from ffn.synthetic import config as synthetic_config
 from ffn.synthetic.config import SynthConfig
+from ffn.training import config as training_config
+from ffn.training.config import TrainConfig
 from ffn.viewing import config as viewing_config
 from ffn.viewing.config import ExportConfig
 
 SECTIONS = [
     model
-    for module in (config, evaluation_config, synthetic_config, viewing_config)
+    for module in (config, evaluation_config, studies_config, synthetic_config, training_config, viewing_config)
     for model in vars(module).values()
     if isinstance(model, type) and issubclass(model, Section) and model.__module__ == module.__name__
 ]
@@ -87,6 +90,22 @@ def test_help_shows_meaning_and_default_of_every_option(model):
         assert option_name(name) in text
         assert field.description, name
     assert text.count("(default:") == len(model.model_fields)
+
+
+def test_options_of_a_long_section_are_divided_by_headings():
+    parser = argparse.ArgumentParser()
+    add_options(parser, TrainConfig)
+    groups = {group.title: {action.dest for action in group._group_actions} for group in parser._action_groups[2:]}
+    assert "train options (augmentation)" in groups and not groups.pop("train options")
+    assert all(2 <= len(names) <= 12 for names in groups.values())
+    assert set().union(*groups.values()) == TrainConfig.model_fields.keys()
+
+
+def test_a_null_of_the_configuration_is_called_none_on_the_command_line():
+    parser = argparse.ArgumentParser()
+    add_options(parser, TrainConfig)
+    text = " ".join(parser.format_help().split())
+    assert "shortened to it; none: never (default: none)" in text and "null" not in text
 
 
 @pytest.mark.parametrize(

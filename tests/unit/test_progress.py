@@ -15,6 +15,13 @@ def test_a_log_gets_whole_lines(capsys):
     assert not any("\r" in line for line in lines)
 
 
+def test_what_was_done_before_is_shown_from_the_start(capsys):
+    with progress.progress_bar(8, "train", "step", done=4) as bar:
+        bar.update(4)
+    lines = capsys.readouterr().err.splitlines()
+    assert "train:  50% 4/8" in lines[0] and "train: 100% 8/8" in lines[-1]
+
+
 def test_a_log_gets_a_line_now_and_then(capsys, monkeypatch):
     list(track(range(1000), 1000, "blocks"))
     assert len(capsys.readouterr().err.splitlines()) <= 3

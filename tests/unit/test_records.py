@@ -123,6 +123,8 @@ def test_an_index_without_weights_is_read(folder):
 def test_bad_weights_are_refused(paths, weight):
     with pytest.raises(RecordError, match="--weight: .* of 'a', expected a positive number"):
         make_plan(paths, CONFIG, 5, {"a": weight})
+    with pytest.raises(RecordError, match=r"--weight: 1 is more than 1e\+06 times 1e-09, which would hardly ever"):
+        make_plan(paths, CONFIG, 5, {"a": 1e-9})
     with pytest.raises(RecordError, match=r"--weight: 'c' is none of the volumes \['a', 'b'\]"):
         make_plan(paths, CONFIG, 5, {"c": 1.0})
 

@@ -158,7 +158,7 @@ def test_a_checkpoint_of_ours_is_checked_like_a_model(tmp_path):
     for fov, path in (([9, 11, 13], tmp_path / "step-00000010"), ([9, 11, 15], tmp_path / "step-00000020")):
         model = {**ModelConfig(**SMALL).model_dump(mode="json"), "fov_size_zyx": fov}
         path.mkdir()
-        (path / "manifest.json").write_text(json.dumps({"fingerprint": {"model": model}, "sha256": {}}))
+        (path / "manifest.json").write_text(json.dumps({"step": 10, "fingerprint": {"model": model}, "sha256": {}}))
     check_sources(load_run({**GOOD, "init": str(tmp_path / "step-00000010")}))
     with pytest.raises(ConfigError, match="model.fov_size_zyx: .9, 11, 13. is not that of init .*20 .*9, 11, 15"):
         check_sources(load_run({**GOOD, "init": str(tmp_path / "step-00000020")}))

@@ -90,9 +90,10 @@ def test_a_constant_image_is_an_error(tmp_path):
         plan_of(data)
 
 
-def test_an_image_with_voxels_that_are_no_numbers_is_an_error(tmp_path, image):
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_an_image_with_voxels_that_are_no_numbers_is_an_error(tmp_path, image, bad):
     voxels = image.astype(np.float32)
-    voxels[3, 4, 5] = np.nan
+    voxels[3, 4, 5] = bad
     data = TrainingData(make_records(tmp_path / "records"), make_volume(tmp_path, voxels))
     with pytest.raises(VolumeError, match="a: the image has voxels that are not finite"):
         plan_of(data)
@@ -223,6 +224,15 @@ def test_a_checkpoint_to_start_from_gives_its_moving_average(tmp_path):
     (tmp_path / "step-00000002/shared.h5").write_bytes(b"damaged")
     with pytest.raises(ModelError, match="shared.h5: checksum differs from manifest.json"):
         choose_model(ModelConfig(), str(tmp_path / "step-00000002"), 1)
+
+
+def test_the_options_that_may_change_between_two_runs_are_those_under_four_headings():
+    free, heading = set(), ""
+    for name in TrainConfig.model_fields:
+        heading = TrainConfig.headings.get(name, heading)
+        if heading in ("validation", "checkpoints and logs", "threads", "ends before the last step"):
+            free.add(name)
+    assert free | {"max_steps"} == FREE_OPTIONS  # as docs/training.md says
 
 
 @pytest.mark.parametrize(

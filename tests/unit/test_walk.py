@@ -5,12 +5,13 @@ import pytest
 
 from ffn import hdf5
 from ffn.config import ModelConfig
+from ffn.inference.canvas import logit
 from ffn.inference.movement import FaceMaxMovement
 from ffn.training.config import TrainConfig
 from ffn.training.examples import Example, patch_size
 from ffn.training.lane_walks import LaneWalks
 from ffn.training.step import Outcome
-from ffn.training.walk import Walk, logit
+from ffn.training.walk import Walk
 
 FOV = (3, 5, 7)
 PATCH = (5, 9, 13)
@@ -111,7 +112,7 @@ def test_max_pred_goes_where_inference_would():
     """Against the movement of inference, on a map that changes with every visit."""
     rng = np.random.default_rng(0)
     walk, center = make_walk(MAX_PRED), tuple(n // 2 for n in patch_size(MODEL, MAX_PRED))
-    movement = FaceMaxMovement(center, MODEL.deltas_zyx, float(REACHED))
+    movement = FaceMaxMovement(center, MODEL.deltas_zyx, REACHED)
     half = (1, 2, 3)
     visited = [movement.pop()]
     while True:
