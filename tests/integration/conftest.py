@@ -1,6 +1,5 @@
 """Fixtures of the tests that train."""
 
-
 import pytest
 from training_jobs import MODEL, command, make_records, make_tubes, succeed
 

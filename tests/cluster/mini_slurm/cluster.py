@@ -54,7 +54,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_min_interval=100000,batch_sched_delay=0,bf_interval=2
 ReturnToService=2
 SlurmdParameters=config_overrides
-MinJobAge=300
+MinJobAge=3600
 KillWait={kill_wait}
 InactiveLimit=0
 SlurmctldTimeout=60
