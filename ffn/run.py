@@ -52,9 +52,7 @@ class VolumeConfig(Section):
     train_weight: PositiveFloat = Field(
         1.0, description="how often a voxel of this volume is the centre of a training example, relative to the others"
     )
-    validate_box: BoxText = Field(
-        "none", description="what training is validated on, apart from train_box"
-    )
+    validate_box: BoxText = Field("none", description="what training is validated on, apart from train_box")
     segment_box: BoxText = Field("all", description="what is segmented")
     evaluate_box: BoxText = Field("all", description="what is scored, where it has labels and was segmented")
 
