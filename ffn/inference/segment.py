@@ -102,8 +102,7 @@ def segment(
     part = _read(staged_spec(image_spec, stage_to) if stage_to else image_spec, box, model)
     masked = read_mask(config, part.box)
     engine = create_engine(model, config.engine, config.precision, config.threads, config.batch_size)
-    weights = weights_checksum(model.weights)
-    inputs = {"image": image_spec, "weights": weights, "engine": engine.name, "box": part.box}
+    inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": engine.name, "box": part.box}
     checksums = {"voxels": checksum(part.raw), "masked": checksum(masked), "points": checksum(points)}
     fingerprint = _fingerprint(config, model, {**inputs, **checksums, "voxel_size_zyx_nm": part.voxel_size_zyx_nm})
     checkpoint = CheckpointFile(f"{path}.checkpoint", fingerprint, config.checkpoint_seconds)
