@@ -320,7 +320,8 @@ if not (workflow.local_exec or workflow.remote_exec or "launcher" in SITE):
 
 # `.venv/bin/snakemake` without an activated environment: its jobs and the profile's scripts need that one, too.
 if shutil.which("ffn") is None:
-    os.environ["PATH"] = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    folders = [os.path.dirname(sys.executable), *os.get_exec_path()]
+    os.environ.update(PATH=os.pathsep.join(folders))
 
 # A job dies with the Snakemake that started it: a repeated run must not meet the orphans of a killed one.
 if shutil.which("setpriv"):

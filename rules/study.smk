@@ -89,7 +89,7 @@ rule study_train:
         mem_mb=by_attempt(4000),
         runtime=by_attempt(8 * 60),
     params:
-        runs=f"{STUDY}/runs",
+        runs=subpath(output.metrics, parent=True),
         data=STUDY_DATA,
         flags=f"{flags(STUDY_MODEL)} {flags(STUDY_TRAIN, skip=('virtual_workers', 'learning_rate'))}",
         version=__version__,
@@ -132,11 +132,6 @@ rule study_train_best:
         "> {log} 2>&1"
 
 
-def measure_layout(wildcards):
-    """How the processes of a measurement lie on the nodes: as those of training."""
-    return site_layout(int(wildcards.processes))
-
-
 # Times are worth nothing beside other jobs: it takes the whole machine, whatever it uses of it.
 rule study_measure:
     input:
@@ -157,9 +152,9 @@ rule study_measure:
     resources:
         mem_mb=by_attempt(8000),
         runtime=by_attempt(60),
-        nodes=lambda wildcards: measure_layout(wildcards).nodes,
-        tasks=lambda wildcards: measure_layout(wildcards).ranks,
-        mpi=lambda wildcards: measure_layout(wildcards).command,
+        nodes=lambda wildcards: site_layout(int(wildcards.processes)).nodes,
+        tasks=lambda wildcards: site_layout(int(wildcards.processes)).ranks,
+        mpi=lambda wildcards: site_layout(int(wildcards.processes)).command,
     params:
         data=STUDY_DATA,
         flags=f"{flags(RUN.model)} {flags(MEASURE_TRAIN, skip=('num_workers',))}",

@@ -44,6 +44,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.clone, self.bin, self.log = folder / "clone", folder / "bin", folder / "pip.log"
         shutil.copytree(ROOT / "envs", self.clone / "envs")
+        shutil.copytree(ROOT / "ffn" / "kernels", self.clone / "ffn" / "kernels")
         shutil.copy(ROOT / "pyproject.toml", self.clone)
         self.bin.mkdir()
         self.log.touch()
