@@ -5,7 +5,7 @@ import os
 from snakemake.jobs import GroupJob
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
-# When the outputs of grouped jobs were written that were there before their jobs were first submitted.
+# When the products of grouped jobs were written that were there before their jobs were first submitted.
 FOUND = {}
 
 
@@ -14,15 +14,20 @@ def written(path):
     return os.stat(path).st_mtime_ns if os.path.exists(path) else None
 
 
+def products(job):
+    """What Snakemake expects of a job: a node may die between its output and its benchmark."""
+    return [*job.output, *([job.benchmark] if job.benchmark else [])]
+
+
 def unfinished(group):
     """Members of a group that are still to be done; Snakemake would repeat all of them."""
     for job in group.jobs:
-        for path in job.output:
+        for path in products(job):
             FOUND.setdefault(path, written(path))
     left = [
         job
         for job in group.jobs
-        if any(written(path) in (None, FOUND[path]) for path in job.output)
+        if any(written(path) in (None, FOUND[path]) for path in products(job))
     ]
     return [spec for job in left or group.jobs for spec in job.get_target_spec()]
 

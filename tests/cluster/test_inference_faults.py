@@ -37,6 +37,8 @@ def test_only_the_dead_nodes_subvolumes_are_made_again(undisturbed, idle, tmp_pa
     assert process.wait(timeout=240) == 0
 
     for name, inode in made.items():
+        if name.removesuffix(".h5") in lost:  # written, but its job was not over: it may be made again
+            continue
         assert (folder / name).stat().st_ino == inode, f"{name} was made again"
     again = [name for name in elsewhere - lost if times_started(workflow, name) > 1]
     assert again == []
@@ -46,7 +48,7 @@ def test_only_the_dead_nodes_subvolumes_are_made_again(undisturbed, idle, tmp_pa
     name = "segmentation/phantom/segmentation.h5"
     assert digest(workflow.results / name) == digest(undisturbed.results / name)
     wait_until(lambda: idle.jobs() == [], 20, "jobs left in the queue")
-    assert not any(idle.processes().values())
+    wait_until(lambda: not any(idle.processes().values()), 20, f"still running: {idle.processes()}")
 
 
 def times_started(workflow: ClusterWorkflow, subvolume: str) -> int:

@@ -96,7 +96,7 @@ def strike(name, fault, allowed, workflow, capsys):
     with capsys.disabled():
         print("\n| fault | job ended, s | trained to the end, s |\n|---|---|---|", *times, sep="\n")
     wait_until(lambda: cluster.jobs() == [], 20, f"{cluster.jobs()} left in the queue")
-    assert not any(cluster.processes().values())
+    wait_until(lambda: not any(cluster.processes().values()), 20, f"still running: {cluster.processes()}")
 
 
 def resumed_from(workflow) -> int:
