@@ -189,7 +189,7 @@ def find_launch() -> Launch | None:
 
 
 @contextlib.contextmanager
-def process_group(num_workers: int, stall_seconds: int) -> Iterator[ProcessGroup]:
+def process_group(num_workers: int, stall_seconds: int, with_timeline: bool = False) -> Iterator[ProcessGroup]:
     """Join the processes of this job for the length of a ``with`` block.
 
     Parameters
@@ -198,6 +198,8 @@ def process_group(num_workers: int, stall_seconds: int) -> Iterator[ProcessGroup
         Processes that the configuration asks for.
     stall_seconds : int
         A process stuck or gone for this long ends all of them.
+    with_timeline : bool, default False
+        Whether `ProcessGroup.start_timeline` may be called.
 
     Raises
     ------
@@ -208,7 +210,7 @@ def process_group(num_workers: int, stall_seconds: int) -> Iterator[ProcessGroup
     if num_workers == 1 and launch in (None, Launch(0, 1)):
         yield ProcessGroup()
         return
-    group = HorovodGroup(_start_horovod(stall_seconds), stall_seconds)
+    group = HorovodGroup(_start_horovod(stall_seconds, with_timeline), stall_seconds)
     _refuse_copies(launch, group)
     if group.size != num_workers:
         group.fail(
@@ -239,17 +241,18 @@ def _attempt(action: Callable[[], T]) -> tuple[T | None, FfnError | None]:
         return None, error
 
 
-def _start_horovod(stall_seconds: int) -> Any:
+def _start_horovod(stall_seconds: int, with_timeline: bool) -> Any:
     # Horovod's own means, whose default for a stuck process is to wait for ever: they warn in between, and are the
     # second line of defence behind the watchdog, which knows more and should speak first, during set-up as well
-    settings = {
-        # Horovod looks for messages so often: its 1 ms takes a fifth of a core, a step is ten times longer than 5 ms
+    settings: dict[str, Any] = {
+        # ms between looks for messages; its default, 1, takes more of the cores that compute
         "HOROVOD_CYCLE_TIME": 5,
         "HOROVOD_STALL_CHECK_TIME_SECONDS": max(1, stall_seconds // 2),
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": 2 * max(stall_seconds, round(START_SECONDS)),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": max(2 * stall_seconds, MEETING_SECONDS),
-        "HOROVOD_TIMELINE": "DYNAMIC",  # recorded from when `start_timeline` says so
     }
+    if with_timeline:  # its writer keeps a third of a core busy, even while nothing is recorded
+        settings["HOROVOD_TIMELINE"] = "DYNAMIC"
     for name, value in settings.items():
         os.environ.setdefault(name, str(value))
     try:

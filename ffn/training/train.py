@@ -98,7 +98,9 @@ def training_job(
     stage_to: str | None = None,
 ) -> Iterator[Job]:
     """Start the processes and check everything, for the length of a ``with`` block; see `train` for the arguments."""
-    with process_group(config.num_workers, config.stall_seconds) as group, contextlib.ExitStack() as stack:
+    with_timeline = config.horovod_timeline is not None
+    with contextlib.ExitStack() as stack:
+        group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, with_timeline))
         if config.max_steps > 0 or group.size > 1:
             configure_tensorflow(group, config, rng_seed)
         group.watch()
