@@ -23,7 +23,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.model.network import num_weights, weight_shapes
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import HorovodGroup, ProcessGroup
+from ffn.training.distributed import ProcessGroup, process_group
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -36,6 +36,7 @@ KINDS = {
     "qsgd, 127 levels": TrainConfig(compression="qsgd", qsgd_levels=127),
 }
 PROCESSES = 2
+STALL_SECONDS = 60  # after which Horovod gives up
 
 
 class Pretended(ProcessGroup):
@@ -116,13 +117,10 @@ def run_children(depth: int, rounds: int) -> dict[str, float]:
 
 def child(model: ModelConfig, rounds: int) -> None:
     """Measure as one of the processes; the first one prints."""
-    import horovod.tensorflow as hvd
-
-    hvd.init()
-    group = HorovodGroup(hvd, 60)
-    results = {name: cost(model, train, group, rounds, time.perf_counter)[0] for name, train in KINDS.items()}
-    if group.rank == 0:
-        print(json.dumps(results), flush=True)
+    with process_group(PROCESSES, STALL_SECONDS) as group:
+        results = {name: cost(model, train, group, rounds, time.perf_counter)[0] for name, train in KINDS.items()}
+        if group.rank == 0:
+            print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,9 @@ def train(arguments: argparse.Namespace, config: RunConfig, precision: str, seed
             "log_steps": arguments.log_steps,
             "checkpoint_steps": arguments.steps,
             "image_steps": 0,
+            "validation_steps": 0,
+            "use_best": False,
+            "horovod_timeline": None,
         }
     )
     volumes = " ".join(
@@ -89,8 +92,8 @@ def report(curves: dict[str, list[dict[str, np.ndarray]]]) -> None:
     for row in shown:
         f1 = {precision: np.array([curve["f1"][row] for curve in curves[precision]]) for precision in PRECISIONS}
         pairs = f1[PRECISIONS[1]] - f1[PRECISIONS[0]]
-        error = pairs.std(ddof=1) / np.sqrt(len(pairs)) if len(pairs) > 1 else np.nan
-        cells = " ".join(f"{values.mean():>12.4f} ± {values.std():.3f}" for values in f1.values())
+        error = deviation(pairs) / np.sqrt(len(pairs))
+        cells = " ".join(f"{values.mean():>12.4f} ± {deviation(values):.3f}" for values in f1.values())
         print(f"{steps[row]:>8.0f} {cells}   {pairs.mean():+.4f} ± {error:.4f}")
     for precision in PRECISIONS:
         speed = np.median(np.concatenate([curve["fovs_per_second"] for curve in curves[precision]]))
@@ -98,6 +101,11 @@ def report(curves: dict[str, list[dict[str, np.ndarray]]]) -> None:
             f"{precision}: {speed:.1f} FOVs/s (median), final loss "
             f"{np.mean([curve['loss'][-1] for curve in curves[precision]]):.4f}"
         )
+
+
+def deviation(values: np.ndarray) -> float:
+    """Return the standard deviation that a few values are a sample of; NaN for a single one."""
+    return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
+import hashlib
 import os
-import tempfile
-from pathlib import Path
-from typing import IO
+import socket
 
-_HELD: list[IO[str]] = []  # locks of this process; the kernel frees them when it ends, however it ends
+JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "COBALT_JOBID")
+
+_HELD: list[socket.socket] = []  # locks of this process; the kernel frees them when it ends, however it ends
 
 
 @functools.cache
@@ -28,15 +28,17 @@ def take_gpu(num_gpus: int) -> int:
 
     Notes
     -----
-    The locks are in the temporary folder, a local disk. Jobs of a scheduler see their own GPUs alone.
+    Jobs of a scheduler see their own GPUs alone, often numbered from 0 in each of them, so every job has locks of its
+    own. A lock is a socket's name in Linux' abstract namespace, which leaves no file behind.
     """
+    job = next((os.environ[name] for name in JOB_VARIABLES if name in os.environ), "")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     names = visible if len(visible) == num_gpus else [str(number) for number in range(num_gpus)]
     for number, name in enumerate(names):
-        place = Path(tempfile.gettempdir()) / f"ffn-gpu-{os.getuid()}-{name.replace('/', '-')}.lock"
-        lock = place.open("w")
+        digest = hashlib.sha256(f"{os.getuid()} {job} {name}".encode()).hexdigest()  # the name may have 107 bytes
+        lock = socket.socket(socket.AF_UNIX)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.bind(f"\0ffn-gpu-{digest}")
         except OSError:
             lock.close()
             continue

@@ -207,12 +207,11 @@ def _checkpoint(folder: Path, check: bool) -> Description:
 
 def _progress(folder: Path) -> Description:
     """How far a training is, and how good."""
-    from ffn.training.metrics import SCORES, read_metrics
+    from ffn.training.metrics import SCORES, best_validation, read_metrics
 
     shown = ("step", "epoch", "loss", *SCORES, "learning_rate", "fovs_per_second", "skipped_steps")
     rows, validations = (read_metrics(folder / name) for name in ("metrics.csv", "validation.csv"))
-    known = [row for row in validations if row["f1"] == row["f1"]]
-    best = max(known, key=lambda row: (row["f1"], row["step"]), default={})
+    best = best_validation(validations)
     return {
         "last": {name: row[name] for row in rows[-1:] for name in shown if name in row},
         "best_validation": {name: best[name] for name in ("step", "loss", *SCORES) if name in best},

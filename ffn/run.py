@@ -27,6 +27,7 @@ from ffn.config import (
 )
 from ffn.errors import ConfigError
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
+from ffn.geometry import ZYX, add, scale
 from ffn.options import explain
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
@@ -139,14 +140,13 @@ class RunConfig(Section):
         except (ValidationError, TypeError):
             return values  # reported as an error of its own section
         context = [r + d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
-        reach = [r + d * train.fov_moves for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         segment = values.get("segment")
         segment = segment if isinstance(segment, dict) else {}  # anything else is an error of its own section, too
         flood = {name: segment[name] for name in FloodConfig.model_fields if name in segment}
         window = [r + WINDOW_MOVES * d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
-        derived = {
+        derived: dict[str, dict[str, Any]] = {
             "partition": {"lom_radius_zyx": context},
-            "coordinates": {"margin_zyx": reach},
+            "coordinates": {"margin_zyx": training_reach(model, train)},
             "agglomerate": {"window_radius_zyx": window, **flood},
         }
         for section, defaults in derived.items():
@@ -166,17 +166,19 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _sizes_fit(self) -> RunConfig:
         model, subvolumes = self.model, self.subvolumes
+        reaches = training_reach(model, self.train)
         for i, axis in enumerate("zyx"):
-            fov, reach = model.fov_size_zyx[i], model.fov_radius_zyx[i] + model.deltas_zyx[i] * self.train.fov_moves
+            fov, reach = model.fov_size_zyx[i], reaches[i]
             margin, overlap, size = (
                 self.coordinates.margin_zyx[i],
                 subvolumes.overlap_zyx[i],
                 subvolumes.size_zyx[i],
             )
             if margin < reach:
+                shift = " + train.max_misalignment" if i and self.train.misaligned_slice_rate else ""
                 raise ValueError(
                     f"coordinates.margin_zyx: {margin} on axis {axis} is less than FOV radius + deltas × "
-                    f"train.fov_moves ({reach}), so training patches would leave the volume"
+                    f"train.fov_moves{shift} ({reach}), so training patches would leave the train_box"
                 )
             if overlap < fov:
                 raise ValueError(
@@ -279,6 +281,20 @@ class RunConfig(Section):
     def select_volume(self) -> str:
         """Name of the volume of the validation box."""
         return self.select.volume or next(iter(self.volumes))
+
+
+def training_reach(model: ModelConfig, train: TrainConfig) -> ZYX:
+    """Return how far from its centre a training example reads, voxels: its patch, shifted slices included.
+
+    Examples
+    --------
+    >>> model = ModelConfig(fov_size_zyx=(9, 11, 13), deltas_zyx=(2, 3, 3))
+    >>> training_reach(model, TrainConfig()), training_reach(model, TrainConfig(misaligned_slice_rate=0.1))
+    ((6, 8, 9), (6, 12, 13))
+    """
+    patch = add(model.fov_radius_zyx, scale(model.deltas_zyx, train.fov_moves))
+    shift = train.max_misalignment if train.misaligned_slice_rate else 0
+    return add(patch, (0, shift, shift))
 
 
 def load_run(values: dict[str, Any]) -> RunConfig:

@@ -10,6 +10,8 @@ import yaml
 from snakemake.exceptions import WorkflowError
 
 from ffn import __version__, atomic
+from ffn.cluster.processes import dying_with_parent
+from ffn.cluster.site import check_none_left
 from ffn.errors import FfnError
 from ffn.geometry import Box
 from ffn.layout import layout_of
@@ -188,10 +190,11 @@ def flooding(voxels):
 
 
 def staging(wildcards, resources):
-    """Option of a command: the node-local folder that the profile wants its inputs in, as resource `stage_to`."""
-    return option(
-        "--stage-to", [resources.stage_to] if resources.get("stage_to") else []
-    )
+    """Option of a command: the node-local folder that the profile wants its inputs in, as resource `stage_to`; quoted,
+    because its variables are those of each node.
+    """
+    folder = resources.get("stage_to")
+    return option("--stage-to", [shlex.quote(folder)] if folder else [])
 
 
 def block(section):
@@ -324,13 +327,14 @@ if shutil.which("ffn") is None:
     os.environ.update(PATH=os.pathsep.join(folders))
 
 # A job dies with the Snakemake that started it: a repeated run must not meet the orphans of a killed one.
-if shutil.which("setpriv"):
-    shell.prefix("exec setpriv --pdeathsig TERM ")
+if dying_with_parent():
+    shell.prefix(f"exec {shlex.join(dying_with_parent())} ")
 
 
 onstart:
     try:
         lock_run(OUT)
+        check_none_left(getattr(workflow.executor_settings, "submit_cmd", None), OUT)
     except FfnError as error:
         raise WorkflowError(str(error)) from None
     atomic.write_text(

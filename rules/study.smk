@@ -24,6 +24,7 @@ STUDY_TRAIN = RUN.train.model_copy(
         "use_best": False,
         "image_steps": 0,
         "horovod_timeline": None,
+        "intra_op_threads": min(1, RUN.train.intra_op_threads),
     }
 )
 # The same threads for one process as for several on this machine; where there are not so many cores (or it is only

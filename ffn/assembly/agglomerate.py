@@ -72,28 +72,26 @@ def agglomerate(
     -----
     After the agglomeration of Januszewski et al. 2018, Methods.
     """
-    require_other_file(out_path, segmentation_spec, image_spec)
-    if Path(out_path).is_dir():
-        raise VolumeError(f"{out_path}: is a folder, expected a file to write to, such as {out_path}/graph.csv")
+    _require_file_of_its_own(out_path, segmentation_spec, image_spec)
     model = load_model(model_folder)
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
         box = _checked(segmentation, image, box)
-        candidates = _candidates(
-            segmentation, image, box, _overlaps(segmentation_spec, config.min_overlap_voxels), config
-        )
+        overlaps = _overlaps(segmentation_spec, config.min_overlap_voxels)
+        candidates = _candidates(segmentation, image, box, overlaps, config)
         engine = create_engine(model, config.engine, config.precision, config.threads, config.batch_size)
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
-        voxels = _checksum(segmentation, image, box, config)
-        size = segmentation.voxel_size_zyx_nm
+        voxels, size = _checksum(segmentation, image, box, config), segmentation.voxel_size_zyx_nm
         record = provenance("agglomerate", config, **inputs, voxels=voxels, size=size, engine=engine.name, box=box)
-        judge = Resegmenter(
-            image, segmentation, model, FovBatch(engine, model.config.fov_size_zyx, config.batch_size), config
-        )
-        partial = Path(f"{out_path}.partial")
-        lines = _judged(partial, header(record), candidates, judge, config)
-    atomic.write_text(out_path, header(record) + "".join(line + "\n" for line in lines))
-    partial.unlink()
+        fovs = FovBatch(engine, model.config.fov_size_zyx, config.batch_size)
+        judge = Resegmenter(image, segmentation, model, fovs, config)
+        _write_judged(out_path, header(record), candidates, judge, config)
+
+
+def _require_file_of_its_own(out_path: str, *input_specs: str) -> None:
+    require_other_file(out_path, *input_specs)
+    if Path(out_path).is_dir():
+        raise VolumeError(f"{out_path}: is a folder, expected a file to write to, such as {out_path}/graph.csv")
 
 
 def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
@@ -157,10 +155,11 @@ def _candidates(
     return deep
 
 
-def _judged(
-    partial: Path, head: str, candidates: list[tuple[Contact, int]], judge: Resegmenter, config: AgglomerateConfig
-) -> list[str]:
-    """Ask about every candidate that a killed job has not asked about; return the lines of all."""
+def _write_judged(
+    out_path: str, head: str, candidates: list[tuple[Contact, int]], judge: Resegmenter, config: AgglomerateConfig
+) -> None:
+    """Ask about every candidate that a killed job has not asked about, then write the lines of all."""
+    partial = Path(f"{out_path}.partial")
     lines = _resumed(partial, head, candidates)
     with open(partial, "a") as file:
         rest = candidates[len(lines) :]
@@ -169,7 +168,8 @@ def _judged(
             lines.append(MergeEdge.of(contact, overlap, evidence, evidence.score(config)).row())
             file.write(lines[-1] + "\n")
             file.flush()
-    return lines
+    _write(out_path, head, lines)
+    partial.unlink()
 
 
 def _resumed(partial: Path, head: str, expected: list[tuple[Contact, int]]) -> list[str]:
@@ -182,8 +182,12 @@ def _resumed(partial: Path, head: str, expected: list[tuple[Contact, int]]) -> l
     lines = [line for line, _ in known]
     if lines:
         log.info("%s: going on after %d decision points", partial, len(lines))
-    atomic.write_text(partial, head + "".join(line + "\n" for line in lines))
+    _write(partial, head, lines)
     return lines
+
+
+def _write(path: str | Path, head: str, lines: list[str]) -> None:
+    atomic.write_text(path, head + "".join(line + "\n" for line in lines))
 
 
 def _is_of(finished: tuple[str, tuple[Contact, int]]) -> bool:

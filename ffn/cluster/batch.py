@@ -25,26 +25,35 @@ from ffn import atomic
 STATE = Path(".snakemake/cluster")  # in the folder that Snakemake works in
 QUEUE_SECONDS = 10.0  # how long one answer of the scheduler serves
 LOST_SECONDS = 120.0  # NFS shows a new file up to a minute late
+NOTED_SECONDS = 120  # until a job finds that it was submitted: as for the above
 COMMAND_SECONDS = 60.0  # for a command of the scheduler
 SUBMIT_PAUSES = (5.0, 20.0)  # before a job that was refused is submitted again: a busy server, a limit of the queue
 NO_ANSWER = 127
+PROXIES = ("http_proxy", "https_proxy", "no_proxy")  # by which compute nodes reach volumes outside of the site
 # Schedulers start jobs with a bare environment; these go on to them, the last ones by their beginnings.
-ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", *PROXIES, *map(str.upper, PROXIES))
 SETTINGS = ("FFN_", "HOROVOD_", "NCCL_", "OMPI_MCA_", "TF_")
 
 # A signal, at the walltime or by cancelling, goes on to all that runs (`set -m` makes it a process group), which then
 # has the scheduler's grace to write a checkpoint. Training stops before the job's end (ffn/training/interruption.py).
+# A job that Snakemake was not told of, because of a Ctrl-C or a scheduler that answered too late, does nothing: another
+# one may do its work. (`ls` makes NFS look anew.)
 SCRIPT = """#!/bin/bash
 {exports}
 export FFN_JOB_END_TIME=$(($(date +%s) + {seconds}))
 cd {folder} || exit 1
-record={state}/"${job_id}".exit
+job={state}/"${job_id}"
+for second in {{1..{noted_seconds}}}; do
+  [[ -e $job.submitted ]] && break
+  sleep 1; ls {state} >/dev/null
+done
+if [[ ! -e $job.submitted ]]; then echo "no Snakemake waits for this job" >&2; exit 1; fi
 set -m
 {on_node} sh {job_script} </dev/null &
 trap 'kill -TERM -- -$! 2>/dev/null' TERM INT
 wait $!; code=$?
 while kill -0 $! 2>/dev/null; do wait $!; code=$?; done
-echo $code > "$record.tmp" && mv "$record.tmp" "$record"
+echo $code > "$job.exit.tmp" && mv "$job.exit.tmp" "$job.exit"
 exit $code
 """
 
@@ -63,6 +72,8 @@ class Job:
         Whether the job starts its processes itself.
     site : mapping
         All resources, among them those that only this scheduler knows.
+    outputs : tuple of str
+        Files that it makes.
     """
 
     name: str
@@ -72,6 +83,12 @@ class Job:
     minutes: int
     is_mpi: bool
     site: Mapping[str, Any]
+    outputs: tuple[str, ...] = ()
+
+    def options(self, names: Mapping[str, str]) -> list[str]:
+        """Return the options of a command, given with the names of their resources, that the site has values for."""
+        given = ((option, self.site.get(name)) for option, name in names.items())
+        return [word for option, value in given if value for word in (option, str(value))]
 
 
 class Scheduler(Protocol):
@@ -130,7 +147,7 @@ def submit(scheduler: Scheduler, arguments: Sequence[str]) -> int:
     for path in (_record(job_id, kind) for kind in ("exit", "gone", "cancelled")):
         if (_modified(path) or math.inf) < script.stat().st_mtime:
             path.unlink()  # of an earlier job with this number: of another cluster, or of a scheduler set up anew
-    atomic.write_text(_record(job_id, "submitted"), script.name)
+    atomic.write_text(_record(job_id, "submitted"), "\n".join(job.outputs))
     sys.stdout.write(f"{job_id}\n")
     return 0
 
@@ -158,6 +175,21 @@ def cancel(scheduler: Scheduler, arguments: Sequence[str]) -> int:
     return 0
 
 
+def makers_of(folder: str) -> list[str]:
+    """Return the submitted jobs whose end nobody has noticed yet and that make files in a folder."""
+    makers = {p.stem: p.read_text().splitlines() for p in STATE.glob("*.submitted") if _exit_code(p.stem) is None}
+    return sorted(job_id for job_id, paths in makers.items() if any(path.startswith(f"{folder}/") for path in paths))
+
+
+def still_queued(scheduler: Scheduler, ids: Sequence[str]) -> list[str]:
+    """Return those of these jobs that are not over, all where the scheduler does not answer; the rest is forgotten."""
+    queued = scheduler.queued(run_command(scheduler.queue_command(ids)))
+    left = [job_id for job_id in ids if queued is None or job_id in queued]
+    for job_id in set(ids) - set(left):
+        _record(job_id, "submitted").unlink(missing_ok=True)
+    return left
+
+
 def read_job(script: Path) -> Job:
     """Return what Snakemake says about a job in its script; account and queue may come from the environment."""
     mark = "# properties = "
@@ -172,6 +204,7 @@ def read_job(script: Path) -> Job:
         minutes=int(site["runtime"]),
         is_mpi=bool(site.get("mpi")),
         site=site,
+        outputs=tuple(values.get("output", ())),
     )
 
 
@@ -195,6 +228,7 @@ def _write_script(job: Job, job_script: Path, scheduler: Scheduler) -> Path:
     text = SCRIPT.format(
         exports="\n".join(exports()),
         seconds=60 * job.minutes,
+        noted_seconds=NOTED_SECONDS,
         folder=shlex.quote(str(Path.cwd())),
         state=shlex.quote(str(STATE.absolute())),
         job_id=scheduler.JOB_ID,

@@ -15,10 +15,7 @@ def submit_command(job: Job, script: str, log: str) -> list[str]:
     """Return the qsub command of a job."""
     command = ["qsub", "-n", str(job.nodes), "-t", str(job.minutes), "--mode", "script"]
     command += ["--jobname", job.name, "-o", log, "-e", log]
-    for option, key in (("-q", "queue"), ("-A", "account"), ("--attrs", "cobalt_attrs")):
-        if job.site.get(key):
-            command += [option, str(job.site[key])]
-    return [*command, script]
+    return [*command, *job.options({"-q": "queue", "-A": "account", "--attrs": "cobalt_attrs"}), script]
 
 
 def job_id(output: str) -> str | None:

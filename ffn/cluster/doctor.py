@@ -70,6 +70,20 @@ def examine(site: Site, check: Check) -> list[Finding]:
     list of Finding
         In the order of what needs what; after a failure that the rest needs, the rest is left out.
     """
+    with _left_as_it_was(check.folder):
+        findings = _look(site, check)
+        if check.result:
+            atomic.write_json(check.result, [finding._asdict() for finding in findings])
+    return findings
+
+
+def table(findings: list[Finding]) -> str:
+    """Return the findings as lines: verdict, name, text."""
+    width = max(len(finding.name) for finding in findings)
+    return "\n".join(f"{finding.verdict:4}  {finding.name:{width}}  {finding.text}" for finding in findings)
+
+
+def _look(site: Site, check: Check) -> list[Finding]:
     findings = [*_commands(site), _horovod(site, check), _writing(check.folder)]
     if any(finding.verdict == "FAIL" for finding in findings):
         findings.append(Finding("nodes", "skip", "not looked at: mend the above first"))
@@ -79,15 +93,7 @@ def examine(site: Site, check: Check) -> list[Finding]:
         findings += _submitted(site, check)
     else:
         findings.append(Finding("nodes", "skip", "not looked at: add --submit, or run this inside a job"))
-    if check.result:
-        atomic.write_json(check.result, [finding._asdict() for finding in findings])
     return findings
-
-
-def table(findings: list[Finding]) -> str:
-    """Return the findings as lines: verdict, name, text."""
-    width = max(len(finding.name) for finding in findings)
-    return "\n".join(f"{finding.verdict:4}  {finding.name:{width}}  {finding.text}" for finding in findings)
 
 
 def _commands(site: Site) -> list[Finding]:
@@ -156,18 +162,30 @@ def _submitted(site: Site, check: Check) -> list[Finding]:
             said = " ".join((done.stderr or done.stdout).split())
             return [Finding("job", "FAIL", f"refused: {shlex.join(command)}: {said}")]
         log.info("submitted %s, waiting for what it finds", job)
-        deadline = time.monotonic() + check.timeout
-        while not result.exists():
-            if time.monotonic() > deadline:
-                run_command(site.scheduler.cancel_command([job]))
-                text = f"{job} said nothing in {check.timeout:.0f} s and was cancelled. Raise --timeout, look at {LOG}"
-                return [Finding("job", "FAIL", text)]
-            time.sleep(1)
+        try:
+            came = _comes(result, check.timeout)
+        except KeyboardInterrupt:
+            run_command(site.scheduler.cancel_command([job]))
+            raise
+        if not came:
+            run_command(site.scheduler.cancel_command([job]))
+            text = f"{job} said nothing in {check.timeout:.0f} s and was cancelled. Raise --timeout, look at {LOG}"
+            return [Finding("job", "FAIL", text)]
         found = [Finding(**values) for values in json.loads(result.read_text())]
     if all(finding.name != "job" for finding in found):
         Path(LOG).unlink(missing_ok=True)
     here = {"scheduler", "launcher", "horovod", "folder"}
     return [finding for finding in found if finding.name not in here or finding.verdict == "FAIL"]
+
+
+def _comes(path: Path, timeout: float) -> bool:
+    """Wait for a file."""
+    deadline = time.monotonic() + timeout
+    while not path.exists():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(1)
+    return True
 
 
 def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
@@ -178,9 +196,21 @@ def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
     ended = json.dumps([Finding("job", "FAIL", f"ended without a finding. Look at {LOG}")._asdict()])
     place = shlex.quote(str(result))
     lines = ["#!/bin/bash", *exports(), f"cd {shlex.quote(os.getcwd())}", shlex.join(inside)]
-    lines += [f"[[ -e {place} ]] || echo {shlex.quote(ended)} > {place}"]
+    lines += [f"[[ -e {place} ]] || {{ echo {shlex.quote(ended)} > {place}.tmp && mv {place}.tmp {place}; }}"]
     atomic.write_text(script, "\n".join(lines) + "\n")
     script.chmod(0o755)
+
+
+@contextlib.contextmanager
+def _left_as_it_was(folder: Path) -> Iterator[None]:
+    """Remove the folder afterwards, and those above it, if they were not there before and are empty."""
+    missing = [place for place in (folder, *folder.parents) if not os.path.exists(place)]
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            for place in missing:
+                place.rmdir()
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ffn.cluster.processes import run_together
+from ffn.cluster.processes import dying_with_parent, run_together
 from ffn.cluster.rank import HOSTS, SLOTS, address_of
 from ffn.errors import ClusterError
 
@@ -130,8 +130,9 @@ def launch(job: Launch, command: Sequence[str]) -> int:
         wrapped = [sys.executable, "-m", "ffn.cluster.rank", *server, *command]
         log.info("%d ranks by %s, rendezvous at %s", job.num_ranks, name, server[0])
         if name == "local":
-            here = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
-            return run_together([*here, *wrapped], [{**os.environ, "FFN_RANK": str(i)} for i in range(job.num_ranks)])
+            return run_together(
+                [*dying_with_parent(), *wrapped], [{**os.environ, "FFN_RANK": str(i)} for i in range(job.num_ranks)]
+            )
         words = launcher_words(LAUNCHERS[name], name, job)
         return run_together([*words, *wrapped], [os.environ])
 

@@ -14,7 +14,7 @@ FORGOTTEN = ("Unknown Job Id", "has finished")
 
 
 def submit_command(job: Job, script: str, log: str) -> list[str]:
-    """Return the qsub command of a job."""
+    """Return the qsub command of a job; after a failure Snakemake, not PBS, starts it again."""
     chunk = [f"select={job.nodes}", f"ncpus={job.site.get('cores_per_node', job.threads)}"]
     chunk += [f"ngpus={job.gpus}"] * bool(job.gpus) + [str(job.site.get("pbs_select", ""))]
     hours, minutes = divmod(job.minutes, 60)
@@ -22,11 +22,8 @@ def submit_command(job: Job, script: str, log: str) -> list[str]:
     command += ["-l", f"walltime={hours:02d}:{minutes:02d}:00"]
     if job.site.get("pbs_filesystems"):
         command += ["-l", f"filesystems={job.site['pbs_filesystems']}"]
-    command += ["-N", job.name, "-j", "oe", "-o", log]
-    for option, key in (("-q", "queue"), ("-A", "account")):
-        if job.site.get(key):
-            command += [option, str(job.site[key])]
-    return [*command, script]
+    command += ["-r", "n", "-N", job.name, "-j", "oe", "-o", log]
+    return [*command, *job.options({"-q": "queue", "-A": "account"}), script]
 
 
 def job_id(output: str) -> str | None:

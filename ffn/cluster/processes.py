@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import subprocess
 import time
@@ -46,6 +47,25 @@ def run_together(
             return 0
         _end(processes, grace)
         return exit_code(failed)
+
+
+@functools.cache
+def dying_with_parent(name: str = "TERM") -> tuple[str, ...]:
+    """Return what precedes a command that is to get a signal when its parent dies; nothing where that is impossible.
+
+    The `setpriv` of util-linux before 2.33, as on Enterprise Linux 8, does not know how.
+
+    Parameters
+    ----------
+    name : str
+        The signal.
+    """
+    words = ("setpriv", "--pdeathsig", name)
+    try:
+        done = subprocess.run([*words, "true"], stdin=subprocess.DEVNULL, capture_output=True)
+    except OSError:
+        return ()
+    return words if done.returncode == 0 else ()
 
 
 def exit_code(returncode: int) -> int:

@@ -30,7 +30,10 @@ def main(arguments: Sequence[str]) -> None:
     address, _, port = server.rpartition(":")
     own_address, slot = rendezvous((address, int(port)), rank, float(timeout))
     environment = rank_environment((address, int(port)), interface_of(own_address), slot)
-    os.execvpe(command[0], list(command), {**os.environ, **environment})
+    try:
+        os.execvpe(command[0], list(command), {**os.environ, **environment})
+    except OSError as reason:
+        sys.exit(f"ffn launch: {command[0]} cannot be started on {socket.gethostname()}: {reason.strerror}")
 
 
 def rendezvous(server: tuple[str, int], rank: int, timeout: float) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import yaml
 
 from ffn.cluster import slurm
-from ffn.cluster.batch import Job, Scheduler, with_environment
+from ffn.cluster.batch import Job, Scheduler, makers_of, still_queued, with_environment
 from ffn.errors import ClusterError
 from ffn.layout import Layout, layout_of
 from ffn.needs import memory_mb
@@ -68,7 +69,15 @@ class Site:
         assert self.scheduler is not None
         site = {**(self.resources or {}), "tasks": self.layout.ranks}
         site["mem_mb"] = self.layout.per_node * memory_mb("train")
-        job = Job("ffn-doctor", self.layout.nodes, self.layout.depth, 0, CHECK_MINUTES, is_mpi=True, site=site)
+        job = Job(
+            "ffn-doctor",
+            self.layout.nodes,
+            self.layout.depth,
+            min(self.layout.per_node, int(site.get("gpu", 0))),
+            CHECK_MINUTES,
+            is_mpi=True,
+            site=site,
+        )
         return self.scheduler.submit_command(job, script, str(Path(LOG).absolute()))
 
 
@@ -94,19 +103,55 @@ def read_site(profile: str, num_nodes: int) -> Site:
     if folder is None:
         found = " ".join(sorted(path.parent.name for path in ROOT.glob("profiles/*/config.yaml")))
         raise ClusterError(f"--profile: no {profile}/config.yaml, expected the folder of a profile or one of {found}")
-    values = yaml.safe_load((folder / "config.yaml").read_text()) or {}
+    values = _read(folder / "config.yaml")
     train = (values.get("set-resources") or {}).get("train") or {}
     if "executor" not in values:
         return Site(str(folder), layout_of(2, train, os.cpu_count() or 1))
     if "launcher" not in train:
         raise ClusterError(f"{folder}/config.yaml: set-resources: train has no launcher, a cluster needs one")
-    ranks = num_nodes * int(train.get("ranks_per_node", 1))
-    layout = layout_of(ranks, train, int(train.get("cores_per_node", 1)))
-    resources = _defaults(values) | train
+    per_node = layout_of(1, train, 1).ranks_per_node
+    layout = layout_of(num_nodes * per_node, {"ranks_per_node": 1} | train, 1)
+    resources = {"gpu": (values.get("resources") or {}).get("gpu", 0)} | _defaults(values) | train
     if values["executor"] == SLURM:
         plugin = {"account": resources.get("slurm_account"), "queue": resources.get("slurm_partition")}
         return Site(str(folder), layout, slurm, {**resources, **plugin})
     return Site(str(folder), layout, _scheduler(folder / "submit.py"), with_environment(resources))
+
+
+def check_none_left(submit: str | None, folder: str) -> None:
+    """Make sure that no job of an earlier Snakemake, which was killed, still works on a run.
+
+    Parameters
+    ----------
+    submit : str or None
+        Command that submits jobs, None where there are none.
+    folder : str
+        Folder of the run.
+
+    Raises
+    ------
+    ClusterError
+        If there are some: two jobs would write the same files.
+    """
+    ids = makers_of(folder) if submit else []
+    if not submit or not ids:
+        return
+    scheduler = _scheduler(Path(shlex.split(submit)[0]))
+    if left := still_queued(scheduler, ids):
+        raise ClusterError(
+            f"{folder}: {len(left)} jobs of an earlier start still work on it. Wait for their end, or cancel them: "
+            f"{shlex.join(scheduler.cancel_command(left))}; what they have done is kept"
+        )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as reason:
+        raise ClusterError(f"{path}: is no YAML ({' '.join(str(reason).split())}). Correct it") from None
+    if not isinstance(values, dict):
+        raise ClusterError(f"{path}: is no mapping, expected options of Snakemake and their values")
+    return values
 
 
 def _defaults(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,12 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if arguments.num_ranks < 1:
         raise ConfigError(f"--num-ranks: {arguments.num_ranks}, expected at least 1")
-    options = shlex.split(arguments.launcher_options)
+    if arguments.ranks_per_node is not None and arguments.ranks_per_node < 1:
+        raise ConfigError(f"--ranks-per-node: {arguments.ranks_per_node}, expected at least 1")
+    try:
+        options = shlex.split(arguments.launcher_options)
+    except ValueError as reason:
+        raise ConfigError(f"--launcher-options: {arguments.launcher_options!r} cannot be split ({reason})") from None
     job = Launch(
         arguments.num_ranks,
         arguments.ranks_per_node,

@@ -71,10 +71,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 def _add_measure(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="times to write")
-    steps = StudyConfig().measured_steps
-    parser.add_argument(
-        "--measured-steps", type=whole_number, default=steps, metavar="INT", help=f"that count (default: {steps})"
-    )
+    add_options(parser, StudyConfig, skip=tuple(StudyConfig.model_fields.keys() - {"measured_steps"}))
     add_options(parser, ModelConfig)
     add_options(parser, TrainConfig)
 
@@ -91,7 +88,8 @@ def _measure(arguments: argparse.Namespace) -> None:
     from ffn.studies.measure import measure
 
     model, config = from_arguments(ModelConfig, arguments), from_arguments(TrainConfig, arguments)
-    measure(_training_data(arguments), arguments.out, model, config, arguments.measured_steps, arguments.rng_seed)
+    num_steps = from_arguments(StudyConfig, argparse.Namespace(measured_steps=arguments.measured_steps)).measured_steps
+    measure(_training_data(arguments), arguments.out, model, config, num_steps, arguments.rng_seed)
 
 
 def _training_data(arguments: argparse.Namespace) -> TrainingData:

@@ -17,7 +17,6 @@ from ffn.evaluation.charts import Chart, Line, chart
 from ffn.evaluation.run_folder import (
     VolumeFiles,
     read_costs,
-    read_metrics,
     read_selection,
     read_sweep,
     read_volumes,
@@ -31,9 +30,10 @@ from ffn.evaluation.score_table import (
     run_lengths,
     score_rows,
 )
-from ffn.evaluation.training_charts import best_validation, training_charts
+from ffn.evaluation.training_charts import training_charts
 from ffn.evaluation.versions import package_versions
 from ffn.evaluation.volume_pictures import close_ups, neurons, open_volumes, slices
+from ffn.training.metrics import best_validation, read_metrics
 from ffn.volume import open_volume
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def render(run_dir: Path) -> str:
     environment.filters.update(figure=figure, percent=percent, duration=duration, core_hours=core_hours)
     volumes = read_volumes(run_dir)
     costs = read_costs(run_dir)
-    validation = read_metrics(run_dir, "validation")
+    metrics, validation = (read_metrics(run_dir / "model" / name) for name in ("metrics.csv", "validation.csv"))
     config = run_dir / "config.yaml"
     return environment.get_template("report.html.jinja").render(
         run=run_dir.resolve().name,
@@ -91,7 +91,7 @@ def render(run_dir: Path) -> str:
         columns=COLUMNS,
         published=PUBLISHED,
         volumes=[_volume_context(files, run_dir) for files in volumes],
-        charts=training_charts(read_metrics(run_dir), validation),
+        charts=training_charts(metrics, validation),
         best_validation=best_validation(validation),
         costs=costs,
         selection=read_selection(run_dir),

@@ -94,23 +94,6 @@ def read_volumes(run_dir: Path) -> list[VolumeFiles]:
     return [_volume_files(run_dir, name) for name in sorted(names)]
 
 
-def read_metrics(run_dir: Path, name: str = "metrics") -> dict[str, list[float]]:
-    """Read the columns of ``model/metrics.csv``, or of ``validation.csv``; empty where there is no row.
-
-    Returns
-    -------
-    dict of str to list of float
-        Columns of equal length by name; NaN where a cell is no number.
-    """
-    path = run_dir / "model" / f"{name}.csv"
-    if not path.is_file():
-        return {}
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        rows = list(reader)
-    return {name: [_number(row[name]) for row in rows] for name in reader.fieldnames or () if rows}
-
-
 def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
     """Read the scores of a volume at every threshold of agglomeration; empty where there are none."""
     path = run_dir / "agglomeration" / name / "sweep.json"

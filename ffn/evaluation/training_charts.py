@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ffn.evaluation.charts import Chart, Line, chart, stacked
-from ffn.training.metrics import SCORES, smoothed
+from ffn.training.metrics import SCORES, Row, smoothed
 
 SCORE_NAMES = {name: "F1" if name == "f1" else name for name in SCORES}
 STEP_PARTS = {"input_ms": "input", "compute_ms": "compute", "allreduce_ms": "allreduce", "rest_ms": "rest"}
@@ -15,15 +15,13 @@ STEP_PARTS = {"input_ms": "input", "compute_ms": "compute", "allreduce_ms": "all
 Columns = dict[str, np.ndarray]
 
 
-def training_charts(
-    metrics: Mapping[str, Sequence[float]], validation: Mapping[str, Sequence[float]] | None = None
-) -> list[Chart]:
+def training_charts(metrics: Sequence[Row], validation: Sequence[Row] = ()) -> list[Chart]:
     """Draw the curves that there are columns for; files of earlier versions have fewer.
 
     Parameters
     ----------
-    metrics, validation : mapping of str to sequence of float
-        Columns of ``metrics.csv`` and ``validation.csv``, ``step`` among them.
+    metrics, validation : sequence of dict of str to float
+        Rows of ``metrics.csv`` and ``validation.csv``, see `ffn.training.metrics.read_metrics`.
 
     Returns
     -------
@@ -31,31 +29,17 @@ def training_charts(
         Loss; accuracy, precision, recall and F1, smoothed with factor 0.9 as in the paper; learning rate; FOVs/s;
         what a step's time consists of.
     """
-    rows, validated = _finite_columns(metrics), _finite_columns(validation or {})
-    if not len(rows.get("step", ())):
+    if not metrics:
         return []
+    rows, validated = _finite_columns(metrics), _finite_columns(validation)
     charts = [_loss_chart(rows, validated), _scores_chart(rows, validated)]
     charts += [_curve_chart(rows, "learning_rate", "Learning rate"), _curve_chart(rows, "fovs_per_second", "FOVs/s")]
     return [one for one in [*charts, _time_chart(rows)] if one is not None]
 
 
-def best_validation(validation: Mapping[str, Sequence[float]]) -> tuple[int, float] | None:
-    """Return step and F1 of the best validation, of equal ones the latest; None where there is none.
-
-    Examples
-    --------
-    >>> best_validation({"step": [0, 50, 100, 150], "f1": [0.0, 0.7, 0.7, float("nan")]})
-    (100, 0.7)
-    """
-    known = [
-        (f1, step) for step, f1 in zip(validation.get("step", ()), validation.get("f1", ()), strict=True) if f1 == f1
-    ]
-    return (int(max(known)[1]), max(known)[0]) if known else None
-
-
-def _finite_columns(table: Mapping[str, Sequence[float]]) -> Columns:
+def _finite_columns(rows: Sequence[Row]) -> Columns:
     """Columns with at least one number."""
-    columns = {name: np.asarray(values, np.float64) for name, values in table.items()}
+    columns = {name: np.array([row[name] for row in rows], np.float64) for name in (rows[0] if rows else ())}
     return {name: values for name, values in columns.items() if np.isfinite(values).any()}
 
 

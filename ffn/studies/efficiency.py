@@ -28,17 +28,15 @@ def study_efficiency(
 
     Parameters
     ----------
-    metrics, rates_path, scaling_path : list of str, str, str
-        Files, see `read_best_runs`.
-    out_path : str
-        JSON file, with a PNG and an HTML file beside it.
+    metrics, rates_path, scaling_path, out_path : list of str, str, str, str
+        Files, as of `study_curves`.
     config : StudyConfig
         Which F1.
 
     Raises
     ------
     EvaluationError
-        If files are missing or not what they should be.
+        As `study_curves`.
     """
     best = read_best_runs(metrics, rates_path, scaling_path, config.smoothing)
     costs = {target: costs_to_reach(best, target) for target in config.f1_targets}
@@ -51,11 +49,15 @@ def study_efficiency(
     write_study(out_path, "Cost of reaching an F1", content, _figure(costs, list(best.runs)), statements)
 
 
-def steps_to_reach(run: Run, target: float) -> float:
-    """Return the step from which the smoothed F1 stays at `target` or above to the end; NaN if it ends below."""
-    below = np.flatnonzero(~(run.smoothed["f1"] >= target))
+def steps_to_reach(run: Run, target: float, last: int) -> float:
+    """Return the step from which the smoothed F1 stays at `target` or above to the end.
+
+    NaN if it ends below, or before step `last`, as a run does that diverges.
+    """
+    known = np.isfinite(run.smoothed["f1"])  # a row has no F1 where no walk ended since the row before
+    below = np.flatnonzero(run.smoothed["f1"][known] < target)
     reached = int(below[-1]) + 1 if len(below) else 0
-    return float(run.step[reached]) if reached < len(run.step) else float("nan")
+    return float(run.step[known][reached]) if last in run.step and reached < known.sum() else float("nan")
 
 
 def costs_to_reach(best: BestRuns, target: float) -> Costs:
@@ -75,7 +77,8 @@ def costs_to_reach(best: BestRuns, target: float) -> Costs:
         the mean over these seeds, with ``_stddev`` its standard deviation; ``failed``, the seeds that did not reach it,
         by number of workers.
     """
-    reached = {w: np.array([steps_to_reach(run, target) for run in runs]) for w, runs in best.runs.items()}
+    last = max(int(run.step.max(initial=0)) for runs in best.runs.values() for run in runs)
+    reached = {w: np.array([steps_to_reach(run, target, last) for run in runs]) for w, runs in best.runs.items()}
     failed = {w: number for w, steps in reached.items() if (number := int(np.isnan(steps).sum()))}
     reached = {w: steps[np.isfinite(steps)] for w, steps in reached.items() if np.isfinite(steps).sum() >= 2}
     workers = np.array(list(reached), np.int64)
@@ -93,7 +96,7 @@ def costs_to_reach(best: BestRuns, target: float) -> Costs:
 
 def _statement(target: float, cost: Costs) -> str:
     failed = ", ".join(f"{number} with {workers}" for workers, number in cost["failed"].items())
-    missed = f" Runs that end below it do not count: {failed} workers." if failed else ""
+    missed = f" Runs that end below it or diverge do not count: {failed} workers." if failed else ""
     if len(cost["workers"]) < 2:
         return f"F1 {target:g}: too few numbers of workers reached it in two runs or more.{missed}"
     first, last = cost["workers"][0], cost["workers"][-1]
@@ -114,7 +117,9 @@ def _figure(costs: dict[float, Costs], workers: list[int]) -> Figure:
     for panel, (kind, label) in zip(panels, LABELS.items(), strict=True):
         for i, (target, cost) in enumerate(costs.items()):
             y, error = cost[f"relative_{kind}"], cost[f"relative_{kind}_stddev"]
-            panel.errorbar(cost["workers"], y, error, fmt="o-", capsize=3, color=COLOURS[i], label=f"F1 {target:g}")
+            panel.errorbar(
+                cost["workers"], y, error, fmt="o-", capsize=3, color=COLOURS[i % len(COLOURS)], label=f"F1 {target:g}"
+            )
         panel.plot(workers, ideal[kind], "k:", label="ideal")
         panel.set(xlabel="workers", ylabel=label)
         panel.set_xscale("log", base=2)

@@ -53,6 +53,8 @@ def measure(
         If data, model or options do not fit together.
     """
     _keep_to_cores(config)
+    steps = WARM_UP_STEPS + num_steps  # of a run that trains for none, too
+    config = config.model_copy(update={"max_steps": max(steps, config.max_steps)})
     with training_job(data, model, config, rng_seed) as (group, plan, _):
         seconds = _step_seconds(plan, group, num_steps)
         messages = _message_seconds(group)

@@ -21,11 +21,14 @@ class Network(NamedTuple):
         In one direction, bytes/s.
     source : str
         Where these figures come from.
+    constant : float, default 0
+        Of a whole exchange, whatever the number of nodes, s: what the software around the ring takes.
     """
 
     latency: float
     bandwidth: float
     source: str
+    constant: float = 0.0
 
 
 # Figures for one pair of nodes without other traffic: lower bounds of the cost, which is what the model needs to show
@@ -39,6 +42,7 @@ NETWORKS = {
     ),
     "ethernet": Network(30e-6, 1.25e9, "10 Gb/s of IEEE 802.3ae; a typical latency of MPI over TCP, our assumption"),
 }
+LEAST_LATENCY = min(network.latency for network in NETWORKS.values())  # of a fitted network, our choice
 
 
 def ring_allreduce_seconds(num_nodes: int, num_bytes: float, network: Network) -> float:
@@ -63,29 +67,40 @@ def ring_allreduce_seconds(num_nodes: int, num_bytes: float, network: Network) -
     2.0
     """
     messages = 2 * (num_nodes - 1)
-    return messages * (network.latency + num_bytes / num_nodes / network.bandwidth)
+    return _ring_seconds(messages, num_bytes / num_nodes, network)
 
 
 def ring_allgather_seconds(num_nodes: int, num_bytes: float, network: Network) -> float:
     """Return the time of a ring allgather, which codecs need whose messages cannot be added: N - 1 whole messages."""
-    return (num_nodes - 1) * (network.latency + num_bytes / network.bandwidth)
+    return _ring_seconds(num_nodes - 1, num_bytes, network)
 
 
-def fit_network(num_nodes: int, num_bytes: np.ndarray, seconds: np.ndarray) -> Network:
-    """Fit latency and bandwidth to measured ring allreduces, neither below zero.
+def _ring_seconds(messages: int, num_bytes: float, network: Network) -> float:
+    """Time of messages of so many bytes one after the other; without any there is nothing to wait for."""
+    return network.constant + messages * (network.latency + num_bytes / network.bandwidth) if messages else 0.0
+
+
+def fit_network(num_nodes: np.ndarray, num_bytes: np.ndarray, seconds: np.ndarray) -> Network:
+    """Fit constant, latency and bandwidth to measured ring allreduces: least squares, none below zero.
 
     Parameters
     ----------
-    num_nodes : int
+    num_nodes : int ndarray of shape (N,)
         Processes in the ring, at least 2.
     num_bytes : float ndarray of shape (N,)
         Data of each process.
     seconds : float ndarray of shape (N,)
         Times; every one counts by its relative error.
+
+    Notes
+    -----
+    Rings of one size do not tell the constant from the latency: the latency is then `LEAST_LATENCY`, the rest constant.
     """
     from scipy.optimize import nnls
 
-    messages = 2.0 * (num_nodes - 1)
-    design = np.stack([np.full(len(seconds), messages), messages / num_nodes * num_bytes], axis=1) / seconds[:, None]
-    latency, per_byte = map(float, nnls(design, np.ones(len(seconds)))[0])
-    return Network(latency, 1 / max(per_byte, FASTEST), f"{num_nodes} processes here")
+    messages, sizes = 2.0 * (num_nodes - 1), np.unique(num_nodes)
+    design = np.stack([np.ones(len(seconds)), messages / num_nodes * num_bytes, messages], axis=1) / seconds[:, None]
+    fitted = nnls(design if len(sizes) > 1 else design[:, :2], 1 - LEAST_LATENCY * design[:, 2])[0].tolist()
+    constant, per_byte, more_latency = (*fitted, 0.0)[:3]
+    source = f"{', '.join(map(str, sizes))} processes here" + ("" if len(sizes) > 1 else ", latency assumed")
+    return Network(LEAST_LATENCY + more_latency, 1 / max(per_byte, FASTEST), source, constant)

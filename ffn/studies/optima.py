@@ -71,12 +71,13 @@ def find_optimum(rates: np.ndarray, scores: np.ndarray, noise: float, rng: np.ra
 
     Notes
     -----
-    The uncertainty adds up what `noise` does to the optimum (the standard deviation over scores to which noise is
-    added) and the spread of a uniform distribution over one step of the grid, because within a step the parabola is
-    a guess.
+    Where training diverged, the lowest score of the other rates is taken. The uncertainty adds up what `noise` does to
+    the optimum (the standard deviation over scores to which noise is added) and the spread of a uniform distribution
+    over one step of the grid, because within a step the parabola is a guess.
     """
     logs = np.log(rates)
-    scores = np.where(np.isfinite(scores), scores, np.nanmin(scores))
+    lowest = np.nextafter(np.nanmin(scores), -np.inf)  # below all that did not diverge, however alike those are
+    scores = np.where(np.isfinite(scores), scores, lowest)
     best = int(np.argmax(scores))
     moved = [_vertex(logs, scores + noise * rng.standard_normal(len(rates))) for _ in range(RESAMPLES)]
     step = float(np.mean(np.diff(logs)))

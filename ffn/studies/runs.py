@@ -43,22 +43,27 @@ class Run(NamedTuple):
     smoothed: dict[str, np.ndarray]
 
     def at(self, name: str, step: int) -> float:
-        """Return a smoothed score at a step; NaN if training diverged before."""
-        found = np.flatnonzero(self.step == step)
-        return float(self.smoothed[name][found[0]]) if len(found) else float("nan")
+        """Return the last smoothed score up to a step; NaN if training diverged before.
+
+        A row has none where no walk ended since the row before.
+        """
+        known = self.smoothed[name][(self.step <= step) & np.isfinite(self.smoothed[name])]
+        return float(known[-1]) if step in self.step and len(known) else float("nan")
 
     def noise(self, name: str, factor: float) -> float:
-        """Return how uncertain the last smoothed score is, from the scatter of the rows that it averages.
+        """Return how uncertain the last smoothed score is, from how the rows that it averages differ from the past.
 
         Notes
         -----
-        A moving average with this factor is worth ``(1 + factor) / (1 - factor)`` independent rows.
+        Let rows be independent, of variance σ² around a curve that rises steadily. The average weighs the k-th row
+        before by (1 - f) f^k, so its variance is (1 - f)² σ² Σ f^2k = σ² (1 - f) / (1 + f): it is worth
+        (1 + f) / (1 - f) rows. A row is independent of the average before it, so their difference has the variance
+        σ² + σ² (1 - f) / (1 + f) = 2 σ² / (1 + f), of which that of the average is the part (1 - f) / 2.
         """
-        worth = (1 + factor) / (1 - factor)
-        rows = max(3, round(worth))
-        scatter = (self.raw[name] - self.smoothed[name])[-rows:]
-        scatter = scatter[np.isfinite(scatter)]
-        return float(np.std(scatter) / np.sqrt(worth)) if len(scatter) > 2 else float("nan")
+        known = np.isfinite(self.raw[name])
+        differences = self.raw[name][known][1:] - self.smoothed[name][known][:-1]
+        recent = differences[-max(3, round((1 + factor) / (1 - factor))) :]
+        return float(np.std(recent) * np.sqrt((1 - factor) / 2)) if len(recent) > 2 else float("nan")
 
 
 def read_runs(paths: list[str], factor: float) -> list[Run]:

@@ -133,11 +133,15 @@ def read_measurement(path: str) -> Measurement:
 
 
 def _local_network(measurements: list[Measurement]) -> Network | None:
-    """Latency and bandwidth between the processes here, from the measurement with the most."""
-    most = measurements[-1]
-    if most.processes < 2:
+    """Fit what joins the processes here, from all measurements with several."""
+    rings = [m for m in measurements if m.processes > 1]
+    if not rings:
         return None
-    return fit_network(most.processes, most.message_bytes, np.median(most.message_seconds, axis=1))
+    return fit_network(
+        np.concatenate([np.full(len(m.message_bytes), m.processes) for m in rings]),
+        np.concatenate([m.message_bytes for m in rings]),
+        np.concatenate([np.median(m.message_seconds, axis=1) for m in rings]),
+    )
 
 
 def _network(config: StudyConfig, local: Network | None) -> Network:
@@ -203,12 +207,13 @@ def _here_statement(content: dict[str, Any], here: Cluster) -> str:
     nodes, measured = content["nodes"][-1], content["fit"]["num_steps"]
     exchange = here.exchange_seconds(nodes)
     slowest, throughput = here.step_seconds(nodes) - exchange, content["here"]["fovs_per_second"][-1]
+    horovod = "what Horovod adds as the same on any number" if here.network.constant else "without what Horovod adds"
     return (
         f"Model with the network '{content['network']['name']}': {throughput:,.0f} FOVs/s at "
         f"{content['here']['efficiency'][-1]:.0%} on {nodes} such nodes. Of a step there, {slowest * 1e3:.3g} ms are "
         f"the slowest node (the mean is {here.mean_seconds * 1e3:.3g} ms) and {exchange * 1e3:.3g} ms the allreduce. "
-        "Nodes are taken as equal and independent, the network as without contention, and Horovod's negotiation is "
-        f"left out: an upper bound. Beyond {measured} nodes the slowest is one that {measured} measured steps do not "
+        f"Nodes are taken as equal and independent, the network as without contention and {horovod}: "
+        f"an upper bound. Beyond {measured} nodes the slowest is one that {measured} measured steps do not "
         "show, so it rests on the shape of the fitted distribution."
     )
 

@@ -149,6 +149,15 @@ class TrainConfig(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _walltime_is_longer_than_its_margin(self) -> TrainConfig:
+        if self.walltime_minutes is not None and 60 * self.walltime_minutes <= self.walltime_margin_seconds:
+            raise ValueError(
+                f"walltime_minutes: {self.walltime_minutes:g}, expected more than walltime_margin_seconds, which is "
+                f"{self.walltime_margin_seconds:g} s: each run would stop after one step. Raise it or lower the margin"
+            )
+        return self
+
     @property
     def num_lanes(self) -> int:
         """FOVs in the global batch: of all workers, virtual ones included."""

@@ -123,12 +123,8 @@ class EncodedExchange(Exchange):
 
     Parameters
     ----------
-    group : ProcessGroup
-        The processes of the job.
-    num_values : int
-        Entries of a gradient.
-    num_virtual : int
-        Workers that each process stands for.
+    group, num_values, num_virtual : ProcessGroup, int, int
+        As of `Exchange`.
     codec : Codec
         Makes the messages.
     """

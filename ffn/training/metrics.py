@@ -203,12 +203,23 @@ def read_metrics(path: str | Path) -> list[Row]:
     if not Path(path).is_file():
         return []
     with Path(path).open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if None not in row.values()]
-    return [{**{name: float(row[name]) for name in row}, "step": int(row["step"])} for row in rows if _is_number(row)]
+        return [row for row in map(_numbers, csv.DictReader(file)) if row is not None]
 
 
-def _is_number(row: Mapping[str, str]) -> bool:
+def best_validation(rows: Iterable[Row]) -> Row:
+    """Return the row of the best F1, of equal ones the latest; an empty one where there is none.
+
+    Examples
+    --------
+    >>> best_validation([{"step": 0, "f1": float("nan")}, {"step": 50, "f1": 0.7}, {"step": 100, "f1": 0.7}])
+    {'step': 100, 'f1': 0.7}
+    """
+    known = [row for row in rows if row.get("f1", float("nan")) >= 0]  # false for NaN
+    return max(known, key=lambda row: (row["f1"], row["step"]), default={})
+
+
+def _numbers(row: Mapping[str, str]) -> Row | None:
     try:
-        return all(float(value) is not None for value in row.values())
-    except (TypeError, ValueError):
-        return False
+        return {**{name: float(value) for name, value in row.items()}, "step": int(row["step"])}
+    except (KeyError, TypeError, ValueError):
+        return None

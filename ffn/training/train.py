@@ -101,10 +101,11 @@ def training_job(
     with_timeline = config.horovod_timeline is not None
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, with_timeline))
-        if config.max_steps > 0 or group.size > 1:
+        computes = config.max_steps > 0 or group.size > 1  # TensorFlow takes seconds to load, for nothing otherwise
+        if computes:
             configure_tensorflow(group, config, rng_seed)
         group.watch()
-        precision = group.broadcast(resolve_precision(config.precision, gpu_visible()))
+        precision = group.broadcast(resolve_precision(config.precision, computes and gpu_visible()))
         config = config.model_copy(update={"precision": precision})
         near = group.together(lambda: _staged(data, stage_to, group)) if stage_to else data
         opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near))))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ffn.atomic import atomic_path
+from ffn.cluster.processes import dying_with_parent
 from ffn.errors import ExportError
 
 if TYPE_CHECKING:
@@ -114,8 +115,7 @@ def _complete_picture(viewer: neuroglancer.Viewer, size: tuple[int, int], proces
 def _browser(size: tuple[int, int], url: str) -> Iterator[subprocess.Popen]:
     """Open `url` in a browser of its own, with a profile that is thrown away."""
     command = [find_browser()]
-    if shutil.which("setpriv"):  # not even kill -9 of ours leaves a browser behind
-        command = ["setpriv", "--pdeathsig", "KILL", *command]
+    command = [*dying_with_parent("KILL"), *command]  # not even kill -9 of ours leaves a browser behind
     with tempfile.TemporaryDirectory(prefix="ffn-browser-", ignore_cleanup_errors=True) as profile:
         options = [*FLAGS, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"]
         process = subprocess.Popen(

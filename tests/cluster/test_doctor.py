@@ -64,7 +64,7 @@ def test_a_site_that_works(doctor):
     assert found["one job"] == ("ok", "Horovod joins 2 processes")
     assert "n1 n2" in found["processes"][1]
     assert {item["name"] for item in json.loads((doctor.folder / "found.json").read_text())} == found.keys()
-    assert list((doctor.folder / "runs").iterdir()) == []
+    assert not (doctor.folder / "runs").exists()
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ LAUNCHED = {
 COBALT = "qsub -n {nodes} -t {minutes} --mode script --jobname {name} -o {log} -e {log} -q debug-cache-quad -A brains"
 PBS = (
     "qsub -l select={nodes}:ncpus={cores}{gpus}:system=polaris -l place=scatter -l walltime={hours} "
-    "-l filesystems=home:eagle -N {name} -j oe -o {log} -q preemptable -A brains"
+    "-l filesystems=home:eagle -r n -N {name} -j oe -o {log} -q preemptable -A brains"
 )
 # The entries of the queue, in the order of submission; equal for both schedulers.
 ENTRIES = ["synth", "prepare", "train", "segment", "reconcile", "assess"]

@@ -4,11 +4,16 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from ffn.cluster import batch, cobalt, pbs, slurm
 from ffn.cluster.batch import Job
+from ffn.cluster.site import check_none_left
+from ffn.errors import ClusterError
+
+ROOT = Path(__file__).parents[2]
 
 SITE = {"mem_mb": 2000, "cores_per_node": 32, "account": "brains", "queue": "prod", "pbs_filesystems": "home:eagle"}
 TRAIN = Job("ffn-train", nodes=3, threads=8, gpus=4, minutes=90, is_mpi=True, site={**SITE, "tasks": 12})
@@ -42,7 +47,7 @@ def ask(monkeypatch, capsys, job_id, listed, scheduler=cobalt):
 def test_submit_lines():
     assert pbs.submit_command(TRAIN, "a.sh", "a.log") == (
         "qsub -l select=3:ncpus=32:ngpus=4 -l place=scatter -l walltime=01:30:00 -l filesystems=home:eagle "
-        "-N ffn-train -j oe -o a.log -q prod -A brains a.sh"
+        "-r n -N ffn-train -j oe -o a.log -q prod -A brains a.sh"
     ).split(" ")
     assert cobalt.submit_command(TRAIN, "a.sh", "a.log") == (
         "qsub -n 3 -t 90 --mode script --jobname ffn-train -o a.log -e a.log -q prod -A brains a.sh"
@@ -88,10 +93,22 @@ def test_a_job_knows_its_end(folder, monkeypatch):
     values = {"type": "single", "rule": "train", "resources": {"runtime": 90, "mpi": "aprun"}}
     (folder / "job.sh").write_text(f"# properties = {json.dumps(values)}\necho $FFN_JOB_END_TIME > {ended}\n")
     script = batch._write_script(batch.read_job(folder / "job.sh"), folder / "job.sh", cobalt)
+    record("7", "submitted")
     before = int(time.time())
     assert subprocess.run([script]).returncode == 0
     assert before <= int(ended.read_text()) - 90 * 60 <= time.time()
     assert (batch.STATE / "7.exit").read_text().strip() == "0"
+
+
+def test_a_job_that_snakemake_was_not_told_of_does_nothing(folder, monkeypatch):
+    monkeypatch.setenv("COBALT_JOBID", "7")
+    monkeypatch.setattr(batch, "NOTED_SECONDS", 1)
+    values = {"type": "single", "rule": "train", "resources": {"runtime": 90, "mpi": "aprun"}}
+    (folder / "job.sh").write_text(f"# properties = {json.dumps(values)}\ntouch {folder}/made\n")
+    script = batch._write_script(batch.read_job(folder / "job.sh"), folder / "job.sh", cobalt)
+    done = subprocess.run([script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "no Snakemake waits for this job\n")
+    assert not (folder / "made").exists() and not (batch.STATE / "7.exit").exists()
 
 
 @pytest.mark.parametrize(("code", "word"), [("0", "success"), ("1", "failed"), ("143", "failed")])
@@ -163,7 +180,8 @@ def test_a_job_that_is_over_is_not_asked_for(folder, monkeypatch, capsys):
 def submitted(folder, monkeypatch, *answers):
     """Submit a job, the scheduler answers so in turn; return the exit code and the number of questions."""
     script = folder / "job.sh"
-    script.write_text('# properties = {"rule": "train", "resources": {"runtime": 9, "mem_mb": 1}}\n')
+    values = {"rule": "train", "output": ["results/a/model.yaml"], "resources": {"runtime": 9, "mem_mb": 1}}
+    script.write_text(f"# properties = {json.dumps(values)}\n")
     left = list(answers)
     monkeypatch.setattr(batch, "run_command", lambda command: left.pop(0))
     monkeypatch.setattr(batch, "SUBMIT_PAUSES", (0.0, 0.0))
@@ -188,6 +206,22 @@ def test_records_of_an_earlier_job_of_this_number_do_not_count(folder, monkeypat
     record("7", "cancelled", age=900)
     assert submitted(folder, monkeypatch, done("7\n"))[0] == 0
     assert not (batch.STATE / "7.exit").exists() and not (batch.STATE / "7.cancelled").exists()
+
+
+def test_nothing_starts_beside_the_jobs_of_a_killed_snakemake(folder, monkeypatch):
+    for job_id in ("7", "8", "9"):
+        assert submitted(folder, monkeypatch, done(f"{job_id}\n"))[0] == 0
+    record("9", "exit", "0")
+    monkeypatch.setattr(batch, "run_command", lambda command: done("7 running\n9 exiting\n"))
+    submit = str(ROOT / "profiles/theta/submit.py")
+    with pytest.raises(ClusterError, match="^results/a: 1 jobs of an earlier start still work on it.* qdel 7; "):
+        check_none_left(submit, "results/a")
+    assert not (batch.STATE / "8.submitted").exists(), "it was in no queue any more"
+    check_none_left(submit, "results/another")
+    check_none_left(None, "results/a")
+    monkeypatch.setattr(batch, "run_command", lambda command: done(stderr="cannot connect", code=1))
+    with pytest.raises(ClusterError, match="qdel 7; "):
+        check_none_left(submit, "results/a")
 
 
 def test_jobs_get_the_settings_of_libraries(monkeypatch):

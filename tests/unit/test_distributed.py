@@ -1,5 +1,9 @@
 """What a launcher says of its processes, and the refusal of copies that do not know of each other."""
 
+import os
+import sys
+from types import ModuleType
+
 import pytest
 
 from ffn.errors import TrainError
@@ -72,7 +76,7 @@ class Alone:
 )
 @pytest.mark.parametrize("num_workers", [1, 4])
 def test_copies_of_a_job_of_one_are_refused(monkeypatch, variables, started, num_workers):
-    monkeypatch.setattr("ffn.training.distributed._start_horovod", lambda stall_seconds: Alone())
+    monkeypatch.setattr("ffn.training.distributed._start_horovod", lambda *_: Alone())
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     message = f"the launcher started {started}, but each is a job of its own"
@@ -80,11 +84,37 @@ def test_copies_of_a_job_of_one_are_refused(monkeypatch, variables, started, num
         pass
 
 
+def horovod_settings(monkeypatch, *, with_timeline, **given):
+    """Return the variables of Horovod that a job of two sets, in an environment of `given` ones."""
+    monkeypatch.setattr(os, "environ", dict(given))
+    module = ModuleType("horovod.tensorflow")
+    module.__dict__.update(init=lambda: None, rank=lambda: 0, size=lambda: 3)
+    module.__dict__.update(local_rank=module.rank, local_size=module.size)
+    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
+    monkeypatch.setitem(sys.modules, "horovod.tensorflow", module)
+    sys.modules["horovod"].tensorflow = module
+    with pytest.raises(TrainError, match="3 started"), process_group(2, 4000, with_timeline):
+        pass
+    return {name.removeprefix("HOROVOD_"): value for name, value in os.environ.items()}
+
+
+def test_horovod_prepares_a_timeline_only_where_one_is_recorded(monkeypatch):
+    assert "TIMELINE" not in horovod_settings(monkeypatch, with_timeline=False)
+    assert horovod_settings(monkeypatch, with_timeline=True)["TIMELINE"] == "DYNAMIC"
+
+
+def test_horovod_gives_up_after_the_watchdog_and_the_environment_may_say_otherwise(monkeypatch):
+    found = horovod_settings(monkeypatch, with_timeline=False, HOROVOD_CYCLE_TIME="2")
+    assert found["CYCLE_TIME"] == "2"
+    assert int(found["STALL_CHECK_TIME_SECONDS"]) < 4000 < int(found["STALL_SHUTDOWN_TIME_SECONDS"])
+    assert int(found["GLOO_TIMEOUT_SECONDS"]) > 4000
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_another_number_of_processes_than_asked_for_is_refused(monkeypatch, size):
     horovod = Alone()
     horovod.size, horovod.rank = lambda: size, lambda: 0
-    monkeypatch.setattr("ffn.training.distributed._start_horovod", lambda stall_seconds: horovod)
+    monkeypatch.setattr("ffn.training.distributed._start_horovod", lambda *_: horovod)
     with pytest.raises(TrainError, match=f"2 processes asked for, {size} started"), process_group(2, 120):
         pass
 

@@ -15,7 +15,8 @@ def take(tmp_path):
     started = []
 
     def start(**variables):
-        environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+        own = {"SLURM_JOB_ID": tmp_path.name + str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = {**os.environ, **own, **variables}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         process = subprocess.Popen([sys.executable, "-c", TAKE], env=environment, **pipes)
         started.append(process)
@@ -40,3 +41,9 @@ def test_each_process_has_its_own_until_there_are_none_left(take):
 def test_gpus_are_known_by_the_names_that_the_scheduler_gave(take):
     assert take(CUDA_VISIBLE_DEVICES="2,3")[1] == take(CUDA_VISIBLE_DEVICES="0,1")[1] == ["0", "0"]
     assert take(CUDA_VISIBLE_DEVICES="0,3")[1] == ["1", "1"]
+
+
+def test_jobs_that_number_their_gpus_from_zero_do_not_keep_them_from_each_other(take):
+    assert [take()[1], take()[1]] == [["0", "0"], ["1", "1"]]
+    other = {"SLURM_JOB_ID": f"another{os.getpid()}"}
+    assert [take(**other)[1], take(**other)[1]] == [["0", "0"], ["1", "1"]]

@@ -18,7 +18,7 @@ from ffn.cluster.launch import (
     own_address,
     slots,
 )
-from ffn.cluster.processes import run_together
+from ffn.cluster.processes import dying_with_parent, run_together
 from ffn.errors import ClusterError
 
 PLACES = "RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE GLOO_IFACE CONTROLLER".split()
@@ -82,6 +82,18 @@ def test_what_ignores_sigterm_is_killed():
     assert run_together([sys.executable, "-c", code], environments, grace=0.5) == 3
 
 
+def test_a_setpriv_that_cannot_is_not_used(tmp_path, monkeypatch):
+    """That of util-linux 2.32, on Enterprise Linux 8: every job would end at once."""
+    (tmp_path / "setpriv").write_text("#!/bin/sh\necho \"setpriv: unrecognized option '$1'\" >&2; exit 1\n")
+    (tmp_path / "setpriv").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    dying_with_parent.cache_clear()
+    try:
+        assert dying_with_parent() == ()
+    finally:
+        dying_with_parent.cache_clear()
+
+
 def test_sigterm_reaches_the_ranks(tmp_path):
     code = (
         "import os, signal, sys, time\n"
@@ -98,6 +110,19 @@ def test_sigterm_reaches_the_ranks(tmp_path):
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 5
     assert {path.name for path in tmp_path.iterdir()} == {"0", "1", "ready0", "ready1"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--", "no-such-command"], "no-such-command cannot be started on"),
+        (["--ranks-per-node", "0", "--", "true"], "--ranks-per-node: 0, expected at least 1"),
+        (["--launcher-options", "'", "--", "true"], "--launcher-options: "),
+    ],
+)
+def test_mistakes_are_told_without_a_traceback(words, message):
+    done = subprocess.run(ffn_launch("-n", "1", "--launcher", "local", *words), capture_output=True, text=True)
+    assert done.returncode != 0 and message in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_launcher_that_is_not_there(monkeypatch):

@@ -17,21 +17,14 @@ from ffn.viewing.inputs import Mosaic
 from ffn.viewing.precomputed import Scale, plan_scales, read_scale
 from ffn.viewing.state import load_state
 from ffn.viewing.viewer import view
-from ffn.volume import Placement, create_volume
 
-BOX = Box((20, -10, 300), (20 + 24, -10 + 70, 300 + 90))
-SIZE_NM = (20.0, 8.0, 10.0)
+from .test_export import BOX, SIZE_NM, write_volume
+
 ERRORS = [
     {"kind": "split", "position_zyx": [29, 4, 310], "truth_ids": [9], "segment_ids": [90, 91], "voxels": 7, "voi": 0.2},
     {"kind": "merge", "position_zyx": [30, 9, 320], "truth_ids": [9, 4], "segment_ids": [91], "voxels": 5, "voi": 0.1},
     {"kind": "split", "position_zyx": [29, 4, 340], "truth_ids": [4], "segment_ids": [44, 91], "voxels": 3, "voi": 0.0},
 ]
-
-
-def write_volume(path, voxels, box=BOX, size_nm=SIZE_NM):
-    with create_volume(f"{path}:data", voxels.dtype, Placement(box, size_nm)) as writer:
-        writer.write(box, voxels)
-    return f"{path}:data"
 
 
 def true_tubes():

@@ -76,6 +76,8 @@ def test_read_metrics_leaves_out_a_torn_line(tmp_path):
     path = tmp_path / "metrics.csv"
     assert read_metrics(path) == []
     whole = ",".join(["50", *["0.5"] * (len(COLUMNS) - 1)])
+    path.write_text("loss\n0.5\n")
+    assert read_metrics(path) == []
     for torn in ("100,0.", "10", "100," * (len(COLUMNS) - 1) + "-", "\n"):
         path.write_text(",".join(COLUMNS) + f"\n{whole}\n{torn}")
         assert [row["step"] for row in read_metrics(path)] == [50]

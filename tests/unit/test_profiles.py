@@ -1,5 +1,6 @@
 """Every profile is found by its name from the repository's root, and says the same about the science: nothing."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,16 @@ def test_a_profile_is_a_name(name, line):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert line in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_variables_of_the_staging_folder_are_those_of_each_node(tmp_path):
+    """The shell would stop at one that it does not know, and fill in those of the first node."""
+    shutil.copytree(ROOT / "profiles/slurm", tmp_path / "site")
+    place = tmp_path / "site/config.yaml"
+    values = yaml.safe_load(place.read_text())
+    values["set-resources"]["train"]["stage_to"] = "$NODE_DISK"
+    place.write_text(yaml.safe_dump(values))
+    command = [sys.executable, "-m", "snakemake", "--profile", str(place.parent), "-n", "-p", "--forceall", "train"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert "--stage-to '$NODE_DISK' " in done.stdout + done.stderr

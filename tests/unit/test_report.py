@@ -14,11 +14,12 @@ from ffn.evaluation.charts import Line, line_chart, stacked, ticks
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
 from ffn.evaluation.report import render, sweep_charts
-from ffn.evaluation.run_folder import read_costs, read_metrics, read_sweep, read_volumes
+from ffn.evaluation.run_folder import read_costs, read_sweep, read_volumes
 from ffn.evaluation.score_table import format_scores, score_rows
 from ffn.evaluation.training_charts import training_charts
 from ffn.evaluation.volume_pictures import _moved_inside
 from ffn.geometry import Box
+from ffn.training.metrics import read_metrics
 from ffn.volume import Placement, create_volume
 
 BOX = Box.parse("10:22,0:16,4:24")
@@ -224,13 +225,11 @@ def test_the_links_of_an_export_are_named(run, tmp_path):
 
 
 def test_charts_follow_the_columns_of_the_metrics(run, tmp_path):
-    metrics = read_metrics(run)
-    assert metrics["step"] == [10, 20, 30] and np.isnan(metrics["f1"][0])
-    loss, quality = training_charts(metrics)
+    loss, quality = training_charts(read_metrics(run / "model/metrics.csv"))
     assert [name for _, name, _ in quality.legend] == ["accuracy", "F1"]
     assert "nan" not in loss.svg + quality.svg
-    assert read_metrics(tmp_path) == {} and training_charts({}) == []
-    assert training_charts({"step": [1.0], "learning_rate": [0.1]}) == []
+    assert training_charts(read_metrics(tmp_path / "metrics.csv")) == []
+    assert training_charts([{"step": 1, "learning_rate": 0.1}]) == []
 
 
 def test_charts_of_a_training_show_rate_speed_times_and_validation(tmp_path):
@@ -239,7 +238,7 @@ def test_charts_of_a_training_show_rate_speed_times_and_validation(tmp_path):
     rows = ["10,2,0,0.1,4,500,500,500,500", "20,1,0.5,0.2,8,10,60,20,10", "30,0.5,0.75,0.2,8,10,60,20,10"]
     (tmp_path / "model/metrics.csv").write_text("\n".join([header, *rows, ""]))
     (tmp_path / "model/validation.csv").write_text("step,loss,f1\n0,3,0\n30,0.7,0.5\n")
-    charts = training_charts(read_metrics(tmp_path), read_metrics(tmp_path, "validation"))
+    charts = training_charts(*(read_metrics(tmp_path / "model" / name) for name in ("metrics.csv", "validation.csv")))
     titles = [
         "Loss",
         "Accuracy, precision, recall, F1 (dots: validation)",

@@ -35,6 +35,12 @@ def changed(**sections):
     return merged
 
 
+def require_one_line(change, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        load_run(changed(**change))
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -50,6 +56,10 @@ def changed(**sections):
         (
             {"coordinates": {"margin_zyx": [9, 14, 15]}, "train": {"fov_policy": "max_pred", "fov_moves": 3}},
             r"margin_zyx: 9 on axis z is less than FOV radius . deltas × train.fov_moves \(10\)",
+        ),
+        (
+            {"coordinates": {"margin_zyx": [6, 8, 9]}, "train": {"misaligned_slice_rate": 0.1}},
+            r"margin_zyx: 8 on axis y is less than .* train.fov_moves . train.max_misalignment \(12\)",
         ),
         (
             {"subvolumes": {"overlap_zyx": [8, 16, 16]}},
@@ -73,11 +83,20 @@ def changed(**sections):
         ({"run": "a/b"}, "run: found 'a/b'"),
         ({"rng_seed": -3}, "rng_seed: found -3"),
         ({"partition": {"thresholds": [0.5, 0.2]}}, "must be 1 to 253 ascending"),
+        ({"segment": {"move_threshold": 1.5}}, "segment.move_threshold: found 1.5"),
+    ],
+)
+def test_bad_configuration_is_one_line(change, message):
+    require_one_line(change, message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
         (
             {"consensus": {"enabled": True}, "segment": {"seed_order": "reversed"}},
             "segment.seed_order: reversed, but consensus.enabled takes both orders",
         ),
-        ({"segment": {"move_threshold": 1.5}}, "segment.move_threshold: found 1.5"),
         (
             {"volumes": {"a": PHANTOM, "b": {"image": "b.h5:raw", "validate_box": "all"}}},
             "volumes.b: validate_box: all, but there are no labels",
@@ -96,10 +115,8 @@ def changed(**sections):
         ),
     ],
 )
-def test_bad_configuration_is_one_line(change, message):
-    with pytest.raises(ConfigError, match=message) as error:
-        load_run(changed(**change))
-    assert "\n" not in str(error.value)
+def test_sections_that_contradict_each_other_are_named_in_one_line(change, message):
+    require_one_line(change, message)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +228,10 @@ def test_lom_and_margin_follow_the_model():
     assert given.partition.lom_radius_zyx == (3, 3, 3)
     far = load_run(changed(train={"fov_policy": "max_pred", "fov_moves": 3}))
     assert far.coordinates.margin_zyx == (10, 14, 15) and far.partition.lom_radius_zyx == (6, 8, 9)
+    shifted = load_run(changed(train={"misaligned_slice_rate": 0.1, "max_misalignment": 2}))
+    assert shifted.coordinates.margin_zyx == (6, 10, 11)
+    aligned = load_run(changed(train={"max_misalignment": 2}))
+    assert aligned.coordinates.margin_zyx == (6, 8, 9)
 
 
 def test_subvolumes_cover_the_box_and_are_named_by_their_start():

@@ -13,11 +13,13 @@ from ffn.options import flags, from_arguments
 from ffn.studies.best import BestRuns
 from ffn.studies.config import StudyConfig
 from ffn.studies.curves import mean_curves
+from ffn.studies.efficiency import _figure as draw_costs
 from ffn.studies.efficiency import costs_to_reach, steps_to_reach
 from ffn.studies.learning_rate import best_rate, score_grid
 from ffn.studies.optima import Optimum, find_optimum, fit_power_law, with_uncertainty
+from ffn.studies.pages import COLOURS
 from ffn.studies.runs import SCORES, Run, read_runs
-from ffn.training.metrics import COLUMNS
+from ffn.training.metrics import COLUMNS, smoothed
 
 RATES = np.array([1e-4, 2e-4, 4e-4, 8e-4, 16e-4, 32e-4])
 WORKERS = (1, 2, 4, 8)
@@ -91,6 +93,10 @@ def test_noise_and_divergence_widen_and_do_not_break():
     noisy = find_optimum(RATES, scores, 0.01, np.random.default_rng(0))
     assert noisy.log_stddev > 1.2 * math.log(2) / math.sqrt(12)
     assert find_optimum(RATES, -RATES, 0.0, np.random.default_rng(0)).at_edge
+    alike = np.full(len(RATES), np.nan)
+    alike[2:4] = 0.7
+    lone = find_optimum(RATES, alike, 0.0, np.random.default_rng(0))
+    assert lone.best_tried == RATES[2] and RATES[2] <= lone.rate <= RATES[3] and not lone.at_edge
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
@@ -132,10 +138,12 @@ def test_no_more_digits_than_are_known(value, stddev, text):
 
 
 def test_a_target_is_reached_when_it_is_kept():
-    assert steps_to_reach(run_of([0.6, 0.2, 0.5, 0.7]), 0.5) == 300  # the first value was luck
-    assert math.isnan(steps_to_reach(run_of([0.6, 0.7, 0.4]), 0.5))
-    assert steps_to_reach(run_of([0.6, 0.7]), 0.5) == 100
-    assert math.isnan(steps_to_reach(run_of([]), 0.5))
+    assert steps_to_reach(run_of([0.6, 0.2, 0.5, 0.7]), 0.5, 400) == 300  # the first value was luck
+    assert math.isnan(steps_to_reach(run_of([0.6, 0.7, 0.4]), 0.5, 300))
+    assert steps_to_reach(run_of([0.6, 0.7]), 0.5, 200) == 100
+    assert math.isnan(steps_to_reach(run_of([]), 0.5, 0))
+    assert steps_to_reach(run_of([0.2, 0.6, np.nan]), 0.5, 300) == 200  # no walk ended at the end
+    assert math.isnan(steps_to_reach(run_of([0.6, 0.7]), 0.5, 300))  # diverged
 
 
 def test_costs_are_relative_to_the_fewest_workers_that_reach_the_target():
@@ -169,6 +177,39 @@ def test_a_diverged_run_is_a_result_and_a_missing_one_is_not(grid, tmp_path):
         score_grid([run for run in runs if (run.workers, run.rate) != (2, 1e-4)], "f1", CONFIG)
 
 
+def test_a_row_in_which_no_walk_ended_is_no_divergence():
+    run = run_of([0.5, 0.6, np.nan])
+    assert run.at("f1", 300) == run.at("f1", 200) == 0.6 and run.at("f1", 100) == 0.5
+    assert math.isnan(run.at("f1", 400)) and math.isnan(run_of([np.nan]).at("f1", 100))
+
+
+def test_the_noise_of_the_last_score_is_how_it_varies_between_curves():
+    rng, factor = np.random.default_rng(4), 0.9
+    found = []
+    for _ in range(500):
+        raw = 0.001 * np.arange(80) + 0.02 * rng.standard_normal(80)  # rising
+        run = run_of(raw)._replace(smoothed={"f1": smoothed(raw, factor)})
+        found.append((run.smoothed["f1"][-1], run.noise("f1", factor)))
+    last, noise = np.array(found).T
+    assert np.sqrt(np.mean(noise**2)) == pytest.approx(0.02 * math.sqrt(0.1 / 1.9), rel=0.03)
+    assert np.std(last) == pytest.approx(0.02 * math.sqrt(0.1 / 1.9), rel=0.1)
+    assert math.isnan(run_of([0.5, np.nan, 0.6, 0.7]).noise("f1", factor))  # two differences are too few
+
+
+def test_as_many_targets_as_one_likes_can_be_drawn():
+    targets = np.linspace(0.1, 0.5, len(COLOURS) + 1).tolist()
+    runs = {1: [run_of([0.6] * 2, seed=seed) for seed in (1, 2)]}
+    best = BestRuns(runs, {}, {1: 1.0}, "aries")
+    assert len(draw_costs({target: costs_to_reach(best, target) for target in targets}, [1]).axes) == 2
+
+
+@pytest.mark.parametrize("steps", ["0", "19"])
+def test_a_measurement_of_too_few_steps_is_refused_before_it_starts(steps, capsys):
+    options = ["--records", "nowhere", "--volume", "a=r,l", "--out", "nowhere.h5", "--measured-steps", steps]
+    assert main(["study", "measure", *options]) == 2
+    assert f"--measured-steps: found '{steps}', input should be greater than or equal to 20" in capsys.readouterr().err
+
+
 def test_all_studies_from_files(grid, measured, tmp_path, capsys):
     options = flags(CONFIG).split()
     scaling, rates = f"{tmp_path}/scaling.json", f"{tmp_path}/rates.json"
@@ -184,6 +225,7 @@ def test_all_studies_from_files(grid, measured, tmp_path, capsys):
     assert best_rate(rates, 4) == pytest.approx(8e-4)
     assert found["scaling"]["measured"][0]["efficiency"] == 1 and found["scaling"]["nodes"][-1] == 2048
     assert found["scaling"]["paper"]["model"]["fovs_per_second"][0] == pytest.approx(0.72)
+    assert found["scaling"]["network"]["constant"] == 0 < found["scaling"]["measured_network"]["constant"]
     assert found["efficiency"]["targets"]["0.5"]["workers"] == list(WORKERS)
     assert len(found["curves"]["curves"]["8"]["f1"]) == len(STEPS)
     for name, study in found.items():

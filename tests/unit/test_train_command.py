@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from ffn.commands.train import _validation, add_arguments, parse_volumes
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.training.config import TrainConfig
 from ffn.training.plan import ValidationSource
 
 VOLUMES = {"a": ("raw.h5:raw", "labels.h5:a")}
@@ -47,6 +49,12 @@ def test_a_wrong_volume_is_one_line():
     for items in (["a=raw.h5"], ["raw.h5,labels.h5"], ["a=,l"], ["a=r,l", "a=r,l"]):
         with pytest.raises(ConfigError, match="--volume: "):
             parse_volumes(items)
+
+
+def test_a_walltime_that_its_margin_uses_up_is_refused():
+    assert TrainConfig(walltime_minutes=2.1).walltime_margin_seconds == 120
+    with pytest.raises(ValidationError, match="walltime_minutes: 2, expected more than .* 120 s: each run would stop"):
+        TrainConfig(walltime_minutes=2)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")

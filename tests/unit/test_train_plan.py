@@ -1,6 +1,9 @@
 """The checks before training: records, volumes, model and options that do not fit together."""
 
 import hashlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.model.network import weight_shapes
-from ffn.model.store import Model, save_model
+from ffn.model.store import Model, load_model, save_model
 from ffn.records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.tfrecord import encode_example, write_records
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
@@ -224,6 +227,20 @@ def test_a_checkpoint_to_start_from_gives_its_moving_average(tmp_path):
     (tmp_path / "step-00000002/shared.h5").write_bytes(b"damaged")
     with pytest.raises(ModelError, match="shared.h5: checksum differs from manifest.json"):
         choose_model(ModelConfig(), str(tmp_path / "step-00000002"), 1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "auto"])
+def test_training_for_no_steps_does_not_load_tensorflow(data, tmp_path, precision):
+    (image, labels), kept = data.volumes["a"], MODEL.model_copy(update={"image_mean": 120.0, "image_stddev": 30.0})
+    save_model(tmp_path / "kept", Model(kept, initial_weights(kept, 5), {}))
+    arguments = ["train", "--records", data.records, "--volume", f"a={image},{labels}", "--init", f"{tmp_path}/kept"]
+    arguments += ["--num-workers", "1", "--batch-size", "1", "--permutable-axes", "--max-steps", "0"]
+    arguments += ["--precision", precision, "--out", f"{tmp_path}/model"]
+    code = f"import sys; from ffn.cli import main; print(main({arguments!r}), 'tensorflow' in sys.modules)"
+    outside = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=outside)
+    assert done.stdout == "0 False\n", done.stderr
+    np.testing.assert_equal(load_model(tmp_path / "model").weights, load_model(tmp_path / "kept").weights)
 
 
 def test_the_options_that_may_change_between_two_runs_are_those_under_four_headings():

@@ -1,12 +1,7 @@
-import functools
-import http.server
-import json
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorstore as ts
 import tifffile
 from PIL import Image
 
@@ -14,14 +9,9 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.sources import stacks
 from ffn.sources.numbering import natural_key, require_series
-from ffn.volume import Volume, open_volume
+from ffn.volume import open_volume
 
-SHAPE = (5, 12, 20)
-BOX = Box((1, 3, 7), (4, 9, 16))
-
-
-def voxels(dtype=np.uint8):
-    return np.random.default_rng(1).integers(0, 250, SHAPE).astype(dtype)
+from .sources import BOX, SHAPE, check, refuse, voxels
 
 
 def write_slices(folder, volume, pattern="slice{}.png", start=8, step=1):
@@ -33,61 +23,6 @@ def write_slices(folder, volume, pattern="slice{}.png", start=8, step=1):
         else:
             Image.fromarray(plane).save(path)
     return folder
-
-
-def create_store(path, driver, shape, content=None, **spec):
-    """Write an array with TensorStore, `content` in its own axis order."""
-    spec = {"driver": driver, "kvstore": {"driver": "file", "path": f"{path}/"}, **spec}
-    options = {"dtype": ts.uint8, "shape": shape} if shape else {}
-    store = ts.open(spec, create=True, **options).result()
-    if content is not None:
-        store[...] = content
-    return str(path)
-
-
-def create_precomputed(path, **scale):
-    scale = {
-        "size": SHAPE[::-1],
-        "voxel_offset": [100, -20, 3],
-        "resolution": [4, 4.5, 40],
-        "encoding": "raw",
-    } | scale
-    metadata = {"data_type": "uint8", "num_channels": 1, "type": "image"}
-    content = voxels().transpose()[..., None]
-    return create_store(
-        path, "neuroglancer_precomputed", None, content, multiscale_metadata=metadata, scale_metadata=scale
-    )
-
-
-def create_n5(path, **metadata):
-    metadata = {"dimensions": SHAPE[::-1], "blockSize": [5, 4, 3], "dataType": "uint8"} | metadata
-    return create_store(path, "n5", None, voxels().transpose(), metadata=metadata)
-
-
-def check(spec, expected=None, box=None):
-    """Check the whole volume and a part of it; return its voxel size."""
-    expected = voxels() if expected is None else expected
-    box = box or Box.from_shape(SHAPE)
-    with open_volume(str(spec)) as volume:
-        assert isinstance(volume, Volume)
-        assert volume.box == box
-        assert volume.dtype == expected.dtype
-        np.testing.assert_array_equal(volume.read(), expected)
-        np.testing.assert_array_equal(volume.read(BOX.shift(box.start)), expected[BOX.slices()])
-        assert volume.read().dtype == expected.dtype
-        with pytest.raises(VolumeError, match="is empty or outside of the volume"):
-            volume.read(box.grow((0, 0, 1)))
-        return volume.voxel_size_zyx_nm
-
-
-def refuse(spec, *parts):
-    """Check that `spec` is refused in one line that holds all `parts`."""
-    with pytest.raises(VolumeError) as caught, open_volume(str(spec)) as volume:
-        volume.read()
-    message = str(caught.value)
-    assert "\n" not in message
-    for part in map(str, parts):
-        assert part in message
 
 
 # --- order of slices ---------------------------------------------------------------------------------------
@@ -341,147 +276,6 @@ def test_a_truncated_tiff_is_refused_not_shortened(tmp_path, options, share):
         check(path, voxels(np.uint16))  # only descriptions of later pages are cut off, which it does not need
     else:
         refuse(path, path, "cannot be decoded")
-
-
-# --- zarr, N5, precomputed ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("driver, prefix", [("zarr", "zarr"), ("zarr", "zarr2"), ("zarr3", "zarr"), ("zarr3", "zarr3")])
-def test_zarr_is_zyx(tmp_path, driver, prefix):
-    path = create_store(tmp_path / "raw.zarr", driver, SHAPE, voxels())
-    assert check(path) is None
-    check(f"{prefix}://{path}")
-    check(f"file://{path}")
-
-
-def test_zarr_with_named_axes_goes_by_their_names(tmp_path):
-    metadata = {"dimension_names": ["x", "y", "z"]}
-    check(create_store(tmp_path / "raw.zarr", "zarr3", SHAPE[::-1], voxels().transpose(), metadata=metadata))
-
-
-def test_zarr_with_one_time_and_channel(tmp_path):
-    check(create_store(tmp_path / "raw.zarr", "zarr", (1, 1, *SHAPE), voxels()[None, None]))
-
-
-@pytest.mark.parametrize("shape", [(2, *SHAPE), SHAPE[1:]])
-def test_zarr_of_another_shape(tmp_path, shape):
-    path = create_store(tmp_path / "raw.zarr", "zarr", shape)
-    refuse(path, f"raw.zarr: has shape {shape}, expected three axes and one channel")
-
-
-def test_zarr_attributes_of_funlib(tmp_path):
-    path = create_store(tmp_path / "raw.zarr", "zarr", SHAPE, voxels())
-    (tmp_path / "raw.zarr/.zattrs").write_text(json.dumps({"voxel_size": [40, 4, 4], "offset": [400, 0, -8]}))
-    assert check(path, box=Box.from_shape(SHAPE, (10, 0, -2))) == (40, 4, 4)
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_voxel_size_of_ome_zarr(tmp_path, version):
-    axes = [{"name": "c", "type": "channel"}] + [{"name": n, "type": "space", "unit": "micrometer"} for n in "zyx"]
-    transform = {"type": "scale", "scale": [1, 0.04, 0.004, 0.0045]}
-    datasets = [{"path": "s0", "coordinateTransformations": [transform]}, {"path": "s1"}]
-    content = {"multiscales": [{"axes": axes, "datasets": datasets}]}
-    group = tmp_path / "sample.zarr"
-    path = create_store(group / "s0", "zarr" if version == 2 else "zarr3", (1, *SHAPE), voxels()[None])
-    if version == 2:
-        (group / ".zgroup").write_text('{"zarr_format": 2}')
-        (group / ".zattrs").write_text(json.dumps(content))
-    else:
-        (group / "zarr.json").write_text(
-            json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {"ome": content}})
-        )
-    assert check(path) == pytest.approx((40, 4, 4.5))
-    refuse(group, "sample.zarr: cannot be opened", "Name one of those inside: s0")
-
-
-def test_n5_is_xyz(tmp_path):
-    path = create_n5(tmp_path / "raw.n5", resolution=[4, 4.5, 0.04], units=["nm", "nm", "um"])
-    assert check(path) == pytest.approx((40, 4.5, 4))
-    check(f"n5://{path}")
-    assert check(create_n5(tmp_path / "container.n5/volumes/raw")) is None
-
-
-def test_precomputed_keeps_offset_and_voxel_size(tmp_path):
-    path = create_precomputed(tmp_path / "image")
-    box = Box.from_shape(SHAPE, (3, -20, 100))
-    assert check(path, box=box) == (40, 4.5, 4)
-    assert check(f"precomputed://{path}", box=box) == (40, 4.5, 4)
-    assert check(f"precomputed://file://{path}", box=box) == (40, 4.5, 4)
-
-
-@pytest.fixture
-def server(tmp_path):
-    """Address that serves `tmp_path`, and the paths asked for."""
-    asked = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            asked.append(self.path)
-
-    handler = functools.partial(Handler, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.parametrize("prefix", ["", "precomputed://"])
-def test_precomputed_over_http_fetches_only_what_a_box_needs(tmp_path, server, prefix):
-    address, asked = server
-    create_precomputed(tmp_path / "image", chunk_size=[5, 4, 2])
-    with open_volume(f"{prefix}{address}/image") as volume:
-        asked.clear()
-        found = volume.read(volume.box.shift((0, 0, 0)).intersect(Box((4, -20, 100), (5, -16, 105))))
-    np.testing.assert_array_equal(found, voxels()[1:2, :4, :5])
-    assert len({path for path in asked}) == 1
-
-
-def test_a_url_without_volume(server):
-    address, _ = server
-    refuse(
-        f"precomputed://{address}/nothing",
-        f"precomputed://{address}/nothing: cannot be opened",
-        "Check path and format",
-    )
-
-
-def test_gzipped_chunks_are_refused_instead_of_read_as_zeros(tmp_path):
-    path = Path(create_precomputed(tmp_path / "image"))
-    chunk = next(p for p in path.rglob("*_*-*_*"))
-    chunk.rename(f"{chunk}.gz")
-    refuse(path, f"{chunk}.gz: is a gzipped chunk", "would read as zeros")
-
-
-@pytest.mark.parametrize(
-    "prefix, content, message",
-    [
-        ("", {"info": "{ broken"}, "Invalid JSON"),
-        ("", {".zgroup": "{}"}, "Failed to detect format"),
-        ("n5://", {".zarray": "{}"}, "attributes.json"),
-        ("precomputed://", {}, "info"),
-        ("zarr://", {}, "Failed to detect format"),
-    ],
-)
-def test_folders_that_hold_no_array(tmp_path, prefix, content, message):
-    folder = tmp_path / "volume"
-    folder.mkdir()
-    for name, text in content.items():
-        (folder / name).write_text(text)
-    refuse(
-        f"{prefix}{folder}",
-        f"{prefix}{folder}: cannot be opened",
-        message,
-        "expected one array of zarr, N5 or precomputed",
-    )
-
-
-def test_a_damaged_chunk_is_an_error(tmp_path):
-    path = Path(create_n5(tmp_path / "raw.n5", compression={"type": "gzip"}))
-    chunk = path / "0/0/0"
-    chunk.write_bytes(chunk.read_bytes()[:20])
-    refuse(path, "raw.n5: box", "cannot be read", "Is a chunk damaged?")
 
 
 # --- real data ---------------------------------------------------------------------------------------------
