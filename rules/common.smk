@@ -334,7 +334,9 @@ if dying_with_parent():
 onstart:
     try:
         lock_run(OUT)
-        check_none_left(getattr(workflow.executor_settings, "submit_cmd", None), OUT)
+        check_none_left(
+            getattr(workflow.executor_settings, "submit_cmd", None), OUT
+        )
     except FfnError as error:
         raise WorkflowError(str(error)) from None
     atomic.write_text(

@@ -133,7 +133,12 @@ rule study_train_best:
         "> {log} 2>&1"
 
 
-# Times are worth nothing beside other jobs: it takes the whole machine, whatever it uses of it.
+def layout_measured(wildcards):
+    """Where the processes of a measurement run."""
+    return site_layout(int(wildcards.processes))
+
+
+# Times are worth nothing beside other jobs: on a single machine it takes all cores, whatever it uses of them.
 rule study_measure:
     input:
         rules.train.input.records,
@@ -149,13 +154,16 @@ rule study_measure:
         "../envs/ffn.yaml"
     envmodules:
         *MODULES,
-    threads: CORES
+    threads: lambda wildcards: (layout_measured(wildcards).depth if "launcher" in SITE else CORES)
     resources:
-        mem_mb=by_attempt(8000),
+        mem_mb=by_attempt(
+            lambda wildcards, threads: layout_measured(wildcards).per_node
+            * memory_mb("train")
+        ),
         runtime=by_attempt(60),
-        nodes=lambda wildcards: site_layout(int(wildcards.processes)).nodes,
-        tasks=lambda wildcards: site_layout(int(wildcards.processes)).ranks,
-        mpi=lambda wildcards: site_layout(int(wildcards.processes)).command,
+        nodes=lambda wildcards: layout_measured(wildcards).nodes,
+        tasks=lambda wildcards: layout_measured(wildcards).ranks,
+        mpi=lambda wildcards: layout_measured(wildcards).command,
     params:
         data=STUDY_DATA,
         flags=f"{flags(RUN.model)} {flags(MEASURE_TRAIN, skip=('num_workers',))}",
