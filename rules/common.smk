@@ -310,6 +310,11 @@ def site_layout(ranks):
     return layout_of(ranks, {name: SITE[name].raw for name in SITE}, CORES)
 
 
+def layout_measured(wildcards):
+    """How the processes of a study's measurement lie on the site's nodes."""
+    return site_layout(int(wildcards.processes))
+
+
 try:
     LAYOUT = site_layout(RUN.train.num_workers)
     LAUNCH = LAYOUT.command

@@ -133,11 +133,6 @@ rule study_train_best:
         "> {log} 2>&1"
 
 
-def layout_measured(wildcards):
-    """Where the processes of a measurement run."""
-    return site_layout(int(wildcards.processes))
-
-
 # Times are worth nothing beside other jobs: on a single machine it takes all cores, whatever it uses of them.
 rule study_measure:
     input:
