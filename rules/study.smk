@@ -89,6 +89,7 @@ rule study_train:
     resources:
         mem_mb=by_attempt(4000),
         runtime=by_attempt(8 * 60),
+        gpu=min(1, GPUS),
     params:
         runs=subpath(output.metrics, parent=True),
         data=STUDY_DATA,
@@ -122,6 +123,7 @@ rule study_train_best:
     resources:
         mem_mb=by_attempt(4000),
         runtime=by_attempt(8 * 60),
+        gpu=min(1, GPUS),
     params:
         runs=f"{STUDY}/runs",
         data=STUDY_DATA,
@@ -158,6 +160,7 @@ rule study_measure:
         runtime=by_attempt(60),
         nodes=lambda wildcards: layout_measured(wildcards).nodes,
         tasks=lambda wildcards: layout_measured(wildcards).ranks,
+        gpu=lambda wildcards: min(layout_measured(wildcards).per_node, GPUS),
         mpi=lambda wildcards: layout_measured(wildcards).command,
     params:
         data=STUDY_DATA,

@@ -54,7 +54,7 @@ def test_ctrl_c_cancels_what_was_submitted(profile, tmp_path):
     process = site.start()
     wait_until(lambda: (site.folder / "started").exists() and list(site.folder.glob("started?")))
     process.send_signal(signal.SIGINT)
-    process.wait(timeout=30)
+    process.wait(timeout=90)
     wait_until(lambda: not list(site.state.glob("*.job")))
     listed = subprocess.run(["pgrep", "-f", str(site.folder)], capture_output=True, text=True).stdout
     assert listed == "", "jobs survived"
