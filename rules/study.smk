@@ -27,12 +27,13 @@ STUDY_TRAIN = RUN.train.model_copy(
         "intra_op_threads": min(1, RUN.train.intra_op_threads),
     }
 )
-# The same threads for one process as for several on this machine; where there are not so many cores (or it is only
-# where jobs are submitted from), each process takes its share of those that it finds.
+# The same threads for one process as for as many as share a node.
 MEASURE_TRAIN = RUN.train.model_copy(
     update={
         "virtual_workers": 1,
-        "intra_op_threads": CORES // max(RUN.study.processes),
+        "intra_op_threads": min(
+            site_layout(processes).depth for processes in RUN.study.processes
+        ),
         "validation_steps": 0,
         "horovod_timeline": None,
     }

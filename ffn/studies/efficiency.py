@@ -112,15 +112,17 @@ def _statement(target: float, cost: Costs) -> str:
 def _figure(costs: dict[float, Costs], workers: list[int]) -> Figure:
     """Draw time and FOVs over the number of workers."""
     figure, panels = new_figure(len(LABELS))
-    fewest = min((cost["workers"][0] for cost in costs.values() if cost["workers"]), default=min(workers))
-    ideal = {"time": fewest / np.array(workers), "fovs": np.ones(len(workers))}
+    references = sorted({cost["workers"][0] for cost in costs.values() if cost["workers"]})
     for panel, (kind, label) in zip(panels, LABELS.items(), strict=True):
         for i, (target, cost) in enumerate(costs.items()):
             y, error = cost[f"relative_{kind}"], cost[f"relative_{kind}_stddev"]
             panel.errorbar(
                 cost["workers"], y, error, fmt="o-", capsize=3, color=COLOURS[i % len(COLOURS)], label=f"F1 {target:g}"
             )
-        panel.plot(workers, ideal[kind], "k:", label="ideal")
+        for first in references:  # each F1 is relative to the fewest workers that reach it
+            more = np.array([n for n in workers if n >= first])
+            ideal = first / more if kind == "time" else np.ones(len(more))
+            panel.plot(more, ideal, "k:", label=f"ideal, from {first}")
         panel.set(xlabel="workers", ylabel=label)
         panel.set_xscale("log", base=2)
         panel.set_yscale("log", base=2)

@@ -91,6 +91,9 @@ def _read_run(path: Path, factor: float) -> Run:
     if not path.is_file():
         raise EvaluationError(f"{path}: no such file, expected what 'ffn study train' wrote")
     rows = read_metrics(path)
+    missing = [name for name in ("step", "seconds", *SCORES) if rows and name not in rows[0]]
+    if missing:
+        raise EvaluationError(f"{path}: has no column {missing[0]}, expected what 'ffn study train' wrote")
     raw = {name: np.array([row[name] for row in rows], np.float64) for name in SCORES}
     return Run(
         int(parts["workers"]),

@@ -12,7 +12,7 @@ from ffn.errors import EvaluationError
 from ffn.provenance import provenance
 from ffn.studies.config import StudyConfig
 from ffn.studies.networks import FLOAT_BYTES, NETWORKS, Network, fit_network
-from ffn.studies.order_statistics import CHECKED_WORKERS, Fit, fit_step_times, with_stragglers
+from ffn.studies.order_statistics import CHECKED_WORKERS, MeasuredTimes, fit_step_times, with_stragglers
 from ffn.studies.pages import write_study
 from ffn.studies.scaling_figure import draw_scaling
 from ffn.studies.scaling_model import (
@@ -83,16 +83,17 @@ def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> No
     fit = fit_step_times(alone.compute_seconds.ravel())
     local = _local_network(measurements)
     network = _network(config, local)
-    mean = float(alone.compute_seconds.mean())
-    here = Cluster(fit.times.inverse_survival, mean, network, FLOAT_BYTES * alone.num_weights, alone.fovs_per_step)
-    paper = _paper_cluster(fit)
+    times = MeasuredTimes(np.sort(alone.compute_seconds, axis=None)[::-1], fit.times)
+    num_bytes = FLOAT_BYTES * alone.num_weights
+    here = Cluster(times.inverse_survival, times.mean, network, num_bytes, alone.fovs_per_step)
+    paper = _paper_cluster(times)
     nodes = sorted({2**i for i in range(config.max_nodes.bit_length())} | {config.max_nodes})
     content: dict[str, Any] = {
         "provenance": provenance("study scaling", config, measured=" ".join(measured)),
         "measured": [_measured_row(m, alone) for m in measurements],
         "fit": {
             **fit.times._asdict(),
-            "mean_seconds": mean,
+            "mean_seconds": times.mean,
             "variation": fit.times.variation,
             "distance": fit.distance,
             "longest_ratio": fit.longest_ratio,
@@ -108,7 +109,7 @@ def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> No
             "model": curve(paper, nodes)._asdict(),
             "variation_needed": log_spread_for(paper, PAPER_EFFICIENCY, PAPER_NODES),
         },
-        "what_if": {name: curve(c, nodes).efficiency for name, c in _what_ifs(here, fit, config).items()},
+        "what_if": {name: curve(c, nodes).efficiency for name, c in _what_ifs(here, times, config).items()},
     }
     statements = [_measured_statement(content), _here_statement(content, here), _paper_statement(content, paper)]
     write_study(out_path, "Scaling", content, draw_scaling(content), statements)
@@ -155,17 +156,21 @@ def _network(config: StudyConfig, local: Network | None) -> Network:
     return local
 
 
-def _paper_cluster(fit: Fit) -> Cluster:
+def _paper_cluster(times: MeasuredTimes) -> Cluster:
     """Return the paper's nodes, if their step times vary like those measured here."""
-    times = fit.times.scaled(PAPER_STEP_SECONDS)
-    return Cluster(times.inverse_survival, PAPER_STEP_SECONDS, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
+    return Cluster(
+        times.scaled(PAPER_STEP_SECONDS).inverse_survival,
+        PAPER_STEP_SECONDS,
+        NETWORKS["aries"],
+        FLOAT_BYTES * PAPER_WEIGHTS,
+    )
 
 
-def _what_ifs(here: Cluster, fit: Fit, config: StudyConfig) -> dict[str, Cluster]:
+def _what_ifs(here: Cluster, times: MeasuredTimes, config: StudyConfig) -> dict[str, Cluster]:
     """Return the same cluster with something changed."""
     num_weights = round(here.num_bytes / FLOAT_BYTES)
     one_bit, qsgd = OneBit([num_weights]), Qsgd(num_weights, QSGD_LEVELS, rng_seed=0)
-    slow = replace(here, inverse_survival=with_stragglers(fit.times, config.straggler_rate, config.straggler_slowdown))
+    slow = replace(here, inverse_survival=with_stragglers(times, config.straggler_rate, config.straggler_slowdown))
     backup = config.backup_workers
     return {
         f"up to {backup} backup workers": replace(here, backup_workers=backup),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -74,7 +75,6 @@ class CheckpointFolder:
         self, folder: Path, fingerprint: Mapping[str, Any], keep: int, group: ProcessGroup, interval: int = 1
     ) -> None:
         self._folder = folder
-        self._before = folder.with_name(folder.name + "-before")  # for checkpoints that are of no use any more
         self._fingerprint = fingerprint
         self._keep = keep
         self._group = group
@@ -117,13 +117,11 @@ class CheckpointFolder:
             if problem is not None:
                 self._log(
                     f"starting over: the checkpoints in {self._folder} are of another run, {problem}. They are in "
-                    f"{self._before} now; to start from one, name it as initial weights (init)"
+                    f"{self._set_aside()} now; to start from one, name it as initial weights (init)"
                 )
-                self._set_aside()
                 return None
             if step > max_step:
-                self._log(f"train.max_steps is now {max_step}: {path} is moved to {self._before}")
-                self._set_aside(path.name)
+                self._log(f"train.max_steps is now {max_step}: {path} is moved to {self._set_aside(path.name)}")
                 continue
             checkpoint = self._read_everywhere(step, path)
             if checkpoint is not None:
@@ -224,12 +222,20 @@ class CheckpointFolder:
             for path in self._folder.glob(".step-*"):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _set_aside(self, name: str = "") -> None:
-        """Move one checkpoint, or the whole folder, to where no later job looks for them."""
-        if self._group.rank == 0:
-            shutil.rmtree(self._before / name, ignore_errors=True)
-            (self._before / name).parent.mkdir(exist_ok=True)
-            (self._folder / name).rename(self._before / name)
+    def _set_aside(self, name: str = "") -> Path | None:
+        """Move one checkpoint, or the whole folder, to where no later job looks for them; rank 0 returns where."""
+        if self._group.rank != 0:
+            return None
+        before = self._folder.with_name(f"{self._folder.name}-before")
+        numbered = (before.with_name(f"{before.name}-{number}") for number in itertools.count(2))
+        # never in the place of others: a slip in the configuration may have brought them there
+        place = next(path for path in itertools.chain([before], numbered) if not (path / name).exists())
+        (place / name).parent.mkdir(exist_ok=True)
+        if not name:  # the new training begins its tables anew
+            for table in self._folder.parent.glob("*.csv"):
+                shutil.copy2(table, self._folder)
+        (self._folder / name).rename(place / name)
+        return place
 
     def _log(self, message: str) -> None:
         if self._group.rank == 0:

@@ -55,6 +55,8 @@ class ExampleMaker:
         FOV, deltas and normalisation (both values set).
     train : TrainConfig
         Augmentation, reach of the walk and weight of what has no label.
+    apart : mapping of str to Box
+        Parts of volumes that no example may show, full-volume voxels: what is validated on.
 
     Raises
     ------
@@ -62,9 +64,16 @@ class ExampleMaker:
         If augmentation would exchange axes of different patch or voxel size.
     """
 
-    def __init__(self, volumes: Mapping[str, TrainingVolume], model: ModelConfig, train: TrainConfig) -> None:
+    def __init__(
+        self,
+        volumes: Mapping[str, TrainingVolume],
+        model: ModelConfig,
+        train: TrainConfig,
+        apart: Mapping[str, Box] | None = None,
+    ) -> None:
         assert model.image_mean is not None and model.image_stddev is not None
         self._volumes = volumes
+        self._apart = apart or {}
         self._mean, self._stddev = np.float32(model.image_mean), np.float32(model.image_stddev)
         self._black = np.float32(0 - self._mean) / self._stddev
         self._train = train
@@ -82,7 +91,7 @@ class ExampleMaker:
         Raises
         ------
         RecordError
-            If the patch leaves the volume.
+            If the patch leaves the volume or overlaps what is kept apart.
         """
         volume, box = self._volumes[record.volume], self.patch_box(record)
         shifts = draw_shifts(box.shape[0], self._train, rng)
@@ -111,7 +120,7 @@ class ExampleMaker:
         Raises
         ------
         RecordError
-            If it leaves the volume.
+            If it leaves the volume or overlaps what is kept apart.
         """
         half = zyx(n // 2 for n in self._patch_size_zyx)
         box = Box.from_shape(self._patch_size_zyx, subtract(record.center_zyx, half))
@@ -120,6 +129,12 @@ class ExampleMaker:
             raise RecordError(
                 f"{record.volume}: the patch {box} around record (z, y, x) = {record.center_zyx} leaves "
                 f"the volume {volume.box}. Rerun ffn coordinates with a margin of at least {half}"
+            )
+        apart = self._apart.get(record.volume)
+        if apart is not None and not box.intersect(apart).is_empty:
+            raise RecordError(
+                f"{record.volume}: the patch {box} around record (z, y, x) = {record.center_zyx} overlaps what is "
+                f"validated on, {apart}. Make the records of a box that ends before it"
             )
         return box
 

@@ -161,7 +161,8 @@ def make_plan(
     Raises
     ------
     RecordError
-        If the records are damaged, too few, or of a volume that was not given.
+        If the records are damaged, too few, or of a volume that was not given. A patch that leaves its volume or
+        overlaps what is validated on is found when its turn comes.
     ConfigError
         If augmentation does not suit the patches.
     """
@@ -182,7 +183,7 @@ def make_plan(
         rng_seed,
         initial,
         Shards([folder / shard.file for shard in index.shards], counts, records.read_shard),
-        ExampleMaker(volumes, initial.config, config),
+        ExampleMaker(volumes, initial.config, config, {name: source.box for name, source in data.validation.items()}),
         checksums,
     )
     plan.shards.require_lanes(plan.num_lanes)

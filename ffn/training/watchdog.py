@@ -94,7 +94,10 @@ class Attendance:
         late = [rank for rank, reached in self.reached.items() if reached < max(self.reached.values())]
         if late:
             return f"{_named(sorted(late))} did not go on for {seconds:g} s while others waited"
-        return f"no step ended for {seconds:g} s, though all that can be heard of the other processes is in order"
+        return (
+            f"no step ended for {seconds:g} s, though all that can be heard of the other processes is in order. "
+            "Does a step take that long (virtual workers)? Then set a higher limit"
+        )
 
 
 class Watchdog:

@@ -92,15 +92,18 @@ def test_checkpoints_of_other_settings_are_set_aside_and_the_difference_named(sa
     caplog.set_level(logging.INFO)
     other = {"rng_seed": 1, "train": {"learning_rate": 0.2, "permutable_axes": ("y", "x")}}
     before = saved / "checkpoints-before"
-    (before / "step-00000007").mkdir(parents=True)
+    (saved / "metrics.csv").write_text("step,loss\n30,0.5\n")
     assert folder_of(saved, other).restore(100) is None
     assert "starting over" in caplog.text
     assert f"train.learning_rate is 0.2, was 0.1. They are in {before} now" in caplog.text
     assert not (saved / "checkpoints").exists()
-    assert sorted(path.name for path in before.iterdir()) == ["step-00000010", "step-00000020", "step-00000030"]
+    kept = ["metrics.csv", "step-00000010", "step-00000020", "step-00000030"]
+    assert sorted(path.name for path in before.iterdir()) == kept
     folder_of(saved, other | {"version": "9", "new": {"a": 0, "b": None}}).save(make(5))
     assert folder_of(saved, other).restore(100) is None
     assert "version is unknown, was 9 (and 1 more)" in caplog.text
+    assert sorted(path.name for path in before.iterdir()) == kept, "older ones are lost"
+    assert (saved / "checkpoints-before-2" / "step-00000005").is_dir()
 
 
 def test_checkpoints_beyond_the_last_step_are_not_used(saved):

@@ -128,6 +128,17 @@ def test_image_and_labels_of_a_misaligned_patch_belong_together(volume, tmp_path
     assert changed > 4
 
 
+def test_what_is_validated_on_is_not_shown(volume):
+    record = Record((8, 10, 18), "v")  # its patch ends at x = 25
+    for box, is_shown in ((Box((4, 1, 25), (14, 20, 34)), True), (Box((10, 14, 24), (14, 20, 34)), False)):
+        maker = ExampleMaker({"v": volume}, MODEL, PLAIN, {"v": box})
+        if is_shown:
+            maker.make(record, np.random.default_rng(0))
+        else:
+            with pytest.raises(RecordError, match="overlaps what is validated on, 10:14,14:20,24:34"):
+                maker.make(record, np.random.default_rng(0))
+
+
 def test_patches_grow_with_the_moves():
     assert patch_size(MODEL, TrainConfig(fov_policy="max_pred", fov_moves=3)) == (9, 17, 25)
 
@@ -176,6 +187,17 @@ def test_checksum_notices_another_image(volume, tmp_path):
         pass
     with open_volume(f"{tmp_path}/w.h5:raw") as raw, open_volume(f"{tmp_path}/v.labels.h5:labels") as truth:
         assert TrainingVolume("v", raw, truth).checksum() != volume.checksum()
+
+
+def test_checksum_notices_labels_that_were_corrected_anywhere(volume, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.training.volumes.CHECKSUM_BLOCK_ZYX", (2, 2, 2))
+    found = volume.checksum()
+    with create_volume(f"{tmp_path}/w.h5:labels", np.uint64, Placement(LABELS_BOX, (30.0, 8.0, 8.0))) as writer:
+        corrected = volume.read_labels(LABELS_BOX).copy()
+        corrected[0, 0, 0] = 7
+        writer.write(LABELS_BOX, corrected)
+    with open_volume(f"{tmp_path}/v.raw.h5:raw") as raw, open_volume(f"{tmp_path}/w.h5:labels") as truth:
+        assert TrainingVolume("v", raw, truth).checksum() != found
 
 
 @pytest.mark.parametrize("num_bytes", [0, 300, 10**6])

@@ -224,7 +224,7 @@ def test_all_studies_from_files(grid, measured, tmp_path, capsys):
     assert abs(law["exponent"] - 0.5) < 2 * law["stddev"]
     assert best_rate(rates, 4) == pytest.approx(8e-4)
     assert found["scaling"]["measured"][0]["efficiency"] == 1 and found["scaling"]["nodes"][-1] == 2048
-    assert found["scaling"]["paper"]["model"]["fovs_per_second"][0] == pytest.approx(0.72)
+    assert found["scaling"]["paper"]["model"]["fovs_per_second"][0] == pytest.approx(0.72, rel=1e-4)
     assert found["scaling"]["network"]["constant"] == 0 < found["scaling"]["measured_network"]["constant"]
     assert found["efficiency"]["targets"]["0.5"]["workers"] == list(WORKERS)
     assert len(found["curves"]["curves"]["8"]["f1"]) == len(STEPS)
@@ -239,6 +239,9 @@ def test_mistakes_are_told(grid, measured, tmp_path):
         read_runs([f"{tmp_path}/metrics.csv"], 0.9)
     with pytest.raises(EvaluationError, match="no such file"):
         read_runs([f"{tmp_path}/workers-1-seed-9.csv"], 0.9)
+    (tmp_path / "workers-1-seed-8.csv").write_text("step,f1,seconds\n5,0.5,1.0\n")
+    with pytest.raises(EvaluationError, match="workers-1-seed-8.csv: has no column accuracy"):
+        read_runs([f"{tmp_path}/workers-1-seed-8.csv"], 0.9)
     with pytest.raises(EvaluationError, match="has no best rates"):
         best_rate(measured[0], 4)
     assert main(["study", "scaling", measured[0], "--network", "measured", "--out", f"{tmp_path}/s.json"]) == 2

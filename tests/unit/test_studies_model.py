@@ -10,7 +10,13 @@ from ffn.studies.networks import (
     ring_allgather_seconds,
     ring_allreduce_seconds,
 )
-from ffn.studies.order_statistics import StepTimes, expected_order_statistic, fit_step_times, with_stragglers
+from ffn.studies.order_statistics import (
+    MeasuredTimes,
+    StepTimes,
+    expected_order_statistic,
+    fit_step_times,
+    with_stragglers,
+)
 from ffn.studies.scaling_model import Cluster, curve, log_spread_for
 
 NETWORK = Network(latency=1e-5, bandwidth=1e9, source="test")
@@ -57,6 +63,24 @@ def test_a_fit_finds_the_distribution_and_says_how_good_it_is():
     assert fit.distance < 0.03 and fit.longest_ratio == pytest.approx(1, abs=0.03)
     two_speeds = np.concatenate([draws[:2000], draws[:2000] + 1.0])
     assert fit_step_times(two_speeds).distance > 0.1
+
+
+def test_measured_times_keep_a_rare_slow_kind_of_step():
+    """A fit of the bulk takes 1 % of steps that are four times as long for nothing."""
+    rng = np.random.default_rng(7)
+    seconds = TIMES.inverse_survival(rng.random(300)) * np.where(np.arange(300) % 100 == 0, 4, 1)
+    times = MeasuredTimes(np.sort(seconds)[::-1], fit_step_times(seconds).times)
+    assert cluster(times).efficiency(1) == pytest.approx(1, rel=0.01)
+    longest = rng.choice(seconds, (4000, 128)).max(axis=1).mean()
+    assert expected_order_statistic(times.inverse_survival, 128, 128) == pytest.approx(longest, rel=0.05)
+    assert expected_order_statistic(times.tail.inverse_survival, 128, 128) < 0.8 * longest
+    rare = times.inverse_survival(np.array([1e-6, 1e-9]))
+    assert (rare >= seconds.max()).all() and rare[1] > rare[0] - 1e-12
+    exceeded = np.array([0.9, 0.5, 0.1])
+    np.testing.assert_allclose(times.survival(times.inverse_survival(exceeded)), exceeded, atol=1 / 300)
+    more = with_stragglers(times, rate=0.05, slowdown=4.0)
+    assert expected_order_statistic(more, 64, 64) > expected_order_statistic(times.inverse_survival, 64, 64)
+    assert times.scaled(1.0).inverse_survival(exceeded) == pytest.approx(times.inverse_survival(exceeded) / times.mean)
 
 
 def test_stragglers_are_a_mixture():
