@@ -56,6 +56,11 @@ class Layout:
         return max(1, self.cores_per_node // self.per_node)
 
     @property
+    def spread(self) -> str:
+        """Slurm's option for as many processes on each node; without it Slurm fills the first node."""
+        return f"--ntasks-per-node={self.per_node}"
+
+    @property
     def command(self) -> str:
         """The launcher with its figures; empty for a single process, which needs none.
 

@@ -163,6 +163,7 @@ rule study_measure:
         tasks=lambda wildcards: layout_measured(wildcards).ranks,
         gpu=lambda wildcards: min(layout_measured(wildcards).per_node, GPUS),
         mpi=lambda wildcards: layout_measured(wildcards).command,
+        slurm_extra=lambda wildcards: layout_measured(wildcards).spread,
     params:
         data=STUDY_DATA,
         flags=f"{flags(RUN.model)} {flags(MEASURE_TRAIN, skip=('num_workers',))}",

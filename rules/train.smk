@@ -55,6 +55,7 @@ rule train:
         tasks=LAYOUT.ranks,
         gpu=min(LAYOUT.per_node, GPUS),
         mpi=LAUNCH,
+        slurm_extra=LAYOUT.spread,
     params:
         records=subpath(input.records, parent=True),
         volumes=[

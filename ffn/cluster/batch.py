@@ -298,8 +298,10 @@ def is_answering(scheduler: Scheduler) -> bool:
 
 def run_command(command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command; exit code `NO_ANSWER` where it cannot be started or takes too long."""
+    # Snakemake may run in a job itself: its own jobs must not inherit what describes that one
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as reason:
         return subprocess.CompletedProcess(command, NO_ANSWER, "", f"{reason}\n")
 

@@ -141,9 +141,7 @@ def _nodes(site: Site, check: Check) -> list[Finding]:
     probe = [*shlex.split(layout.command), sys.executable, "-m", "ffn.cluster.probe"]
     with _marked(check.folder) as place:
         look = [*probe, "node", str(place), str(layout.ranks), f"{check.latency:g}"]
-        findings = judge_nodes(
-            _answers(look, check.timeout), layout.ranks, layout.nodes, layout.per_node * memory_mb("train")
-        )
+        findings = judge_nodes(_answers(look, check.timeout), layout, layout.per_node * memory_mb("train"))
     if any(finding.verdict == "FAIL" for finding in findings):
         return [*findings, Finding("one job", "skip", "not looked at: mend the above first")]
     return [*findings, judge_job(_answers([*probe, "horovod"], check.timeout), layout.ranks)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
+
+from ffn.layout import Layout
 
 Probes = Sequence[dict[str, Any]]
 MAX_NAMED = 4  # packages in one line
@@ -43,23 +46,23 @@ def judge_build(built: dict[str, Any], launcher: str) -> Finding:
     return Finding("horovod", "FAIL", f"{text}. {hint}")
 
 
-def judge_nodes(probes: Probes, num_ranks: int, num_nodes: int, memory_mb: int) -> list[Finding]:
+def judge_nodes(probes: Probes, layout: Layout, memory_mb: int) -> list[Finding]:
     """Say what the nodes are like and whether they see one file system.
 
     Parameters
     ----------
     probes : sequence of dict
         Answers of the probe ``node``.
-    num_ranks, num_nodes : int
+    layout : Layout
         Processes and nodes that were asked for.
     memory_mb : int
         That training needs on each node.
     """
     hosts = sorted({probe["host"] for probe in probes})
-    findings = [_judge_count(len(probes), hosts, num_ranks, num_nodes)]
+    findings = [_judge_count(probes, hosts, layout)]
     if probes:
-        findings += [_judge_shared(probes, num_ranks), _judge_writing(probes), _judge_python(probes)]
-        findings += [_judge_memory(probes, memory_mb), _judge_scratch(probes)]
+        findings += [_judge_shared(probes, layout.ranks), _judge_writing(probes), _judge_python(probes)]
+        findings += [_judge_cores(probes, layout.depth), _judge_memory(probes, memory_mb), _judge_scratch(probes)]
     return findings
 
 
@@ -84,11 +87,14 @@ def judge_job(probes: Probes, num_ranks: int) -> Finding:
     )
 
 
-def _judge_count(num_probes: int, hosts: list[str], num_ranks: int, num_nodes: int) -> Finding:
+def _judge_count(probes: Probes, hosts: list[str], layout: Layout) -> Finding:
     where = f"on {len(hosts)} nodes ({' '.join(hosts[:MAX_NAMED])}{' …' if len(hosts) > MAX_NAMED else ''})"
-    if num_probes == num_ranks and len(hosts) == num_nodes:
-        return Finding("processes", "ok", f"{num_ranks} {where}")
-    text = f"{num_probes} started {where}, {num_ranks} on {num_nodes} were asked for"
+    most = max(Counter(probe["host"] for probe in probes).values(), default=0)
+    if len(probes) == layout.ranks and len(hosts) == layout.nodes and most <= layout.per_node:
+        return Finding("processes", "ok", f"{layout.ranks} {where}")
+    text = f"{len(probes)} started {where}, {layout.ranks} on {layout.nodes} were asked for"
+    if most > layout.per_node:
+        text += f", {layout.per_node} on each, not {most}"
     return Finding("processes", "FAIL", f"{text}. Correct launcher, ranks_per_node or the job's tasks in the profile")
 
 
@@ -124,6 +130,14 @@ def _judge_python(probes: Probes) -> Finding:
             named = ", ".join(f"{n} {here.get(n)} and {there.get(n)}" for n in differing[:MAX_NAMED])
             return Finding("python", "FAIL", f"{first['host']} and {probe['host']} differ in packages: {named}")
     return Finding("python", "ok", f"{first['python']} with the same {len(first['packages'])} packages everywhere")
+
+
+def _judge_cores(probes: Probes, depth: int) -> Finding:
+    least = min(probes, key=lambda probe: probe["cores"])
+    text = f"each process may use {least['cores']} on {least['host']}"
+    if least["cores"] >= depth:
+        return Finding("cores", "ok", text)
+    return Finding("cores", "warn", f"{text}, the profile says {depth}. Correct the launcher or cores_per_node")
 
 
 def _judge_memory(probes: Probes, memory_mb: int) -> Finding:

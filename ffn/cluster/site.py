@@ -23,6 +23,7 @@ from ffn.needs import memory_mb
 SLURM = "slurm"  # the executor; for cluster-generic the profile's submit.py names its scheduler
 CHECK_MINUTES = 10
 LOG = "ffn-doctor.log"  # of the check job, in the current folder
+NAMES = ("queue", "account", "constraint", "qos", "reservation")  # of a site
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -67,7 +68,7 @@ class Site:
     def submit_command(self, script: str) -> list[str]:
         """Return the command line that submits a script as the check job, with what training asks for."""
         assert self.scheduler is not None
-        site = {**(self.resources or {}), "tasks": self.layout.ranks}
+        site = {"slurm_extra": self.layout.spread, **(self.resources or {}), "tasks": self.layout.ranks}
         site["mem_mb"] = self.layout.per_node * memory_mb("train")
         job = Job(
             "ffn-doctor",
@@ -113,9 +114,8 @@ def read_site(profile: str, num_nodes: int) -> Site:
     layout = layout_of(num_nodes * per_node, {"ranks_per_node": 1} | train, 1)
     resources = {"gpu": (values.get("resources") or {}).get("gpu", 0)} | _defaults(values) | train
     if values["executor"] == SLURM:
-        plugin = {"account": resources.get("slurm_account"), "queue": resources.get("slurm_partition")}
-        return Site(str(folder), layout, slurm, {**resources, **plugin})
-    return Site(str(folder), layout, _scheduler(folder / "submit.py"), with_environment(resources))
+        return Site(str(folder), layout, slurm, _unquoted(resources | _plugin_resources(values, resources)))
+    return Site(str(folder), layout, _scheduler(folder / "submit.py"), with_environment(_unquoted(resources)))
 
 
 def check_none_left(submit: str | None, folder: str) -> None:
@@ -157,6 +157,24 @@ def _read(path: Path) -> dict[str, Any]:
 def _defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     given = values.get("default-resources") or {}
     return given if isinstance(given, dict) else dict(re.split("=", item, maxsplit=1) for item in given)
+
+
+def _plugin_resources(values: Mapping[str, Any], resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what Slurm's plugin for Snakemake has other names for than our batch profiles."""
+    return {
+        "account": resources.get("slurm_account"),
+        "queue": resources.get("slurm_partition"),
+        "qos": values.get("slurm-qos"),
+        "reservation": values.get("slurm-reservation"),
+    }
+
+
+def _unquoted(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove the second pair of quotes that names have, because Snakemake evaluates resources as Python."""
+    return {
+        name: value.strip("'\"") if isinstance(value, str) and name in NAMES else value
+        for name, value in resources.items()
+    }
 
 
 def _scheduler(path: Path) -> Scheduler:

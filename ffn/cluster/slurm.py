@@ -20,9 +20,9 @@ def submit_command(job: Job, script: str, log: str) -> list[str]:
     command += [f"--cpus-per-task={job.threads}", f"--time={job.minutes}", f"--mem={job.site['mem_mb']}"]
     if job.gpus:
         command.append(f"--gpus-per-node={job.gpus}")  # not --ntasks-per-gpu, which would start more processes
-    for option, key in (("partition", "queue"), ("account", "account")):
+    for key in ("queue", "account", "constraint", "qos", "reservation"):
         if job.site.get(key):
-            command.append(f"--{option}={job.site[key]}")
+            command.append(f"--{'partition' if key == 'queue' else key}={job.site[key]}")
     return [*command, *shlex.split(str(job.site.get("slurm_extra", ""))), script]
 
 

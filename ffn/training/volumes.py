@@ -132,7 +132,7 @@ class TrainingVolume:
         return self._labels.read(box)
 
     def checksum(self) -> str:
-        """Return a checksum of place and voxels (of a large volume the central ones), to notice that it was replaced."""
+        """Return a checksum of place and voxels, of a large volume the central ones, to notice a replacement."""
         margin = tuple(max(0, n - f) // 2 for n, f in zip(self.box.shape, CHECKSUM_BLOCK_ZYX, strict=True))
         box = self.box if isinstance(self._labels, Preloaded) else self.box.grow(scale(zyx(margin), -1))
         digest = hashlib.sha256(f"{self.box} {self.voxel_size_zyx_nm}".encode())

@@ -44,9 +44,15 @@ def ask(monkeypatch, capsys, job_id, listed, scheduler=cobalt):
     return capsys.readouterr().out.strip(), asked
 
 
+def test_a_job_inherits_nothing_of_the_job_that_snakemake_runs_in(monkeypatch):
+    monkeypatch.setenv("SLURM_MEM_PER_CPU", "100")
+    monkeypatch.setenv("SLURM_CONF", "/etc/other.conf")
+    assert batch.run_command(["sh", "-c", "echo $SLURM_MEM_PER_CPU $SLURM_CONF"]).stdout == "/etc/other.conf\n"
+
+
 def test_submit_lines():
     assert pbs.submit_command(TRAIN, "a.sh", "a.log") == (
-        "qsub -l select=3:ncpus=32:ngpus=4 -l place=scatter -l walltime=01:30:00 -l filesystems=home:eagle "
+        "qsub -l select=3:ncpus=32:mpiprocs=4:ngpus=4 -l place=scatter -l walltime=01:30:00 -l filesystems=home:eagle "
         "-r n -N ffn-train -j oe -o a.log -q prod -A brains a.sh"
     ).split(" ")
     assert cobalt.submit_command(TRAIN, "a.sh", "a.log") == (

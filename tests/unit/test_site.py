@@ -3,14 +3,17 @@
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 import yaml
 
 from ffn.cluster import doctor
 from ffn.cluster.doctor import Check, examine
+from ffn.cluster.findings import judge_nodes
 from ffn.cluster.site import ROOT, read_site
 from ffn.errors import ClusterError, FfnError
+from ffn.layout import Layout
 
 
 @pytest.fixture(autouse=True)
@@ -38,19 +41,37 @@ def test_profiles_are_read_from_anywhere(profile, commands, tmp_path, monkeypatc
 def test_the_check_job_has_the_account_and_queue_of_the_run(profile, queue):
     line = " ".join(read_site(profile, 2).submit_command("a.sh"))
     assert f"-q {queue} -A brains" in line
-    assert " -n 2 " in line or "select=2:ncpus=32:ngpus=4:system=polaris" in line
+    assert " -n 2 " in line or "select=2:ncpus=32:mpiprocs=4:ngpus=4:system=polaris" in line
 
 
 def test_the_check_job_has_what_the_plugin_is_told(tmp_path):
     values = {
         "executor": "slurm",
-        "default-resources": ["slurm_account=lab", "slurm_partition=gpu"],
+        "default-resources": ["slurm_account='12-3'", "slurm_partition=gpu", "constraint='cpu'"],
+        "slurm-qos": "regular",
         "set-resources": {"train": {"launcher": "srun", "ranks_per_node": 4, "slurm_extra": "--gpus-per-node=4"}},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     words = read_site(str(tmp_path), 3).submit_command("a.sh")
-    assert {"--nodes=3", "--ntasks=12", "--partition=gpu", "--account=lab", "--gpus-per-node=4"} <= set(words)
+    assert {"--nodes=3", "--ntasks=12", "--partition=gpu", "--account=12-3", "--gpus-per-node=4"} <= set(words)
+    assert {"--constraint=cpu", "--qos=regular"} <= set(words)
     assert "--mem=12000" in words, "four processes that import TensorFlow"
+
+
+def test_ranks_lie_evenly_on_the_nodes():
+    """Slurm would put five of six tasks on the first node."""
+    site = read_site("slurm-generic", 2)
+    six = replace(site, layout=Layout(6, 4, 32, site.layout.launcher))
+    assert {"--nodes=2", "--ntasks=6", "--ntasks-per-node=3"} <= set(six.submit_command("a.sh"))
+
+
+@pytest.mark.parametrize(("hosts", "verdict"), [("aabb", "ok"), ("aaab", "FAIL"), ("aaaa", "FAIL")])
+def test_ranks_that_lie_unevenly_are_noticed(hosts, verdict):
+    probe = {"sees_marker": True, "python": "3", "packages": {}, "cores": 8, "memory_mb": 9, "scratch": "/t"}
+    probes = [{"host": host, "scratch_mb": 1, **probe} for host in hosts]
+    found = {finding.name: finding for finding in judge_nodes(probes, Layout(4, 2, 32), 9)}
+    assert found["processes"].verdict == verdict
+    assert found["cores"].text.startswith("each process may use 8 on a, the profile says 16")
 
 
 def test_the_check_job_has_the_gpus_of_a_training(tmp_path):
