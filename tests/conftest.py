@@ -4,6 +4,7 @@ import colorsys
 import importlib.util
 import os
 import shutil
+import signal
 import warnings
 from pathlib import Path
 
@@ -12,6 +13,11 @@ import pytest
 from PIL import Image
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def pytest_configure():
+    """Let the programs under test be interrupted, also where tests run in the background of a script."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes its background ignore it, by inheritance
 
 
 def pytest_collection_modifyitems(items):
