@@ -16,7 +16,7 @@ FORGOTTEN = ("Unknown Job Id", "has finished")
 def submit_command(job: Job, script: str, log: str) -> list[str]:
     """Return the qsub command of a job; after a failure Snakemake, not PBS, starts it again."""
     per_node = -(-int(job.site["tasks"]) // job.nodes) if job.is_mpi else 1
-    chunk = [f"select={job.nodes}", f"ncpus={job.threads * per_node}"]
+    chunk = [f"select={job.nodes}", f"ncpus={job.site.get('cores_per_node', job.threads * per_node)}"]
     chunk += [f"mpiprocs={per_node}"] * job.is_mpi  # lines of a node in the list of nodes, Open MPI's slots
     chunk += [f"ngpus={job.gpus}"] * bool(job.gpus) + [str(job.site.get("pbs_select", ""))]
     hours, minutes = divmod(job.minutes, 60)

@@ -112,7 +112,7 @@ def _statement(target: float, cost: Costs) -> str:
 def _figure(costs: dict[float, Costs], workers: list[int]) -> Figure:
     """Draw time and FOVs over the number of workers."""
     figure, panels = new_figure(len(LABELS))
-    references = sorted({cost["workers"][0] for cost in costs.values() if cost["workers"]})
+    references = sorted({cost["workers"][0] for cost in costs.values() if cost["workers"]}) or workers[:1]
     for panel, (kind, label) in zip(panels, LABELS.items(), strict=True):
         for i, (target, cost) in enumerate(costs.items()):
             y, error = cost[f"relative_{kind}"], cost[f"relative_{kind}_stddev"]

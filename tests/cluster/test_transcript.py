@@ -40,7 +40,7 @@ LAUNCHED = {
 }
 COBALT = "qsub -n {nodes} -t {minutes} --mode script --jobname {name} -o {log} -e {log} -q debug-cache-quad -A brains"
 PBS = (
-    "qsub -l select={nodes}:ncpus={cores}{gpus}:system=polaris -l place=scatter -l walltime={hours} "
+    "qsub -l select={nodes}:ncpus={cores}{mpi}{gpus}:system=polaris -l place=scatter -l walltime={hours} "
     "-l filesystems=home:eagle -r n -N {name} -j oe -o {log} -q preemptable -A brains"
 )
 # The entries of the queue, in the order of submission; equal for both schedulers.
@@ -114,6 +114,6 @@ def test_pipeline_on_local_processes(profile, on_processes):
         single = site.transcript("aprun")[0]
         assert re.fullmatch(r"aprun -n 1 -N 1 -d 1 -j 1 -cc none sh ffn-synth-\w+\.job", single)
     else:
-        options = PBS.format(nodes=1, cores=32, gpus=":ngpus=2", hours="24:00:00", **files)
+        options = PBS.format(nodes=1, cores=32, mpi=":mpiprocs=2", gpus=":ngpus=2", hours="24:00:00", **files)
         assert submission(site, "train") == f"{options} ffn-train.sh"
         assert all(" ffn train " in line for line in site.transcript("mpiexec"))

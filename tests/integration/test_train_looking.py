@@ -20,8 +20,8 @@ NOTHING = ["--image-steps", "0", "--validation-steps", "0"]
 
 
 def looking(tubes: Path) -> list[str]:
-    """Options with all there is to see."""
-    validate = ["--validate", f"tubes={tubes}/raw.h5:raw,{tubes}/labels.h5:labels,{BOX}"]
+    """Options with all there is to see; under the name of the training volume its box would have to be apart."""
+    validate = ["--validate", f"again={tubes}/raw.h5:raw,{tubes}/labels.h5:labels,{BOX}"]
     return [*validate, "--validation-steps", "5", "--validation-examples", "5", "--image-steps", "10"]
 
 
