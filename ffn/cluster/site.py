@@ -23,7 +23,6 @@ from ffn.needs import memory_mb
 SLURM = "slurm"  # the executor; for cluster-generic the profile's submit.py names its scheduler
 CHECK_MINUTES = 10
 LOG = "ffn-doctor.log"  # of the check job, in the current folder
-NAMES = ("queue", "account", "constraint", "qos", "reservation")  # of a site
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -172,7 +171,7 @@ def _plugin_resources(values: Mapping[str, Any], resources: Mapping[str, Any]) -
 def _unquoted(resources: Mapping[str, Any]) -> dict[str, Any]:
     """Remove the second pair of quotes that names have, because Snakemake evaluates resources as Python."""
     return {
-        name: value.strip("'\"") if isinstance(value, str) and name in NAMES else value
+        name: value.strip("'\"") if isinstance(value, str) and name in slurm.SITE_NAMES else value
         for name, value in resources.items()
     }
 

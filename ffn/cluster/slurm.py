@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from ffn.cluster.batch import Job
 
 JOB_ID = "SLURM_JOB_ID"
+# Resources whose values the site names, and sbatch's options for them.
+SITE_NAMES = {"queue": "partition"} | {name: name for name in ("account", "constraint", "qos", "reservation")}
 ACTIVE = "PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,REQUEUED,RESIZING,SIGNALING,STAGE_OUT,STOPPED"
 
 
@@ -20,9 +22,7 @@ def submit_command(job: Job, script: str, log: str) -> list[str]:
     command += [f"--cpus-per-task={job.threads}", f"--time={job.minutes}", f"--mem={job.site['mem_mb']}"]
     if job.gpus:
         command.append(f"--gpus-per-node={job.gpus}")  # not --ntasks-per-gpu, which would start more processes
-    for key in ("queue", "account", "constraint", "qos", "reservation"):
-        if job.site.get(key):
-            command.append(f"--{'partition' if key == 'queue' else key}={job.site[key]}")
+    command += [f"--{option}={job.site[name]}" for name, option in SITE_NAMES.items() if job.site.get(name)]
     return [*command, *shlex.split(str(job.site.get("slurm_extra", ""))), script]
 
 

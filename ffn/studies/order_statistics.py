@@ -119,6 +119,11 @@ class MeasuredTimes(NamedTuple):
         """Mean time, s."""
         return float(self.longest_first.mean())
 
+    @property
+    def variation(self) -> float:
+        """Standard deviation relative to the mean."""
+        return float(self.longest_first.std()) / self.mean
+
     def inverse_survival(self, probability: np.ndarray) -> np.ndarray:
         """Return the times that are exceeded with these probabilities, s."""
         number = len(self.longest_first)

@@ -94,7 +94,7 @@ def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> No
         "fit": {
             **fit.times._asdict(),
             "mean_seconds": times.mean,
-            "variation": fit.times.variation,
+            "variation": times.variation,
             "distance": fit.distance,
             "longest_ratio": fit.longest_ratio,
             "num_steps": alone.compute_seconds.size,
@@ -158,12 +158,8 @@ def _network(config: StudyConfig, local: Network | None) -> Network:
 
 def _paper_cluster(times: MeasuredTimes) -> Cluster:
     """Return the paper's nodes, if their step times vary like those measured here."""
-    return Cluster(
-        times.scaled(PAPER_STEP_SECONDS).inverse_survival,
-        PAPER_STEP_SECONDS,
-        NETWORKS["aries"],
-        FLOAT_BYTES * PAPER_WEIGHTS,
-    )
+    like_here = times.scaled(PAPER_STEP_SECONDS)
+    return Cluster(like_here.inverse_survival, like_here.mean, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
 
 
 def _what_ifs(here: Cluster, times: MeasuredTimes, config: StudyConfig) -> dict[str, Cluster]:

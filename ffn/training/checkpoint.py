@@ -115,13 +115,15 @@ class CheckpointFolder:
         for step, path in self._group.broadcast(self._found())[::-1]:
             problem = self._group.broadcast(self._mismatch(path) if self._group.rank == 0 else None)
             if problem is not None:
+                place = self._set_aside()
                 self._log(
                     f"starting over: the checkpoints in {self._folder} are of another run, {problem}. They are in "
-                    f"{self._set_aside()} now; to start from one, name it as initial weights (init)"
+                    f"{place} now; to start from one, name it as initial weights (init)"
                 )
                 return None
             if step > max_step:
-                self._log(f"train.max_steps is now {max_step}: {path} is moved to {self._set_aside(path.name)}")
+                place = self._set_aside(path.name)
+                self._log(f"train.max_steps is now {max_step}: {path} is moved to {place}")
                 continue
             checkpoint = self._read_everywhere(step, path)
             if checkpoint is not None:

@@ -74,6 +74,8 @@ class ExampleMaker:
         assert model.image_mean is not None and model.image_stddev is not None
         self._volumes = volumes
         self._apart = apart or {}
+        shift = train.max_misalignment if train.misaligned_slice_rate else 0
+        self._shift_zyx = (0, shift, shift)
         self._mean, self._stddev = np.float32(model.image_mean), np.float32(model.image_stddev)
         self._black = np.float32(0 - self._mean) / self._stddev
         self._train = train
@@ -131,7 +133,7 @@ class ExampleMaker:
                 f"the volume {volume.box}. Rerun ffn coordinates with a margin of at least {half}"
             )
         apart = self._apart.get(record.volume)
-        if apart is not None and not box.intersect(apart).is_empty:
+        if apart is not None and not box.grow(self._shift_zyx).intersect(apart).is_empty:
             raise RecordError(
                 f"{record.volume}: the patch {box} around record (z, y, x) = {record.center_zyx} overlaps what is "
                 f"validated on, {apart}. Make the records of a box that ends before it"

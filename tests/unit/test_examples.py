@@ -137,6 +137,10 @@ def test_what_is_validated_on_is_not_shown(volume):
         else:
             with pytest.raises(RecordError, match="overlaps what is validated on, 10:14,14:20,24:34"):
                 maker.make(record, np.random.default_rng(0))
+    shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5, "max_misalignment": 1})
+    beside = ExampleMaker({"v": volume}, MODEL, shifted, {"v": Box((4, 1, 25), (14, 20, 34))})
+    with pytest.raises(RecordError, match="overlaps what is validated on"):
+        beside.make(record, np.random.default_rng(0))
 
 
 def test_patches_grow_with_the_moves():

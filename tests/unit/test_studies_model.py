@@ -76,6 +76,7 @@ def test_measured_times_keep_a_rare_slow_kind_of_step():
     assert expected_order_statistic(times.tail.inverse_survival, 128, 128) < 0.8 * longest
     rare = times.inverse_survival(np.array([1e-6, 1e-9]))
     assert (rare >= seconds.max()).all() and rare[1] > rare[0] - 1e-12
+    assert times.variation == pytest.approx(seconds.std() / seconds.mean())
     exceeded = np.array([0.9, 0.5, 0.1])
     np.testing.assert_allclose(times.survival(times.inverse_survival(exceeded)), exceeded, atol=1 / 300)
     more = with_stragglers(times, rate=0.05, slowdown=4.0)
