@@ -122,7 +122,7 @@ def train_when_told(arguments: argparse.Namespace) -> None:
     """Be a contender: for each line on standard input, a number of steps, train and print the seconds."""
     if arguments.contender != "kernels bfloat16":
         kernels.library_path = lambda: Path("none, for comparison")
-    learner, batch = make_learner(CONTENDERS[arguments.contender], arguments)
+    learner, batch = make_learner(CONTENDERS[arguments.contender], arguments, ProcessGroup())
     for line in sys.stdin:
         before, begin = parts_of(arguments), time.perf_counter()
         outcomes = [learner.step(batch, 1e-4) for _ in range(int(line))]
@@ -139,11 +139,10 @@ def parts_of(arguments: argparse.Namespace) -> dict[str, float]:
     return kernels.processor_seconds() if arguments.contender == "kernels bfloat16" else {}
 
 
-def make_learner(precision: str, arguments: argparse.Namespace) -> tuple[Learner, Batch]:
+def make_learner(precision: str, arguments: argparse.Namespace, group: ProcessGroup) -> tuple[Learner, Batch]:
     """Return what trains, and random FOVs to train on."""
     (batch_size,) = arguments.batch
     train = TrainConfig(precision=precision, batch_size=batch_size, intra_op_threads=arguments.threads)
-    group = ProcessGroup()
     configure_tensorflow(group, train, rng_seed=0)
     delta = arguments.fov // 4
     config = ModelConfig(

@@ -245,8 +245,6 @@ def _start_horovod(stall_seconds: int, with_timeline: bool) -> Any:
     # Horovod's own means, whose default for a stuck process is to wait for ever: they warn in between, and are the
     # second line of defence behind the watchdog, which knows more and should speak first, during set-up as well
     settings: dict[str, Any] = {
-        # ms between looks for messages; its default, 1, takes more of the cores that compute
-        "HOROVOD_CYCLE_TIME": 5,
         "HOROVOD_STALL_CHECK_TIME_SECONDS": max(1, stall_seconds // 2),
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": 2 * max(stall_seconds, round(START_SECONDS)),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": max(2 * stall_seconds, MEETING_SECONDS),
@@ -259,8 +257,25 @@ def _start_horovod(stall_seconds: int, with_timeline: bool) -> Any:
         import horovod.tensorflow as hvd
     except ImportError as reason:
         raise TrainError(f"train.num_workers: Horovod cannot be loaded ({reason}). Run make setup") from None
+    before = _threads()
     hvd.init()
+    _let_others_first(_threads() - before)
     return hvd
+
+
+def _threads() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/task")}
+
+
+def _let_others_first(threads: set[int]) -> None:
+    """Let threads that look for messages every millisecond run on while nothing else does, but interrupt nothing.
+
+    On a core that also computes they took 11 to 18 ms of a step of 100 ms; as batch work 3 to 5 ms, and the exchange
+    starts as early. They keep their full share where others compute all the time, as ``SCHED_IDLE`` would not.
+    """
+    for thread in threads:
+        with contextlib.suppress(OSError):  # it has ended, or may not
+            os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from types import ModuleType
 
 import pytest
@@ -84,11 +85,11 @@ def test_copies_of_a_job_of_one_are_refused(monkeypatch, variables, started, num
         pass
 
 
-def horovod_settings(monkeypatch, *, with_timeline, **given):
+def horovod_settings(monkeypatch, *, with_timeline, init=lambda: None, **given):
     """Return the variables of Horovod that a job of two sets, in an environment of `given` ones."""
     monkeypatch.setattr(os, "environ", dict(given))
     module = ModuleType("horovod.tensorflow")
-    module.__dict__.update(init=lambda: None, rank=lambda: 0, size=lambda: 3)
+    module.__dict__.update(init=init, rank=lambda: 0, size=lambda: 3)
     module.__dict__.update(local_rank=module.rank, local_size=module.size)
     monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
     monkeypatch.setitem(sys.modules, "horovod.tensorflow", module)
@@ -108,6 +109,19 @@ def test_horovod_gives_up_after_the_watchdog_and_the_environment_may_say_otherwi
     assert found["CYCLE_TIME"] == "2"
     assert int(found["STALL_CHECK_TIME_SECONDS"]) < 4000 < int(found["STALL_SHUTDOWN_TIME_SECONDS"])
     assert int(found["GLOO_TIMEOUT_SECONDS"]) > 4000
+
+
+def test_the_threads_of_horovod_do_not_interrupt_those_that_compute(monkeypatch):
+    ends = threading.Event()
+    looks_for_messages = threading.Thread(target=ends.wait)
+    computes = threading.Thread(target=ends.wait)
+    computes.start()
+    try:
+        horovod_settings(monkeypatch, with_timeline=False, init=looks_for_messages.start)
+        assert os.sched_getscheduler(looks_for_messages.native_id) == os.SCHED_BATCH
+        assert os.sched_getscheduler(computes.native_id) == os.sched_getscheduler(0) == os.SCHED_OTHER
+    finally:
+        ends.set()
 
 
 @pytest.mark.parametrize("size", [1, 3])
