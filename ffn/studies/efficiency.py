@@ -115,9 +115,10 @@ def _figure(costs: dict[float, Costs], workers: list[int]) -> Figure:
     references = sorted({cost["workers"][0] for cost in costs.values() if cost["workers"]}) or workers[:1]
     for panel, (kind, label) in zip(panels, LABELS.items(), strict=True):
         for i, (target, cost) in enumerate(costs.items()):
-            y, error = cost[f"relative_{kind}"], cost[f"relative_{kind}_stddev"]
+            y, spread = (np.array(cost[f"relative_{kind}{part}"]) for part in ("", "_stddev"))
+            bars = y * spread / (y + spread), spread  # to as small a part as the multiple above: a ratio is never 0
             panel.errorbar(
-                cost["workers"], y, error, fmt="o-", capsize=3, color=COLOURS[i % len(COLOURS)], label=f"F1 {target:g}"
+                cost["workers"], y, bars, fmt="o-", capsize=3, color=COLOURS[i % len(COLOURS)], label=f"F1 {target:g}"
             )
         for first in references:  # each F1 is relative to the fewest workers that reach it
             more = np.array([n for n in workers if n >= first])

@@ -203,6 +203,14 @@ def test_as_many_targets_as_one_likes_can_be_drawn():
     assert len(draw_costs({target: costs_to_reach(best, target) for target in targets}, [1]).axes) == 2
 
 
+def test_error_bars_of_costs_stay_on_the_logarithmic_axis():
+    cost = {"workers": [1, 2], "relative_time": [1.0, 0.5], "relative_time_stddev": [0.0, 2.0]}
+    cost |= {"relative_fovs": [1.0, 1.0], "relative_fovs_stddev": [0.0, 4.0]}
+    for panel, ends in zip(draw_costs({0.5: cost}, [1, 2]).axes, ([0.1, 2.5], [0.2, 5.0]), strict=True):
+        bars = panel.containers[0].lines[2][0].get_segments()
+        assert bars[1][:, 1] == pytest.approx(ends)  # five times less, five times more
+
+
 @pytest.mark.parametrize("steps", ["0", "19"])
 def test_a_measurement_of_too_few_steps_is_refused_before_it_starts(steps, capsys):
     options = ["--records", "nowhere", "--volume", "a=r,l", "--out", "nowhere.h5", "--measured-steps", steps]
