@@ -1,18 +1,21 @@
-"""Time training with two processes against one, a thread each: what the exchange of gradients costs.
+"""Time training with two processes against one, a thread each: what exchange and waiting for each other cost.
 
-The contenders run in turn, a round each, and are suspended while another one runs: one process; two that know nothing
-of each other, which is what the machine allows (cores share caches and units, hosts are busy); and two under Horovod.
-Ratios are taken within each round. Where the two without Horovod are not twice as fast as one, read what Horovod
-reaches of them.
+The contenders run in turn, a round each, and are suspended while others run: one process; two that know nothing of each
+other, which is what the machine allows (cores share caches and units, hosts are busy); and two under Horovod. Every
+process keeps to a core of its own. Ratios are taken within each round. Where the two without Horovod are not twice as
+fast as one, read what Horovod reaches of them. The processor time is that of a step and process, all threads together.
 
   python benchmarks/processes.py --batch 1 4 --rounds 20
+  python benchmarks/processes.py --launcher "mpirun --oversubscribe --bind-to none"
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -20,55 +23,68 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import psutil
 from training import make_learner
 
-from ffn.training.distributed import ProcessGroup, process_group
+from ffn.training.distributed import ProcessGroup, find_launch, process_group
 
-PROCESSES = {"one": 1, "two without Horovod": 2, "two": 2}
+ONE, APART, TWO = "one", "two without Horovod", "two"
+PROCESSES = {ONE: 1, APART: 2, TWO: 2}
 WARM_UP = 6  # steps
+START_SECONDS = 300
+
+
+class Round(NamedTuple):
+    """What a contender did in a round: wall and processor seconds of each of its processes."""
+
+    seconds: np.ndarray
+    processor_seconds: np.ndarray
 
 
 class Contender:
     """Processes that train when told to, and are suspended otherwise."""
 
     def __init__(self, name: str, address: Path, arguments: argparse.Namespace) -> None:
-        self.name = name
+        self._launched: list[subprocess.Popen[bytes]] = []
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(address))
             server.listen()
+            server.settimeout(START_SECONDS)
             command = [sys.executable, __file__, "--contender", name, "--address", str(address), *sizes(arguments)]
-            together = name == "two"
-            launches = [["horovodrun", "--gloo", "-np", "2", *command]] if together else [command] * PROCESSES[name]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            self._launched = [subprocess.Popen(launch, env=environment) for launch in launches]
-            self._members = [server.accept()[0].makefile("rw") for _ in range(PROCESSES[name])]
-        self.train(WARM_UP)
+            try:
+                for launch in launches(name, command, arguments.launcher):
+                    self._launched.append(subprocess.Popen(launch, env={**os.environ, "OMP_NUM_THREADS": "1"}))
+                self._members = [server.accept()[0].makefile("rw") for _ in range(PROCESSES[name])]
+                self.train(WARM_UP)
+            except BaseException:
+                self.close()
+                raise
 
-    def train(self, steps: int) -> float:
-        """Return the seconds of `steps` steps, the mean over the processes."""
+    def train(self, steps: int) -> Round:
+        """Train `steps` steps."""
         self._each(psutil.Process.resume)
         for member in self._members:
             print(steps, file=member, flush=True)
-        seconds = [json.loads(member.readline()) for member in self._members]
+        answers = np.array([json.loads(member.readline()) for member in self._members])
         self._each(psutil.Process.suspend)
-        return float(np.mean(seconds))
+        return Round(*answers.T)
 
     def close(self) -> None:
-        """End the processes."""
-        self._each(psutil.Process.resume)
-        for member in self._members:
-            member.close()
-        for process in self._launched:
-            process.wait()
+        """End the processes, also suspended ones."""
+        self._each(psutil.Process.kill)
+        for launched in self._launched:
+            launched.wait()
 
     def _each(self, action: Callable[[psutil.Process], None]) -> None:
         for launched in self._launched:
-            process = psutil.Process(launched.pid)
-            for one in (process, *process.children(recursive=True)):
-                action(one)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(launched.pid)
+                for member in (*process.children(recursive=True), process):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        action(member)
 
 
 def main() -> None:
@@ -77,20 +93,26 @@ def main() -> None:
     if arguments.contender:
         train_when_told(arguments)
         return
-    print(f"{'batch':>5} {'processes':20} {'FOVs/s':>7} {'to one':>7} {'quartiles':>11} {'to without Horovod':>19}")
+    columns = ("batch", "processes", "FOVs/s", "to one", "quartiles", "to without Horovod", "processor ms")
+    print("{:>5} {:20} {:>7} {:>7} {:>11} {:>19} {:>13}".format(*columns))
     report = []
     for batch_size in arguments.batch:
-        rounds = compare(argparse.Namespace(**{**vars(arguments), "batch": [batch_size]}))
-        for name, rates in rounds.items():
-            ratios = rates / rounds["one"]
+        arguments.batch = [batch_size]
+        rounds = compare(arguments)
+        rates = {
+            name: np.array([(batch_size * arguments.steps / each.seconds).sum() for each in rounds[name]])
+            for name in rounds
+        }
+        for name, rate in rates.items():
+            ratios = rate / rates[ONE]
             quartiles = "-".join(f"{part:.2f}" for part in np.quantile(ratios, (0.25, 0.75)))
-            to_apart = np.median(rates / rounds["two without Horovod"])
+            processor = 1000 * np.median([each.processor_seconds for each in rounds[name]]) / arguments.steps
             print(
-                f"{batch_size:5} {name:20} {np.median(rates):7.1f} {np.median(ratios):7.2f} {quartiles:>11} "
-                f"{to_apart:19.2f}",
+                f"{batch_size:5} {name:20} {np.median(rate):7.1f} {np.median(ratios):7.2f} {quartiles:>11} "
+                f"{np.median(rate / rates[APART]):19.2f} {processor:13.1f}",
                 flush=True,
             )
-            report.append({"batch": batch_size, "processes": name, "fovs_per_second": rates.tolist()})
+            report.append({"batch": batch_size, "processes": name, "fovs_per_second": rate.tolist()})
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
 
@@ -104,9 +126,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--fov", type=int, default=33, help="side of its FOV, voxels (default: 33)")
     parser.add_argument("--steps", type=int, default=10, help="of a round (default: 10)")
     parser.add_argument("--rounds", type=int, default=20, help="the table gives medians over them (default: 20)")
+    parser.add_argument(
+        "--launcher", default="horovodrun --gloo", help="of the two, with its options (default: horovodrun --gloo)"
+    )
     parser.add_argument("--json", metavar="FILE.json", help="write all figures here, too")
     parser.add_argument("--contender", choices=PROCESSES, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
+    parser.add_argument("--core", type=int, default=0, help=argparse.SUPPRESS)
     parser.set_defaults(threads=1)
     return parser.parse_args()
 
@@ -118,24 +144,39 @@ def sizes(arguments: argparse.Namespace) -> list[str]:
     return [part for name, value in values.items() for part in (f"--{name}", str(value))]
 
 
-def compare(arguments: argparse.Namespace) -> dict[str, np.ndarray]:
-    """Run the contenders in turn; the FOVs per second of each, round by round."""
-    (batch_size,) = arguments.batch
-    with tempfile.TemporaryDirectory() as folder:
-        contenders = [Contender(name, Path(folder, f"{i}"), arguments) for i, name in enumerate(PROCESSES)]
-        seconds = np.array([[each.train(arguments.steps) for each in contenders] for _ in range(arguments.rounds)])
-        for each in contenders:
-            each.close()
-    return {
-        name: PROCESSES[name] * batch_size * arguments.steps / seconds[:, index] for index, name in enumerate(PROCESSES)
-    }
+def launches(name: str, command: list[str], launcher: str) -> list[list[str]]:
+    """Return the command lines that start a contender."""
+    if name != TWO:
+        return [[*command, "--core", str(core)] for core in range(PROCESSES[name])]
+    program, *options = shlex.split(launcher)
+    own = Path(sys.executable).with_name(program)
+    return [[str(own) if own.exists() else program, *options, "-np", "2", *command]]
+
+
+def compare(arguments: argparse.Namespace) -> dict[str, list[Round]]:
+    """Run the contenders in turn, each round in another order; what each did, round by round."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        contenders = {}
+        for index, name in enumerate(PROCESSES):
+            contenders[name] = Contender(name, Path(folder, str(index)), arguments)
+            stack.callback(contenders[name].close)
+        rounds: dict[str, list[Round]] = {name: [] for name in contenders}
+        order = list(contenders)
+        for _ in range(arguments.rounds):
+            order.append(order.pop(0))
+            for name in order:
+                rounds[name].append(contenders[name].train(arguments.steps))
+    return rounds
 
 
 def train_when_told(arguments: argparse.Namespace) -> None:
-    """Be a process of a contender: for each line, a number of steps, train and answer with the seconds."""
+    """Be a process of a contender: for each line, a number of steps, train and answer with what it took."""
+    launch = find_launch() if arguments.contender == TWO else None
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[launch.rank if launch else arguments.core]})
     with socket.socket(socket.AF_UNIX) as channel:
         channel.connect(arguments.address)
-        if arguments.contender == "two":
+        if launch:
             with process_group(2, stall_seconds=600) as group:
                 answer(channel, group, arguments)
         else:
@@ -147,9 +188,9 @@ def answer(channel: socket.socket, group: ProcessGroup, arguments: argparse.Name
     learner, batch = make_learner("bfloat16", arguments, group)
     with channel.makefile("rw") as lines:
         for line in lines:
-            begin = time.perf_counter()
+            begin, before = time.perf_counter(), time.process_time()
             outcomes = [learner.step(batch, 1e-4) for _ in range(int(line))]
-            print(time.perf_counter() - begin, file=lines, flush=True)
+            print(json.dumps([time.perf_counter() - begin, time.process_time() - before]), file=lines, flush=True)
             assert all(outcome.finite for outcome in outcomes)
 
 

@@ -142,7 +142,9 @@ def parts_of(arguments: argparse.Namespace) -> dict[str, float]:
 def make_learner(precision: str, arguments: argparse.Namespace, group: ProcessGroup) -> tuple[Learner, Batch]:
     """Return what trains, and random FOVs to train on."""
     (batch_size,) = arguments.batch
-    train = TrainConfig(precision=precision, batch_size=batch_size, intra_op_threads=arguments.threads)
+    train = TrainConfig(
+        precision=precision, batch_size=batch_size, intra_op_threads=arguments.threads, pin_threads=False
+    )
     configure_tensorflow(group, train, rng_seed=0)
     delta = arguments.fov // 4
     config = ModelConfig(

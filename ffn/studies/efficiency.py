@@ -116,7 +116,7 @@ def _figure(costs: dict[float, Costs], workers: list[int]) -> Figure:
     for panel, (kind, label) in zip(panels, LABELS.items(), strict=True):
         for i, (target, cost) in enumerate(costs.items()):
             y, spread = (np.array(cost[f"relative_{kind}{part}"]) for part in ("", "_stddev"))
-            bars = y * spread / (y + spread), spread  # to as small a part as the multiple above: a ratio is never 0
+            bars = y * spread / (y + spread), spread  # down to y / (1 + spread / y), the factor of the bar above
             panel.errorbar(
                 cost["workers"], y, bars, fmt="o-", capsize=3, color=COLOURS[i % len(COLOURS)], label=f"F1 {target:g}"
             )

@@ -85,11 +85,11 @@ def test_copies_of_a_job_of_one_are_refused(monkeypatch, variables, started, num
         pass
 
 
-def horovod_settings(monkeypatch, *, with_timeline, init=lambda: None, **given):
+def horovod_settings(monkeypatch, *, with_timeline, init=lambda: None, nccl=False, **given):
     """Return the variables of Horovod that a job of two sets, in an environment of `given` ones."""
     monkeypatch.setattr(os, "environ", dict(given))
     module = ModuleType("horovod.tensorflow")
-    module.__dict__.update(init=init, rank=lambda: 0, size=lambda: 3)
+    module.__dict__.update(init=init, nccl_built=lambda: nccl, rank=lambda: 0, size=lambda: 3)
     module.__dict__.update(local_rank=module.rank, local_size=module.size)
     monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
     monkeypatch.setitem(sys.modules, "horovod.tensorflow", module)
@@ -111,17 +111,38 @@ def test_horovod_gives_up_after_the_watchdog_and_the_environment_may_say_otherwi
     assert int(found["GLOO_TIMEOUT_SECONDS"]) > 4000
 
 
-def test_the_threads_of_horovod_do_not_interrupt_those_that_compute(monkeypatch):
+@pytest.fixture
+def waiting():
+    """Two threads, not started, that wait to the end of the test."""
     ends = threading.Event()
-    looks_for_messages = threading.Thread(target=ends.wait)
-    computes = threading.Thread(target=ends.wait)
-    computes.start()
-    try:
-        horovod_settings(monkeypatch, with_timeline=False, init=looks_for_messages.start)
-        assert os.sched_getscheduler(looks_for_messages.native_id) == os.SCHED_BATCH
-        assert os.sched_getscheduler(computes.native_id) == os.sched_getscheduler(0) == os.SCHED_OTHER
-    finally:
-        ends.set()
+    threads = [threading.Thread(target=ends.wait) for _ in range(2)]
+    yield threads
+    ends.set()
+    for thread in threads:
+        if thread.is_alive():
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("controller", "nccl", "in_batch"), [("gloo", False, True), ("gloo", True, False), ("mpi", False, False)]
+)
+def test_only_the_threads_of_horovod_with_gloo_are_batch_work(monkeypatch, waiting, controller, nccl, in_batch):
+    found = {}
+    monkeypatch.setattr(os, "sched_setscheduler", lambda thread, policy, _: found.update({thread: policy}))
+    own, other = waiting
+    other.start()
+    given = {"with_timeline": False, "init": own.start, "nccl": nccl, "HOROVOD_CONTROLLER": controller}
+    settings = horovod_settings(monkeypatch, **given)
+    assert found == ({own.native_id: os.SCHED_BATCH} if in_batch else {})
+    assert settings["CYCLE_TIME"] == ("5" if controller == "mpi" else "1")
+
+
+def test_a_system_may_refuse_batch_work(monkeypatch, waiting):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    horovod_settings(monkeypatch, with_timeline=False, init=waiting[0].start, HOROVOD_CONTROLLER="gloo")
 
 
 @pytest.mark.parametrize("size", [1, 3])
