@@ -47,7 +47,7 @@ def test_only_the_dead_nodes_subvolumes_are_made_again(undisturbed, idle, tmp_pa
         assert digest(folder / path.name) == digest(path)
     name = "segmentation/phantom/segmentation.h5"
     assert digest(workflow.results / name) == digest(undisturbed.results / name)
-    wait_until(lambda: idle.jobs() == [], 20, "jobs left in the queue")
+    wait_until(lambda: idle.unfinished_jobs() == [], 20, "jobs left in the queue")
     wait_until(lambda: not any(idle.processes().values()), 20, f"still running: {idle.processes()}")
 
 

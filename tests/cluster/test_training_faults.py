@@ -95,7 +95,7 @@ def strike(name, fault, allowed, workflow, capsys):
     times.append(f"| {name} | {ended:.0f} | {time.monotonic() - start:.0f} |")
     with capsys.disabled():
         print("\n| fault | job ended, s | trained to the end, s |\n|---|---|---|", *times, sep="\n")
-    wait_until(lambda: cluster.jobs() == [], 20, f"{cluster.jobs()} left in the queue")
+    wait_until(lambda: cluster.unfinished_jobs() == [], 20, f"{cluster.jobs()} left in the queue")
     wait_until(lambda: not any(cluster.processes().values()), 20, f"still running: {cluster.processes()}")
 
 

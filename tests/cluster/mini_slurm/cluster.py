@@ -173,6 +173,10 @@ class MiniSlurm:
         lines = self.run("squeue", "-h", "-o", "%i|%T|%N").stdout.splitlines()
         return [(number, state, nodes) for number, state, nodes in (line.split("|") for line in lines)]
 
+    def unfinished_jobs(self) -> list[tuple[str, str, str]]:
+        """Return jobs that wait or run; of those that ended, Slurm may list some until their dead node is back."""
+        return [job for job in self.jobs() if job[1] != "COMPLETING"]
+
     def wait_for_nodes(self) -> None:
         """Wait until every node that is up is idle or at work."""
         wanted = {name for name, node in self.nodes.items() if node.is_up}
