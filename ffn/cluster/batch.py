@@ -57,6 +57,10 @@ echo $code > "$job.exit.tmp" && mv "$job.exit.tmp" "$job.exit"
 exit $code
 """
 
+# A shell that died of SIGTERM would leave what it started without a parent: the script would end, and another attempt
+# start, before it has; and a scheduler that follows parents would not find it. Traps are not inherited.
+SHELL_STAYS = "trap : TERM INT\n"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -224,7 +228,7 @@ def _write_script(job: Job, job_script: Path, scheduler: Scheduler) -> Path:
     """Write what the scheduler starts: the job's script in this environment and folder, its exit code on record."""
     stem = STATE.absolute() / f"{job.name}-{uuid.uuid4().hex[:8]}"
     copy, script = stem.with_suffix(".job"), stem.with_suffix(".sh")
-    copy.write_text(job_script.read_text())
+    copy.write_text(f"{SHELL_STAYS}{job_script.read_text()}")
     text = SCRIPT.format(
         exports="\n".join(exports()),
         seconds=60 * job.minutes,
