@@ -58,7 +58,9 @@ def test_ctrl_c_cancels_what_was_submitted(profile, tmp_path):
     wait_until(lambda: not list(site.state.glob("*.job")))
     listed = subprocess.run(["pgrep", "-f", str(site.folder)], capture_output=True, text=True).stdout
     assert listed == "", "jobs survived"
-    assert {path.read_text().strip() for path in site.folder.glob(".snakemake/cluster/*.exit")} == {"143"}
+    codes = [path.read_text().strip() for path in site.folder.glob(".snakemake/cluster/*.exit")]
+    assert len(codes) == 2
+    assert "0" not in codes
     cancelled = " ".join(site.transcript("qdel")).split()
     assert sorted(word.split(".")[0] for word in cancelled if word != "qdel") == ["1001", "1002"]
 
