@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 import psutil
-from training import make_learner
+from training import common_options, make_learner
 
 from ffn.training.distributed import ProcessGroup, find_launch, process_group
 
@@ -119,17 +119,10 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4], help="FOVs of a process's step (default: 1 4)")
-    parser.add_argument("--depth", type=int, default=9, help="modules of the network (default: 9)")
-    parser.add_argument("--features", type=int, default=32, help="of its convolutions (default: 32)")
-    parser.add_argument("--fov", type=int, default=33, help="side of its FOV, voxels (default: 33)")
-    parser.add_argument("--steps", type=int, default=10, help="of a round (default: 10)")
-    parser.add_argument("--rounds", type=int, default=20, help="the table gives medians over them (default: 20)")
+    parser = common_options(__doc__, rounds=20)
     parser.add_argument(
         "--launcher", default="horovodrun --gloo", help="of the two, with its options (default: horovodrun --gloo)"
     )
-    parser.add_argument("--json", metavar="FILE.json", help="write all figures here, too")
     parser.add_argument("--contender", choices=PROCESSES, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, default=0, help=argparse.SUPPRESS)

@@ -77,18 +77,24 @@ def main() -> None:
         Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4], help="FOVs of a step (default: 1 4)")
+def common_options(description: str | None, rounds: int) -> argparse.ArgumentParser:
+    """Return a parser of what is trained, how often, and where figures go."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4], help="FOVs of a process's step (default: 1 4)")
     parser.add_argument("--depth", type=int, default=9, help="modules of the network (default: 9)")
     parser.add_argument("--features", type=int, default=32, help="of its convolutions (default: 32)")
     parser.add_argument("--fov", type=int, default=33, help="side of its FOV, voxels (default: 33)")
     parser.add_argument("--steps", type=int, default=10, help="of a round (default: 10)")
-    parser.add_argument("--rounds", type=int, default=5, help="the table gives medians over them (default: 5)")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"the table gives medians (default: {rounds})")
+    parser.add_argument("--json", metavar="FILE.json", help="write all figures here, too")
+    return parser
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = common_options(__doc__, rounds=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
     parser.add_argument("--torch-python", metavar="PYTHON", help="an interpreter with PyTorch (default: without it)")
-    parser.add_argument("--json", metavar="FILE.json", help="write all figures here, too")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     return parser.parse_args()
 
