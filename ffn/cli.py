@@ -77,8 +77,8 @@ COMMANDS = {
         "ffn import-checkpoint model.ckpt-27465036 --out model/",
     ),
     "train": Command(
-        "train an FFN, on one process or under horovodrun, srun, mpirun, aprun",
-        "horovodrun -np 2 ffn train --records records/ --volume demo=raw.h5:raw,labels.h5:labels --out model/",
+        "train an FFN, on one process or under ffn launch, srun, mpirun, aprun",
+        "ffn launch -n 2 -- ffn train --records records/ --volume demo=raw.h5:raw,labels.h5:labels --out model/",
     ),
     "launch": Command(
         "start the ranks of a training job without ssh and without MPI, by the scheduler's own launcher",

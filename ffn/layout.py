@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ffn.errors import ConfigError
 
-LOCAL_LAUNCHER = "horovodrun --gloo -np {ranks}"
+LOCAL_LAUNCHER = "ffn launch --num-ranks {ranks} --launcher local --"
 SITE_NUMBERS = ("ranks_per_node", "cores_per_node")
 
 

@@ -1,8 +1,10 @@
-# On a cluster: a failed group repeats only what is not done, and Ctrl-C cancels every job.
+# On a cluster: a failed group repeats only what is not done, Ctrl-C cancels every job, and SIGTERM ends one.
+import _thread
 import itertools
 import os
 
 from snakemake.jobs import GroupJob
+from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 # When the products of grouped jobs were written that were there before their jobs were first submitted.
@@ -65,3 +67,14 @@ def registered(
 
 
 RemoteExecutor.report_job_submission = registered
+
+
+def told_to_end(scheduler, *signal, note=JobScheduler.exit_gracefully):
+    """Note a SIGTERM in a thread of its own. Snakemake's handler would wait for ever for a lock where the thread that it
+    interrupts holds it, and a second signal, as schedulers send one to each process and the job's shell hands on its own,
+    finds it held by the first. (`threading` takes locks, too.)
+    """
+    _thread.start_new_thread(note, (scheduler,))
+
+
+JobScheduler.exit_gracefully = told_to_end

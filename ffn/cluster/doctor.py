@@ -120,7 +120,7 @@ def _scheduler(scheduler: Scheduler, commands: list[str]) -> Finding:
 def _horovod(site: Site, check: Check) -> Finding:
     found = _answers([sys.executable, "-m", "ffn.cluster.probe", "build"], check.timeout)
     built = found[0] if found else {"error": "Python ended"}
-    return judge_build(built, site.layout.command or "horovodrun --gloo")
+    return judge_build(built, site.layout.command or "ffn launch")
 
 
 def _writing(folder: Path) -> Finding:

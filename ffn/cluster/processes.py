@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 POLL_SECONDS = 0.1
+HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 GRACE_SECONDS = 30.0  # between SIGTERM, on which training writes a checkpoint, and SIGKILL
 
 
@@ -19,7 +20,7 @@ def run_together(
 ) -> int:
     """Run a command once in each environment; the first that fails ends all others.
 
-    SIGTERM and SIGINT are handed on to all of them.
+    SIGTERM, SIGINT and SIGUSR1 are handed on to all of them.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def _handing_on(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
         for process in processes:
             process.send_signal(number)
 
-    handlers = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.signal(number, hand_on) for number in HANDED_ON}
     try:
         yield
     finally:

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     _add_train(kinds.add_parser("train", help="one training run of the studies"))
     _add_measure(
-        kinds.add_parser("measure", help="step times of real processes, under horovodrun, srun, mpirun, aprun")
+        kinds.add_parser("measure", help="step times of real processes, under ffn launch, srun, mpirun, aprun")
     )
     scaling = _add_study(kinds, "scaling", "throughput here and by a model on many nodes (Fig. 3)")
     scaling.add_argument("files", nargs="+", metavar="FILE.h5", help="what 'ffn study measure' wrote")

@@ -1,4 +1,4 @@
-"""Train an FFN on records of coordinates, as --num-workers processes of horovodrun, srun, mpirun or aprun.
+"""Train an FFN on records of coordinates, as --num-workers processes of ffn launch, srun, mpirun or aprun.
 
 An interrupted run that is started again with the same options goes on from its newest checkpoint.
 """

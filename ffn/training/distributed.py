@@ -216,7 +216,7 @@ def process_group(num_workers: int, stall_seconds: int, with_timeline: bool = Fa
         group.fail(
             TrainError(
                 f"train.num_workers: {num_workers} processes asked for, {group.size} started. "
-                f"Launch with 'horovodrun -np {num_workers} ffn train …', or as so many tasks of one MPI job"
+                f"Launch with 'ffn launch -n {num_workers} -- ffn train …', or as so many tasks of one MPI job"
             )
         )
     with _peer_failures_explained(group):

@@ -44,7 +44,7 @@ def test_no_steps_keep_the_initial_weights(tubes):
 def test_another_number_of_processes_than_asked_for_stops_at_once(tubes, two):
     done = run(command(tubes, tubes / "alone", two))
     assert done.returncode == 2
-    assert "train.num_workers: 2 processes asked for, 1 started. Launch with 'horovodrun -np 2" in done.stderr
+    assert "train.num_workers: 2 processes asked for, 1 started. Launch with 'ffn launch -n 2" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tubes / "alone").exists()
 

@@ -43,7 +43,7 @@ def test_one_process_needs_no_launcher():
 
 def test_without_a_site_all_ranks_share_this_machine():
     layout = layout_of(4, {}, cores=10)
-    assert (layout.nodes, layout.depth, layout.command) == (1, 2, "horovodrun --gloo -np 4")
+    assert (layout.nodes, layout.depth, layout.command) == (1, 2, "ffn launch --num-ranks 4 --launcher local --")
 
 
 def test_figures_of_the_site_may_be_text():

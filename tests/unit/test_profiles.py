@@ -39,7 +39,7 @@ def test_there_is_no_default_profile():
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("local", "horovodrun --gloo -np 2 ffn train "),
+        ("local", "ffn launch --num-ranks 2 --launcher local -- ffn train "),
         ("theta", "aprun -n 2 -N 1 -d 64 -j 1 -cc depth -e OMP_NUM_THREADS=64 -e KMP_BLOCKTIME=0 ffn train "),
         ("polaris", "mpiexec -n 2 --ppn 2 --depth 16 --cpu-bind depth --env OMP_NUM_THREADS=16"),
     ],
