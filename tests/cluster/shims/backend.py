@@ -75,7 +75,7 @@ class Local:
             for number in numbers:
                 for process in self._processes(number):
                     _signal(process, name)
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 15
             while any(map(self._processes, numbers)) and time.monotonic() < deadline:
                 time.sleep(0.1)
         for number in numbers:
