@@ -3,10 +3,12 @@
 The contenders run in turn, a round each, and are suspended while others run: one process; two that know nothing of each
 other, which is what the machine allows (cores share caches and units, hosts are busy); and two under Horovod. Every
 process keeps to a core of its own. Ratios are taken within each round. Where the two without Horovod are not twice as
-fast as one, read what Horovod reaches of them. The processor time is that of a step and process, all threads together.
+fast as one, read what Horovod reaches of them. "two in step" is computed from the steps of those without Horovod, as if
+each step of both took as long as the slower one: what an exchange that costs nothing would reach on cores that are
+disturbed at different times. The processor time is that of a step and process, all threads together.
 
   python benchmarks/processes.py --batch 1 4 --rounds 20
-  python benchmarks/processes.py --launcher "mpirun --oversubscribe --bind-to none"
+  python benchmarks/processes.py --launcher "mpirun --oversubscribe --bind-to none -np {ranks}"
 """
 
 from __future__ import annotations
@@ -29,19 +31,30 @@ import numpy as np
 import psutil
 from training import common_options, make_learner
 
+from ffn.layout import LOCAL_LAUNCHER
 from ffn.training.distributed import ProcessGroup, find_launch, process_group
+from ffn.training.step import Outcome
 
-ONE, APART, TWO = "one", "two without Horovod", "two"
+ONE, APART, IN_STEP, TWO = "one", "two without Horovod", "two in step", "two"
 PROCESSES = {ONE: 1, APART: 2, TWO: 2}
 WARM_UP = 6  # steps
 START_SECONDS = 300
 
 
 class Round(NamedTuple):
-    """What a contender did in a round: wall and processor seconds of each of its processes."""
+    """What a contender did in a round: wall and processor seconds, of shape (processes, steps)."""
 
     seconds: np.ndarray
     processor_seconds: np.ndarray
+
+    @property
+    def steps_per_second(self) -> float:
+        """Of all processes together."""
+        return float((1 / self.seconds.mean(axis=1)).sum())
+
+    def in_step(self) -> Round:
+        """Return the same round, had the processes waited for each other after each step."""
+        return self._replace(seconds=np.broadcast_to(self.seconds.max(axis=0), self.seconds.shape))
 
 
 class Contender:
@@ -70,7 +83,7 @@ class Contender:
             print(steps, file=member, flush=True)
         answers = np.array([json.loads(member.readline()) for member in self._members])
         self._each(psutil.Process.suspend)
-        return Round(*answers.T)
+        return Round(*np.moveaxis(answers, 1, 0))
 
     def close(self) -> None:
         """End the processes, also suspended ones."""
@@ -99,14 +112,15 @@ def main() -> None:
     for batch_size in arguments.batch:
         arguments.batch = [batch_size]
         rounds = compare(arguments)
+        rounds[IN_STEP] = [each.in_step() for each in rounds[APART]]
         rates = {
-            name: np.array([(batch_size * arguments.steps / each.seconds).sum() for each in rounds[name]])
-            for name in rounds
+            name: batch_size * np.array([each.steps_per_second for each in rounds[name]])
+            for name in (ONE, APART, IN_STEP, TWO)
         }
         for name, rate in rates.items():
             ratios = rate / rates[ONE]
             quartiles = "-".join(f"{part:.2f}" for part in np.quantile(ratios, (0.25, 0.75)))
-            processor = 1000 * np.median([each.processor_seconds for each in rounds[name]]) / arguments.steps
+            processor = 1000 * np.median([each.processor_seconds for each in rounds[name]])
             print(
                 f"{batch_size:5} {name:20} {np.median(rate):7.1f} {np.median(ratios):7.2f} {quartiles:>11} "
                 f"{np.median(rate / rates[APART]):19.2f} {processor:13.1f}",
@@ -120,9 +134,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = common_options(__doc__, rounds=20)
-    parser.add_argument(
-        "--launcher", default="horovodrun --gloo", help="of the two, with its options (default: horovodrun --gloo)"
-    )
+    parser.add_argument("--launcher", default=LOCAL_LAUNCHER, help="of the two, as in a profile (default: %(default)s)")
     parser.add_argument("--contender", choices=PROCESSES, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, default=0, help=argparse.SUPPRESS)
@@ -141,9 +153,9 @@ def launches(name: str, command: list[str], launcher: str) -> list[list[str]]:
     """Return the command lines that start a contender."""
     if name != TWO:
         return [[*command, "--core", str(core)] for core in range(PROCESSES[name])]
-    program, *options = shlex.split(launcher)
+    program, *options = shlex.split(launcher.format(ranks=PROCESSES[TWO]))
     own = Path(sys.executable).with_name(program)
-    return [[str(own) if own.exists() else program, *options, "-np", "2", *command]]
+    return [[str(own) if own.exists() else program, *options, *command]]
 
 
 def compare(arguments: argparse.Namespace) -> dict[str, list[Round]]:
@@ -181,10 +193,15 @@ def answer(channel: socket.socket, group: ProcessGroup, arguments: argparse.Name
     learner, batch = make_learner("bfloat16", arguments, group)
     with channel.makefile("rw") as lines:
         for line in lines:
-            begin, before = time.perf_counter(), time.process_time()
-            outcomes = [learner.step(batch, 1e-4) for _ in range(int(line))]
-            print(json.dumps([time.perf_counter() - begin, time.process_time() - before]), file=lines, flush=True)
-            assert all(outcome.finite for outcome in outcomes)
+            steps = [timed(lambda: learner.step(batch, 1e-4)) for _ in range(int(line))]
+            print(json.dumps(np.transpose(steps).tolist()), file=lines, flush=True)
+
+
+def timed(step: Callable[[], Outcome]) -> tuple[float, float]:
+    """Return the wall and processor seconds of a step."""
+    begin, before = time.perf_counter(), time.process_time()
+    assert step().finite
+    return time.perf_counter() - begin, time.process_time() - before
 
 
 if __name__ == "__main__":
