@@ -1,7 +1,7 @@
 # The commands of this repository. Each does the set-up it needs: `make demo` and `make test` work on a fresh clone.
 
 SHELL := /bin/bash
-# Rules call `ffn` and `horovodrun` by name.
+# Rules call `ffn` by name.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help setup demo pictures test lint format lock clean

@@ -15,12 +15,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ffn.config import ModelConfig
+from ffn.layout import Layout
 from ffn.model.network import num_weights, weight_shapes
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup, process_group
@@ -109,7 +109,7 @@ def cost(
 
 def run_children(depth: int, rounds: int) -> dict[str, float]:
     """Return milliseconds of the whole exchange between two local processes."""
-    launcher = [str(Path(sys.executable).parent / "horovodrun"), "--gloo", "-np", str(PROCESSES)]
+    launcher = [sys.executable, "-m", *Layout(PROCESSES, PROCESSES, PROCESSES).command.split()]
     command = [sys.executable, __file__, "--child", "--depth", str(depth), "--rounds", str(rounds)]
     output = subprocess.check_output(launcher + command, text=True)
     return json.loads(output[output.index("{") : output.rindex("}") + 1])

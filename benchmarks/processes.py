@@ -31,7 +31,7 @@ import numpy as np
 import psutil
 from training import common_options, make_learner
 
-from ffn.layout import LOCAL_LAUNCHER
+from ffn.layout import LOCAL_LAUNCHER, Layout
 from ffn.training.distributed import ProcessGroup, find_launch, process_group
 from ffn.training.step import Outcome
 
@@ -153,7 +153,7 @@ def launches(name: str, command: list[str], launcher: str) -> list[list[str]]:
     """Return the command lines that start a contender."""
     if name != TWO:
         return [[*command, "--core", str(core)] for core in range(PROCESSES[name])]
-    program, *options = shlex.split(launcher.format(ranks=PROCESSES[TWO]))
+    program, *options = shlex.split(Layout(PROCESSES[TWO], PROCESSES[TWO], PROCESSES[TWO], launcher).command)
     own = Path(sys.executable).with_name(program)
     return [[str(own) if own.exists() else program, *options, *command]]
 

@@ -81,7 +81,7 @@ COMMANDS = {
         "ffn launch -n 2 -- ffn train --records records/ --volume demo=raw.h5:raw,labels.h5:labels --out model/",
     ),
     "launch": Command(
-        "start the ranks of a training job without ssh and without MPI, by the scheduler's own launcher",
+        "start the ranks of a training, on this machine or by the scheduler's launcher, without MPI and ssh",
         "ffn launch -n 8 --ranks-per-node 2 -- ffn train --records records/ --volume … --out model/",
     ),
     "segment": Command(

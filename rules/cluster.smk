@@ -1,4 +1,5 @@
-# On a cluster: a failed group repeats only what is not done, Ctrl-C cancels every job, and SIGTERM ends one.
+# On a cluster: a failed group repeats only what is not done, and Ctrl-C cancels every job. Everywhere: any number of
+# SIGTERMs ends Snakemake after what runs.
 import _thread
 import itertools
 import os

@@ -38,12 +38,13 @@ def judge_build(built: dict[str, Any], launcher: str) -> Finding:
     if "error" in built:
         return Finding("horovod", "FAIL", f"cannot be loaded ({built['error']}). Run make setup")
     needed = "gloo" if launcher.startswith(("ffn launch", "horovodrun --gloo")) else "mpi"
+    name = " ".join(launcher.split()[: 2 if launcher.startswith("ffn ") else 1])
     can = " and ".join(name for name in ("mpi", "gloo") if built[name]) or "nothing"
     if built[needed]:
-        return Finding("horovod", "ok", f"built with {can}, {launcher.split()[0]} needs {needed}")
-    text = f"built without {needed}, {launcher.split()[0]} would start single processes instead of one job"
-    hint = "Run make setup with the site's MPI loaded, or take 'ffn launch' as launcher of the profile"
-    return Finding("horovod", "FAIL", f"{text}. {hint}")
+        return Finding("horovod", "ok", f"built with {can}, {name} needs {needed}")
+    text = f"built without {needed}, {name} would start single processes instead of one job"
+    of_mpi = " with the site's MPI loaded, or take 'ffn launch' as launcher of the profile"
+    return Finding("horovod", "FAIL", f"{text}. Run make setup{of_mpi if needed == 'mpi' else ''}")
 
 
 def judge_nodes(probes: Probes, layout: Layout, memory_mb: int) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Start the ranks of one Horovod job with the scheduler's own launcher, without ssh and without MPI."""
+"""Start the ranks of one Horovod job, here or with the scheduler's own launcher, without ssh and without MPI."""
 
 from __future__ import annotations
 
@@ -123,16 +123,14 @@ def launch(job: Launch, command: Sequence[str]) -> int:
     if name != "local" and shutil.which(name) is None:
         raise ClusterError(f"--launcher: {name} is not on PATH. Choose another, or load the site's module")
     address = "127.0.0.1" if name == "local" else own_address(job.interface)
-    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", f"{job.timeout:.0f}")
     with _rendezvous_server(address, job.num_ranks) as port:
         variables = ("FFN_RANK",) if name == "local" else LAUNCHERS[name].rank_variables
         server = [f"{address}:{port}", f"{job.timeout:g}", ",".join(variables)]
         wrapped = [sys.executable, "-m", "ffn.cluster.rank", *server, *command]
         log.info("%d ranks by %s, rendezvous at %s", job.num_ranks, name, server[0])
         if name == "local":
-            return run_together(
-                [*dying_with_parent(), *wrapped], [{**os.environ, "FFN_RANK": str(i)} for i in range(job.num_ranks)]
-            )
+            environments = [{**os.environ, "FFN_RANK": str(rank)} for rank in range(job.num_ranks)]
+            return run_together([*dying_with_parent(), *wrapped], environments, own_groups=True)
         words = launcher_words(LAUNCHERS[name], name, job)
         return run_together([*words, *wrapped], [os.environ])
 
@@ -242,7 +240,8 @@ def _rendezvous_server(address: str, num_ranks: int) -> Iterator[int]:
     server = Server((address, 0), RendezvousHandler, False)
     ended = threading.Event()
     threads = [
-        threading.Thread(target=server.serve_forever, daemon=True),
+        # it looks that often whether it is to end: until then a signal would change the exit code
+        threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True),
         threading.Thread(target=_assign, args=(server, num_ranks, ended), daemon=True),
     ]
     for thread in threads:

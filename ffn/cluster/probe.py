@@ -26,6 +26,7 @@ from typing import Any
 MARK = "FFN-PROBE"
 MARKER = "marker"  # file that the doctor wrote before
 POLL_SECONDS = 0.1
+MEETING_SECONDS = 300  # for all processes to load TensorFlow from a busy file system
 PIECE = 700  # letters in a line: launchers cut longer ones (srun after 1024) and mix the parts of different processes
 
 
@@ -56,6 +57,7 @@ def join() -> dict[str, Any]:
     """Return this process's place in the job that Horovod makes of all."""
     import horovod.tensorflow as hvd
 
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(MEETING_SECONDS))
     hvd.init()
     hosts = hvd.allgather_object(socket.gethostname())
     return {"host": socket.gethostname(), "rank": hvd.rank(), "size": hvd.size(), "hosts": hosts}

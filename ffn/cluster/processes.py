@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import signal
 import subprocess
 import time
@@ -14,9 +15,14 @@ POLL_SECONDS = 0.1
 HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 GRACE_SECONDS = 30.0  # between SIGTERM, on which training writes a checkpoint, and SIGKILL
 
+log = logging.getLogger(__name__)
+
 
 def run_together(
-    command: Sequence[str], environments: Sequence[Mapping[str, str]], grace: float = GRACE_SECONDS
+    command: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    grace: float = GRACE_SECONDS,
+    own_groups: bool = False,
 ) -> int:
     """Run a command once in each environment; the first that fails ends all others.
 
@@ -30,6 +36,9 @@ def run_together(
         Environment of each process.
     grace : float
         Seconds that the others get to end by themselves after SIGTERM.
+    own_groups : bool, default False
+        Whether each gets a process group of its own, so that a Ctrl-C in a terminal reaches it once. A process that
+        reads from the terminal would stop there.
 
     Returns
     -------
@@ -41,13 +50,17 @@ def run_together(
     FileNotFoundError
         If there is no such command.
     """
-    processes = [subprocess.Popen(command, env=dict(environment)) for environment in environments]
+    group = 0 if own_groups else None
+    processes = [subprocess.Popen(command, env=dict(e), process_group=group) for e in environments]
     with _handing_on(processes):
         failed = _first_failure(processes)
         if failed is None:
             return 0
+        code = exit_code(failed.returncode)
+        if len(processes) > 1:
+            log.error("process %d ended with exit code %d, so all end", processes.index(failed), code)
         _end(processes, grace)
-        return exit_code(failed)
+        return code
 
 
 @functools.cache
@@ -80,11 +93,11 @@ def exit_code(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> int | None:
+def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes] | None:
     """Wait until one has failed, or all have succeeded."""
     while True:
         codes = [process.poll() for process in processes]
-        failures = [code for code in codes if code]
+        failures = [process for process, code in zip(processes, codes, strict=True) if code]
         if failures:
             return failures[0]
         if None not in codes:

@@ -1,8 +1,8 @@
-"""Start all ranks of one Horovod job, for sites whose MPI is not the one Horovod was built with, or that have none.
+"""Start all ranks of one Horovod job without MPI and without ssh: on this machine, or on the nodes of a job.
 
-To be run inside a job of the scheduler, on its first node (outside of any, the ranks run on this machine): there it
-holds the meeting point of the ranks, which `srun`, `aprun` or `mpiexec` start on all nodes. horovodrun would need ssh
-for that.
+Inside a job of a scheduler, on its first node, it holds the meeting point of the ranks, which `srun`, `aprun` or
+`mpiexec` start on all nodes: for sites whose MPI is not the one that Horovod was built with, or that have none. Outside
+of any job, or with --launcher local, the ranks run on this machine. The first one that fails ends all.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from ffn.config import ModelConfig
 from ffn.model.precision import gpu_visible, resolve_precision
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
+from ffn.runlock import take_lock
 from ffn.staging import stage_specs, staged_spec
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup, process_group
@@ -21,6 +22,8 @@ from ffn.training.placement import configure_tensorflow
 from ffn.training.plan import Plan, TrainingData, choose_model, make_plan, with_normalisation
 from ffn.training.validation_set import ValidationPlace, make_validation_set
 from ffn.training.volumes import TrainingVolume, open_training_volumes
+
+LOCK_SECONDS = 120.0  # for a step, a validation and a checkpoint of a training that ends; our choice
 
 
 def train(
@@ -59,7 +62,10 @@ def train(
     FfnError
         If data, model or options do not fit together, or training cannot go on.
     """
-    with training_job(data, model, config, rng_seed, init_folder, stage_to) as (group, plan, opened):
+    with (
+        training_job(data, model, config, rng_seed, init_folder, stage_to) as (group, plan, opened),
+        alone_in(out_folder, group),
+    ):
         places = {name: ValidationPlace(opened[name], source.box) for name, source in data.validation.items()}
         examples = make_validation_set(places, plan.initial.config, plan.train, rng_seed, group)
         with Interruption(config.walltime_minutes, config.walltime_margin_seconds) as interruption:
@@ -113,6 +119,17 @@ def training_job(
         initial = group.broadcast(group.together(lambda: choose_model(model, init_folder, rng_seed)))
         initial = with_normalisation(initial, volumes, group)
         yield Job(group, group.together(lambda: make_plan(near, volumes, initial, config, rng_seed)), opened)
+
+
+@contextlib.contextmanager
+def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
+    """Keep other trainings out of a folder for the length of a ``with`` block.
+
+    Those whose launcher was killed are waited for: they write a last checkpoint.
+    """
+    lock = group.together(lambda: take_lock(folder, LOCK_SECONDS, here_only=True) if group.rank == 0 else None)
+    with lock or contextlib.nullcontext():
+        yield
 
 
 def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingData:

@@ -75,13 +75,14 @@ def command(
     out: Path,
     options: list[str],
     processes: int = 1,
-    launcher: str = "horovodrun",
+    launcher: str = "ffn launch",
     records: str = "records",
 ) -> list[str]:
     """Return the command of a job; one process has no launcher."""
     volume = f"tubes={tubes}/raw.h5:raw,{tubes}/labels.h5:labels"
     train = [sys.executable, "-m", "ffn", "train", "--records", f"{tubes}/{records}", "--volume", volume]
     launch = {
+        "ffn launch": [sys.executable, "-m", "ffn", "launch", "-n", str(processes), "--launcher", "local", "--"],
         "horovodrun": [str(Path(sys.executable).parent / "horovodrun"), "--gloo", "-np", str(processes)],
         "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(processes)],
     }

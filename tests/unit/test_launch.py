@@ -67,11 +67,12 @@ def test_command_lines_of_the_launchers(name, expected):
     assert " ".join(launcher_words(LAUNCHERS[name], name, job)) == expected
 
 
-def test_the_first_failure_is_the_exit_code_and_ends_the_others(tmp_path):
+def test_the_first_failure_is_the_exit_code_is_named_and_ends_the_others(caplog):
     code = "import os, sys, time; sys.exit(7) if os.environ['N'] == '1' else time.sleep(600)"
     start = time.monotonic()
     environments = [{**os.environ, "N": str(number)} for number in range(3)]
-    assert run_together([sys.executable, "-c", code], environments) == 7
+    assert run_together([sys.executable, "-c", code], environments, own_groups=True) == 7
+    assert caplog.messages == ["process 1 ended with exit code 7, so all end"]
     assert time.monotonic() - start < 60
 
 
@@ -94,6 +95,34 @@ def test_a_setpriv_that_cannot_is_not_used(tmp_path, monkeypatch):
         dying_with_parent.cache_clear()
 
 
+def test_ctrl_c_in_a_terminal_reaches_each_rank_once(tmp_path):
+    code = (
+        "import os, signal, time\n"
+        "def note(*_): open(os.environ['HOROVOD_RANK'], 'a').write('x')\n"
+        "signal.signal(signal.SIGINT, note); open('ready' + os.environ['HOROVOD_RANK'], 'w').close()\n"
+        "end = time.monotonic() + 60\n"
+        "while time.monotonic() < end and not os.path.exists('enough'): time.sleep(0.05)\n"
+    )
+    command = ffn_launch("-n", "2", "--launcher", "local", "--", sys.executable, "-c", code)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, process_group=0)
+    wait_for_ranks(process, tmp_path)
+    os.killpg(process.pid, signal.SIGINT)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("[01]"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (tmp_path / "enough").touch()
+    assert process.wait(timeout=60) == 0
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["x", "x"]
+
+
+def wait_for_ranks(process, folder):
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("ready?"))) < 2:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_signals_reach_the_ranks(number, tmp_path):
     code = (
@@ -104,10 +133,7 @@ def test_signals_reach_the_ranks(number, tmp_path):
     command = ffn_launch("-n", "2", "--", sys.executable, "-c", code)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("ready?"))) < 2:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_ranks(process, tmp_path)
     for _ in range(30):  # as often as a dying parent has threads
         process.send_signal(number)
     assert process.wait(timeout=60) == 5

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -162,7 +163,7 @@ def test_two_runs_at_once_are_refused(finished):
         assert holder.stdout.readline() == b"locked\n"
         done = finished.run("--forcerun", "report")
         assert done.returncode != 0
-        assert f"process {holder.pid} works on this run" in done.stdout + done.stderr
+        assert f"process {holder.pid} on {socket.gethostname()} works on it" in done.stdout + done.stderr
     finally:
         holder.communicate(b"\n")
 

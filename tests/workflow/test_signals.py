@@ -14,7 +14,7 @@ include: {rules!r}
 
 rule long:
     output: "never"
-    shell: "touch started; sleep 2; exit 1"
+    shell: "touch started; until [ -e enough ]; do sleep 0.1; done; exit 1"
 """
 
 
@@ -32,6 +32,7 @@ def test_snakemake_ends_after_any_number_of_sigterms(tmp_path):
         for _ in range(1000):
             process.send_signal(signal.SIGTERM)
             time.sleep(0.001)
+        (tmp_path / "enough").touch()  # a signal that comes when Python has ended would be the exit code
         assert process.wait(timeout=60) == 1
     finally:
         process.kill()

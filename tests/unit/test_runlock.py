@@ -1,0 +1,30 @@
+import logging
+import socket
+
+import pytest
+
+from ffn.errors import ConfigError
+from ffn.runlock import take_lock
+
+
+def test_the_holder_is_named_and_a_closed_file_gives_the_lock_back(tmp_path):
+    with take_lock(tmp_path), pytest.raises(ConfigError, match=rf"process \d+ on {socket.gethostname()} works on it"):
+        take_lock(tmp_path, seconds=0.1)
+    take_lock(tmp_path).close()
+
+
+def test_a_holder_that_ends_in_time_is_waited_for(tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    holder = take_lock(tmp_path)
+    monkeypatch.setattr("ffn.runlock.time.sleep", lambda seconds: holder.close())
+    take_lock(tmp_path, seconds=60).close()
+    assert [message.split()[1] for message in caplog.messages] == ["waiting"]
+
+
+def test_what_a_dead_machine_may_have_left_does_not_count(tmp_path, caplog):
+    with take_lock(tmp_path):
+        (tmp_path / ".lock").write_text("process 7 on node3")
+        assert take_lock(tmp_path, here_only=True) is None
+        with pytest.raises(ConfigError, match="process 7 on node3"):
+            take_lock(tmp_path)
+    assert "process 7 on node3 has it" in caplog.text
