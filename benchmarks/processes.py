@@ -126,7 +126,8 @@ def main() -> None:
                 f"{np.median(rate / rates[APART]):19.2f} {processor:13.1f}",
                 flush=True,
             )
-            report.append({"batch": batch_size, "processes": name, "fovs_per_second": rate.tolist()})
+            steps = [each.seconds.tolist() for each in rounds[name]]
+            report.append({"batch": batch_size, "processes": name, "fovs_per_second": rate.tolist(), "seconds": steps})
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
 
