@@ -6,9 +6,8 @@
 # PYTHON is an interpreter with the locked requirements installed. With gpu, gradients are reduced on the GPU
 # if nvcc and NCCL are there (HOROVOD_NCCL_HOME names an unusual place for NCCL). The tools' output goes to LOG.
 #
-# Horovod 0.28.1 does not compile against a current TensorFlow because of one source file, an XLA operation
-# that is off by default and needs headers TensorFlow no longer ships. It is left out of the build. Built so
-# with GCC 12 (Debian 12, Python 3.11) and GCC 14 (Debian 13, Python 3.13).
+# horovod.patch says what is changed in it; its version then is 0.28.1+ffn, by which ffn knows that it was. Built
+# so with GCC 12 (Debian 12, Python 3.11) and GCC 14 (Debian 13, Python 3.13).
 set -euo pipefail
 
 python=$1
@@ -51,7 +50,7 @@ libc = "".join(platform.libc_ver())
 print(f"cp{sys.version_info[0]}{sys.version_info[1]}-tf{tensorflow}-{libc}-{platform.machine()}")
 PYTHON
 )
-recipe=$(cat "$here/build_horovod.sh" "$here/horovod.lock" | sha256sum | cut -c1-6)
+recipe=$(cat "$here/build_horovod.sh" "$here"/horovod.{lock,patch} | sha256sum | cut -c1-6)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ffn-pipeline/wheels/$tags-$device-$backends-$recipe
 
 cached_wheel() { find "$cache" -name 'horovod-*.whl' 2>/dev/null | grep . ; }
@@ -66,16 +65,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 say "building it, once (about 3 minutes on 2 cores)"
 
-# Two edits: the XLA source goes (see above), and so does a const that GCC 14 rejects in the FlatBuffers inside,
-# whose class assigns to it.
 unpack() {
     "$python" -m pip download --no-deps --no-binary horovod --no-build-isolation --require-hashes \
         -r "$here/horovod.lock" -d "$work" &&
         mkdir "$work/source" &&
         tar -xzf "$work"/horovod-*.tar.gz -C "$work/source" --strip-components=1 &&
-        sed -i '/xla_mpi_ops\.cc/d' "$work/source/horovod/tensorflow/CMakeLists.txt" &&
-        sed -i 's/const size_type count_;/size_type count_;/' \
-            "$work/source/third_party/flatbuffers/include/flatbuffers/stl_emulation.h"
+        patch -d "$work/source" -p1 <"$here/horovod.patch"
 }
 
 # CXXFLAGS: Horovod relies on other headers to bring these along, which ended with GCC 13 and 14.
@@ -84,6 +79,7 @@ compile() {
     local cores
     cores=$(nproc)
     env "${flags[@]}" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
+        HOROVOD_LOCAL_VERSION=ffn \
         HOROVOD_CMAKE="$(dirname "$python")/cmake" CMAKE_POLICY_VERSION_MINIMUM=3.5 \
         CXXFLAGS="${CXXFLAGS:-} -include cstdint -include stdexcept" MAKEFLAGS="-j$((cores < 8 ? cores : 8))" \
         "$python" -m pip wheel --use-pep517 --no-deps --no-build-isolation --no-cache-dir -w "$work/wheel" "$work/source"

@@ -38,6 +38,7 @@ dependencies:
   - cxx-compiler
   - make
   - openmpi
+  - patch
   - pip:
 YAML
     sed -n 's/^\([A-Za-z0-9._-]*==[^\\]*[^\\ ]\) *\\$/      - "\1"/p' requirements.lock

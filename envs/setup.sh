@@ -52,7 +52,7 @@ lock=envs/requirements.lock
 state() { # of all that .venv is made from; an MPI that came or went asks for another Horovod
     {
         echo "$variant $(mpicxx -show 2>/dev/null)"
-        cat "$lock" envs/horovod.lock envs/build_horovod.sh envs/setup.sh pyproject.toml
+        cat "$lock" envs/horovod.{lock,patch} envs/build_horovod.sh envs/setup.sh pyproject.toml
         cat envs/build_kernels.sh ffn/kernels/*.{h,cc}
     } | sha256sum
 }
@@ -67,7 +67,7 @@ mkdir -p "$(dirname "$log")"
 # --- System packages ------------------------------------------------------------------------------------
 # what it is | the commands that work if it is there | its Debian packages
 required=(
-    "a C++ compiler and make, to build Horovod|c++ --version && make --version|g++ make"
+    "a C++ compiler, make and patch, to build Horovod|c++ --version && make --version && patch --version|g++ make patch"
     "Python's venv module|'$python' -c 'import ensurepip, venv'|python$version-venv"
 )
 optional=(

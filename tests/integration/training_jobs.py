@@ -78,16 +78,20 @@ def command(
     launcher: str = "ffn launch",
     records: str = "records",
 ) -> list[str]:
-    """Return the command of a job; one process has no launcher."""
+    """Return the command of a training job; one process has no launcher."""
     volume = f"tubes={tubes}/raw.h5:raw,{tubes}/labels.h5:labels"
     train = [sys.executable, "-m", "ffn", "train", "--records", f"{tubes}/{records}", "--volume", volume]
-    launch = {
+    options = ["--out", str(out), "--permutable-axes", "--learning-rate", "0.003", *options]
+    return (launch(launcher, processes) if processes > 1 else []) + train + options
+
+
+def launch(launcher: str, processes: int) -> list[str]:
+    """Return what a command begins with that starts `processes` processes on this machine."""
+    return {
         "ffn launch": [sys.executable, "-m", "ffn", "launch", "-n", str(processes), "--launcher", "local", "--"],
         "horovodrun": [str(Path(sys.executable).parent / "horovodrun"), "--gloo", "-np", str(processes)],
         "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(processes)],
-    }
-    options = ["--out", str(out), "--permutable-axes", "--learning-rate", "0.003", *options]
-    return (launch[launcher] if processes > 1 else []) + train + options
+    }[launcher]
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What a launcher says of its processes, and the refusal of copies that do not know of each other."""
 
+import importlib.metadata
 import os
 import sys
 import threading
@@ -132,9 +133,16 @@ def test_only_the_threads_of_horovod_with_gloo_are_batch_work(monkeypatch, waiti
     own, other = waiting
     other.start()
     given = {"with_timeline": False, "init": own.start, "nccl": nccl, "HOROVOD_CONTROLLER": controller}
-    settings = horovod_settings(monkeypatch, **given)
+    horovod_settings(monkeypatch, **given)
     assert found == ({own.native_id: os.SCHED_BATCH} if in_batch else {})
-    assert settings["CYCLE_TIME"] == ("5" if controller == "mpi" else "1")
+
+
+@pytest.mark.parametrize(("controller", "own_build", "of_a_site"), [("gloo", "100", "1"), ("mpi", "100", "5")])
+def test_only_a_horovod_that_wakes_up_for_a_tensor_looks_rarely(monkeypatch, controller, own_build, of_a_site):
+    given = {"with_timeline": False, "HOROVOD_CONTROLLER": controller}
+    for version, cycle in (("0.28.1+ffn", own_build), ("0.28.1", of_a_site)):
+        monkeypatch.setattr(importlib.metadata, "version", {"horovod": version}.get)
+        assert horovod_settings(monkeypatch, **given)["CYCLE_TIME"] == cycle
 
 
 def test_a_system_may_refuse_batch_work(monkeypatch, waiting):

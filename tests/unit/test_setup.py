@@ -17,12 +17,10 @@ case "$*" in
     "-m venv "*) mkdir -p "$3/bin" && cp "@SELF@" "$3/bin/python" && cp "$FAKE_FFN" "$3/bin/ffn" ;;
     "- "*) echo "tf-$FAKE_TENSORFLOW" ;;
     *" download "*)
-        mkdir -p horovod-0/horovod/tensorflow horovod-0/third_party/flatbuffers/include/flatbuffers
-        touch horovod-0/third_party/flatbuffers/include/flatbuffers/stl_emulation.h
-        printf 'mpi_ops.cc\nxla_mpi_ops.cc\n' >horovod-0/horovod/tensorflow/CMakeLists.txt
+        mkdir -p horovod-0 && echo released >horovod-0/source
         tar -czf "${@: -1}/horovod-0.tar.gz" horovod-0 ;;
     *" wheel "*)
-        grep -q xla "${@: -1}/horovod/tensorflow/CMakeLists.txt" && exit 1
+        grep -q changed "${@: -1}/source" || exit 1
         mkdir "${@: -2:1}" && echo "$FAKE_TENSORFLOW" >"${@: -2:1}/horovod-0-py3-none-any.whl"
         [[ "$FAIL" == wheel ]] && exit 1
         echo built >>"$FAKE_LOG" ;;
@@ -30,6 +28,9 @@ case "$*" in
 esac
 exit 0
 """
+
+
+PATCH = "What is changed.\n\n--- a/source\n+++ b/source\n@@ -1 +1 @@\n-released\n+changed\n"
 
 
 def script(path: Path, text: str = "#!/bin/sh\nexit 0\n") -> Path:
@@ -44,6 +45,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.clone, self.bin, self.log = folder / "clone", folder / "bin", folder / "pip.log"
         shutil.copytree(ROOT / "envs", self.clone / "envs")
+        (self.clone / "envs" / "horovod.patch").write_text(PATCH)
         shutil.copytree(ROOT / "ffn" / "kernels", self.clone / "ffn" / "kernels")
         shutil.copy(ROOT / "pyproject.toml", self.clone)
         self.bin.mkdir()
@@ -122,7 +124,7 @@ def test_missing_compiler_stops_and_names_the_command(machine):
     result = machine.setup()
     assert result.returncode == 1
     assert "missing: a C++ compiler" in result.stderr.splitlines()[-1]
-    assert "sudo apt-get install -y g++ make" in result.stderr.splitlines()[-1]
+    assert "sudo apt-get install -y g++ make patch" in result.stderr.splitlines()[-1]
 
 
 def test_missing_mpi_is_said_and_gloo_used(machine):
@@ -162,6 +164,17 @@ def test_failed_horovod_build_leaves_no_wheel_and_keeps_the_packages(machine):
     kept.touch()
     assert machine.setup().returncode == 0
     assert kept.exists() and len(machine.wheels()) == 1
+
+
+def test_patch_that_does_not_apply_leaves_no_wheel_and_another_one_makes_another(machine):
+    patch = machine.clone / "envs" / "horovod.patch"
+    patch.write_text(PATCH.replace("-released", "-something else"))
+    assert machine.setup().returncode == 1
+    assert machine.wheels() == []
+    for text in (PATCH, f"More. {PATCH}"):
+        patch.write_text(text)
+        assert machine.setup().returncode == 0
+    assert len(machine.wheels()) == 2
 
 
 def test_second_clone_reuses_the_wheel(machine):
