@@ -106,7 +106,8 @@ def test_a_launcher_that_is_stopped_leaves_a_checkpoint(tubes, tmp_path, request
     request.getfixturevalue("needs_mpi" if launcher == "mpirun" else "needs_horovod")
     out = tubes / f"stopped-{launcher.replace(' ', '-')}"
     endless = ["--num-workers", "2", "--max-steps", "1000000", "--checkpoint-steps", "50"]
-    with Job(command(tubes, out, [*MODEL, *endless], 2, launcher), tmp_path / "log") as job:
+    grace = {"OMPI_MCA_odls_base_sigkill_timeout": "5"}  # mpirun's 1 s is little on a busy machine
+    with Job(command(tubes, out, [*MODEL, *endless], 2, launcher), tmp_path / "log", **grace) as job:
         job.run_on(out, random.Random(4))
         job.send(SIGTERM)
         assert job.end() != 0

@@ -121,10 +121,10 @@ def succeed_side_by_side(jobs: Mapping[str, list[str]]) -> dict[str, str]:
 class Job:
     """A job that runs while the test does something to it; a ``with`` block leaves nothing of it."""
 
-    def __init__(self, arguments: list[str], log: Path) -> None:
+    def __init__(self, arguments: list[str], log: Path, **variables: str) -> None:
         self._log = log
         with log.open("w") as file:
-            self._process = subprocess.Popen(arguments, env=environment(), stdout=file, stderr=file)
+            self._process = subprocess.Popen(arguments, env=environment(**variables), stdout=file, stderr=file)
 
     def __enter__(self) -> Job:
         return self
