@@ -6,8 +6,8 @@
 # PYTHON is an interpreter with the locked requirements installed. With gpu, gradients are reduced on the GPU
 # if nvcc and NCCL are there (HOROVOD_NCCL_HOME names an unusual place for NCCL). The tools' output goes to LOG.
 #
-# horovod.patch says what is changed in it; its version then is 0.28.1+ffn, by which ffn knows that it was. Built
-# so with GCC 12 (Debian 12, Python 3.11) and GCC 14 (Debian 13, Python 3.13).
+# horovod.patch says what is changed in it; its version then is 0.28.1+ffn, by which ffn knows that it was. Built so
+# with GCC 12 (Debian 12, Python 3.11), and before its threads were changed with GCC 14 (Debian 13, Python 3.13).
 set -euo pipefail
 
 python=$1

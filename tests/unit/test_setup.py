@@ -29,7 +29,6 @@ esac
 exit 0
 """
 
-
 PATCH = "What is changed.\n\n--- a/source\n+++ b/source\n@@ -1 +1 @@\n-released\n+changed\n"
 
 
