@@ -7,6 +7,11 @@ fast as one, read what Horovod reaches of them. "two in step" is computed from t
 each step of both took as long as the slower one: what an exchange that costs nothing would reach on cores that are
 disturbed at different times. The processor time is that of a step and process, all threads together.
 
+A virtual machine's core may be half of a real one, whose other half is somebody else's: tiles then are three times
+slower, for seconds at a time and on each core for itself. So each process times a small matrix product between its
+steps, and the second table compares steps like with like: those of one process on a core as fast as ever ("free") with
+those of two on two such cores, and steps on slowed ("shared") cores with steps on two slowed ones.
+
   python benchmarks/processes.py --batch 1 4 --rounds 20
   python benchmarks/processes.py --launcher "mpirun --oversubscribe --bind-to none -np {ranks}"
 """
@@ -23,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -38,14 +44,19 @@ from ffn.training.step import Outcome
 ONE, APART, IN_STEP, TWO = "one", "two without Horovod", "two in step", "two"
 PROCESSES = {ONE: 1, APART: 2, TWO: 2}
 WARM_UP = 6  # steps
+SLOWED = 1.3  # times the fastest probe's time; an idle and a busy neighbour differ by 1.5
 START_SECONDS = 300
 
 
 class Round(NamedTuple):
-    """What a contender did in a round: wall and processor seconds, of shape (processes, steps)."""
+    """What a contender did in a round: wall and processor seconds, of shape (processes, steps).
+
+    The probes are the seconds of a fixed product before each step and after the last one, (processes, steps + 1).
+    """
 
     seconds: np.ndarray
     processor_seconds: np.ndarray
+    probes: np.ndarray
 
     @property
     def steps_per_second(self) -> float:
@@ -81,9 +92,9 @@ class Contender:
         self._each(psutil.Process.resume)
         for member in self._members:
             print(steps, file=member, flush=True)
-        answers = np.array([json.loads(member.readline()) for member in self._members])
+        answers = [json.loads(member.readline()) for member in self._members]
         self._each(psutil.Process.suspend)
-        return Round(*np.moveaxis(answers, 1, 0))
+        return Round(*(np.array(parts) for parts in zip(*answers, strict=True)))
 
     def close(self) -> None:
         """End the processes, also suspended ones."""
@@ -126,8 +137,17 @@ def main() -> None:
                 f"{np.median(rate / rates[APART]):19.2f} {processor:13.1f}",
                 flush=True,
             )
-            steps = [each.seconds.tolist() for each in rounds[name]]
-            report.append({"batch": batch_size, "processes": name, "fovs_per_second": rate.tolist(), "seconds": steps})
+            steps, probes = ([each[part].tolist() for each in rounds[name]] for part in (0, 2))
+            report.append(
+                {
+                    "batch": batch_size,
+                    "processes": name,
+                    "fovs_per_second": rate.tolist(),
+                    "seconds": steps,
+                    "probes": probes,
+                }
+            )
+        print_alike(rounds)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
 
@@ -175,6 +195,40 @@ def compare(arguments: argparse.Namespace) -> dict[str, list[Round]]:
     return rounds
 
 
+def print_alike(rounds: dict[str, list[Round]]) -> None:
+    """Print what two processes reach on cores in the same state as that of one, from the medians of such steps."""
+    fastest = float(min(each.probes.min() for name in PROCESSES for each in rounds[name]))
+    random = np.random.default_rng(0)
+    print(f"{'':5} {'cores':20} {'one ms':>8} {'steps':>5} {'two ms':>8} {'steps':>5} {'to one':>7} {'90 %':>11}")
+    for state, slowed in (("free", False), ("shared", True)):
+        one, two = (steps_in_state(rounds[name], fastest, slowed) for name in (ONE, TWO))
+        if min(len(one), len(two)) < 10:
+            print(f"{'':5} {state:20} {'too few':>8} {len(one):5} {'':8} {len(two):5}")
+            continue
+        drawn = [2 * median_of_draw(one, random) / median_of_draw(two, random) for _ in range(2000)]
+        bounds = "-".join(f"{bound:.2f}" for bound in np.quantile(drawn, (0.05, 0.95)))
+        one_ms, two_ms = 1000 * np.median(one), 1000 * np.median(two)
+        print(
+            f"{'':5} {state:20} {one_ms:8.1f} {len(one):5} {two_ms:8.1f} {len(two):5} {2 * one_ms / two_ms:7.2f} "
+            f"{bounds:>11}",
+            flush=True,
+        )
+
+
+def steps_in_state(rounds: list[Round], fastest: float, slowed: bool) -> np.ndarray:
+    """Return the seconds of the steps before and after which all cores were slowed, or none was."""
+    seconds = np.concatenate([each.seconds.max(axis=0) for each in rounds])
+    probes = np.concatenate([np.maximum(each.probes[:, :-1], each.probes[:, 1:]) for each in rounds], axis=1)
+    lowest = np.concatenate([np.minimum(each.probes[:, :-1], each.probes[:, 1:]) for each in rounds], axis=1)
+    alike = lowest > SLOWED * fastest if slowed else probes < SLOWED * fastest
+    return seconds[alike.all(axis=0)]
+
+
+def median_of_draw(values: np.ndarray, random: np.random.Generator) -> float:
+    """Return the median of as many values, drawn with replacement."""
+    return float(np.median(random.choice(values, len(values))))
+
+
 def train_when_told(arguments: argparse.Namespace) -> None:
     """Be a process of a contender: for each line, a number of steps, train and answer with what it took."""
     launch = find_launch() if arguments.contender == TWO else None
@@ -192,10 +246,20 @@ def train_when_told(arguments: argparse.Namespace) -> None:
 def answer(channel: socket.socket, group: ProcessGroup, arguments: argparse.Namespace) -> None:
     """Train as the other end of the channel says."""
     learner, batch = make_learner("bfloat16", arguments, group)
+    matrix = np.ones((384, 384), np.float32)
     with channel.makefile("rw") as lines:
         for line in lines:
-            steps = [timed(lambda: learner.step(batch, 1e-4)) for _ in range(int(line))]
-            print(json.dumps(np.transpose(steps).tolist()), file=lines, flush=True)
+            probes, steps = [probe(matrix)], []
+            for _ in range(int(line)):
+                group.barrier()  # a slower probe is no part of the other's step
+                steps.append(timed(lambda: learner.step(batch, 1e-4)))
+                probes.append(probe(matrix))
+            print(json.dumps([*np.transpose(steps).tolist(), probes]), file=lines, flush=True)
+
+
+def probe(matrix: np.ndarray) -> float:
+    """Return the seconds of a product that takes about a millisecond, the best of three."""
+    return min(timeit.repeat(lambda: matrix @ matrix, number=1, repeat=3))
 
 
 def timed(step: Callable[[], Outcome]) -> tuple[float, float]:
