@@ -200,33 +200,35 @@ def print_alike(rounds: dict[str, list[Round]]) -> None:
     fastest = float(min(each.probes.min() for name in PROCESSES for each in rounds[name]))
     random = np.random.default_rng(0)
     print(f"{'':5} {'cores':20} {'one ms':>8} {'steps':>5} {'two ms':>8} {'steps':>5} {'to one':>7} {'90 %':>11}")
-    for state, slowed in (("free", False), ("shared", True)):
-        one, two = (steps_in_state(rounds[name], fastest, slowed) for name in (ONE, TWO))
-        if min(len(one), len(two)) < 10:
-            print(f"{'':5} {state:20} {'too few':>8} {len(one):5} {'':8} {len(two):5}")
+    for state in ("free", "shared"):
+        one, two = (steps_in_state(rounds[name], state == "shared", fastest) for name in (ONE, TWO))
+        num_one, num_two = sum(map(len, one)), sum(map(len, two))
+        if min(num_one, num_two) < 10:
+            print(f"{'':5} {state:20} {'too few':>8} {num_one:5} {'':8} {num_two:5}")
             continue
         drawn = [2 * median_of_draw(one, random) / median_of_draw(two, random) for _ in range(2000)]
         bounds = "-".join(f"{bound:.2f}" for bound in np.quantile(drawn, (0.05, 0.95)))
-        one_ms, two_ms = 1000 * np.median(one), 1000 * np.median(two)
+        one_ms, two_ms = (1000 * np.median(np.concatenate(steps)) for steps in (one, two))
         print(
-            f"{'':5} {state:20} {one_ms:8.1f} {len(one):5} {two_ms:8.1f} {len(two):5} {2 * one_ms / two_ms:7.2f} "
+            f"{'':5} {state:20} {one_ms:8.1f} {num_one:5} {two_ms:8.1f} {num_two:5} {2 * one_ms / two_ms:7.2f} "
             f"{bounds:>11}",
             flush=True,
         )
 
 
-def steps_in_state(rounds: list[Round], fastest: float, slowed: bool) -> np.ndarray:
-    """Return the seconds of the steps before and after which all cores were slowed, or none was."""
-    seconds = np.concatenate([each.seconds.max(axis=0) for each in rounds])
-    probes = np.concatenate([np.maximum(each.probes[:, :-1], each.probes[:, 1:]) for each in rounds], axis=1)
-    lowest = np.concatenate([np.minimum(each.probes[:, :-1], each.probes[:, 1:]) for each in rounds], axis=1)
-    alike = lowest > SLOWED * fastest if slowed else probes < SLOWED * fastest
-    return seconds[alike.all(axis=0)]
+def steps_in_state(rounds: list[Round], slowed: bool, fastest: float) -> list[np.ndarray]:
+    """Return for each round the seconds of those steps before and after which all cores were slowed, or none was."""
+    found = []
+    for each in rounds:
+        is_slow = each.probes > SLOWED * fastest
+        alike = (is_slow == slowed).all(axis=0)
+        found.append(each.seconds.max(axis=0)[alike[:-1] & alike[1:]])
+    return [steps for steps in found if len(steps)]
 
 
-def median_of_draw(values: np.ndarray, random: np.random.Generator) -> float:
-    """Return the median of as many values, drawn with replacement."""
-    return float(np.median(random.choice(values, len(values))))
+def median_of_draw(steps: list[np.ndarray], random: np.random.Generator) -> float:
+    """Return the median of the steps of as many rounds, drawn with replacement; steps of a round are alike."""
+    return float(np.median(np.concatenate([steps[i] for i in random.integers(len(steps), size=len(steps))])))
 
 
 def train_when_told(arguments: argparse.Namespace) -> None:
