@@ -1,7 +1,5 @@
 """Partitions: equal to the definition, whatever the blocks, the threads and the labels."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,6 @@ from ffn.volume import Placement, create_volume, open_volume
 
 BOX = Box((3, 10, 0), (27, 43, 50))
 RADIUS = (2, 4, 3)
-FIB25 = Path(__file__).parents[3] / "shared/data/fib25/labels_z000-170.h5"
 CONFIG = PartitionConfig(lom_radius_zyx=RADIUS, min_size=200, block_size_zyx=(9, 32, 13))
 
 
@@ -138,10 +135,10 @@ def test_sizes_are_summed_over_blocks(tmp_path):
 
 
 @pytest.mark.fib25
-@pytest.mark.skipif(not FIB25.exists(), reason=f"needs {FIB25}")
-def test_real_labels_equal_the_definition(tmp_path):
-    partition(f"{FIB25}:stack", f"{tmp_path / 'p.h5'}:p", PartitionConfig())
-    with open_volume(f"{FIB25}:stack") as volume, open_volume(f"{tmp_path / 'p.h5'}:p") as out:
+def test_real_labels_equal_the_definition(shared_fib25, tmp_path):
+    source = f"{shared_fib25}/labels_z000-170.h5:stack"
+    partition(source, f"{tmp_path / 'p.h5'}:p", PartitionConfig())
+    with open_volume(source) as volume, open_volume(f"{tmp_path / 'p.h5'}:p") as out:
         labels, partitions = volume.read(), out.read()
     ids, sizes = np.unique(labels, return_counts=True)
     for z, y, x in np.random.default_rng(0).integers(24, np.array(labels.shape) - 24, (400, 3)):
