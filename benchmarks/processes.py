@@ -7,8 +7,8 @@ fast as one, read what Horovod reaches of them. "two in step" is computed from t
 each step of both took as long as the slower one: what an exchange that costs nothing would reach on cores that are
 disturbed at different times. The processor time is that of a step and process, all threads together.
 
-A virtual machine's core may be half of a real one, whose other half is somebody else's: tiles then are three times
-slower, for seconds at a time and on each core for itself. So each process times a small matrix product between its
+A virtual machine's core may be half of a real one, whose other half is somebody else's: steps then take two to three
+times as long, for seconds and on each core for itself. So each process times a small matrix product between its
 steps, and the second table compares steps like with like: those of one process on a core as fast as ever ("free") with
 those of two on two such cores, and steps on slowed ("shared") cores with steps on two slowed ones.
 
