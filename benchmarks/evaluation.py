@@ -17,7 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 SLAB = 64  # sections made at a time
 

@@ -21,13 +21,14 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.geometry import ZYX, Box, zyx
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.volume import Placement
 from ffn.training.config import TrainConfig
 from ffn.training.examples import Example, ExampleMaker, patch_size
 from ffn.training.lane_walks import LaneWalks
 from ffn.training.lanes import Record
 from ffn.training.step import Batch, Outcome
 from ffn.training.volumes import TrainingVolume, open_training_volumes
-from ffn.volume import Placement, create_volume
 
 SHARED = Path(__file__).parents[2] / "shared/data/fib25"
 MODEL = ModelConfig(fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8), image_mean=128, image_stddev=33)

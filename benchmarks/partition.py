@@ -18,8 +18,10 @@ import numpy as np
 
 from ffn.config import PartitionConfig
 from ffn.geometry import ZYX, Box, zyx
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 from ffn.sampling.partition import classify, partition
-from ffn.volume import Placement, create_volume, open_volume
 
 FIB25 = Path(__file__).parents[2] / "shared/data/fib25/labels_z000-170.h5"
 SHAPE = (170, 250, 250)

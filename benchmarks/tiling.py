@@ -26,8 +26,9 @@ from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.evaluation.scores import score
 from ffn.geometry import Box
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume, split_spec
 from ffn.options import add_box_option, add_options, from_arguments
-from ffn.volume import Volume, open_volume, split_spec
 
 MIN_TRUTH_VOXELS = 100
 MIN_PURITY = 0.5

@@ -13,7 +13,8 @@ from ffn import hdf5
 from ffn.config import ModelConfig
 from ffn.errors import EvaluationError
 from ffn.geometry import ZYX
-from ffn.volume import HDF5_SUFFIXES, Volume, open_volume, split_spec
+from ffn.io.open import open_volume
+from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec
 
 Description = dict[str, Any]
 
@@ -40,7 +41,7 @@ def describe(spec: str, check: bool = False) -> Description:
     Parameters
     ----------
     spec : str
-        Volume in any form that `ffn.volume.open_volume` reads, or path of a file or folder of ours.
+        Volume in any form that `ffn.io.open.open_volume` reads, or path of a file or folder of ours.
     check : bool
         Also read everything, so that damage shows as an error.
 

@@ -12,18 +12,11 @@ from ffn import hdf5
 from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, scale, subtract
+from ffn.io.hdf5_volume import CHUNK_ZYX, VolumeWriter, create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement, Volume, require_labels, split_spec
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import (
-    CHUNK_ZYX,
-    Placement,
-    Volume,
-    VolumeWriter,
-    create_volume,
-    open_volume,
-    require_labels,
-    split_spec,
-)
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +32,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
     Parameters
     ----------
     source : str
-        Anything `ffn.volume.open_volume` reads. Supervoxels of a NeuroProof file (`stack` beside
+        Anything `ffn.io.open.open_volume` reads. Supervoxels of a NeuroProof file (`stack` beside
         `transforms`) become bodies.
     out_spec : str
         ``file.h5:dataset``. Images keep their type, uint8 or uint16; labels become uint64.

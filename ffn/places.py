@@ -9,11 +9,12 @@ from ffn.config import MAX_VOXEL_SIZE_RATIO, SegmentConfig
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import Box, scale, tile
 from ffn.inference.points import points_file, read_points
+from ffn.io.open import open_volume
+from ffn.io.volume import split_spec
 from ffn.model.store import load_architecture
 from ffn.run import RunConfig, VolumeConfig
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint_architecture
 from ffn.training.examples import patch_size
-from ffn.volume import open_volume, split_spec
 
 
 @dataclass(frozen=True)

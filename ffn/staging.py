@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ffn.atomic import atomic_path
 from ffn.errors import VolumeError
-from ffn.volume import HDF5_SUFFIXES, split_spec
+from ffn.io.volume import HDF5_SUFFIXES, split_spec
 
 CHUNK_BYTES = 2**24
 MIN_FREE_BYTES = 2**28  # left on the disk for everybody else's temporary files; our choice

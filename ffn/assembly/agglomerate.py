@@ -19,10 +19,11 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.inference.engine import create_engine
 from ffn.inference.grower import FovBatch
+from ffn.io.open import open_volume, read_table
+from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.model.store import load_model, weights_checksum
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import Volume, open_volume, read_table, require_image, require_labels, require_other_file, voxel_size_of
 
 log = logging.getLogger(__name__)
 

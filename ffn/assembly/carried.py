@@ -9,7 +9,7 @@ import numpy as np
 from ffn.assembly.nodes import Nodes
 from ffn.contingency import ContingencyTable, merge_tables
 from ffn.errors import VolumeError
-from ffn.volume import read_table
+from ffn.io.open import read_table
 
 Tables = dict[str, np.ndarray]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ffn.geometry import ZYX, Box, zyx
-from ffn.volume import Volume, voxel_size_of
+from ffn.io.volume import Volume, voxel_size_of
 
 SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side: an opening is wider than its noise
 TRUNCATE = 4.0

@@ -6,18 +6,11 @@ import numpy as np
 
 from ffn.config import FillConfig
 from ffn.geometry import Box, zyx
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement, Volume, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import (
-    Placement,
-    Volume,
-    create_volume,
-    open_volume,
-    require_image,
-    require_labels,
-    require_other_file,
-    voxel_size_of,
-)
 
 CONTEXT = 4.0  # halo, in units of the maximal distance: where two floods meet is decided along the membranes around
 TRUNCATE = 4.0  # of the Gaussian, standard deviations

@@ -10,9 +10,11 @@ import numpy as np
 from ffn import atomic
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups, read_graphs
 from ffn.config import MergeConfig
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement, require_labels, require_other_file, voxel_size_of
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import Placement, create_volume, open_volume, require_labels, require_other_file, voxel_size_of
 
 log = logging.getLogger(__name__)
 

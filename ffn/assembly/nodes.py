@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ffn.geometry import Box
-from ffn.volume import Volume
+from ffn.io.volume import Volume
 
 SLAB = 64  # sections read at a time, the depth of a chunk
 

@@ -6,7 +6,8 @@ from collections import OrderedDict
 from contextlib import ExitStack
 from types import TracebackType
 
-from ffn.volume import Volume, open_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume
 
 MAX_OPEN = 16  # neighbours of one subvolume that lie ahead, with itself; each may hold its cache of chunks, 32 MiB
 

@@ -18,18 +18,11 @@ from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement, Volume, require_labels, require_other_file, require_same_voxel_size, voxel_size_of
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import (
-    Placement,
-    Volume,
-    create_volume,
-    open_volume,
-    require_labels,
-    require_other_file,
-    require_same_voxel_size,
-    voxel_size_of,
-)
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from ffn.config import AgglomerateConfig
 from ffn.geometry import ZYX, Box, add, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Thresholds, is_free
 from ffn.inference.grower import FovBatch, Limits, ObjectGrower, grow
+from ffn.io.volume import Volume, voxel_size_of
 from ffn.model.store import Model, normalise
-from ffn.volume import Volume, voxel_size_of
 
 NEARNESS = 0.25  # our choice: a seed may lie four voxels farther from the contact for one more from the membrane
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from ffn.config import ReconcileConfig
+from ffn.io.volume import split_spec
 from ffn.options import add_options, from_arguments
-from ffn.volume import split_spec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 
 from ffn.evaluation.scoring import Scorer
 from ffn.geometry import Box, zyx
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.volume import Placement, Volume
 from ffn.provenance import provenance
-from ffn.volume import Placement, Volume, create_volume
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.ndimage import distance_transform_edt
 
 from ffn.geometry import Box
-from ffn.volume import Volume
+from ffn.io.volume import Volume
 
 VoxelSize = tuple[float, float, float]
 

@@ -22,8 +22,9 @@ from ffn.evaluation.scores import CONVENTIONS
 from ffn.evaluation.scoring import Scorer, VoxelSize
 from ffn.evaluation.skeletons import read_skeletons
 from ffn.geometry import Box
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume, require_inside, require_labels
 from ffn.provenance import provenance
-from ffn.volume import Volume, open_volume, require_inside, require_labels
 
 log = logging.getLogger(__name__)
 

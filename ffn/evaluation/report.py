@@ -33,8 +33,8 @@ from ffn.evaluation.score_table import (
 from ffn.evaluation.training_charts import training_charts
 from ffn.evaluation.versions import package_versions
 from ffn.evaluation.volume_pictures import close_ups, neurons, open_volumes, slices
+from ffn.io.open import open_volume
 from ffn.training.metrics import best_validation, read_metrics
-from ffn.volume import open_volume
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from ffn.evaluation.run_length import expected_run_length, segments_at
 from ffn.evaluation.scores import summarize
 from ffn.evaluation.skeletons import Skeletons
 from ffn.geometry import ZYX, Box
+from ffn.io.volume import Volume
 from ffn.progress import track
-from ffn.volume import Volume
 
 Read = Callable[[Box], np.ndarray]
 

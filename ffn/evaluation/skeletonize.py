@@ -14,8 +14,9 @@ from ffn.evaluation.config import SkeletonizeConfig
 from ffn.evaluation.skeletons import Skeleton, Skeletons, join, write_skeletons
 from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.geometry import ZYX, Box
+from ffn.io.open import open_volume
+from ffn.io.volume import require_inside, require_labels
 from ffn.provenance import provenance
-from ffn.volume import open_volume, require_inside, require_labels
 
 VoxelSize = tuple[float, float, float]
 

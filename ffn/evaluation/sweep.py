@@ -14,8 +14,9 @@ from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scores import CONVENTIONS, score
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
+from ffn.io.open import open_volume
+from ffn.io.volume import require_labels, require_other_file
 from ffn.provenance import provenance
-from ffn.volume import open_volume, require_labels, require_other_file
 
 NO_MERGES = 1.01  # a threshold that no score reaches: the base segmentation
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from ffn.geometry import ZYX, Box, zyx
+from ffn.io.volume import Volume
 from ffn.progress import track
-from ffn.volume import Volume
 
 BLOCK = 256  # voxels read at a time on each axis, rounded to whole steps
 

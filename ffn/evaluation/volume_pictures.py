@@ -14,7 +14,9 @@ from ffn.evaluation.score_table import method_names
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.geometry import Box, zyx
-from ffn.volume import CHUNK_ZYX, Volume, open_volume, require_inside, voxel_size_of
+from ffn.io.hdf5_volume import CHUNK_ZYX
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume, require_inside, voxel_size_of
 
 VoxelSize = tuple[float, float, float]
 

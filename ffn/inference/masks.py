@@ -7,7 +7,7 @@ import numpy as np
 from ffn.config import SegmentConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.volume import open_volume
+from ffn.io.open import open_volume
 
 
 def read_mask(config: SegmentConfig, box: Box) -> np.ndarray | None:

@@ -14,10 +14,11 @@ from ffn import hdf5
 from ffn.config import CoordinatesConfig
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box, zyx
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume, require_inside, split_spec
 from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
-from ffn.volume import Volume, open_volume, require_inside, split_spec
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,11 @@ import numpy as np
 from ffn import edges
 from ffn.config import MembraneConfig
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volumes
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement, Volume, require_image, require_inside
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.volume import Placement, Volume, create_volumes, open_volume, require_image, require_inside
 
 log = logging.getLogger(__name__)
 

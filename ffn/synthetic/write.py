@@ -6,10 +6,11 @@ import numpy as np
 
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume, require_replaceable
+from ffn.io.volume import Placement, split_spec
 from ffn.provenance import provenance
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.phantom import make_phantom
-from ffn.volume import Placement, create_volume, require_replaceable, split_spec
 
 
 def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int) -> None:

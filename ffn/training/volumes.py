@@ -14,7 +14,9 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
-from ffn.volume import CHUNK_ZYX, Volume, open_volume, require_inside, require_labels
+from ffn.io.hdf5_volume import CHUNK_ZYX
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume, require_inside, require_labels
 
 PRELOAD_BYTES = 512 * 2**20  # of image + labels are kept in memory by every process of a node
 BLOCK_ZYX: ZYX = (64, 128, 128)

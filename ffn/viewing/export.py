@@ -10,6 +10,7 @@ from pathlib import Path
 from ffn.atomic import write_json
 from ffn.errors import ExportError
 from ffn.geometry import Box, zyx
+from ffn.io.volume import Volume, require_labels
 from ffn.provenance import provenance
 from ffn.threads import threads_here
 from ffn.viewing.config import ExportConfig
@@ -32,7 +33,6 @@ from ffn.viewing.segments import Segments
 from ffn.viewing.state import STATE_FILE, State, choose_segments, make_state
 from ffn.viewing.tables import Tables, read_tables
 from ffn.viewing.volumes import LABELS_LAYERS, Part, contrast, write_image, write_labels
-from ffn.volume import Volume, require_labels
 
 log = logging.getLogger(__name__)
 

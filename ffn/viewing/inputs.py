@@ -15,9 +15,10 @@ import numpy as np
 from ffn import hdf5
 from ffn.errors import ExportError
 from ffn.geometry import Box, zyx
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume, split_spec
 from ffn.records import COORDINATES_GROUP
 from ffn.viewing.properties import Origins
-from ffn.volume import Volume, open_volume, split_spec
 
 VOLUMES = ("image", "segmentation", "truth", "supervoxels", "edges")
 ERROR_KEYS = {"kind", "position_zyx", "truth_ids", "segment_ids", "voxels"}
@@ -85,7 +86,7 @@ class Sources:
 class Mosaic:
     """Overlapping subvolumes as one volume: the largest value that any of them has, 0 where there is none.
 
-    Files are open only while they are read, because there may be thousands; see `ffn.volume.Volume`.
+    Files are open only while they are read, because there may be thousands; see `ffn.io.volume.Volume`.
     """
 
     def __init__(self, specs: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ffn.atomic import write_json
 from ffn.geometry import Box, zyx
+from ffn.io.volume import Volume
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.meshes import write_meshes
 from ffn.viewing.precomputed import LABELS, Encoding, Scale, image_encoding, plan_scales, read_scale, write_volume
@@ -25,7 +26,6 @@ from ffn.viewing.properties import (
 )
 from ffn.viewing.segments import SegmentCounter, Segments
 from ffn.viewing.tables import Tables
-from ffn.volume import Volume
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ import time
 import numpy as np
 
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.volume import Placement
 
 # Boxes of random ids make poor neurons: no surfaces and centre lines of them.
 VOLUMES_ONLY = ["--threads", "2", "--skeleton-mip", "none", "--min-mesh-voxels", "1000000000"]

@@ -19,9 +19,10 @@ import pytest
 from PIL import Image
 
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import Sources, export
-from ffn.volume import Placement, create_volume
 
 SIZE = (800, 600)
 NUM_TUBES = 3

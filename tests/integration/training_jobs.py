@@ -19,10 +19,11 @@ import psutil
 
 from ffn import atomic, hdf5
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.volume import Placement
 from ffn.records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.tfrecord import encode_example, write_records
 from ffn.training.distributed import LAUNCHER_VARIABLES
-from ffn.volume import Placement, create_volume
 
 FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)
 MODEL = ["--depth", "2", "--features", "6", "--fov-size", "9", "11", "13", "--deltas", "2", "3", "3"]

@@ -8,7 +8,9 @@ import pytest
 from ffn.assembly.merge_graph import read_graph
 from ffn.cli import main
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume, create_volumes, open_volume
+from ffn.io.hdf5_volume import create_volume, create_volumes
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)

@@ -16,7 +16,9 @@ from ffn.errors import SegmentError
 from ffn.geometry import Box
 from ffn.inference.checkpoint import CheckpointFile
 from ffn.inference.masks import read_mask
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 IMAGE = Box((100, 20, 3), (140, 60, 63))
 BOX = Box((104, 24, 7), (136, 58, 60))

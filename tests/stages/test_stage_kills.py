@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume, create_volumes
+from ffn.io.hdf5_volume import create_volume, create_volumes
+from ffn.io.volume import Placement
 
 BOX = Box((0, 0, 0), (32, 40, 260))
 LEFT, RIGHT = "0:32,0:40,0:150", "0:32,0:40,110:260"

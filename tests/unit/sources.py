@@ -5,7 +5,8 @@ import pytest
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.volume import Volume, open_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume
 
 SHAPE = (5, 12, 20)
 BOX = Box((1, 3, 7), (4, 9, 16))

@@ -10,7 +10,9 @@ from ffn.config import ConsensusConfig, ReconcileConfig
 from ffn.contingency import ContingencyTable
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volumes, open_volume, read_table
+from ffn.io.hdf5_volume import create_volumes
+from ffn.io.open import open_volume, read_table
+from ffn.io.volume import Placement
 
 LEFT, RIGHT = Box((0, 0, 0), (4, 6, 10)), Box((0, 0, 6), (4, 6, 16))
 CONFIG = ReconcileConfig(min_overlap_voxels=5)

@@ -9,7 +9,7 @@ import pytest
 import tensorstore as ts
 
 from ffn.geometry import Box
-from ffn.volume import open_volume
+from ffn.io.open import open_volume
 
 from .sources import SHAPE, check, refuse, voxels
 

@@ -9,7 +9,9 @@ import pytest
 
 from ffn.cli import main
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 BOX = "-5:18,-2:2,0:4"
 

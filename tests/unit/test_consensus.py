@@ -8,7 +8,9 @@ from ffn.config import ConsensusConfig
 from ffn.contingency import count_pairs
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 BOX = Box((4, -3, 10), (17, 20, 41))
 

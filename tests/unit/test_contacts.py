@@ -5,7 +5,9 @@ import pytest
 
 from ffn.assembly.contacts import Contact, find_contacts, merge_contacts, spread
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 BOX = Box((10, 20, 30), (26, 44, 62))
 SIZE = (20.0, 10.0, 10.0)

@@ -10,10 +10,11 @@ from ffn.cli import main
 from ffn.config import CoordinatesConfig
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volumes
+from ffn.io.volume import Placement
 from ffn.records import coordinate_tables
 from ffn.sampling import coordinates as stage
 from ffn.sampling.coordinates import coordinates
-from ffn.volume import Placement, create_volumes
 
 BOX = Box((4, 30, 100), (24, 57, 133))
 CONFIG = CoordinatesConfig(margin_zyx=(2, 3, 5), min_membrane_distance=1.5)

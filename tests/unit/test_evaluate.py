@@ -10,7 +10,9 @@ from ffn.evaluation.border import near_border
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 SIZE_ZYX_NM = (30.0, 10.0, 20.0)
 

@@ -6,13 +6,15 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError, RecordError, VolumeError
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 from ffn.training import volumes
 from ffn.training.config import TrainConfig
 from ffn.training.examples import ExampleMaker, moves, patch_size
 from ffn.training.lanes import Record
 from ffn.training.prefetch import DEPTH, Prefetcher
 from ffn.training.volumes import TrainingVolume, block_statistics, mean_and_stddev
-from ffn.volume import Placement, create_volume, open_volume
 
 MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=100, image_stddev=20)  # patch 5, 9, 13
 PLAIN = TrainConfig(permutable_axes=(), reflectable_axes=())

@@ -7,7 +7,9 @@ from ffn.assembly.fill import fill, fill_gaps
 from ffn.config import FillConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 SIZE = (10.0, 10.0, 20.0)
 CONFIG = FillConfig(max_distance=6, sigma=0, block_size_zyx=(9, 12, 10))

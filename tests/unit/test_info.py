@@ -13,13 +13,14 @@ from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import evaluate
 from ffn.geometry import Box
 from ffn.info import describe, render
+from ffn.io.hdf5_volume import create_volume, create_volumes
+from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.sampling.coordinates import coordinates
 from ffn.sampling.records import records
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.distributed import ProcessGroup
-from ffn.volume import Placement, create_volume, create_volumes
 
 SHAPE = (8, 16, 32)
 PLACEMENT = Placement(Box.from_shape(SHAPE, (1, 2, -3)), (40.0, 4.0, 4.5), {"stage": "test", "config": {"a": 1}})

@@ -12,8 +12,10 @@ from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.ingest import ingest
-from ffn.sources import stacks
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.foreign import stacks
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 SHAPE = (5, 12, 20)
 NM = IngestConfig(voxel_size_zyx_nm=(40, 4, 4.5))

@@ -9,8 +9,10 @@ from ffn.cli import main
 from ffn.config import MembraneConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 from ffn.sampling.membrane import membrane
-from ffn.volume import Placement, create_volume, open_volume
 
 BOX = Box((5, 0, 20), (47, 60, 97))
 VOXEL_SIZE = (30.0, 8.0, 10.0)

@@ -7,9 +7,11 @@ from ffn.cli import main
 from ffn.config import PartitionConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 from ffn.sampling.lom import lom_counts
 from ffn.sampling.partition import classify, large_labels, partition
-from ffn.volume import Placement, create_volume, open_volume
 
 BOX = Box((3, 10, 0), (27, 43, 50))
 RADIUS = (2, 4, 3)

@@ -16,7 +16,9 @@ from ffn.config import ReconcileConfig
 from ffn.contingency import count_pairs
 from ffn.errors import VolumeError
 from ffn.geometry import Box, tile
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 BOX = Box((3, 0, 10), (43, 50, 70))
 CONFIG = ReconcileConfig(min_overlap_voxels=5, block_size_zyx=(16, 20, 24))

@@ -19,8 +19,9 @@ from ffn.evaluation.score_table import format_scores, score_rows
 from ffn.evaluation.training_charts import training_charts
 from ffn.evaluation.volume_pictures import _moved_inside
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.volume import Placement
 from ffn.training.metrics import read_metrics
-from ffn.volume import Placement, create_volume
 
 BOX = Box.parse("10:22,0:16,4:24")
 SIZE_ZYX_NM = (40.0, 10.0, 10.0)

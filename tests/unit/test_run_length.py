@@ -9,7 +9,9 @@ from ffn.errors import EvaluationError
 from ffn.evaluation.run_length import expected_run_length, segments_at
 from ffn.evaluation.skeletons import Skeleton, join, read_skeletons, write_skeletons
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 SIZE_ZYX_NM = (40.0, 10.0, 20.0)
 

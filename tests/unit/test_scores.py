@@ -6,7 +6,7 @@ from ffn.contingency import count_pairs
 from ffn.evaluation.bodies import worst_bodies
 from ffn.evaluation.scores import CONVENTIONS, score, summarize
 from ffn.geometry import Box
-from ffn.volume import open_volume
+from ffn.io.open import open_volume
 
 
 def scores_of(truth, segmentation, convention):

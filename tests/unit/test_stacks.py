@@ -7,9 +7,9 @@ from PIL import Image
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.sources import stacks
-from ffn.sources.numbering import natural_key, require_series
-from ffn.volume import open_volume
+from ffn.io.foreign import stacks
+from ffn.io.foreign.numbering import natural_key, require_series
+from ffn.io.open import open_volume
 
 from .sources import BOX, SHAPE, check, refuse, voxels
 

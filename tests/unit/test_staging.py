@@ -11,8 +11,10 @@ import pytest
 
 from ffn import staging
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 from ffn.staging import stage_specs, staged_spec
-from ffn.volume import Placement, create_volume, open_volume
 
 
 @pytest.fixture

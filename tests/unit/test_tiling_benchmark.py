@@ -7,7 +7,9 @@ import pytest
 
 from ffn.config import ReconcileConfig
 from ffn.geometry import Box
-from ffn.volume import Placement, create_volume, open_volume
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
 
 BOX = Box((0, 0, 0), (8, 10, 30))
 TILES = [Box((0, 0, 0), (8, 10, 18)), Box((0, 0, 12), (8, 10, 30))]

@@ -14,6 +14,8 @@ from ffn.cli import main
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, load_model, save_model
 from ffn.records import PartitionCounts, RecordIndex, Shard, shard_name
@@ -25,7 +27,6 @@ from ffn.training.initial import initial_weights
 from ffn.training.plan import FREE_OPTIONS, TrainingData, choose_model, make_plan, with_normalisation
 from ffn.training.step import AVERAGES, WEIGHTS
 from ffn.training.volumes import open_training_volumes
-from ffn.volume import Placement, create_volume
 
 MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 TRAIN = TrainConfig(num_workers=1, batch_size=2, permutable_axes=())

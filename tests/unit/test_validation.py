@@ -6,6 +6,8 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import load_model
 from ffn.training.best import FOLDER, BestModel, load_best
@@ -15,7 +17,6 @@ from ffn.training.examples import patch_size
 from ffn.training.validation import Validation
 from ffn.training.validation_set import ValidationPlace, draw_records, make_validation_set
 from ffn.training.volumes import open_training_volumes
-from ffn.volume import Placement, create_volume
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
 TRAIN = TrainConfig(validation_examples=7, batch_size=2, contrast_jitter=0.5, missing_slice_rate=1.0)

@@ -7,17 +7,9 @@ import pytest
 from ffn import hdf5
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
-from ffn.volume import (
-    Placement,
-    Volume,
-    create_volume,
-    create_volumes,
-    open_volume,
-    require_image,
-    require_labels,
-    require_replaceable,
-    split_spec,
-)
+from ffn.io.hdf5_volume import create_volume, create_volumes, require_replaceable
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement, Volume, require_image, require_labels, split_spec
 
 SHAPE = (8, 16, 32)
 START = (3, -2, 100)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from ffn.volume import open_volume
+from ffn.io.open import open_volume
 
 from .conftest import ROOT, SMALL_RUN, Workflow
 

@@ -11,9 +11,9 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, add, subtract, zyx
-from ffn.sources.places import VoxelSize, to_nm, world_place
-from ffn.volume import require_inside
+from ffn.geometry import ZYX, Box, VoxelSize, add, subtract, zyx
+from ffn.io.foreign.units import to_nm, world_place
+from ffn.io.volume import require_inside
 
 DRIVERS = {
     "zarr": "auto",  # of version 2 or 3
@@ -32,7 +32,7 @@ CONTEXT = {
 
 
 class ChunkedVolume:
-    """An array that TensorStore can open; see `ffn.volume.Volume` for the attributes.
+    """An array that TensorStore can open; see `ffn.io.volume.Volume` for the attributes.
 
     Parameters
     ----------

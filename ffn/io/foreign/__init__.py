@@ -7,12 +7,9 @@ dimensions are named, N5 and precomputed as x, y, z. Axes of length 1 beside tho
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ffn.errors import VolumeError
-
-if TYPE_CHECKING:
-    from ffn.volume import Volume
+from ffn.io.volume import Volume
 
 TIFF_SUFFIXES = (".tif", ".tiff")
 CHUNKED_MARKERS = ("info", ".zarray", ".zgroup", "zarr.json", "attributes.json")
@@ -40,10 +37,10 @@ def open_source(spec: str) -> Volume:
     """
     path = Path(spec)
     if "://" in spec or _is_chunked(path):
-        from ffn.sources.chunked import ChunkedVolume
+        from ffn.io.foreign.chunked import ChunkedVolume
 
         return ChunkedVolume(spec)
-    from ffn.sources.stacks import ImageStack, TiffVolume, find_slices
+    from ffn.io.foreign.stacks import ImageStack, TiffVolume, find_slices
 
     if path.is_file() and path.suffix.lower() in TIFF_SUFFIXES:
         return TiffVolume(path)

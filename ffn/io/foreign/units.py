@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, zyx
-
-VoxelSize = tuple[float, float, float]
+from ffn.geometry import ZYX, VoxelSize, zyx
 
 NM_PER_UNIT = {
     "": 1.0,

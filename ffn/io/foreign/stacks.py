@@ -11,8 +11,8 @@ import numpy as np
 import tifffile
 
 from ffn.errors import VolumeError
-from ffn.geometry import Box, zyx
-from ffn.sources.decoding import (
+from ffn.geometry import Box, VoxelSize, zyx
+from ffn.io.foreign.decoding import (
     FORMATS,
     Header,
     damage_named,
@@ -21,13 +21,12 @@ from ffn.sources.decoding import (
     read_pixels,
     tiff_header,
 )
-from ffn.sources.numbering import natural_key, require_series
-from ffn.sources.places import VoxelSize
-from ffn.volume import require_inside
+from ffn.io.foreign.numbering import natural_key, require_series
+from ffn.io.volume import require_inside
 
 
 class SliceVolume(ABC):
-    """What stacks have in common; see `ffn.volume.Volume` for the attributes."""
+    """What stacks have in common; see `ffn.io.volume.Volume` for the attributes."""
 
     def __init__(self, name: str, num_slices: int, header: Header) -> None:
         self.name = name

@@ -1,0 +1,1 @@
+"""Files: volumes of any format, training records, and how they are written."""

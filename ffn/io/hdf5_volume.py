@@ -1,0 +1,169 @@
+"""Volumes in HDF5: what our stages write, and what CREMI and funlib do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ffn import hdf5
+from ffn.errors import VolumeError
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.io.foreign.units import three_numbers, world_place
+from ffn.io.volume import Placement, require_inside, split_spec
+
+CHUNK_ZYX: ZYX = (64, 64, 64)
+
+
+class Hdf5Volume:
+    """A dataset of an HDF5 file as a volume; see `Volume` for the attributes."""
+
+    def __init__(self, dataset: hdf5.Dataset, name: str) -> None:
+        if dataset.ndim != 3:
+            raise VolumeError(f"{name}: has shape {dataset.shape}, expected three axes z, y, x")
+        self._dataset = dataset
+        self.name = name
+        self.dtype = dataset.dtype
+        self.voxel_size_zyx_nm, start = _place(dataset, name)
+        self.box = Box.from_shape(zyx(dataset.shape), start)
+        self.provenance = _provenance(dataset)
+
+    def read(self, box: Box | None = None) -> np.ndarray:
+        """Return the voxels of `box` (default: all).
+
+        Raises
+        ------
+        VolumeError
+            If `box` is not inside the volume or the file is damaged.
+        """
+        box = self.box if box is None else box
+        require_inside(self, box)
+        try:
+            return self._dataset[box.slices(self.box.start)]
+        except OSError as reason:
+            raise VolumeError(f"{self.name}: is damaged ({reason}). Delete it and rerun its stage") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._dataset.file.close()
+
+
+class VolumeWriter:
+    """A dataset under construction; blocks may come in any order."""
+
+    def __init__(self, dataset: hdf5.Dataset, box: Box) -> None:
+        self._dataset = dataset
+        self.box = box
+
+    def write(self, box: Box, voxels: np.ndarray) -> None:
+        """Store `voxels` of shape ``box.shape`` at `box` (full-volume coordinates)."""
+        self._dataset[box.slices(self.box.start)] = voxels
+
+
+@contextlib.contextmanager
+def create_volumes(
+    path: str | Path,
+    dtypes: dict[str, np.dtype | type],
+    placement: Placement,
+    tables: dict[str, np.ndarray] | None = None,
+) -> Iterator[dict[str, VolumeWriter]]:
+    """Create an HDF5 file of volumes with one placement; it appears when the block ends without an error.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    dtypes : dict of str to dtype
+        Datasets to make.
+    placement : Placement
+        Box, voxel size and provenance of all of them.
+    tables : dict of str to ndarray, optional
+        Small arrays without a place, such as lists of origins, kept beside the volumes.
+
+    Yields
+    ------
+    dict of str to VolumeWriter
+        One writer for each dataset; voxels never written are 0.
+    """
+    require_replaceable(path, {*dtypes, *(tables or {})})
+    with hdf5.create_file(path) as file:
+        for name, table in (tables or {}).items():
+            file.create_dataset(name, data=table)
+        yield {name: _create_dataset(file, name, np.dtype(dtype), placement) for name, dtype in dtypes.items()}
+
+
+@contextlib.contextmanager
+def create_volume(
+    spec: str, dtype: np.dtype | type, placement: Placement, tables: dict[str, np.ndarray] | None = None
+) -> Iterator[VolumeWriter]:
+    """Create ``file.h5:dataset``; the one-dataset form of `create_volumes`.
+
+    Raises
+    ------
+    VolumeError
+        If `spec` does not name a file and a dataset.
+    """
+    path, dataset = split_spec(spec)
+    if dataset is None:
+        raise VolumeError(f"{spec}: expected FILE.h5:DATASET to write to")
+    with create_volumes(path, {dataset: dtype}, placement, tables) as writers:
+        yield writers[dataset]
+
+
+def require_replaceable(path: str | Path, names: set[str]) -> None:
+    """Check that writing a file with the datasets `names` loses nothing else: files are written as a whole.
+
+    Raises
+    ------
+    VolumeError
+        If the file exists and holds other datasets.
+    """
+    try:
+        file = hdf5.open_file(path)
+    except VolumeError:
+        return  # missing or damaged: nothing to lose
+    with file:
+        others = sorted(hdf5.list_datasets(file).keys() - {name.strip("/") for name in names})
+    if others:
+        raise VolumeError(f"{path}: already holds {others}, which would be lost. Choose another file")
+
+
+def _place(dataset: hdf5.Dataset, name: str) -> tuple[VoxelSize | None, ZYX]:
+    """Voxel size and offset from our attributes (offset in voxels), else from CREMI's."""
+    attributes = dataset.attrs
+    if "voxel_size_nm" not in attributes and "resolution" in attributes:
+        return world_place(attributes, name)
+    size = attributes.get("voxel_size_nm")
+    start = three_numbers(attributes.get("offset", (0, 0, 0)), f"{name}: attribute offset")
+    return None if size is None else three_numbers(size, f"{name}: attribute voxel_size_nm"), zyx(start)
+
+
+def _provenance(dataset: hdf5.Dataset) -> dict:
+    """Return what our stages recorded; empty where the attribute is missing or somebody else's."""
+    try:
+        content = json.loads(dataset.attrs.get("provenance", "{}"))
+    except (TypeError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _create_dataset(file: hdf5.Group, name: str, dtype: np.dtype, placement: Placement) -> VolumeWriter:
+    shape = placement.box.shape
+    dataset = file.create_dataset(
+        name,
+        shape=shape,
+        dtype=dtype,
+        chunks=tuple(min(n, c) for n, c in zip(shape, CHUNK_ZYX, strict=True)),
+        compression="gzip",
+        compression_opts=1,
+        shuffle=True,
+        fletcher32=True,  # a flipped bit is refused on read instead of used
+    )
+    dataset.attrs["axes"] = "zyx"
+    dataset.attrs["offset"] = placement.box.start
+    dataset.attrs["voxel_size_nm"] = placement.voxel_size_zyx_nm
+    dataset.attrs["provenance"] = json.dumps(placement.provenance, sort_keys=True)
+    return VolumeWriter(dataset, placement.box)

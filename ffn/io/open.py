@@ -1,0 +1,82 @@
+"""Open a volume of any format."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ffn import hdf5
+from ffn.errors import VolumeError
+from ffn.io.foreign import open_source
+from ffn.io.hdf5_volume import Hdf5Volume
+from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec
+
+
+@contextlib.contextmanager
+def open_volume(spec: str | Path) -> Iterator[Volume]:
+    """Open a volume for reading, for the length of a ``with`` block.
+
+    Parameters
+    ----------
+    spec : str
+        ``file.h5:dataset`` (``file.h5`` alone where it holds one 3D dataset), a zarr or N5 folder, a
+        precomputed folder or URL, a folder or glob of image slices, or a multipage TIFF.
+
+    Raises
+    ------
+    VolumeError
+        If nothing readable is there.
+    """
+    volume = _open(str(spec))
+    try:
+        yield volume
+    finally:
+        volume.close()
+
+
+def read_table(spec: str | Path, name: str) -> np.ndarray | None:
+    """Return a small array kept beside the volume ``FILE.h5:DATASET``, None where there is none.
+
+    Raises
+    ------
+    VolumeError
+        If the file is missing or damaged.
+    """
+    path, _ = split_spec(str(spec))
+    if Path(path).suffix.lower() not in HDF5_SUFFIXES:
+        return None
+    with hdf5.open_file(path) as file:
+        found = hdf5.list_datasets(file).get(name)
+        try:
+            return None if found is None else found[()]
+        except OSError as reason:
+            raise VolumeError(f"{path}:{name}: is damaged ({reason}). Delete it and rerun its stage") from None
+
+
+def _open(spec: str) -> Volume:
+    path, dataset = split_spec(spec)
+    if Path(path).suffix.lower() in HDF5_SUFFIXES:
+        return _open_hdf5(path, dataset)
+    return open_source(spec)
+
+
+def _open_hdf5(path: str, dataset: str | None) -> Hdf5Volume:
+    file = hdf5.open_file(path)
+    datasets = hdf5.list_datasets(file)
+    if dataset is None:
+        candidates = [name for name, item in datasets.items() if item.ndim == 3]
+        dataset = candidates[0] if len(candidates) == 1 else ""
+    if dataset.strip("/") not in datasets:
+        file.close()
+        raise VolumeError(
+            f"{path}: expected dataset {dataset or 'FILE.h5:DATASET'!r}, found {sorted(datasets)}. "
+            "Was an earlier stage's output passed to the wrong option?"
+        )
+    try:
+        return Hdf5Volume(datasets[dataset.strip("/")], f"{path}:{dataset}")
+    except VolumeError:
+        file.close()
+        raise
