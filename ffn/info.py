@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ffn import hdf5
 from ffn.config import ModelConfig
 from ffn.errors import EvaluationError
 from ffn.geometry import ZYX
+from ffn.io import hdf5
 from ffn.io.open import open_volume
 from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec
 
@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 
 def _records(folder: Path, check: bool) -> Description:
-    from ffn.records import load_index, read_shard
+    from ffn.io.training_records import load_index, read_shard
 
     index = load_index(folder)
     if check:

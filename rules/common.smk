@@ -9,7 +9,8 @@ import sys
 import yaml
 from snakemake.exceptions import WorkflowError
 
-from ffn import __version__, atomic
+from ffn import __version__
+from ffn.io import atomic
 from ffn.cluster.processes import dying_with_parent
 from ffn.cluster.site import check_none_left
 from ffn.errors import FfnError

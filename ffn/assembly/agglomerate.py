@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn import atomic
 from ffn.assembly.contacts import Contact, find_contacts, merge_contacts
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
 from ffn.assembly.resegment import Resegmenter
@@ -19,6 +18,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.inference.engine import create_engine
 from ffn.inference.grower import FovBatch
+from ffn.io import atomic
 from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.model.store import load_model, weights_checksum

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ffn import atomic
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups, read_graphs
 from ffn.config import MergeConfig
+from ffn.io import atomic
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, require_labels, require_other_file, voxel_size_of

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ffn import atomic
+from ffn.io import atomic
 
 STATE = Path(".snakemake/cluster")  # in the folder that Snakemake works in
 QUEUE_SECONDS = 10.0  # how long one answer of the scheduler serves

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffn import atomic
 from ffn.cluster.batch import Scheduler, exports, is_answering, run_command
 from ffn.cluster.findings import Finding, judge_build, judge_job, judge_nodes
 from ffn.cluster.probe import MARKER, answers
 from ffn.cluster.site import LOG, Site
+from ffn.io import atomic
 from ffn.needs import memory_mb
 
 RESULT = "findings.json"

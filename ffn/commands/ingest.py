@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the stage."""
-    from ffn.ingest import ingest
+    from ffn.io.ingest import ingest
 
     if len(arguments.source) > 1:
         count, first = len(arguments.source), arguments.source[0]

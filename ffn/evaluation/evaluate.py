@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffn.atomic import write_json, write_text
 from ffn.contingency import ContingencyTable
 from ffn.errors import EvaluationError
 from ffn.evaluation.beside import score_watershed
@@ -22,6 +21,7 @@ from ffn.evaluation.scores import CONVENTIONS
 from ffn.evaluation.scoring import Scorer, VoxelSize
 from ffn.evaluation.skeletons import read_skeletons
 from ffn.geometry import Box
+from ffn.io.atomic import write_json, write_text
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, require_labels
 from ffn.provenance import provenance

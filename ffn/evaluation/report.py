@@ -11,7 +11,6 @@ import jinja2
 import numpy as np
 
 from ffn import __version__
-from ffn.atomic import write_text
 from ffn.errors import EvaluationError
 from ffn.evaluation.charts import Chart, Line, chart
 from ffn.evaluation.run_folder import (
@@ -33,6 +32,7 @@ from ffn.evaluation.score_table import (
 from ffn.evaluation.training_charts import training_charts
 from ffn.evaluation.versions import package_versions
 from ffn.evaluation.volume_pictures import close_ups, neurons, open_volumes, slices
+from ffn.io.atomic import write_text
 from ffn.io.open import open_volume
 from ffn.training.metrics import best_validation, read_metrics
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ffn.atomic import write_json
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SelectConfig
 from ffn.geometry import Box
+from ffn.io.atomic import write_json
 from ffn.model.store import load_model, save_model
 from ffn.provenance import provenance
 

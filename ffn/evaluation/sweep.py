@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ffn.assembly.merge_graph import MergeEdge, apply_groups, merge_groups, read_graphs
-from ffn.atomic import write_json
 from ffn.contingency import ContingencyTable, merge_tables
 from ffn.evaluation.config import SweepConfig
 from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scores import CONVENTIONS, score
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
+from ffn.io.atomic import write_json
 from ffn.io.open import open_volume
 from ffn.io.volume import require_labels, require_other_file
 from ffn.provenance import provenance

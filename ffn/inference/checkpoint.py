@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn import hdf5
 from ffn.errors import SegmentError, VolumeError
 from ffn.inference.grower import Arrays
+from ffn.io import hdf5
 
 log = logging.getLogger(__name__)
 

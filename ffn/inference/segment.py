@@ -24,11 +24,11 @@ from ffn.inference.points import read_points
 from ffn.inference.seeds import empty_space_seeds, find_seeds
 from ffn.io.hdf5_volume import create_volumes
 from ffn.io.open import open_volume
+from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement, require_image, require_inside, require_other_file, split_spec, voxel_size_of
 from ffn.model.store import Model, load_model, normalise, weights_checksum
 from ffn.progress import progress_bar
 from ffn.provenance import provenance
-from ffn.staging import stage_specs, staged_spec
 
 log = logging.getLogger(__name__)
 

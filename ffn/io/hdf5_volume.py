@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn import hdf5
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.io import hdf5
 from ffn.io.foreign.units import three_numbers, world_place
 from ffn.io.volume import Placement, require_inside, split_spec
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn import hdf5
 from ffn.errors import VolumeError
+from ffn.io import hdf5
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec

@@ -11,9 +11,9 @@ import numpy as np
 import yaml
 from pydantic import ValidationError
 
-from ffn import atomic, hdf5
 from ffn.config import ModelConfig
 from ffn.errors import ModelError
+from ffn.io import atomic, hdf5
 from ffn.model.network import Weights, weight_shapes
 from ffn.options import explain
 

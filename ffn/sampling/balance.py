@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn import hdf5
 from ffn.config import RecordsConfig
 from ffn.errors import RecordError
-from ffn.records import coordinate_tables
+from ffn.io import hdf5
+from ffn.io.training_records import coordinate_tables
 from ffn.sampling.shuffle import permutation_keys, permute
 
 MAX_WEIGHT_RATIO = 1e6  # places of 10¹² voxels are then still counted in 64 bits

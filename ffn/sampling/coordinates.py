@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn import hdf5
 from ffn.config import CoordinatesConfig
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box, zyx
+from ffn.io import hdf5
 from ffn.io.open import open_volume
+from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
 from ffn.io.volume import Volume, require_inside, split_spec
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
 
 log = logging.getLogger(__name__)
 

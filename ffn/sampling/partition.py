@@ -11,10 +11,10 @@ from ffn.config import PartitionConfig
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
+from ffn.io.training_records import OUTSIDE_PARTITION
 from ffn.io.volume import Placement, Volume, require_inside, require_labels, voxel_size_of
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.records import OUTSIDE_PARTITION
 from ffn.sampling.lom import lom_counts, require_lom_fits
 
 log = logging.getLogger(__name__)

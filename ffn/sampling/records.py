@@ -15,13 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn import hdf5
-from ffn.atomic import atomic_path, write_json
 from ffn.config import RecordsConfig
 from ffn.errors import RecordError
-from ffn.progress import track
-from ffn.provenance import provenance
-from ffn.records import (
+from ffn.io import hdf5
+from ffn.io.atomic import atomic_path, write_json
+from ffn.io.tfrecord import encode_example, write_records
+from ffn.io.training_records import (
     INDEX_FORMAT,
     INDEX_NAME,
     PartitionCounts,
@@ -30,8 +29,9 @@ from ffn.records import (
     coordinate_tables,
     shard_name,
 )
+from ffn.progress import track
+from ffn.provenance import provenance
 from ffn.sampling.balance import Plan, draw, make_plan
-from ffn.tfrecord import encode_example, write_records
 
 log = logging.getLogger(__name__)
 

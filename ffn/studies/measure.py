@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-from ffn import hdf5
 from ffn.config import ModelConfig
+from ffn.io import hdf5
 from ffn.model.network import num_weights
 from ffn.progress import track
 from ffn.studies.networks import FLOAT_BYTES

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ffn import atomic
+from ffn.io import atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from ffn import atomic
 from ffn.config import ModelConfig
 from ffn.errors import DivergenceError
+from ffn.io import atomic
 from ffn.studies.learning_rate import best_rate
 from ffn.training.config import TrainConfig
 from ffn.training.plan import TrainingData

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn import hdf5
 from ffn.errors import EvaluationError
+from ffn.io import hdf5
 from ffn.provenance import provenance
 from ffn.studies.config import StudyConfig
 from ffn.studies.networks import FLOAT_BYTES, NETWORKS, Network, fit_network

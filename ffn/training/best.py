@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ffn import atomic
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
+from ffn.io import atomic
 from ffn.model.network import Weights
 from ffn.model.store import Model, load_model, save_model
 from ffn.provenance import provenance

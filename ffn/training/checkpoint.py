@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn import atomic, hdf5
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
+from ffn.io import atomic, hdf5
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
 from ffn.training.distributed import ProcessGroup

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ffn import atomic
+from ffn.io import atomic
 
 if TYPE_CHECKING:
     from ffn.training.step import Outcome

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ffn import __version__, records
+from ffn import __version__
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
+from ffn.io import training_records
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint
@@ -166,7 +167,7 @@ def make_plan(
     ConfigError
         If augmentation does not suit the patches.
     """
-    folder, index = Path(data.records), records.load_index(data.records)
+    folder, index = Path(data.records), training_records.load_index(data.records)
     unknown = sorted(set(index.volumes) - set(volumes))
     if unknown:
         raise RecordError(
@@ -175,14 +176,14 @@ def make_plan(
         )
     counts = [shard.num_records for shard in index.shards]
     checksums = {
-        "records": hashlib.sha256((folder / records.INDEX_NAME).read_bytes()).hexdigest(),
+        "records": hashlib.sha256((folder / training_records.INDEX_NAME).read_bytes()).hexdigest(),
         "volumes": {name: volume.checksum() for name, volume in volumes.items()},
     }
     plan = Plan(
         config,
         rng_seed,
         initial,
-        Shards([folder / shard.file for shard in index.shards], counts, records.read_shard),
+        Shards([folder / shard.file for shard in index.shards], counts, training_records.read_shard),
         ExampleMaker(volumes, initial.config, config, {name: source.box for name, source in data.validation.items()}),
         checksums,
     )

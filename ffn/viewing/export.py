@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from ffn.atomic import write_json
 from ffn.errors import ExportError
 from ffn.geometry import Box, zyx
+from ffn.io.atomic import write_json
 from ffn.io.volume import Volume, require_labels
 from ffn.provenance import provenance
 from ffn.threads import threads_here

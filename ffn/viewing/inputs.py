@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ffn import hdf5
 from ffn.errors import ExportError
 from ffn.geometry import Box, zyx
+from ffn.io import hdf5
 from ffn.io.open import open_volume
+from ffn.io.training_records import COORDINATES_GROUP
 from ffn.io.volume import Volume, split_spec
-from ffn.records import COORDINATES_GROUP
 from ffn.viewing.properties import Origins
 
 VOLUMES = ("image", "segmentation", "truth", "supervoxels", "edges")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ffn.atomic import write_json
+from ffn.io.atomic import write_json
 from ffn.viewing.segments import Segments
 from ffn.viewing.state import LINKS_FOLDER, State, VoxelSize, make_state
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ffn.atomic import atomic_path
 from ffn.errors import ExportError
+from ffn.io.atomic import atomic_path
 
 log = logging.getLogger(__name__)
 

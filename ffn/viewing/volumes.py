@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.atomic import write_json
 from ffn.geometry import Box, zyx
+from ffn.io.atomic import write_json
 from ffn.io.volume import Volume
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.meshes import write_meshes

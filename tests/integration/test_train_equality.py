@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from training_jobs import MODEL, checkpoints, command, make_records, read_rows, shared_state, succeed_side_by_side
 
-from ffn import records
+from ffn.io import training_records
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_horovod")]
 
@@ -23,7 +23,7 @@ SHARES = {
 @pytest.fixture(scope="module")
 def trained(tubes):
     """Folders of the models, by how the work was shared; fewer shards than processes, of unequal length."""
-    make_records(tubes / "few", records.read_shard(next((tubes / "records").glob("*.gz")))[0][:8], (5, 1, 2))
+    make_records(tubes / "few", training_records.read_shard(next((tubes / "records").glob("*.gz")))[0][:8], (5, 1, 2))
     folders = {name: tubes / name.replace(" ", "-") for name in SHARES}
     jobs = {}
     for name, (processes, virtual, batch) in SHARES.items():

@@ -20,7 +20,7 @@ from training_jobs import (
     without_times,
 )
 
-from ffn import hdf5
+from ffn.io import hdf5
 from ffn.model.store import load_model
 from ffn.runlock import take_lock
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from ffn import atomic, hdf5
 from ffn.geometry import Box
+from ffn.io import atomic, hdf5
 from ffn.io.hdf5_volume import create_volume
+from ffn.io.tfrecord import encode_example, write_records
+from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.io.volume import Placement
-from ffn.records import PartitionCounts, RecordIndex, Shard, shard_name
-from ffn.tfrecord import encode_example, write_records
 from ffn.training.distributed import LAUNCHER_VARIABLES
 
 FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from ffn.atomic import _HOST, atomic_path, write_json, write_text
+from ffn.io.atomic import _HOST, atomic_path, write_json, write_text
 
 
 def names(folder):

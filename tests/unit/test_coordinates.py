@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from ffn import hdf5
 from ffn.cli import main
 from ffn.config import CoordinatesConfig
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box
+from ffn.io import hdf5
 from ffn.io.hdf5_volume import create_volumes
+from ffn.io.training_records import coordinate_tables
 from ffn.io.volume import Placement
-from ffn.records import coordinate_tables
 from ffn.sampling import coordinates as stage
 from ffn.sampling.coordinates import coordinates
 

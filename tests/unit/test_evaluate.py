@@ -160,7 +160,7 @@ def test_errors_and_bodies_are_written_beside_the_scores(tmp_path, specs, truth,
 
 
 def make_unsized(path):
-    from ffn import hdf5
+    from ffn.io import hdf5
 
     hdf5.write_arrays(path, {"labels": np.ones((4, 5, 6), np.uint64)}, {})
     return f"{path}:labels"

@@ -121,7 +121,7 @@ def test_labels_alone_and_without_segments_can_be_exported(tmp_path):
 
 
 def test_the_voxel_size_may_come_from_another_volume(tmp_path, sources):
-    from ffn import hdf5
+    from ffn.io import hdf5
 
     with hdf5.create_file(tmp_path / "foreign.h5") as file:
         file.create_dataset("stack", data=np.ones((4, 5, 6), np.uint16))

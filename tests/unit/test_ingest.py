@@ -6,14 +6,14 @@ import pytest
 import tifffile
 from PIL import Image
 
-from ffn import ingest as stage
 from ffn.cli import main
 from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
-from ffn.ingest import ingest
+from ffn.io import ingest as stage
 from ffn.io.foreign import stacks
 from ffn.io.hdf5_volume import create_volume
+from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 

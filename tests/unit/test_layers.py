@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorstore as ts
 
-from ffn import hdf5
 from ffn.errors import ExportError
 from ffn.geometry import Box
+from ffn.io import hdf5
 from ffn.viewing import check, volumes
 from ffn.viewing.config import ExportConfig, ViewConfig
 from ffn.viewing.export import Sources, export

@@ -93,7 +93,7 @@ def test_strength_is_the_same_for_a_step_along_any_axis():
 
 
 def test_a_volume_without_voxel_size_counts_as_isotropic(tmp_path, caplog):
-    from ffn import hdf5
+    from ffn.io import hdf5
 
     image = texture(np.uint8)
     hdf5.write_arrays(tmp_path / "foreign.h5", {"raw": image}, {})

@@ -7,15 +7,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ffn import hdf5
 from ffn.cli import main
 from ffn.config import RecordsConfig
 from ffn.errors import RecordError
-from ffn.records import COORDINATES_FORMAT, COORDINATES_GROUP, load_index, read_shard, shard_name
+from ffn.io import hdf5
+from ffn.io.tfrecord import decode_example, encode_example, read_records, write_records
+from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, load_index, read_shard, shard_name
 from ffn.sampling.balance import draw, make_plan
 from ffn.sampling.records import records
 from ffn.sampling.shuffle import permutation_keys, permute
-from ffn.tfrecord import decode_example, encode_example, read_records, write_records
 
 SIZES = {"a": {1: 40, 3: 7}, "b": {3: 20, 9: 500}}
 CONFIG = RecordsConfig(num_shards=4, max_records=None)

@@ -3,12 +3,12 @@ import json
 import numpy as np
 import pytest
 
-from ffn import hdf5
 from ffn.cli import main
 from ffn.errors import EvaluationError
 from ffn.evaluation.run_length import expected_run_length, segments_at
 from ffn.evaluation.skeletons import Skeleton, join, read_skeletons, write_skeletons
 from ffn.geometry import Box
+from ffn.io import hdf5
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement

@@ -8,9 +8,9 @@ import threading
 import numpy as np
 import pytest
 
-from ffn import hdf5
 from ffn.errors import ModelError, SegmentError, VolumeError
 from ffn.inference.checkpoint import CheckpointFile, checksum
+from ffn.io import hdf5
 
 STATE = {"claims/segmentation": np.arange(24).reshape(2, 3, 4), "seeds": np.empty((0, 3), np.int64)}
 MINE = {"min_segment_size": "1000", "voxels": "abc"}

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ffn import staging
 from ffn.geometry import Box
+from ffn.io import staging
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
+from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement
-from ffn.staging import stage_specs, staged_spec
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from ffn import hdf5
 from ffn.cli import main
 from ffn.errors import ConfigError, EvaluationError
+from ffn.io import hdf5
 from ffn.options import flags, from_arguments
 from ffn.studies.best import BestRuns
 from ffn.studies.config import StudyConfig

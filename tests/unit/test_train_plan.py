@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ffn import atomic
 from ffn.cli import main
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
+from ffn.io import atomic
 from ffn.io.hdf5_volume import create_volume
+from ffn.io.tfrecord import encode_example, write_records
+from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, load_model, save_model
-from ffn.records import PartitionCounts, RecordIndex, Shard, shard_name
-from ffn.tfrecord import encode_example, write_records
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import LAUNCHER_VARIABLES, ProcessGroup

@@ -4,9 +4,9 @@ import h5py
 import numpy as np
 import pytest
 
-from ffn import hdf5
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
+from ffn.io import hdf5
 from ffn.io.hdf5_volume import create_volume, create_volumes, require_replaceable
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_labels, split_spec

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ffn import hdf5
 from ffn.config import ModelConfig
 from ffn.inference.canvas import logit
 from ffn.inference.movement import FaceMaxMovement
+from ffn.io import hdf5
 from ffn.training.config import TrainConfig
 from ffn.training.examples import Example, patch_size
 from ffn.training.lane_walks import LaneWalks

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from ffn import hdf5
 from ffn.errors import RecordError
-from ffn.tfrecord import damaged, decode_example, read_records
+from ffn.io import hdf5
+from ffn.io.tfrecord import damaged, decode_example, read_records
 
 OUTSIDE_PARTITION = 255  # voxels without a whole local object mask
 COORDINATES_FORMAT = 1

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from ffn import hdf5
 from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, scale, subtract
+from ffn.io import hdf5
 from ffn.io.hdf5_volume import CHUNK_ZYX, VolumeWriter, create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_labels, split_spec

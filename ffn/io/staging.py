@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ffn.atomic import atomic_path
 from ffn.errors import VolumeError
+from ffn.io.atomic import atomic_path
 from ffn.io.volume import HDF5_SUFFIXES, split_spec
 
 CHUNK_BYTES = 2**24

@@ -9,8 +9,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from ffn.atomic import atomic_path
 from ffn.errors import FfnError, VolumeError
+from ffn.io.atomic import atomic_path
 
 Dataset = h5py.Dataset
 Group = h5py.Group
