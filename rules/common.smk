@@ -11,7 +11,7 @@ from snakemake.exceptions import WorkflowError
 
 from ffn import __version__
 from ffn.io import atomic
-from ffn.cluster.processes import dying_with_parent
+from ffn.machine.processes import dying_with_parent
 from ffn.cluster.site import check_none_left
 from ffn.errors import FfnError
 from ffn.geometry import Box
@@ -20,7 +20,7 @@ from ffn.needs import flooding_minutes, memory_mb, minutes
 from ffn.options import flags
 from ffn.places import check_sources, contact_boxes, segment_files, subvolume_boxes
 from ffn.run import load_run
-from ffn.runlock import lock_run
+from ffn.machine.runlock import lock_run
 from ffn.training.checkpoint import MANIFEST, is_checkpoint
 
 # `--configfile other.yaml` replaces the demo's configuration; Snakemake alone would merge the two.

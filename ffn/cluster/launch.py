@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ffn.cluster.processes import dying_with_parent, run_together
 from ffn.cluster.rank import HOSTS, SLOTS, address_of
 from ffn.errors import ClusterError
+from ffn.machine.processes import dying_with_parent, run_together
 
 POLL_SECONDS = 0.05
 WAITING_CONNECTIONS = 1024  # socketserver's 5 would turn thousands of ranks away that come at once

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ffn.errors import ModelError
-from ffn.gpu import take_gpu
+from ffn.machine.gpu import gpu_visible, take_gpu
+from ffn.machine.threads import threads_here
 from ffn.model.network import build_network, set_weights
-from ffn.model.precision import gpu_visible, resolve_precision
+from ffn.model.precision import resolve_precision
 from ffn.model.store import Model
-from ffn.threads import threads_here
 
 if TYPE_CHECKING:
     import keras

@@ -10,7 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 
-from ffn.model.precision import cpu_flags, gpu_visible
+from ffn.machine.cpu import cpu_flags
+from ffn.machine.gpu import gpu_visible
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-from pathlib import Path
+
+from ffn.machine.cpu import cpu_flags
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +31,6 @@ def resolve_precision(precision: str, on_gpu: bool = False) -> str:
     return precision
 
 
-def gpu_visible() -> bool:
-    """Return whether TensorFlow sees a GPU."""
-    import tensorflow as tf
-
-    return bool(tf.config.list_physical_devices("GPU"))
-
-
 def _cpu_has_bfloat16() -> tuple[bool, str]:
     found = sorted(BFLOAT16_FLAGS & cpu_flags())
     return bool(found), f"the CPU has {', '.join(found)}" if found else "the CPU has neither AMX nor AVX512-BF16"
@@ -50,13 +43,3 @@ def _gpus_have_bfloat16() -> tuple[bool, str]:
     details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
     oldest = min((tuple(each.get("compute_capability", (0, 0))) for each in details), default=(0, 0))
     return oldest >= BFLOAT16_CAPABILITY, f"the GPU has compute capability {'.'.join(map(str, oldest))}"
-
-
-@functools.cache
-def cpu_flags() -> frozenset[str]:
-    """Return the flags of the first CPU, as Linux names them; none where it does not tell."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(next((line.split(":", 1)[1] for line in lines if line.startswith("flags")), "").split())

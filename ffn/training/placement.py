@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ffn.threads import threads_here
+from ffn.machine.threads import threads_here
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup
 

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from ffn.config import ModelConfig
 from ffn.io.staging import stage_specs, staged_spec
-from ffn.model.precision import gpu_visible, resolve_precision
+from ffn.machine.gpu import gpu_visible
+from ffn.machine.runlock import take_lock
+from ffn.model.precision import resolve_precision
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
-from ffn.runlock import take_lock
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup, process_group
 from ffn.training.interruption import Interruption

@@ -11,8 +11,8 @@ from ffn.errors import ExportError
 from ffn.geometry import Box, zyx
 from ffn.io.atomic import write_json
 from ffn.io.volume import Volume, require_labels
+from ffn.machine.threads import threads_here
 from ffn.provenance import provenance
-from ffn.threads import threads_here
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Sources, open_parts
 from ffn.viewing.layers import (

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ffn.cluster.processes import dying_with_parent
 from ffn.errors import ExportError
 from ffn.io.atomic import atomic_path
+from ffn.machine.processes import dying_with_parent
 
 if TYPE_CHECKING:
     import neuroglancer

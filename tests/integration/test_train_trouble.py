@@ -21,8 +21,8 @@ from training_jobs import (
 )
 
 from ffn.io import hdf5
+from ffn.machine.runlock import take_lock
 from ffn.model.store import load_model
-from ffn.runlock import take_lock
 
 pytestmark = pytest.mark.slow
 

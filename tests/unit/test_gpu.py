@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-TAKE = "import sys; from ffn.gpu import take_gpu; print(take_gpu(2), take_gpu(2), flush=True); sys.stdin.read()"
+TAKE = "import sys; from ffn.machine.gpu import take_gpu; print(take_gpu(2), take_gpu(2), flush=True); sys.stdin.read()"
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from ffn.cluster.launch import (
     own_address,
     slots,
 )
-from ffn.cluster.processes import dying_with_parent, run_together
 from ffn.errors import ClusterError
+from ffn.machine.processes import dying_with_parent, run_together
 
 PLACES = "RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE GLOO_IFACE CONTROLLER".split()
 SHOW = f"import os; print(*(os.environ['HOROVOD_' + n] for n in {PLACES}), file=open(os.environ['HOROVOD_RANK'], 'w'))"

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from ffn.threads import threads_here
+from ffn.machine.threads import threads_here
 from ffn.training.distributed import ProcessGroup
 from ffn.training.placement import place, share_of_cores
 

@@ -4,7 +4,7 @@ import socket
 import pytest
 
 from ffn.errors import ConfigError
-from ffn.runlock import take_lock
+from ffn.machine.runlock import take_lock
 
 
 def test_the_holder_is_named_and_a_closed_file_gives_the_lock_back(tmp_path):
@@ -16,7 +16,7 @@ def test_the_holder_is_named_and_a_closed_file_gives_the_lock_back(tmp_path):
 def test_a_holder_that_ends_in_time_is_waited_for(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     holder = take_lock(tmp_path)
-    monkeypatch.setattr("ffn.runlock.time.sleep", lambda seconds: holder.close())
+    monkeypatch.setattr("ffn.machine.runlock.time.sleep", lambda seconds: holder.close())
     take_lock(tmp_path, seconds=60).close()
     assert [message.split()[1] for message in caplog.messages] == ["waiting"]
 

@@ -1,4 +1,4 @@
-"""A GPU for each of the processes of a machine that know nothing of each other."""
+"""Whether there is a GPU, and which one this process takes among processes that know nothing of each other."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ import socket
 JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "COBALT_JOBID")
 
 _HELD: list[socket.socket] = []  # locks of this process; the kernel frees them when it ends, however it ends
+
+
+def gpu_visible() -> bool:
+    """Return whether TensorFlow sees a GPU."""
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""What a process takes of the machine it runs on: cores, GPU, locks, other processes."""
