@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ffn.config import ModelConfig
-from ffn.layout import Layout
 from ffn.model.network import num_weights, weight_shapes
 from ffn.training.config import TrainConfig
 from ffn.training.distributed import ProcessGroup, process_group
+from ffn.workflow.rank_layout import Layout
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -22,8 +22,8 @@ import numpy as np
 import yaml
 
 from ffn.options import flags
-from ffn.run import RunConfig, load_run
 from ffn.training.metrics import read_metrics, smoothed
+from ffn.workflow.run import RunConfig, load_run
 
 PRECISIONS = ("float32", "bfloat16")
 ROWS = 10  # of the printed table

@@ -37,9 +37,9 @@ import numpy as np
 import psutil
 from training import common_options, make_learner
 
-from ffn.layout import LOCAL_LAUNCHER, Layout
 from ffn.training.distributed import ProcessGroup, find_launch, process_group
 from ffn.training.step import Outcome
+from ffn.workflow.rank_layout import LOCAL_LAUNCHER, Layout
 
 ONE, APART, IN_STEP, TWO = "one", "two without Horovod", "two in step", "two"
 PROCESSES = {ONE: 1, APART: 2, TWO: 2}

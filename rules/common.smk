@@ -15,11 +15,11 @@ from ffn.machine.processes import dying_with_parent
 from ffn.cluster.site import check_none_left
 from ffn.errors import FfnError
 from ffn.geometry import Box
-from ffn.layout import layout_of
-from ffn.needs import flooding_minutes, memory_mb, minutes
+from ffn.workflow.rank_layout import layout_of
+from ffn.workflow.needs import flooding_minutes, memory_mb, minutes
 from ffn.options import flags
-from ffn.places import check_sources, contact_boxes, segment_files, subvolume_boxes
-from ffn.run import load_run
+from ffn.workflow.places import check_sources, contact_boxes, segment_files, subvolume_boxes
+from ffn.workflow.run import load_run
 from ffn.machine.runlock import lock_run
 from ffn.training.checkpoint import MANIFEST, is_checkpoint
 

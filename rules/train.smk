@@ -28,7 +28,7 @@ rule import_checkpoint:
         "ffn import-checkpoint {params.checkpoint} {params.flags} --out {params.folder} > {log} 2>&1"
 
 
-# `resources.mpi` starts the processes of what follows it, memory is that of a node (ffn/layout.py). metrics.csv,
+# `resources.mpi` starts the processes of what follows it, memory is that of a node (ffn/workflow/rank_layout.py). metrics.csv,
 # validation.csv and checkpoints/ are no outputs: Snakemake would remove them before a rerun that has to resume from them.
 rule train:
     input:

@@ -23,7 +23,7 @@ from ffn.cluster.findings import Finding, judge_build, judge_job, judge_nodes
 from ffn.cluster.probe import MARKER, answers
 from ffn.cluster.site import LOG, Site
 from ffn.io import atomic
-from ffn.needs import memory_mb
+from ffn.workflow.needs import memory_mb
 
 RESULT = "findings.json"
 

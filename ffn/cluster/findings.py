@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from ffn.layout import Layout
+from ffn.workflow.rank_layout import Layout
 
 Probes = Sequence[dict[str, Any]]
 MAX_NAMED = 4  # packages in one line

@@ -17,8 +17,8 @@ import yaml
 from ffn.cluster import slurm
 from ffn.cluster.batch import Job, Scheduler, makers_of, still_queued, with_environment
 from ffn.errors import ClusterError
-from ffn.layout import Layout, layout_of
-from ffn.needs import memory_mb
+from ffn.workflow.needs import memory_mb
+from ffn.workflow.rank_layout import Layout, layout_of
 
 SLURM = "slurm"  # the executor; for cluster-generic the profile's submit.py names its scheduler
 CHECK_MINUTES = 10

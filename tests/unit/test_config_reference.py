@@ -3,8 +3,8 @@
 import yaml
 
 from ffn.config import Section
-from ffn.run import RunConfig, VolumeConfig
 from ffn.synthetic.config import SynthConfig
+from ffn.workflow.run import RunConfig, VolumeConfig
 
 
 def documented(text: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from ffn.errors import ConfigError
-from ffn.layout import Layout, layout_of
+from ffn.workflow.rank_layout import Layout, layout_of
 
 
 @pytest.mark.parametrize(

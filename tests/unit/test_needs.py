@@ -1,7 +1,7 @@
 """Memory and time follow size, threads and network."""
 
 from ffn.config import ModelConfig
-from ffn.needs import NEEDS, flooding_minutes, fov_flops, memory_mb, minutes
+from ffn.workflow.needs import NEEDS, flooding_minutes, fov_flops, memory_mb, minutes
 
 
 def test_measured_jobs_fit():

@@ -14,8 +14,8 @@ from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
-from ffn.places import check_sources, segment_files, subvolume_boxes
-from ffn.run import RunConfig, load_run
+from ffn.workflow.places import check_sources, segment_files, subvolume_boxes
+from ffn.workflow.run import RunConfig, load_run
 
 PHANTOM = {"synthetic": {"shape_zyx": [64, 48, 80]}}
 VALIDATED = {**PHANTOM, "train_box": "0:40,0:48,0:80", "validate_box": "40:64,0:48,0:80"}

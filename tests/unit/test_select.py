@@ -15,10 +15,10 @@ from ffn.evaluation.select import Candidate, select
 from ffn.geometry import Box
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, load_model, save_model
-from ffn.places import check_sources
-from ffn.run import load_run
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, export_checkpoint
 from ffn.training.distributed import ProcessGroup
+from ffn.workflow.places import check_sources
+from ffn.workflow.run import load_run
 
 MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(9, 11, 13), deltas_zyx=(2, 3, 3), image_mean=1, image_stddev=2)
 

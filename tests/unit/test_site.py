@@ -13,7 +13,7 @@ from ffn.cluster.doctor import Check, examine
 from ffn.cluster.findings import judge_nodes
 from ffn.cluster.site import ROOT, read_site
 from ffn.errors import ClusterError, FfnError
-from ffn.layout import Layout
+from ffn.workflow.rank_layout import Layout
 
 
 @pytest.fixture(autouse=True)

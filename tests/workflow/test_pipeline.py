@@ -155,7 +155,8 @@ def test_bad_configuration_stops_before_anything_runs(change, message, tmp_path)
 
 
 def test_two_runs_at_once_are_refused(finished):
-    code = "import sys; from ffn.machine import runlock as r; r.lock_run(sys.argv[1]); print('locked', flush=True); input()"
+    lock = "from ffn.machine.runlock import lock_run; lock_run(sys.argv[1])"
+    code = f"import sys; {lock}; print('locked', flush=True); input()"
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(finished.results)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
