@@ -16,7 +16,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the description."""
     import json
 
-    from ffn.info import describe, render
+    from ffn.report.describe import describe, render
 
     description = describe(arguments.path, arguments.check)
     print(json.dumps(description, indent=1) if arguments.json else render(description))

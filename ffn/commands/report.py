@@ -17,10 +17,10 @@ def run(arguments: argparse.Namespace) -> None:
     """Run the stage."""
     out = arguments.out or str(Path(arguments.run) / "report.html")
     if arguments.summary:
-        from ffn.evaluation.score_table import format_summary
+        from ffn.report.score_table import format_summary
 
         print(format_summary(arguments.run, out))
         return
-    from ffn.evaluation.report import report
+    from ffn.report.page import report
 
     report(arguments.run, out)

@@ -12,14 +12,14 @@ from typing import Any
 
 from ffn.contingency import ContingencyTable
 from ffn.errors import EvaluationError
-from ffn.evaluation.beside import score_watershed
 from ffn.evaluation.bodies import bodies_csv, worst_bodies
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.error_places import find_places
-from ffn.evaluation.errors import describe, errors_csv, worst_errors
 from ffn.evaluation.scores import CONVENTIONS
 from ffn.evaluation.scoring import Scorer, VoxelSize
 from ffn.evaluation.skeletons import read_skeletons
+from ffn.evaluation.watershed_baseline import score_watershed
+from ffn.evaluation.worst_errors import describe, errors_csv, worst_errors
 from ffn.geometry import Box
 from ffn.io.atomic import write_json, write_text
 from ffn.io.open import open_volume
@@ -72,8 +72,8 @@ def evaluate(
         Volumes of integer labels.
     out : path
         JSON file; its keys are described in `ffn.evaluation.scores.summarize`, `ffn.evaluation.bodies.worst_bodies`,
-        `ffn.evaluation.errors.describe` and `ffn.evaluation.run_length.expected_run_length`. Beside it are written
-        ``<name>-bodies.csv``, the cost of every body, and ``<name>-errors.csv``.
+        `ffn.evaluation.worst_errors.describe` and `ffn.evaluation.run_length.expected_run_length`. Beside it are
+        written ``<name>-bodies.csv``, the cost of every body, and ``<name>-errors.csv``.
     config : EvaluateConfig
         Block size, border band, number of errors, limits of the baseline.
     box : Box, optional

@@ -8,8 +8,8 @@ from ffn.contingency import count_pairs
 from ffn.evaluation import error_places
 from ffn.evaluation.bodies import bodies_csv
 from ffn.evaluation.error_places import Parts, find_places
-from ffn.evaluation.errors import describe, errors_csv, worst_errors
 from ffn.evaluation.scores import score
+from ffn.evaluation.worst_errors import describe, errors_csv, worst_errors
 from ffn.geometry import Box
 
 BOX = Box((5, -3, 100), (13, 9, 120))

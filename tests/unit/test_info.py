@@ -12,11 +12,11 @@ from ffn.errors import FfnError
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import evaluate
 from ffn.geometry import Box
-from ffn.info import describe, render
 from ffn.io.hdf5_volume import create_volume, create_volumes
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
+from ffn.report.describe import describe, render
 from ffn.sampling.coordinates import coordinates
 from ffn.sampling.records import records
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder

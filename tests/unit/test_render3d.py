@@ -1,8 +1,8 @@
 import numpy as np
 
-from ffn.evaluation.render3d import SUPERSAMPLING, render
 from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.geometry import Box
+from ffn.report.render3d import SUPERSAMPLING, render
 
 RED, GREEN = np.array([0.9, 0.1, 0.1]), np.array([0.1, 0.9, 0.1])
 SPACING = np.array([20.0, 10.0, 10.0])

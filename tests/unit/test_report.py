@@ -9,18 +9,18 @@ import pytest
 from ffn.assembly.merge_graph import MergeEdge, header
 from ffn.cli import main
 from ffn.contingency import count_pairs
-from ffn.evaluation import pictures
-from ffn.evaluation.charts import Line, line_chart, stacked, ticks
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
-from ffn.evaluation.report import render, sweep_charts
-from ffn.evaluation.run_folder import read_costs, read_sweep, read_volumes
-from ffn.evaluation.score_table import format_scores, score_rows
-from ffn.evaluation.training_charts import training_charts
-from ffn.evaluation.volume_pictures import _moved_inside
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
+from ffn.report import pictures
+from ffn.report.charts import Line, line_chart, stacked, ticks
+from ffn.report.page import render, sweep_charts
+from ffn.report.run_folder import read_costs, read_sweep, read_volumes
+from ffn.report.score_table import format_scores, score_rows
+from ffn.report.training_charts import training_charts
+from ffn.report.volume_pictures import _moved_inside
 from ffn.training.metrics import read_metrics
 
 BOX = Box.parse("10:22,0:16,4:24")

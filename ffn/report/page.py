@@ -12,15 +12,17 @@ import numpy as np
 
 from ffn import __version__
 from ffn.errors import EvaluationError
-from ffn.evaluation.charts import Chart, Line, chart
-from ffn.evaluation.run_folder import (
+from ffn.io.atomic import write_text
+from ffn.io.open import open_volume
+from ffn.report.charts import Chart, Line, chart
+from ffn.report.run_folder import (
     VolumeFiles,
     read_costs,
     read_selection,
     read_sweep,
     read_volumes,
 )
-from ffn.evaluation.score_table import (
+from ffn.report.score_table import (
     COLUMNS,
     figure,
     method_names,
@@ -29,11 +31,9 @@ from ffn.evaluation.score_table import (
     run_lengths,
     score_rows,
 )
-from ffn.evaluation.training_charts import training_charts
-from ffn.evaluation.versions import package_versions
-from ffn.evaluation.volume_pictures import close_ups, neurons, open_volumes, slices
-from ffn.io.atomic import write_text
-from ffn.io.open import open_volume
+from ffn.report.training_charts import training_charts
+from ffn.report.versions import package_versions
+from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices
 from ffn.training.metrics import best_validation, read_metrics
 
 log = logging.getLogger(__name__)

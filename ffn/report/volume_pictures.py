@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.evaluation import pictures
-from ffn.evaluation.run_folder import VolumeFiles
-from ffn.evaluation.score_table import method_names
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.geometry import Box, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, voxel_size_of
+from ffn.report import pictures
+from ffn.report.run_folder import VolumeFiles
+from ffn.report.score_table import method_names
 
 VoxelSize = tuple[float, float, float]
 
@@ -95,7 +95,7 @@ def slices(volumes: OpenVolumes) -> list[dict[str, Any]]:
 
 def neurons(volumes: OpenVolumes) -> list[Picture]:
     """Draw the largest neurons of the segmentation in 3D, beside the truth bodies that they belong to."""
-    from ffn.evaluation.render3d import render
+    from ffn.report.render3d import render
 
     size = volumes.voxel_size_zyx_nm
     longest = max(n * side for n, side in zip(volumes.box.shape, size, strict=True))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ffn.evaluation.run_folder import VolumeFiles, read_volumes
+from ffn.report.run_folder import VolumeFiles, read_volumes
 
 COLUMNS = {
     "are": "ARE",

@@ -70,7 +70,7 @@ def render(description: Description) -> str:
     """Return a description as an aligned table of two columns; that of a run ends with its scores."""
     if description["kind"] != "run":
         return _table(description)
-    from ffn.evaluation.score_table import format_summary
+    from ffn.report.score_table import format_summary
 
     stages = {key: value for key, value in description.items() if key not in ("scores", "report")}
     return f"{_table(stages)}\n\n{format_summary(description['path'], description['report'])}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ffn.evaluation.charts import Chart, Line, chart, stacked
+from ffn.report.charts import Chart, Line, chart, stacked
 from ffn.training.metrics import SCORES, Row, smoothed
 
 SCORE_NAMES = {name: "F1" if name == "f1" else name for name in SCORES}

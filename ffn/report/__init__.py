@@ -1,0 +1,1 @@
+"""What is told to a person: pages, pictures, tables, descriptions."""
