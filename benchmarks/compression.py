@@ -22,7 +22,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.model.network import num_weights, weight_shapes
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup, process_group
+from ffn.training.parallel.process_group import ProcessGroup, process_group
 from ffn.workflow.rank_layout import Layout
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def cost(
     """Return milliseconds of a step's average by `clock`, and the bytes that a process sends."""
     import tensorflow as tf
 
-    from ffn.training.exchange import TAIL, make_exchange
+    from ffn.training.parallel.exchange import TAIL, make_exchange
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -24,11 +24,11 @@ from ffn.geometry import ZYX, Box, zyx
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
 from ffn.training.config import TrainConfig
-from ffn.training.examples import Example, ExampleMaker, patch_size
+from ffn.training.data.examples import Example, ExampleMaker, patch_size
+from ffn.training.data.lanes import Record
+from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.lane_walks import LaneWalks
-from ffn.training.lanes import Record
 from ffn.training.step import Batch, Outcome
-from ffn.training.volumes import TrainingVolume, open_training_volumes
 
 SHARED = Path(__file__).parents[2] / "shared/data/fib25"
 MODEL = ModelConfig(fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8), image_mean=128, image_stddev=33)
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--on-demand", action="store_true", help="keep nothing in memory, as if the volume were huge")
     arguments = parser.parse_args()
     if arguments.on_demand:
-        from ffn.training import volumes
+        from ffn.training.data import volumes
 
         volumes.PRELOAD_BYTES = 0
     specs = {"volume": (arguments.image, arguments.labels)} if arguments.image else {"volume": find_volume()}

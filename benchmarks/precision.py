@@ -22,7 +22,7 @@ import numpy as np
 import yaml
 
 from ffn.options import flags
-from ffn.training.metrics import read_metrics, smoothed
+from ffn.training.monitoring.metrics import read_metrics, smoothed
 from ffn.workflow.run import RunConfig, load_run
 
 PRECISIONS = ("float32", "bfloat16")

@@ -37,7 +37,7 @@ import numpy as np
 import psutil
 from training import common_options, make_learner
 
-from ffn.training.distributed import ProcessGroup, find_launch, process_group
+from ffn.training.parallel.process_group import ProcessGroup, find_launch, process_group
 from ffn.training.step import Outcome
 from ffn.workflow.rank_layout import LOCAL_LAUNCHER, Layout
 

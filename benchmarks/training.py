@@ -26,9 +26,9 @@ import numpy as np
 from ffn import kernels
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
 from ffn.training.initial import initial_weights
-from ffn.training.placement import configure_tensorflow
+from ffn.training.parallel.placement import configure_tensorflow
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Learner
 
 CONTENDERS = {"tensorflow float32": "float32", "tensorflow bfloat16": "bfloat16", "kernels bfloat16": "bfloat16"}

@@ -208,7 +208,7 @@ def _checkpoint(folder: Path, check: bool) -> Description:
 
 def _progress(folder: Path) -> Description:
     """How far a training is, and how good."""
-    from ffn.training.metrics import SCORES, best_validation, read_metrics
+    from ffn.training.monitoring.metrics import SCORES, best_validation, read_metrics
 
     shown = ("step", "epoch", "loss", *SCORES, "learning_rate", "fovs_per_second", "skipped_steps")
     rows, validations = (read_metrics(folder / name) for name in ("metrics.csv", "validation.csv"))

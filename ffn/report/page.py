@@ -34,7 +34,7 @@ from ffn.report.score_table import (
 from ffn.report.training_charts import training_charts
 from ffn.report.versions import package_versions
 from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices
-from ffn.training.metrics import best_validation, read_metrics
+from ffn.training.monitoring.metrics import best_validation, read_metrics
 
 log = logging.getLogger(__name__)
 

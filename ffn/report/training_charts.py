@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ffn.report.charts import Chart, Line, chart, stacked
-from ffn.training.metrics import SCORES, Row, smoothed
+from ffn.training.monitoring.metrics import SCORES, Row, smoothed
 
 SCORE_NAMES = {name: "F1" if name == "f1" else name for name in SCORES}
 STEP_PARTS = {"input_ms": "input", "compute_ms": "compute", "allreduce_ms": "allreduce", "rest_ms": "rest"}
@@ -21,7 +21,7 @@ def training_charts(metrics: Sequence[Row], validation: Sequence[Row] = ()) -> l
     Parameters
     ----------
     metrics, validation : sequence of dict of str to float
-        Rows of ``metrics.csv`` and ``validation.csv``, see `ffn.training.metrics.read_metrics`.
+        Rows of ``metrics.csv`` and ``validation.csv``, see `ffn.training.monitoring.metrics.read_metrics`.
 
     Returns
     -------

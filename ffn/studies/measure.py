@@ -13,10 +13,10 @@ from ffn.model.network import num_weights
 from ffn.progress import track
 from ffn.studies.networks import FLOAT_BYTES
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
+from ffn.training.data.prefetch import Prefetcher
 from ffn.training.lane_walks import LaneWalks
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import Plan, TrainingData
-from ffn.training.prefetch import Prefetcher
 from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
 from ffn.training.train import training_job

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ffn.errors import EvaluationError
-from ffn.training.metrics import read_metrics, smoothed
+from ffn.training.monitoring.metrics import read_metrics, smoothed
 
 SCORES = ("accuracy", "f1", "precision", "recall")
 NAME = re.compile(r"workers-(?P<workers>\d+)(-rate-(?P<rate>[0-9.e+-]+))?-seed-(?P<seed>\d+)\.csv")

@@ -25,8 +25,8 @@ from ffn.studies.scaling_model import (
     curve,
     log_spread_for,
 )
-from ffn.training.compression import OneBit, Qsgd
 from ffn.training.config import TrainConfig
+from ffn.training.parallel.compression import OneBit, Qsgd
 
 QSGD_LEVELS = TrainConfig.model_fields["qsgd_levels"].default  # of the what-if
 

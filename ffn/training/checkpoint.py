@@ -23,7 +23,7 @@ from ffn.errors import ModelError, TrainError
 from ffn.io import atomic, hdf5
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
-from ffn.training.distributed import ProcessGroup
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import model_weights
 
 log = logging.getLogger(__name__)

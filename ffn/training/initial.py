@@ -6,7 +6,7 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.model.network import Weights, weight_shapes
-from ffn.training.randomness import generator
+from ffn.training.data.randomness import generator
 
 # Every residual module of He's scale doubles the variance: at depth 12 the first POM update would have a standard
 # deviation of 22 logits. Up to this many modules it was seen to train well.

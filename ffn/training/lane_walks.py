@@ -9,7 +9,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.geometry import ZYX, zyx
 from ffn.training.config import TrainConfig
-from ffn.training.prefetch import Prefetcher
+from ffn.training.data.prefetch import Prefetcher
 from ffn.training.step import Batch, Outcome
 from ffn.training.walk import Walk
 

@@ -10,19 +10,19 @@ import numpy as np
 
 from ffn.errors import DivergenceError, TrainError
 from ffn.model.network import Weights, num_weights
-from ffn.training.best import load_best
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
-from ffn.training.distributed import ProcessGroup
+from ffn.training.data.prefetch import Prefetcher
 from ffn.training.interruption import Interruption
 from ffn.training.lane_walks import LaneWalks
-from ffn.training.metrics import COLUMNS, PARTS_OF_STEP, Accumulator, Row, RowLog, classification_scores
-from ffn.training.pictures import walk_picture
+from ffn.training.monitoring.best import load_best
+from ffn.training.monitoring.metrics import COLUMNS, PARTS_OF_STEP, Accumulator, Row, RowLog, classification_scores
+from ffn.training.monitoring.pictures import walk_picture
+from ffn.training.monitoring.reporting import Report, open_report
+from ffn.training.monitoring.timing import StepClock, timeline
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import Plan
-from ffn.training.prefetch import Prefetcher
-from ffn.training.reporting import Report, open_report
 from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
-from ffn.training.timing import StepClock, timeline
 from ffn.training.validation import Validation
 from ffn.training.validation_set import ValidationSet
 from ffn.training.walk import Slices, Walk

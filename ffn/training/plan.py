@@ -17,12 +17,12 @@ from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
-from ffn.training.examples import Example, ExampleMaker
+from ffn.training.data.examples import Example, ExampleMaker
+from ffn.training.data.lanes import LaneStream, Shards
+from ffn.training.data.randomness import generator
+from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
 from ffn.training.initial import initial_weights
-from ffn.training.lanes import LaneStream, Shards
-from ffn.training.randomness import generator
-from ffn.training.volumes import TrainingVolume, block_statistics, mean_and_stddev
+from ffn.training.parallel.process_group import ProcessGroup
 
 # What does not change the weights after a given number of steps: a checkpoint is good whatever these are. All others
 # do, be it only together with one more; an option that is forgotten here starts a run over, which is the safe side.

@@ -12,9 +12,9 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.model.network import Weights, build_network, conv_names, get_weights, set_weights, weight_shapes
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
-from ffn.training.exchange import TAIL, make_exchange
 from ffn.training.moving_average import MovingAverage, flat
+from ffn.training.parallel.exchange import TAIL, make_exchange
+from ffn.training.parallel.process_group import ProcessGroup
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     compute_seconds, allreduce_seconds : float
         Time for forward, backward and update, and for the average, which holds the wait for the slowest process.
     bytes_sent : int
-        Payload that this process sent to the others, see `ffn.training.exchange`.
+        Payload that this process sent to the others, see `ffn.training.parallel.exchange`.
     """
 
     pom_logit: np.ndarray

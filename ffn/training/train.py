@@ -16,13 +16,13 @@ from ffn.model.precision import resolve_precision
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup, process_group
+from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
-from ffn.training.placement import configure_tensorflow
+from ffn.training.parallel.placement import configure_tensorflow
+from ffn.training.parallel.process_group import ProcessGroup, process_group
 from ffn.training.plan import Plan, TrainingData, choose_model, make_plan, with_normalisation
 from ffn.training.validation_set import ValidationPlace, make_validation_set
-from ffn.training.volumes import TrainingVolume, open_training_volumes
 
 LOCK_SECONDS = 120.0  # for a step, a validation and a checkpoint of a training that ends; our choice
 

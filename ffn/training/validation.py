@@ -10,9 +10,9 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
 from ffn.training.lane_walks import stack_fovs
-from ffn.training.metrics import Row, classification_scores
+from ffn.training.monitoring.metrics import Row, classification_scores
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch
 from ffn.training.validation_set import ValidationSet
 from ffn.training.walk import Walk

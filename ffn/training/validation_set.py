@@ -13,11 +13,11 @@ from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, add, subtract, zyx
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
-from ffn.training.examples import Example, ExampleMaker, patch_size
-from ffn.training.lanes import Record
-from ffn.training.randomness import generator
-from ffn.training.volumes import BLOCK_ZYX, TrainingVolume
+from ffn.training.data.examples import Example, ExampleMaker, patch_size
+from ffn.training.data.lanes import Record
+from ffn.training.data.randomness import generator
+from ffn.training.data.volumes import BLOCK_ZYX, TrainingVolume
+from ffn.training.parallel.process_group import ProcessGroup
 
 WITHOUT_AUGMENTATION = {
     **{"permutable_axes": (), "reflectable_axes": ()},

@@ -11,7 +11,7 @@ from ffn.geometry import ZYX, Box, add, zyx
 from ffn.inference.canvas import logit
 from ffn.inference.movement import FaceMaxMovement
 from ffn.training.config import TrainConfig
-from ffn.training.examples import Example
+from ffn.training.data.examples import Example
 
 INIT_LOGIT = logit(0.95)  # POM at the central voxel (Januszewski et al. 2018, as in inference)
 PAD_LOGIT = logit(0.05)
@@ -26,7 +26,7 @@ class Walk:
     Parameters
     ----------
     example : Example
-        Patch of `ffn.training.examples.patch_size`.
+        Patch of `ffn.training.data.examples.patch_size`.
     model : ModelConfig
         FOV and deltas.
     train : TrainConfig

@@ -13,7 +13,7 @@ from ffn.io.open import open_volume
 from ffn.io.volume import split_spec
 from ffn.model.store import load_architecture
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint_architecture
-from ffn.training.examples import patch_size
+from ffn.training.data.examples import patch_size
 from ffn.workflow.run import RunConfig, VolumeConfig
 
 

@@ -12,7 +12,7 @@ EXCHANGES = """
 import time
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np, tensorflow as tf
-from ffn.training.distributed import process_group
+from ffn.training.parallel.process_group import process_group
 
 def average(dtype, step):
     mean = in_graph(tf.cast(tf.fill([1000], step + group.rank), dtype))

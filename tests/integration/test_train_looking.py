@@ -9,7 +9,7 @@ import pytest
 from training_jobs import MODEL, command, read_rows, shared_state, succeed, succeed_side_by_side, without_times
 
 from ffn.model.store import load_model
-from ffn.training.best import load_best
+from ffn.training.monitoring.best import load_best
 
 pytestmark = pytest.mark.slow
 

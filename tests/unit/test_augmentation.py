@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.training.augmentation import distort, draw_shifts, permute_and_reflect, read_shifted
 from ffn.training.config import TrainConfig
+from ffn.training.data.augmentation import distort, draw_shifts, permute_and_reflect, read_shifted
 
 SHAPE = (9, 14, 17)
 BLACK = np.float32(-3.5)

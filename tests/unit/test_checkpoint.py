@@ -11,7 +11,7 @@ import pytest
 
 from ffn.errors import TrainError, VolumeError
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
-from ffn.training.distributed import ProcessGroup
+from ffn.training.parallel.process_group import ProcessGroup
 
 FINGERPRINT = {"rng_seed": 1, "train": {"learning_rate": 0.1, "permutable_axes": ("y", "x")}}
 

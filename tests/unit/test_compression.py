@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ffn.training.compression import BUCKET, OneBit, Qsgd
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
-from ffn.training.exchange import TAIL, make_exchange
-from ffn.training.packing import WIDTHS, pack, packed_size, unpack
+from ffn.training.parallel.compression import BUCKET, OneBit, Qsgd
+from ffn.training.parallel.exchange import TAIL, make_exchange
+from ffn.training.parallel.packing import WIDTHS, pack, packed_size, unpack
+from ffn.training.parallel.process_group import ProcessGroup
 
 SIZES = (27 * 2 * 5, 5, 333, 1)  # weight tensors; neither bytes nor buckets come out even
 NUM_VALUES = sum(SIZES)

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from ffn.errors import TrainError
-from ffn.training.distributed import (
+from ffn.training.parallel.process_group import (
     LAUNCHER_VARIABLES,
     HorovodGroup,
     Launch,
@@ -78,7 +78,7 @@ class Alone:
 )
 @pytest.mark.parametrize("num_workers", [1, 4])
 def test_copies_of_a_job_of_one_are_refused(monkeypatch, variables, started, num_workers):
-    monkeypatch.setattr("ffn.training.distributed._start_horovod", lambda *_: Alone())
+    monkeypatch.setattr("ffn.training.parallel.process_group._start_horovod", lambda *_: Alone())
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     message = f"the launcher started {started}, but each is a job of its own"
@@ -157,7 +157,7 @@ def test_a_system_may_refuse_batch_work(monkeypatch, waiting):
 def test_another_number_of_processes_than_asked_for_is_refused(monkeypatch, size):
     horovod = Alone()
     horovod.size, horovod.rank = lambda: size, lambda: 0
-    monkeypatch.setattr("ffn.training.distributed._start_horovod", lambda *_: horovod)
+    monkeypatch.setattr("ffn.training.parallel.process_group._start_horovod", lambda *_: horovod)
     with pytest.raises(TrainError, match=f"2 processes asked for, {size} started"), process_group(2, 120):
         pass
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
-from ffn.training.examples import Example
-from ffn.training.pictures import CELL_PIXELS, GAP_PIXELS, OUTLINE, walk_picture
+from ffn.training.data.examples import Example
+from ffn.training.monitoring.pictures import CELL_PIXELS, GAP_PIXELS, OUTLINE, walk_picture
 from ffn.training.walk import Walk
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))

@@ -9,12 +9,12 @@ from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
-from ffn.training import volumes
 from ffn.training.config import TrainConfig
-from ffn.training.examples import ExampleMaker, moves, patch_size
-from ffn.training.lanes import Record
-from ffn.training.prefetch import DEPTH, Prefetcher
-from ffn.training.volumes import TrainingVolume, block_statistics, mean_and_stddev
+from ffn.training.data import volumes
+from ffn.training.data.examples import ExampleMaker, moves, patch_size
+from ffn.training.data.lanes import Record
+from ffn.training.data.prefetch import DEPTH, Prefetcher
+from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
 
 MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=100, image_stddev=20)  # patch 5, 9, 13
 PLAIN = TrainConfig(permutable_axes=(), reflectable_axes=())
@@ -179,7 +179,7 @@ def test_image_and_labels_must_overlap_and_labels_be_integers(tmp_path):
 
 
 def test_mean_and_stddev_do_not_depend_on_the_shares(volume, monkeypatch):
-    monkeypatch.setattr("ffn.training.volumes.BLOCK_ZYX", (4, 7, 9))
+    monkeypatch.setattr("ffn.training.data.volumes.BLOCK_ZYX", (4, 7, 9))
     voxels = volume.read_image(LABELS_BOX).astype(float)
     shares = [block_statistics(volume, share, 3) for share in range(3)]
     assert min(map(len, shares)) > 0
@@ -196,7 +196,7 @@ def test_checksum_notices_another_image(volume, tmp_path):
 
 
 def test_checksum_notices_labels_that_were_corrected_anywhere(volume, tmp_path, monkeypatch):
-    monkeypatch.setattr("ffn.training.volumes.CHECKSUM_BLOCK_ZYX", (2, 2, 2))
+    monkeypatch.setattr("ffn.training.data.volumes.CHECKSUM_BLOCK_ZYX", (2, 2, 2))
     found = volume.checksum()
     with create_volume(f"{tmp_path}/w.h5:labels", np.uint64, Placement(LABELS_BOX, (30.0, 8.0, 8.0))) as writer:
         corrected = volume.read_labels(LABELS_BOX).copy()
@@ -208,8 +208,8 @@ def test_checksum_notices_labels_that_were_corrected_anywhere(volume, tmp_path, 
 
 @pytest.mark.parametrize("num_bytes", [0, 300, 10**6])
 def test_volumes_too_large_for_memory_are_read_in_chunks_that_stay_there(volume, tmp_path, monkeypatch, num_bytes):
-    monkeypatch.setattr("ffn.training.volumes.PRELOAD_BYTES", 0)
-    monkeypatch.setattr("ffn.training.volumes.CHUNK_ZYX", (4, 7, 9))
+    monkeypatch.setattr("ffn.training.data.volumes.PRELOAD_BYTES", 0)
+    monkeypatch.setattr("ffn.training.data.volumes.CHUNK_ZYX", (4, 7, 9))
     rng = np.random.default_rng(0)
     with (
         open_volume(f"{tmp_path}/v.raw.h5:raw") as raw,

@@ -20,7 +20,7 @@ from ffn.report.describe import describe, render
 from ffn.sampling.coordinates import coordinates
 from ffn.sampling.records import records
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
-from ffn.training.distributed import ProcessGroup
+from ffn.training.parallel.process_group import ProcessGroup
 
 SHAPE = (8, 16, 32)
 PLACEMENT = Placement(Box.from_shape(SHAPE, (1, 2, -3)), (40.0, 4.0, 4.5), {"stage": "test", "config": {"a": 1}})

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ffn.errors import RecordError
-from ffn.training.lanes import LaneStream, Shards
-from ffn.training.randomness import generator
+from ffn.training.data.lanes import LaneStream, Shards
+from ffn.training.data.randomness import generator
 
 COUNTS = (5, 1, 13, 2)  # unequal shards
 TOTAL = sum(COUNTS)

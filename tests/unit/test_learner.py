@@ -6,8 +6,8 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.model.network import weight_shapes
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
 from ffn.training.initial import initial_weights
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Learner, model_weights
 
 MODEL = ModelConfig(depth=1, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ffn.training.metrics import COLUMNS, Accumulator, RowLog, classification_scores, read_metrics, smoothed
+from ffn.training.monitoring.metrics import COLUMNS, Accumulator, RowLog, classification_scores, read_metrics, smoothed
 from ffn.training.step import Outcome
 
 

@@ -8,8 +8,8 @@ import textwrap
 import pytest
 
 from ffn.machine.threads import threads_here
-from ffn.training.distributed import ProcessGroup
-from ffn.training.placement import place, share_of_cores
+from ffn.training.parallel.placement import place, share_of_cores
+from ffn.training.parallel.process_group import ProcessGroup
 
 
 def shares(masks, key=None):
@@ -64,8 +64,8 @@ def test_a_process_alone_on_its_machine_keeps_its_cores():
 PROCESS = textwrap.dedent(
     """
     import os, sys, threading
-    from ffn.training.distributed import ProcessGroup
-    from ffn.training.placement import place
+    from ffn.training.parallel.process_group import ProcessGroup
+    from ffn.training.parallel.placement import place
 
     group = ProcessGroup()
     group.local_size, group.rank = 2, -1

@@ -21,7 +21,7 @@ from ffn.report.run_folder import read_costs, read_sweep, read_volumes
 from ffn.report.score_table import format_scores, score_rows
 from ffn.report.training_charts import training_charts
 from ffn.report.volume_pictures import _moved_inside
-from ffn.training.metrics import read_metrics
+from ffn.training.monitoring.metrics import read_metrics
 
 BOX = Box.parse("10:22,0:16,4:24")
 SIZE_ZYX_NM = (40.0, 10.0, 10.0)

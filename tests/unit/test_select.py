@@ -16,7 +16,7 @@ from ffn.geometry import Box
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, export_checkpoint
-from ffn.training.distributed import ProcessGroup
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
 

@@ -19,7 +19,7 @@ from ffn.studies.learning_rate import best_rate, score_grid
 from ffn.studies.optima import Optimum, find_optimum, fit_power_law, with_uncertainty
 from ffn.studies.pages import COLOURS
 from ffn.studies.runs import SCORES, Run, read_runs
-from ffn.training.metrics import COLUMNS, smoothed
+from ffn.training.monitoring.metrics import COLUMNS, smoothed
 
 RATES = np.array([1e-4, 2e-4, 4e-4, 8e-4, 16e-4, 32e-4])
 WORKERS = (1, 2, 4, 8)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ffn.errors import TrainError
-from ffn.training.distributed import ProcessGroup
-from ffn.training.timing import StepClock, timeline
+from ffn.training.monitoring.timing import StepClock, timeline
+from ffn.training.parallel.process_group import ProcessGroup
 
 
 class Clock:

@@ -22,11 +22,11 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import LAUNCHER_VARIABLES, ProcessGroup
+from ffn.training.data.volumes import open_training_volumes
 from ffn.training.initial import initial_weights
+from ffn.training.parallel.process_group import LAUNCHER_VARIABLES, ProcessGroup
 from ffn.training.plan import FREE_OPTIONS, TrainingData, choose_model, make_plan, with_normalisation
 from ffn.training.step import AVERAGES, WEIGHTS
-from ffn.training.volumes import open_training_volumes
 
 MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 TRAIN = TrainConfig(num_workers=1, batch_size=2, permutable_axes=())

@@ -8,14 +8,14 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.errors import DivergenceError, TrainError
 from ffn.model.store import Model
-from ffn.training.best import load_best
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
-from ffn.training.examples import Example
+from ffn.training.data.examples import Example
+from ffn.training.data.lanes import Shards
 from ffn.training.interruption import Interruption
-from ffn.training.lanes import Shards
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
-from ffn.training.metrics import PARTS_OF_STEP, read_metrics
+from ffn.training.monitoring.best import load_best
+from ffn.training.monitoring.metrics import PARTS_OF_STEP, read_metrics
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import Plan
 from ffn.training.step import Outcome
 from ffn.training.walk import Walk

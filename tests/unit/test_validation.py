@@ -10,13 +10,13 @@ from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import load_model
-from ffn.training.best import FOLDER, BestModel, load_best
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
-from ffn.training.examples import patch_size
+from ffn.training.data.examples import patch_size
+from ffn.training.data.volumes import open_training_volumes
+from ffn.training.monitoring.best import FOLDER, BestModel, load_best
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.validation import Validation
 from ffn.training.validation_set import ValidationPlace, draw_records, make_validation_set
-from ffn.training.volumes import open_training_volumes
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
 TRAIN = TrainConfig(validation_examples=7, batch_size=2, contrast_jitter=0.5, missing_slice_rate=1.0)

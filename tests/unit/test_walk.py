@@ -8,7 +8,7 @@ from ffn.inference.canvas import logit
 from ffn.inference.movement import FaceMaxMovement
 from ffn.io import hdf5
 from ffn.training.config import TrainConfig
-from ffn.training.examples import Example, patch_size
+from ffn.training.data.examples import Example, patch_size
 from ffn.training.lane_walks import LaneWalks
 from ffn.training.step import Outcome
 from ffn.training.walk import Walk

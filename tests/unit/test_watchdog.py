@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ffn.training.watchdog import MESSAGE, Attendance, Watchdog
+from ffn.training.parallel.watchdog import MESSAGE, Attendance, Watchdog
 
 LIMIT = 10.0
 
@@ -104,7 +104,7 @@ def test_what_is_meant_for_rank_0_of_another_machine_is_not_heard():
 PROCESS = textwrap.dedent(
     """
     import sys, time
-    from ffn.training.watchdog import Address, Attendance, Watchdog
+    from ffn.training.parallel.watchdog import Address, Attendance, Watchdog
 
     rank, limit = int(sys.argv[1]), float(sys.argv[2])
     book = Attendance(rank, 3, limit, time.monotonic())

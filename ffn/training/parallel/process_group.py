@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from ffn.errors import FfnError, TrainError
-from ffn.training.watchdog import START_SECONDS, Attendance, Watchdog
+from ffn.training.parallel.watchdog import START_SECONDS, Attendance, Watchdog
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -11,7 +11,7 @@ from typing import Any
 
 from ffn.machine.threads import threads_here
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
+from ffn.training.parallel.process_group import ProcessGroup
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from ffn.model.network import Weights
 from ffn.progress import progress_bar
-from ffn.training.best import BestModel
-from ffn.training.metrics import COLUMNS, SCORES, Row, RowLog
+from ffn.training.monitoring.best import BestModel
+from ffn.training.monitoring.metrics import COLUMNS, SCORES, Row, RowLog
+from ffn.training.monitoring.tensorboard import Events
 from ffn.training.plan import Plan
-from ffn.training.tensorboard import Events
 
 VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, "validation_seconds")
 NOTHING = -1  # the step up to which rows are kept where none are

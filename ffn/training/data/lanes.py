@@ -16,7 +16,7 @@ import numpy as np
 
 from ffn.errors import RecordError
 from ffn.geometry import ZYX, zyx
-from ffn.training.randomness import generator
+from ffn.training.data.randomness import generator
 
 CACHED_SHARDS = 4  # neighbouring lanes of a process read the same few shards when an epoch starts
 

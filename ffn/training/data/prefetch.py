@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
-from ffn.training.examples import Example
+from ffn.training.data.examples import Example
 
 DEPTH = 2  # examples ready for each lane; a walk lasts at least one step, so one would do if reading were even
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ffn.training.packing import pack, packed_size, unpack, width_for
+from ffn.training.parallel.packing import pack, packed_size, unpack, width_for
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -12,7 +12,7 @@ from ffn.io import atomic
 from ffn.model.network import Weights
 from ffn.model.store import Model, load_model, save_model
 from ffn.provenance import provenance
-from ffn.training.metrics import Row
+from ffn.training.monitoring.metrics import Row
 
 FOLDER = "checkpoints/best"  # in the model folder
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ffn.training.metrics import SCORES, Row, Smoother
-from ffn.training.pictures import CAPTION
+from ffn.training.monitoring.metrics import SCORES, Row, Smoother
+from ffn.training.monitoring.pictures import CAPTION
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ffn.training.compression import Codec, OneBit, Qsgd, to_bytes, to_floats
 from ffn.training.config import TrainConfig
-from ffn.training.distributed import ProcessGroup
+from ffn.training.parallel.compression import Codec, OneBit, Qsgd, to_bytes, to_floats
+from ffn.training.parallel.process_group import ProcessGroup
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ffn.errors import TrainError
-from ffn.training.distributed import ProcessGroup
+from ffn.training.parallel.process_group import ProcessGroup
 
 Part = Literal["input", "compute", "allreduce"]
 

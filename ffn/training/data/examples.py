@@ -11,10 +11,10 @@ import numpy as np
 from ffn.config import MAX_VOXEL_SIZE_RATIO, ModelConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
-from ffn.training.augmentation import distort, draw_shifts, permute_and_reflect, read_shifted
 from ffn.training.config import TrainConfig
-from ffn.training.lanes import Record
-from ffn.training.volumes import TrainingVolume
+from ffn.training.data.augmentation import distort, draw_shifts, permute_and_reflect, read_shifted
+from ffn.training.data.lanes import Record
+from ffn.training.data.volumes import TrainingVolume
 
 OBJECT_LABEL = 0.95  # soft labels (Januszewski et al. 2018)
 OTHER_LABEL = 0.05
