@@ -6,7 +6,7 @@ Those of the synthetic volume, training, studies, evaluation and viewing are in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     PositiveFloat,
     PositiveInt,
+    ValidationError,
     model_validator,
 )
 
@@ -345,3 +346,25 @@ class FillConfig(Section):
     )
     sigma: Annotated[float, Field(ge=0)] = Field(1.0, description="smoothing of the image, voxels")
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels filled at a time")
+
+
+def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
+    """Turn pydantic's first complaint into one line that names key, value and expectation.
+
+    Parameters
+    ----------
+    error : ValidationError
+        What pydantic raised.
+    where : callable
+        Maps the path of a field to the name the user knows.
+    """
+    first = error.errors()[0]
+    path = tuple(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"{where(path)}: unknown key, expected a documented option. Check its spelling and place"
+    if first["type"] == "missing":
+        return f"{where(path)}: is missing, it is required"
+    if first["type"] == "value_error":
+        return f"{where(path)}: {message}" if path else message
+    return f"{where(path)}: found {first['input']!r}, {message[0].lower()}{message[1:]}"

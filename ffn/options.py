@@ -6,13 +6,13 @@ import argparse
 import re
 import shlex
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from ffn.config import Section
+from ffn.config import Section, explain
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 
@@ -104,28 +104,6 @@ def flags(section: BaseModel, skip: tuple[str, ...] = ()) -> str:
     '--min-size 50'
     """
     return " ".join(_flag_words(section, skip))
-
-
-def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
-    """Turn pydantic's first complaint into one line that names key, value and expectation.
-
-    Parameters
-    ----------
-    error : ValidationError
-        What pydantic raised.
-    where : callable
-        Maps the path of a field to the name the user knows.
-    """
-    first = error.errors()[0]
-    path = tuple(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        return f"{where(path)}: unknown key, expected a documented option. Check its spelling and place"
-    if first["type"] == "missing":
-        return f"{where(path)}: is missing, it is required"
-    if first["type"] == "value_error":
-        return f"{where(path)}: {message}" if path else message
-    return f"{where(path)}: found {first['input']!r}, {message[0].lower()}{message[1:]}"
 
 
 def _flag_words(section: BaseModel, skip: tuple[str, ...]) -> Iterator[str]:

@@ -11,11 +11,10 @@ import numpy as np
 import yaml
 from pydantic import ValidationError
 
-from ffn.config import ModelConfig
+from ffn.config import ModelConfig, explain
 from ffn.errors import ModelError
 from ffn.io import atomic, hdf5
 from ffn.model.network import Weights, weight_shapes
-from ffn.options import explain
 
 DESCRIPTION = "model.yaml"
 WEIGHTS = "weights.h5"

@@ -23,12 +23,12 @@ from ffn.config import (
     SegmentConfig,
     SubvolumesConfig,
     VoxelSize,
+    explain,
     require_window,
 )
 from ffn.errors import ConfigError
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.geometry import ZYX, add, scale
-from ffn.options import explain
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
 from ffn.training.config import TrainConfig
