@@ -13,7 +13,7 @@ from ffn.cluster.batch import Job
 from ffn.cluster.site import check_none_left
 from ffn.errors import ClusterError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 SITE = {"mem_mb": 2000, "cores_per_node": 32, "account": "brains", "queue": "prod", "pbs_filesystems": "home:eagle"}
 TRAIN = Job("ffn-train", nodes=3, threads=8, gpus=4, minutes=90, is_mpi=True, site={**SITE, "tasks": 12})

@@ -11,7 +11,7 @@ from ffn.io.foreign import stacks
 from ffn.io.foreign.numbering import natural_key, require_series
 from ffn.io.open import open_volume
 
-from .sources import BOX, SHAPE, check, refuse, voxels
+from .readers import BOX, SHAPE, check, refuse, voxels
 
 
 def write_slices(folder, volume, pattern="slice{}.png", start=8, step=1):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROFILES = ["local", "theta", "polaris", "slurm", "slurm-generic"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # Answers like the interpreter it stands for, and writes down what pip was asked for.
 FAKE_PYTHON = r"""#!/usr/bin/env bash

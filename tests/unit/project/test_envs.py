@@ -11,7 +11,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ENVS = ROOT / "envs"
 LOCKS = ["requirements.lock", "requirements-gpu.lock", "horovod.lock"]
 

@@ -11,7 +11,7 @@ import tensorstore as ts
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 
-from .sources import SHAPE, check, refuse, voxels
+from .readers import SHAPE, check, refuse, voxels
 
 
 def create_store(path, driver, shape, content=None, **spec):
