@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ffn import __version__
 from ffn.errors import FfnError
+from ffn.workflow.stages import STAGES
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,94 +48,14 @@ class Command(NamedTuple):
     example: str
 
 
-COMMANDS = {
-    "synth": Command(
-        "make a synthetic EM volume with labels",
-        "ffn synth --shape 96 128 160 --out-image raw.h5:raw --out-labels labels.h5:labels",
-    ),
-    "ingest": Command(
-        "bring images or labels of any supported format into the project's format",
-        "ffn ingest 'stack/*.png' --voxel-size 10 10 10 --out raw.h5:raw",
-    ),
-    "membrane": Command(
-        "detect membranes: edges and the distance to them",
-        "ffn membrane --image raw.h5:raw --out membrane.h5",
-    ),
-    "partition": Command(
-        "sort labelled voxels by the share of their neighbourhood that is the same object",
-        "ffn partition --labels labels.h5:labels --lom-radius 24 24 24 --out partitions.h5:partitions",
-    ),
-    "coordinates": Command(
-        "list the voxels that training may start from",
-        "ffn coordinates --partitions partitions.h5:partitions --membrane membrane.h5 --out coordinates.h5",
-    ),
-    "records": Command(
-        "write balanced, shuffled, sharded TFRecord files of coordinates",
-        "ffn records --coordinates fib25=coordinates.h5 --num-shards 16 --out records/",
-    ),
-    "import-checkpoint": Command(
-        "turn a published TensorFlow 1 FFN checkpoint into a model folder",
-        "ffn import-checkpoint model.ckpt-27465036 --out model/",
-    ),
-    "train": Command(
-        "train an FFN, on one process or under ffn launch, srun, mpirun, aprun",
-        "ffn launch -n 2 -- ffn train --records records/ --volume demo=raw.h5:raw,labels.h5:labels --out model/",
-    ),
+TOOLS = {
     "launch": Command(
         "start the ranks of a training, on this machine or by the scheduler's launcher, without MPI and ssh",
         "ffn launch -n 8 --ranks-per-node 2 -- ffn train --records records/ --volume … --out model/",
     ),
-    "segment": Command(
-        "flood-fill one box of an image",
-        "ffn segment --image raw.h5:raw --model model/ --box 0:128,0:128,0:128 --out seg.h5:segmentation",
-    ),
-    "reconcile": Command(
-        "join overlapping subvolumes into one volume with global ids",
-        "ffn reconcile subvolumes/*.h5 --out segmentation.h5:segmentation",
-    ),
-    "consensus": Command(
-        "split two segmentations wherever they disagree",
-        "ffn consensus forward.h5:segmentation reversed.h5:segmentation --out consensus.h5:segmentation",
-    ),
-    "agglomerate": Command(
-        "score which touching segments are one object",
-        "ffn agglomerate --segmentation seg.h5:segmentation --image raw.h5:raw --model MODEL_DIR --out graph.csv",
-    ),
-    "merge": Command(
-        "join the segments that a merge graph joins",
-        "ffn merge graph.csv --segmentation seg.h5:segmentation --out agglomerated.h5:segmentation",
-    ),
-    "fill": Command(
-        "give unsegmented voxels to the segments around them",
-        "ffn fill --segmentation seg.h5:segmentation --image raw.h5:raw --max-distance 10 --out filled.h5:segmentation",
-    ),
-    "skeletonize": Command(
-        "find the centre lines of the truth's bodies, for the run length",
-        "ffn skeletonize --labels labels.h5:labels --out skeletons.h5",
-    ),
-    "evaluate": Command(
-        "score a segmentation against the truth: ARE, VOI, coverage, run length, worst errors",
-        "ffn evaluate --segmentation seg.h5:segmentation --truth labels.h5:labels --image raw.h5:raw --out scores.json",
-    ),
-    "sweep": Command(
-        "score a merge graph at every threshold",
-        "ffn sweep graph.csv --segmentation seg.h5:segmentation --truth labels.h5:labels --out sweep.json",
-    ),
-    "select": Command(
-        "choose the best of several checkpoints by their scores on a validation box",
-        "ffn select --candidate 500=a/,a.json --candidate 1000=b/,b.json --out best/",
-    ),
-    "export": Command(
-        "write Neuroglancer volumes and meshes",
-        "ffn export --image raw.h5:raw --segmentation seg.h5:segmentation --out precomputed/",
-    ),
     "view": Command(
         "open an export in Neuroglancer, or take a picture of it",
         "ffn view results/demo --screenshot neurons.png",
-    ),
-    "report": Command(
-        "write one HTML page: slices, curves, scores, cost of the stages",
-        "ffn report results/demo --out results/demo/report.html",
     ),
     "doctor": Command(
         "say whether this site will work: scheduler, launcher, Horovod, file systems, nodes",
@@ -149,6 +70,7 @@ COMMANDS = {
         "ffn info --json raw.h5:raw",
     ),
 }
+COMMANDS = {name: Command(stage.title, stage.example) for name, stage in STAGES.items()} | TOOLS
 
 FROM_FILE = "@FILE stands for the arguments in FILE, one a line, where they are too many for a command line."
 

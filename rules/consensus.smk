@@ -3,27 +3,20 @@
 
 rule consensus:
     input:
-        forward=f"{OUT}/segmentation/{{volume}}/segmentation.h5",
-        backward=f"{OUT}/segmentation/{{volume}}/segmentation-reversed.h5",
+        forward=PATHS.of("reconcile", order=""),
+        backward=PATHS.of("reconcile", order="-reversed"),
     output:
-        segmentation=ensure(
-            f"{OUT}/segmentation/{{volume}}/consensus.h5", non_empty=True
-        ),
+        segmentation=ensure(PATHS.of("consensus"), non_empty=True),
     log:
-        f"{OUT}/logs/consensus/{{volume}}.log",
+        PATHS.log("consensus", "{volume}"),
     benchmark:
-        f"{OUT}/benchmarks/consensus.{{volume}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("consensus", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("consensus", block(RUN.consensus)),
-        runtime=duration("consensus", voxels_in("segment_box")),
+        mem_mb=memory("consensus", block_voxels(RUN.consensus)),
+        runtime=duration("consensus", PIPELINE.voxels("segment_box")),
     params:
         flags=flags(RUN.consensus, skip=("enabled",)),
-        version=__version__,
     shell:
         "ffn consensus {input.forward}:segmentation {input.backward}:segmentation {params.flags} "
         "--out {output.segmentation}:segmentation > {log} 2>&1"

@@ -3,25 +3,20 @@
 
 rule coordinates:
     input:
-        partitions=f"{OUT}/partitions/{{volume}}.h5",
-        membrane=f"{OUT}/membrane/{{volume}}.h5",
+        partitions=PATHS.of("partition"),
+        membrane=PATHS.of("membrane"),
     output:
-        coordinates=ensure(f"{OUT}/coordinates/{{volume}}.h5", non_empty=True),
+        coordinates=ensure(PATHS.of("coordinates"), non_empty=True),
     log:
-        f"{OUT}/logs/coordinates/{{volume}}.log",
+        PATHS.log("coordinates", "{volume}"),
     benchmark:
-        f"{OUT}/benchmarks/coordinates.{{volume}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("coordinates", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("coordinates", voxels_in("train_box")),
-        runtime=duration("coordinates", voxels_in("train_box")),
+        mem_mb=memory("coordinates", PIPELINE.voxels("train_box")),
+        runtime=duration("coordinates", PIPELINE.voxels("train_box")),
     params:
         flags=flags(RUN.coordinates),
-        version=__version__,
     shell:
         "ffn coordinates --partitions {input.partitions}:partitions --membrane {input.membrane} {params.flags} "
         "--out {output.coordinates} > {log} 2>&1"

@@ -3,25 +3,20 @@
 
 rule fill:
     input:
-        segmentation=MERGED,
-        image=f"{VOLUME}/raw.h5",
+        segmentation=PATHS.merged(RUN),
+        image=IMAGE,
     output:
-        segmentation=ensure(f"{OUT}/segmentation/{{volume}}/filled.h5", non_empty=True),
+        segmentation=ensure(PATHS.of("fill"), non_empty=True),
     log:
-        f"{OUT}/logs/fill/{{volume}}.log",
+        PATHS.log("fill", "{volume}"),
     benchmark:
-        f"{OUT}/benchmarks/fill.{{volume}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("fill", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("fill", block(RUN.fill)),
-        runtime=duration("fill", voxels_in("segment_box")),
+        mem_mb=memory("fill", block_voxels(RUN.fill)),
+        runtime=duration("fill", PIPELINE.voxels("segment_box")),
     params:
         flags=flags(RUN.fill),
-        version=__version__,
     shell:
         "ffn fill --segmentation {input.segmentation}:segmentation --image {input.image}:raw {params.flags} "
         "--out {output.segmentation}:segmentation > {log} 2>&1"

@@ -3,25 +3,20 @@
 
 rule membrane:
     input:
-        image=f"{VOLUME}/raw.h5",
+        image=IMAGE,
     output:
-        membrane=ensure(f"{OUT}/membrane/{{volume}}.h5", non_empty=True),
+        membrane=ensure(PATHS.of("membrane"), non_empty=True),
     log:
-        f"{OUT}/logs/membrane/{{volume}}.log",
+        PATHS.log("membrane", "{volume}"),
     benchmark:
-        f"{OUT}/benchmarks/membrane.{{volume}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("membrane", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("membrane", block(RUN.membrane)),
-        runtime=duration("membrane", voxels_in("train_box")),
+        mem_mb=memory("membrane", block_voxels(RUN.membrane)),
+        runtime=duration("membrane", PIPELINE.voxels("train_box")),
     params:
-        box=lambda wildcards: PLACES[wildcards.volume].train_box,
+        box=lambda wildcards: PIPELINE.places[wildcards.volume].train_box,
         flags=flags(RUN.membrane),
-        version=__version__,
     shell:
         "ffn membrane --image {input.image}:raw --box {params.box} {params.flags} "
         "--out {output.membrane} > {log} 2>&1"

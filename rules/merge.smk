@@ -3,28 +3,21 @@
 
 rule merge:
     input:
-        segmentation=BASE,
-        graphs=lambda wildcards: GRAPHS[wildcards.volume],
+        segmentation=PATHS.base(RUN),
+        graphs=lambda wildcards: PIPELINE.files("agglomerate", volume=wildcards.volume),
     output:
-        segmentation=ensure(
-            f"{OUT}/segmentation/{{volume}}/agglomerated.h5", non_empty=True
-        ),
-        mapping=ensure(f"{OUT}/agglomeration/{{volume}}/mapping.csv", non_empty=True),
+        segmentation=ensure(PATHS.of("merge"), non_empty=True),
+        mapping=ensure(PATHS.of("merge", "mapping"), non_empty=True),
     log:
-        f"{OUT}/logs/merge/{{volume}}.log",
+        PATHS.log("merge", "{volume}"),
     benchmark:
-        f"{OUT}/benchmarks/merge.{{volume}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("merge", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("merge", block(RUN.merge)),
-        runtime=duration("merge", voxels_in("segment_box")),
+        mem_mb=memory("merge", block_voxels(RUN.merge)),
+        runtime=duration("merge", PIPELINE.voxels("segment_box")),
     params:
         flags=flags(RUN.merge),
-        version=__version__,
     shell:
         "ffn merge {input.graphs} --segmentation {input.segmentation}:segmentation {params.flags} "
         "--mapping {output.mapping} --out {output.segmentation}:segmentation > {log} 2>&1"

@@ -3,25 +3,20 @@
 
 rule partition:
     input:
-        labels=f"{VOLUME}/labels.h5",
+        labels=LABELS,
     output:
-        partitions=ensure(f"{OUT}/partitions/{{volume}}.h5", non_empty=True),
+        partitions=ensure(PATHS.of("partition"), non_empty=True),
     log:
-        f"{OUT}/logs/partition/{{volume}}.log",
+        PATHS.log("partition", "{volume}"),
     benchmark:
-        f"{OUT}/benchmarks/partition.{{volume}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("partition", "{volume}")
     threads: CORES
     resources:
         mem_mb=memory("partition"),
-        runtime=duration("partition", voxels_in("train_box")),
+        runtime=duration("partition", PIPELINE.voxels("train_box")),
     params:
-        box=lambda wildcards: PLACES[wildcards.volume].train_box,
+        box=lambda wildcards: PIPELINE.places[wildcards.volume].train_box,
         flags=flags(RUN.partition),
-        version=__version__,
     shell:
         "ffn partition --labels {input.labels}:labels --box {params.box} {params.flags} "
         "--threads {threads} --out {output.partitions}:partitions > {log} 2>&1"

@@ -3,30 +3,23 @@
 
 rule records:
     input:
-        coordinates=expand(f"{OUT}/coordinates/{{volume}}.h5", volume=TRAINED),
+        coordinates=expand(PATHS.of("coordinates"), volume=PIPELINE.trained),
     output:
-        index=ensure(f"{OUT}/records/index.json", non_empty=True),
+        index=ensure(PATHS.of("records"), non_empty=True),
     log:
-        f"{OUT}/logs/records.log",
+        PATHS.log("records"),
     benchmark:
-        f"{OUT}/benchmarks/records.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("records")
     threads: CORES
     resources:
         mem_mb=memory("records"),
-        runtime=duration("records", TRAINED_VOXELS),
+        runtime=duration("records", PIPELINE.trained_voxels),
     params:
-        coordinates=[f"{name}={OUT}/coordinates/{name}.h5" for name in TRAINED],
-        weights=[
-            f"--weight {name}={RUN.volumes[name].train_weight}" for name in TRAINED
-        ],
+        coordinates=[f"{name}={PATHS.of('coordinates', volume=name)}" for name in PIPELINE.trained],
+        weights=[f"--weight {name}={RUN.volumes[name].train_weight}" for name in PIPELINE.trained],
         folder=subpath(output.index, parent=True),
         flags=flags(RUN.records),
         seed=SEED,
-        version=__version__,
     shell:
         "ffn records --coordinates {params.coordinates} {params.weights} {params.flags} --rng-seed {params.seed} "
         "--processes {threads} --out {params.folder} > {log} 2>&1"

@@ -3,26 +3,21 @@
 
 rule report:
     input:
-        model=f"{MODEL}/model.yaml",
-        scores=STAGES["evaluate"],
-        sweeps=STAGES["sweep"],
-        exports=STAGES["export"],
+        model=f"{PIPELINE.model}/model.yaml",
+        scores=PIPELINE.targets("evaluate"),
+        sweeps=PIPELINE.targets("sweep"),
+        exports=PIPELINE.targets("export"),
     output:
-        report=report(f"{OUT}/report.html", caption="../docs/report-caption.rst"),
+        report=report(PATHS.of("report"), caption="../docs/report-caption.rst"),
     log:
-        f"{OUT}/logs/report.log",
+        PATHS.log("report"),
     benchmark:
-        f"{OUT}/benchmarks/report.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("report")
     threads: 1
     resources:
         mem_mb=memory("report"),
         runtime=by_attempt(30),
     params:
         run=subpath(output.report, parent=True),
-        version=__version__,
     shell:
         "ffn report {params.run} --out {output.report} > {log} 2>&1"

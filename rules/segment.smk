@@ -3,33 +3,28 @@
 
 rule segment:
     input:
-        image=f"{VOLUME}/raw.h5",
-        model=f"{USED_MODEL}/model.yaml",
+        image=IMAGE,
+        model=f"{PIPELINE.used_model}/model.yaml",
         files=segment_files(RUN.segment),
     output:
         segmentation=ensure(
-            f"{OUT}/segmentation/{{volume}}/subvolumes{{order}}/{{subvolume}}.h5",
+            PATHS.of("segment"),
             non_empty=True,
         ),
     log:
-        f"{OUT}/logs/segment{{order}}/{{volume}}/{{subvolume}}.log",
+        PATHS.log("segment{order}", "{volume}", "{subvolume}"),
     benchmark:
-        f"{OUT}/benchmarks/segment{{order}}.{{volume}}.{{subvolume}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("segment{order}", "{volume}", "{subvolume}")
     threads: SEGMENT_THREADS
     resources:
-        mem_mb=memory("segment", voxels_of_job(SUBVOLUMES)),
-        runtime=flooding(voxels_of_job(SUBVOLUMES)),
+        mem_mb=memory("segment", PIPELINE.voxels_of_job("subvolumes")),
+        runtime=flooding(RUN.model, PIPELINE.voxels_of_job("subvolumes")),
         gpu=min(1, GPUS),
     params:
-        box=lambda wildcards: SUBVOLUMES[wildcards.volume][wildcards.subvolume],
+        box=lambda wildcards: PIPELINE.subvolumes[wildcards.volume][wildcards.subvolume],
         model=subpath(input.model, parent=True),
-        flags=lambda wildcards: flags(ORDERS[wildcards.order]),
-        stage=staging,
-        version=__version__,
+        flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
+        stage=arguments.staging,
     shell:
         "ffn segment --image {input.image}:raw --model {params.model:q} --box {params.box} {params.flags} "
         "{params.stage} --out {output.segmentation}:segmentation > {log} 2>&1"

@@ -2,8 +2,8 @@
 # Each training run is a job, which goes on where it was killed. Which rate is best is known only when the grid is
 # done, so the file of a further seed does not name it: the plan stays the same whatever comes out.
 
-STUDY = f"{OUT}/studies"
-STUDY_RUNS = f"{STUDY}/runs/workers-{{workers}}-rate-{{rate}}-seed-{{seed}}"
+STUDY_RUN = "workers-{workers}-rate-{rate}-seed-{seed}"
+STUDY_BEST_RUN = "workers-{workers}-seed-{seed}"
 STUDY_SEEDS = [SEED + i for i in range(RUN.study.seeds)]
 # The network of the studies is small; everything else is trained as section `train` says, on its own.
 STUDY_MODEL = RUN.model.model_copy(
@@ -27,41 +27,29 @@ STUDY_TRAIN = RUN.train.model_copy(
         "intra_op_threads": min(1, RUN.train.intra_op_threads),
     }
 )
+# How the processes of a measurement lie on the site's nodes.
+STUDY_LAYOUTS = {str(processes): layout_of(processes, SITE, CORES) for processes in RUN.study.processes}
 # The same threads for one process as for as many as share a node.
 MEASURE_TRAIN = RUN.train.model_copy(
     update={
         "virtual_workers": 1,
-        "intra_op_threads": min(
-            site_layout(processes).depth for processes in RUN.study.processes
-        ),
+        "intra_op_threads": min(layout.depth for layout in STUDY_LAYOUTS.values()),
         "validation_steps": 0,
         "horovod_timeline": None,
     }
 )
 STUDY_GRID = expand(
-    f"{STUDY_RUNS}.csv",
+    PATHS.study("runs", f"{STUDY_RUN}.csv"),
     workers=RUN.study.workers,
     rate=map(repr, RUN.study.learning_rates),
     seed=STUDY_SEEDS[: RUN.study.grid_seeds],
 )
 STUDY_BEST = expand(
-    f"{STUDY}/best/workers-{{workers}}-seed-{{seed}}.csv",
+    PATHS.study("best", f"{STUDY_BEST_RUN}.csv"),
     workers=RUN.study.workers,
     seed=STUDY_SEEDS[RUN.study.grid_seeds :],
 )
-STUDY_DATA = " ".join(
-    [
-        f"--records {OUT}/records",
-        *(
-            f"--volume {name}={OUT}/volumes/{name}/raw.h5:raw,{OUT}/volumes/{name}/labels.h5:labels"
-            for name in TRAINED
-        ),
-    ]
-)
-STAGES |= {
-    f"study_{kind}": [f"{STUDY}/{kind}.json"] if TRAINED else []
-    for kind in ("scaling", "learning_rate", "efficiency", "curves")
-}
+STUDY_DATA = f"--records {PATHS.folder('records')} {arguments.training_volumes(PIPELINE)}"
 
 
 wildcard_constraints:
@@ -77,15 +65,11 @@ rule study_train:
         rules.train.input.images,
         rules.train.input.labels,
     output:
-        metrics=ensure(f"{STUDY_RUNS}.csv", non_empty=True),
+        metrics=ensure(PATHS.study("runs", f"{STUDY_RUN}.csv"), non_empty=True),
     log:
-        f"{OUT}/logs/studies/runs/workers-{{workers}}-rate-{{rate}}-seed-{{seed}}.log",
+        PATHS.log("studies", "runs", STUDY_RUN),
     benchmark:
-        f"{OUT}/benchmarks/studies/runs/workers-{{workers}}-rate-{{rate}}-seed-{{seed}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark(f"studies/runs/{STUDY_RUN}")
     threads: 1
     resources:
         mem_mb=by_attempt(4000),
@@ -95,7 +79,6 @@ rule study_train:
         runs=subpath(output.metrics, parent=True),
         data=STUDY_DATA,
         flags=f"{flags(STUDY_MODEL)} {flags(STUDY_TRAIN, skip=('virtual_workers', 'learning_rate'))}",
-        version=__version__,
     shell:
         "ffn study train {params.data} {params.flags} --virtual-workers {wildcards.workers} "
         "--learning-rate {wildcards.rate} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
@@ -107,29 +90,22 @@ rule study_train_best:
         rules.train.input.records,
         rules.train.input.images,
         rules.train.input.labels,
-        rates=f"{STUDY}/learning_rate.json",
+        rates=PATHS.study("learning_rate.json"),
     output:
-        metrics=ensure(
-            f"{STUDY}/best/workers-{{workers}}-seed-{{seed}}.csv", non_empty=True
-        ),
+        metrics=ensure(PATHS.study("best", f"{STUDY_BEST_RUN}.csv"), non_empty=True),
     log:
-        f"{OUT}/logs/studies/best/workers-{{workers}}-seed-{{seed}}.log",
+        PATHS.log("studies", "best", STUDY_BEST_RUN),
     benchmark:
-        f"{OUT}/benchmarks/studies/best/workers-{{workers}}-seed-{{seed}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark(f"studies/best/{STUDY_BEST_RUN}")
     threads: 1
     resources:
         mem_mb=by_attempt(4000),
         runtime=by_attempt(8 * 60),
         gpu=min(1, GPUS),
     params:
-        runs=f"{STUDY}/runs",
+        runs=PATHS.study("runs"),
         data=STUDY_DATA,
         flags=rules.study_train.params.flags,
-        version=__version__,
     shell:
         "ffn study train {params.data} {params.flags} --virtual-workers {wildcards.workers} "
         "--rates {input.rates} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
@@ -143,33 +119,27 @@ rule study_measure:
         rules.train.input.images,
         rules.train.input.labels,
     output:
-        times=ensure(f"{STUDY}/measure-{{processes}}.h5", non_empty=True),
+        times=ensure(PATHS.study("measure-{processes}.h5"), non_empty=True),
     log:
-        f"{OUT}/logs/studies/measure-{{processes}}.log",
+        PATHS.log("studies", "measure-{processes}"),
     benchmark:
-        f"{OUT}/benchmarks/studies/measure-{{processes}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
-    threads: lambda wildcards: (layout_measured(wildcards).depth if "launcher" in SITE else CORES)
+        PATHS.benchmark("studies/measure-{processes}")
+    threads: lambda wildcards: (STUDY_LAYOUTS[wildcards.processes].depth if "launcher" in SITE else CORES)
     resources:
-        mem_mb=by_attempt(
-            lambda wildcards, threads: layout_measured(wildcards).per_node
-            * memory_mb("train")
-        ),
+        mem_mb=lambda wildcards, threads, attempt: memory(
+            "train", processes=STUDY_LAYOUTS[wildcards.processes].per_node
+        )(wildcards, threads, attempt),
         runtime=by_attempt(60),
-        nodes=lambda wildcards: layout_measured(wildcards).nodes,
-        tasks=lambda wildcards: layout_measured(wildcards).ranks,
-        gpu=lambda wildcards: min(layout_measured(wildcards).per_node, GPUS),
-        mpi=lambda wildcards: layout_measured(wildcards).command,
-        slurm_extra=lambda wildcards: layout_measured(wildcards).spread,
+        nodes=lambda wildcards: STUDY_LAYOUTS[wildcards.processes].nodes,
+        tasks=lambda wildcards: STUDY_LAYOUTS[wildcards.processes].ranks,
+        gpu=lambda wildcards: min(STUDY_LAYOUTS[wildcards.processes].per_node, GPUS),
+        mpi=lambda wildcards: STUDY_LAYOUTS[wildcards.processes].command,
+        slurm_extra=lambda wildcards: STUDY_LAYOUTS[wildcards.processes].spread,
     params:
         data=STUDY_DATA,
         flags=f"{flags(RUN.model)} {flags(MEASURE_TRAIN, skip=('num_workers',))}",
         steps=RUN.study.measured_steps,
         seed=SEED,
-        version=__version__,
     shell:
         "{resources.mpi} ffn study measure {params.data} {params.flags} --num-workers "
         "{wildcards.processes} --measured-steps {params.steps} --rng-seed {params.seed} --out {output.times} "
@@ -178,30 +148,25 @@ rule study_measure:
 
 rule study_scaling:
     input:
-        times=expand(f"{STUDY}/measure-{{processes}}.h5", processes=RUN.study.processes),
+        times=expand(PATHS.study("measure-{processes}.h5"), processes=RUN.study.processes),
     output:
-        numbers=ensure(f"{STUDY}/scaling.json", non_empty=True),
-        page=f"{STUDY}/scaling.html",
+        numbers=ensure(PATHS.study("scaling.json"), non_empty=True),
+        page=PATHS.study("scaling.html"),
         figure=report(
-            f"{STUDY}/scaling.png",
+            PATHS.study("scaling.png"),
             caption="../docs/study-caption.rst",
             category="Studies",
         ),
     log:
-        f"{OUT}/logs/studies/scaling.log",
+        PATHS.log("studies", "scaling"),
     benchmark:
-        f"{OUT}/benchmarks/studies/scaling.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("studies/scaling")
     threads: 1
     resources:
         mem_mb=by_attempt(2000),
         runtime=by_attempt(10),
     params:
         flags=flags(RUN.study),
-        version=__version__,
     shell:
         "ffn study scaling {input.times} {params.flags} --out {output.numbers} > {log} 2>&1"
 
@@ -210,21 +175,17 @@ rule study_learning_rate:
     input:
         metrics=STUDY_GRID,
     output:
-        numbers=ensure(f"{STUDY}/learning_rate.json", non_empty=True),
-        page=f"{STUDY}/learning_rate.html",
+        numbers=ensure(PATHS.study("learning_rate.json"), non_empty=True),
+        page=PATHS.study("learning_rate.html"),
         figure=report(
-            f"{STUDY}/learning_rate.png",
+            PATHS.study("learning_rate.png"),
             caption="../docs/study-caption.rst",
             category="Studies",
         ),
     log:
-        f"{OUT}/logs/studies/learning_rate.log",
+        PATHS.log("studies", "learning_rate"),
     benchmark:
-        f"{OUT}/benchmarks/studies/learning_rate.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("studies/learning_rate")
     threads: 1
     resources:
         mem_mb=by_attempt(2000),
@@ -232,7 +193,6 @@ rule study_learning_rate:
     params:
         flags=flags(RUN.study),
         seed=SEED,
-        version=__version__,
     shell:
         "ffn study learning-rate {input.metrics} {params.flags} --rng-seed {params.seed} --out {output.numbers} "
         "> {log} 2>&1"
@@ -241,31 +201,26 @@ rule study_learning_rate:
 rule study_efficiency:
     input:
         metrics=STUDY_GRID + STUDY_BEST,
-        rates=f"{STUDY}/learning_rate.json",
-        scaling=f"{STUDY}/scaling.json",
+        rates=PATHS.study("learning_rate.json"),
+        scaling=PATHS.study("scaling.json"),
     output:
-        numbers=ensure(f"{STUDY}/efficiency.json", non_empty=True),
-        page=f"{STUDY}/efficiency.html",
+        numbers=ensure(PATHS.study("efficiency.json"), non_empty=True),
+        page=PATHS.study("efficiency.html"),
         figure=report(
-            f"{STUDY}/efficiency.png",
+            PATHS.study("efficiency.png"),
             caption="../docs/study-caption.rst",
             category="Studies",
         ),
     log:
-        f"{OUT}/logs/studies/efficiency.log",
+        PATHS.log("studies", "efficiency"),
     benchmark:
-        f"{OUT}/benchmarks/studies/efficiency.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("studies/efficiency")
     threads: 1
     resources:
         mem_mb=by_attempt(2000),
         runtime=by_attempt(10),
     params:
         flags=flags(RUN.study),
-        version=__version__,
     shell:
         "ffn study efficiency {input.metrics} --rates {input.rates} --scaling {input.scaling} {params.flags} "
         "--out {output.numbers} > {log} 2>&1"
@@ -274,31 +229,26 @@ rule study_efficiency:
 rule study_curves:
     input:
         metrics=STUDY_GRID + STUDY_BEST,
-        rates=f"{STUDY}/learning_rate.json",
-        scaling=f"{STUDY}/scaling.json",
+        rates=PATHS.study("learning_rate.json"),
+        scaling=PATHS.study("scaling.json"),
     output:
-        numbers=ensure(f"{STUDY}/curves.json", non_empty=True),
-        page=f"{STUDY}/curves.html",
+        numbers=ensure(PATHS.study("curves.json"), non_empty=True),
+        page=PATHS.study("curves.html"),
         figure=report(
-            f"{STUDY}/curves.png",
+            PATHS.study("curves.png"),
             caption="../docs/study-caption.rst",
             category="Studies",
         ),
     log:
-        f"{OUT}/logs/studies/curves.log",
+        PATHS.log("studies", "curves"),
     benchmark:
-        f"{OUT}/benchmarks/studies/curves.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("studies/curves")
     threads: 1
     resources:
         mem_mb=by_attempt(2000),
         runtime=by_attempt(10),
     params:
         flags=flags(RUN.study),
-        version=__version__,
     shell:
         "ffn study curves {input.metrics} --rates {input.rates} --scaling {input.scaling} {params.flags} "
         "--out {output.numbers} > {log} 2>&1"

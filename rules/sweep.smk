@@ -3,27 +3,22 @@
 
 rule sweep:
     input:
-        segmentation=BASE,
-        graphs=lambda wildcards: GRAPHS[wildcards.volume],
-        truth=f"{VOLUME}/labels.h5",
+        segmentation=PATHS.base(RUN),
+        graphs=lambda wildcards: PIPELINE.files("agglomerate", volume=wildcards.volume),
+        truth=LABELS,
     output:
-        table=ensure(f"{OUT}/agglomeration/{{volume}}/sweep.json", non_empty=True),
+        table=ensure(PATHS.of("sweep"), non_empty=True),
     log:
-        f"{OUT}/logs/sweep/{{volume}}.log",
+        PATHS.log("sweep", "{volume}"),
     benchmark:
-        f"{OUT}/benchmarks/sweep.{{volume}}.tsv"
-    conda:
-        "../envs/ffn.yaml"
-    envmodules:
-        *MODULES,
+        PATHS.benchmark("sweep", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("sweep", block(RUN.sweep)),
-        runtime=duration("sweep", voxels_in("evaluate_box")),
+        mem_mb=memory("sweep", block_voxels(RUN.sweep)),
+        runtime=duration("sweep", PIPELINE.voxels("evaluate_box")),
     params:
-        box=lambda wildcards: PLACES[wildcards.volume].evaluate_box,
+        box=lambda wildcards: PIPELINE.places[wildcards.volume].evaluate_box,
         flags=flags(RUN.sweep),
-        version=__version__,
     shell:
         "ffn sweep {input.graphs} --segmentation {input.segmentation}:segmentation --truth {input.truth}:labels "
         "--box {params.box} {params.flags} --out {output.table} > {log} 2>&1"

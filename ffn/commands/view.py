@@ -8,6 +8,7 @@ ssh -L 8000:127.0.0.1:8000 -L 8001:127.0.0.1:8001 HOST
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ffn.options import add_options, from_arguments
 from ffn.viewing.config import ViewConfig
@@ -22,9 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the stage."""
+    from ffn.report.run_folder import find_export
     from ffn.viewing.viewer import view
 
     def announce(link: str) -> None:
         print(f"{link}\nCtrl-C ends the viewer.", flush=True)
 
-    view(arguments.path, from_arguments(ViewConfig, arguments), announce, arguments.screenshot)
+    config = from_arguments(ViewConfig, arguments)
+    view(find_export(Path(arguments.path), config.volume), config, announce, arguments.screenshot)

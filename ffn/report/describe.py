@@ -15,24 +15,12 @@ from ffn.geometry import ZYX
 from ffn.io import hdf5
 from ffn.io.open import open_volume
 from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec
+from ffn.workflow.paths import RunPaths
+from ffn.workflow.stages import STAGES
 
 Description = dict[str, Any]
 
 CHECK_BLOCK_ZYX: ZYX = (64, 512, 512)
-STAGE_OUTPUTS = {
-    "ingest": "volumes/*/raw.h5",
-    "membrane": "membrane/*.h5",
-    "partition": "partitions/*.h5",
-    "coordinates": "coordinates/*.h5",
-    "records": "records/index.json",
-    "train": "model/model.yaml",
-    "segment": "segmentation/*/subvolumes/*.h5",
-    "reconcile": "segmentation/*/segmentation.h5",
-    "fill": "segmentation/*/filled.h5",
-    "evaluate": "evaluation/*.json",
-    "export": "precomputed/*/neuroglancer.json",
-    "report": "report.html",
-}
 
 
 def describe(spec: str, check: bool = False) -> Description:
@@ -255,19 +243,19 @@ def _export(folder: Path, check: bool) -> Description:
 
 
 def _run(folder: Path, check: bool) -> Description:
-    found = {stage: len(list(folder.glob(pattern))) for stage, pattern in STAGE_OUTPUTS.items()}
-    scores = {path.stem: _scores(path, check) for path in sorted(folder.glob(STAGE_OUTPUTS["evaluate"]))}
-    stages = {stage: count for stage, count in found.items() if count}
+    paths = RunPaths(folder)
+    makers = {stage.outputs[0].path: name for name, stage in STAGES.items()}  # `ingest` stands for `synth`, too
+    found = {name: len(paths.existing(name)) for name in makers.values()}
     return {
         "kind": "run",
-        "stages": stages,
-        "scores": scores,
-        "report": str(folder / STAGE_OUTPUTS["report"]),
+        "stages": {name: count for name, count in found.items() if count},
+        "scores": {path.stem: _scores(path, check) for path in paths.existing("evaluate")},
+        "report": paths.of("report"),
     }
 
 
 def _is_run(path: Path) -> bool:
-    return path.is_dir() and any((path / name).is_dir() for name in ("volumes", "segmentation", "evaluation"))
+    return path.is_dir() and RunPaths(path).is_run()
 
 
 def _is_hdf5(path: Path) -> bool:

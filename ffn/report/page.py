@@ -35,6 +35,8 @@ from ffn.report.training_charts import training_charts
 from ffn.report.versions import package_versions
 from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices
 from ffn.training.monitoring.metrics import best_validation, read_metrics
+from ffn.viewing.state import LINKS_FOLDER
+from ffn.workflow.paths import RunPaths
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +84,10 @@ def render(run_dir: Path) -> str:
     environment.filters.update(figure=figure, percent=percent, duration=duration, core_hours=core_hours)
     volumes = read_volumes(run_dir)
     costs = read_costs(run_dir)
-    metrics, validation = (read_metrics(run_dir / "model" / name) for name in ("metrics.csv", "validation.csv"))
-    config = run_dir / "config.yaml"
+    paths = RunPaths(run_dir)
+    model = Path(paths.folder("train"))
+    metrics, validation = (read_metrics(model / name) for name in ("metrics.csv", "validation.csv"))
+    config = Path(paths.config)
     return environment.get_template("report.html.jinja").render(
         run=run_dir.resolve().name,
         run_path=str(run_dir),
@@ -141,7 +145,7 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
             "run_lengths": run_lengths(files.scores or {}),
             "errors": errors,
             "close_ups": {} if volumes is None else close_ups(volumes, errors),
-            "has_links": (run_dir / "precomputed" / files.name / "links").is_dir(),
+            "has_links": (Path(RunPaths(run_dir).of("export", volume=files.name)).parent / LINKS_FOLDER).is_dir(),
             "sweep": sweep_charts(read_sweep(run_dir, files.name)),
             **shown,
         }

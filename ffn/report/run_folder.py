@@ -9,25 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
-from ffn.errors import EvaluationError
-
-# In the order of the pipeline; rules that are not listed come last, by name.
-STAGE_ORDER = (
-    *(
-        "synth",
-        "ingest",
-        "ingest_labels",
-        "import_checkpoint",
-        "membrane",
-        "partition",
-        "coordinates",
-        "records",
-    ),
-    *("train", "checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select", "segment", "reconcile"),
-    *("consensus", "agglomerate", "merge", "sweep", "fill", "skeletonize", "evaluate", "export", "report"),
-)
+from ffn.errors import EvaluationError, ExportError
+from ffn.viewing.state import STATE_FILE
+from ffn.workflow.paths import RunPaths
+from ffn.workflow.run import RunConfig
+from ffn.workflow.stages import RULES
 
 
 class VolumeFiles(NamedTuple):
@@ -84,25 +70,54 @@ def read_volumes(run_dir: Path) -> list[VolumeFiles]:
     EvaluationError
         If `run_dir` is not the folder of a run, or a score file is damaged.
     """
-    if not any((run_dir / name).is_dir() for name in ("volumes", "segmentation", "evaluation", "model")):
-        raise EvaluationError(
-            f"{run_dir}: holds none of volumes/, segmentation/, evaluation/ and model/, expected the folder "
-            "of a run such as results/demo"
-        )
-    names = {path.parent.name for path in run_dir.glob("segmentation/*/segmentation.h5")}
-    names |= {path.stem for path in run_dir.glob("evaluation/*.json")}
-    return [_volume_files(run_dir, name) for name in sorted(names)]
+    paths = RunPaths(run_dir)
+    if not paths.is_run():
+        raise EvaluationError(f"{run_dir}: holds no stage's output, expected the folder of a run such as results/demo")
+    names = {path.parent.name for path in paths.existing("reconcile", order="")}
+    names |= {path.stem for path in paths.existing("evaluate")}
+    config = paths.read_config()
+    return [_volume_files(paths, name, config) for name in sorted(names)]
+
+
+def find_export(path: Path, volume: str | None) -> Path:
+    """Return the export that `path` means.
+
+    Parameters
+    ----------
+    path : Path
+        An export, or a run with one or several of them.
+    volume : str or None
+        Name of the volume, needed where a run has several.
+
+    Raises
+    ------
+    ExportError
+        If none is there, or it is not clear which one.
+    """
+    if (path / STATE_FILE).is_file():
+        return path
+    found = {state.parent.name: state.parent for state in RunPaths(path).existing("export")}
+    names = ", ".join(found)
+    if not found:
+        raise ExportError(f"{path}: is no export and holds none in precomputed/. Run ffn export, or the whole workflow")
+    if volume is None and len(found) == 1:
+        return next(iter(found.values()))
+    if volume is None:
+        raise ExportError(f"{path}: holds several volumes ({names}), one is needed. Choose it with --volume")
+    if volume not in found:
+        raise ExportError(f"--volume: {volume!r} is not in {path}, expected one of: {names}")
+    return found[volume]
 
 
 def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
     """Read the scores of a volume at every threshold of agglomeration; empty where there are none."""
-    path = run_dir / "agglomeration" / name / "sweep.json"
+    path = Path(RunPaths(run_dir).of("sweep", volume=name))
     return _read_json(path, "sweep").get("sweep", {}) if path.is_file() else {}
 
 
 def read_selection(run_dir: Path) -> dict[str, Any]:
     """Read how the checkpoint was chosen; empty where there was no choice."""
-    path = run_dir / "selected" / "selection.json"
+    path = Path(RunPaths(run_dir).of("select", "selection"))
     return _read_json(path, "select") if path.is_file() else {}
 
 
@@ -117,31 +132,20 @@ def read_costs(run_dir: Path) -> list[StageCost]:
     return sorted(costs, key=lambda cost: (_place_in_pipeline(cost.stage), cost.stage))
 
 
-def _volume_files(run_dir: Path, name: str) -> VolumeFiles:
-    folder = run_dir / "segmentation" / name
+def _volume_files(paths: RunPaths, name: str, config: RunConfig | None) -> VolumeFiles:
+    final = paths.of("reconcile", volume=name, order="") if config is None else paths.final(config, volume=name)
     return VolumeFiles(
         name,
-        image=_existing(run_dir / "volumes" / name / "raw.h5", "raw"),
-        truth=_existing(run_dir / "volumes" / name / "labels.h5", "labels"),
-        segmentation=_existing(folder / _final_segmentation(run_dir), "segmentation"),
-        baseline=_existing(run_dir / "evaluation" / f"{name}-baseline.h5", "segmentation"),
-        scores=_read_scores(run_dir / "evaluation" / f"{name}.json"),
+        image=_existing(paths.of("ingest", "image", volume=name), "raw"),
+        truth=_existing(paths.of("ingest", "labels", volume=name), "labels"),
+        segmentation=_existing(final, "segmentation"),
+        baseline=_existing(paths.of("evaluate", "baseline", volume=name), "segmentation"),
+        scores=_read_scores(Path(paths.of("evaluate", volume=name))),
     )
 
 
-def _final_segmentation(run_dir: Path) -> str:
-    """Return the file that the run's configuration scores and shows."""
-    path = run_dir / "config.yaml"
-    config = yaml.safe_load(path.read_text()) if path.is_file() else {}
-    if config.get("fill", {}).get("max_distance"):
-        return "filled.h5"
-    if config.get("agglomerate", {}).get("enabled"):
-        return "agglomerated.h5"
-    return "consensus.h5" if config.get("consensus", {}).get("enabled") else "segmentation.h5"
-
-
-def _existing(path: Path, dataset: str) -> str | None:
-    return f"{path}:{dataset}" if path.is_file() else None
+def _existing(path: str, dataset: str) -> str | None:
+    return f"{path}:{dataset}" if Path(path).is_file() else None
 
 
 def _read_scores(path: Path) -> dict[str, Any] | None:
@@ -182,7 +186,7 @@ def _stage_cost(stage: str, rows: list[dict[str, float]]) -> StageCost:
 
 def _place_in_pipeline(stage: str) -> int:
     stage = stage.removesuffix("-reversed")
-    return STAGE_ORDER.index(stage) if stage in STAGE_ORDER else len(STAGE_ORDER)
+    return RULES.index(stage) if stage in RULES else len(RULES)
 
 
 def _number(text: str | None) -> float:

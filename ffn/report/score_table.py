@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.report.run_folder import VolumeFiles, read_volumes
+from ffn.workflow.paths import RunPaths
 
 COLUMNS = {
     "are": "ARE",
@@ -135,7 +136,7 @@ def format_summary(run_dir: str | Path, report: str | Path) -> str:
     place = report if Path(report).is_file() else f"none yet, write it with 'ffn report {run_dir}'"
     program = sys.argv[0] if Path(sys.argv[0]).name == "ffn" else "ffn"  # as it was called, for copying
     lines = [format_scores(run_dir), "", f"report       {place}"]
-    if any(Path(run_dir).glob("precomputed/*/neuroglancer.json")):
+    if RunPaths(run_dir).existing("export"):
         lines.append(f"Neuroglancer {min(program, os.path.relpath(program), key=len)} view {run_dir}")
     return "\n".join(lines)
 

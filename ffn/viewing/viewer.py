@@ -16,11 +16,11 @@ from ffn.errors import ExportError
 from ffn.viewing.config import ViewConfig
 from ffn.viewing.properties import read_segment_ids
 from ffn.viewing.server import HOST, port_error, serve
-from ffn.viewing.state import STATE_FILE, State, load_state, select_segments
+from ffn.viewing.state import State, load_state, select_segments
 
 
 def view(
-    path: str | Path,
+    export: Path,
     config: ViewConfig,
     announce: Callable[[str], object],
     screenshot: str | Path | None = None,
@@ -29,8 +29,8 @@ def view(
 
     Parameters
     ----------
-    path : path
-        An export, or a run whose ``precomputed/`` holds exports.
+    export : Path
+        Folder that ``ffn export`` wrote.
     config : ViewConfig
         What to show, and where to serve it.
     announce : callable
@@ -41,9 +41,8 @@ def view(
     Raises
     ------
     ExportError
-        If there is no export, a segment or link is not in it, a port is taken, or no picture can be made.
+        If a segment or link is not in the export, a port is taken, or no picture can be made.
     """
-    export = find_export(Path(path), config.volume)
     with _stop_on_signals(), _served(export, config) as base:
         viewer = _open_viewer(_state(export, base, config), config.port)
         if screenshot is not None:
@@ -56,36 +55,6 @@ def view(
             if config.open and _has_screen():
                 webbrowser.open(viewer.get_viewer_url())
             threading.Event().wait()
-
-
-def find_export(path: Path, volume: str | None) -> Path:
-    """Return the export that `path` means.
-
-    Parameters
-    ----------
-    path : Path
-        An export, or a run with one or several of them.
-    volume : str or None
-        Name of the volume, needed where a run has several.
-
-    Raises
-    ------
-    ExportError
-        If none is there, or it is not clear which one.
-    """
-    if (path / STATE_FILE).is_file():
-        return path
-    found = {state.parent.name: state.parent for state in sorted(path.glob(f"precomputed/*/{STATE_FILE}"))}
-    names = ", ".join(found)
-    if not found:
-        raise ExportError(f"{path}: is no export and holds none in precomputed/. Run ffn export, or the whole workflow")
-    if volume is None and len(found) == 1:
-        return next(iter(found.values()))
-    if volume is None:
-        raise ExportError(f"{path}: holds several volumes ({names}), one is needed. Choose it with --volume")
-    if volume not in found:
-        raise ExportError(f"--volume: {volume!r} is not in {path}, expected one of: {names}")
-    return found[volume]
 
 
 def _served(export: Path, config: ViewConfig) -> contextlib.AbstractContextManager[str]:

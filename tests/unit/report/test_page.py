@@ -94,7 +94,7 @@ def run(tmp_path_factory):
     (run / "benchmarks/train.tsv").write_text(BENCHMARK.format(95.5, 2048.2))
     (run / "benchmarks/segment.cube.z0.tsv").write_text(BENCHMARK.format(20, 512))
     (run / "benchmarks/segment.cube.z1.tsv").write_text(BENCHMARK.format(30, "NA"))
-    (run / "config.yaml").write_text("run: tiny # <script>alert(1)</script>\n")
+    (run / "config.yaml").write_text("volumes: {cube: {synthetic: {}}} # <script>alert(1)</script>\n")
     return run
 
 
@@ -337,7 +337,7 @@ def test_planes_keep_the_proportions_of_nanometres():
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (lambda run: None, "holds none of volumes/, segmentation/"),
+        (lambda run: None, "holds no stage's output"),
         (
             lambda run: (run / "evaluation").mkdir() or (run / "evaluation/a.json").write_text("{"),
             "a.json: is no score",

@@ -11,11 +11,12 @@ from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
+from ffn.report.run_folder import find_export
 from ffn.viewing.config import ExportConfig, ViewConfig
 from ffn.viewing.export import Sources, export
 from ffn.viewing.precomputed import read_scale
 from ffn.viewing.state import choose_segments, load_state, make_state, select_segments
-from ffn.viewing.viewer import find_export, view
+from ffn.viewing.viewer import view
 
 BOX = Box((20, -10, 300), (20 + 24, -10 + 70, 300 + 90))
 SIZE_NM = (20.0, 8.0, 10.0)

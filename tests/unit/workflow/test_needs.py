@@ -1,7 +1,8 @@
 """Memory and time follow size, threads and network."""
 
 from ffn.config import ModelConfig
-from ffn.workflow.needs import NEEDS, flooding_minutes, fov_flops, memory_mb, minutes
+from ffn.workflow.needs import flooding_minutes, fov_flops, memory_mb, minutes
+from ffn.workflow.stages import STAGES
 
 
 def test_measured_jobs_fit():
@@ -26,7 +27,7 @@ def test_memory_grows_with_the_subvolume():
 
 
 def test_no_stage_is_free():
-    for stage in NEEDS:
+    for stage in STAGES:
         assert memory_mb(stage) >= 300 and minutes(stage, 0) >= 5
 
 

@@ -1,0 +1,66 @@
+"""Arguments of `ffn` commands in the shell lines of the rules, quoted for the shell."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+from ffn.workflow.pipeline import Pipeline
+
+
+def option(name: str, files: Iterable[str], suffix: str = "") -> str:
+    """Return an option with these files, nothing where there are none.
+
+    Examples
+    --------
+    >>> option("--truth", ["labels.h5"], ":labels")
+    '--truth labels.h5:labels'
+    """
+    words = [shlex.quote(f"{file}{suffix}") for file in files]
+    return " ".join([name, *words]) if words else ""
+
+
+def source(pipeline: Pipeline, volume: str, key: str) -> str:
+    """Return source and voxel size of a volume's image or labels, as `ffn ingest` takes them."""
+    size = " ".join(map(str, pipeline.places[volume].voxel_size_zyx_nm))
+    return f"{shlex.quote(getattr(pipeline.run.volumes[volume], key))} --voxel-size {size}"
+
+
+def training_volumes(pipeline: Pipeline) -> str:
+    """Return the volumes that training examples come from, as `ffn train` takes them."""
+    return " ".join(f"--volume {_labelled(pipeline, name)}" for name in pipeline.trained)
+
+
+def validation_volumes(pipeline: Pipeline) -> str:
+    """Return the volumes and boxes that training is validated on, as `ffn train` takes them."""
+    boxes = {name: pipeline.places[name].validate_box for name in pipeline.validated}
+    return " ".join(f"--validate {_labelled(pipeline, name)},{box}" for name, box in boxes.items())
+
+
+def candidates(pipeline: Pipeline) -> str:
+    """Return the checkpoints that compete, each with its scores, as `ffn select` takes them."""
+    models = {step: os.path.dirname(pipeline.paths.of("select", "candidate", step=step)) for step in pipeline.steps}
+    scores = {step: pipeline.paths.of("select", "candidate_scores", step=step) for step in pipeline.steps}
+    return " ".join(f"--candidate {step}={models[step]},{scores[step]}" for step in pipeline.steps)
+
+
+def skeletons(pipeline: Pipeline, volume: str) -> str:
+    """Return the skeletons of the truth that `ffn evaluate` takes: those that were made, or those given, if any."""
+    given = pipeline.run.volumes[volume].skeletons
+    return option("--skeletons", [given] if given else pipeline.files("skeletonize", volume=volume))
+
+
+def staging(wildcards: Any, resources: Any) -> str:
+    """Return the option with the node-local folder that the profile wants inputs in, as its resource `stage_to`.
+
+    It is quoted, because its variables are those of each node.
+    """
+    folder = resources.get("stage_to")
+    return option("--stage-to", [folder] if folder else [])
+
+
+def _labelled(pipeline: Pipeline, name: str) -> str:
+    image, labels = (pipeline.paths.of("ingest", output, volume=name) for output in ("image", "labels"))
+    return f"{name}={image}:raw,{labels}:labels"

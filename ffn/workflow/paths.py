@@ -1,0 +1,123 @@
+"""The one owner of ``results/<run>/…``: where each stage writes, and which segmentation is the final one."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import yaml
+
+from ffn.errors import ConfigError
+from ffn.workflow.run import RunConfig, load_run
+from ffn.workflow.stages import STAGES, Output
+
+WILDCARD = re.compile(r"\{(\w+)\}")
+CONFIG = "config.yaml"
+
+
+class RunPaths:
+    """Files of a run.
+
+    Parameters
+    ----------
+    root : str or Path
+        Folder of the run, such as ``results/demo``.
+
+    Examples
+    --------
+    >>> paths = RunPaths("results/demo")
+    >>> paths.of("membrane"), paths.of("ingest", "labels", volume="cube")
+    ('results/demo/membrane/{volume}.h5', 'results/demo/volumes/cube/labels.h5')
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = str(root)
+
+    @property
+    def config(self) -> str:
+        """The configuration that the workflow read when it last started."""
+        return f"{self.root}/{CONFIG}"
+
+    def of(self, stage: str, output: str | None = None, **wildcards: str) -> str:
+        """Return where a stage writes; wildcards that are not given stay, as Snakemake wants them.
+
+        Parameters
+        ----------
+        stage : str
+            Key of `STAGES`.
+        output : str, optional
+            Name of one of its outputs, by default the first.
+        **wildcards : str
+            Values of ``{volume}``, ``{order}``, ``{subvolume}`` and ``{step}``.
+        """
+        path = find_output(stage, output).path
+        return f"{self.root}/{WILDCARD.sub(lambda match: wildcards.get(match[1], match[0]), path)}"
+
+    def folder(self, stage: str) -> str:
+        """Return the folder of a stage's first output: of a model, of records."""
+        return os.path.dirname(self.of(stage))
+
+    def checkpoint(self, step: str) -> str:
+        """Return a checkpoint of training."""
+        return f"{self.folder('train')}/checkpoints/step-{step}"
+
+    def study(self, *parts: str) -> str:
+        """Return a file of the studies."""
+        return "/".join([self.root, "studies", *parts])
+
+    def existing(self, stage: str, output: str | None = None, **wildcards: str) -> list[Path]:
+        """Return the files of a stage that are there, sorted, whatever the value of the wildcards not given."""
+        every = dict.fromkeys(WILDCARD.findall(find_output(stage, output).path), "*") | wildcards
+        pattern = Path(self.of(stage, output, **every)).relative_to(self.root)
+        return sorted(Path(self.root).glob(str(pattern)))
+
+    def log(self, *parts: str) -> str:
+        """Return the log of a job: its rule and its wildcards."""
+        return f"{self.root}/logs/{'/'.join(parts)}.log"
+
+    def benchmark(self, *parts: str) -> str:
+        """Return where Snakemake writes a job's time and memory: its rule and its wildcards."""
+        return f"{self.root}/benchmarks/{'.'.join(parts)}.tsv"
+
+    def is_run(self) -> bool:
+        """Whether the folder holds anything of a run."""
+        names = {Path(output.path).parts[0] for stage in STAGES.values() for output in stage.outputs}
+        return any((Path(self.root) / name).is_dir() for name in names)
+
+    def read_config(self) -> RunConfig | None:
+        """Return the configuration of the run; None where there is none, as in a folder put together by hand.
+
+        Raises
+        ------
+        ConfigError
+            If it is not one of this version.
+        """
+        path = Path(self.config)
+        if not path.is_file():
+            return None
+        try:
+            return load_run(yaml.safe_load(path.read_text()))
+        except (ConfigError, yaml.YAMLError) as reason:
+            raise ConfigError(
+                f"{path}: is no configuration of this version ({reason}). Run the workflow again"
+            ) from None
+
+    def base(self, run: RunConfig, **wildcards: str) -> str:
+        """Return the segmentation that agglomeration starts from."""
+        stage = "consensus" if run.consensus.enabled else "reconcile"
+        return self.of(stage, **{"order": "", **wildcards})
+
+    def merged(self, run: RunConfig, **wildcards: str) -> str:
+        """Return the segmentation after agglomeration, where that is enabled."""
+        return self.of("merge", **wildcards) if run.agglomerate.enabled else self.base(run, **wildcards)
+
+    def final(self, run: RunConfig, **wildcards: str) -> str:
+        """Return the final segmentation: the one that is scored, exported and shown."""
+        return self.of("fill", **wildcards) if run.fill.max_distance else self.merged(run, **wildcards)
+
+
+def find_output(stage: str, name: str | None = None) -> Output:
+    """Return an output of a stage by its name, by default the first."""
+    outputs = STAGES[stage].outputs
+    return outputs[0] if name is None else next(output for output in outputs if output.name == name)

@@ -1,0 +1,236 @@
+"""What a run makes of which volume, and the files that each stage has to make."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from ffn.config import SegmentConfig
+from ffn.geometry import Box
+from ffn.training.checkpoint import MANIFEST, is_checkpoint
+from ffn.workflow.paths import WILDCARD, RunPaths, find_output
+from ffn.workflow.places import Place, contact_boxes, subvolume_boxes
+from ffn.workflow.run import RunConfig
+from ffn.workflow.stages import STAGES, Output
+
+Boxes = dict[str, dict[str, Box]]  # of jobs, by volume and name of the job
+
+
+class Pipeline:
+    """A configuration and its volumes, turned into lists that the rules read.
+
+    Parameters
+    ----------
+    run : RunConfig
+        The configuration.
+    places : dict of str to Place
+        Where its volumes lie, see `ffn.workflow.places.check_sources`.
+    """
+
+    def __init__(self, run: RunConfig, places: dict[str, Place]) -> None:
+        self.run = run
+        self.places = places
+        self.paths = RunPaths(f"results/{run.run}")
+        self.volumes = list(run.volumes)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is allowed but makes scores look better than they are."""
+        found = [
+            f"volumes.{name}: evaluate_box and train_box overlap, so its scores include training data"
+            for name in self.evaluated
+            if self.places[name].is_scored_on_training_data
+        ]
+        run = self.run
+        if self.steps and self.places[run.select_volume].selects_on_training_data(str(run.select.box)):
+            found.append("select.box and train_box overlap, so the choice favours checkpoints that memorised that box")
+        return found
+
+    # --- Volumes by what is made of them ---------------------------------------------------------------------
+    @cached_property
+    def synthetic(self) -> list[str]:
+        """Volumes that are made, not read."""
+        return [name for name, volume in self.run.volumes.items() if volume.synthetic]
+
+    @cached_property
+    def foreign(self) -> list[str]:
+        """Volumes that are read from a source."""
+        return [name for name in self.volumes if name not in self.synthetic]
+
+    @cached_property
+    def foreign_labelled(self) -> list[str]:
+        """Volumes whose labels are read from a source."""
+        return [name for name in self.foreign if self.run.volumes[name].has_labels]
+
+    @cached_property
+    def trained(self) -> list[str]:
+        """Volumes that training examples come from."""
+        is_training = self.run.train.max_steps > 0
+        return [name for name, volume in self.run.volumes.items() if is_training and volume.is_trained_on]
+
+    @cached_property
+    def validated(self) -> list[str]:
+        """Volumes that training is validated on."""
+        return [name for name, volume in self.run.volumes.items() if self.run.is_validated and volume.is_validated_on]
+
+    @cached_property
+    def learnt_from(self) -> list[str]:
+        """Volumes that training reads."""
+        return self.trained + [name for name in self.validated if name not in self.trained]
+
+    @cached_property
+    def segmented(self) -> list[str]:
+        """Volumes that are segmented."""
+        return [name for name, volume in self.run.volumes.items() if volume.is_segmented]
+
+    @cached_property
+    def segmented_twice(self) -> list[str]:
+        """Volumes that are segmented with seeds in both orders."""
+        return self.segmented if self.run.consensus.enabled else []
+
+    @cached_property
+    def agglomerated(self) -> list[str]:
+        """Volumes whose segments are agglomerated."""
+        return self.segmented if self.run.agglomerate.enabled else []
+
+    @cached_property
+    def filled(self) -> list[str]:
+        """Volumes whose unsegmented voxels are given away."""
+        return self.segmented if self.run.fill.max_distance else []
+
+    @cached_property
+    def evaluated(self) -> list[str]:
+        """Volumes whose segmentation is scored."""
+        return [name for name, place in self.places.items() if place.is_evaluated]
+
+    @cached_property
+    def compared(self) -> list[str]:
+        """Volumes that are scored against a watershed, too."""
+        return self.evaluated if self.run.evaluate.watershed else []
+
+    @cached_property
+    def swept(self) -> list[str]:
+        """Volumes whose merge graph is scored at every threshold."""
+        return [name for name in self.agglomerated if name in self.evaluated]
+
+    @cached_property
+    def skeletonized(self) -> list[str]:
+        """Volumes whose skeletons the workflow makes, because the configuration gives none."""
+        wanted = self.evaluated if self.run.skeletonize.spacing_nm else []
+        return [name for name in wanted if not self.run.volumes[name].skeletons]
+
+    # --- Jobs of one volume ----------------------------------------------------------------------------------
+    @cached_property
+    def subvolumes(self) -> Boxes:
+        """Boxes of the jobs of flood filling."""
+        return {name: subvolume_boxes(self.run, self.places[name]) for name in self.segmented}
+
+    @cached_property
+    def contact_boxes(self) -> Boxes:
+        """Boxes of the jobs of agglomeration."""
+        return {name: contact_boxes(self.run, self.places[name]) for name in self.agglomerated}
+
+    @cached_property
+    def orders(self) -> dict[str, SegmentConfig]:
+        """Orders of seeds by what they add to the names of files; the consensus needs both."""
+        both = {"": self.run.segment, "-reversed": self.run.segment.model_copy(update={"seed_order": "reversed"})}
+        return both if self.run.consensus.enabled else {"": self.run.segment}
+
+    # --- Models ----------------------------------------------------------------------------------------------
+    @cached_property
+    def imported(self) -> list[str]:
+        """The checkpoint that is turned into a model folder first, ours or a published one."""
+        init = self.run.init
+        return [init] if init and (is_checkpoint(init) or not os.path.isdir(init)) else []
+
+    @property
+    def imported_manifest(self) -> list[str]:
+        """The manifest of that checkpoint, if it is one of ours."""
+        return [f"{init.rstrip('/')}/{MANIFEST}" for init in self.imported if is_checkpoint(init)]
+
+    @property
+    def initial(self) -> str | None:
+        """Model folder that training starts from."""
+        if self.imported:
+            return self.paths.folder("import-checkpoint")
+        return self.run.init.rstrip("/") if self.run.init else None
+
+    @property
+    def model(self) -> str:
+        """Model folder that training leaves; without training the initial one."""
+        trained = self.paths.folder("train")
+        return trained if self.run.train.max_steps > 0 else self.initial or trained
+
+    @property
+    def used_model(self) -> str:
+        """Model folder that segments."""
+        return self.paths.folder("select") if self.steps else self.model
+
+    @cached_property
+    def steps(self) -> list[str]:
+        """Checkpoints that compete for being used."""
+        return [f"{step:08d}" for step in self.run.selectable_steps]
+
+    # --- Sizes of jobs, as functions of their wildcards --------------------------------------------------------
+    def voxels(self, box: str) -> Callable[[Any], int]:
+        """Voxels of a box of the volume, such as ``"segment_box"``."""
+        return lambda wildcards: getattr(self.places[wildcards.volume], box).num_voxels
+
+    def voxels_of_job(self, boxes: str) -> Callable[[Any], int]:
+        """Voxels of the job's own box, one of ``"subvolumes"`` or ``"contact_boxes"``."""
+        return lambda wildcards: getattr(self, boxes)[wildcards.volume][wildcards.subvolume].num_voxels
+
+    def scored_at_once(self, wildcards: Any) -> int:
+        """Voxels that evaluation holds: those of the watershed baseline, else of a block."""
+        config = self.run.evaluate
+        block = math.prod(config.block_size_zyx)
+        voxels = self.places[wildcards.volume].evaluate_box.num_voxels
+        return max(block, min(voxels, config.watershed_max_voxels)) if config.watershed else block
+
+    @property
+    def trained_voxels(self) -> int:
+        """Voxels of all training boxes."""
+        return sum(self.places[name].train_box.num_voxels for name in self.trained)
+
+    # --- Inputs of the export --------------------------------------------------------------------------------
+    def shown_labels(self, volume: str) -> list[str]:
+        """Return the truth that is exported next to a segmentation, if there is one."""
+        return [self.paths.of("ingest", "labels", volume=volume)] if self.places[volume].shows_truth else []
+
+    def agglomerated_base(self, volume: str) -> list[str]:
+        """Return the supervoxels of an agglomerated volume."""
+        return [self.paths.base(self.run, volume=volume)] if volume in self.agglomerated else []
+
+    # --- Files -----------------------------------------------------------------------------------------------
+    def targets(self, stage: str) -> list[str]:
+        """Return every file that a stage has to make; none where the configuration leaves the stage out."""
+        return [path for output in STAGES[stage].outputs for path in self.files(stage, output.name)]
+
+    def files(self, stage: str, output: str | None = None, **given: str) -> list[str]:
+        """Return the files of one output of a stage.
+
+        Parameters
+        ----------
+        stage, output : str
+            As in `RunPaths.of`.
+        **given : str
+            Wildcards that only one value is wanted of, such as ``volume="cube"``.
+        """
+        made = find_output(stage, output)
+        values = {name: self._values(name, made) for name in WILDCARD.findall(made.path) if name != "subvolume"}
+        values |= {name: [value] for name, value in given.items() if value in values.get(name, [])}
+        if not getattr(self, made.of) or any(value not in values[name] for name, value in given.items()):
+            return []
+        jobs = [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
+        if made.boxes:
+            boxes = getattr(self, made.boxes)
+            jobs = [{**job, "subvolume": stem} for job in jobs for stem in boxes[job["volume"]]]
+        return [self.paths.of(stage, made.name, **job) for job in jobs]
+
+    def _values(self, wildcard: str, made: Output) -> list[str]:
+        """Values of a wildcard over all jobs of an output."""
+        return list({"volume": getattr(self, made.of), "order": self.orders, "step": self.steps}[wildcard])

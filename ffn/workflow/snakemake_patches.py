@@ -1,0 +1,170 @@
+"""Every touch of Snakemake's internals: what it does not offer, for the one version that was tried.
+
+Each patch says what Snakemake does without it, and where that was reported. As a `module` of another workflow this one
+patches nothing: the jobs of that workflow are not ours.
+"""
+
+from __future__ import annotations
+
+import _thread
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import snakemake
+from snakemake.api import Workflow  # of snakemake.workflow, which only imports after the other
+from snakemake.exceptions import WorkflowError
+from snakemake.jobs import GroupJob
+from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+
+SERIES = "9.27"
+
+_get_target_spec = GroupJob.get_target_spec
+_report_job_submission = RemoteExecutor.report_job_submission
+_exit_gracefully = JobScheduler.exit_gracefully
+
+
+def require_version() -> None:
+    """Check that this Snakemake is the one that the patches are for.
+
+    Raises
+    ------
+    WorkflowError
+        If it is another one.
+    """
+    if snakemake.__version__.split(".")[:2] != SERIES.split("."):
+        raise WorkflowError(
+            f"Snakemake {snakemake.__version__}: this workflow needs {SERIES}.x. Run 'make setup', or install "
+            f"'snakemake~={SERIES}'"
+        )
+
+
+def apply(workflow: Workflow) -> None:
+    """Patch Snakemake, unless another workflow uses this one as a module; a second call changes nothing."""
+    require_version()
+    if is_module(workflow):
+        return
+    GroupJob.get_target_spec = _unfinished
+    RemoteExecutor.report_job_submission = _registered
+    JobScheduler.exit_gracefully = _told_to_end
+
+
+# --- What rules may not ask, but a workflow has to know -------------------------------------------------------
+def is_module(workflow: Workflow) -> bool:
+    """Whether another workflow uses this one by its `module` statement."""
+    return bool(workflow.modifier.is_module)
+
+
+def has_configfile(workflow: Workflow) -> bool:
+    """Whether the command line names a configuration; Snakemake would merge it with the workflow's own."""
+    return bool(workflow.overwrite_configfiles)
+
+
+def cores(workflow: Workflow) -> int:
+    """Return how many cores Snakemake may use."""
+    return workflow.resource_settings.cores or 1
+
+
+def gpus(workflow: Workflow) -> int:
+    """Return how many GPUs Snakemake may use: `resources: gpu: N` of the profile, of a node on a cluster."""
+    return int(workflow.global_resources.get("gpu").value or 0)
+
+
+def site(workflow: Workflow, rule: str) -> dict[str, Any]:
+    """Return what the profile's ``set-resources`` says of a rule, as it is written there."""
+    resources = workflow.resource_settings._parsed_overwrite_resources.get(rule, {})
+    return {name: resources[name].raw for name in resources}
+
+
+def submits(workflow: Workflow) -> bool:
+    """Whether jobs go to a cluster, and this is not one of them."""
+    return not (workflow.local_exec or workflow.remote_exec)
+
+
+def submit_command(workflow: Workflow) -> str | None:
+    """Return the command of the profile that submits a job, if there is one."""
+    return getattr(workflow.executor_settings, "submit_cmd", None)
+
+
+# --- Software of all rules -----------------------------------------------------------------------------------
+def give_software(workflow: Workflow, conda: str, modules: list[str], version: str) -> None:
+    """Give all rules of this workflow the same environment, and a parameter that repeats them in another version.
+
+    Snakemake has directives for a rule alone (https://github.com/snakemake/snakemake/issues/551).
+    """
+    from snakemake.deployment.env_modules import EnvModules
+
+    for rule in workflow.modifier.rules:
+        if rule.shellcmd is None:
+            continue
+        rule.conda_env = conda
+        rule.env_modules = EnvModules(*modules) if modules else None
+        rule.set_params(version=version)
+
+
+# --- A failed group repeats only what is not done -------------------------------------------------------------
+# Snakemake repeats all jobs of a group, also those that were done (https://github.com/snakemake/snakemake/issues/4248).
+_FOUND: dict[str, int | None] = {}  # when the products of grouped jobs had been written before their first submission
+
+
+def _unfinished(group: GroupJob) -> list[Any]:
+    """Members of a group that are still to be done, as targets of the Snakemake that runs the group."""
+    for job in group.jobs:
+        for path in _products(job):
+            _FOUND.setdefault(path, _written(path))
+    left = [job for job in group.jobs if any(_written(path) in (None, _FOUND[path]) for path in _products(job))]
+    return [spec for job in left or group.jobs for spec in job.get_target_spec()]
+
+
+def _products(job: Any) -> list[str]:
+    """Return what Snakemake expects of a job: a node may die between its output and its benchmark."""
+    return [*job.output, *([job.benchmark] if job.benchmark else [])]
+
+
+def _written(path: str) -> int | None:
+    """When a file was written, None where there is none."""
+    return os.stat(path).st_mtime_ns if os.path.exists(path) else None
+
+
+# --- Ctrl-C cancels every job --------------------------------------------------------------------------------
+class ActiveJobs(list):
+    """Submitted jobs, also while their state is asked for.
+
+    Snakemake empties its list to ask, so a Ctrl-C in that moment cancels no job. Not reported upstream.
+    """
+
+    asked: tuple = ()
+
+    def clear(self) -> None:
+        """Empty the list, but remember the jobs until they come back."""
+        self.asked = tuple(self)
+        super().clear()
+
+    def extend(self, jobs: Any) -> None:
+        """Take the jobs back that are still active."""
+        super().extend(jobs)
+        self.asked = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the jobs, those included that are being asked for."""
+        return itertools.chain(super().__iter__(), self.asked)
+
+
+def _registered(executor: RemoteExecutor, *arguments: Any, **options: Any) -> None:
+    with executor.lock:
+        if not isinstance(executor.active_jobs, ActiveJobs):
+            executor.active_jobs = ActiveJobs(executor.active_jobs)
+    _report_job_submission(executor, *arguments, **options)
+
+
+# --- Any number of SIGTERMs ends Snakemake after what runs -----------------------------------------------------
+def _told_to_end(scheduler: JobScheduler, *signal: Any) -> None:
+    """Take a SIGTERM in a thread of its own. Not reported upstream.
+
+    Snakemake's handler takes a lock. It waits for ever where the thread that it interrupts holds that lock, be it the
+    handler of an earlier SIGTERM; schedulers send one to every process, and shells hand theirs on. `threading` would
+    take locks, too.
+    """
+    _thread.start_new_thread(_exit_gracefully, (scheduler,))

@@ -1,0 +1,315 @@
+"""The stages of the pipeline: the one list that the command line, the workflow, `ffn info` and the report read.
+
+A new stage is a row here, a section in ``config.py``, a rule file of its name and a module. It imports nothing heavy,
+because ``ffn --help`` reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Output(NamedTuple):
+    """A file that a stage makes.
+
+    Parameters
+    ----------
+    name : str
+        What the rule calls it.
+    path : str
+        Below the run's folder, with the wildcards ``{volume}``, ``{order}``, ``{subvolume}`` and ``{step}``.
+    of : str
+        What it is made of: an attribute of `ffn.workflow.pipeline.Pipeline`, mostly a list of volumes. Where the list
+        is empty the stage has nothing to do.
+    boxes : str
+        Attribute of `Pipeline` with the boxes of the jobs, where one volume takes several.
+    """
+
+    name: str
+    path: str
+    of: str
+    boxes: str = ""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Peak memory and time of one job, measured on the demo and on FIB-25, plus some room.
+
+    Parameters
+    ----------
+    base_mb : int
+        Memory whatever the size; TensorFlow or OpenVINO alone take 1-2 GB.
+    bytes_per_voxel : float
+        Memory for each voxel that the stage holds at once: those of a block where it works block by block, else of
+        its box.
+    mb_per_thread : int
+        Memory for each of its threads or processes.
+    seconds_per_mvoxel : float
+        Time of one core for 10⁶ voxels of the whole box.
+    """
+
+    base_mb: int
+    bytes_per_voxel: float = 0
+    mb_per_thread: int = 0
+    seconds_per_mvoxel: float = 0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: a subcommand of ``ffn``, a rule file and, where it has options, a section of the configuration.
+
+    Parameters
+    ----------
+    name : str
+        Name of all of them; ``<name>_all`` is the stage's target.
+    title : str
+        What it does, in one line.
+    example : str
+        A command line that works.
+    outputs : tuple of Output
+        What the workflow makes; the first output of a job tells that the job is done.
+    need : Need
+        What a job needs of a machine.
+    section : str
+        Key of the configuration, empty where there is none.
+    rules : tuple of str
+        Rules in the order in which they run, where they are not just the one of the stage's name.
+    """
+
+    name: str
+    title: str
+    example: str
+    outputs: tuple[Output, ...]
+    need: Need
+    section: str = ""
+    rules: tuple[str, ...] = ()
+
+
+# In the order of the pipeline. Needs were measured on FIB-25 (250³ in blocks of 128³) and on the demo: `max_rss` and
+# `s` in results/*/benchmarks.
+STAGES = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            name="synth",
+            title="make a synthetic EM volume with labels",
+            example="ffn synth --shape 96 128 160 --out-image raw.h5:raw --out-labels labels.h5:labels",
+            outputs=(
+                Output("image", "volumes/{volume}/raw.h5", of="synthetic"),
+                Output("labels", "volumes/{volume}/labels.h5", of="synthetic"),
+            ),
+            need=Need(base_mb=500, bytes_per_voxel=120, seconds_per_mvoxel=4),
+        ),
+        Stage(
+            name="ingest",
+            title="bring images or labels of any supported format into the project's format",
+            example="ffn ingest 'stack/*.png' --voxel-size 10 10 10 --out raw.h5:raw",
+            outputs=(
+                Output("image", "volumes/{volume}/raw.h5", of="foreign"),
+                Output("labels", "volumes/{volume}/labels.h5", of="foreign_labelled"),
+            ),
+            need=Need(base_mb=1500, seconds_per_mvoxel=1),
+            rules=("ingest", "ingest_labels"),
+        ),
+        Stage(
+            name="import-checkpoint",
+            title="turn a published TensorFlow 1 FFN checkpoint into a model folder",
+            example="ffn import-checkpoint model.ckpt-27465036 --out model/",
+            outputs=(
+                Output("model", "initial/model.yaml", of="imported"),
+                Output("weights", "initial/weights.h5", of="imported"),
+            ),
+            need=Need(base_mb=1500),
+            rules=("import_checkpoint",),
+        ),
+        Stage(
+            name="membrane",
+            title="detect membranes: edges and the distance to them",
+            example="ffn membrane --image raw.h5:raw --out membrane.h5",
+            outputs=(Output("membrane", "membrane/{volume}.h5", of="trained"),),
+            need=Need(base_mb=300, bytes_per_voxel=150, seconds_per_mvoxel=1),
+            section="membrane",
+        ),
+        Stage(
+            name="partition",
+            title="sort labelled voxels by the share of their neighbourhood that is the same object",
+            example="ffn partition --labels labels.h5:labels --lom-radius 24 24 24 --out partitions.h5:partitions",
+            outputs=(Output("partitions", "partitions/{volume}.h5", of="trained"),),
+            need=Need(base_mb=300, mb_per_thread=250, seconds_per_mvoxel=1),
+            section="partition",
+        ),
+        Stage(
+            name="coordinates",
+            title="list the voxels that training may start from",
+            example="ffn coordinates --partitions partitions.h5:partitions --membrane membrane.h5 --out coordinates.h5",
+            outputs=(Output("coordinates", "coordinates/{volume}.h5", of="trained"),),
+            need=Need(base_mb=300, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
+            section="coordinates",
+        ),
+        Stage(
+            name="records",
+            title="write balanced, shuffled, sharded TFRecord files of coordinates",
+            example="ffn records --coordinates fib25=coordinates.h5 --num-shards 16 --out records/",
+            outputs=(Output("index", "records/index.json", of="trained"),),
+            need=Need(base_mb=500, mb_per_thread=250, seconds_per_mvoxel=1),
+            section="records",
+        ),
+        Stage(
+            name="train",
+            title="train an FFN, on one process or under ffn launch, srun, mpirun, aprun",
+            example="ffn launch -n 2 -- ffn train --records records/ --volume demo=raw.h5:raw,labels.h5:labels "
+            "--out model/",
+            outputs=(
+                Output("model", "model/model.yaml", of="trained"),
+                Output("weights", "model/weights.h5", of="trained"),
+            ),
+            need=Need(base_mb=3000),  # includes 512 MB of volumes kept in memory
+            section="train",
+        ),
+        Stage(
+            name="select",
+            title="choose the best of several checkpoints by their scores on a validation box",
+            example="ffn select --candidate 500=a/,a.json --candidate 1000=b/,b.json --out best/",
+            outputs=(
+                Output("model", "selected/model.yaml", of="steps"),
+                Output("weights", "selected/weights.h5", of="steps"),
+                Output("selection", "selected/selection.json", of="steps"),
+                Output("candidate", "selection/step-{step}/model.yaml", of="steps"),
+                Output("candidate_weights", "selection/step-{step}/weights.h5", of="steps"),
+                Output("candidate_segmentation", "selection/step-{step}/segmentation.h5", of="steps"),
+                Output("candidate_scores", "selection/step-{step}/scores.json", of="steps"),
+            ),
+            need=Need(base_mb=500),
+            section="select",
+            rules=("checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select"),
+        ),
+        Stage(
+            name="segment",
+            title="flood-fill one box of an image",
+            example="ffn segment --image raw.h5:raw --model model/ --box 0:128,0:128,0:128 --out seg.h5:segmentation",
+            outputs=(
+                Output(
+                    "segmentation",
+                    "segmentation/{volume}/subvolumes{order}/{subvolume}.h5",
+                    of="segmented",
+                    boxes="subvolumes",
+                ),
+            ),
+            need=Need(base_mb=2500, bytes_per_voxel=60),
+            section="segment",
+        ),
+        Stage(
+            name="reconcile",
+            title="join overlapping subvolumes into one volume with global ids",
+            example="ffn reconcile subvolumes/*.h5 --out segmentation.h5:segmentation",
+            outputs=(Output("segmentation", "segmentation/{volume}/segmentation{order}.h5", of="segmented"),),
+            need=Need(base_mb=700, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
+            section="reconcile",
+        ),
+        Stage(
+            name="consensus",
+            title="split two segmentations wherever they disagree",
+            example="ffn consensus forward.h5:segmentation reversed.h5:segmentation --out consensus.h5:segmentation",
+            outputs=(Output("segmentation", "segmentation/{volume}/consensus.h5", of="segmented_twice"),),
+            need=Need(base_mb=700, bytes_per_voxel=60, seconds_per_mvoxel=1),
+            section="consensus",
+        ),
+        Stage(
+            name="agglomerate",
+            title="score which touching segments are one object",
+            example="ffn agglomerate --segmentation seg.h5:segmentation --image raw.h5:raw --model MODEL_DIR "
+            "--out graph.csv",
+            outputs=(
+                Output(
+                    "graph", "agglomeration/{volume}/graphs/{subvolume}.csv", of="agglomerated", boxes="contact_boxes"
+                ),
+            ),
+            need=Need(base_mb=2500, bytes_per_voxel=60),
+            section="agglomerate",
+        ),
+        Stage(
+            name="merge",
+            title="join the segments that a merge graph joins",
+            example="ffn merge graph.csv --segmentation seg.h5:segmentation --out agglomerated.h5:segmentation",
+            outputs=(
+                Output("segmentation", "segmentation/{volume}/agglomerated.h5", of="agglomerated"),
+                Output("mapping", "agglomeration/{volume}/mapping.csv", of="agglomerated"),
+            ),
+            need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
+            section="merge",
+        ),
+        Stage(
+            name="sweep",
+            title="score a merge graph at every threshold",
+            example="ffn sweep graph.csv --segmentation seg.h5:segmentation --truth labels.h5:labels --out sweep.json",
+            outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
+            need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=1),
+            section="sweep",
+        ),
+        Stage(
+            name="fill",
+            title="give unsegmented voxels to the segments around them",
+            example="ffn fill --segmentation seg.h5:segmentation --image raw.h5:raw --max-distance 10 "
+            "--out filled.h5:segmentation",
+            outputs=(Output("segmentation", "segmentation/{volume}/filled.h5", of="filled"),),
+            need=Need(base_mb=500, bytes_per_voxel=200, seconds_per_mvoxel=1),
+            section="fill",
+        ),
+        Stage(
+            name="skeletonize",
+            title="find the centre lines of the truth's bodies, for the run length",
+            example="ffn skeletonize --labels labels.h5:labels --out skeletons.h5",
+            outputs=(Output("skeletons", "evaluation/{volume}-skeletons.h5", of="skeletonized"),),
+            need=Need(base_mb=700, bytes_per_voxel=40, seconds_per_mvoxel=5),
+            section="skeletonize",
+        ),
+        Stage(
+            name="evaluate",
+            title="score a segmentation against the truth: ARE, VOI, coverage, run length, worst errors",
+            example="ffn evaluate --segmentation seg.h5:segmentation --truth labels.h5:labels --image raw.h5:raw "
+            "--out scores.json",
+            outputs=(
+                Output("scores", "evaluation/{volume}.json", of="evaluated"),
+                Output("bodies", "evaluation/{volume}-bodies.csv", of="evaluated"),
+                Output("errors", "evaluation/{volume}-errors.csv", of="evaluated"),
+                Output("baseline", "evaluation/{volume}-baseline.h5", of="compared"),
+            ),
+            need=Need(base_mb=1000, bytes_per_voxel=100, seconds_per_mvoxel=6),  # includes the watershed's 90 bytes
+            section="evaluate",
+        ),
+        Stage(
+            name="export",
+            title="write Neuroglancer volumes, meshes, skeletons and states",
+            example="ffn export --image raw.h5:raw --segmentation seg.h5:segmentation --out precomputed/",
+            outputs=(Output("state", "precomputed/{volume}/neuroglancer.json", of="segmented"),),
+            need=Need(base_mb=1000, mb_per_thread=300, seconds_per_mvoxel=2),
+            section="export",
+        ),
+        Stage(
+            name="report",
+            title="write one HTML page: slices, curves, scores, cost of the stages",
+            example="ffn report results/demo --out results/demo/report.html",
+            outputs=(Output("report", "report.html", of="volumes"),),
+            need=Need(base_mb=1000),
+        ),
+    )
+}
+
+# Every rule in the order of the pipeline.
+RULES = tuple(rule for stage in STAGES.values() for rule in stage.rules or (stage.name,))
+
+
+def table() -> str:
+    """Return the table of the stages that stands in README.md."""
+    rows = [f"| `{stage.name}` | {stage.title} | {_files(stage)} |" for stage in STAGES.values()]
+    return "\n".join(["| stage | what it does | what it makes, under `results/<run>/` |", "| --- | --- | --- |", *rows])
+
+
+def _files(stage: Stage) -> str:
+    paths = [f"`{output.path}`" for output in stage.outputs if "{step}" not in output.path]
+    return ", ".join(paths).replace("{order}", "").replace("{", "<").replace("}", ">")
+
+
+if __name__ == "__main__":
+    print(table())

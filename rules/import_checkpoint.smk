@@ -1,0 +1,23 @@
+# Weights to start from: a checkpoint, ours or a published one, as a model folder.
+
+
+rule import_checkpoint:
+    input:
+        manifest=PIPELINE.imported_manifest,
+    output:
+        model=ensure(PATHS.of("import-checkpoint"), non_empty=True),
+        weights=ensure(PATHS.of("import-checkpoint", "weights"), non_empty=True),
+    log:
+        PATHS.log("import_checkpoint"),
+    benchmark:
+        PATHS.benchmark("import_checkpoint")
+    threads: 1
+    resources:
+        mem_mb=memory("import-checkpoint"),
+        runtime=by_attempt(10),
+    params:
+        checkpoint=shlex.quote(RUN.init or ""),
+        folder=subpath(output.model, parent=True),
+        flags=flags(RUN.model, skip=("depth", "features")),
+    shell:
+        "ffn import-checkpoint {params.checkpoint} {params.flags} --out {params.folder} > {log} 2>&1"

@@ -1,0 +1,22 @@
+# Centre lines of the truth's bodies, where the configuration gives none.
+
+
+rule skeletonize:
+    input:
+        truth=LABELS,
+    output:
+        skeletons=ensure(PATHS.of("skeletonize"), non_empty=True),
+    log:
+        PATHS.log("skeletonize", "{volume}"),
+    benchmark:
+        PATHS.benchmark("skeletonize", "{volume}")
+    threads: 1
+    resources:
+        mem_mb=memory("skeletonize", PIPELINE.voxels("evaluate_box")),
+        runtime=duration("skeletonize", PIPELINE.voxels("evaluate_box")),
+    params:
+        box=lambda wildcards: PIPELINE.places[wildcards.volume].evaluate_box,
+        flags=flags(RUN.skeletonize),
+    shell:
+        "ffn skeletonize --labels {input.truth}:labels --box {params.box} {params.flags} "
+        "--out {output.skeletons} > {log} 2>&1"

@@ -1,0 +1,23 @@
+# A synthetic volume with labels, in the project's own format.
+
+
+rule synth:
+    output:
+        image=ensure(IMAGE, non_empty=True),
+        labels=ensure(LABELS, non_empty=True),
+    log:
+        PATHS.log("synth", "{volume}"),
+    benchmark:
+        PATHS.benchmark("synth", "{volume}")
+    wildcard_constraints:
+        volume=any_of(PIPELINE.synthetic),
+    threads: 1
+    resources:
+        mem_mb=memory("synth", PIPELINE.voxels("image")),
+        runtime=duration("synth", PIPELINE.voxels("image")),
+    params:
+        flags=lambda wildcards: flags(RUN.volumes[wildcards.volume].synthetic),
+        seed=SEED,
+    shell:
+        "ffn synth {params.flags} --rng-seed {params.seed} "
+        "--out-image {output.image}:raw --out-labels {output.labels}:labels > {log} 2>&1"

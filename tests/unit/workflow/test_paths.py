@@ -1,0 +1,55 @@
+"""Where the files of a run are, and which segmentation is the final one."""
+
+import pytest
+
+from ffn.errors import ConfigError
+from ffn.workflow.paths import RunPaths
+from ffn.workflow.run import load_run
+
+RUN = {"volumes": {"cube": {"synthetic": {}}}}
+
+
+def test_wildcards_that_are_not_given_stay():
+    paths = RunPaths("results/a")
+    assert paths.of("segment", volume="cube", order="") == "results/a/segmentation/cube/subvolumes/{subvolume}.h5"
+    assert paths.folder("records") == "results/a/records"
+    assert paths.log("segment", "{volume}") == "results/a/logs/segment/{volume}.log"
+    assert paths.benchmark("segment", "{volume}") == "results/a/benchmarks/segment.{volume}.tsv"
+
+
+def test_existing_files_are_found_whatever_their_wildcards(tmp_path):
+    paths = RunPaths(tmp_path)
+    assert not paths.is_run() and paths.existing("segment") == []
+    for order in ("", "-reversed"):
+        (tmp_path / f"segmentation/cube/subvolumes{order}").mkdir(parents=True)
+        (tmp_path / f"segmentation/cube/subvolumes{order}/z0-y0-x0.h5").touch()
+    assert paths.is_run()
+    assert [path.parent.name for path in paths.existing("segment")] == ["subvolumes", "subvolumes-reversed"]
+    assert [path.parent.name for path in paths.existing("segment", order="")] == ["subvolumes"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "stem"),
+    [
+        ({}, "segmentation"),
+        ({"consensus": {"enabled": True}}, "consensus"),
+        ({"consensus": {"enabled": True}, "agglomerate": {"enabled": True}}, "agglomerated"),
+        ({"agglomerate": {"enabled": True}, "fill": {"max_distance": 2}}, "filled"),
+        ({"fill": {"max_distance": 2}}, "filled"),
+    ],
+)
+def test_the_last_enabled_stage_makes_the_final_segmentation(sections, stem):
+    run = load_run({**RUN, **sections})
+    assert RunPaths("results/a").final(run, volume="cube") == f"results/a/segmentation/cube/{stem}.h5"
+
+
+def test_agglomeration_starts_from_the_consensus():
+    run = load_run({**RUN, "consensus": {"enabled": True}, "agglomerate": {"enabled": True}})
+    assert RunPaths("r").base(run, volume="cube") == "r/segmentation/cube/consensus.h5"
+
+
+def test_a_configuration_of_another_version_is_one_line(tmp_path):
+    assert RunPaths(tmp_path).read_config() is None
+    (tmp_path / "config.yaml").write_text("volumes: {cube: {synthetic: {}}}\ngone: 1\n")
+    with pytest.raises(ConfigError, match=r"config.yaml: is no configuration of this version \(gone: unknown key"):
+        RunPaths(tmp_path).read_config()

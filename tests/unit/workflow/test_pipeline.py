@@ -1,0 +1,78 @@
+"""What a run makes of which volume."""
+
+import pytest
+
+from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.places import check_sources
+from ffn.workflow.run import load_run
+
+MODEL = {"depth": 2, "features": 8, "fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3]}
+SHAPE = [64, 56, 72]
+RUN = {
+    "run": "small",
+    "volumes": {
+        "first": {"synthetic": {"shape_zyx": SHAPE}, "train_box": "0:40,0:56,0:72", "evaluate_box": "40:64,0:56,0:72"},
+        "second": {"synthetic": {"shape_zyx": SHAPE}, "train_box": "none", "evaluate_box": "none"},
+    },
+    "model": MODEL,
+    "train": {"permutable_axes": []},
+    "subvolumes": {"size_zyx": [64, 56, 48], "overlap_zyx": [14, 14, 14]},
+}
+
+
+def pipeline(**sections):
+    run = load_run({**RUN, **sections})
+    return Pipeline(run, check_sources(run))
+
+
+def test_volumes_are_sorted_by_what_is_made_of_them():
+    made = pipeline()
+    assert made.trained == made.evaluated == made.skeletonized == ["first"]
+    assert made.synthetic == made.segmented == ["first", "second"]
+    assert made.foreign == made.agglomerated == made.filled == made.swept == []
+
+
+def test_targets_are_all_files_of_a_stage():
+    made = pipeline(consensus={"enabled": True})
+    folder = "results/small/segmentation"
+    assert len(made.targets("segment")) == 2 * 2 * 2  # volumes, orders, subvolumes
+    assert f"{folder}/second/subvolumes-reversed/z000000-y000000-x000024.h5" in made.targets("segment")
+    assert made.targets("consensus") == [f"{folder}/first/consensus.h5", f"{folder}/second/consensus.h5"]
+    assert made.targets("records") == ["results/small/records/index.json"]
+    assert made.targets("merge") == made.targets("select") == made.targets("ingest") == []
+
+
+def test_files_of_one_volume_and_order():
+    made = pipeline(agglomerate={"enabled": True})
+    stems = ["z000000-y000000-x000000", "z000000-y000000-x000024"]
+    folder = "results/small/segmentation/second/subvolumes"
+    assert made.files("segment", volume="second", order="") == [f"{folder}/{stem}.h5" for stem in stems]
+    assert made.files("evaluate", volume="second") == []
+    assert made.files("merge", "mapping", volume="first") == ["results/small/agglomeration/first/mapping.csv"]
+    assert made.agglomerated_base("first") == ["results/small/segmentation/first/segmentation.h5"]
+
+
+def test_checkpoints_that_compete_are_targets_of_select():
+    train = {"max_steps": 120, "checkpoint_steps": 40, "permutable_axes": []}
+    made = pipeline(train=train, select={"checkpoints": 2, "volume": "second", "box": "0:40,0:56,0:72"})
+    assert made.steps == ["00000080", "00000120"]
+    assert made.used_model == "results/small/selected"
+    assert made.files("select", "candidate_scores") == [
+        f"results/small/selection/step-{step}/scores.json" for step in made.steps
+    ]
+
+
+def test_without_training_the_initial_model_segments(tmp_path):
+    (tmp_path / "published.index").touch()
+    model = {**MODEL, "image_mean": 128, "image_stddev": 33}
+    made = pipeline(init=str(tmp_path / "published"), train={"max_steps": 0, "permutable_axes": []}, model=model)
+    assert made.imported == [str(tmp_path / "published")] and made.imported_manifest == []
+    assert made.used_model == made.model == made.initial == "results/small/initial"
+    assert made.trained == made.targets("train") == []
+
+
+@pytest.mark.parametrize("box", ["0:64,0:56,0:72", "40:64,0:56,0:72"])
+def test_scores_on_training_data_are_warned_of(box):
+    volume = {**RUN["volumes"]["first"], "evaluate_box": box}
+    warnings = pipeline(volumes={"first": volume}).warnings
+    assert [warning.partition(":")[0] for warning in warnings] == (["volumes.first"] if box.startswith("0") else [])

@@ -1,0 +1,49 @@
+"""The one list of stages agrees with commands, sections, rules, needs and README."""
+
+import importlib
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.run import RunConfig
+from ffn.workflow.stages import RULES, STAGES
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=list(STAGES))
+def test_a_stage_has_a_command_a_rule_file_and_its_section(stage):
+    module = importlib.import_module(f"ffn.commands.{stage.name.replace('-', '_')}")
+    assert module.run and stage.example.startswith("ffn ")
+    rules = (ROOT / f"rules/{stage.name.replace('-', '_')}.smk").read_text()
+    assert set(re.findall(r"^rule (\w+):", rules, re.MULTILINE)) == set(stage.rules or [stage.name])
+    assert not stage.section or stage.section in RunConfig.model_fields
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=list(STAGES))
+def test_outputs_are_made_of_what_the_pipeline_knows(stage):
+    for output in stage.outputs:
+        wildcards = {name for _, name, _, _ in string.Formatter().parse(output.path) if name}
+        assert wildcards <= {"volume", "order", "subvolume", "step"}
+        assert ("subvolume" in wildcards) == bool(output.boxes)
+        for name in filter(None, (output.of, output.boxes)):
+            assert hasattr(Pipeline, name) or name == "volumes"
+
+
+def test_no_two_stages_write_the_same_file_but_synth_and_ingest():
+    paths = [output.path for name, stage in STAGES.items() for output in stage.outputs if name != "synth"]
+    assert len(paths) == len(set(paths))
+
+
+def test_every_rule_is_known_once():
+    assert len(RULES) == len(set(RULES))
+
+
+def test_readme_lists_every_stage():
+    """`python -m ffn.workflow.stages` prints the table."""
+    from ffn.workflow.stages import table
+
+    assert table() in (ROOT / "README.md").read_text()
