@@ -54,7 +54,7 @@ def apply(workflow: Workflow) -> None:
 # --- What rules may not ask, but a workflow has to know -------------------------------------------------------
 def is_module(workflow: Workflow) -> bool:
     """Whether another workflow uses this one by its `module` statement."""
-    return bool(workflow.modifier.is_module)
+    return not workflow.modifier.is_main_snakefile()
 
 
 def has_configfile(workflow: Workflow) -> bool:

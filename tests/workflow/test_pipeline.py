@@ -16,7 +16,7 @@ from ffn.io.open import open_volume
 from .conftest import ROOT, SMALL_RUN, Workflow
 
 STAGES = [
-    "ingest",
+    "synth",
     "membrane",
     "partition",
     "coordinates",
@@ -65,7 +65,7 @@ def test_the_best_checkpoint_is_used(tmp_path):
     volume = {**SMALL_RUN["volumes"]["phantom"], "evaluate_box": "52:64,0:56,0:72"}
     chosen = {"checkpoints": 2, "box": "40:52,0:56,0:72"}
     workflow = Workflow(tmp_path, {**SMALL_RUN, "volumes": {"phantom": volume}, "select": chosen})
-    output = workflow.succeed("-n", "segment")
+    output = workflow.succeed("-n", "segment_all")
     assert {"checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select"} <= planned(output)
     assert "step-00000080" in output and "step-00000120" in output and "step-00000040" not in output
     assert "--model results/small/selected" in output
@@ -77,12 +77,12 @@ def test_second_run_does_nothing(finished):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_is_a_target(stage, tmp_path):
-    output = Workflow(tmp_path, SMALL_RUN).succeed("-n", stage)
-    rules = {"synth" if name == "ingest" else name for name in STAGES[: STAGES.index(stage) + 1]}
+    output = Workflow(tmp_path, SMALL_RUN).succeed("-n", f"{stage}_all")
+    rules = {*STAGES[: STAGES.index(stage) + 1], f"{stage}_all"}
     parallel = {
         "partition": {"membrane"},
         "sweep": {"merge", "fill"},
-        "skeletonize": rules - {"synth", "skeletonize"},
+        "skeletonize": rules - {"synth", "skeletonize", "skeletonize_all"},
         "evaluate": {"sweep"},
         "export": {"sweep", "evaluate", "skeletonize"},
     }
@@ -91,7 +91,7 @@ def test_every_stage_is_a_target(stage, tmp_path):
 
 
 def test_dry_run_of_consensus_segments_in_both_orders(tmp_path):
-    output = Workflow(tmp_path, {**SMALL_RUN, "consensus": {"enabled": True}}).succeed("-n", "-p", "consensus")
+    output = Workflow(tmp_path, {**SMALL_RUN, "consensus": {"enabled": True}}).succeed("-n", "-p", "consensus_all")
     assert re.search(r"^segment +4$", output, re.MULTILINE)
     assert re.search(r"^reconcile +2$", output, re.MULTILINE)
     assert re.search(r"--seed-order reversed .*--out \S+/subvolumes-reversed/z\S+.h5:segmentation", output)
@@ -101,7 +101,7 @@ def test_consensus_is_agglomerated(finished, tmp_path):
     shutil.copytree(finished.folder, tmp_path / "both")
     config = {**SMALL_RUN, "consensus": {"enabled": True, "min_fragment_size": 20}}
     workflow = Workflow(tmp_path / "both", config)
-    output = workflow.succeed("fill", "sweep")
+    output = workflow.succeed("fill_all", "sweep_all")
     folder = workflow.results / "segmentation/phantom"
     assert len(list((folder / "subvolumes-reversed").glob("*.h5"))) == 2
     assert re.search(r"ffn agglomerate --segmentation \S+/consensus.h5:segmentation", output)
@@ -116,11 +116,11 @@ def test_consensus_is_agglomerated(finished, tmp_path):
     assert mapping.startswith("base_id,group_id")
 
 
-@pytest.mark.parametrize("stage", ["segment", "train", "evaluate", "ingest"])
+@pytest.mark.parametrize("stage", ["segment", "train", "evaluate", "synth"])
 def test_every_stage_can_be_forced(stage, finished):
     rules = planned(finished.succeed("-n", "--forcerun", stage))
-    assert ("synth" if stage == "ingest" else stage) in rules
-    assert ("membrane" in rules) == (stage == "ingest")
+    assert stage in rules
+    assert ("membrane" in rules) == (stage == "synth")
 
 
 def test_a_section_reruns_only_its_stage_and_what_follows(finished):

@@ -1,0 +1,49 @@
+"""Another workflow may use this one as a module, and keeps its own rules."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from .conftest import ROOT, SMALL_RUN
+
+OUTER = f"""
+configfile: "run.yaml"
+
+module ffn:
+    snakefile: "{ROOT}/Snakefile"
+    config: config
+
+use rule * from ffn as ffn_*
+
+rule evaluate:
+    output: "mine.txt"
+    shell: "echo mine > {{output}}"
+"""
+
+
+@pytest.fixture
+def outer(tmp_path):
+    (tmp_path / "Snakefile").write_text(OUTER)
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(SMALL_RUN))
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "snakemake", "--cores", "1", "--printshellcmds", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_a_rule_of_the_same_name_stays_the_outer_workflows(outer, tmp_path):
+    outer("evaluate")
+    assert (tmp_path / "mine.txt").read_text() == "mine\n"
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_module_plans_its_own_rules(outer):
+    output = outer("-n", "ffn_evaluate_all")
+    assert "rule ffn_evaluate:" in output and "rule ffn_train:" in output
+    assert "ffn evaluate --segmentation results/small/" in output

@@ -1,0 +1,103 @@
+"""What the patches of Snakemake mend, each on a real Snakemake that fails without it."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ffn.workflow import snakemake_patches
+
+PATCHED = "from ffn.workflow import snakemake_patches\nsnakemake_patches.apply(workflow)\n"
+LONG = """
+rule long:
+    output: "never"
+    shell: "touch started; until [ -e enough ]; do sleep 0.1; done; exit 1"
+"""
+GROUPED = '''
+rule all:
+    input: "1.txt", "2.txt"
+
+rule part:
+    output: "{n}.txt"
+    group: "parts"
+    shell:
+        """
+        echo run >> ran-{wildcards.n}
+        if [ {wildcards.n} = 2 ] && ! [ -e failed ]; then
+            until [ -e 1.txt ]; do sleep 0.1; done
+            touch failed
+            exit 1
+        fi
+        touch {output}
+        """
+'''
+GENERIC = ["--executor", "cluster-generic", "--jobs", "2", "--cores", "2", "--seconds-between-status-checks", "1"]
+
+
+def snakemake(folder, rules, *arguments):
+    (folder / "Snakefile").write_text(PATCHED + rules)
+    command = [sys.executable, "-m", "snakemake", "--nolock", *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def script(folder, name, lines):
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{lines}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def wait_for(path: Path, process):
+    while not path.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+def test_another_version_is_one_line(monkeypatch):
+    monkeypatch.setattr("snakemake.__version__", "9.30.1")
+    with pytest.raises(Exception, match=r"^Snakemake 9.30.1: this workflow needs 9.27.x. Run 'make setup'"):
+        snakemake_patches.require_version()
+
+
+@pytest.mark.slow
+def test_snakemake_ends_after_any_number_of_sigterms(tmp_path):
+    """Its own handler waits for a lock that an earlier signal holds."""
+    process = snakemake(tmp_path, LONG, "--cores", "1", "never")
+    try:
+        wait_for(tmp_path / "started", process)
+        for _ in range(1000):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.001)
+        (tmp_path / "enough").touch()  # a signal that comes when Python has ended would be the exit code
+        assert process.wait() == 1
+    finally:
+        process.kill()
+
+
+@pytest.mark.slow
+def test_a_failed_group_repeats_only_what_is_not_done(tmp_path):
+    submit = script(tmp_path, "submit", 'bash "$1" >/dev/null 2>&1 & echo $!')
+    groups = ["--group-components", "parts=2", "--retries", "1", "--keep-incomplete"]
+    process = snakemake(tmp_path, GROUPED, *GENERIC, *groups, "--cluster-generic-submit-cmd", submit)
+    assert process.wait() == 0
+    assert [len((tmp_path / f"ran-{n}").read_text().splitlines()) for n in (1, 2)] == [1, 2]
+
+
+@pytest.mark.slow
+def test_ctrl_c_cancels_a_job_whose_state_is_being_asked_for(tmp_path):
+    submit = script(tmp_path, "submit", "echo job-7")
+    status = script(tmp_path, "status", "touch asked; until [ -e cancelled ]; do sleep 0.1; done; echo failed")
+    cancel = script(tmp_path, "cancel", 'echo "$@" > cancelled')
+    options = ["--cluster-generic-submit-cmd", submit, "--cluster-generic-status-cmd", status]
+    process = snakemake(tmp_path, LONG, *GENERIC, *options, "--cluster-generic-cancel-cmd", cancel, "never")
+    try:
+        wait_for(tmp_path / "asked", process)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        assert (tmp_path / "cancelled").read_text().split() == ["job-7"]
+    finally:
+        (tmp_path / "cancelled").touch()
+        process.kill()
