@@ -348,6 +348,23 @@ class FillConfig(Section):
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels filled at a time")
 
 
+class StageSections(Section):
+    """The sections of this module as a run's configuration has them; those of the packages are in `workflow.run`."""
+
+    membrane: MembraneConfig = MembraneConfig()
+    partition: PartitionConfig = PartitionConfig()
+    coordinates: CoordinatesConfig = CoordinatesConfig()
+    records: RecordsConfig = RecordsConfig()
+    model: ModelConfig = ModelConfig()
+    subvolumes: SubvolumesConfig = SubvolumesConfig()
+    segment: SegmentConfig = SegmentConfig()
+    reconcile: ReconcileConfig = ReconcileConfig()
+    consensus: ConsensusConfig = ConsensusConfig()
+    agglomerate: AgglomerateConfig = AgglomerateConfig()
+    merge: MergeConfig = MergeConfig()
+    fill: FillConfig = FillConfig()
+
+
 def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
     """Turn pydantic's first complaint into one line that names key, value and expectation.
 

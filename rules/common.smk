@@ -115,4 +115,4 @@ onstart:
         check_none_left(snakemake_patches.submit_command(workflow), PATHS.root)
     except FfnError as error:
         raise WorkflowError(str(error)) from None
-    atomic.write_text(PATHS.config, yaml.safe_dump(RUN.model_dump(mode="json"), sort_keys=False))
+    atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))

@@ -7,21 +7,11 @@ from typing import Any
 from pydantic import Field, PositiveFloat, ValidationError, field_validator, model_validator
 
 from ffn.config import (
-    AgglomerateConfig,
     BoxText,
-    ConsensusConfig,
-    CoordinatesConfig,
-    FillConfig,
     FloodConfig,
-    MembraneConfig,
-    MergeConfig,
     ModelConfig,
-    PartitionConfig,
-    ReconcileConfig,
-    RecordsConfig,
     Section,
-    SegmentConfig,
-    SubvolumesConfig,
+    StageSections,
     VoxelSize,
     explain,
     require_window,
@@ -97,7 +87,7 @@ class VolumeConfig(Section):
         return self.has_labels and self.is_segmented and self.evaluate_box != "none"
 
 
-class RunConfig(Section):
+class RunConfig(StageSections):
     """Everything that decides a run's result."""
 
     run: str = Field("demo", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$", description="name; results go to results/<run>")
@@ -108,19 +98,7 @@ class RunConfig(Section):
         description="weights to start from: a model folder, a checkpoint of ours (model/checkpoints/step-…), or a "
         "published TF1 checkpoint's prefix",
     )
-    membrane: MembraneConfig = MembraneConfig()
-    partition: PartitionConfig = PartitionConfig()
-    coordinates: CoordinatesConfig = CoordinatesConfig()
-    records: RecordsConfig = RecordsConfig()
-    model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
-    subvolumes: SubvolumesConfig = SubvolumesConfig()
-    segment: SegmentConfig = SegmentConfig()
-    reconcile: ReconcileConfig = ReconcileConfig()
-    consensus: ConsensusConfig = ConsensusConfig()
-    agglomerate: AgglomerateConfig = AgglomerateConfig()
-    merge: MergeConfig = MergeConfig()
-    fill: FillConfig = FillConfig()
     sweep: SweepConfig = SweepConfig()
     skeletonize: SkeletonizeConfig = SkeletonizeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
@@ -259,6 +237,11 @@ class RunConfig(Section):
         if wanted and self.select.volume is None and len(self.volumes) > 1:
             raise ValueError(f"select.volume: null, but there are {list(self.volumes)}. Name one")
         return self
+
+    def as_written(self) -> dict[str, Any]:
+        """Return the configuration as plain data for a YAML file, what names the run first."""
+        values = self.model_dump(mode="json")
+        return {name: values[name] for name in ("run", "rng_seed", "init", "volumes")} | values
 
     @property
     def is_validated(self) -> bool:
