@@ -25,8 +25,8 @@ SECTIONS = [
     for module in (config, evaluation_config, studies_config, synthetic_config, training_config, viewing_config)
     for model in vars(module).values()
     if isinstance(model, type) and issubclass(model, Section) and model.__module__ == module.__name__
+    if model not in (Section, config.StageSections)
 ]
-SECTIONS.remove(Section)
 
 
 class Example(Section):
