@@ -79,7 +79,7 @@ class MembraneConfig(Section):
 
     sigma: PositiveFloat = Field(49 / 6, description="standard deviation of the adaptive threshold's blur, voxels")
     max_distance: PositiveFloat = Field(
-        16.0, description="larger distances are stored as this, in units of the smallest voxel side"
+        16.0, description="distances are clipped here, in units of the smallest voxel side"
     )
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels computed at a time")
 
@@ -120,9 +120,9 @@ class CoordinatesConfig(Section):
 class RecordsConfig(Section):
     """Sharded TFRecord files of training coordinates."""
 
-    num_shards: PositiveInt = Field(16, description="files; at least as many as training processes")
+    num_shards: PositiveInt = Field(16, description="number of files")
     max_records: PositiveInt | None = Field(
-        200_000, description="records at most; null takes every partition repeated up to the largest one"
+        200_000, description="most records; null repeats every partition up to the size of the largest one"
     )
 
 
@@ -164,7 +164,7 @@ class ModelConfig(Section):
 class SubvolumesConfig(Section):
     """How a box is cut into jobs of flood filling."""
 
-    size_zyx: PositiveZYX = Field((256, 256, 256), description="one job's share, voxels")
+    size_zyx: PositiveZYX = Field((256, 256, 256), description="size of one subvolume, voxels")
     overlap_zyx: NonNegativeZYX = Field(
         (64, 64, 64), description="shared by neighbouring subvolumes, at least the FOV, voxels"
     )
@@ -184,10 +184,10 @@ class FloodConfig(Section):
     )
     engine: Literal["auto", "tensorflow", "openvino"] = Field("auto", description="what runs the network")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="of the network; auto takes bfloat16 where the CPU has AMX or AVX512-BF16"
+        "auto", description="number format of the network; auto takes bfloat16 where the CPU has AMX or AVX512-BF16"
     )
-    threads: NonNegativeInt = Field(0, description="of the engine; 0 takes the job's share of the cores")
-    batch_size: PositiveInt = Field(1, description="objects grown at once, which is FOVs per call of the engine")
+    threads: NonNegativeInt = Field(0, description="threads of the engine; 0 takes the job's share of the cores")
+    batch_size: PositiveInt = Field(1, description="objects grown at once, and so FOVs per call of the engine")
 
     @model_validator(mode="after")
     def _seeds_are_strong(self) -> FloodConfig:
@@ -204,7 +204,7 @@ class SegmentConfig(FloodConfig):
 
     seed_policy: Literal["peaks", "peaks_2d", "grid", "points"] = Field(
         "peaks",
-        description="where objects start: far from membranes, the same in every slice on its own, on a grid, "
+        description="where objects start: at peaks of the distance to membranes, in 3D or in each section, on a grid, "
         "or at seed_points",
     )
     seed_order: Literal["forward", "reversed"] = Field(
@@ -214,29 +214,30 @@ class SegmentConfig(FloodConfig):
         (1, 1, 1), description="distance of a seed from existing segments, voxels"
     )
     min_segment_size: PositiveInt = Field(1000, description="smaller objects are dropped, voxels")
-    second_pass: bool = Field(False, description="whether to seed again what the first pass leaves empty")
+    second_pass: bool = Field(False, description="whether to seed again where the first pass left voxels empty")
     second_min_segment_size: PositiveInt = Field(
         200, description="smaller objects of the second pass are dropped, voxels"
     )
     max_fovs: PositiveInt | None = Field(
-        None, description="an object that has taken so many FOVs grows no further; null: no limit"
+        None, description="an object stops growing after this many FOVs; null: no limit"
     )
     max_object_voxels: PositiveInt | None = Field(
-        None, description="an object with more voxels grows no further; null: no limit"
+        None, description="an object stops growing at this many voxels; null: no limit"
     )
     mask: str | None = Field(
-        None, description="volume whose voxels above 0 are neither segmented nor seeded nor entered; null: none"
+        None, description="mask volume: voxels above 0 are never seeded, entered or segmented; null: none"
     )
     mask_boxes: tuple[BoxText, ...] = Field(
-        (), description="boxes z0:z1,y0:y1,x0:x1 masked likewise, in full-volume voxels"
+        (), description="boxes z0:z1,y0:y1,x0:x1 masked in the same way, in full-volume voxels"
     )
-    seed_min_distance: PositiveInt = Field(3, description="between two seeds that are peaks, voxels")
-    seed_grid_step_zyx: PositiveZYX = Field((16, 16, 16), description="between two seeds of the grid, voxels")
+    seed_min_distance: PositiveInt = Field(3, description="least distance between two peak seeds, voxels")
+    seed_grid_step_zyx: PositiveZYX = Field((16, 16, 16), description="spacing of the seed grid, voxels")
     seed_points: str | None = Field(
-        None, description="CSV file with the header z,y,x and a seed a line, or one seed as z,y,x; full-volume voxels"
+        None,
+        description="CSV file with the header z,y,x and one seed per line, or one seed as z,y,x; full-volume voxels",
     )
     checkpoint_seconds: Annotated[float, Field(ge=0)] = Field(
-        300.0, description="between checkpoints, from which a killed job goes on; 0 writes none"
+        300.0, description="seconds between checkpoints, from which a killed job resumes; 0 writes none"
     )
 
     @model_validator(mode="after")
@@ -265,7 +266,7 @@ class ReconcileConfig(Section):
         0.5,
         description="share of both segments' voxels that a match must have, where both subvolumes are segmented",
     )
-    min_overlap_voxels: PositiveInt = Field(1000, description="smaller contacts never join two ids")
+    min_overlap_voxels: PositiveInt = Field(1000, description="smaller overlaps never join two ids, voxels")
     min_inside_fraction: Fraction | None = Field(
         None,
         description="share of a whole segment that makes it a part of the other subvolume's segment; null: never",
@@ -277,7 +278,7 @@ class ConsensusConfig(Section):
     """Split-biased consensus of two segmentations that differ in the order of seeds."""
 
     enabled: bool = Field(
-        False, description="segment everything twice, with seeds forward and reversed, and go on with the consensus"
+        False, description="segment everything twice, with seeds forward and reversed, and continue with the consensus"
     )
     min_fragment_size: PositiveInt = Field(1000, description="smaller fragments become background, voxels")
     max_gap: PositiveFloat = Field(
@@ -288,30 +289,34 @@ class ConsensusConfig(Section):
 
 
 class AgglomerateConfig(FloodConfig):
-    """Scoring the contacts of a base segmentation by growing both sides anew."""
+    """Scoring the contacts of a base segmentation by regrowing both sides."""
 
     enabled: bool = Field(False, description="whether the workflow agglomerates")
     min_overlap_voxels: PositiveInt = Field(
-        200, description="voxels that two segments must both have claimed in flood filling to be looked at"
+        200,
+        description="a pair is scored only if both segments claimed at least this many common voxels in flood filling",
     )
     min_overlap_depth: Annotated[float, Field(ge=0)] = Field(
-        1.0, description="of these, voxels for each face of their contact, or it is only unclear where the border lies"
+        1.0,
+        description="least number of such voxels per contact face; with fewer, only the place of the border is unclear",
     )
     max_gap: PositiveFloat = Field(
-        8.0, description="from a segment to the middle of a contact, in units of the smallest voxel side"
+        8.0,
+        description="largest distance from a segment to the middle of a contact, in units of the smallest voxel side",
     )
-    max_points: PositiveInt = Field(3, description="decision points of one pair in one job at most, brightest first")
+    max_points: PositiveInt = Field(3, description="most decision points for one pair in one job, brightest first")
     window_radius_zyx: PositiveZYX = Field(
-        (40, 40, 40), description="half-size of what both sides grow in, at least the FOV's radius + deltas, voxels"
+        (40, 40, 40),
+        description="half-size of the window that both sides grow in, at least FOV radius + deltas, voxels",
     )
-    max_fovs: PositiveInt | None = Field(200, description="network evaluations of one side at most; null: no limit")
+    max_fovs: PositiveInt | None = Field(200, description="most network evaluations for one side; null: no limit")
     min_recovered: Fraction = Field(
-        0.2, description="share of its own segment that each side must grow again, or the score is 0"
+        0.2, description="each side must recover this share of its own segment, or the score is 0"
     )
     min_crossing: Fraction = Field(
-        0.3, description="share of the other segment that one side must take, or the score is 0"
+        0.3, description="one side must grow into this share of the other segment, or the score is 0"
     )
-    job_size_zyx: PositiveZYX = Field((512, 512, 512), description="one job's share of the volume, voxels")
+    job_size_zyx: PositiveZYX = Field((512, 512, 512), description="size of one job's box, voxels")
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels searched for contacts at a time")
 
 
@@ -334,7 +339,7 @@ def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
 class MergeConfig(Section):
     """Applying a merge graph."""
 
-    threshold: Probability = Field(0.5, description="score that joins two segments")
+    threshold: Probability = Field(0.5, description="lowest score that joins two segments")
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
 
 
@@ -342,9 +347,9 @@ class FillConfig(Section):
     """Unsegmented voxels given to the segments around them; the workflow leaves the stage out at distance 0."""
 
     max_distance: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="from a segment, in units of the smallest voxel side; 0 fills nothing"
+        0.0, description="largest distance from a segment, in units of the smallest voxel side; 0 fills nothing"
     )
-    sigma: Annotated[float, Field(ge=0)] = Field(1.0, description="smoothing of the image, voxels")
+    sigma: Annotated[float, Field(ge=0)] = Field(1.0, description="standard deviation of the image's smoothing, voxels")
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels filled at a time")
 
 

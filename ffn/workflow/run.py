@@ -36,16 +36,20 @@ class VolumeConfig(Section):
     )
     labels: str | None = Field(None, description="truth in any of these formats; null where there is none")
     skeletons: str | None = Field(
-        None, description="of the truth, for the run length: SWC folder (nm) or precomputed; null makes them"
+        None,
+        description="skeletons of the truth for the run length: SWC folder (nm) or precomputed; null computes them",
     )
-    voxel_size_zyx_nm: VoxelSize | None = Field(None, description="side of a voxel, nm; null where the image knows it")
+    voxel_size_zyx_nm: VoxelSize | None = Field(
+        None, description="edge lengths of a voxel, nm; null takes those in the image's metadata"
+    )
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
     train_weight: PositiveFloat = Field(
-        1.0, description="how often a voxel of this volume is the centre of a training example, relative to the others"
+        1.0,
+        description="how often a voxel of this volume is the centre of a training example, relative to other volumes",
     )
     validate_box: BoxText = Field("none", description="what training is validated on, apart from train_box")
     segment_box: BoxText = Field("all", description="what is segmented")
-    evaluate_box: BoxText = Field("all", description="what is scored, where it has labels and was segmented")
+    evaluate_box: BoxText = Field("all", description="what is scored, as far as it is labelled and segmented")
 
     @model_validator(mode="after")
     def _one_source(self) -> VolumeConfig:
@@ -95,8 +99,8 @@ class RunConfig(StageSections):
     volumes: dict[str, VolumeConfig] = Field(min_length=1, description="by name")
     init: str | None = Field(
         None,
-        description="weights to start from: a model folder, a checkpoint of ours (model/checkpoints/step-…), or a "
-        "published TF1 checkpoint's prefix",
+        description="weights to start from: a model folder, one of our checkpoints (model/checkpoints/step-…), or the "
+        "prefix of a published TF1 checkpoint",
     )
     train: TrainConfig = TrainConfig()
     sweep: SweepConfig = SweepConfig()
