@@ -16,7 +16,7 @@ demo: setup  ## the whole pipeline on a synthetic volume, then its scores and ho
 	snakemake --profile profiles/local
 	ffn report results/demo --summary
 
-pictures: demo  ## render the pictures of README.md and docs/ anew from the demo
+pictures: demo  ## render the pictures of README.md and docs/ again from the demo
 	ffn view results/demo --screenshot docs/images/neuroglancer.png
 	ffn view results/demo --screenshot docs/images/neurons.png --layout 3d --size 1000 700
 	ffn view results/demo --screenshot docs/images/error.png --link split-01

@@ -16,20 +16,20 @@ from ffn.workflow.stages import STAGES
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser whose complaints are one line; it takes ``-5:18,…`` and ``-1e-05`` for values, not for options."""
+    """Parser with one-line errors that reads ``-5:18,…`` and ``-1e-05`` as values, not as options."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
         self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14; before, whole numbers alone
 
     def format_help(self) -> str:
-        """Say on top only what a command needs; what it can do besides is listed below."""
+        """Show only required arguments in the usage line; the options are listed below it."""
         needed = [word for action in self._actions if action.required for word in _words(action)]
         self.usage = self.usage or " ".join([self.prog, *needed, "[OPTION …]"])
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Print the complaint and where help is; exit with 2."""
+        """Print the error and how to get help; exit with 2."""
         print(f"{self.prog}: error: {message}. See '{self.prog} --help'", file=sys.stderr)
         raise SystemExit(2)
 
@@ -72,7 +72,7 @@ TOOLS = {
 }
 COMMANDS = {name: Command(stage.title, stage.example) for name, stage in STAGES.items()} | TOOLS
 
-FROM_FILE = "@FILE stands for the arguments in FILE, one a line, where they are too many for a command line."
+FROM_FILE = "@FILE stands for the arguments in FILE, one per line, where there are too many for a command line."
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return 1
-    except OSError as error:  # a full disk, a folder that may not be written to: nothing of ours to debug
+    except OSError as error:  # a full disk, a read-only folder: not a bug of ours
         where = f"{error.filename}: " if error.filename else ""
         reason = "No space left on device" if "No space left" in str(error) else error.strerror or error
         print(f"ffn: error: {where}{reason}. Nothing was left half-written", file=sys.stderr, flush=True)
@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(argv: list[str]) -> int:
     name = argv[0] if argv else "--help"
     if name not in COMMANDS:
-        name = _overview().parse_args(argv or ["--help"]).command  # prints help or version, or complains, and exits
+        name = _overview().parse_args(argv or ["--help"]).command  # prints help, version or an error, and exits
     command = COMMANDS[name]
     module = importlib.import_module("ffn.commands." + name.replace("-", "_"))
     parser = Parser(

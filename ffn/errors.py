@@ -25,7 +25,7 @@ class ModelError(FfnError):
 
 
 class TrainError(FfnError):
-    """Training cannot start or go on as configured."""
+    """Training cannot start or continue as configured."""
 
 
 class DivergenceError(TrainError):
@@ -33,7 +33,7 @@ class DivergenceError(TrainError):
 
 
 class SegmentError(FfnError):
-    """Flood filling cannot go on."""
+    """Flood filling cannot continue."""
 
 
 class ExportError(FfnError):

@@ -1,4 +1,4 @@
-# Optional: contacts of the base segmentation scored by growing both sides anew, one job for each part of the volume.
+# Optional: scores the contacts of the base segmentation by regrowing both sides, one job for each part of the volume.
 
 
 rule agglomerate:

@@ -35,7 +35,7 @@ if not snakemake_patches.has_configfile(workflow):
 # Modules that a site's software comes from, for `--software-deployment-method env-modules`; no part of a run.
 MODULES = shlex.split(str(config.pop("modules", None) or ""))
 
-# The configuration says how many processes train, the profile how they lie on nodes and what starts them.
+# The configuration says how many processes train, the profile where they run and what starts them.
 CORES = snakemake_patches.cores(workflow)
 GPUS = snakemake_patches.gpus(workflow)
 SITE = snakemake_patches.site(workflow, "train")

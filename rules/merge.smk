@@ -1,4 +1,4 @@
-# Base segments joined where the merge graph says so; the base segmentation stays.
+# Joins base segments along the merge graph; the base segmentation stays.
 
 
 rule merge:

@@ -1,11 +1,11 @@
 # Studies of distributed training: how it scales, which learning rate it needs, what it costs to reach a score.
-# Each training run is a job, which goes on where it was killed. Which rate is best is known only when the grid is
-# done, so the file of a further seed does not name it: the plan stays the same whatever comes out.
+# Each training run is a job that resumes where it was killed. The best rate is known only when the grid is done, so the
+# file of a further seed does not name the rate: the plan does not depend on results.
 
 STUDY_RUN = "workers-{workers}-rate-{rate}-seed-{seed}"
 STUDY_BEST_RUN = "workers-{workers}-seed-{seed}"
 STUDY_SEEDS = [SEED + i for i in range(RUN.study.seeds)]
-# The network of the studies is small; everything else is trained as section `train` says, on its own.
+# The network of the studies is small; everything else is trained as section `train` says, in one process.
 STUDY_MODEL = RUN.model.model_copy(
     update={
         "depth": RUN.study.depth or RUN.model.depth,
@@ -27,7 +27,7 @@ STUDY_TRAIN = RUN.train.model_copy(
         "intra_op_threads": min(1, RUN.train.intra_op_threads),
     }
 )
-# How the processes of a measurement lie on the site's nodes.
+# How the processes of a measurement are placed on the site's nodes.
 STUDY_LAYOUTS = {str(processes): layout_of(processes, SITE, CORES) for processes in RUN.study.processes}
 # The same threads for one process as for as many as share a node.
 MEASURE_TRAIN = RUN.train.model_copy(
@@ -112,7 +112,7 @@ rule study_train_best:
         "> {log} 2>&1"
 
 
-# Times are worth nothing beside other jobs: on a single machine it takes all cores, whatever it uses of them.
+# Other jobs would spoil the times: on a single machine it reserves all cores, however many it uses.
 rule study_measure:
     input:
         rules.train.input.records,

@@ -1,4 +1,4 @@
-"""Where the volumes of a run lie: sources are opened and boxes checked before the first job starts."""
+"""Places of a run's volumes: sources are opened and boxes checked before the first job starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Place:
     labels : Box or None
         The whole truth.
     voxel_size_zyx_nm : tuple of float
-        As configured, or as the image says.
+        As configured, else from the image's metadata.
     config : VolumeConfig
         The volume's section.
     """
@@ -40,7 +40,7 @@ class Place:
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether there is something to score: 'all' of nothing is nothing, an explicit box is meant."""
+        """Whether there is something to score. 'all' may be empty; an explicit box may not."""
         return self.config.is_evaluated and (self.config.evaluate_box != "all" or not self.evaluate_box.is_empty)
 
     @property
@@ -61,13 +61,13 @@ class Place:
 
     @property
     def train_box(self) -> Box:
-        """Where training examples come from: the labelled part of the image unless the configuration says less."""
+        """Where training examples come from: by default the labelled part of the image."""
         assert self.labels is not None
         return self._resolve(self.config.train_box, self.image.intersect(self.labels))
 
     @property
     def validate_box(self) -> Box:
-        """Where the validation examples of training come from: the labelled part of the image unless said less."""
+        """Where the validation examples of training come from: by default the labelled part of the image."""
         assert self.labels is not None
         return self._resolve(self.config.validate_box, self.image.intersect(self.labels))
 
@@ -78,7 +78,7 @@ class Place:
 
     @property
     def evaluate_box(self) -> Box:
-        """What is scored: the labelled part of what is segmented unless the configuration says less."""
+        """What is scored: by default the labelled part of what is segmented."""
         assert self.labels is not None
         return self._resolve(self.config.evaluate_box, self.segment_box.intersect(self.labels))
 
@@ -118,9 +118,9 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
 
 
 def segment_files(config: SegmentConfig) -> list[str]:
-    """Return the files beside the image that flood filling reads, so that editing them repeats it.
+    """Return the files that flood filling reads besides the image, so that editing them repeats it.
 
-    A mask that is a folder or a URL is none.
+    A mask in a folder or at a URL is not a file, so it is left out.
     """
     mask = Path(split_spec(config.mask)[0]) if config.mask else None
     points = points_file(config.seed_points) if config.seed_points else None
@@ -139,13 +139,13 @@ def contact_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
 
 
 def _check_init(config: RunConfig) -> None:
-    """Refuse weights of another FOV: sampling and tiling follow the configured one."""
+    """Refuse weights for another FOV, because sampling and tiling follow the configured one."""
     if config.init is None:
         return
     if Path(config.init + ".index").is_file():
         if config.model.image_mean is None or config.model.image_stddev is None:
             raise ConfigError(
-                "model.image_mean, model.image_stddev: null, but a checkpoint does not say how its images were "
+                "model.image_mean, model.image_stddev: null, but a checkpoint does not record how its images were "
                 "normalised. Give both (FIB-25: 128 and 33)"
             )
         return
@@ -191,13 +191,13 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     size = volume.voxel_size_zyx_nm or size
     if size is None:
         raise ConfigError(
-            f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not say it. Give z, y, x in nm"
+            f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not declare it. Give z, y, x in nm"
         )
     return Place(image, labels, size, volume)
 
 
 def _source(key: str, source: str | None) -> tuple[Box, tuple[float, float, float] | None]:
-    """Open a source; return its place and its voxel size where it knows it."""
+    """Open a source; return its box, and its voxel size where it declares one."""
     try:
         with open_volume(str(source)) as opened:
             return opened.box, opened.voxel_size_zyx_nm
@@ -237,13 +237,13 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
 
 
 def _surroundings(place: Place, key: str) -> Box:
-    """Return what a box of the configuration has to lie in."""
+    """Return the box that must contain a box of the configuration."""
     box = place.segment_box if key == "evaluate_box" else place.image
     return box if key == "segment_box" or place.labels is None else box.intersect(place.labels)
 
 
 def _check_selection(config: RunConfig, place: Place) -> None:
-    """Refuse a validation box that cannot be scored, or that is reported on too."""
+    """Refuse a validation box that cannot be scored, or whose scores are also reported."""
     box = Box.parse(str(config.select.box))
     labelled = place.image.intersect(place.labels) if place.labels else Box((0, 0, 0), (0, 0, 0))
     if not labelled.contains(box):
@@ -290,5 +290,5 @@ def _check_training(name: str, place: Place, config: RunConfig) -> None:
     if sides and max(sides.values()) > MAX_VOXEL_SIZE_RATIO * min(sides.values()):
         raise ConfigError(
             f"train.permutable_axes: {list(sides)} have voxels of {list(sides.values())} nm in {name}, "
-            "only axes of equal voxels can be exchanged. Leave the long one out"
+            "only axes with equal voxel sizes can be exchanged. Leave the long one out"
         )

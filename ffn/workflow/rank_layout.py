@@ -1,4 +1,4 @@
-"""How the processes of a job lie on the nodes of a site, and the command that starts them there."""
+"""How a job's processes are placed on a site's nodes, and the command that starts them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SITE_NUMBERS = ("ranks_per_node", "cores_per_node")
 
 @dataclass(frozen=True)
 class Layout:
-    """Processes on nodes. How many there are is the run's matter, how they lie the site's.
+    """Processes on nodes. The run decides how many there are, the site how they are placed.
 
     Parameters
     ----------
@@ -57,17 +57,17 @@ class Layout:
 
     @property
     def spread(self) -> str:
-        """Slurm's option for as many processes on each node; without it Slurm fills the first node."""
+        """Slurm's option that spreads the processes evenly; without it Slurm fills the first node."""
         return f"--ntasks-per-node={self.per_node}"
 
     @property
     def command(self) -> str:
-        """The launcher with its figures; empty for a single process, which needs none.
+        """The launcher with its numbers filled in; empty for a single process, which needs no launcher.
 
         Raises
         ------
         ConfigError
-            If the launcher has a placeholder that there is not.
+            If the launcher has an unknown placeholder.
         """
         figures = {"ranks": self.ranks, "nodes": self.nodes, "per_node": self.per_node, "depth": self.depth}
         unknown = {name for _, name, _, _ in string.Formatter().parse(self.launcher) if name is not None} - set(figures)
@@ -86,20 +86,20 @@ def layout_of(ranks: int, site: Mapping[str, object], cores: int) -> Layout:
     ranks : int
         Processes that the configuration asks for.
     site : mapping
-        What the profile says of the rule: `launcher`, `ranks_per_node`, `cores_per_node`; each may be missing, then
-        all processes share this machine.
+        Resources that the profile sets for the rule: `launcher`, `ranks_per_node`, `cores_per_node`. By default all
+        processes share this machine.
     cores : int
         Cores of this machine that may be used.
 
     Raises
     ------
     ConfigError
-        If a figure is no positive number.
+        If one of the numbers is not positive.
     """
     figures = {"ranks_per_node": ranks, "cores_per_node": cores}
     for name in SITE_NUMBERS:
         given = str(site.get(name, figures[name]))
         if not given.isdigit() or int(given) < 1:
-            raise ConfigError(f"{name}: {given!r} is no positive number. Correct set-resources of the profile")
+            raise ConfigError(f"{name}: {given!r} is not a positive number. Correct set-resources of the profile")
         figures[name] = int(given)
     return Layout(ranks, launcher=str(site.get("launcher", LOCAL_LAUNCHER)), **figures)

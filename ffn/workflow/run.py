@@ -1,4 +1,4 @@
-"""A run as one configuration: its volumes, the sections of all stages, and the relations between them."""
+"""The configuration of a run: its volumes, the sections of all stages, and the relations between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ffn.synthetic.config import SynthConfig
 from ffn.training.config import TrainConfig
 from ffn.viewing.config import ExportConfig
 
-WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs a contact on FIB-25, which decide well
+WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs per contact on FIB-25 decide well
 
 
 class VolumeConfig(Section):
@@ -56,13 +56,13 @@ class VolumeConfig(Section):
         if (self.synthetic is None) == (self.image is None):
             raise ValueError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
         if self.synthetic is not None and (self.labels or self.voxel_size_zyx_nm):
-            raise ValueError("'labels' and 'voxel_size_zyx_nm' come with 'synthetic', leave them out beside it")
+            raise ValueError("'synthetic' brings its own 'labels' and 'voxel_size_zyx_nm', leave them out")
         return self
 
     @model_validator(mode="after")
     def _validated_on_labels(self) -> VolumeConfig:
         if self.validate_box != "none" and not self.has_labels:
-            raise ValueError(f"validate_box: {self.validate_box}, but there are no labels to validate with. Give some")
+            raise ValueError(f"validate_box: {self.validate_box} needs labels. Give some, or leave the box out")
         return self
 
     @property
@@ -113,7 +113,7 @@ class RunConfig(StageSections):
     @model_validator(mode="before")
     @classmethod
     def _derive(cls, values: Any) -> Any:
-        """Where they are not given, sizes follow from FOV and deltas, and agglomeration floods as `segment` does."""
+        """Derive what is not given: sizes from FOV and deltas, agglomeration's flooding from `segment`."""
         if not isinstance(values, dict):
             return values
         try:
@@ -142,7 +142,7 @@ class RunConfig(StageSections):
     def _names(cls, volumes: dict[str, VolumeConfig]) -> dict[str, VolumeConfig]:
         for name in volumes:
             if not name.replace("_", "").replace("-", "").isalnum():
-                raise ValueError(f"{name!r} is no usable name, expected letters, digits, _ and -")
+                raise ValueError(f"{name!r} is not a usable name, expected letters, digits, _ and -")
         return volumes
 
     @model_validator(mode="after")
@@ -285,7 +285,7 @@ def training_reach(model: ModelConfig, train: TrainConfig) -> ZYX:
 
 
 def load_run(values: dict[str, Any]) -> RunConfig:
-    """Check a configuration without looking at files.
+    """Check a configuration without opening any files.
 
     Raises
     ------

@@ -52,7 +52,7 @@ def test_figures_of_the_site_may_be_text():
 
 @pytest.mark.parametrize("value", ["0", "many", "-1", "1.5"])
 def test_figures_are_positive_numbers(value):
-    with pytest.raises(ConfigError, match=f"ranks_per_node: '{value}' is no positive number"):
+    with pytest.raises(ConfigError, match=f"ranks_per_node: '{value}' is not a positive number"):
         layout_of(2, {"ranks_per_node": value}, 1)
 
 

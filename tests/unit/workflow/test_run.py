@@ -69,7 +69,7 @@ def require_one_line(change, message):
         ({"subvolumes": {"size_zyx": [16, 40, 40]}}, "16 on axis z is not less than subvolumes.size_zyx"),
         ({"volumes": {"phantom": {}}}, "volumes.phantom: needs either 'image' or 'synthetic', found none"),
         ({"volumes": {"phantom": {**PHANTOM, "image": "x.h5"}}}, "found both"),
-        ({"volumes": {"a b": PHANTOM}}, "'a b' is no usable name"),
+        ({"volumes": {"a b": PHANTOM}}, "'a b' is not a usable name"),
         ({"volumes": {"phantom": {**PHANTOM, "train_box": "0:9"}}}, "train_box: .*'0:9' is not a box"),
         ({"volumes": {"phantom": {**PHANTOM, "segment_box": "5:5,0:4,0:4"}}}, "is empty"),
         ({"volumes": {}}, "volumes: .*at least 1 item"),
