@@ -100,7 +100,7 @@ def test_bad_configuration_is_one_line(change, message):
         ),
         (
             {"volumes": {"a": PHANTOM, "b": {"image": "b.h5:raw", "validate_box": "all"}}},
-            "volumes.b: validate_box: all, but there are no labels",
+            "volumes.b: validate_box: all needs labels",
         ),
         ({"train": {"use_best": True}}, "train.use_best: true, but training is not validated"),
         (
