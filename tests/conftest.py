@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from .small_run import SMALL_RUN, Workflow
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
@@ -56,6 +58,14 @@ def shared_checkpoint(shared_dir):
     prefix = shared_dir / "data/fib25_ffn_checkpoint/model.ckpt-27465036"
     _existing(prefix.with_name(prefix.name + ".index"))
     return prefix
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The whole small run, undisturbed; tests read it and must not change it."""
+    workflow = Workflow(tmp_path_factory.mktemp("undisturbed"), SMALL_RUN)
+    workflow.succeed()
+    return workflow
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import SMALL_RUN, Workflow
+from ..small_run import SMALL_RUN, Workflow
 
 INITIAL = Path("/usr/share/modules/init/bash")
 COMMAND = """#!/bin/sh
