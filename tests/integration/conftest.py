@@ -1,7 +1,7 @@
 """Fixtures of the tests that train."""
 
 import pytest
-from training_jobs import MODEL, command, make_records, make_tubes, succeed
+from .training_jobs import MODEL, command, make_records, make_tubes, succeed
 
 TWO = ["--num-workers", "2", "--batch-size", "2", "--max-steps", "120", "--log-steps", "15"]
 

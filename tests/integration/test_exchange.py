@@ -4,7 +4,7 @@ import sys
 from importlib.metadata import version
 
 import pytest
-from training_jobs import launch, succeed
+from .training_jobs import launch, succeed
 
 # Without the patch each step takes one cycle at least, and the tensors that cross take one more where a process that
 # waits for another one does not look again soon.

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 
-from training_jobs import MODEL, command, succeed
+from .training_jobs import MODEL, command, succeed
 
 from ffn.cli import main
 

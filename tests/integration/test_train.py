@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from training_jobs import DELTAS, FOV, MODEL, command, make_records, read_rows, run, succeed
+from .training_jobs import DELTAS, FOV, MODEL, command, make_records, read_rows, run, succeed
 
 from ffn.config import ModelConfig
 from ffn.model.store import Model, load_model, save_model

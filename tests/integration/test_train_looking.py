@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training_jobs import MODEL, command, read_rows, shared_state, succeed, succeed_side_by_side, without_times
+from .training_jobs import MODEL, command, read_rows, shared_state, succeed, succeed_side_by_side, without_times
 
 from ffn.model.store import load_model
 from ffn.training.monitoring.best import load_best

@@ -7,7 +7,7 @@ from signal import SIGKILL, SIGSTOP, SIGTERM, SIGUSR1
 
 import numpy as np
 import pytest
-from training_jobs import (
+from .training_jobs import (
     MODEL,
     Job,
     checkpoints,
