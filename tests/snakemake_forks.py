@@ -19,8 +19,8 @@ import snakemake.dag
 import snakemake.scheduling.job_scheduler
 import snakemake.workflow  # noqa: F401
 
-import ffn.workflow.places
-import ffn.workflow.run  # noqa: F401
+import ffn.workflow.pipeline
+import ffn.workflow.snakemake_patches  # noqa: F401
 
 
 def become_snakemake(arguments: list[str], folder: str, log: str) -> None:
