@@ -117,7 +117,7 @@ def test_a_launcher_that_is_stopped_leaves_a_checkpoint(tubes, tmp_path, request
     out = tubes / f"stopped-{launcher.replace(' ', '-')}"
     endless = ["--num-workers", "2", "--max-steps", "1000000", "--checkpoint-steps", "50"]
     pause = Pause("train", SAVED)
-    grace = {"OMPI_MCA_odls_base_sigkill_timeout": "100"}  # mpirun's 1 s is little on a busy machine
+    grace = {"OMPI_MCA_odls_base_sigkill_timeout": "10"}  # mpirun's 1 s is little on a busy machine; it waits it out
     arguments = command(tubes, out, [*MODEL, *endless], 2, launcher)
     with take_lock(out) as other, Job(arguments, tmp_path / "log", **grace, **pause.variables()) as job:
         job.wait_for(lambda: f"waiting for process {os.getpid()} on " in job.told())
