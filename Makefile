@@ -4,10 +4,13 @@ SHELL := /bin/bash
 # Rules call `ffn` by name.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo pictures test lint format lock clean
+# Without bytecode every process compiles what it imports: TensorFlow, three times as long.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo pictures test test-all lint format lock clean
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
 setup:  ## make or update .venv; GPU=1 takes TensorFlow's CUDA build, PYTHON=... another Python
 	@GPU="$(GPU)" PYTHON="$(PYTHON)" envs/setup.sh
@@ -21,8 +24,11 @@ pictures: demo  ## render the pictures of README.md and docs/ again from the dem
 	ffn view results/demo --screenshot docs/images/neurons.png --layout 3d --size 1000 700
 	ffn view results/demo --screenshot docs/images/error.png --link split-01
 
-test: setup  ## run the tests; ARGS="-k name" selects some
+test: setup  ## run the tests but the slow ones; ARGS="-k name" selects some
 	pytest $(ARGS)
+
+test-all: setup  ## run all tests, those of kills, faults, studies and a real Slurm cluster, too
+	pytest -m "" $(ARGS)
 
 lint: setup  ## style and types: ruff, snakefmt, mypy
 	ruff check

@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from .small_run import SMALL_RUN, Workflow
+
+WHOLE_RUN_SECONDS = 1800  # a hang, however busy the machine is
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def skip_or_fail(reason):
+    """Skip a test for what this machine lacks; in CI ($CI) it fails, so that nothing goes untested there."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
 
 
 def pytest_configure():
@@ -21,10 +29,13 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what needs real data, so that ``-m 'not fib25'`` leaves it out."""
+    """Mark what needs real data, for ``-m 'not fib25'``, and give time to what may have to wait for a whole run."""
     for item in items:
-        if {"shared_fib25", "shared_checkpoint"} & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if {"shared_fib25", "shared_checkpoint"} & fixtures:
             item.add_marker("fib25")
+        if {"finished", "undisturbed"} & fixtures and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(WHOLE_RUN_SECONDS))
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +43,7 @@ def cloud_volume():
     """Class that reads Neuroglancer volumes independently of our writer; its imports warn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return pytest.importorskip("cloudvolume").CloudVolume
+        return importlib.import_module("cloudvolume").CloudVolume
 
 
 @pytest.fixture(scope="session")
@@ -59,10 +70,18 @@ def shared_checkpoint(shared_dir):
 
 
 @pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The whole small run, undisturbed; tests read it and must not change it."""
+    workflow = Workflow(tmp_path_factory.mktemp("undisturbed"), SMALL_RUN)
+    workflow.succeed()
+    return workflow
+
+
+@pytest.fixture(scope="session")
 def needs_horovod():
     """Skip without Horovod."""
     if importlib.util.find_spec("horovod") is None:
-        pytest.skip("Horovod is not installed")
+        skip_or_fail("Horovod is not installed")
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +90,7 @@ def needs_mpi(needs_horovod):
     (folder,) = importlib.util.find_spec("horovod").submodule_search_locations
     libraries = Path(folder).glob("tensorflow/mpi_lib*.so")
     if not shutil.which("mpirun") or not any(b"libmpi.so" in library.read_bytes() for library in libraries):
-        pytest.skip("no MPI: mpirun is missing, or Horovod was built without it")
+        skip_or_fail("no MPI: mpirun is missing, or Horovod was built without it")
 
 
 def _existing(path):
@@ -86,7 +105,7 @@ def panel_colours():
     from ffn.viewing.screenshot import BROWSERS
 
     if not any(map(shutil.which, BROWSERS)):
-        pytest.skip("no Chromium; Debian's package is called chromium")
+        skip_or_fail("no Chromium; Debian's package is called chromium")
 
     def colours(picture):
         with Image.open(picture) as image:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..workflow.conftest import ROOT
+from ..small_run import ROOT
 from .mini_slurm import MiniSlurm
 
 SHIMS = Path(__file__).parent / "shims"
@@ -56,7 +56,7 @@ class Site:
             "FFN_ACCOUNT": "brains",
         }
 
-    def run(self, *arguments: str, timeout: float = 600) -> str:
+    def run(self, *arguments: str) -> str:
         """Run Snakemake to its end and return its output."""
         done = subprocess.run(
             self.command(*arguments),
@@ -64,7 +64,6 @@ class Site:
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=timeout,
         )
         assert done.returncode == 0, done.stdout + done.stderr + self.logs()
         return done.stdout + done.stderr

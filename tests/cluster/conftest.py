@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ..workflow.conftest import ROOT, SMALL_RUN, Workflow
+from ..conftest import skip_or_fail
+from ..small_run import ROOT, SMALL_RUN, Workflow
 from .mini_slurm import MiniSlurm, unavailable
 from .profiles import site_profile
 
 collect_ignore = ["shims"]  # commands, of which none is to be imported in search of doctests
-STALL_SECONDS = 15
-
-# A phantom in eight subvolumes, a network that learns little but fast, a job that notices a stuck rank soon.
-CLUSTER_RUN = {
-    **SMALL_RUN,
-    "run": "cluster",
-    "volumes": {
-        "phantom": {
-            "synthetic": {"shape_zyx": [48, 48, 60]},
-            "train_box": "0:40,0:48,0:60",
-            "evaluate_box": "8:40,8:40,8:52",
-        }
-    },
-    "train": {
-        **SMALL_RUN["train"],
-        "max_steps": 200,
-        "checkpoint_steps": 20,
-        "log_steps": 100,
-        "stall_seconds": STALL_SECONDS,
-    },
-    "subvolumes": {"size_zyx": [31, 31, 37], "overlap_zyx": [14, 14, 14]},
-    "agglomerate": {"enabled": False},
-    "fill": {"max_distance": 0},
-    "skeletonize": {"spacing_nm": 0},
-    "evaluate": {"watershed": False},
-}
 
 
 class ClusterWorkflow(Workflow):
@@ -52,16 +28,9 @@ class ClusterWorkflow(Workflow):
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of Snakemake with a profile for these small nodes."""
-        snakemake = [
-            sys.executable,
-            "-m",
-            "tests.cluster.impatient",
-            "--snakefile",
-            str(ROOT / "Snakefile"),
-            *arguments,
-        ]
+        snakemake = [sys.executable, "-m", "tests.cluster.impatient", "--snakefile", str(ROOT / "Snakefile")]
         places = ["--directory", str(self.folder), "--profile", str(site_profile(self.folder, self.profile))]
-        return self.cluster.login(*snakemake, *places, "--configfile", str(self.folder / "run.yaml"))
+        return self.cluster.login(*snakemake, *arguments, *places, "--configfile", str(self.folder / "run.yaml"))
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a user of the cluster."""
@@ -74,7 +43,7 @@ class ClusterWorkflow(Workflow):
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniSlurm]:
     """Three nodes for all tests; every test leaves them idle."""
     if reason := unavailable():
-        pytest.skip(reason)
+        skip_or_fail(reason)
     request.getfixturevalue("needs_mpi")  # what `srun --mpi=pmix` joins
     with MiniSlurm(tmp_path_factory.mktemp("mini-slurm"), num_nodes=3) as cluster:
         yield cluster
@@ -83,8 +52,17 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="session")
 def undisturbed(cluster: MiniSlurm, tmp_path_factory: pytest.TempPathFactory) -> ClusterWorkflow:
     """The whole small run with the profile `slurm`; tests read it and must not change it."""
-    workflow = ClusterWorkflow(tmp_path_factory.mktemp("slurm"), CLUSTER_RUN, cluster)
+    workflow = ClusterWorkflow(tmp_path_factory.mktemp("slurm"), SMALL_RUN, cluster)
     workflow.output = workflow.succeed()
+    return workflow
+
+
+def repeated(finished: ClusterWorkflow, folder: Path, config: dict, without: Iterable[str]) -> ClusterWorkflow:
+    """Return a copy of a finished run without these of its folders, for the profile `slurm-generic`."""
+    shutil.copytree(finished.folder, folder, ignore=shutil.ignore_patterns("profiles", "slurm_logs"))
+    workflow = ClusterWorkflow(folder, config, finished.cluster, "slurm-generic")
+    for name in without:
+        shutil.rmtree(workflow.results / name)
     return workflow
 
 

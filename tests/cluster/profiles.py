@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from ..workflow.conftest import ROOT
+from ..small_run import ROOT
 
 # What a site sets: here nodes of two cores in name, of which the machine under them has two in all.
 SITE = {
@@ -20,11 +20,13 @@ SITE = {
     "groups": {
         **dict.fromkeys(("synth", "membrane", "partition", "coordinates", "records"), "prepare"),
         "segment": "segment",
-        **dict.fromkeys(("reconcile", "skeletonize", "evaluate", "export", "report"), "finish"),
+        **dict.fromkeys(("reconcile", "agglomerate", "merge", "fill", "sweep"), "finish"),
+        **dict.fromkeys(("skeletonize", "evaluate", "export", "report"), "finish"),
     },
     "group-components": {"segment": 2},
 }
-TRAIN = {"ranks_per_node": 1, "cores_per_node": 1, "runtime": 20}
+# Fixed, because every attempt would double them, and the nodes are small.
+TRAIN = {"ranks_per_node": 1, "cores_per_node": 1, "runtime": 20, "mem_mb": 1000}
 NODE_DISK = "$TMPDIR"  # as the test cluster has it: another file system on every node
 
 

@@ -1,16 +1,20 @@
 """`ffn doctor` on a site that works, and on the same site with each fault that sites have."""
 
 import json
+import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from ..workflow.conftest import ROOT
+from ffn.cli import main
+
+from ..small_run import ROOT
 from .profiles import site_profile
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ALLOCATION = ("salloc", "--quiet", "--nodes=2", "--ntasks=2")
 # What a Horovod without MPI does: it says so, and every process that srun starts is a job of its own.
@@ -41,11 +45,16 @@ class Doctor:
     def run(self, *options, allocation=ALLOCATION, folder=None):
         """Return the exit code and the verdicts by name."""
         command = [*allocation, sys.executable, "-m", "ffn", "doctor", "--profile", str(self.profile)]
-        command += ["--folder", str(folder or self.folder / "runs"), "--latency", "5", *options]
-        done = self.cluster.run(*command, timeout=240, variables=self.variables)
-        lines = re.findall(r"^(ok|FAIL|warn|skip) +(.+?)  +(.*)$", done.stdout, re.MULTILINE)
-        assert lines, done.stdout + done.stderr
-        return done.returncode, {name: (verdict, text) for verdict, name, text in lines}
+        command += ["--folder", str(folder or self.folder / "runs"), "--latency", "200", *options]
+        done = self.cluster.run(*command, variables=self.variables)
+        assert findings(done.stdout), done.stdout + done.stderr
+        return done.returncode, findings(done.stdout)
+
+
+def findings(table):
+    """Verdict and text by name."""
+    lines = re.findall(r"^(ok|FAIL|warn|skip) +(.+?)  +(.*)$", table, re.MULTILINE)
+    return {name: (verdict, text) for verdict, name, text in lines}
 
 
 @pytest.fixture
@@ -57,107 +66,61 @@ def failed(found):
     return {name for name, (verdict, _) in found.items() if verdict == "FAIL"}
 
 
-@pytest.mark.slow
-def test_a_site_that_works(doctor):
-    code, found = doctor.run("--result", str(doctor.folder / "found.json"))
+def test_a_job_of_its_own_finds_a_site_that_works(doctor):
+    """The submitted job is this command inside an allocation; it writes what it found as JSON."""
+    result = doctor.folder / "found.json"
+    code, found = doctor.run("--submit", "--result", str(result), allocation=())
     assert (code, failed(found)) == (0, set()), found
-    assert found["one job"] == ("ok", "Horovod joins 2 processes")
+    assert {"scheduler", "horovod", "processes", "shared folder", "one job"} <= found.keys()
+    assert found["one job"][0] == "ok" and "2 processes" in found["one job"][1]
     assert "n1 n2" in found["processes"][1]
-    assert {item["name"] for item in json.loads((doctor.folder / "found.json").read_text())} == found.keys()
+    assert {item["name"] for item in json.loads(result.read_text())} == found.keys()
     assert not (doctor.folder / "runs").exists()
 
 
-@pytest.mark.slow
-def test_a_job_of_its_own_looks_from_the_nodes(doctor):
-    code, found = doctor.run("--submit", allocation=())
-    assert (code, failed(found)) == (0, set()), found
-    assert {"scheduler", "horovod", "processes", "shared folder", "one job"} <= found.keys()
-
-
-@pytest.mark.slow
-def test_no_launcher(doctor):
-    tools = doctor.folder / "bin"
-    tools.mkdir()
-    for folder in ("/usr/sbin", "/usr/bin"):
-        for tool in Path(folder).iterdir():
-            if tool.name != "srun" and not (tools / tool.name).is_symlink():
-                (tools / tool.name).symlink_to(tool)
-    doctor.variables["PATH"] = f"{Path(sys.executable).parent}:{tools}"
-    code, found = doctor.run(allocation=())
-    assert (code, failed(found)) == (1, {"launcher"})
-    assert found["launcher"][1].startswith("srun not on PATH")
-
-
-@pytest.mark.slow
-def test_horovod_without_mpi_under_srun(doctor):
-    (doctor.folder / "sitecustomize.py").write_text(WITHOUT_MPI)
-    doctor.variables["PYTHONPATH"] = f"{doctor.folder}:{ROOT}"
-    code, found = doctor.run(allocation=())
-    assert (code, failed(found)) == (1, {"horovod"})
-    assert found["horovod"][1].startswith("built without mpi, srun would start single processes")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("old", "new", "name", "message"),
-    [
-        ("--ntasks={ranks}", "--ntasks=1 --nodes=1", "processes", "1 started on 1 nodes (n1), 2 on 2 were asked for"),
-        (
-            "srun ",
-            "env HOROVOD_CONTROLLER=gloo HOROVOD_CPU_OPERATIONS=gloo srun ",
-            "one job",
-            "2 jobs of 1 instead of one job of 2",
-        ),
-    ],
-)
-def test_wrong_task_count(old, new, name, message, doctor):
-    doctor.change_launcher(old, new)
-    if name == "processes":
-        doctor.change_launcher("--nodes={nodes}", "")
-    code, found = doctor.run()
-    assert (code, failed(found)) == (1, {name})
-    assert found[name][1].startswith(message)
-
-
-@pytest.mark.slow
-def test_scratch_that_is_not_shared(doctor):
+def test_a_launcher_that_starts_too_few_and_a_folder_that_is_not_shared(doctor):
+    doctor.change_launcher("--ntasks={ranks}", "--ntasks=1 --nodes=1")
+    doctor.change_launcher("--nodes={nodes}", "")
     code, found = doctor.run(folder=doctor.cluster.scratch / "runs")
-    assert (code, failed(found)) == (1, {"shared folder"})
-    assert found["shared folder"][1].startswith("not visible on n1 n2")
+    assert (code, failed(found)) == (1, {"processes", "shared folder"})
+    assert found["processes"][1].startswith("1 started on 1 nodes (n1), ") and "2 on 2" in found["processes"][1]
+    assert found["shared folder"][1].startswith("not visible on n1")
 
 
-@pytest.mark.slow
-def test_another_python_on_a_node(doctor):
+def test_processes_that_do_not_join(doctor):
+    doctor.change_launcher("srun ", "env HOROVOD_CONTROLLER=gloo HOROVOD_CPU_OPERATIONS=gloo srun ")
+    code, found = doctor.run()
+    assert (code, failed(found)) == (1, {"one job"})
+    assert found["one job"][1].startswith("2 jobs of 1 instead of one job of 2")
+
+
+def test_a_node_with_another_python_that_may_not_write(doctor):
     environment = Path(sys.executable).parent.parent
     (metadata,) = environment.glob("lib/python3*/site-packages/tqdm-*.dist-info/METADATA")
-    other = doctor.folder / "METADATA"
+    other, runs, node = doctor.folder / "METADATA", doctor.folder / "runs", doctor.cluster.nodes["n2"]
     other.write_text(re.sub(r"^Version: .*$", "Version: 0.0.1", metadata.read_text(), flags=re.MULTILINE))
-    doctor.cluster.nodes["n2"].run("mount", "--bind", str(other), str(metadata))
-    try:
-        code, found = doctor.run()
-    finally:
-        doctor.cluster.nodes["n2"].run("umount", "--lazy", str(metadata))
-    assert (code, failed(found)) == (1, {"python"})
-    assert re.match(r"n[12] and n[12] differ in packages: tqdm", found["python"][1])
-
-
-@pytest.mark.slow
-def test_no_write_permission_on_a_node(doctor):
-    runs = doctor.folder / "runs"
     runs.mkdir()
-    node = doctor.cluster.nodes["n2"]
+    node.run("mount", "--bind", str(other), str(metadata))
     node.run("mount", "--bind", str(runs), str(runs))
     node.run("mount", "-o", "remount,bind,ro", str(runs))
     try:
-        code, found = doctor.run()
+        code, found = doctor.run("--latency", "1")  # the other node waits so long for what this one cannot write
     finally:
         node.run("umount", "--lazy", str(runs))
-    assert (code, failed(found)) == (1, {"writing"})
-    assert found["writing"][1].startswith("not possible on n2 (Read-only file system)")
+        node.run("umount", "--lazy", str(metadata))
+    assert (code, failed(found)) == (1, {"python", "writing"})
+    assert re.match(r"n[12] and n[12] differ in packages: tqdm", found["python"][1])
+    assert "n2 (Read-only file system)" in found["writing"][1]
 
 
-@pytest.mark.slow
-def test_no_write_permission_at_all(doctor):
-    code, found = doctor.run(allocation=(), folder="/proc/runs")
-    assert (code, failed(found)) == (1, {"folder"})
-    assert shutil.which("srun") and "cannot be written to here" in found["folder"][1]
+def test_a_machine_without_scheduler_launcher_mpi_and_a_place_to_write(tmp_path, monkeypatch, capsys):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_MPI)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "--profile", str(site_profile(tmp_path, "slurm")), "--folder", "/proc/runs"])
+    found = findings(capsys.readouterr().out)
+    assert (ended.value.code, failed(found)) == (1, {"scheduler", "launcher", "horovod", "folder"})
+    assert "srun" in found["launcher"][1] and "not on PATH" in found["launcher"][1]
+    assert "mpi" in found["horovod"][1] and "srun would start single processes" in found["horovod"][1]
+    assert "/proc/runs" in found["folder"][1]

@@ -1,18 +1,18 @@
-"""`snakemake --profile theta` and `polaris`: the whole pipeline, and the commands that the schedulers get."""
+"""The whole pipeline, and the commands that the schedulers get.
+
+`snakemake --profile theta` has processes of this machine behind its scheduler, `polaris` the nodes of a Slurm cluster.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import yaml
 
-from ..workflow.conftest import ROOT, SMALL_RUN
+from ..small_run import ROOT, SMALL_RUN
 from .batch import Site
-from .mini_slurm import MiniSlurm
 
 TINY_RUN = {
     **SMALL_RUN,
@@ -68,26 +68,6 @@ def submission(site: Site, name: str) -> str:
     return re.sub(rf"(ffn-{name})-[0-9a-f]{{8}}", r"\1", line)
 
 
-def start_to_end(folder: Path, cluster: MiniSlurm | None) -> dict[str, Site]:
-    """Run the pipeline with both profiles at the same time: much of it is waiting."""
-    sites = {profile: Site(folder / profile, profile, cluster) for profile in LAUNCHED}
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(run_pipeline, sites.values()))
-    return sites
-
-
-@pytest.fixture(scope="module")
-def on_processes(needs_mpi, tmp_path_factory):
-    """The finished pipeline of each profile, on processes of this machine."""
-    return start_to_end(tmp_path_factory.mktemp("processes"), None)
-
-
-@pytest.fixture(scope="module")
-def on_slurm(tmp_path_factory, cluster):
-    """The same, on nodes."""
-    return start_to_end(tmp_path_factory.mktemp("nodes"), cluster)
-
-
 def check_transcript(profile: str, site: Site) -> None:
     """Check the entries of the queue and the start of the ranks."""
     assert job_names(site.transcript("qsub")) == ENTRIES
@@ -96,24 +76,27 @@ def check_transcript(profile: str, site: Site) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("profile", LAUNCHED)
-def test_pipeline_on_slurm(profile, on_slurm):
-    """Two nodes take a rank each under the scheduler's launcher, which is then srun in disguise."""
-    check_transcript(profile, on_slurm[profile])
+@pytest.mark.timeout(900)
+def test_polaris_on_slurm(cluster, tmp_path):
+    """The ranks start under the scheduler's launcher, which is then srun in disguise."""
+    site = Site(tmp_path / "polaris", "polaris", cluster)
+    run_pipeline(site)
+    check_transcript("polaris", site)
+    files = {"name": "ffn-train", "log": "ffn-train.log"}
+    options = PBS.format(nodes=1, cores=32, mpi=":mpiprocs=2", gpus=":ngpus=2", hours="24:00:00", **files)
+    assert submission(site, "train") == f"{options} ffn-train.sh"
+    assert all(" ffn train " in line for line in site.transcript("mpiexec"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("profile", LAUNCHED)
-def test_pipeline_on_local_processes(profile, on_processes):
-    site = on_processes[profile]
-    check_transcript(profile, site)
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("needs_mpi")
+def test_theta_on_local_processes(tmp_path):
+    site = Site(tmp_path / "theta", "theta")
+    run_pipeline(site)
+    check_transcript("theta", site)
     files = {"name": "ffn-train", "log": "ffn-train.log"}
-    if profile == "theta":
-        attrs = "--attrs mcdram=cache:numa=quad ffn-train.sh"
-        assert submission(site, "train") == f"{COBALT.format(nodes=2, minutes=360, **files)} {attrs}"
-        single = site.transcript("aprun")[0]
-        assert re.fullmatch(r"aprun -n 1 -N 1 -d 1 -j 1 -cc none sh ffn-synth-\w+\.job", single)
-    else:
-        options = PBS.format(nodes=1, cores=32, mpi=":mpiprocs=2", gpus=":ngpus=2", hours="24:00:00", **files)
-        assert submission(site, "train") == f"{options} ffn-train.sh"
-        assert all(" ffn train " in line for line in site.transcript("mpiexec"))
+    attrs = "--attrs mcdram=cache:numa=quad ffn-train.sh"
+    assert submission(site, "train") == f"{COBALT.format(nodes=2, minutes=360, **files)} {attrs}"
+    single = site.transcript("aprun")[0]
+    assert re.fullmatch(r"aprun -n 1 -N 1 -d 1 -j 1 -cc none sh ffn-synth-\w+\.job", single)

@@ -1,7 +1,8 @@
 """Fixtures of the tests that train."""
 
 import pytest
-from training_jobs import MODEL, command, make_records, make_tubes, succeed
+
+from .training_jobs import MODEL, command, make_centers, make_records, make_tubes, succeed
 
 TWO = ["--num-workers", "2", "--batch-size", "2", "--max-steps", "120", "--log-steps", "15"]
 
@@ -10,7 +11,8 @@ TWO = ["--num-workers", "2", "--batch-size", "2", "--max-steps", "120", "--log-s
 def tubes(tmp_path_factory):
     """Folder with volumes and records; shards of unequal length."""
     folder = tmp_path_factory.mktemp("tubes")
-    make_records(folder / "records", make_tubes(folder)[:107], (40, 25, 35, 7))
+    make_tubes(folder)
+    make_records(folder / "records", make_centers()[:107], (40, 25, 35, 7))
     return folder
 
 

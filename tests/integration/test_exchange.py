@@ -4,12 +4,15 @@ import sys
 from importlib.metadata import version
 
 import pytest
-from training_jobs import launch, succeed
 
+from ..conftest import skip_or_fail
+from .training_jobs import launch, succeed
+
+CYCLE_SECONDS = 2  # saying good-bye waits for one cycle
 # Without the patch each step takes one cycle at least, and the tensors that cross take one more where a process that
-# waits for another one does not look again soon.
+# waits for another one does not look again soon. With it a step takes a tenth of a second.
 EXCHANGES = """
-import time
+import sys, time
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np, tensorflow as tf
 from ffn.training.parallel.process_group import process_group
@@ -20,6 +23,7 @@ def average(dtype, step):
 
 with process_group(2, stall_seconds=60) as group, ThreadPoolExecutor() as pool:
     in_graph = tf.function(group.average)
+    start = time.monotonic()
     for step in range(40):
         if step % 2 == group.rank:
             time.sleep(0.05)
@@ -32,6 +36,8 @@ with process_group(2, stall_seconds=60) as group, ThreadPoolExecutor() as pool:
             time.sleep(0.05)
             average(tf.float32, step)
             crossing.result()
+    num_cycles = (time.monotonic() - start) / float(sys.argv[1])
+    assert num_cycles < 40, num_cycles
     assert group.gather(group.rank) == [0, 1]
     group.barrier()
 """
@@ -42,6 +48,6 @@ with process_group(2, stall_seconds=60) as group, ThreadPoolExecutor() as pool:
 def test_exchanges_do_not_wait_for_the_ends_of_cycles(request, launcher):
     request.getfixturevalue("needs_mpi" if launcher == "mpirun" else "needs_horovod")
     if not version("horovod").endswith("+ffn"):
-        pytest.skip("Horovod is not built with envs/horovod.patch")
-    # 40 of them take longer than a job may; saying good-bye waits for one
-    succeed([*launch(launcher, 2), sys.executable, "-c", EXCHANGES], HOROVOD_CYCLE_TIME="8000")
+        skip_or_fail("Horovod is not built with envs/horovod.patch")
+    command = [*launch(launcher, 2), sys.executable, "-c", EXCHANGES, str(CYCLE_SECONDS)]
+    succeed(command, HOROVOD_CYCLE_TIME=str(1000 * CYCLE_SECONDS))

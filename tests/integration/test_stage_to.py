@@ -3,9 +3,11 @@
 import hashlib
 import shutil
 
-from training_jobs import MODEL, command, succeed
+import pytest
 
 from ffn.cli import main
+
+from .training_jobs import MODEL, command, succeed
 
 STEPS = ["--num-workers", "1", "--batch-size", "2", "--max-steps", "12", "--log-steps", "6"]
 
@@ -14,6 +16,7 @@ def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_training_and_segmenting_from_copies_gives_the_same(tubes, tmp_path, monkeypatch):
     shared = tmp_path / "shared"
     shutil.copytree(tubes, shared)

@@ -4,23 +4,62 @@ import os
 
 import numpy as np
 import pytest
-from training_jobs import DELTAS, FOV, MODEL, command, make_records, read_rows, run, succeed
 
 from ffn.config import ModelConfig
 from ffn.model.store import Model, load_model, save_model
+from ffn.training.config import TrainConfig
+from ffn.training.data.examples import ExampleMaker
+from ffn.training.data.lanes import Record
+from ffn.training.data.volumes import open_training_volumes
 from ffn.training.initial import initial_weights
+from ffn.training.walk import Walk
+
+from .training_jobs import DELTAS, FOV, MODEL, command, make_centers, make_records, read_rows, run, succeed
 
 pytestmark = pytest.mark.slow
 
 
-def test_overfits_two_tubes(tubes):
+def score(tubes, centers, answer, moves=True):
+    """F1 and precision of a network that gives `answer` for what its FOV shows, walking from the centres or staying."""
+    model = ModelConfig(depth=1, fov_size_zyx=FOV, deltas_zyx=DELTAS, image_mean=115, image_stddev=55)
+    train, counts = TrainConfig(permutable_axes=()), np.zeros(4, np.int64)
+    with open_training_volumes({"tubes": (f"{tubes}/raw.h5:raw", f"{tubes}/labels.h5:labels")}) as volumes:
+        maker = ExampleMaker(volumes, model, train)
+        for number, center in enumerate(centers.tolist()):
+            walk = Walk(maker.make(Record(tuple(center), "tubes"), np.random.default_rng(number)), model, train)
+            walk.write(answer(walk))
+            while moves and walk.advance():
+                walk.write(answer(walk))
+            counts += walk.score()
+    both, only_found, _, missed = counts
+    return {"f1": 2 * both / (2 * both + only_found + missed), "precision": both / (both + only_found)}
+
+
+def test_learns_to_walk_along_one_of_two_tubes(tubes):
+    """It does better than a network that never moves, and than one that takes whatever is bright.
+
+    Without moves the first bar is missed (0.60 for perfect answers, the trained network has 0.69), with a network that
+    does not see its own map the second (0.91; 0.98). No walk reaches all of its patch: perfect answers have 0.92.
+    """
     out = tubes / "overfit"
     options = ["--num-workers", "1", "--batch-size", "4", "--max-steps", "500", "--log-steps", "100"]
     stderr = succeed(command(tubes, out, MODEL + options))
     first, *_, last = read_rows(out)
     assert float(first["loss"]) > float(last["loss"])
-    assert float(last["loss"]) < 0.3  # 0.199 is the entropy of the soft labels
-    assert float(last["precision"]) > 0.95 and float(last["f1"]) > 0.65  # the walk leaves corners of the patch out
+    assert 0.199 < float(last["loss"]) < 0.3  # the entropy of the soft labels is the least there can be
+
+    centers = make_centers()[:107]
+
+    def perfect(walk):
+        return np.where(walk.example.labels[walk.window] > 0.5, 3, -3)
+
+    def bright(walk):
+        return np.where(walk.example.image[walk.window] > 0, 3, -3)
+
+    staying = score(tubes, centers, perfect, moves=False)
+    assert staying["f1"] + 0.04 < float(last["f1"]) < score(tubes, centers, perfect)["f1"]
+    assert float(last["precision"]) > score(tubes, centers, bright)["precision"] + 0.03
+
     assert float(last["epoch"]) > 2
     assert "500/500" in stderr
     model = load_model(out)

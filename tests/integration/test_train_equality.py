@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from training_jobs import MODEL, checkpoints, command, make_records, read_rows, shared_state, succeed_side_by_side
 
 from ffn.io import training_records
+
+from .training_jobs import MODEL, checkpoints, command, make_records, read_rows, shared_state, succeed_side_by_side
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_horovod")]
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training_jobs import MODEL, command, read_rows, shared_state, succeed, succeed_side_by_side, without_times
 
 from ffn.model.store import load_model
 from ffn.training.monitoring.best import load_best
+
+from .training_jobs import MODEL, command, read_rows, shared_state, succeed, succeed_side_by_side, without_times
 
 pytestmark = pytest.mark.slow
 

@@ -24,6 +24,8 @@ from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import Sources, export
 
+from ..conftest import skip_or_fail
+
 SIZE = (800, 600)
 NUM_TUBES = 3
 SPECK = 5  # a segment too small for a mesh
@@ -76,11 +78,12 @@ def start():
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_screenshot_shows_coloured_neurons_in_2d_and_in_3d(start, export_dir, tmp_path, panel_colours):
     ids = [1000 + 7 * i for i in range(NUM_TUBES)]
     picture = tmp_path / "neurons.png"
     process = start(export_dir, "--screenshot", picture, "--size", *SIZE, "--segments", *ids)
-    output, errors = process.communicate(timeout=200)
+    output, errors = process.communicate()
     assert (process.returncode, output, errors) == (0, "", "")
     with Image.open(picture) as image:
         assert image.size == SIZE
@@ -89,6 +92,7 @@ def test_a_screenshot_shows_coloured_neurons_in_2d_and_in_3d(start, export_dir, 
         assert len(colours) >= (1 if name == "xz" else 2), f"panel {name} shows only the hues {colours}"
 
 
+@pytest.mark.slow
 def test_segments_without_mesh_and_skeleton_keep_no_screenshot_waiting(start, export_dir, tmp_path, panel_colours):
     """Every layer is on, and the speck that is too small for a mesh is selected with the tubes."""
     folder = export_dir / "precomputed/tubes"
@@ -98,7 +102,7 @@ def test_segments_without_mesh_and_skeleton_keep_no_screenshot_waiting(start, ex
     (folder / "links/everything.json").write_text(json.dumps(state))
     arguments = ("--link", "everything", "--segments", SPECK, 1000, 1007, "--size", *SIZE)
     process = start(export_dir, "--screenshot", tmp_path / "a.png", *arguments)
-    assert process.communicate(timeout=100) == ("", "")
+    assert process.communicate() == ("", "")
     assert len(panel_colours(tmp_path / "a.png")["3d"]) >= 2
 
 
@@ -106,7 +110,7 @@ def test_segments_without_mesh_and_skeleton_keep_no_screenshot_waiting(start, ex
 def nginx(export_dir, tmp_path):
     """Serve the export with nginx as docs/viewing.md tells, and return its address."""
     if shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") is None:
-        pytest.skip("no nginx; Debian's package is called nginx-light")
+        skip_or_fail("no nginx; Debian's package is called nginx-light")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -125,33 +129,32 @@ def nginx(export_dir, tmp_path):
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate()
 
 
 def wait_for_port(port, process):
-    deadline = time.monotonic() + 20
     while True:
         assert process.poll() is None, process.stderr.read()
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return
         except OSError:
-            assert time.monotonic() < deadline
             time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_nginx_serves_the_same_folder(start, nginx, export_dir, tmp_path, panel_colours):
     request = urllib.request.Request(f"{nginx}/segmentation/info", headers={"Range": "bytes=2-5"})
-    with urllib.request.urlopen(request, timeout=20) as response:
+    with urllib.request.urlopen(request) as response:
         assert response.status == 206
         assert response.headers["Access-Control-Allow-Origin"] == "*"
         assert response.read() == (export_dir / "precomputed/tubes/segmentation/info").read_bytes()[2:6]
     with pytest.raises(urllib.error.HTTPError, match="404") as missing:
-        urllib.request.urlopen(f"{nginx}/segmentation/nothing", timeout=20)
+        urllib.request.urlopen(f"{nginx}/segmentation/nothing")
     with missing.value as answer:
         assert answer.headers["Access-Control-Allow-Origin"] == "*"
     process = start(export_dir, "--data-url", nginx, "--screenshot", tmp_path / "a.png", "--size", *SIZE)
-    assert process.communicate(timeout=200) == ("", "")
+    assert process.communicate() == ("", "")
     assert all(panel_colours(tmp_path / "a.png").values())
 
 
@@ -160,17 +163,17 @@ def test_the_link_works_until_the_viewer_is_told_to_stop(start, export_dir):
         process = start(export_dir, "--no-open")
         link = process.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v/\w+/", link)
-        with urllib.request.urlopen(link, timeout=20) as page:
+        with urllib.request.urlopen(link) as page:
             assert b"neuroglancer" in page.read().lower()
         process.send_signal(stop)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate()
         assert (process.returncode, errors) == (0, "")
 
 
 def test_without_a_browser_a_screenshot_is_one_line(start, export_dir, tmp_path):
     environment = {**os.environ, "PATH": str(tmp_path)}
     process = start(export_dir, "--screenshot", tmp_path / "a.png", env=environment)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate()
     assert process.returncode == 2
     assert errors.startswith("ffn: error: --screenshot: no Chromium found") and errors.count("\n") == 1
     assert not (tmp_path / "a.png").exists()
@@ -183,13 +186,11 @@ def test_a_killed_screenshot_leaves_no_browser(start, export_dir, tmp_path):
     browser.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     process = start(export_dir, "--screenshot", tmp_path / "a.png", env=environment)
-    deadline = time.monotonic() + 100
     while not noted.exists():
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.poll() is None
         time.sleep(0.05)
     process.kill()
-    while is_running(int(noted.read_text())):
-        assert time.monotonic() < deadline, "the browser outlives the viewer"
+    while is_running(int(noted.read_text())):  # for ever, if the browser outlives the viewer
         time.sleep(0.05)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -25,27 +24,39 @@ from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_n
 from ffn.io.volume import Placement
 from ffn.training.parallel.process_group import LAUNCHER_VARIABLES
 
+from ..pauses import Pause
+
 FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)
 MODEL = ["--depth", "2", "--features", "6", "--fov-size", "9", "11", "13", "--deltas", "2", "3", "3"]
 RANKS = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK")
 TIMES = {"seconds", "fovs_per_second", "input_ms", "compute_ms", "allreduce_ms", "rest_ms"}
 
 
-def make_tubes(folder: Path) -> np.ndarray:
-    """Write image and labels of two bright tubes along x, and return the voxels training may start from."""
+def tube_labels() -> np.ndarray:
+    """Return the labels of two tubes along x, one voxel apart."""
     z, y, _ = np.indices(SHAPE)
     labels = np.zeros(SHAPE, np.uint64)
     labels[(z - 12) ** 2 + (y - 12) ** 2 <= 36] = 5
     labels[(z - 12) ** 2 + (y - 25) ** 2 <= 36] = 9
+    return labels
+
+
+def make_centers() -> np.ndarray:
+    """Return the voxels that training may start from, in a random order."""
+    margin = np.array([f // 2 + d for f, d in zip(FOV, DELTAS, strict=True)])
+    inner = tube_labels()[tuple(slice(m, n - m) for m, n in zip(margin, SHAPE, strict=True))]
+    return np.random.default_rng(1).permutation(np.argwhere(inner > 0) + margin + OFFSET)
+
+
+def make_tubes(folder: Path) -> None:
+    """Write image and labels of the tubes, which are bright."""
+    labels = tube_labels()
     noise = np.random.default_rng(0).normal(0, 12, SHAPE)
     image = (np.where(labels > 0, 170, 60) + noise).clip(0, 255).astype(np.uint8)
     placement = Placement(Box.from_shape(SHAPE, OFFSET), (12.0, 10.0, 8.0))
     for name, voxels in (("raw", image), ("labels", labels)):
         with create_volume(f"{folder}/{name}.h5:{name}", voxels.dtype, placement) as writer:
             writer.write(writer.box, voxels)
-    margin = np.array([f // 2 + d for f, d in zip(FOV, DELTAS, strict=True)])
-    inner = labels[tuple(slice(m, n - m) for m, n in zip(margin, SHAPE, strict=True))]
-    return np.random.default_rng(1).permutation(np.argwhere(inner > 0) + margin + OFFSET)
 
 
 def make_records(folder: Path, centers_zyx: np.ndarray, counts: tuple[int, ...]) -> None:
@@ -90,7 +101,6 @@ def launch(launcher: str, processes: int) -> list[str]:
     """Return what a command begins with that starts `processes` processes on this machine."""
     return {
         "ffn launch": [sys.executable, "-m", "ffn", "launch", "-n", str(processes), "--launcher", "local", "--"],
-        "horovodrun": [str(Path(sys.executable).parent / "horovodrun"), "--gloo", "-np", str(processes)],
         "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(processes)],
     }[launcher]
 
@@ -103,7 +113,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 def run(arguments: list[str], **variables: str) -> subprocess.CompletedProcess:
     """Run a job to its end."""
-    return subprocess.run(arguments, env=environment(**variables), capture_output=True, text=True, timeout=300)
+    return subprocess.run(arguments, env=environment(**variables), capture_output=True, text=True)
 
 
 def succeed(arguments: list[str], **variables: str) -> str:
@@ -150,29 +160,24 @@ class Job:
 
     def wait_for(self, condition) -> None:
         """Wait until something is so while the job runs."""
-        deadline = time.monotonic() + 120
         while not condition():
             assert self._process.poll() is None, self.told()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+            time.sleep(0.05)
 
-    def run_on(self, out: Path, rng: random.Random) -> None:
-        """Wait until it has made a checkpoint more, and then for a random time."""
-        before = set(checkpoints(out))
-        self.wait_for(lambda: set(checkpoints(out)) - before)
-        time.sleep(rng.random() / 2)
+    def wait_at(self, pause: Pause, processes: int) -> None:
+        """Wait until so many processes are stopped there."""
+        pause.wait(self._process, processes)
 
     def send(self, number: signal.Signals, rank: int | None = None) -> None:
         """Send a signal to a rank, or to the launcher."""
         process = psutil.Process(self._process.pid) if rank is None else self.ranks()[rank]
         process.send_signal(number)
 
-    def end(self, timeout: float = 120) -> int:
+    def end(self) -> int:
         """Wait for the end of the job and of all its processes; return the exit code."""
         ranks = self.ranks().values()
-        code = self._process.wait(timeout)
-        _, alive = psutil.wait_procs(ranks, timeout=30)
-        assert not alive
+        code = self._process.wait()
+        psutil.wait_procs(ranks)
         return code
 
     def told(self) -> str:

@@ -1,15 +1,15 @@
 """kill -9 of Snakemake in the middle of a stage: the same command resumes and ends with the same bytes."""
 
-import hashlib
-import os
-import signal
+import shutil
 import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from .conftest import SMALL_RUN, Workflow
+from ..pauses import Pause
+from ..small_run import SMALL_RUN, Workflow, digest
 
 FINAL = [
     "model/weights.h5",
@@ -17,60 +17,56 @@ FINAL = [
     "evaluation/phantom.json",
     "precomputed/phantom/neuroglancer.json",
 ]
+SAVING = {"checkpoint_seconds": 0.05}
+MADE_AFTER_RECORDS = ["model", "segmentation", "agglomeration", "evaluation", "precomputed"]
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def kill(process: subprocess.Popen, folder: Path, pause: Pause) -> None:
+    """Kill Snakemake alone; its jobs, some of which are stopped, have to end by themselves."""
+    process.kill()
+    process.wait()
+    while processes_in(folder):  # for ever if a job survives, until the time limit of every test
+        pause.resume()
+        time.sleep(0.1)
 
 
-def wait_for(condition, process: subprocess.Popen, seconds: float = 240) -> None:
-    """Wait until `condition()` holds; the process must still be running then."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, "Snakemake ended before it could be killed"
-        assert time.monotonic() < deadline, "the stage did not get far enough in time"
-        time.sleep(0.02)
-
-
-def processes_in(folder: Path) -> list[int]:
+def processes_in(folder: Path) -> list[psutil.Process]:
     """Processes whose working directory is `folder`."""
     found = []
-    for entry in Path("/proc").glob("[0-9]*"):
+    for process in psutil.process_iter():
         try:
-            if os.readlink(entry / "cwd") == str(folder):
-                found.append(int(entry.name))
-        except OSError:
+            if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
             continue
     return found
 
 
-def kill(process: subprocess.Popen, folder: Path) -> None:
-    """Kill Snakemake alone; its jobs have to end by themselves."""
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    deadline = time.monotonic() + 60
-    while processes_in(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert processes_in(folder) == [], "jobs survived the Snakemake that started them"
-
-
 @pytest.mark.slow
 def test_killed_in_train_and_in_segment_ends_with_the_same_bytes(finished, tmp_path):
-    workflow = Workflow(tmp_path / "disturbed", SMALL_RUN)
+    shutil.copytree(finished.folder, tmp_path / "disturbed")
+    # a state is saved all the time; no result depends on that
+    workflow = Workflow(tmp_path / "disturbed", {**SMALL_RUN, "segment": {**SMALL_RUN["segment"], **SAVING}})
     results = workflow.results
+    for name in MADE_AFTER_RECORDS:
+        shutil.rmtree(results / name)
 
-    process = workflow.start()
-    wait_for(lambda: list((results / "model/checkpoints").glob("step-*")), process)
-    kill(process, workflow.folder)
+    training = Pause("train", "ffn.training.checkpoint:CheckpointFolder.save")
+    process = workflow.start(variables=training.variables())
+    training.wait(process, number=2)
+    kill(process, workflow.folder, training)
+    assert list((results / "model/checkpoints").glob("step-*"))
     assert not (results / "model/model.yaml").exists()
 
-    process = workflow.start()
-    log = results / "logs/segment/phantom"
-    wait_for(lambda: any("segment:" in path.read_text() for path in log.glob("*.log")), process)
+    segmenting = Pause("segment", "ffn.inference.checkpoint:CheckpointFile.save")
+    process = workflow.start(variables=segmenting.variables())
+    segmenting.wait(process)
     assert "resum" in (results / "logs/train.log").read_text().lower()
-    kill(process, workflow.folder)
+    kill(process, workflow.folder, segmenting)
+    assert list((results / "segmentation/phantom/subvolumes").glob("*.checkpoint"))
 
     workflow.succeed()
+    assert any("resum" in path.read_text().lower() for path in (results / "logs/segment/phantom").glob("*.log"))
     assert list(results.rglob(".*.tmp-*")) == []
     for name in FINAL:
         assert digest(results / name) == digest(finished.results / name), name

@@ -1,12 +1,9 @@
 """Another workflow may use this one as a module, and keeps its own rules."""
 
-import subprocess
-import sys
-
 import pytest
 import yaml
 
-from .conftest import ROOT, SMALL_RUN
+from ..small_run import ROOT, SMALL_RUN, fork_snakemake, shown
 
 OUTER = f"""
 configfile: "run.yaml"
@@ -28,13 +25,7 @@ def outer(tmp_path):
     (tmp_path / "Snakefile").write_text(OUTER)
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(SMALL_RUN))
 
-    def run(*arguments):
-        command = [sys.executable, "-m", "snakemake", "--cores", "1", "--printshellcmds", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return run
+    return lambda *arguments: shown(fork_snakemake(["--cores", "1", "--printshellcmds", *arguments], tmp_path))
 
 
 def test_a_rule_of_the_same_name_stays_the_outer_workflows(outer, tmp_path):

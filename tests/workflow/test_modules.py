@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import SMALL_RUN, Workflow
+from ..conftest import skip_or_fail
+from ..small_run import SMALL_RUN, Workflow
 
 INITIAL = Path("/usr/share/modules/init/bash")
 COMMAND = """#!/bin/sh
@@ -15,8 +16,10 @@ exec {ffn} "$@"
 """
 
 
-@pytest.mark.skipif(not INITIAL.is_file(), reason="no environment modules here: apt install environment-modules")
+@pytest.mark.slow
 def test_the_modules_of_the_configuration_and_only_they_are_loaded_before_a_command(tmp_path):
+    if not INITIAL.is_file():
+        skip_or_fail("no environment modules here; Debian's package is called environment-modules")
     seen, programs, modules = tmp_path / "seen", tmp_path / "bin", tmp_path / "modules"
     programs.mkdir()
     command = programs / "ffn"
@@ -37,7 +40,6 @@ def test_the_modules_of_the_configuration_and_only_they_are_loaded_before_a_comm
         cwd=workflow.folder,
         capture_output=True,
         text=True,
-        timeout=600,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert (workflow.folder / target).is_file()

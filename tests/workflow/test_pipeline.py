@@ -13,7 +13,7 @@ import yaml
 
 from ffn.io.open import open_volume
 
-from .conftest import ROOT, SMALL_RUN, Workflow
+from ..small_run import ROOT, SMALL_RUN, Workflow, fork_snakemake, shown
 
 STAGES = [
     "synth",
@@ -65,19 +65,19 @@ def test_the_best_checkpoint_is_used(tmp_path):
     volume = {**SMALL_RUN["volumes"]["phantom"], "evaluate_box": "52:64,0:56,0:72"}
     chosen = {"checkpoints": 2, "box": "40:52,0:56,0:72"}
     workflow = Workflow(tmp_path, {**SMALL_RUN, "volumes": {"phantom": volume}, "select": chosen})
-    output = workflow.succeed("-n", "segment_all")
+    output = workflow.plan("segment_all")
     assert {"checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select"} <= planned(output)
-    assert "step-00000080" in output and "step-00000120" in output and "step-00000040" not in output
+    assert "step-00000100" in output and "step-00000120" in output and "step-00000080" not in output
     assert "--model results/small/selected" in output
 
 
 def test_second_run_does_nothing(finished):
-    assert "Nothing to be done" in finished.succeed("-n")
+    assert "Nothing to be done" in finished.plan()
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_is_a_target(stage, tmp_path):
-    output = Workflow(tmp_path, SMALL_RUN).succeed("-n", f"{stage}_all")
+    output = Workflow(tmp_path, SMALL_RUN).plan(f"{stage}_all")
     rules = {*STAGES[: STAGES.index(stage) + 1], f"{stage}_all"}
     parallel = {
         "partition": {"membrane"},
@@ -91,19 +91,20 @@ def test_every_stage_is_a_target(stage, tmp_path):
 
 
 def test_dry_run_of_consensus_segments_in_both_orders(tmp_path):
-    output = Workflow(tmp_path, {**SMALL_RUN, "consensus": {"enabled": True}}).succeed("-n", "-p", "consensus_all")
-    assert re.search(r"^segment +4$", output, re.MULTILINE)
+    output = Workflow(tmp_path, {**SMALL_RUN, "consensus": {"enabled": True}}).plan("-p", "consensus_all")
+    assert re.search(r"^segment +8$", output, re.MULTILINE)
     assert re.search(r"^reconcile +2$", output, re.MULTILINE)
     assert re.search(r"--seed-order reversed .*--out \S+/subvolumes-reversed/z\S+.h5:segmentation", output)
 
 
+@pytest.mark.slow
 def test_consensus_is_agglomerated(finished, tmp_path):
     shutil.copytree(finished.folder, tmp_path / "both")
     config = {**SMALL_RUN, "consensus": {"enabled": True, "min_fragment_size": 20}}
     workflow = Workflow(tmp_path / "both", config)
     output = workflow.succeed("fill_all", "sweep_all")
     folder = workflow.results / "segmentation/phantom"
-    assert len(list((folder / "subvolumes-reversed").glob("*.h5"))) == 2
+    assert len(list((folder / "subvolumes-reversed").glob("*.h5"))) == 4
     assert re.search(r"ffn agglomerate --segmentation \S+/consensus.h5:segmentation", output)
     assert re.search(r"ffn fill --segmentation \S+/agglomerated.h5:segmentation", output)
     with open_volume(f"{folder}/segmentation.h5:segmentation") as forward:
@@ -118,14 +119,14 @@ def test_consensus_is_agglomerated(finished, tmp_path):
 
 @pytest.mark.parametrize("stage", ["segment", "train", "evaluate", "synth"])
 def test_every_stage_can_be_forced(stage, finished):
-    rules = planned(finished.succeed("-n", "--forcerun", stage))
+    rules = planned(finished.plan("--forcerun", stage))
     assert stage in rules
     assert ("membrane" in rules) == (stage == "synth")
 
 
 def test_a_section_reruns_only_its_stage_and_what_follows(finished):
     finished.configure({**SMALL_RUN, "reconcile": {"min_overlap_voxels": 7}})
-    output = finished.succeed("-n")
+    output = finished.plan()
     finished.configure(SMALL_RUN)
     assert planned(output) == {*STAGES[STAGES.index("reconcile") :], "report", "all"} - {"skeletonize"}
 
@@ -147,7 +148,7 @@ def test_a_section_reruns_only_its_stage_and_what_follows(finished):
 )
 def test_bad_configuration_stops_before_anything_runs(change, message, tmp_path):
     workflow = Workflow(tmp_path, {**SMALL_RUN, **change})
-    done = workflow.run()
+    done = workflow.fork()
     assert done.returncode != 0
     assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
@@ -162,7 +163,7 @@ def test_two_runs_at_once_are_refused(finished):
     )
     try:
         assert holder.stdout.readline() == b"locked\n"
-        done = finished.run("--forcerun", "report")
+        done = finished.fork("--forcerun", "report")
         assert done.returncode != 0
         assert f"process {holder.pid} on {socket.gethostname()} works on it" in done.stdout + done.stderr
     finally:
@@ -170,11 +171,4 @@ def test_two_runs_at_once_are_refused(finished):
 
 
 def test_lint():
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--lint", "text"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    shown(fork_snakemake(["--lint", "text"], ROOT))

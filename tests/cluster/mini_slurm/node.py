@@ -110,7 +110,7 @@ class Node:
     def _await_namespaces(self) -> None:
         """Wait until `unshare` is out of the host's namespaces and its process 1 lives."""
         own = os.readlink("/proc/self/ns/pid")
-        for _ in range(500):
+        for _ in range(12000):
             with contextlib.suppress(FileNotFoundError):  # what its children's namespace has before there is a child
                 if os.readlink(f"/proc/{self.pid}/ns/pid_for_children") != own:
                     return

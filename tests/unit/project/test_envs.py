@@ -91,4 +91,4 @@ def test_make_help_lists_every_target():
         ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert [line.split()[1] for line in shown.splitlines()] == targets
-    assert set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE)) == set(targets)
+    assert set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)) == set(targets)

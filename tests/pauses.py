@@ -1,0 +1,83 @@
+"""Processes that stop themselves at a named point, so that a test kills them there, however busy the machine is.
+
+tests/pausing/sitecustomize.py does it inside of them: nothing in `ffn` knows of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+VARIABLE = "FFN_TEST_PAUSE"
+PAUSING = Path(__file__).parent / "pausing"
+SECONDS = 240.0  # until a process that has not come to its point counts as hung
+
+
+class Pause:
+    """A point at which processes stop themselves (SIGSTOP); they go on when told, and are killed meanwhile.
+
+    Parameters
+    ----------
+    word : str
+        What an argument of the processes' command line contains.
+    function : str
+        The point: a function that is called by way of its module or class, as ``package.module:Class.method``.
+    calls : int
+        Which call of it in a process.
+    before : bool
+        Whether to stop before the call rather than after it.
+    rank : int, optional
+        The only rank to stop.
+    token : Path, optional
+        A file that does not exist: then only the first process that comes to the point stops.
+    """
+
+    def __init__(
+        self,
+        word: str,
+        function: str,
+        calls: int = 1,
+        before: bool = False,
+        rank: int | None = None,
+        token: Path | None = None,
+    ) -> None:
+        point = {"word": word, "function": function, "calls": calls, "before": before, "rank": rank}
+        # the name tells these processes from those of other tests that run at the same time
+        self._text = json.dumps({**point, "token": token and str(token), "name": secrets.token_hex(8)})
+
+    def variables(self) -> dict[str, str]:
+        """Return what the environment of the processes has in addition."""
+        path = [str(PAUSING), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {VARIABLE: self._text, "PYTHONPATH": os.pathsep.join(path)}
+
+    def stopped(self) -> list[psutil.Process]:
+        """Return the processes that are stopped there now, on this machine or in a namespace of it."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                is_there = process.status() == psutil.STATUS_STOPPED
+                if is_there and process.environ().get(VARIABLE) == self._text:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def wait(self, starter: subprocess.Popen, number: int = 1) -> list[psutil.Process]:
+        """Wait until so many are stopped while what has started them runs, and return them."""
+        deadline = time.monotonic() + SECONDS
+        while len(found := self.stopped()) < number:
+            assert starter.poll() is None, f"ended with {starter.returncode} before {number} came to {self._text}"
+            assert time.monotonic() < deadline, f"only {len(found)} of {number} came to {self._text}"
+            time.sleep(0.05)
+        return found
+
+    def resume(self) -> None:
+        """Let all go on that are stopped now."""
+        for process in self.stopped():
+            process.resume()

@@ -1,0 +1,133 @@
+"""A workflow small enough for every run of the tests: a phantom, a tiny network, two processes, four subvolumes."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+
+SMALL_RUN = {
+    "run": "small",
+    "rng_seed": 3,
+    "volumes": {
+        "phantom": {
+            "synthetic": {"shape_zyx": [64, 56, 72]},
+            "train_box": "0:40,0:56,0:72",
+            "evaluate_box": "40:64,0:56,0:72",
+        }
+    },
+    "model": {"depth": 2, "features": 8, "fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3]},
+    "partition": {"min_size": 100},
+    "records": {"num_shards": 3, "max_records": 2000},
+    "train": {
+        "num_workers": 2,
+        "batch_size": 4,
+        "max_steps": 120,
+        "learning_rate": 0.005,
+        "checkpoint_steps": 20,
+        "log_steps": 20,
+        "permutable_axes": [],
+    },
+    "subvolumes": {"size_zyx": [64, 35, 48], "overlap_zyx": [14, 14, 14]},
+    "segment": {"min_segment_size": 50},
+    "agglomerate": {"enabled": True, "min_overlap_voxels": 20},
+    "fill": {"max_distance": 3},
+}
+
+
+class Workflow:
+    """A folder in which Snakemake runs."""
+
+    def __init__(self, folder: Path, config: dict) -> None:
+        self.folder = folder
+        self.results = folder / "results" / config["run"]
+        folder.mkdir(parents=True, exist_ok=True)
+        self.configure(config)
+
+    def configure(self, config: dict) -> None:
+        """Write the configuration that the next run reads."""
+        (self.folder / "run.yaml").write_text(yaml.safe_dump(config))
+
+    def arguments(self, *arguments: str) -> list[str]:
+        """Return Snakemake's arguments with the local profile."""
+        places = ["--directory", str(self.folder), "--profile", str(ROOT / "profiles/local")]
+        return ["--snakefile", str(ROOT / "Snakefile"), *arguments, *places, "--configfile", f"{self.folder}/run.yaml"]
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command line of Snakemake."""
+        return [sys.executable, "-m", "snakemake", *self.arguments(*arguments)]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment with the tools of this Python first."""
+        return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def fork(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Snakemake in a fork of one that is already imported: for what ends before the first job."""
+        return fork_snakemake(self.arguments(*arguments), self.folder)
+
+    def plan(self, *arguments: str) -> str:
+        """Return the output of a dry run, which succeeds."""
+        return shown(self.fork("-n", *arguments))
+
+    def start(self, *arguments: str, variables: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start Snakemake, with further variables of the environment, and return."""
+        with (self.folder / "snakemake.log").open("ab") as log:
+            return subprocess.Popen(
+                self.command(*arguments),
+                env={**self.environment(), **(variables or {})},
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+            )
+
+    def succeed(self, *arguments: str) -> str:
+        """Run Snakemake to its end, which is a good one, and return its output."""
+        done = subprocess.run(
+            self.command(*arguments), env=self.environment(), cwd=self.folder, capture_output=True, text=True
+        )
+        return shown(done)
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def shown(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the output of a process; one that failed fails the test and shows it."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def fork_snakemake(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Snakemake with these arguments in this folder, in a fork of `snakemake_forks`."""
+    server = _forks()
+    with tempfile.NamedTemporaryFile("r") as log:
+        request = {"arguments": arguments, "folder": str(folder), "log": log.name}
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        code = int(server.stdout.readline())
+        return subprocess.CompletedProcess(arguments, code, log.read(), "")
+
+
+@functools.cache
+def _forks() -> subprocess.Popen[str]:
+    """Start the process that forks; it ends with this one, whose end closes its standard input."""
+    command = [sys.executable, "-m", "tests.snakemake_forks"]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    server = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "PATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(server.communicate)
+    return server

@@ -1,0 +1,56 @@
+"""Snakemake, imported once: each request is answered by a fork.
+
+Starting Snakemake takes ten times as long as planning a small run. Forks of a process that has done nothing but imports
+save that time and share no state, neither with each other nor with the tests.
+
+Each line of standard input is a request, as JSON: `arguments` of Snakemake, the `folder` to run in, the `log` for all
+its output. Each line of standard output is the exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import smart_open  # noqa: F401  Snakemake imports it when it parses: most of what takes time
+import snakemake.cli
+import snakemake.dag
+import snakemake.scheduling.job_scheduler
+import snakemake.workflow  # noqa: F401
+
+import ffn.workflow.pipeline
+import ffn.workflow.snakemake_patches  # noqa: F401
+
+
+def become_snakemake(arguments: list[str], folder: str, log: str) -> None:
+    """Run Snakemake in this process and end it."""
+    os.chdir(folder)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    code: object = 1
+    try:
+        snakemake.cli.main(arguments)
+    except SystemExit as end:
+        code = end.code
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    snakemake.cli.get_argument_parser()  # loads the plugins
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            become_snakemake(**json.loads(line))
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()
