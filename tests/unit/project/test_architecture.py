@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "ffn"
 SVG = "{http://www.w3.org/2000/svg}"
 
