@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Without bytecode every process compiles what it imports: TensorFlow, three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pictures test test-all lint format lock clean
+.PHONY: help setup demo pictures test test-all lint format docs lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
@@ -41,9 +41,19 @@ format: setup  ## put the code in the agreed form
 	ruff format
 	snakefmt Snakefile rules
 
-lock:  ## recompile envs/*.lock and envs/ffn.yaml from envs/requirements.in; UPGRADE=1 takes the newest versions
+docs: .venv-docs/.setup-done  ## build the documentation site, build/site/index.html; any warning is an error
+	rm -rf build/site docs/api
+	.venv-docs/bin/sphinx-build -q -E -W --keep-going -j auto -c docs -d build/doctrees . build/site
+
+.venv-docs/.setup-done: envs/docs.lock
+	rm -rf .venv-docs
+	$(or $(PYTHON),python3) -m venv .venv-docs
+	.venv-docs/bin/pip --disable-pip-version-check install -q --no-deps --require-hashes -r $<
+	touch $@
+
+lock:  ## recompile envs/*.lock and envs/ffn.yaml from envs/*.in; UPGRADE=1 takes the newest versions
 	UPGRADE="$(UPGRADE)" envs/lock.sh
 
-clean:  ## remove .venv and caches; results/ and the cached Horovod wheel stay
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache build *.egg-info
+clean:  ## remove environments, caches and the site; results/ and the cached Horovod wheel stay
+	rm -rf .venv .venv-docs .pytest_cache .ruff_cache .mypy_cache build *.egg-info
 	find ffn tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Recompile the lock files and the conda environment from requirements.in. Called by `make lock`.
+# Recompile the lock files and the conda environment from requirements.in and docs.in. Called by `make lock`.
 #
-# Versions already locked are kept unless requirements.in rules them out; `make lock UPGRADE=1` takes the newest.
+# Versions already locked are kept unless an input rules them out; `make lock UPGRADE=1` takes the newest.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -10,20 +10,21 @@ trap 'rm -rf "$work"' EXIT
 "${PYTHON:-python3}" -m venv "$work/venv"
 "$work/venv/bin/pip" install -q uv
 
-header="# Made by 'make lock' from requirements.in: edit that file, not this one. For Python 3.11, 3.12 and 3.13."
 compile() { # INPUT OUTPUT [OPTION...]: one version per package for every Python, with the hashes of its files
     local input=$1 output=$2
     shift 2
     "$work/venv/bin/uv" pip compile -q --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
         --no-emit-index-url --no-emit-find-links --no-header --annotation-style line "$input" -o "$output" "$@"
-    sed -i "1i $header" "$output"
+    sed -i "1i # Made by 'make lock' from ${input##*/}: edit that file, not this one. For Python 3.11, 3.12 and 3.13." "$output"
 }
 
 compile requirements.in requirements.lock ${UPGRADE:+--upgrade}
+compile docs.in docs.lock ${UPGRADE:+--upgrade}
 
 # The same with TensorFlow's CUDA build, every other version as above.
-sed 's/^tensorflow-cpu==/tensorflow[and-cuda]==/' requirements.in >"$work/requirements-gpu.in"
-compile "$work/requirements-gpu.in" requirements-gpu.lock --constraint requirements.lock --no-annotate
+mkdir "$work/gpu"
+sed 's/^tensorflow-cpu==/tensorflow[and-cuda]==/' requirements.in >"$work/gpu/requirements.in"
+compile "$work/gpu/requirements.in" requirements-gpu.lock --constraint requirements.lock --no-annotate
 
 {
     cat <<'YAML'

@@ -52,7 +52,7 @@ def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, bo
     Notes
     -----
     Method: TEASAR (Sato et al. 2000) as kimimaro implements it, on every n-th voxel of each axis; each node is a
-    voxel of its body. The thinned volume is held in memory: 8 bytes for every `spacing_nm`³.
+    voxel of its body. The thinned volume is held in memory: 8 bytes for every cube of side `spacing_nm`.
     """
     with open_volume(labels_spec) as volume:
         require_labels(volume)

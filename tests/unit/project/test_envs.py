@@ -11,9 +11,11 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import ffn
+
 ROOT = Path(__file__).resolve().parents[3]
 ENVS = ROOT / "envs"
-LOCKS = ["requirements.lock", "requirements-gpu.lock", "horovod.lock"]
+LOCKS = ["requirements.lock", "requirements-gpu.lock", "horovod.lock", "docs.lock"]
 
 
 def requirements(lines: list[str]) -> dict[str, Requirement]:
@@ -31,10 +33,11 @@ def versions(pins: dict[str, Requirement]) -> dict[str, str]:
     return {name: str(pin.specifier).removeprefix("==") for name, pin in pins.items()}
 
 
-def test_lock_fulfils_every_requirement():
-    locked = versions(read("requirements.lock"))
-    for name, requirement in read("requirements.in").items():
-        assert requirement.specifier.contains(locked[name]), f"{name} {locked[name]}: run make lock"
+@pytest.mark.parametrize("name", ["requirements", "docs"])
+def test_lock_fulfils_every_requirement(name):
+    locked = versions(read(f"{name}.lock"))
+    for package, requirement in read(f"{name}.in").items():
+        assert requirement.specifier.contains(locked[package]), f"{package} {locked[package]}: run make lock"
 
 
 def test_lock_covers_what_the_package_declares():
@@ -69,9 +72,22 @@ def test_every_locked_package_has_a_hash(lock):
     assert all("--hash=sha256:" in block for block in pins)
 
 
-@pytest.mark.parametrize("name", [*LOCKS, "requirements.in", "ffn.yaml"])
+@pytest.mark.parametrize("name", [*LOCKS, "requirements.in", "docs.in", "ffn.yaml"])
 def test_no_package_host_is_written_down(name):
     assert "://" not in (ENVS / name).read_text()
+
+
+def test_pre_commit_runs_the_locked_versions():
+    locked = versions(read("requirements.lock"))
+    repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    named = {repository["repo"].rpartition("/")[2]: repository["rev"] for repository in repositories}
+    assert named == {"ruff-pre-commit": f"v{locked['ruff']}", "snakefmt": f"v{locked['snakefmt']}"}
+
+
+def test_citation_and_changelog_have_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == ffn.__version__
+    assert f"\n## {ffn.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_running_environment_is_the_locked_one():
