@@ -1,4 +1,4 @@
-"""Horovod as `make setup` builds it, with envs/horovod.patch."""
+"""Horovod as `make setup` builds it, with envs/horovod-wakes-up.patch."""
 
 import sys
 from importlib.metadata import version
@@ -42,6 +42,6 @@ with process_group(2, stall_seconds=60) as group, ThreadPoolExecutor() as pool:
 def test_exchanges_do_not_wait_for_the_ends_of_cycles(request, launcher):
     request.getfixturevalue("needs_mpi" if launcher == "mpirun" else "needs_horovod")
     if not version("horovod").endswith("+ffn"):
-        pytest.skip("Horovod is not built with envs/horovod.patch")
+        pytest.skip("Horovod is built without envs/horovod-wakes-up.patch (HOROVOD_PATCH=build)")
     # 40 of them take longer than a job may; saying good-bye waits for one
     succeed([*launch(launcher, 2), sys.executable, "-c", EXCHANGES], HOROVOD_CYCLE_TIME="8000")
