@@ -2,18 +2,30 @@
 # Print the path of a Horovod wheel for this environment, building it first if the cache has none.
 #
 #   envs/build_horovod.sh PYTHON [cpu|gpu] [LOG]
+#   envs/build_horovod.sh --check     # only look at HOROVOD_PATCH
 #
 # PYTHON is an interpreter with the locked requirements installed. With gpu, gradients are reduced on the GPU
 # if nvcc and NCCL are there (HOROVOD_NCCL_HOME names an unusual place for NCCL). The tools' output goes to LOG.
 #
-# horovod.patch says what is changed in it; its version then is 0.28.1+ffn, by which ffn knows that it was. Built so
-# with GCC 12 (Debian 12, Python 3.11), and before its threads were changed with GCC 14 (Debian 13, Python 3.13).
+# Horovod is patched; the patches' headers say why. HOROVOD_PATCH chooses:
+#
+#   all     both patches (default). The version is 0.28.1+ffn, by which ffn knows that the threads wake up for a tensor.
+#   build   horovod-builds.patch only. The version is 0.28.1+ffn.build.
+#
+# Built with GCC 12 (Debian 12, Python 3.11); horovod-builds.patch alone also with GCC 14 (Debian 13, Python 3.13).
 set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+case ${HOROVOD_PATCH:=all} in
+    all) patches=("$here"/horovod-{builds,wakes-up}.patch) local_version=ffn ;;
+    build) patches=("$here/horovod-builds.patch") local_version=ffn.build ;;
+    *) echo "HOROVOD_PATCH: found '$HOROVOD_PATCH', expected 'all' (the default) or 'build'." >&2; exit 1 ;;
+esac
+[[ ${1:-} != --check ]] || exit 0
 
 python=$1
 device=${2:-cpu}
 log=${3:-$(mktemp)}
-here=$(cd "$(dirname "$0")" && pwd)
 
 say() { echo "    $*" >&2; }
 die() { { grep ' error: ' "$log" || cat "$log"; } | tail -n 25 >&2; say "$*"; exit 1; }
@@ -50,7 +62,7 @@ libc = "".join(platform.libc_ver())
 print(f"cp{sys.version_info[0]}{sys.version_info[1]}-tf{tensorflow}-{libc}-{platform.machine()}")
 PYTHON
 )
-recipe=$(cat "$here/build_horovod.sh" "$here"/horovod.{lock,patch} | sha256sum | cut -c1-6)
+recipe=$(cat "$here"/{build_horovod.sh,horovod.lock} "${patches[@]}" | sha256sum | cut -c1-6)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ffn-pipeline/wheels/$tags-$device-$backends-$recipe
 
 cached_wheel() { find "$cache" -name 'horovod-*.whl' 2>/dev/null | grep . ; }
@@ -70,7 +82,7 @@ unpack() {
         -r "$here/horovod.lock" -d "$work" &&
         mkdir "$work/source" &&
         tar -xzf "$work"/horovod-*.tar.gz -C "$work/source" --strip-components=1 &&
-        patch -d "$work/source" -p1 <"$here/horovod.patch"
+        cat "${patches[@]}" | patch -d "$work/source" -p1
 }
 
 # CXXFLAGS: Horovod relies on other headers to bring these along, which ended with GCC 13 and 14.
@@ -79,7 +91,7 @@ compile() {
     local cores
     cores=$(nproc)
     env "${flags[@]}" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
-        HOROVOD_LOCAL_VERSION=ffn \
+        HOROVOD_LOCAL_VERSION=$local_version \
         HOROVOD_CMAKE="$(dirname "$python")/cmake" CMAKE_POLICY_VERSION_MINIMUM=3.5 \
         CXXFLAGS="${CXXFLAGS:-} -include cstdint -include stdexcept" MAKEFLAGS="-j$((cores < 8 ? cores : 8))" \
         "$python" -m pip wheel --use-pep517 --no-deps --no-build-isolation --no-cache-dir -w "$work/wheel" "$work/source"

@@ -2,18 +2,20 @@
 # Make or update .venv so that everything in this repository runs. Called by `make setup`; silent if there is
 # nothing to do.
 #
-#   make setup GPU=1             TensorFlow's CUDA build (GPU=0 goes back). Never tested: no GPU was at hand.
+#   make setup GPU=1                 TensorFlow's CUDA build (GPU=0 goes back). Never tested: no GPU was at hand.
 #   make setup PYTHON=python3.12
+#   make setup HOROVOD_PATCH=build   Horovod without horovod-wakes-up.patch (HOROVOD_PATCH=all goes back).
 #
-# .venv remembers both choices. Any step may be interrupted; the next call takes it up again.
+# .venv remembers these choices. Any step may be interrupted; the next call takes it up again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=$PWD/.venv
 log=$PWD/logs/setup.log
-stamp=$venv/.setup-done       # the state of all inputs at the last complete set-up
-variant_file=$venv/.variant   # the device, Python and place .venv was made for
-installing=$venv/.installing  # there while pip writes: what it leaves when killed cannot be trusted
+stamp=$venv/.setup-done         # the state of all inputs at the last complete set-up
+variant_file=$venv/.variant     # the device, Python and place .venv was made for
+patch_file=$venv/.horovod-patch # the HOROVOD_PATCH it was made with
+installing=$venv/.installing    # there while pip writes: what it leaves when killed cannot be trusted
 
 say() { echo "setup: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -45,14 +47,16 @@ python=$(find_python)
 version=$(version_of "$python")
 device=$(find_device)
 variant="$device $version $venv"
+export HOROVOD_PATCH=${HOROVOD_PATCH:-$(cat "$patch_file" 2>/dev/null || echo all)}
+envs/build_horovod.sh --check || exit
 lock=envs/requirements.lock
 [[ $device == cpu ]] || lock=envs/requirements-gpu.lock
 
 # --- Nothing to do? -------------------------------------------------------------------------------------
 state() { # of all that .venv is made from; an MPI that came or went asks for another Horovod
     {
-        echo "$variant $(mpicxx -show 2>/dev/null)"
-        cat "$lock" envs/horovod.{lock,patch} envs/build_horovod.sh envs/setup.sh pyproject.toml
+        echo "$variant $HOROVOD_PATCH $(mpicxx -show 2>/dev/null)"
+        cat "$lock" envs/horovod.lock envs/horovod-*.patch envs/build_horovod.sh envs/setup.sh pyproject.toml
         cat envs/build_kernels.sh ffn/kernels/*.{h,cc}
     } | sha256sum
 }
@@ -125,6 +129,7 @@ if [[ -e $installing || $(cat "$variant_file" 2>/dev/null) != "$variant" || ! -x
     step "[1/5] a virtual environment, .venv, with $("$python" --version)" "$python" -m venv "$venv"
     echo "$variant" >"$variant_file"
 fi
+echo "$HOROVOD_PATCH" >"$patch_file"
 
 touch "$installing" # the lock is complete (no dependency is to be looked for); bytecode is made when first used
 step "[2/5] $(grep -c '^[a-zA-Z]' "$lock") locked packages for $device (1 to 5 minutes; see logs/setup.log)" \

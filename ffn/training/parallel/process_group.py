@@ -270,8 +270,9 @@ def _start_horovod(stall_seconds: int, with_timeline: bool) -> Any:
 def _cycle_milliseconds(gloo: bool) -> int:
     """Return the time between two looks for tensors to exchange, to which all ranks come together.
 
-    With ``envs/horovod.patch`` they look as soon as there is one; looking now and then tells that another rank is gone.
-    A site's own Horovod finds it only at the next look, and with MPI the first ranks to come keep a core busy.
+    With ``envs/horovod-wakes-up.patch`` they look as soon as there is one; looking now and then tells that another rank
+    is gone. Without it, as in a site's own Horovod, they find it only at the next look, and with MPI the first ranks to
+    come keep a core busy.
     """
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         if importlib.metadata.version("horovod").endswith("+ffn"):

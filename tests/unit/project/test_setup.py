@@ -20,8 +20,7 @@ case "$*" in
         mkdir -p horovod-0 && echo released >horovod-0/source
         tar -czf "${@: -1}/horovod-0.tar.gz" horovod-0 ;;
     *" wheel "*)
-        grep -q changed "${@: -1}/source" || exit 1
-        mkdir "${@: -2:1}" && echo "$FAKE_TENSORFLOW" >"${@: -2:1}/horovod-0-py3-none-any.whl"
+        mkdir "${@: -2:1}" && cp "${@: -1}/source" "${@: -2:1}/horovod-0+$HOROVOD_LOCAL_VERSION-py3-none-any.whl"
         [[ "$FAIL" == wheel ]] && exit 1
         echo built >>"$FAKE_LOG" ;;
     *"pip "*) echo "$*" >>"$FAKE_LOG"; [[ "$FAIL" == pip ]] && { echo "no space left"; exit 1; } ;;
@@ -29,7 +28,8 @@ esac
 exit 0
 """
 
-PATCH = "What is changed.\n\n--- a/source\n+++ b/source\n@@ -1 +1 @@\n-released\n+changed\n"
+PATCH = "What is changed.\n\n--- a/source\n+++ b/source\n@@ -1 +1 @@\n-{}\n+{}\n"
+BUILDS, WAKES_UP = PATCH.format("released", "builds"), PATCH.format("builds", "wakes up")
 
 
 def script(path: Path, text: str = "#!/bin/sh\nexit 0\n") -> Path:
@@ -44,7 +44,8 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.clone, self.bin, self.log = folder / "clone", folder / "bin", folder / "pip.log"
         shutil.copytree(ROOT / "envs", self.clone / "envs")
-        (self.clone / "envs" / "horovod.patch").write_text(PATCH)
+        (self.clone / "envs" / "horovod-builds.patch").write_text(BUILDS)
+        (self.clone / "envs" / "horovod-wakes-up.patch").write_text(WAKES_UP)
         shutil.copytree(ROOT / "ffn" / "kernels", self.clone / "ffn" / "kernels")
         shutil.copy(ROOT / "pyproject.toml", self.clone)
         self.bin.mkdir()
@@ -166,14 +167,36 @@ def test_failed_horovod_build_leaves_no_wheel_and_keeps_the_packages(machine):
 
 
 def test_patch_that_does_not_apply_leaves_no_wheel_and_another_one_makes_another(machine):
-    patch = machine.clone / "envs" / "horovod.patch"
-    patch.write_text(PATCH.replace("-released", "-something else"))
+    patch = machine.clone / "envs" / "horovod-wakes-up.patch"
+    patch.write_text(WAKES_UP.replace("-builds", "-something else"))
     assert machine.setup().returncode == 1
     assert machine.wheels() == []
-    for text in (PATCH, f"More. {PATCH}"):
+    for text in (WAKES_UP, f"More. {WAKES_UP}"):
         patch.write_text(text)
         assert machine.setup().returncode == 0
     assert len(machine.wheels()) == 2
+
+
+def test_horovod_that_only_builds_is_another_wheel_and_remembered(machine):
+    machine.setup()
+    assert machine.setup(HOROVOD_PATCH="build").returncode == 0
+    assert {wheel.name.split("-")[1]: wheel.read_text() for wheel in machine.wheels()} == {
+        "0+ffn": "wakes up\n",
+        "0+ffn.build": "builds\n",
+    }
+    assert "horovod-0+ffn.build-" in machine.log.read_text()
+    assert machine.setup().stderr == "", "the choice is remembered"
+    assert machine.setup(HOROVOD_PATCH="all").returncode == 0
+    assert "horovod-0+ffn-" in machine.log.read_text()
+
+
+def test_unknown_horovod_patch_is_refused_at_once(machine):
+    result = machine.setup(HOROVOD_PATCH="wakes-up")
+    assert (result.returncode, result.stderr) == (
+        1,
+        "HOROVOD_PATCH: found 'wakes-up', expected 'all' (the default) or 'build'.\n",
+    )
+    assert not (machine.clone / ".venv").exists()
 
 
 def test_second_clone_reuses_the_wheel(machine):

@@ -140,7 +140,7 @@ def test_only_the_threads_of_horovod_with_gloo_are_batch_work(monkeypatch, waiti
 @pytest.mark.parametrize(("controller", "own_build", "of_a_site"), [("gloo", "100", "1"), ("mpi", "100", "5")])
 def test_only_a_horovod_that_wakes_up_for_a_tensor_looks_rarely(monkeypatch, controller, own_build, of_a_site):
     given = {"with_timeline": False, "HOROVOD_CONTROLLER": controller}
-    for version, cycle in (("0.28.1+ffn", own_build), ("0.28.1", of_a_site)):
+    for version, cycle in (("0.28.1+ffn", own_build), ("0.28.1+ffn.build", of_a_site), ("0.28.1", of_a_site)):
         monkeypatch.setattr(importlib.metadata, "version", {"horovod": version}.get)
         assert horovod_settings(monkeypatch, **given)["CYCLE_TIME"] == cycle
 
