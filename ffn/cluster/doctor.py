@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffn.cluster.batch import Scheduler, exports, is_answering, run_command
+from ffn.cluster.batch import is_answering, run_command
 from ffn.cluster.findings import Finding, judge_build, judge_job, judge_nodes
+from ffn.cluster.job_script import exports
 from ffn.cluster.probe import MARKER, answers
 from ffn.cluster.site import LOG, Site
 from ffn.io import atomic
+from ffn.machine.schedulers import Scheduler
 from ffn.workflow.needs import memory_mb
 
 RESULT = "findings.json"

@@ -17,54 +17,13 @@ from typing import Any
 
 from ffn.cluster.rank import HOSTS, SLOTS, address_of
 from ffn.errors import ClusterError
+from ffn.machine.launchers import LAUNCHERS, LOCAL, Launcher
 from ffn.machine.processes import dying_with_parent, run_together
 
 POLL_SECONDS = 0.05
 WAITING_CONNECTIONS = 1024  # socketserver's 5 would turn thousands of ranks away that come at once
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """How a scheduler starts the processes of one job.
-
-    Parameters
-    ----------
-    count, per_node, nodes : str
-        Options with the number of processes, of processes on a node, and of nodes; an empty one is left out.
-    always : tuple of str
-        Further options.
-    rank_variables : tuple of str
-        Where a process finds its number; the first one that is set counts. Not those of other launchers: a batch
-        script under Slurm has SLURM_PROCID=0, which all processes of its mpiexec inherit.
-    job_variable : str
-        Set inside a job of its scheduler.
-    """
-
-    count: str
-    per_node: str
-    nodes: str
-    always: tuple[str, ...]
-    rank_variables: tuple[str, ...]
-    job_variable: str = ""
-
-
-LAUNCHERS = {
-    "srun": Launcher(
-        "--ntasks={}",
-        "--ntasks-per-node={}",
-        "--nodes={}",
-        ("--kill-on-bad-exit=1",),
-        ("SLURM_PROCID",),
-        "SLURM_JOB_ID",
-    ),
-    "aprun": Launcher("-n {}", "-N {}", "", (), ("ALPS_APP_PE", "PMI_RANK", "PMIX_RANK"), "COBALT_JOBID"),
-    "mpiexec": Launcher(
-        "-n {}", "--ppn {}", "", (), ("PALS_RANKID", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"), "PBS_JOBID"
-    ),
-    "mpirun": Launcher("-n {}", "--map-by ppr:{}:node", "", (), ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")),
-}
 
 
 @dataclass(frozen=True)
@@ -124,12 +83,12 @@ def launch(job: Launch, command: Sequence[str]) -> int:
         raise ClusterError(f"--launcher: {name} is not on PATH. Choose another, or load the site's module")
     address = "127.0.0.1" if name == "local" else own_address(job.interface)
     with _rendezvous_server(address, job.num_ranks) as port:
-        variables = ("FFN_RANK",) if name == "local" else LAUNCHERS[name].rank_variables
-        server = [f"{address}:{port}", f"{job.timeout:g}", ",".join(variables)]
+        variables = (LOCAL,) if name == "local" else LAUNCHERS[name].variables
+        server = [f"{address}:{port}", f"{job.timeout:g}", ",".join(known.rank for known in variables)]
         wrapped = [sys.executable, "-m", "ffn.cluster.rank", *server, *command]
         log.info("%d ranks by %s, rendezvous at %s", job.num_ranks, name, server[0])
         if name == "local":
-            environments = [{**os.environ, "FFN_RANK": str(rank)} for rank in range(job.num_ranks)]
+            environments = [{**os.environ, LOCAL.rank: str(rank)} for rank in range(job.num_ranks)]
             return run_together([*dying_with_parent(), *wrapped], environments, own_groups=True)
         words = launcher_words(LAUNCHERS[name], name, job)
         return run_together([*words, *wrapped], [os.environ])
@@ -144,7 +103,7 @@ def choose_launcher(environment: Mapping[str, str]) -> str:
     ('srun', 'local')
     """
     for name, launcher in LAUNCHERS.items():
-        if launcher.job_variable and launcher.job_variable in environment:
+        if launcher.job_id in environment:
             return name
     return "local"
 

@@ -3,20 +3,18 @@
 import json
 import os
 import subprocess
+import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from ffn.cluster import batch, cobalt, pbs, slurm
-from ffn.cluster.batch import Job
+from ffn.cluster import batch, job_script
 from ffn.cluster.site import check_none_left
 from ffn.errors import ClusterError
-
-ROOT = Path(__file__).parents[3]
+from ffn.machine.schedulers import BatchJob, cobalt, pbs, slurm
 
 SITE = {"mem_mb": 2000, "cores_per_node": 32, "account": "brains", "queue": "prod", "pbs_filesystems": "home:eagle"}
-TRAIN = Job("ffn-train", nodes=3, threads=8, gpus=4, minutes=90, is_mpi=True, site={**SITE, "tasks": 12})
+TRAIN = BatchJob("ffn-train", nodes=3, threads=8, gpus=4, minutes=90, is_mpi=True, site={**SITE, "tasks": 12})
 
 
 def done(stdout="", stderr="", code=0):
@@ -87,7 +85,7 @@ def test_script_properties(tmp_path, monkeypatch):
     values = {"type": "group", "groupid": "segment", "threads": 64, "resources": {"runtime": 30, "queue": "prod"}}
     script = tmp_path / "job.sh"
     script.write_text(f"#!/bin/sh\n# properties = {json.dumps(values)}\ntrue\n")
-    job = batch.read_job(script)
+    job = job_script.read_job(script)
     assert (job.name, job.nodes, job.threads, job.minutes, job.is_mpi) == ("ffn-segment", 1, 64, 30, False)
     assert job.site["queue"] == "debug" and "account" not in job.site
 
@@ -98,7 +96,7 @@ def test_a_job_knows_its_end(folder, monkeypatch):
     ended = folder / "ended"
     values = {"type": "single", "rule": "train", "resources": {"runtime": 90, "mpi": "aprun"}}
     (folder / "job.sh").write_text(f"# properties = {json.dumps(values)}\necho $FFN_JOB_END_TIME > {ended}\n")
-    script = batch._write_script(batch.read_job(folder / "job.sh"), folder / "job.sh", cobalt)
+    script = job_script.write_script(job_script.read_job(folder / "job.sh"), folder / "job.sh", cobalt)
     record("7", "submitted")
     before = int(time.time())
     assert subprocess.run([script]).returncode == 0
@@ -108,10 +106,10 @@ def test_a_job_knows_its_end(folder, monkeypatch):
 
 def test_a_job_that_snakemake_was_not_told_of_does_nothing(folder, monkeypatch):
     monkeypatch.setenv("COBALT_JOBID", "7")
-    monkeypatch.setattr(batch, "NOTED_SECONDS", 1)
+    monkeypatch.setattr(job_script, "RECORD_SECONDS", 1)
     values = {"type": "single", "rule": "train", "resources": {"runtime": 90, "mpi": "aprun"}}
     (folder / "job.sh").write_text(f"# properties = {json.dumps(values)}\ntouch {folder}/made\n")
-    script = batch._write_script(batch.read_job(folder / "job.sh"), folder / "job.sh", cobalt)
+    script = job_script.write_script(job_script.read_job(folder / "job.sh"), folder / "job.sh", cobalt)
     done = subprocess.run([script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "no Snakemake waits for this job\n")
     assert not (folder / "made").exists() and not (batch.STATE / "7.exit").exists()
@@ -194,6 +192,24 @@ def submitted(folder, monkeypatch, *answers):
     return batch.submit(cobalt, [str(script)]), len(answers) - len(left)
 
 
+def test_submitting_writes_the_command_that_cancels(folder, monkeypatch, capsys):
+    """Snakemake runs its cancel command without a shell, so that command takes no arguments of its own."""
+    (folder / "bin").mkdir()
+    place = folder / "cancelled"
+    (folder / "bin/qdel").write_text(f"#!/bin/sh\necho $* > {place}.tmp; mv {place}.tmp {place}\n")
+    (folder / "bin/qdel").chmod(0o755)
+    assert submitted(folder, monkeypatch, done("7\n"))[0] == 0
+    path = f"{folder}/bin:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([".snakemake/cluster/cancel", "7", "8"], env=environment, check=True)
+    deadline = time.monotonic() + 60
+    while not place.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert place.read_text() == "7 8\n"
+    assert all((batch.STATE / f"{job_id}.cancelled").exists() for job_id in ("7", "8"))
+
+
 def test_a_refused_job_is_submitted_again(folder, monkeypatch, capsys):
     refused = done(stderr="qsub: would exceed the limit of the queue\n", code=1)
     assert submitted(folder, monkeypatch, refused, done("7\n")) == (0, 2)
@@ -219,22 +235,22 @@ def test_nothing_starts_beside_the_jobs_of_a_killed_snakemake(folder, monkeypatc
         assert submitted(folder, monkeypatch, done(f"{job_id}\n"))[0] == 0
     record("9", "exit", "0")
     monkeypatch.setattr(batch, "run_command", lambda command: done("7 running\n9 exiting\n"))
-    submit = str(ROOT / "profiles/theta/submit.py")
-    with pytest.raises(ClusterError, match="^results/a: 1 jobs of an earlier start still work on it.* qdel 7; "):
+    submit = "python -m ffn.cluster.batch submit cobalt"
+    with pytest.raises(ClusterError, match="^results/a: 1 jobs of an earlier Snakemake .* qdel 7$"):
         check_none_left(submit, "results/a")
     assert not (batch.STATE / "8.submitted").exists(), "it was in no queue any more"
     check_none_left(submit, "results/another")
     check_none_left(None, "results/a")
     monkeypatch.setattr(batch, "run_command", lambda command: done(stderr="cannot connect", code=1))
-    with pytest.raises(ClusterError, match="qdel 7; "):
+    with pytest.raises(ClusterError, match="qdel 7$"):
         check_none_left(submit, "results/a")
 
 
 def test_jobs_get_the_settings_of_libraries(monkeypatch):
     monkeypatch.setenv("OMPI_MCA_btl_tcp_if_include", "ib0; rm -rf /")
     monkeypatch.setenv("SECRET", "x")
-    assert "export OMPI_MCA_btl_tcp_if_include='ib0; rm -rf /'" in batch.exports()
-    assert not any("SECRET" in line for line in batch.exports())
+    assert "export OMPI_MCA_btl_tcp_if_include='ib0; rm -rf /'" in job_script.exports()
+    assert not any("SECRET" in line for line in job_script.exports())
 
 
 def test_a_log_with_a_percent_sign():

@@ -85,8 +85,8 @@ def test_the_check_job_has_the_gpus_of_a_training(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("executor: [slurm", "config.yaml: is no YAML"),
-        ("- slurm", "config.yaml: is no mapping"),
+        ("executor: [slurm", "config.yaml: is not YAML"),
+        ("- slurm", "config.yaml: is not a mapping"),
         ("executor: slurm\nset-resources: {train: {launcher: srun, ranks_per_node: four}}", "ranks_per_node: 'four'"),
     ],
 )
@@ -101,14 +101,21 @@ def test_a_profile_that_is_not_there():
         read_site("nowhere", 2)
 
 
-def test_a_profile_without_its_scripts(tmp_path):
-    train = {"launcher": "srun"}
-    values = {"executor": "cluster-generic", "set-resources": {"train": train}}
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ({}, "cluster-generic-submit-cmd: found '', expected 'python -m ffn.cluster.batch submit SCHEDULER'"),
+        ({"cluster-generic-submit-cmd": "qsub"}, "cluster-generic-submit-cmd: found 'qsub', expected"),
+        (
+            {"cluster-generic-submit-cmd": "python -m ffn.cluster.batch submit lsf"},
+            "scheduler: found 'lsf', expected one of cobalt, pbs, slurm",
+        ),
+    ],
+)
+def test_a_profile_that_names_no_known_scheduler(command, message, tmp_path):
+    values = {"executor": "cluster-generic", "set-resources": {"train": {"launcher": "srun"}}, **command}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(ClusterError, match="submit.py: is missing"):
-        read_site(str(tmp_path), 2)
-    (tmp_path / "submit.py").write_text("")
-    with pytest.raises(ClusterError, match="submit.py: names no scheduler"):
+    with pytest.raises(ClusterError, match=message):
         read_site(str(tmp_path), 2)
 
 
