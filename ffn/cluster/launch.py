@@ -18,7 +18,7 @@ from typing import Any
 from ffn.cluster.rank import HOSTS, SLOTS, address_of
 from ffn.errors import ClusterError
 from ffn.machine.launchers import LAUNCHERS, LOCAL, Launcher
-from ffn.machine.processes import dying_with_parent, run_together
+from ffn.machine.processes import GRACE_SECONDS, dying_with_parent, run_together
 
 POLL_SECONDS = 0.05
 WAITING_CONNECTIONS = 1024  # socketserver's 5 would turn thousands of ranks away that come at once
@@ -44,6 +44,9 @@ class Launch:
         Network interface of the first node that the others reach; None finds one.
     timeout : float
         Seconds within which all ranks must have started.
+    grace_seconds : float
+        Time that the other ranks get to end by themselves after one has failed. Without the launcher ``local``, the
+        launcher decides this.
     """
 
     num_ranks: int
@@ -52,6 +55,7 @@ class Launch:
     launcher_options: Sequence[str] = ()
     interface: str | None = None
     timeout: float = 300.0
+    grace_seconds: float = GRACE_SECONDS
 
 
 def launch(job: Launch, command: Sequence[str]) -> int:
@@ -89,7 +93,7 @@ def launch(job: Launch, command: Sequence[str]) -> int:
         log.info("%d ranks by %s, rendezvous at %s", job.num_ranks, name, server[0])
         if name == "local":
             environments = [{**os.environ, LOCAL.rank: str(rank)} for rank in range(job.num_ranks)]
-            return run_together([*dying_with_parent(), *wrapped], environments, own_groups=True)
+            return run_together([*dying_with_parent(), *wrapped], environments, job.grace_seconds, own_groups=True)
         words = launcher_words(LAUNCHERS[name], name, job)
         return run_together([*words, *wrapped], [os.environ])
 

@@ -31,7 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="network by which ranks meet (default: HOROVOD_GLOO_IFACE, or the host name's)",
     )
     parser.add_argument(
-        "--timeout", type=float, default=300.0, metavar="SECONDS", help="until all have started (default: %(default)g)"
+        "--timeout",
+        type=float,
+        default=Launch.timeout,
+        metavar="SECONDS",
+        help="until all ranks must have started (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--grace-seconds",
+        type=float,
+        default=Launch.grace_seconds,
+        metavar="SECONDS",
+        help="until the other ranks are killed after one has failed, with --launcher local (default: %(default)g)",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="what each rank runs")
 
@@ -47,6 +58,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--num-ranks: {arguments.num_ranks}, expected at least 1")
     if arguments.ranks_per_node is not None and arguments.ranks_per_node < 1:
         raise ConfigError(f"--ranks-per-node: {arguments.ranks_per_node}, expected at least 1")
+    if not arguments.grace_seconds >= 0:
+        raise ConfigError(f"--grace-seconds: {arguments.grace_seconds:g}, expected at least 0")
     try:
         options = shlex.split(arguments.launcher_options)
     except ValueError as reason:
@@ -58,5 +71,6 @@ def run(arguments: argparse.Namespace) -> None:
         options,
         arguments.interface,
         arguments.timeout,
+        arguments.grace_seconds,
     )
     raise SystemExit(launch(job, command))

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from ffn.cli import main
 from ffn.cluster.launch import (
     LAUNCHERS,
     Launch,
@@ -83,6 +84,20 @@ def test_what_ignores_sigterm_is_killed():
     assert run_together([sys.executable, "-c", code], environments, grace=0.5) == 3
 
 
+def test_the_grace_is_an_option(monkeypatch):
+    given = []
+
+    def run_together(command, environments, grace, own_groups):
+        given.append((len(environments), grace))
+        return 7
+
+    monkeypatch.setattr("ffn.cluster.launch.run_together", run_together)
+    options = ["--launcher", "local", "--grace-seconds", "0.5"]
+    with pytest.raises(SystemExit, match="7"):
+        main(["launch", "-n", "2", *options, "--", "true"])
+    assert given == [(2, 0.5)]
+
+
 def test_a_setpriv_that_cannot_is_not_used(tmp_path, monkeypatch):
     """That of util-linux 2.32, on Enterprise Linux 8: every job would end at once."""
     (tmp_path / "setpriv").write_text("#!/bin/sh\necho \"setpriv: unrecognized option '$1'\" >&2; exit 1\n")
@@ -146,6 +161,7 @@ def test_signals_reach_the_ranks(number, tmp_path):
         (["--", "no-such-command"], "no-such-command cannot be started on"),
         (["--ranks-per-node", "0", "--", "true"], "--ranks-per-node: 0, expected at least 1"),
         (["--launcher-options", "'", "--", "true"], "--launcher-options: "),
+        (["--grace-seconds", "-1", "--", "true"], "--grace-seconds: -1, expected at least 0"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(words, message):
