@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Recompile the lock files and the conda environment from requirements.in. Called by `make lock`.
 #
-# Versions already locked are kept unless requirements.in rules them out; `make lock UPGRADE=1` takes the newest.
+# Locked versions stay unless requirements.in rules them out; `make lock UPGRADE=1` takes the newest.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -21,7 +21,7 @@ compile() { # INPUT OUTPUT [OPTION...]: one version per package for every Python
 
 compile requirements.in requirements.lock ${UPGRADE:+--upgrade}
 
-# The same with TensorFlow's CUDA build, every other version as above.
+# The same with TensorFlow's CUDA build; all other versions are as above.
 sed 's/^tensorflow-cpu==/tensorflow[and-cuda]==/' requirements.in >"$work/requirements-gpu.in"
 compile "$work/requirements-gpu.in" requirements-gpu.lock --constraint requirements.lock --no-annotate
 

@@ -85,7 +85,7 @@ def test_no_launcher(doctor):
     doctor.variables["PATH"] = f"{Path(sys.executable).parent}:{tools}"
     code, found = doctor.run(allocation=())
     assert (code, failed(found)) == (1, {"launcher"})
-    assert found["launcher"][1].startswith("srun not on PATH")
+    assert found["launcher"][1].startswith("srun is not on PATH")
 
 
 @pytest.mark.slow
@@ -94,14 +94,14 @@ def test_horovod_without_mpi_under_srun(doctor):
     doctor.variables["PYTHONPATH"] = f"{doctor.folder}:{ROOT}"
     code, found = doctor.run(allocation=())
     assert (code, failed(found)) == (1, {"horovod"})
-    assert found["horovod"][1].startswith("built without mpi, srun would start single processes")
+    assert found["horovod"][1].startswith("built without mpi, so srun would start single processes")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "name", "message"),
     [
-        ("--ntasks={ranks}", "--ntasks=1 --nodes=1", "processes", "1 started on 1 nodes (n1), 2 on 2 were asked for"),
+        ("--ntasks={ranks}", "--ntasks=1 --nodes=1", "processes", "1 started on 1 nodes (n1), expected 2 on 2"),
         (
             "srun ",
             "env HOROVOD_CONTROLLER=gloo HOROVOD_CPU_OPERATIONS=gloo srun ",
@@ -153,11 +153,11 @@ def test_no_write_permission_on_a_node(doctor):
     finally:
         node.run("umount", "--lazy", str(runs))
     assert (code, failed(found)) == (1, {"writing"})
-    assert found["writing"][1].startswith("not possible on n2 (Read-only file system)")
+    assert found["writing"][1].startswith("fails on n2 (Read-only file system)")
 
 
 @pytest.mark.slow
 def test_no_write_permission_at_all(doctor):
     code, found = doctor.run(allocation=(), folder="/proc/runs")
     assert (code, failed(found)) == (1, {"folder"})
-    assert shutil.which("srun") and "cannot be written to here" in found["folder"][1]
+    assert shutil.which("srun") and "is not writable here" in found["folder"][1]

@@ -71,7 +71,7 @@ def test_ranks_that_lie_unevenly_are_noticed(hosts, verdict):
     probes = [{"host": host, "scratch_mb": 1, **probe} for host in hosts]
     found = {finding.name: finding for finding in judge_nodes(probes, Layout(4, 2, 32), 9)}
     assert found["processes"].verdict == verdict
-    assert found["cores"].text.startswith("each process may use 8 on a, the profile says 16")
+    assert found["cores"].text.startswith("each process may use 8 on a, expected 16")
 
 
 def test_the_check_job_has_the_gpus_of_a_training(tmp_path):
@@ -132,7 +132,7 @@ def silent_scheduler(tmp_path, monkeypatch):
 def test_a_scheduler_that_does_not_answer(silent_scheduler, tmp_path):
     findings = examine(read_site("slurm", 2), Check(tmp_path / "runs", submit=True))
     assert [finding.name for finding in findings if finding.verdict == "FAIL"] == ["scheduler"]
-    assert findings[0].text.startswith("squeue cannot ask it")
+    assert findings[0].text.startswith("squeue got no answer")
 
 
 def test_only_folders_that_the_check_has_made_are_removed(silent_scheduler, tmp_path):
@@ -152,7 +152,7 @@ def test_a_check_that_is_interrupted_takes_its_job_along(silent_scheduler, tmp_p
     def interrupted(path, timeout):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(doctor, "_comes", interrupted)
+    monkeypatch.setattr(doctor, "_appears", interrupted)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(KeyboardInterrupt):
         examine(read_site("slurm", 2), Check(tmp_path / "runs", submit=True))
