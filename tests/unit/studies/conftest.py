@@ -11,7 +11,16 @@ from ffn.training.monitoring.metrics import COLUMNS
 RATES = np.array([1e-4, 2e-4, 4e-4, 8e-4, 16e-4, 32e-4])
 WORKERS = (1, 2, 4, 8)
 STEPS = np.arange(10, 410, 10)
-CONFIG = StudyConfig(workers=WORKERS, learning_rates=tuple(RATES), steps=400, log_steps=10, seeds=2, f1_targets=(0.5,))
+CONFIG = StudyConfig(
+    workers=WORKERS,
+    learning_rates=tuple(RATES),
+    steps=400,
+    log_steps=10,
+    seeds=2,
+    f1_targets=(0.5,),
+    max_nodes=64,
+    backup_workers=2,
+)
 
 
 def peaked(workers, exponent, rates=RATES):
