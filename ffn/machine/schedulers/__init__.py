@@ -85,13 +85,7 @@ class Scheduler(Protocol):
 
 
 def scheduler_names() -> list[str]:
-    """Return the names of the schedulers, which are the modules of this package.
-
-    Examples
-    --------
-    >>> scheduler_names()
-    ['cobalt', 'pbs', 'slurm']
-    """
+    """Return the names of the schedulers, which are the modules of this package."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 

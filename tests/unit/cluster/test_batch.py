@@ -160,7 +160,7 @@ def test_jobs_that_left_the_queue_are_forgotten(record, monkeypatch):
     [
         ("", "cluster-generic-submit-cmd: found '', expected 'python -m ffn.cluster.batch submit SCHEDULER'"),
         ("qsub -q prod", "cluster-generic-submit-cmd: found 'qsub -q prod', expected"),
-        ("python -m ffn.cluster.batch submit lsf", "scheduler: found 'lsf', expected one of cobalt, pbs, slurm"),
+        ("python -m ffn.cluster.batch submit lfs", "scheduler: found 'lfs', expected one of cobalt, .*slurm"),
     ],
 )
 def test_a_submit_command_names_a_known_scheduler(command, message):
