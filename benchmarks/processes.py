@@ -37,7 +37,8 @@ import numpy as np
 import psutil
 from training import common_options, make_learner
 
-from ffn.training.parallel.process_group import ProcessGroup, find_launch, process_group
+from ffn.machine.launchers import launched_rank
+from ffn.training.parallel.process_group import ProcessGroup, process_group
 from ffn.training.step import Outcome
 from ffn.workflow.rank_layout import LOCAL_LAUNCHER, Layout
 
@@ -233,7 +234,7 @@ def median_of_draw(steps: list[np.ndarray], random: np.random.Generator) -> floa
 
 def train_when_told(arguments: argparse.Namespace) -> None:
     """Be a process of a contender: for each line, a number of steps, train and answer with what it took."""
-    launch = find_launch() if arguments.contender == TWO else None
+    launch = launched_rank() if arguments.contender == TWO else None
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[launch.rank if launch else arguments.core]})
     with socket.socket(socket.AF_UNIX) as channel:

@@ -1,1 +1,1 @@
-"""What runs around the stages on a cluster: launching ranks, checking a site."""
+"""Running the stages on a cluster: batch jobs, starting ranks, checking a site."""

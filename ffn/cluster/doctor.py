@@ -1,4 +1,4 @@
-"""Say before the first long job whether a site will work."""
+"""Check before the first long job whether a site works."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffn.cluster.batch import Scheduler, exports, is_answering, run_command
+from ffn.cluster.batch import is_answering, run_command
 from ffn.cluster.findings import Finding, judge_build, judge_job, judge_nodes
+from ffn.cluster.job_script import exports
 from ffn.cluster.probe import MARKER, answers
 from ffn.cluster.site import LOG, Site
 from ffn.io import atomic
+from ffn.machine.schedulers import Scheduler
 from ffn.workflow.needs import memory_mb
 
 RESULT = "findings.json"
@@ -32,20 +34,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Check:
-    """How to look.
+    """How to check a site.
 
     Parameters
     ----------
     folder : Path
-        Where runs will be; it must be shared by all nodes.
+        Where runs will be; all nodes must share it.
     submit : bool
-        Whether a job is submitted where this process is not inside one.
+        Whether to submit a job if this process is not inside one.
     latency : float
-        Seconds until a file must be visible on another node.
+        Seconds until a file must be visible on the other nodes.
     timeout : float
-        Seconds for each command, and for the submitted job to be through the queue.
+        Seconds for each command, and for the submitted job including its time in the queue.
     result : Path or None
-        File for the findings, beside the table.
+        JSON file for the findings, in addition to the table.
     """
 
     folder: Path
@@ -56,43 +58,43 @@ class Check:
 
 
 def examine(site: Site, check: Check) -> list[Finding]:
-    """Look at everything that can be looked at from here.
+    """Check everything that can be checked from here.
 
     Parameters
     ----------
     site : Site
         The profile.
     check : Check
-        How to look.
+        How to check it.
 
     Returns
     -------
     list of Finding
-        In the order of what needs what; after a failure that the rest needs, the rest is left out.
+        In order of dependence; what depends on a failed check is skipped.
     """
-    with _left_as_it_was(check.folder):
-        findings = _look(site, check)
+    with _restored(check.folder):
+        findings = _findings(site, check)
         if check.result:
             atomic.write_json(check.result, [finding._asdict() for finding in findings])
     return findings
 
 
 def table(findings: list[Finding]) -> str:
-    """Return the findings as lines: verdict, name, text."""
+    """Return the findings as lines with verdict, name and text."""
     width = max(len(finding.name) for finding in findings)
     return "\n".join(f"{finding.verdict:4}  {finding.name:{width}}  {finding.text}" for finding in findings)
 
 
-def _look(site: Site, check: Check) -> list[Finding]:
+def _findings(site: Site, check: Check) -> list[Finding]:
     findings = [*_commands(site), _horovod(site, check), _writing(check.folder)]
     if any(finding.verdict == "FAIL" for finding in findings):
-        findings.append(Finding("nodes", "skip", "not looked at: mend the above first"))
+        findings.append(Finding("nodes", "skip", "fix the above first"))
     elif site.is_inside_job:
         findings += _nodes(site, check)
     elif check.submit:
         findings += _submitted(site, check)
     else:
-        findings.append(Finding("nodes", "skip", "not looked at: add --submit, or run this inside a job"))
+        findings.append(Finding("nodes", "skip", "add --submit, or run this inside a job"))
     return findings
 
 
@@ -102,24 +104,24 @@ def _commands(site: Site) -> list[Finding]:
         findings.append(_scheduler(site.scheduler, site.commands))
     launcher = (site.layout.command.split() or ["ffn"])[0]
     if shutil.which(launcher) is None:
-        text = f"{launcher} not on PATH, nothing would start the ranks. Load the site's module or take another profile"
+        text = f"{launcher} is not on PATH, but has to start the ranks. Load the site's module or take another profile"
         return [*findings, Finding("launcher", "FAIL", text)]
-    return [*findings, Finding("launcher", "ok", site.layout.command or "none, a single process")]
+    return [*findings, Finding("launcher", "ok", site.layout.command or "none, for a single process")]
 
 
 def _scheduler(scheduler: Scheduler, commands: list[str]) -> Finding:
     missing = [name for name in commands if shutil.which(name) is None]
     if missing:
-        text = f"{' '.join(missing)} not on PATH. Is this a login node of that scheduler? Load the site's module"
+        text = f"not on PATH: {' '.join(missing)}. Use a login node of that scheduler, or load the site's module"
         return Finding("scheduler", "FAIL", text)
     if not is_answering(scheduler):
-        return Finding("scheduler", "FAIL", f"{commands[1]} cannot ask it for the queue. Is it running?")
+        return Finding("scheduler", "FAIL", f"{commands[1]} got no answer about the queue. Is the scheduler running?")
     return Finding("scheduler", "ok", " ".join(commands))
 
 
 def _horovod(site: Site, check: Check) -> Finding:
     found = _answers([sys.executable, "-m", "ffn.cluster.probe", "build"], check.timeout)
-    built = found[0] if found else {"error": "Python ended"}
+    built = found[0] if found else {"error": "Python crashed"}
     return judge_build(built, site.layout.command or "ffn launch")
 
 
@@ -129,26 +131,24 @@ def _writing(folder: Path) -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as reason:
-        return Finding(
-            "folder", "FAIL", f"{folder} cannot be written to here ({reason.strerror}). Choose another --folder"
-        )
-    return Finding("folder", "ok", f"{folder} can be written to here")
+        return Finding("folder", "FAIL", f"{folder} is not writable here ({reason.strerror}). Choose another --folder")
+    return Finding("folder", "ok", f"{folder} is writable here")
 
 
 def _nodes(site: Site, check: Check) -> list[Finding]:
-    """Look from every node, then join them; the second is not worth waiting for if the first fails."""
+    """Check from every node, then join the ranks; skip that if the nodes failed."""
     layout = site.layout
     probe = [*shlex.split(layout.command), sys.executable, "-m", "ffn.cluster.probe"]
     with _marked(check.folder) as place:
         look = [*probe, "node", str(place), str(layout.ranks), f"{check.latency:g}"]
         findings = judge_nodes(_answers(look, check.timeout), layout, layout.per_node * memory_mb("train"))
     if any(finding.verdict == "FAIL" for finding in findings):
-        return [*findings, Finding("one job", "skip", "not looked at: mend the above first")]
+        return [*findings, Finding("one job", "skip", "fix the above first")]
     return [*findings, judge_job(_answers([*probe, "horovod"], check.timeout), layout.ranks)]
 
 
 def _submitted(site: Site, check: Check) -> list[Finding]:
-    """Let a job look from inside and wait for what it finds."""
+    """Submit a job that checks from inside, and wait for its findings."""
     assert site.scheduler is not None
     with _marked(check.folder) as place:
         script, result = place / "job.sh", place / RESULT
@@ -158,16 +158,16 @@ def _submitted(site: Site, check: Check) -> list[Finding]:
         job = site.scheduler.job_id(done.stdout) if done.returncode == 0 else None
         if job is None:
             said = " ".join((done.stderr or done.stdout).split())
-            return [Finding("job", "FAIL", f"refused: {shlex.join(command)}: {said}")]
-        log.info("submitted %s, waiting for what it finds", job)
+            return [Finding("job", "FAIL", f"the scheduler refused {shlex.join(command)}: {said}")]
+        log.info("submitted %s, waiting for its findings", job)
         try:
-            came = _comes(result, check.timeout)
+            has_ended = _appears(result, check.timeout)
         except KeyboardInterrupt:
             run_command(site.scheduler.cancel_command([job]))
             raise
-        if not came:
+        if not has_ended:
             run_command(site.scheduler.cancel_command([job]))
-            text = f"{job} said nothing in {check.timeout:.0f} s and was cancelled. Raise --timeout, look at {LOG}"
+            text = f"{job}: no findings in {check.timeout:.0f} s, so it was cancelled. Raise --timeout, look at {LOG}"
             return [Finding("job", "FAIL", text)]
         found = [Finding(**values) for values in json.loads(result.read_text())]
     if all(finding.name != "job" for finding in found):
@@ -176,8 +176,8 @@ def _submitted(site: Site, check: Check) -> list[Finding]:
     return [finding for finding in found if finding.name not in here or finding.verdict == "FAIL"]
 
 
-def _comes(path: Path, timeout: float) -> bool:
-    """Wait for a file."""
+def _appears(path: Path, timeout: float) -> bool:
+    """Wait for a file; return whether it has appeared."""
     deadline = time.monotonic() + timeout
     while not path.exists():
         if time.monotonic() > deadline:
@@ -187,11 +187,11 @@ def _comes(path: Path, timeout: float) -> bool:
 
 
 def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
-    """Write the job that runs this command where it is; one that ends early says so."""
+    """Write the job that runs this command inside; if it ends early, it writes a finding that says so."""
     inside = [sys.executable, "-m", "ffn", "doctor", "--profile", str(Path(site.name).resolve())]
     inside += ["--result", str(result), "--folder", str(check.folder.absolute()), "--nodes", str(site.layout.nodes)]
     inside += ["--latency", f"{check.latency:g}", "--timeout", f"{check.timeout:g}"]
-    ended = json.dumps([Finding("job", "FAIL", f"ended without a finding. Look at {LOG}")._asdict()])
+    ended = json.dumps([Finding("job", "FAIL", f"ended without findings. Look at {LOG}")._asdict()])
     place = shlex.quote(str(result))
     lines = ["#!/bin/bash", *exports(), f"cd {shlex.quote(os.getcwd())}", shlex.join(inside)]
     lines += [f"[[ -e {place} ]] || {{ echo {shlex.quote(ended)} > {place}.tmp && mv {place}.tmp {place}; }}"]
@@ -200,8 +200,8 @@ def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
 
 
 @contextlib.contextmanager
-def _left_as_it_was(folder: Path) -> Iterator[None]:
-    """Remove the folder afterwards, and those above it, if they were not there before and are empty."""
+def _restored(folder: Path) -> Iterator[None]:
+    """Remove the folder and its parents afterwards, those that did not exist before and are empty."""
     missing = [place for place in (folder, *folder.parents) if not os.path.exists(place)]
     try:
         yield
@@ -213,7 +213,7 @@ def _left_as_it_was(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _marked(folder: Path) -> Iterator[Path]:
-    """Make a folder for the check with a file that all nodes should see; it is removed afterwards."""
+    """Make a folder with a file that all nodes should see; remove it afterwards."""
     place = folder.absolute() / f".ffn-doctor-{secrets.token_hex(4)}"
     place.mkdir()
     atomic.write_text(place / MARKER, "seen")
@@ -224,12 +224,12 @@ def _marked(folder: Path) -> Iterator[Path]:
 
 
 def _answers(command: list[str], timeout: float) -> list[dict[str, Any]]:
-    """Run a command and return what its probes print; what else it says goes to the log."""
+    """Run a command and return the answers of its probes; without any, log its output."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
         output = done.stdout
     except subprocess.TimeoutExpired as late:
-        output = f"{(late.stdout or b'').decode(errors='replace')}\n{command[0]}: no end after {timeout:.0f} s"
+        output = f"{(late.stdout or b'').decode(errors='replace')}\n{command[0]}: still running after {timeout:.0f} s"
     found = answers(output)
     if not found:
         log.warning("%s\n%s", shlex.join(command), output.strip())

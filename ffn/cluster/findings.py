@@ -1,4 +1,4 @@
-"""Verdicts of `ffn doctor` on what the probes of a site say."""
+"""The verdicts of `ffn doctor` on the answers of its probes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 from ffn.workflow.rank_layout import Layout
 
 Probes = Sequence[dict[str, Any]]
-MAX_NAMED = 4  # packages in one line
+MAX_NAMED = 4  # hosts or packages in one line
 
 
 class Finding(NamedTuple):
-    """One line of the table: what was looked at, how it is, and what was found."""
+    """One line of the table: what was checked, the verdict, and what was found."""
 
     name: str
     verdict: Literal["ok", "FAIL", "warn", "skip"]
@@ -21,14 +21,14 @@ class Finding(NamedTuple):
 
 
 def judge_build(built: dict[str, Any], launcher: str) -> Finding:
-    """Say whether the Horovod that is installed understands the launcher.
+    """Judge whether the installed Horovod works with the launcher.
 
     Parameters
     ----------
     built : dict
         Answer of the probe ``build``.
     launcher : str
-        Command line that starts the ranks.
+        Command that starts the ranks.
 
     Examples
     --------
@@ -36,28 +36,28 @@ def judge_build(built: dict[str, Any], launcher: str) -> Finding:
     'FAIL'
     """
     if "error" in built:
-        return Finding("horovod", "FAIL", f"cannot be loaded ({built['error']}). Run make setup")
+        return Finding("horovod", "FAIL", f"cannot be imported ({built['error']}). Run make setup")
     needed = "gloo" if launcher.startswith(("ffn launch", "horovodrun --gloo")) else "mpi"
     name = " ".join(launcher.split()[: 2 if launcher.startswith("ffn ") else 1])
     can = " and ".join(name for name in ("mpi", "gloo") if built[name]) or "nothing"
     if built[needed]:
         return Finding("horovod", "ok", f"built with {can}, {name} needs {needed}")
-    text = f"built without {needed}, {name} would start single processes instead of one job"
-    of_mpi = " with the site's MPI loaded, or take 'ffn launch' as launcher of the profile"
+    text = f"built without {needed}, so {name} would start single processes instead of one job"
+    of_mpi = " with the site's MPI loaded, or use 'ffn launch' as the profile's launcher"
     return Finding("horovod", "FAIL", f"{text}. Run make setup{of_mpi if needed == 'mpi' else ''}")
 
 
 def judge_nodes(probes: Probes, layout: Layout, memory_mb: int) -> list[Finding]:
-    """Say what the nodes are like and whether they see one file system.
+    """Judge the nodes and whether they share a file system.
 
     Parameters
     ----------
     probes : sequence of dict
         Answers of the probe ``node``.
     layout : Layout
-        Processes and nodes that were asked for.
+        Expected processes and nodes.
     memory_mb : int
-        That training needs on each node.
+        Memory that training needs on each node.
     """
     hosts = sorted({probe["host"] for probe in probes})
     findings = [_judge_count(probes, hosts, layout)]
@@ -68,7 +68,7 @@ def judge_nodes(probes: Probes, layout: Layout, memory_mb: int) -> list[Finding]
 
 
 def judge_job(probes: Probes, num_ranks: int) -> Finding:
-    """Say whether Horovod made one job of all processes.
+    """Judge whether Horovod joined all processes into one job.
 
     Examples
     --------
@@ -80,11 +80,11 @@ def judge_job(probes: Probes, num_ranks: int) -> Finding:
     if ranks == list(range(num_ranks)) and sizes == [num_ranks]:
         return Finding("one job", "ok", f"Horovod joins {num_ranks} processes")
     if not probes:
-        return Finding("one job", "FAIL", "Horovod could not start. Look at what the launcher said above")
+        return Finding("one job", "FAIL", "Horovod did not start. Look at the launcher's output above")
     jobs = ranks.count(0)
     text = f"{jobs} jobs of {sizes[0]} instead of one job of {num_ranks}"
     return Finding(
-        "one job", "FAIL", f"{text}: the launcher's kind of MPI is not Horovod's (srun --mpi=list shows them)"
+        "one job", "FAIL", f"{text}: the launcher uses another kind of MPI than Horovod (srun --mpi=list shows them)"
     )
 
 
@@ -93,30 +93,30 @@ def _judge_count(probes: Probes, hosts: list[str], layout: Layout) -> Finding:
     most = max(Counter(probe["host"] for probe in probes).values(), default=0)
     if len(probes) == layout.ranks and len(hosts) == layout.nodes and most <= layout.per_node:
         return Finding("processes", "ok", f"{layout.ranks} {where}")
-    text = f"{len(probes)} started {where}, {layout.ranks} on {layout.nodes} were asked for"
+    text = f"{len(probes)} started {where}, expected {layout.ranks} on {layout.nodes}"
     if most > layout.per_node:
-        text += f", {layout.per_node} on each, not {most}"
+        text += f", at most {layout.per_node} on each, not {most}"
     return Finding("processes", "FAIL", f"{text}. Correct launcher, ranks_per_node or the job's tasks in the profile")
 
 
 def _judge_shared(probes: Probes, num_ranks: int) -> Finding:
     blind = _hosts(probe for probe in probes if not probe["sees_marker"])
     if blind:
-        return Finding("shared folder", "FAIL", f"not visible on {blind}. Put the run on a file system of all nodes")
+        return Finding("shared folder", "FAIL", f"not visible on {blind}. Put the run on a shared file system")
     partly = _hosts(probe for probe in probes if probe.get("seen", num_ranks) < min(num_ranks, len(_writers(probes))))
     if partly:
-        return Finding("shared folder", "FAIL", f"{partly} does not see what others wrote. Raise latency-wait")
+        return Finding("shared folder", "FAIL", f"other nodes' files are not visible on {partly}. Raise latency-wait")
     slowest = max(probe.get("waited", 0.0) for probe in probes)
-    return Finding("shared folder", "ok", f"all see what all wrote and renamed, after {slowest:.1f} s")
+    return Finding("shared folder", "ok", f"every node sees the files of all nodes after {slowest:.1f} s")
 
 
 def _judge_writing(probes: Probes) -> Finding:
     failed = [probe for probe in probes if "write_error" in probe]
     if failed:
-        return Finding("writing", "FAIL", f"not possible on {_hosts(failed)} ({failed[0]['write_error']})")
+        return Finding("writing", "FAIL", f"fails on {_hosts(failed)} ({failed[0]['write_error']})")
     if not _writers(probes):
-        return Finding("writing", "skip", "the folder is not there")
-    return Finding("writing", "ok", "possible from every node that sees the folder")
+        return Finding("writing", "skip", "no node sees the folder")
+    return Finding("writing", "ok", "works on every node that sees the folder")
 
 
 def _judge_python(probes: Probes) -> Finding:
@@ -138,12 +138,12 @@ def _judge_cores(probes: Probes, depth: int) -> Finding:
     text = f"each process may use {least['cores']} on {least['host']}"
     if least["cores"] >= depth:
         return Finding("cores", "ok", text)
-    return Finding("cores", "warn", f"{text}, the profile says {depth}. Correct the launcher or cores_per_node")
+    return Finding("cores", "warn", f"{text}, expected {depth}. Correct the launcher or cores_per_node")
 
 
 def _judge_memory(probes: Probes, memory_mb: int) -> Finding:
     least = min(probes, key=lambda probe: probe["memory_mb"])
-    text = f"{least['memory_mb']} MB on {least['host']}, training asks for {memory_mb} MB"
+    text = f"{least['memory_mb']} MB on {least['host']}, training needs {memory_mb} MB"
     return Finding("memory", "ok" if least["memory_mb"] >= memory_mb else "warn", text)
 
 

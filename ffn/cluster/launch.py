@@ -1,4 +1,4 @@
-"""Start the ranks of one Horovod job, here or with the scheduler's own launcher, without ssh and without MPI."""
+"""Start the ranks of one Horovod job without ssh and MPI, on this machine or by the scheduler's own launcher."""
 
 from __future__ import annotations
 
@@ -17,54 +17,13 @@ from typing import Any
 
 from ffn.cluster.rank import HOSTS, SLOTS, address_of
 from ffn.errors import ClusterError
-from ffn.machine.processes import dying_with_parent, run_together
+from ffn.machine.launchers import LAUNCHERS, LOCAL, Launcher
+from ffn.machine.processes import GRACE_SECONDS, dying_with_parent, run_together
 
 POLL_SECONDS = 0.05
-WAITING_CONNECTIONS = 1024  # socketserver's 5 would turn thousands of ranks away that come at once
+WAITING_CONNECTIONS = 1024  # socketserver's 5 would turn away ranks that connect by the thousand
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """How a scheduler starts the processes of one job.
-
-    Parameters
-    ----------
-    count, per_node, nodes : str
-        Options with the number of processes, of processes on a node, and of nodes; an empty one is left out.
-    always : tuple of str
-        Further options.
-    rank_variables : tuple of str
-        Where a process finds its number; the first one that is set counts. Not those of other launchers: a batch
-        script under Slurm has SLURM_PROCID=0, which all processes of its mpiexec inherit.
-    job_variable : str
-        Set inside a job of its scheduler.
-    """
-
-    count: str
-    per_node: str
-    nodes: str
-    always: tuple[str, ...]
-    rank_variables: tuple[str, ...]
-    job_variable: str = ""
-
-
-LAUNCHERS = {
-    "srun": Launcher(
-        "--ntasks={}",
-        "--ntasks-per-node={}",
-        "--nodes={}",
-        ("--kill-on-bad-exit=1",),
-        ("SLURM_PROCID",),
-        "SLURM_JOB_ID",
-    ),
-    "aprun": Launcher("-n {}", "-N {}", "", (), ("ALPS_APP_PE", "PMI_RANK", "PMIX_RANK"), "COBALT_JOBID"),
-    "mpiexec": Launcher(
-        "-n {}", "--ppn {}", "", (), ("PALS_RANKID", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"), "PBS_JOBID"
-    ),
-    "mpirun": Launcher("-n {}", "--map-by ppr:{}:node", "", (), ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")),
-}
 
 
 @dataclass(frozen=True)
@@ -74,17 +33,20 @@ class Launch:
     Parameters
     ----------
     num_ranks : int
-        Processes of the job.
+        Number of ranks.
     ranks_per_node : int or None
-        On each node; None leaves it to the launcher.
+        At most this many on each node; None leaves it to the launcher.
     launcher : str
         One of `LAUNCHERS`, ``local``, or ``auto``.
     launcher_options : sequence of str
-        Passed on to the launcher.
+        Passed to the launcher.
     interface : str or None
-        Network interface of the first node that the others reach; None finds one.
+        Network interface of the first node that the other nodes reach; None finds one.
     timeout : float
         Seconds within which all ranks must have started.
+    grace_seconds : float
+        Time that the other ranks get to end by themselves after one has failed. Without the launcher ``local``, the
+        launcher decides this.
     """
 
     num_ranks: int
@@ -93,26 +55,27 @@ class Launch:
     launcher_options: Sequence[str] = ()
     interface: str | None = None
     timeout: float = 300.0
+    grace_seconds: float = GRACE_SECONDS
 
 
 def launch(job: Launch, command: Sequence[str]) -> int:
     """Run a command as all ranks of one Horovod job.
 
-    Horovod's rendezvous server runs in this process, which belongs on a node of the job. It listens at one address:
-    that of the chosen interface, or the loopback for ``local``. Its traffic is, as that of `horovodrun`, neither
-    encrypted nor authenticated: for the private network of a cluster.
+    Horovod's rendezvous server runs in this process, which must run on a node of the job. The server listens at one
+    address: that of the chosen interface, or the loopback for ``local``. Like that of `horovodrun`, its traffic is
+    neither encrypted nor authenticated, so it belongs in the private network of a cluster.
 
     Parameters
     ----------
     job : Launch
-        How many ranks, and how they are started.
+        How many ranks to start, and how.
     command : sequence of str
-        What each of them runs.
+        What each rank runs.
 
     Returns
     -------
     int
-        0 if all ranks ended with 0, else the launcher's exit code, which is that of a rank that failed.
+        0 if all ranks ended with 0, else the exit code of a rank that failed, as the launcher passes it on.
 
     Raises
     ------
@@ -121,22 +84,22 @@ def launch(job: Launch, command: Sequence[str]) -> int:
     """
     name = choose_launcher(os.environ) if job.launcher == "auto" else job.launcher
     if name != "local" and shutil.which(name) is None:
-        raise ClusterError(f"--launcher: {name} is not on PATH. Choose another, or load the site's module")
+        raise ClusterError(f"--launcher: {name} is not on PATH. Choose another one, or load the site's module")
     address = "127.0.0.1" if name == "local" else own_address(job.interface)
     with _rendezvous_server(address, job.num_ranks) as port:
-        variables = ("FFN_RANK",) if name == "local" else LAUNCHERS[name].rank_variables
-        server = [f"{address}:{port}", f"{job.timeout:g}", ",".join(variables)]
+        variables = (LOCAL,) if name == "local" else LAUNCHERS[name].variables
+        server = [f"{address}:{port}", f"{job.timeout:g}", ",".join(known.rank for known in variables)]
         wrapped = [sys.executable, "-m", "ffn.cluster.rank", *server, *command]
-        log.info("%d ranks by %s, rendezvous at %s", job.num_ranks, name, server[0])
+        log.info("starting %d ranks by %s, rendezvous at %s", job.num_ranks, name, server[0])
         if name == "local":
-            environments = [{**os.environ, "FFN_RANK": str(rank)} for rank in range(job.num_ranks)]
-            return run_together([*dying_with_parent(), *wrapped], environments, own_groups=True)
+            environments = [{**os.environ, LOCAL.rank: str(rank)} for rank in range(job.num_ranks)]
+            return run_together([*dying_with_parent(), *wrapped], environments, job.grace_seconds, own_groups=True)
         words = launcher_words(LAUNCHERS[name], name, job)
         return run_together([*words, *wrapped], [os.environ])
 
 
 def choose_launcher(environment: Mapping[str, str]) -> str:
-    """Return the launcher of the job in which this process runs, ``local`` outside of any.
+    """Return the launcher for the job that this process runs in, ``local`` outside of any job.
 
     Examples
     --------
@@ -144,13 +107,13 @@ def choose_launcher(environment: Mapping[str, str]) -> str:
     ('srun', 'local')
     """
     for name, launcher in LAUNCHERS.items():
-        if launcher.job_variable and launcher.job_variable in environment:
+        if launcher.job_id in environment:
             return name
     return "local"
 
 
 def launcher_words(launcher: Launcher, name: str, job: Launch) -> list[str]:
-    """Return the beginning of the command line that starts all ranks.
+    """Return the launcher's part of the command that starts all ranks.
 
     Examples
     --------
@@ -165,7 +128,7 @@ def launcher_words(launcher: Launcher, name: str, job: Launch) -> list[str]:
 
 
 def slots(hosts: Sequence[str]) -> list[Any]:
-    """Return Horovod's places of the ranks from their hosts.
+    """Return the place of every rank in Horovod's terms.
 
     Parameters
     ----------
@@ -175,7 +138,7 @@ def slots(hosts: Sequence[str]) -> list[Any]:
     Returns
     -------
     list of SlotInfo
-        In order of rank: rank, local rank, cross rank (the host's number among those with such a local rank), sizes.
+        In order of rank: rank, local rank, cross rank (the host's index among the hosts with that local rank), sizes.
 
     Examples
     --------
@@ -199,25 +162,25 @@ def slots(hosts: Sequence[str]) -> list[Any]:
 
 
 def own_address(interface: str | None) -> str:
-    """Return the address under which other nodes reach this one.
+    """Return the address at which other nodes reach this one.
 
     Parameters
     ----------
     interface : str or None
-        Network interface; None takes ``HOROVOD_GLOO_IFACE``, else the address of the host's name, else that of the
-        first interface that is not the loopback.
+        Network interface. None takes ``HOROVOD_GLOO_IFACE``, else the address of the host's name, else the first
+        interface that is not the loopback.
 
     Raises
     ------
     ClusterError
-        If there is none.
+        If there is no such address.
     """
     interface = interface or os.environ.get("HOROVOD_GLOO_IFACE")
     names = [name for _, name in socket.if_nameindex()]
     if interface:
         address = address_of(interface)
         if address is None:
-            raise ClusterError(f"--interface: {interface} has no IPv4 address here, expected one of {' '.join(names)}")
+            raise ClusterError(f"--interface: {interface} has no IPv4 address, expected one of {' '.join(names)}")
         return address
     with contextlib.suppress(OSError):
         address = socket.gethostbyname(socket.gethostname())
@@ -226,12 +189,12 @@ def own_address(interface: str | None) -> str:
     for address in map(address_of, names):
         if address and not address.startswith("127."):
             return address
-    raise ClusterError(f"{socket.gethostname()}: no network but the loopback found among {' '.join(names)}")
+    raise ClusterError(f"{socket.gethostname()}: found no network but the loopback among {' '.join(names)}")
 
 
 @contextlib.contextmanager
 def _rendezvous_server(address: str, num_ranks: int) -> Iterator[int]:
-    """Serve Horovod's rendezvous at this address alone for the length of a ``with`` block; yields the port."""
+    """Serve Horovod's rendezvous at this address only, for the length of a ``with`` block; yield the port."""
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
     class Server(RendezvousHTTPServer):
@@ -240,7 +203,7 @@ def _rendezvous_server(address: str, num_ranks: int) -> Iterator[int]:
     server = Server((address, 0), RendezvousHandler, False)
     ended = threading.Event()
     threads = [
-        # it looks that often whether it is to end: until then a signal would change the exit code
+        # It checks this often whether to end; a signal before it has ended would change the exit code.
         threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True),
         threading.Thread(target=_assign, args=(server, num_ranks, ended), daemon=True),
     ]
@@ -257,13 +220,13 @@ def _rendezvous_server(address: str, num_ranks: int) -> Iterator[int]:
 
 
 def _assign(server: Any, num_ranks: int, ended: threading.Event) -> None:
-    """Give every rank its place as soon as all have come."""
+    """Give every rank its place as soon as all have registered."""
     while not ended.wait(POLL_SECONDS):
         with server.cache_lock:
             hosts = {int(rank): host.decode() for rank, host in server.cache.get(HOSTS, {}).items()}
         if hosts.keys() >= set(range(num_ranks)):
             places = slots([hosts[rank] for rank in range(num_ranks)])
-            server.init(places)  # forgets everything else: nobody reads the hosts any more
+            server.init(places)  # this drops the hosts, which are no longer needed
             with server.cache_lock:
                 server.cache[SLOTS] = {
                     str(slot.rank): f"{slot.to_response_string()},{slot.hostname}".encode() for slot in places

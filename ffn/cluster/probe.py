@@ -1,7 +1,7 @@
-"""What one process of a check job finds where it runs; `ffn doctor` starts it on all nodes and compares.
+"""A probe of one node; `ffn doctor` starts it on all nodes and compares the answers.
 
-``python -m ffn.cluster.probe node FOLDER PROCESSES SECONDS`` looks around, ``… horovod`` joins the others, ``… build``
-says what Horovod was built with. Each prints its answer in `lines` that `answers` finds again.
+``python -m ffn.cluster.probe node FOLDER PROCESSES SECONDS`` describes the node, ``… horovod`` joins the other
+processes, ``… build`` tells what Horovod was built with. Each prints its answer in `lines`, which `answers` parses.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from pathlib import Path
 from typing import Any
 
 MARK = "FFN-PROBE"
-MARKER = "marker"  # file that the doctor wrote before
+MARKER = "marker"  # file that the doctor writes before it starts probes
 POLL_SECONDS = 0.1
-MEETING_SECONDS = 300  # for all processes to load TensorFlow from a busy file system
-PIECE = 700  # letters in a line: launchers cut longer ones (srun after 1024) and mix the parts of different processes
+MEETING_SECONDS = 300  # until all processes have loaded TensorFlow from a busy file system
+PIECE = 700  # characters in a line: launchers cut long lines (srun after 1024) and mix those of different processes
 
 
-def look_around(folder: Path, num_processes: int, seconds: float) -> dict[str, Any]:
-    """Return what this process sees of its node and of the files of the others.
+def describe_node(folder: Path, num_processes: int, seconds: float) -> dict[str, Any]:
+    """Describe this node, and which files of the other processes are visible on it.
 
     Parameters
     ----------
     folder : Path
-        Shared folder of the check, made by the doctor.
+        Shared folder that the doctor made for the check.
     num_processes : int
-        Processes that will each write a file there.
+        Number of processes; each writes a file there.
     seconds : float
-        Time for these to become visible here.
+        Time for these files to become visible here.
     """
     return {
         "host": socket.gethostname(),
@@ -54,7 +54,7 @@ def look_around(folder: Path, num_processes: int, seconds: float) -> dict[str, A
 
 
 def join() -> dict[str, Any]:
-    """Return this process's place in the job that Horovod makes of all."""
+    """Return this process's place in Horovod's job."""
     import horovod.tensorflow as hvd
 
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(MEETING_SECONDS))
@@ -64,7 +64,7 @@ def join() -> dict[str, Any]:
 
 
 def build() -> dict[str, Any]:
-    """Return what Horovod can use, or why it cannot be loaded."""
+    """Return what Horovod was built with, or why it cannot be imported."""
     try:
         import horovod.tensorflow as hvd
     except ImportError as reason:
@@ -87,7 +87,7 @@ def _scratch() -> dict[str, Any]:
 
 
 def _shared(folder: Path, num_processes: int, seconds: float) -> dict[str, Any]:
-    """Read what the doctor wrote, write and rename a file, and wait for those of the others."""
+    """Look for the doctor's file, write and rename a file, and wait for those of the other processes."""
     if not (folder / MARKER).exists():
         return {"sees_marker": False}
     name = f"node-{socket.gethostname()}-{os.getpid()}"
@@ -106,7 +106,7 @@ def _shared(folder: Path, num_processes: int, seconds: float) -> dict[str, Any]:
 
 
 def lines(answer: dict[str, Any]) -> list[str]:
-    r"""Return an answer as short lines: mark, name of the answer, number of the piece, of all pieces, piece.
+    r"""Return an answer as short lines: mark, id of the answer, index of the piece, number of pieces, piece.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def lines(answer: dict[str, Any]) -> list[str]:
 
 
 def answers(output: str) -> list[dict[str, Any]]:
-    """Return the whole answers in what the processes of a job have printed."""
+    """Return the complete answers in the output of a job's processes."""
     pieces: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for name, number, count, piece in re.findall(rf"{MARK} (\w+) (\d+) (\d+) ([\w+/=]+)", output):
         pieces[name, int(count)][int(number)] = piece
@@ -129,11 +129,11 @@ def answers(output: str) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Print what was asked for."""
+    """Run the probe that the arguments name, and print its answer."""
     what, *rest = arguments
     if what == "node":
         folder, num_processes, seconds = rest
-        answer = look_around(Path(folder), int(num_processes), float(seconds))
+        answer = describe_node(Path(folder), int(num_processes), float(seconds))
     else:
         answer = {"horovod": join, "build": build}[what]()
     for line in lines(answer):

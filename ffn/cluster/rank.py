@@ -1,7 +1,7 @@
-"""Become one rank of a job of `ffn launch`: learn from its server who else is there, then turn into the command.
+"""One rank of `ffn launch`: learn its place from the server, then become the command.
 
-Run as ``python -m ffn.cluster.rank SERVER TIMEOUT VARIABLES COMMAND…`` by a scheduler's launcher. Thousands of these
-start at once from one file system, so nothing but the standard library is imported, and of that little.
+A scheduler's launcher runs this as ``python -m ffn.cluster.rank SERVER TIMEOUT VARIABLES COMMAND…``. Thousands of these
+start at once from one file system, so it imports little, and only from the standard library.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import sys
 import time
 from collections.abc import Sequence
 
-HOSTS = "ffn-hosts"  # scope of the server's table in which the ranks tell their hosts
-SLOTS = "ffn-slots"  # and in which they find their places
+HOSTS = "ffn-hosts"  # scope of the server in which ranks register their hosts
+SLOTS = "ffn-slots"  # scope in which ranks find their places
 FIRST_POLL_SECONDS = 0.1
-LAST_POLL_SECONDS = 5.0  # of thousands that wait for the slowest, a server on one core hears some hundred a second
+LAST_POLL_SECONDS = 5.0  # a server on one core answers a few hundred requests per second
 SIOCGIFADDR = 0x8915  # Linux: IPv4 address of an interface
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Find this rank's place among all and replace this process by the command."""
+    """Find the place of this rank and replace this process with the command."""
     server, timeout, variables, *command = arguments
     rank = _rank(variables.split(","))
     address, _, port = server.rpartition(":")
@@ -37,22 +37,22 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def rendezvous(server: tuple[str, int], rank: int, timeout: float) -> tuple[str, str]:
-    """Tell the server where this rank runs and wait until all have.
+    """Tell the server where this rank runs, and wait until all ranks have done so.
 
     Parameters
     ----------
     server : (str, int)
         Address and port of `ffn launch`.
     rank : int
-        Number of this process.
+        Number of this rank.
     timeout : float
-        Seconds to wait for the server and then for the others.
+        Seconds to wait for the server and then for the other ranks.
 
     Returns
     -------
     (str, str)
-        This machine's address towards the server, and the rank's place: ``rank,size,local rank,local size,cross rank,
-        cross size,host``.
+        This machine's address on the server's network, and the rank's place: ``rank,size,local rank,local size,
+        cross rank,cross size,host``.
     """
     deadline = time.monotonic() + timeout
     told, own_address, pause = None, "", FIRST_POLL_SECONDS
@@ -64,14 +64,14 @@ def rendezvous(server: tuple[str, int], rank: int, timeout: float) -> tuple[str,
             if slot is not None:
                 return own_address, slot.decode()
         except (OSError, http.client.HTTPException):
-            pass  # not reachable yet, or busy with thousands of others
+            pass  # the server is not reachable yet, or busy with thousands of other ranks
         time.sleep(pause * random.uniform(0.5, 1))
         pause = min(1.5 * pause, LAST_POLL_SECONDS)
     sys.exit(f"ffn launch: rank {rank} on {socket.gethostname()}: {_missing(server, told is not None, timeout)}")
 
 
 def rank_environment(server: tuple[str, int], interface: str, slot: str) -> dict[str, str]:
-    """Return the variables by which Horovod finds its place and its peers with Gloo.
+    """Return the variables from which Horovod learns its place and, with Gloo, its peers.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def rank_environment(server: tuple[str, int], interface: str, slot: str) -> dict
 
 
 def address_of(interface: str) -> str | None:
-    """Return the IPv4 address of a network interface, None if it has none.
+    """Return the IPv4 address of a network interface, None if there is none.
 
     Examples
     --------
@@ -125,13 +125,13 @@ def _rank(variables: Sequence[str]) -> int:
         if name in os.environ:
             return int(os.environ[name])
     sys.exit(
-        f"ffn launch: none of {', '.join(variables)} is set on {socket.gethostname()}, so the launcher is not the one "
-        "that was asked for. Choose another --launcher"
+        f"ffn launch: none of {', '.join(variables)} is set on {socket.gethostname()}, so another launcher started "
+        "this rank. Choose another --launcher"
     )
 
 
 def _request(server: tuple[str, int], method: str, path: str, body: bytes | None = None) -> tuple[bytes | None, str]:
-    """Return what the server answers, None if it has nothing there, and this machine's address towards it."""
+    """Return the server's answer, None if there is none yet, and this machine's address on the server's network."""
     connection = http.client.HTTPConnection(*server, timeout=10)
     try:
         connection.request(method, path, body)
@@ -146,8 +146,10 @@ def _request(server: tuple[str, int], method: str, path: str, body: bytes | None
 def _missing(server: tuple[str, int], told: bool, timeout: float) -> str:
     where = f"{server[0]}:{server[1]}"
     if told:
-        return f"not all ranks came to {where} within {timeout:.0f} s. Look for errors of others, or raise --timeout"
-    return f"cannot reach the first node at {where} for {timeout:.0f} s. Name another network with --interface"
+        return (
+            f"not all ranks reached {where} within {timeout:.0f} s. See the errors of other ranks, or raise --timeout"
+        )
+    return f"could not reach the first node, {where}, in {timeout:.0f} s. Name another network with --interface"
 
 
 if __name__ == "__main__":

@@ -1,45 +1,44 @@
-"""A site as its profile describes it: scheduler, launcher, ranks on nodes."""
+"""What a profile says about its site: scheduler, launcher, ranks on nodes."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import yaml
 
-from ffn.cluster import slurm
-from ffn.cluster.batch import Job, Scheduler, makers_of, still_queued, with_environment
+from ffn.cluster.batch import makers_of, scheduler_of, still_queued
+from ffn.cluster.job_script import with_environment
 from ffn.errors import ClusterError
+from ffn.machine.schedulers import BatchJob, Scheduler, slurm
 from ffn.workflow.needs import memory_mb
 from ffn.workflow.rank_layout import Layout, layout_of
 
-SLURM = "slurm"  # the executor; for cluster-generic the profile's submit.py names its scheduler
+SLURM = "slurm"  # the executor; with cluster-generic, the submit command names the scheduler
 CHECK_MINUTES = 10
-LOG = "ffn-doctor.log"  # of the check job, in the current folder
+LOG = "ffn-doctor.log"  # the check job writes it to the current folder
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class Site:
-    """What a profile says.
+    """A profile, as far as `ffn doctor` needs it.
 
     Parameters
     ----------
     name : str
         Folder of the profile.
     layout : Layout
-        Ranks of the check job and what starts them.
+        Ranks of the check job, and what starts them.
     scheduler : Scheduler or None
         None for a workstation.
     resources : mapping
-        What the profile asks of the scheduler for training.
+        What the profile requests for training.
     """
 
     name: str
@@ -49,12 +48,12 @@ class Site:
 
     @property
     def is_inside_job(self) -> bool:
-        """Whether this process runs in a job of the scheduler, or needs none."""
+        """Whether this process runs in a job of the scheduler, or there is no scheduler."""
         return self.scheduler is None or self.scheduler.JOB_ID in os.environ
 
     @property
     def commands(self) -> list[str]:
-        """Commands of the scheduler."""
+        """Commands of the scheduler that jobs need."""
         if self.scheduler is None:
             return []
         asked = [
@@ -65,11 +64,11 @@ class Site:
         return list(dict.fromkeys(words[0] for words in asked))
 
     def submit_command(self, script: str) -> list[str]:
-        """Return the command line that submits a script as the check job, with what training asks for."""
+        """Return the command that submits a script as the check job, with the resources of training."""
         assert self.scheduler is not None
         site = {"slurm_extra": self.layout.spread, **(self.resources or {}), "tasks": self.layout.ranks}
         site["mem_mb"] = self.layout.per_node * memory_mb("train")
-        job = Job(
+        job = BatchJob(
             "ffn-doctor",
             self.layout.nodes,
             self.layout.depth,
@@ -87,14 +86,14 @@ def read_site(profile: str, num_nodes: int) -> Site:
     Parameters
     ----------
     profile : str
-        Folder with ``config.yaml``, or the name of one of the profiles that come with this software.
+        Folder with ``config.yaml``, or the name of one of this software's profiles.
     num_nodes : int
         Nodes of the check job.
 
     Raises
     ------
     ClusterError
-        If there is no such profile, or it has no launcher for several nodes.
+        If there is no such profile, or it lacks a launcher or a scheduler.
     """
     if num_nodes < 1:
         raise ClusterError(f"--nodes: {num_nodes}, expected at least 1")
@@ -114,32 +113,33 @@ def read_site(profile: str, num_nodes: int) -> Site:
     resources = {"gpu": (values.get("resources") or {}).get("gpu", 0)} | _defaults(values) | train
     if values["executor"] == SLURM:
         return Site(str(folder), layout, slurm, _unquoted(resources | _plugin_resources(values, resources)))
-    return Site(str(folder), layout, _scheduler(folder / "submit.py"), with_environment(_unquoted(resources)))
+    scheduler = scheduler_of(str(values.get("cluster-generic-submit-cmd", "")))
+    return Site(str(folder), layout, scheduler, with_environment(_unquoted(resources)))
 
 
 def check_none_left(submit: str | None, folder: str) -> None:
-    """Make sure that no job of an earlier Snakemake, which was killed, still works on a run.
+    """Make sure that no job of an earlier, killed Snakemake is still working on a run.
 
     Parameters
     ----------
     submit : str or None
-        Command that submits jobs, None where there are none.
+        Snakemake's submit command, None if it does not submit jobs.
     folder : str
         Folder of the run.
 
     Raises
     ------
     ClusterError
-        If there are some: two jobs would write the same files.
+        If there is one: two jobs would write the same files.
     """
     ids = makers_of(folder) if submit else []
     if not submit or not ids:
         return
-    scheduler = _scheduler(Path(shlex.split(submit)[0]))
+    scheduler = scheduler_of(submit)
     if left := still_queued(scheduler, ids):
         raise ClusterError(
-            f"{folder}: {len(left)} jobs of an earlier start still work on it. Wait for their end, or cancel them: "
-            f"{shlex.join(scheduler.cancel_command(left))}; what they have done is kept"
+            f"{folder}: {len(left)} jobs of an earlier Snakemake are still working on it. Wait for them, or cancel "
+            f"them, which keeps what they have done: {shlex.join(scheduler.cancel_command(left))}"
         )
 
 
@@ -147,9 +147,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text())
     except yaml.YAMLError as reason:
-        raise ClusterError(f"{path}: is no YAML ({' '.join(str(reason).split())}). Correct it") from None
+        raise ClusterError(f"{path}: is not YAML ({' '.join(str(reason).split())}). Correct it") from None
     if not isinstance(values, dict):
-        raise ClusterError(f"{path}: is no mapping, expected options of Snakemake and their values")
+        raise ClusterError(f"{path}: is not a mapping, expected options of Snakemake and their values")
     return values
 
 
@@ -159,7 +159,7 @@ def _defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plugin_resources(values: Mapping[str, Any], resources: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what Slurm's plugin for Snakemake has other names for than our batch profiles."""
+    """Return the resources that Snakemake's Slurm plugin names differently from our batch profiles."""
     return {
         "account": resources.get("slurm_account"),
         "queue": resources.get("slurm_partition"),
@@ -169,20 +169,8 @@ def _plugin_resources(values: Mapping[str, Any], resources: Mapping[str, Any]) -
 
 
 def _unquoted(resources: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the second pair of quotes that names have, because Snakemake evaluates resources as Python."""
+    """Remove the second pair of quotes from names; they have it because Snakemake evaluates resources as Python."""
     return {
         name: value.strip("'\"") if isinstance(value, str) and name in slurm.SITE_NAMES else value
         for name, value in resources.items()
     }
-
-
-def _scheduler(path: Path) -> Scheduler:
-    """Return the scheduler that the profile's submit script names."""
-    spec = importlib.util.spec_from_file_location("submit", path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ClusterError(f"{path}: is missing, a profile with cluster-generic needs one. Copy a whole profile")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not isinstance(scheduler := getattr(module, "scheduler", None), ModuleType):
-        raise ClusterError(f"{path}: names no scheduler, expected one as in profiles/slurm-generic/submit.py")
-    return scheduler

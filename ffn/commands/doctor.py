@@ -1,7 +1,7 @@
-"""Say whether this site will work, before the first long job: one line for each thing, exit code 1 if one fails.
+"""Check before the first long job whether this site works: one line per check, exit code 1 if one fails.
 
-On a login node the scheduler's commands and Horovod are looked at; with --submit a job of a few minutes looks from the
-nodes as well. Inside a job of the scheduler this command uses that.
+On a login node it checks the scheduler's commands and Horovod; with --submit it also submits a job of a few minutes,
+which checks the nodes. Inside a job of the scheduler it checks the nodes of that job.
 """
 
 from __future__ import annotations
@@ -13,25 +13,29 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn doctor``."""
-    parser.add_argument("--profile", default="local", help="folder, or name in profiles/ (default: %(default)s)")
-    parser.add_argument("--nodes", type=int, default=2, metavar="INT", help="of the check (default: %(default)s)")
-    parser.add_argument("--submit", action="store_true", help="look from the nodes, too, by a job in the queue")
-    parser.add_argument("--folder", default="results", help="where runs will be (default: %(default)s)")
+    parser.add_argument(
+        "--profile", default="local", help="a profile's folder, or its name in profiles/ (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=2, metavar="INT", help="number of nodes to check (default: %(default)s)"
+    )
+    parser.add_argument("--submit", action="store_true", help="submit a job that checks the nodes")
+    parser.add_argument("--folder", default="results", help="where runs will be written (default: %(default)s)")
     parser.add_argument(
         "--latency",
         type=float,
         default=60,
         metavar="SECONDS",
-        help="until a node sees another's file (default: %(default)g)",
+        help="until a node must see another node's file (default: %(default)g)",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=600,
         metavar="SECONDS",
-        help="for the queue and each step (default: %(default)g)",
+        help="limit for the queue and for each step (default: %(default)g)",
     )
-    parser.add_argument("--result", metavar="FILE", help="write what was found as JSON, too")
+    parser.add_argument("--result", metavar="FILE", help="also write the findings as JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -43,6 +47,6 @@ def run(arguments: argparse.Namespace) -> None:
     check = Check(Path(arguments.folder), arguments.submit, arguments.latency, arguments.timeout, result)
     findings = examine(read_site(arguments.profile, arguments.nodes), check)
     failed = sum(finding.verdict == "FAIL" for finding in findings)
-    verdict = f"{failed} of {len(findings)} checks failed" if failed else "this site works, as far as was looked"
+    verdict = f"{failed} of {len(findings)} checks failed" if failed else "no check failed"
     sys.stdout.write(f"{table(findings)}\n{verdict}\n")
     raise SystemExit(1 if failed else 0)

@@ -1,7 +1,7 @@
-"""Study how training scales: with the number of processes, and with learning rate and number of workers.
+"""Study how training scales with the number of processes, the learning rate and the number of workers.
 
-The workflow calls these with the right files: snakemake study_scaling, study_learning_rate, study_curves,
-study_efficiency. All but `train` and `measure` write FILE.json, and FILE.png and FILE.html beside it.
+Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_curves,
+study_efficiency. All except `train` and `measure` write FILE.json, FILE.png and FILE.html.
 """
 
 from __future__ import annotations
@@ -18,30 +18,32 @@ from ffn.training.config import TrainConfig
 if TYPE_CHECKING:
     from ffn.training.plan import TrainingData
 
-METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without a rate where it is the best one"
+METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without rate-R if trained at the best rate"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ffn study``."""
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    _add_train(kinds.add_parser("train", help="one training run of the studies"))
+    _add_train(kinds.add_parser("train", help="do one training run of the studies"))
     _add_measure(
-        kinds.add_parser("measure", help="step times of real processes, under ffn launch, srun, mpirun, aprun")
+        kinds.add_parser(
+            "measure", help="measure step times of real processes; run it under ffn launch, srun, mpirun or aprun"
+        )
     )
-    scaling = _add_study(kinds, "scaling", "throughput here and by a model on many nodes (Fig. 3)")
-    scaling.add_argument("files", nargs="+", metavar="FILE.h5", help="what 'ffn study measure' wrote")
-    rates = _add_study(kinds, "learning-rate", "best learning rate by number of workers (Fig. 4)")
+    scaling = _add_study(kinds, "scaling", "throughput: measured here, modelled on many nodes (Fig. 3)")
+    scaling.add_argument("files", nargs="+", metavar="FILE.h5", help="output of 'ffn study measure'")
+    rates = _add_study(kinds, "learning-rate", "best learning rate for each number of workers (Fig. 4)")
     rates.add_argument("files", nargs="+", metavar="FILE.csv", help=METRICS)
-    rates.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help="of resampling (default: 1)")
-    for name, text in (("efficiency", "cost of reaching an F1 (Fig. 5)"), ("curves", "training curves (Fig. 6)")):
+    rates.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help="for resampling (default: 1)")
+    for name, text in (("efficiency", "cost of reaching an F1 score (Fig. 5)"), ("curves", "training curves (Fig. 6)")):
         study = _add_study(kinds, name, text)
         study.add_argument("files", nargs="+", metavar="FILE.csv", help=METRICS)
-        study.add_argument("--rates", required=True, metavar="FILE.json", help="of 'ffn study learning-rate'")
-        study.add_argument("--scaling", required=True, metavar="FILE.json", help="of 'ffn study scaling'")
+        study.add_argument("--rates", required=True, metavar="FILE.json", help="output of 'ffn study learning-rate'")
+        study.add_argument("--scaling", required=True, metavar="FILE.json", help="output of 'ffn study scaling'")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
+    """Run the study that the arguments name."""
     {
         "train": _train,
         "measure": _measure,
@@ -54,16 +56,20 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _add_study(kinds: argparse._SubParsersAction, name: str, text: str) -> argparse.ArgumentParser:
     parser = kinds.add_parser(name, help=text, description=text)
-    parser.add_argument("--out", required=True, metavar="FILE.json", help="numbers to write, figure and page beside it")
+    parser.add_argument(
+        "--out", required=True, metavar="FILE.json", help="numbers to write; figure and page get the same name"
+    )
     add_options(parser, StudyConfig)
     return parser
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser)
-    parser.add_argument("--rates", metavar="FILE.json", help="of 'ffn study learning-rate': train at the best rate")
-    parser.add_argument("--runs", required=True, metavar="FOLDER", help="where the run's model folder is made")
-    parser.add_argument("--out", required=True, metavar="FILE.csv", help="metrics to write; short if training diverged")
+    parser.add_argument(
+        "--rates", metavar="FILE.json", help="output of 'ffn study learning-rate': train at its best rate"
+    )
+    parser.add_argument("--runs", required=True, metavar="FOLDER", help="folder for the run's model folder")
+    parser.add_argument("--out", required=True, metavar="FILE.csv", help="metrics to write; short if training diverges")
     add_options(parser, ModelConfig)
     add_options(parser, TrainConfig)
 

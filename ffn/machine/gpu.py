@@ -7,7 +7,7 @@ import hashlib
 import os
 import socket
 
-JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "COBALT_JOBID")
+from ffn.machine.schedulers import current_job_id
 
 _HELD: list[socket.socket] = []  # locks of this process; the kernel frees them when it ends, however it ends
 
@@ -38,7 +38,7 @@ def take_gpu(num_gpus: int) -> int:
     Jobs of a scheduler see their own GPUs alone, often numbered from 0 in each of them, so every job has locks of its
     own. A lock is a socket's name in Linux' abstract namespace, which leaves no file behind.
     """
-    job = next((os.environ[name] for name in JOB_VARIABLES if name in os.environ), "")
+    job = current_job_id() or ""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     names = visible if len(visible) == num_gpus else [str(number) for number in range(num_gpus)]
     for number, name in enumerate(names):

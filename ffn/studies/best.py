@@ -1,4 +1,4 @@
-"""The runs at the best learning rate of each number of workers, and the time that their steps take."""
+"""The runs at the best learning rate of each number of workers, and the time of their steps."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ffn.studies.runs import Run, read_runs, runs_at_best
 
 
 class BestRuns(NamedTuple):
-    """What figures 5 and 6 are drawn from.
+    """The data of figures 5 and 6.
 
     Parameters
     ----------
     runs : dict of int to list of Run
         At least two seeds, by number of workers.
     rates : dict of int to float
-        Their learning rate.
+        Their learning rates.
     step_seconds : dict of int to float
         Modelled time of a step, s.
     network : str
-        Of the scaling model.
+        Name of the scaling model's network.
     """
 
     runs: dict[int, list[Run]]
@@ -35,10 +35,10 @@ class BestRuns(NamedTuple):
 
     @property
     def time_statement(self) -> str:
-        """What the modelled time is."""
+        """How time is modelled, for the page."""
         return (
-            "Time is modelled: the step of one worker as measured in these runs, times what the scaling model "
-            f"(study_scaling, network '{self.network}') says a step takes longer on so many nodes."
+            "Time is modelled: the measured step of one worker in these runs, times the factor by which a step takes "
+            f"longer on that many nodes according to the scaling model (study_scaling, network '{self.network}')."
         )
 
 
@@ -50,16 +50,16 @@ def read_best_runs(metrics: list[str], rates_path: str, scaling_path: str, smoot
     metrics : list of str
         Files of all training runs, see `read_runs`.
     rates_path : str
-        What the study of the learning rate wrote.
+        Output of the study of the learning rate.
     scaling_path : str
-        What the study of scaling wrote.
+        Output of the study of scaling.
     smoothing : float
         Weight of the past in the smoothed scores.
 
     Raises
     ------
     EvaluationError
-        If files are missing or not what they should be.
+        If files are missing or of another kind.
     """
     rates = best_rates(rates_path)
     runs = runs_at_best(read_runs(metrics, smoothing), rates)
@@ -69,7 +69,7 @@ def read_best_runs(metrics: list[str], rates_path: str, scaling_path: str, smoot
         network, alone = str(scaling["network"]["name"]), float(scaling["fit"]["mean_seconds"])
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise EvaluationError(
-            f"{scaling_path}: is no scaling study ({reason}), expected what 'ffn study scaling' wrote"
+            f"{scaling_path}: is not a scaling study ({reason}), expected output of 'ffn study scaling'"
         ) from None
     fewest = min(runs)
     one = float(np.median([run.seconds[-1] / run.step[-1] / fewest for run in runs[fewest] if len(run.step)]))

@@ -1,4 +1,4 @@
-"""Training curves by number of workers, mean and deviation over seeds (Fig. 6 of Dong et al. 2019)."""
+"""Training curves for each number of workers, mean and deviation over seeds (Fig. 6 of Dong et al. 2019)."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Curves = dict[str, np.ndarray]
 
 
 def study_curves(metrics: list[str], rates_path: str, scaling_path: str, out_path: str, config: StudyConfig) -> None:
-    """Draw scores against steps and time, at the best learning rate of each number of workers.
+    """Draw scores over steps and time, at the best learning rate of each number of workers.
 
     Parameters
     ----------
     metrics, rates_path, scaling_path : list of str, str, str
         Files, see `read_best_runs`.
     out_path : str
-        JSON file, with a PNG and an HTML file beside it.
+        JSON file; a PNG and an HTML file get the same name.
     config : StudyConfig
-        How scores are smoothed.
+        Options of the studies.
 
     Raises
     ------
     EvaluationError
-        If files are missing or not what they should be.
+        If files are missing or of another kind.
     """
     best = read_best_runs(metrics, rates_path, scaling_path, config.smoothing)
     curves = {workers: mean_curves(runs, best.step_seconds[workers]) for workers, runs in best.runs.items()}
@@ -57,7 +57,7 @@ def study_curves(metrics: list[str], rates_path: str, scaling_path: str, out_pat
 
 
 def mean_curves(runs: list[Run], step_seconds: float) -> Curves:
-    """Return mean and deviation of every smoothed score at the steps that all runs have.
+    """Return mean and standard deviation of every smoothed score at the steps that all runs have.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def mean_curves(runs: list[Run], step_seconds: float) -> Curves:
     Returns
     -------
     dict of str to ndarray
-        ``step``, ``seconds``, each of `SCORES`, and with ``_stddev`` its standard deviation between runs.
+        ``step``, ``seconds``, each of `SCORES`, and its standard deviation between runs as ``…_stddev``.
     """
     steps = np.array(sorted(set.intersection(*(set(run.step.tolist()) for run in runs))), np.int64)
     curves: Curves = {"step": steps, "seconds": steps * step_seconds}
@@ -80,7 +80,7 @@ def mean_curves(runs: list[Run], step_seconds: float) -> Curves:
 
 
 def _figure(curves: dict[int, Curves]) -> Figure:
-    """Draw a column for each score: over steps above, over time below."""
+    """Draw a column for each score, over steps in the first row and over time in the second."""
     figure, panels = new_figure(len(SCORES), num_rows=2)
     longest = max(float(curve["seconds"].max(initial=0.0)) for curve in curves.values())
     unit = next((unit for unit, length in UNITS.items() if longest >= 2 * length), "s")

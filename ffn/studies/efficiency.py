@@ -1,4 +1,4 @@
-"""What it costs to reach a score, by number of workers (Fig. 5 of Dong et al. 2019)."""
+"""The cost of reaching a score for each number of workers (Fig. 5 of Dong et al. 2019)."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Costs = dict[str, Any]
 def study_efficiency(
     metrics: list[str], rates_path: str, scaling_path: str, out_path: str, config: StudyConfig
 ) -> None:
-    """Compare the time and the FOVs that numbers of workers need to reach an F1.
+    """Compare the time and the FOVs that different numbers of workers need to reach an F1 score.
 
     Parameters
     ----------
     metrics, rates_path, scaling_path, out_path : list of str, str, str, str
-        Files, as of `study_curves`.
+        As for `study_curves`.
     config : StudyConfig
-        Which F1.
+        Options of the studies.
 
     Raises
     ------
     EvaluationError
-        As `study_curves`.
+        As for `study_curves`.
     """
     best = read_best_runs(metrics, rates_path, scaling_path, config.smoothing)
     costs = {target: costs_to_reach(best, target) for target in config.f1_targets}
@@ -50,18 +50,18 @@ def study_efficiency(
 
 
 def steps_to_reach(run: Run, target: float, last: int) -> float:
-    """Return the step from which the smoothed F1 stays at `target` or above to the end.
+    """Return the step from which the smoothed F1 stays at or above `target` to the end.
 
-    NaN if it ends below, or before step `last`, as a run does that diverges.
+    NaN if it ends below `target`, or before step `last` because the run diverged.
     """
-    known = np.isfinite(run.smoothed["f1"])  # a row has no F1 where no walk ended since the row before
+    known = np.isfinite(run.smoothed["f1"])  # a row has no F1 if no walk has ended since the previous row
     below = np.flatnonzero(run.smoothed["f1"][known] < target)
     reached = int(below[-1]) + 1 if len(below) else 0
     return float(run.step[known][reached]) if last in run.step and reached < known.sum() else float("nan")
 
 
 def costs_to_reach(best: BestRuns, target: float) -> Costs:
-    """Return what it costs to reach an F1, relative to the fewest workers that reach it.
+    """Return the cost of reaching an F1, relative to the fewest workers that reach it.
 
     Parameters
     ----------
@@ -73,9 +73,9 @@ def costs_to_reach(best: BestRuns, target: float) -> Costs:
     Returns
     -------
     dict of str to list
-        ``workers`` of which two seeds or more reach it; their ``steps``, ``relative_time`` and ``relative_fovs``, each
-        the mean over these seeds, with ``_stddev`` its standard deviation; ``failed``, the seeds that did not reach it,
-        by number of workers.
+        ``workers`` with which at least two seeds reach it; their ``steps``, ``relative_time`` and ``relative_fovs``,
+        each the mean over these seeds, and its standard deviation as ``…_stddev``; ``failed``, the number of seeds that
+        did not reach it, by number of workers.
     """
     last = max(int(run.step.max(initial=0)) for runs in best.runs.values() for run in runs)
     reached = {w: np.array([steps_to_reach(run, target, last) for run in runs]) for w, runs in best.runs.items()}
@@ -96,9 +96,9 @@ def costs_to_reach(best: BestRuns, target: float) -> Costs:
 
 def _statement(target: float, cost: Costs) -> str:
     failed = ", ".join(f"{number} with {workers}" for workers, number in cost["failed"].items())
-    missed = f" Runs that end below it or diverge do not count: {failed} workers." if failed else ""
+    missed = f" Runs that ended below it or diverged do not count: {failed} workers." if failed else ""
     if len(cost["workers"]) < 2:
-        return f"F1 {target:g}: too few numbers of workers reached it in two runs or more.{missed}"
+        return f"F1 {target:g}: fewer than two numbers of workers reached it in at least two runs.{missed}"
     first, last = cost["workers"][0], cost["workers"][-1]
     time, fovs = (
         with_uncertainty(cost[f"relative_{kind}"][-1], cost[f"relative_{kind}_stddev"][-1]) for kind in LABELS
@@ -116,7 +116,7 @@ def _figure(costs: dict[float, Costs], workers: list[int]) -> Figure:
     for panel, (kind, label) in zip(panels, LABELS.items(), strict=True):
         for i, (target, cost) in enumerate(costs.items()):
             y, spread = (np.array(cost[f"relative_{kind}{part}"]) for part in ("", "_stddev"))
-            bars = y * spread / (y + spread), spread  # down to y / (1 + spread / y), the factor of the bar above
+            bars = y * spread / (y + spread), spread  # the lower end is y / (1 + spread / y): the same factor as above
             panel.errorbar(
                 cost["workers"], y, bars, fmt="o-", capsize=3, color=COLOURS[i % len(COLOURS)], label=f"F1 {target:g}"
             )

@@ -1,4 +1,4 @@
-"""The study of the learning rate: which one is best with how many workers (Fig. 4 of Dong et al. 2019)."""
+"""The best learning rate for each number of workers (Fig. 4 of Dong et al. 2019)."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def study_learning_rate(metrics: list[str], out_path: str, config: StudyConfig, 
     Parameters
     ----------
     metrics : list of str
-        Files ``workers-W-rate-R-seed-S.csv``, see `read_runs`; one that ends early diverged.
+        Files ``workers-W-rate-R-seed-S.csv``, see `read_runs`; a run that ends early has diverged.
     out_path : str
-        JSON file, with a PNG and an HTML file beside it.
+        JSON file; a PNG and an HTML file get the same name.
     config : StudyConfig
-        The grid, the step at which scores are compared and how they are smoothed.
+        Options of the studies.
     rng_seed : int
-        Of the resampling that gives the uncertainties.
+        For the resampling that gives the uncertainties.
 
     Raises
     ------
     EvaluationError
-        If a point of the grid is missing, or all runs of a number of workers diverged.
+        If a point of the grid is missing, or all runs with one number of workers diverged.
     """
     runs = read_runs(metrics, config.smoothing)
     results = {name: _result(runs, name, config, rng_seed) for name in NAMES}
@@ -57,29 +57,29 @@ def study_learning_rate(metrics: list[str], out_path: str, config: StudyConfig, 
 
 
 def best_rates(study_path: str) -> dict[int, float]:
-    """Return the tried rate that a study found best, by number of workers.
+    """Return the best tried rate by number of workers, from a study's output.
 
     Raises
     ------
     EvaluationError
-        If the file is no study of the learning rate.
+        If the file is not a study of the learning rate.
     """
     try:
         rates = json.loads(Path(study_path).read_text())["best_rates"]
         return {int(workers): float(rate) for workers, rate in rates.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
         raise EvaluationError(
-            f"{study_path}: has no best rates ({reason}), expected what 'ffn study learning-rate' wrote"
+            f"{study_path}: has no best rates ({reason}), expected output of 'ffn study learning-rate'"
         ) from None
 
 
 def best_rate(study_path: str, workers: int) -> float:
-    """Return the tried rate that a study found best for a number of workers.
+    """Return the best tried rate for a number of workers, from a study's output.
 
     Raises
     ------
     EvaluationError
-        If the file is no study of the learning rate, or not of this number of workers.
+        If the file is not a study of the learning rate, or lacks this number of workers.
     """
     rates = best_rates(study_path)
     if workers not in rates:
@@ -88,15 +88,15 @@ def best_rate(study_path: str, workers: int) -> float:
 
 
 def score_grid(runs: list[Run], name: str, config: StudyConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of every point of the grid and the noise of every number of workers.
+    """Return the score of every point of the grid, and the noise for every number of workers.
 
     Returns
     -------
     scores : float64 ndarray of shape (workers, rates)
         Mean over seeds of the smoothed score at the last step; NaN where any run diverged.
     noise : float64 ndarray of shape (workers,)
-        Standard deviation of such a mean, the larger one of two estimates, each the median over rates: from the
-        scatter of rows within runs, and, with several seeds, between runs.
+        Standard deviation of such a mean: the larger of two estimates, from the scatter of rows within runs and, with
+        several seeds, between runs. Each is the median over rates.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def score_grid(runs: list[Run], name: str, config: StudyConfig) -> tuple[np.ndar
             here = [run for run in runs if (run.workers, run.rate) == (workers, rate)]
             if not here:
                 raise EvaluationError(
-                    f"study: no run of {workers} workers at rate {rate:g}, expected one of every point of the grid"
+                    f"study: no run of {workers} workers at rate {rate:g}, expected one for every point of the grid"
                 )
             values = np.array([run.at(name, config.steps) for run in here])
             scores[i, j] = values.mean()
@@ -123,12 +123,12 @@ def score_grid(runs: list[Run], name: str, config: StudyConfig) -> tuple[np.ndar
 
 
 def _median(values: np.ndarray) -> np.ndarray:
-    """Median of every row's finite values, 0 where there are none."""
+    """Return the median of every row's finite values, 0 if it has none."""
     return np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else 0.0 for row in values])
 
 
 def _result(runs: list[Run], name: str, config: StudyConfig, rng_seed: int) -> dict[str, Any]:
-    """Scores, optima and power law of one kind of score, JSON-ready."""
+    """Return scores, optima and power law for one kind of score, ready for JSON."""
     scores, noise = score_grid(runs, name, config)
     rng, rates = np.random.default_rng(rng_seed), np.array(config.learning_rates)
     optima: list[Optimum] = []
@@ -136,7 +136,7 @@ def _result(runs: list[Run], name: str, config: StudyConfig, rng_seed: int) -> d
         if not np.isfinite(row).any():
             raise EvaluationError(
                 f"study.learning_rates: training with {workers} workers diverged at all of {config.learning_rates}, "
-                "expected one at which it does not. Add lower ones"
+                "expected one rate at which it does not. Add lower rates"
             )
         optima.append(find_optimum(rates, row, float(deviation), rng))
     law = fit_power_law(np.array(config.workers), optima)
@@ -153,24 +153,24 @@ def _statement(name: str, result: dict[str, Any], config: StudyConfig) -> str:
     edge = [str(w) for w, o in zip(config.workers, result["optima"], strict=True) if o["at_edge"]]
     text = f"{NAMES[name]} after {config.steps} steps is highest at rates near {optima} workers. "
     if edge:
-        text += f"With {', '.join(edge)} the best rate is the first or last one tried, which bounds it only. "
+        text += f"With {', '.join(edge)} the best rate is the lowest or highest one tried, which is only a bound. "
     law = result["power_law"]
     if law is None:
-        return text + "Fewer than three optima lie inside of the tried rates: there is no exponent to tell."
+        return text + "Fewer than three optima lie inside the tried rates, so there is no exponent."
     text += f"The optimum grows as workers^({law['text']}), from {law['num_optima']} optima. "
     agreeing = [rule for rule, p in EXPONENTS.items() if abs(law["exponent"] - p) < 2 * law["stddev"]]
     if len(agreeing) == 1:
-        return f"{text}Within two standard deviations that is the {agreeing[0]} rule, and not the other one."
+        return f"{text}Within two standard deviations this agrees with the {agreeing[0]} rule only."
     rules = " nor the ".join(EXPONENTS)
     return text + (
-        "That is too uncertain to tell the linear from the square root rule."
+        "This is too uncertain to tell the linear rule from the square root rule."
         if agreeing
-        else f"That is neither the {rules} rule, by more than two standard deviations."
+        else f"This agrees with neither the {rules} rule, within two standard deviations."
     )
 
 
 def _figure(results: dict[str, Any], config: StudyConfig) -> Any:
-    """Draw normalised scores over workers and rates with the optima and the scaling rules."""
+    """Draw normalised scores over workers and rates, with the optima and the scaling rules."""
     figure, panels = new_figure(len(results))
     for panel, (name, result) in zip(panels, results.items(), strict=True):
         _draw(panel, NAMES[name], result, config)
@@ -211,7 +211,7 @@ def _draw(panel: Axes, title: str, result: dict[str, Any], config: StudyConfig) 
 
 
 def _edges(values: np.ndarray) -> np.ndarray:
-    """Borders of cells around values on a logarithmic axis."""
+    """Return the borders of cells around values on a logarithmic axis."""
     logs = np.log(values)
     if len(logs) == 1:
         return np.exp([logs[0] - 0.35, logs[0] + 0.35])

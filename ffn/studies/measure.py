@@ -1,4 +1,4 @@
-"""Step times of real processes, for the study of scaling: every process runs this under a launcher."""
+"""Step times of real processes for the study of scaling; a launcher starts this in every process."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
 from ffn.training.train import training_job
 
-WARM_UP_STEPS = 20  # compile, fill caches and the queue of examples; our choice, the times are steady after half of it
-MESSAGE_SIZES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**20, 2**21)  # values; this network's gradient is in between
+WARM_UP_STEPS = 20  # to compile and to fill caches and the queue of examples; our choice, times are steady after 10
+MESSAGE_SIZES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**20, 2**21)  # values; this network's gradient lies in between
 MESSAGES_PER_SIZE = 30
 
 
 def measure(
     data: TrainingData, out_path: str, model: ModelConfig, config: TrainConfig, num_steps: int, rng_seed: int
 ) -> None:
-    """Train for some steps, note how long each takes on each process, and what an allreduce costs.
+    """Train for some steps and record how long each takes on each process, and how long an allreduce takes.
 
     Parameters
     ----------
     data : TrainingData
         Records and volumes.
     out_path : str
-        HDF5 file of rank 0: ``compute_seconds`` and ``allreduce_seconds``, float64 (processes, steps), the first with
-        everything a process does on its own; ``message_bytes`` (sizes,) and ``message_seconds`` (sizes, repeats).
+        HDF5 file that rank 0 writes: ``compute_seconds`` and ``allreduce_seconds``, float64 (processes, steps);
+        ``message_bytes`` (sizes,) and ``message_seconds`` (sizes, repeats). ``compute_seconds`` is the time of
+        everything that a process does by itself.
     model : ModelConfig
-        Architecture; its weights are new.
+        Architecture; training starts from new weights.
     config : TrainConfig
         Options.
     num_steps : int
-        Steps that count; the first `WARM_UP_STEPS` come before them.
+        Steps to measure, after `WARM_UP_STEPS`.
     rng_seed : int
         Seed of everything random.
 
@@ -53,7 +54,7 @@ def measure(
         If data, model or options do not fit together.
     """
     _keep_to_cores(config)
-    steps = WARM_UP_STEPS + num_steps  # of a run that trains for none, too
+    steps = WARM_UP_STEPS + num_steps  # also where the run itself does not train
     config = config.model_copy(update={"max_steps": max(steps, config.max_steps)})
     with training_job(data, model, config, rng_seed) as (group, plan, _):
         seconds = _step_seconds(plan, group, num_steps)
@@ -73,14 +74,14 @@ def measure(
 
 
 def _keep_to_cores(config: TrainConfig) -> None:
-    """Keep a process that is alone on as many cores as it has threads, as it would be beside others."""
+    """Restrict a single process to as many cores as it has threads, as if there were others."""
     cores = sorted(os.sched_getaffinity(0))
     if config.num_workers == 1 and 0 < config.intra_op_threads < len(cores):
         os.sched_setaffinity(0, cores[: config.intra_op_threads])
 
 
 def _step_seconds(plan: Plan, group: ProcessGroup, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds that this process spent on its own and in the average, for every step."""
+    """Return the seconds that this process computed and averaged, for every step."""
     at = dict.fromkeys(plan.lanes(group.rank), 0)
     times = []
     with Prefetcher(plan.example_source(plan.lanes(group.rank)), at) as prefetcher:
@@ -98,11 +99,12 @@ def _step_seconds(plan: Plan, group: ProcessGroup, num_steps: int) -> tuple[np.n
 
 
 def _message_seconds(group: ProcessGroup) -> np.ndarray:
-    """Seconds of averages of `MESSAGE_SIZES` values, until the last process has come: the shortest of all waits.
+    """Return the seconds that averages of `MESSAGE_SIZES` values take from when the last process joins them.
 
     Returns
     -------
     float64 ndarray of shape (sizes, `MESSAGES_PER_SIZE`)
+        The shortest wait of all processes, which is that of the last one to join.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""What an allreduce costs: latency and bandwidth of networks, and the ring algorithm."""
+"""The cost of an allreduce: latency and bandwidth of networks, and the ring algorithm."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import NamedTuple
 import numpy as np
 
 FLOAT_BYTES = 4
-FASTEST = 1e-15  # s/byte; a fit without any slope is still a finite bandwidth
+FASTEST = 1e-15  # s/byte; keeps the bandwidth finite if a fit has no slope
 
 
 class Network(NamedTuple):
-    """What joins two neighbours of a ring.
+    """The network between two neighbours of a ring.
 
     Parameters
     ----------
     latency : float
-        Of one message, s.
+        Time of an empty message, s.
     bandwidth : float
         In one direction, bytes/s.
     source : str
-        Where these figures come from.
+        Source of these figures.
     constant : float, default 0
-        Of a whole exchange, whatever the number of nodes, s: what the software around the ring takes.
+        Time of an exchange that does not depend on the number of nodes, s: the software around the ring.
     """
 
     latency: float
@@ -31,8 +31,8 @@ class Network(NamedTuple):
     constant: float = 0.0
 
 
-# Figures for one pair of nodes without other traffic: lower bounds of the cost, which is what the model needs to show
-# what is *not* due to the network.
+# Figures for one pair of nodes without other traffic: lower bounds of the cost, as the model needs to show which losses
+# are *not* due to the network.
 NETWORKS = {
     "aries": Network(
         1.3e-6, 10e9, "Cray XC Series Network, white paper WP-Aries01-1112 (2012): MPI between two nodes, approximately"
@@ -42,7 +42,7 @@ NETWORKS = {
     ),
     "ethernet": Network(30e-6, 1.25e9, "10 Gb/s of IEEE 802.3ae; a typical latency of MPI over TCP, our assumption"),
 }
-LEAST_LATENCY = min(network.latency for network in NETWORKS.values())  # of a fitted network, our choice
+LEAST_LATENCY = min(network.latency for network in NETWORKS.values())  # of a fitted network; our choice
 
 
 def ring_allreduce_seconds(num_nodes: int, num_bytes: float, network: Network) -> float:
@@ -55,7 +55,7 @@ def ring_allreduce_seconds(num_nodes: int, num_bytes: float, network: Network) -
     num_bytes : float
         Data of each node.
     network : Network
-        Joins the neighbours.
+        Between the neighbours.
 
     Notes
     -----
@@ -71,17 +71,17 @@ def ring_allreduce_seconds(num_nodes: int, num_bytes: float, network: Network) -
 
 
 def ring_allgather_seconds(num_nodes: int, num_bytes: float, network: Network) -> float:
-    """Return the time of a ring allgather, which codecs need whose messages cannot be added: N - 1 whole messages."""
+    """Return the time of a ring allgather, N - 1 whole messages; compressed messages that cannot be added need it."""
     return _ring_seconds(num_nodes - 1, num_bytes, network)
 
 
 def _ring_seconds(messages: int, num_bytes: float, network: Network) -> float:
-    """Time of messages of so many bytes one after the other; without any there is nothing to wait for."""
+    """Return the time of messages of `num_bytes` one after the other, 0 if there are none."""
     return network.constant + messages * (network.latency + num_bytes / network.bandwidth) if messages else 0.0
 
 
 def fit_network(num_nodes: np.ndarray, num_bytes: np.ndarray, seconds: np.ndarray) -> Network:
-    """Fit constant, latency and bandwidth to measured ring allreduces: least squares, none below zero.
+    """Fit constant, latency and bandwidth to measured ring allreduces by least squares, none below zero.
 
     Parameters
     ----------
@@ -90,11 +90,11 @@ def fit_network(num_nodes: np.ndarray, num_bytes: np.ndarray, seconds: np.ndarra
     num_bytes : float ndarray of shape (N,)
         Data of each process.
     seconds : float ndarray of shape (N,)
-        Times; every one counts by its relative error.
+        Times; the fit minimises their relative errors.
 
     Notes
     -----
-    Rings of one size do not tell the constant from the latency: the latency is then `LEAST_LATENCY`, the rest constant.
+    Rings of one size cannot separate constant and latency. The latency is then `LEAST_LATENCY`, the rest is constant.
     """
     from scipy.optimize import nnls
 

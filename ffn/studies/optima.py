@@ -1,4 +1,4 @@
-"""The best learning rate of each number of workers, and the power law through them; with their uncertainties."""
+"""The best learning rate of each number of workers, and the power law through them, with uncertainties."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-RESAMPLES = 200  # of the scores, to see how their noise moves an optimum
+RESAMPLES = 200  # of the scores, to find how their noise moves an optimum
 
 
 class Optimum(NamedTuple):
-    """Where the score of one number of workers is highest.
+    """The learning rate at which the score of one number of workers is highest.
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ class PowerLaw(NamedTuple):
     Parameters
     ----------
     exponent, stddev : float
-        With its uncertainty.
+        The exponent and its standard deviation.
     rate : float
-        Of one worker.
+        Rate for one worker.
     num_optima : int
-        Optima that went into the fit.
+        Number of optima in the fit.
     """
 
     exponent: float
@@ -51,7 +51,7 @@ class PowerLaw(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Exponent with its uncertainty, no more digits than that allows."""
+        """Exponent and uncertainty, with as many digits as are known."""
         return with_uncertainty(self.exponent, self.stddev)
 
 
@@ -67,16 +67,16 @@ def find_optimum(rates: np.ndarray, scores: np.ndarray, noise: float, rng: np.ra
     noise : float
         Standard deviation of a score.
     rng : Generator
-        Of the resampled scores.
+        For the resampled scores.
 
     Notes
     -----
-    Where training diverged, the lowest score of the other rates is taken. The uncertainty adds up what `noise` does to
-    the optimum (the standard deviation over scores to which noise is added) and the spread of a uniform distribution
-    over one step of the grid, because within a step the parabola is a guess.
+    Where training diverged, the lowest score of the other rates counts. The uncertainty adds two parts: the effect of
+    `noise` (the standard deviation of the optimum over scores with added noise), and the deviation of a uniform
+    distribution over one step of the grid, because within a step the parabola is a guess.
     """
     logs = np.log(rates)
-    lowest = np.nextafter(np.nanmin(scores), -np.inf)  # below all that did not diverge, however alike those are
+    lowest = np.nextafter(np.nanmin(scores), -np.inf)  # below all that did not diverge, even if those are equal
     scores = np.where(np.isfinite(scores), scores, lowest)
     best = int(np.argmax(scores))
     moved = [_vertex(logs, scores + noise * rng.standard_normal(len(rates))) for _ in range(RESAMPLES)]
@@ -86,24 +86,24 @@ def find_optimum(rates: np.ndarray, scores: np.ndarray, noise: float, rng: np.ra
 
 
 def fit_power_law(workers: np.ndarray, optima: list[Optimum]) -> PowerLaw | None:
-    """Fit the optima that lie inside of the tried rates, weighted by their uncertainties.
+    """Fit a power law to the optima inside the tried rates, weighted by their uncertainties.
 
     Parameters
     ----------
     workers : int ndarray of shape (N,)
         Numbers of workers.
     optima : list of N Optimum
-        One for each.
+        One for each number of workers.
 
     Returns
     -------
     PowerLaw or None
-        None with fewer than three usable optima: a line through two says nothing about itself.
+        None with fewer than three usable optima: two define a line but not its uncertainty.
 
     Notes
     -----
-    Least squares on logarithms. The uncertainty grows with the scatter around the line where that exceeds what the
-    optima's own uncertainties explain (by the root of the reduced chi²), and never shrinks below them.
+    Least squares on logarithms. If the optima scatter around the line more than their own uncertainties explain, the
+    uncertainty grows by the root of the reduced chi²; it never shrinks.
     """
     usable = [(n, optimum) for n, optimum in zip(workers, optima, strict=True) if not optimum.at_edge]
     if len(usable) < 3:
@@ -120,7 +120,7 @@ def fit_power_law(workers: np.ndarray, optima: list[Optimum]) -> PowerLaw | None
 
 
 def with_uncertainty(value: float, stddev: float) -> str:
-    """Return a value with its standard deviation, rounded to the one digit that is known of that; 0 is not shown.
+    """Return a value and its standard deviation, rounded to one digit of the latter; a deviation of 0 is not shown.
 
     Examples
     --------
@@ -137,12 +137,12 @@ def with_uncertainty(value: float, stddev: float) -> str:
 
 
 def _vertex(x: np.ndarray, y: np.ndarray) -> float:
-    """Place of the maximum of the parabola through the highest point and its neighbours."""
+    """Return the vertex of the parabola through the highest point and its neighbours."""
     best = int(np.argmax(y))
     if best in (0, len(x) - 1):
         return float(x[best])
     left, right = x[best] - x[best - 1], x[best + 1] - x[best]
     rise, fall = (y[best] - y[best - 1]) / left, (y[best] - y[best + 1]) / right
-    if rise + fall <= 0:  # all three are alike
+    if rise + fall <= 0:  # all three are equal
         return float(x[best])
     return float(x[best] + (rise * right - fall * left) / (rise + fall) / 2)

@@ -1,4 +1,4 @@
-"""How long the slowest of many workers takes: a distribution of step times and its order statistics."""
+"""The time of the slowest of many workers: a distribution of step times and its order statistics."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-NUM_SHIFTS = 40  # tried between 0 and the shortest time; finer ones change the fit by less than its own error
-CHECKED_WORKERS = 16  # the longest of so many draws can still be read off a few hundred measured steps
+NUM_SHIFTS = 40  # tried between 0 and the shortest time; more would change the fit by less than its error
+CHECKED_WORKERS = 16  # a few hundred measured steps still show the longest of this many draws
 
-BISECTIONS = 60  # halve an interval to the precision of a float64
+BISECTIONS = 60  # enough for the precision of a float64
 
-# Time that is exceeded with a given probability.
+# Maps probabilities to the times that are exceeded with them.
 InverseSurvival = Callable[[np.ndarray], np.ndarray]
 
 
@@ -22,9 +22,9 @@ def expected_order_statistic(inverse_survival: InverseSurvival, num_draws: int, 
     Parameters
     ----------
     inverse_survival : callable
-        Maps float64 ndarrays of probabilities to the values that are exceeded with them.
+        Maps a float64 ndarray of probabilities to the values that are exceeded with them.
     num_draws : int
-        Draws, at least 1.
+        Number of draws, at least 1.
     rank : int
         1 for the smallest, `num_draws` for the largest.
 
@@ -35,9 +35,9 @@ def expected_order_statistic(inverse_survival: InverseSurvival, num_draws: int, 
 
     Notes
     -----
-    The probability with which the `rank`-th value is exceeded by a further draw follows a beta distribution with
-    parameters ``num_draws - rank + 1`` and ``rank``. The mean is taken over its quantiles at the levels of a normal
-    variable, where the trapezoidal rule converges fast.
+    The probability that a further draw exceeds the `rank`-th value follows a beta distribution with parameters
+    ``num_draws - rank + 1`` and ``rank``. The mean is taken over its quantiles at the levels of a normal variable,
+    where the trapezoidal rule converges fast.
 
     Examples
     --------
@@ -59,9 +59,9 @@ class StepTimes(NamedTuple):
     Parameters
     ----------
     shift : float
-        What every step takes at least, s.
+        Minimum time of a step, s.
     log_mean, log_stddev : float
-        Of the natural logarithm of the rest.
+        Mean and standard deviation of the natural logarithm of the rest.
     """
 
     shift: float
@@ -86,7 +86,7 @@ class StepTimes(NamedTuple):
         return self.shift + np.exp(self.log_mean - self.log_stddev * ndtri(probability))
 
     def survival(self, seconds: np.ndarray) -> np.ndarray:
-        """Return the probabilities that a step takes longer, exact for tiny ones, too."""
+        """Return the probabilities that a step takes longer; accurate for tiny ones, too."""
         from scipy.special import ndtr
 
         rest = np.maximum(np.asarray(seconds) - self.shift, np.finfo(float).tiny)
@@ -99,16 +99,16 @@ class StepTimes(NamedTuple):
 
 
 class MeasuredTimes(NamedTuple):
-    """Step times as they were measured, and beyond the longest as a fit says.
+    """Measured step times; beyond the longest one, those of a fit.
 
-    A fit of the bulk alone would miss a rare slow kind of step, which is what many workers wait for.
+    A fit of all steps would miss a rare kind of slow step, and those are what many workers wait for.
 
     Parameters
     ----------
     longest_first : float64 ndarray of shape (N,)
-        Measured, s, descending.
+        Measured times, s, descending.
     tail : StepTimes
-        Fitted to them.
+        Distribution fitted to them.
     """
 
     longest_first: np.ndarray
@@ -144,16 +144,16 @@ class MeasuredTimes(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A fitted distribution and how good it is.
+    """A fitted distribution and the quality of the fit.
 
     Parameters
     ----------
     times : StepTimes
         The distribution.
     distance : float
-        Largest difference of fitted and measured cumulative probability (Kolmogorov-Smirnov).
+        Largest difference between fitted and measured cumulative probability (Kolmogorov-Smirnov).
     longest_ratio : float
-        Expected longest of `CHECKED_WORKERS` draws, fitted over measured: how good its tail is where it can be seen.
+        Expected longest of `CHECKED_WORKERS` draws, fitted over measured: the quality of the tail as far as measured.
     """
 
     times: StepTimes
@@ -181,11 +181,11 @@ def fit_step_times(seconds: np.ndarray) -> Fit:
 
 
 def with_stragglers(times: StepTimes | MeasuredTimes, rate: float, slowdown: float) -> InverseSurvival:
-    """Return the distribution in which a share `rate` of the steps takes `slowdown` times as long.
+    """Return the distribution in which a fraction `rate` of the steps takes `slowdown` times as long.
 
     Notes
     -----
-    Its quantile lies between those of the undisturbed and of the slowed-down steps; bisection finds it.
+    Its quantiles lie between those of the normal and of the slowed-down steps; bisection finds them.
     """
 
     def inverse_survival(probability: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a study leaves: numbers as JSON, a figure as PNG, and both with a few sentences as one HTML page."""
+"""The output of a study: numbers as JSON, a figure as PNG, and an HTML page with the figure and some sentences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ svg {{ max-width: 100%; height: auto }}</style></head>
 
 
 def new_figure(num_columns: int, num_rows: int = 1) -> tuple[Figure, list[Any]]:
-    """Return a figure with panels in rows and columns, and the axes of these, row by row."""
+    """Return a figure with panels in rows and columns, and their axes, row by row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.9 * num_columns, 3.3 * num_rows), layout="constrained")
@@ -42,15 +42,15 @@ def write_study(out_path: str, title: str, content: dict[str, Any], figure: Figu
     Parameters
     ----------
     out_path : str
-        JSON file; the figure and the page go beside it with the endings ``.png`` and ``.html``.
+        JSON file; the figure and the page get the same name with ``.png`` and ``.html``.
     title : str
-        Of the page.
+        Title of the page.
     content : dict
-        The numbers, JSON-ready; `statements` are added.
+        The numbers, ready for JSON; `statements` are added.
     figure : Figure
         The figure.
     statements : list of str
-        What the study says, a paragraph each.
+        What the study found, one paragraph each.
     """
     path = Path(out_path)
     with atomic.atomic_path(path.with_suffix(".png")) as temporary:
@@ -62,7 +62,7 @@ def write_study(out_path: str, title: str, content: dict[str, Any], figure: Figu
 
 
 def _svg(figure: Figure) -> str:
-    """Return a figure as an element of a page; the same figure gives the same text."""
+    """Return a figure as an SVG element; equal figures give equal text."""
     import matplotlib
 
     text = io.StringIO()

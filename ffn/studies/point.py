@@ -1,4 +1,4 @@
-"""One training run of the studies: a number of workers, a learning rate and a seed."""
+"""One training run of the studies, for one number of workers, learning rate and seed."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def train_point(
     rng_seed: int,
     rates_path: str | None = None,
 ) -> None:
-    """Train, or go on training, and write the metrics; a run that diverges ends early, which is a result, too.
+    """Train, or resume training, and write the metrics; a run that diverges ends early, which is a result, too.
 
     Parameters
     ----------
     data : TrainingData
         Records and volumes.
     runs_folder : str
-        Gets the model folder, named after workers, rate and seed.
+        Folder for the model folder, which is named after workers, rate and seed.
     out_path : str
         CSV file to write.
     model : ModelConfig
         Architecture.
     config : TrainConfig
-        Options; the (virtual) workers are those that are studied.
+        Options; processes times virtual workers is the number of workers.
     rng_seed : int
         Seed of everything random.
     rates_path : str, optional
-        What the study of the learning rate wrote: its best rate is taken instead of that of `config`.
+        Output of the study of the learning rate; its best rate replaces that of `config`.
 
     Raises
     ------
     FfnError
-        If the files do not fit together, or training cannot go on for another reason.
+        If the files do not fit together, or training fails for another reason.
     """
     workers = config.num_workers * config.virtual_workers
     if rates_path is not None:

@@ -1,4 +1,4 @@
-"""The training runs of a study: their scores by workers, learning rate and seed."""
+"""The training runs of a study: scores for each number of workers, learning rate and seed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Run(NamedTuple):
     Parameters
     ----------
     workers : int
-        Number of workers that it was trained as.
+        Number of workers.
     rate : float or None
-        Learning rate; None is the best one of that number of workers.
+        Learning rate; None stands for the best one for that number of workers.
     seed : int
         Seed of everything random.
     step : int ndarray of shape (N,)
         Steps with scores.
     seconds : float ndarray of shape (N,)
-        Training time until then, s.
+        Training time up to each step, s.
     raw, smoothed : dict of str to float ndarray of shape (N,)
-        Each of `SCORES`.
+        Scores by name, see `SCORES`.
     """
 
     workers: int
@@ -43,22 +43,22 @@ class Run(NamedTuple):
     smoothed: dict[str, np.ndarray]
 
     def at(self, name: str, step: int) -> float:
-        """Return the last smoothed score up to a step; NaN if training diverged before.
+        """Return the last smoothed score up to a step; NaN if training diverged before it.
 
-        A row has none where no walk ended since the row before.
+        A row has no score if no walk has ended since the previous row.
         """
         known = self.smoothed[name][(self.step <= step) & np.isfinite(self.smoothed[name])]
         return float(known[-1]) if step in self.step and len(known) else float("nan")
 
     def noise(self, name: str, factor: float) -> float:
-        """Return how uncertain the last smoothed score is, from how the rows that it averages differ from the past.
+        """Return the standard deviation of the last smoothed score, estimated from the scatter of its rows.
 
         Notes
         -----
-        Let rows be independent, of variance σ² around a curve that rises steadily. The average weighs the k-th row
-        before by (1 - f) f^k, so its variance is (1 - f)² σ² Σ f^2k = σ² (1 - f) / (1 + f): it is worth
-        (1 + f) / (1 - f) rows. A row is independent of the average before it, so their difference has the variance
-        σ² + σ² (1 - f) / (1 + f) = 2 σ² / (1 + f), of which that of the average is the part (1 - f) / 2.
+        Assume independent rows of variance σ² around a steadily rising curve. The average weights the row k steps back
+        by (1 - f) f^k, so its variance is (1 - f)² σ² Σ f^2k = σ² (1 - f) / (1 + f), that of (1 + f) / (1 - f) rows. A
+        row is independent of the previous average, so their difference has variance σ² + σ² (1 - f) / (1 + f) =
+        2 σ² / (1 + f). The variance of the average is (1 - f) / 2 of that.
         """
         known = np.isfinite(self.raw[name])
         differences = self.raw[name][known][1:] - self.smoothed[name][known][:-1]
@@ -67,19 +67,19 @@ class Run(NamedTuple):
 
 
 def read_runs(paths: list[str], factor: float) -> list[Run]:
-    """Read metrics files whose names say what they are of.
+    """Read metrics files, whose names give workers, rate and seed.
 
     Parameters
     ----------
     paths : list of str
-        Files ``workers-4-rate-0.001-seed-2.csv``, or without a rate where it is the best one.
+        Files such as ``workers-4-rate-0.001-seed-2.csv``; without a rate, it is the best one.
     factor : float
         Weight of the past in the smoothed scores.
 
     Raises
     ------
     EvaluationError
-        If a name does not say that, or a file is missing.
+        If a file is missing, or its name or columns are not as expected.
     """
     return [_read_run(Path(path), factor) for path in paths]
 
@@ -87,13 +87,13 @@ def read_runs(paths: list[str], factor: float) -> list[Run]:
 def _read_run(path: Path, factor: float) -> Run:
     parts = NAME.fullmatch(path.name)
     if parts is None:
-        raise EvaluationError(f"{path}: the name says nothing, expected one like workers-4-rate-0.001-seed-2.csv")
+        raise EvaluationError(f"{path}: found an unknown name, expected one such as workers-4-rate-0.001-seed-2.csv")
     if not path.is_file():
-        raise EvaluationError(f"{path}: no such file, expected what 'ffn study train' wrote")
+        raise EvaluationError(f"{path}: does not exist, expected output of 'ffn study train'")
     rows = read_metrics(path)
     missing = [name for name in ("step", "seconds", *SCORES) if rows and name not in rows[0]]
     if missing:
-        raise EvaluationError(f"{path}: has no column {missing[0]}, expected what 'ffn study train' wrote")
+        raise EvaluationError(f"{path}: has no column {missing[0]}, expected output of 'ffn study train'")
     raw = {name: np.array([row[name] for row in rows], np.float64) for name in SCORES}
     return Run(
         int(parts["workers"]),
@@ -107,26 +107,26 @@ def _read_run(path: Path, factor: float) -> Run:
 
 
 def runs_at_best(runs: list[Run], best_rates: dict[int, float]) -> dict[int, list[Run]]:
-    """Return the runs of each number of workers at its best learning rate, one for each seed.
+    """Return the runs at the best learning rate of each number of workers, one for each seed.
 
     Parameters
     ----------
     runs : list of Run
-        Of the grid and of further seeds.
+        Runs of the grid and of further seeds.
     best_rates : dict of int to float
-        By number of workers.
+        Best learning rate by number of workers.
 
     Raises
     ------
     EvaluationError
-        If there are fewer than two, which have no deviation.
+        If there are fewer than two, too few for a standard deviation.
     """
     found: dict[int, list[Run]] = {}
     for workers, rate in best_rates.items():
         seeds = {run.seed: run for run in runs if run.workers == workers and run.rate in (rate, None)}
         if len(seeds) < 2:
             raise EvaluationError(
-                f"study: {len(seeds)} runs of {workers} workers at rate {rate:g}, expected two seeds or more"
+                f"study: {len(seeds)} runs of {workers} workers at rate {rate:g}, expected at least two seeds"
             )
         found[workers] = [seeds[seed] for seed in sorted(seeds)]
     return found

@@ -1,4 +1,4 @@
-"""The study of scaling: throughput here on a few processes, by a model on many nodes (Fig. 3 of Dong et al. 2019)."""
+"""Throughput, measured on a few processes and modelled on many nodes (Fig. 3 of Dong et al. 2019)."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from ffn.studies.scaling_model import (
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.compression import OneBit, Qsgd
 
-QSGD_LEVELS = TrainConfig.model_fields["qsgd_levels"].default  # of the what-if
+QSGD_LEVELS = TrainConfig.model_fields["qsgd_levels"].default  # in the what-if
 
 
 class Measurement(NamedTuple):
-    """What `measure` wrote.
+    """The output of `measure`.
 
     Parameters
     ----------
     processes, fovs_per_step, num_weights : int
-        Number of processes, FOVs of each in a step, weights of the network.
+        Number of processes, of FOVs per process and step, and of weights.
     compute_seconds, allreduce_seconds : float64 ndarray of shape (processes, steps)
-        Time on its own and in the average, s.
+        Time of computing and of averaging gradients, s.
     message_bytes : int64 ndarray of shape (sizes,)
-        Averaged vectors.
+        Sizes of averaged vectors.
     message_seconds : float64 ndarray of shape (sizes, repeats)
-        Time of their average, s.
+        Times of averaging them, s.
     """
 
     processes: int
@@ -62,21 +62,21 @@ class Measurement(NamedTuple):
 
 
 def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> None:
-    """Compare measured throughput, and extend it by a model of stragglers and ring allreduce.
+    """Compare measured throughputs, and extrapolate them by a model of stragglers and ring allreduce.
 
     Parameters
     ----------
     measured : list of str
-        Files of `measure`, one for each number of processes.
+        Output files of `measure`, one for each number of processes.
     out_path : str
-        JSON file, with a PNG and an HTML file beside it.
+        JSON file; a PNG and an HTML file get the same name.
     config : StudyConfig
-        Network of the model and its what-ifs.
+        Options of the studies.
 
     Raises
     ------
     EvaluationError
-        If a file is damaged, or the network shall be the measured one and only one process was.
+        If a file is damaged, or the network should be the measured one but only one process was measured.
     """
     measurements = sorted((read_measurement(path) for path in measured), key=lambda m: m.processes)
     alone = measurements[0]
@@ -116,25 +116,25 @@ def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> No
 
 
 def read_measurement(path: str) -> Measurement:
-    """Read what `measure` wrote.
+    """Read an output file of `measure`.
 
     Raises
     ------
     EvaluationError
-        If the file is missing, damaged or something else.
+        If the file is missing, damaged or of another kind.
     """
     arrays, attributes = hdf5.read_arrays(path, EvaluationError)
     counts = ("processes", "fovs_per_step", "num_weights")
     names = ("compute_seconds", "allreduce_seconds", "message_bytes", "message_seconds")
     missing = [name for name in counts if name not in attributes] + [name for name in names if name not in arrays]
     if missing:
-        raise EvaluationError(f"{path}: has no {missing[0]}, expected what 'ffn study measure' wrote")
+        raise EvaluationError(f"{path}: has no {missing[0]}, expected output of 'ffn study measure'")
     processes, fovs_per_step, num_weights = (int(attributes[name]) for name in counts)
     return Measurement(processes, fovs_per_step, num_weights, *(arrays[name] for name in names))
 
 
 def _local_network(measurements: list[Measurement]) -> Network | None:
-    """Fit what joins the processes here, from all measurements with several."""
+    """Fit the network between the processes here, from all measurements with several processes."""
     rings = [m for m in measurements if m.processes > 1]
     if not rings:
         return None
@@ -150,20 +150,20 @@ def _network(config: StudyConfig, local: Network | None) -> Network:
         return NETWORKS[config.network]
     if local is None:
         raise EvaluationError(
-            f"study.network: measured, but study.processes is {config.processes}, expected one of 2 or more. "
-            f"Take one of {sorted(NETWORKS)}"
+            f"study.network: measured, but study.processes is {config.processes}, expected a number above 1. "
+            f"Add one, or choose one of {sorted(NETWORKS)}"
         )
     return local
 
 
 def _paper_cluster(times: MeasuredTimes) -> Cluster:
-    """Return the paper's nodes, if their step times vary like those measured here."""
+    """Return the paper's nodes, with step times that vary as those measured here."""
     like_here = times.scaled(PAPER_STEP_SECONDS)
     return Cluster(like_here.inverse_survival, like_here.mean, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
 
 
 def _what_ifs(here: Cluster, times: MeasuredTimes, config: StudyConfig) -> dict[str, Cluster]:
-    """Return the same cluster with something changed."""
+    """Return variants of the cluster, by name."""
     num_weights = round(here.num_bytes / FLOAT_BYTES)
     one_bit, qsgd = OneBit([num_weights]), Qsgd(num_weights, QSGD_LEVELS, rng_seed=0)
     slow = replace(here, inverse_survival=with_stragglers(times, config.straggler_rate, config.straggler_slowdown))
@@ -198,8 +198,8 @@ def _measured_statement(content: dict[str, Any]) -> str:
     )
     fit = content["fit"]
     return (
-        f"Measured here: {rows} processes. Step times vary by {fit['variation']:.1%} of their mean; the fitted "
-        f"log-normal distribution differs from the measured one by {fit['distance']:.2f} at most, and its longest of "
+        f"Measured here: {rows} processes. Step times vary by {fit['variation']:.1%} of their mean. The fitted "
+        f"log-normal distribution differs from the measured one by at most {fit['distance']:.2f}, and its longest of "
         f"{CHECKED_WORKERS} steps is {fit['longest_ratio']:.2f} times the measured one ({fit['num_steps']} steps)."
     )
 
@@ -208,14 +208,14 @@ def _here_statement(content: dict[str, Any], here: Cluster) -> str:
     nodes, measured = content["nodes"][-1], content["fit"]["num_steps"]
     exchange = here.exchange_seconds(nodes)
     slowest, throughput = here.step_seconds(nodes) - exchange, content["here"]["fovs_per_second"][-1]
-    horovod = "what Horovod adds as the same on any number" if here.network.constant else "without what Horovod adds"
+    horovod = "a constant overhead of Horovod" if here.network.constant else "no overhead of Horovod"
     return (
         f"Model with the network '{content['network']['name']}': {throughput:,.0f} FOVs/s at "
-        f"{content['here']['efficiency'][-1]:.0%} on {nodes} such nodes. Of a step there, {slowest * 1e3:.3g} ms are "
-        f"the slowest node (the mean is {here.mean_seconds * 1e3:.3g} ms) and {exchange * 1e3:.3g} ms the allreduce. "
-        f"Nodes are taken as equal and independent, the network as without contention and {horovod}: "
-        f"an upper bound. Beyond {measured} nodes the slowest is one that {measured} measured steps do not "
-        "show, so it rests on the shape of the fitted distribution."
+        f"{content['here']['efficiency'][-1]:.0%} efficiency on {nodes} such nodes. A step there takes "
+        f"{slowest * 1e3:.3g} ms until the slowest node is done (the mean is {here.mean_seconds * 1e3:.3g} ms) and "
+        f"{exchange * 1e3:.3g} ms for the allreduce. This is an upper bound: the model assumes equal and independent "
+        f"nodes, no contention in the network, and {horovod}. Beyond {measured} nodes, the {measured} measured steps "
+        "do not show the slowest one, so its time depends on the shape of the fitted distribution."
     )
 
 
@@ -224,8 +224,8 @@ def _paper_statement(content: dict[str, Any], paper: Cluster) -> str:
     needed, ours = content["paper"]["variation_needed"], content["fit"]["variation"]
     verdict = "reproduces" if abs(efficiency - PAPER_EFFICIENCY) < 0.05 else "does not reproduce"
     return (
-        f"The paper's nodes (0.72 FOVs/s, Aries) with step times that vary as here: {efficiency:.0%} at {PAPER_NODES}, "
-        f"which {verdict} the measured {PAPER_EFFICIENCY:.0%}. Step times that vary by {needed:.0%} of their mean "
-        f"would give it (ours: {ours:.1%}); the allreduce, "
+        f"The paper's nodes (0.72 FOVs/s, Aries), with step times that vary as here, would reach {efficiency:.0%} on "
+        f"{PAPER_NODES} nodes, which {verdict} the measured {PAPER_EFFICIENCY:.0%}. Step times that vary by "
+        f"{needed:.0%} of their mean would (ours: {ours:.1%}). The allreduce, "
         f"{paper.exchange_seconds(PAPER_NODES) * 1e3:.2g} ms of {PAPER_STEP_SECONDS:.2f} s, does not explain the loss."
     )

@@ -20,7 +20,7 @@ def draw_scaling(content: dict[str, Any]) -> Figure:
     Parameters
     ----------
     content : dict
-        The study's numbers, as in its JSON file.
+        The numbers of the study, as in its JSON file.
     """
     figure, panels = new_figure(3)
     _draw_throughput(panels[0], content)

@@ -1,4 +1,4 @@
-"""How synchronous training scales: the slowest of all nodes, then a ring allreduce."""
+"""A model of synchronous training: a step takes as long as the slowest node, plus a ring allreduce."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Cluster:
     Parameters
     ----------
     inverse_survival : callable
-        Distribution of the time that a node needs for its share of a step, s.
+        Distribution of the time that a node computes in a step, s.
     mean_seconds : float
-        Step time of one undisturbed node, against which efficiency is measured.
+        Mean step time of a single node without stragglers; efficiency is relative to it.
     network : Network
-        Joins the nodes.
+        Between the nodes.
     num_bytes : float
-        What a node sends of its gradient.
+        Size of the gradient that a node sends.
     fovs_per_step : int
-        Of one node.
+        FOVs of each node.
     collective : str
-        How gradients are exchanged.
+        Operation that exchanges gradients.
     backup_workers : int
-        Slowest nodes whose gradients a step may do without: as many as pay, at most so many.
+        A step waits for all but the slowest nodes, at most this many: as many as give the highest throughput.
     """
 
     inverse_survival: InverseSurvival
@@ -55,7 +55,7 @@ class Cluster:
 
         Notes
         -----
-        The nodes' times are taken as independent of each other and from step to step.
+        Assumes times that are independent between nodes and between steps.
         """
         return self._seconds_until(num_nodes, self._waited_for(num_nodes))
 
@@ -65,12 +65,12 @@ class Cluster:
         return cost(num_nodes, self.num_bytes, self.network)
 
     def fovs_per_second(self, num_nodes: int) -> float:
-        """Return the throughput of all nodes; what backup workers did for nothing does not count."""
+        """Return the throughput of all nodes; FOVs that a step did not wait for do not count."""
         waited_for = self._waited_for(num_nodes)
         return waited_for * self.fovs_per_step / self._seconds_until(num_nodes, waited_for)
 
     def efficiency(self, num_nodes: int) -> float:
-        """Return the throughput as a share of that of as many undisturbed nodes on their own."""
+        """Return the throughput relative to that of as many single nodes without stragglers."""
         return self.fovs_per_second(num_nodes) * self.mean_seconds / (num_nodes * self.fovs_per_step)
 
     def _seconds_until(self, num_nodes: int, waited_for: int) -> float:
@@ -78,13 +78,13 @@ class Cluster:
         return slowest + self.exchange_seconds(num_nodes)
 
     def _waited_for(self, num_nodes: int) -> int:
-        """Nodes whose gradients a step waits for: those with which throughput is highest."""
+        """Return for how many nodes a step waits: the number with the highest throughput."""
         fewest = max(1, num_nodes - self.backup_workers)
         return max(range(fewest, num_nodes + 1), key=lambda waited: waited / self._seconds_until(num_nodes, waited))
 
 
 class Curve(NamedTuple):
-    """What the model says over the number of nodes.
+    """The model's results over the number of nodes.
 
     Parameters
     ----------
@@ -107,16 +107,16 @@ def curve(cluster: Cluster, nodes: list[int]) -> Curve:
 
 
 def log_spread_for(cluster: Cluster, efficiency: float, num_nodes: int) -> float:
-    """Return the spread of step times with which the model gives this efficiency.
+    """Return the spread of step times at which the model gives this efficiency.
 
     Parameters
     ----------
     cluster : Cluster
-        Its distribution is replaced by a log-normal one with the same mean.
+        A log-normal distribution with the same mean replaces its distribution.
     efficiency : float
-        Wanted; below what the network alone allows.
+        Target efficiency, below what the network alone allows.
     num_nodes : int
-        Where it is wanted.
+        Number of nodes at which to reach it.
 
     Returns
     -------

@@ -11,11 +11,12 @@ from types import FrameType
 from typing import Any
 
 from ffn.errors import ConfigError
+from ffn.machine.schedulers import slurm
 
 # SIGTERM is what schedulers and launchers send first, SIGUSR1 what they can be asked to send (sbatch --signal)
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 # End of the job in seconds since 1970, the first that is set counts: what a job script says, what Slurm says
-JOB_END_VARIABLES = ("FFN_JOB_END_TIME", "SLURM_JOB_END_TIME")
+JOB_END_VARIABLES = ("FFN_JOB_END_TIME", slurm.JOB_END_TIME)
 # A scheduler that signals all processes reaches a rank directly and through its launcher: that is one signal
 ECHO_SECONDS = 3.0
 

@@ -22,7 +22,7 @@ from ffn.io.hdf5_volume import create_volume
 from ffn.io.tfrecord import encode_example, write_records
 from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.io.volume import Placement
-from ffn.training.parallel.process_group import LAUNCHER_VARIABLES
+from ffn.machine.launchers import RANK_VARIABLES
 
 from ..pauses import Pause
 
@@ -107,7 +107,7 @@ def launch(launcher: str, processes: int) -> list[str]:
 
 def environment(**variables: str) -> dict[str, str]:
     """Return the environment of a job, which is in no other job."""
-    inherited = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    inherited = {name: value for name, value in os.environ.items() if name not in dict(RANK_VARIABLES)}
     return {**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **variables}
 
 

@@ -9,11 +9,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from ffn.errors import FfnError, TrainError
+from ffn.machine.launchers import LaunchedRank, launched_rank
 from ffn.training.parallel.watchdog import START_SECONDS, Attendance, Watchdog
 
 if TYPE_CHECKING:
@@ -24,19 +25,6 @@ T = TypeVar("T")
 MEETING_SECONDS = 600  # at least, for all processes to load TensorFlow from a busy file system; our choice
 
 log = logging.getLogger(__name__)
-
-# Rank and size by the variables that horovodrun, Open MPI, PMI (MPICH, Slurm), PMIx, ALPS (aprun), PALS and srun set;
-# the first that is set counts, because mpirun starts its own helpers with srun. srun's come last and go together:
-# a batch script has SLURM_PROCID too, without being one of several.
-LAUNCHER_VARIABLES = {
-    "HOROVOD_RANK": "HOROVOD_SIZE",
-    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
-    "PMI_RANK": "PMI_SIZE",
-    "ALPS_APP_PE": None,
-    "PALS_RANKID": None,
-    "PMIX_RANK": "SLURM_STEP_NUM_TASKS",
-    "SLURM_PROCID": "SLURM_STEP_NUM_TASKS",
-}
 
 
 class ProcessGroup:
@@ -165,30 +153,6 @@ class HorovodGroup(ProcessGroup):
         raise SystemExit(2)
 
 
-class Launch(NamedTuple):
-    """What the launcher says of this process.
-
-    Parameters
-    ----------
-    rank : int
-        This process.
-    size : int or None
-        Processes started; None where the launcher does not say.
-    """
-
-    rank: int
-    size: int | None
-
-
-def find_launch() -> Launch | None:
-    """Return what the launcher's environment variables say, None without a launcher."""
-    for rank_name, size_name in LAUNCHER_VARIABLES.items():
-        rank, size = (os.environ.get(name or "", "") for name in (rank_name, size_name))
-        if rank.isdigit() and (size.isdigit() or rank_name != "SLURM_PROCID"):
-            return Launch(int(rank), int(size) if size.isdigit() else None)
-    return None
-
-
 @contextlib.contextmanager
 def process_group(num_workers: int, stall_seconds: int, with_timeline: bool = False) -> Iterator[ProcessGroup]:
     """Join the processes of this job for the length of a ``with`` block.
@@ -207,8 +171,8 @@ def process_group(num_workers: int, stall_seconds: int, with_timeline: bool = Fa
     TrainError
         If another number of processes started, or one of them ended early.
     """
-    launch = find_launch()
-    if num_workers == 1 and launch in (None, Launch(0, 1)):
+    launch = launched_rank()
+    if num_workers == 1 and launch in (None, LaunchedRank(0, 1)):
         yield ProcessGroup()
         return
     group = HorovodGroup(_start_horovod(stall_seconds, with_timeline), stall_seconds)
@@ -224,9 +188,9 @@ def process_group(num_workers: int, stall_seconds: int, with_timeline: bool = Fa
         yield group
 
 
-def _refuse_copies(launch: Launch | None, group: ProcessGroup) -> None:
+def _refuse_copies(launch: LaunchedRank | None, group: ProcessGroup) -> None:
     """Refuse to be one of several processes that do not know of each other and would all write the same files."""
-    if launch is None or group.size > 1 or launch in (Launch(0, 1), Launch(0, None)):
+    if launch is None or group.size > 1 or launch in (LaunchedRank(0, 1), LaunchedRank(0, None)):
         return
     started = f"{launch.size} processes" if launch.size else f"process {launch.rank}"
     raise TrainError(

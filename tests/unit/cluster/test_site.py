@@ -1,23 +1,21 @@
-"""What `ffn doctor` reads from a profile, and what it submits."""
+"""What is read from a profile, and the check job that follows from it."""
 
-import json
 import shutil
-import subprocess
 from dataclasses import replace
 
 import pytest
 import yaml
 
-from ffn.cluster import doctor
-from ffn.cluster.doctor import Check, examine
-from ffn.cluster.findings import judge_nodes
-from ffn.cluster.site import ROOT, read_site
+from ffn.cluster import batch
+from ffn.cluster.site import ROOT, check_none_left, read_site
 from ffn.errors import ClusterError, FfnError
 from ffn.workflow.rank_layout import Layout
 
+from .conftest import done
+
 
 @pytest.fixture(autouse=True)
-def project(monkeypatch):
+def account(monkeypatch):
     monkeypatch.setenv("FFN_ACCOUNT", "brains")
     monkeypatch.delenv("FFN_QUEUE", raising=False)
 
@@ -32,19 +30,19 @@ def project(monkeypatch):
         ("local", []),
     ],
 )
-def test_profiles_are_read_from_anywhere(profile, commands, tmp_path, monkeypatch):
+def test_a_profile_is_found_by_its_name_from_any_folder(profile, commands, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_site(profile, 2).commands == commands
 
 
 @pytest.mark.parametrize(("profile", "queue"), [("theta", "debug-cache-quad"), ("polaris", "preemptable")])
-def test_the_check_job_has_the_account_and_queue_of_the_run(profile, queue):
+def test_the_check_job_has_account_and_queue(profile, queue):
     line = " ".join(read_site(profile, 2).submit_command("a.sh"))
     assert f"-q {queue} -A brains" in line
     assert " -n 2 " in line or "select=2:ncpus=32:mpiprocs=4:ngpus=4:system=polaris" in line
 
 
-def test_the_check_job_has_what_the_plugin_is_told(tmp_path):
+def test_the_check_job_has_the_options_of_the_plugin(tmp_path):
     values = {
         "executor": "slurm",
         "default-resources": ["slurm_account='12-3'", "slurm_partition=gpu", "constraint='cpu'"],
@@ -58,23 +56,14 @@ def test_the_check_job_has_what_the_plugin_is_told(tmp_path):
     assert "--mem=12000" in words, "four processes that import TensorFlow"
 
 
-def test_ranks_lie_evenly_on_the_nodes():
-    """Slurm would put five of six tasks on the first node."""
+def test_ranks_are_spread_evenly_over_the_nodes():
+    """By itself, Slurm would place five of six tasks on the first node."""
     site = read_site("slurm-generic", 2)
     six = replace(site, layout=Layout(6, 4, 32, site.layout.launcher))
     assert {"--nodes=2", "--ntasks=6", "--ntasks-per-node=3"} <= set(six.submit_command("a.sh"))
 
 
-@pytest.mark.parametrize(("hosts", "verdict"), [("aabb", "ok"), ("aaab", "FAIL"), ("aaaa", "FAIL")])
-def test_ranks_that_lie_unevenly_are_noticed(hosts, verdict):
-    probe = {"sees_marker": True, "python": "3", "packages": {}, "cores": 8, "memory_mb": 9, "scratch": "/t"}
-    probes = [{"host": host, "scratch_mb": 1, **probe} for host in hosts]
-    found = {finding.name: finding for finding in judge_nodes(probes, Layout(4, 2, 32), 9)}
-    assert found["processes"].verdict == verdict
-    assert found["cores"].text.startswith("each process may use 8 on a, the profile says 16")
-
-
-def test_the_check_job_has_the_gpus_of_a_training(tmp_path):
+def test_the_check_job_has_the_gpus_of_training(tmp_path):
     shutil.copytree(ROOT / "profiles/slurm-generic", tmp_path / "site")
     place = tmp_path / "site/config.yaml"
     assert not any("gpus" in word for word in read_site(str(place.parent), 2).submit_command("a.sh"))
@@ -85,76 +74,39 @@ def test_the_check_job_has_the_gpus_of_a_training(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("executor: [slurm", "config.yaml: is no YAML"),
-        ("- slurm", "config.yaml: is no mapping"),
+        ("executor: [slurm", "config.yaml: is not YAML"),
+        ("- slurm", "config.yaml: is not a mapping"),
         ("executor: slurm\nset-resources: {train: {launcher: srun, ranks_per_node: four}}", "ranks_per_node: 'four'"),
     ],
 )
-def test_a_profile_with_a_mistake(text, message, tmp_path):
+def test_a_mistake_in_a_profile_is_named(text, message, tmp_path):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(FfnError, match=message):
         read_site(str(tmp_path), 2)
 
 
-def test_a_profile_that_is_not_there():
+def test_a_missing_profile_is_named_with_those_that_exist():
     with pytest.raises(ClusterError, match="no nowhere/config.yaml, expected the folder of a profile or one of local"):
         read_site("nowhere", 2)
 
 
-def test_a_profile_without_its_scripts(tmp_path):
-    train = {"launcher": "srun"}
-    values = {"executor": "cluster-generic", "set-resources": {"train": train}}
+def test_a_cluster_profile_names_its_scheduler(tmp_path):
+    values = {"executor": "cluster-generic", "set-resources": {"train": {"launcher": "srun"}}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(ClusterError, match="submit.py: is missing"):
-        read_site(str(tmp_path), 2)
-    (tmp_path / "submit.py").write_text("")
-    with pytest.raises(ClusterError, match="submit.py: names no scheduler"):
+    with pytest.raises(ClusterError, match="cluster-generic-submit-cmd: found ''"):
         read_site(str(tmp_path), 2)
 
 
-@pytest.fixture
-def silent_scheduler(tmp_path, monkeypatch):
-    """Slurm's commands, which do not reach their server, on a node whose Horovod works."""
-    for name in ("sbatch", "squeue", "scancel", "srun"):
-        (tmp_path / name).write_text("#!/bin/sh\necho no controller >&2; exit 1\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(doctor, "_horovod", lambda site, check: doctor.Finding("horovod", "ok", ""))
-
-
-def test_a_scheduler_that_does_not_answer(silent_scheduler, tmp_path):
-    findings = examine(read_site("slurm", 2), Check(tmp_path / "runs", submit=True))
-    assert [finding.name for finding in findings if finding.verdict == "FAIL"] == ["scheduler"]
-    assert findings[0].text.startswith("squeue cannot ask it")
-
-
-def test_only_folders_that_the_check_has_made_are_removed(silent_scheduler, tmp_path):
-    (tmp_path / "there").mkdir()
-    examine(read_site("slurm", 2), Check(tmp_path / "there/new/runs"))
-    assert (tmp_path / "there").is_dir() and not (tmp_path / "there/new").exists()
-    examine(read_site("slurm", 2), Check(tmp_path / "there", result=tmp_path / "there/new/found.json"))
-    examine(read_site("slurm", 2), Check(tmp_path / "there/new/runs"))
-    assert [path.name for path in (tmp_path / "there/new").iterdir()] == ["found.json"]
-
-
-def test_a_check_that_is_interrupted_takes_its_job_along(silent_scheduler, tmp_path, monkeypatch):
-    (tmp_path / "squeue").write_text("#!/bin/sh\n")
-    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 4711\n")
-    (tmp_path / "scancel").write_text(f"#!/bin/sh\necho $* > {tmp_path}/cancelled\n")
-
-    def interrupted(path, timeout):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(doctor, "_comes", interrupted)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    with pytest.raises(KeyboardInterrupt):
-        examine(read_site("slurm", 2), Check(tmp_path / "runs", submit=True))
-    assert (tmp_path / "cancelled").read_text() == "4711\n"
-
-
-def test_a_check_job_that_ends_early_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor.sys, "executable", "/bin/false")
-    doctor._write_script(tmp_path / "job.sh", tmp_path / "found it.json", read_site("slurm", 2), Check(tmp_path))
-    subprocess.run([tmp_path / "job.sh"], check=True)
-    assert json.loads((tmp_path / "found it.json").read_text())[0]["verdict"] == "FAIL"
-    assert {path.name for path in tmp_path.iterdir()} == {"job.sh", "found it.json"}
+def test_no_run_starts_alongside_the_jobs_of_a_killed_snakemake(submit, record, monkeypatch):
+    command = "python -m ffn.cluster.batch submit cobalt"
+    for job_id in ("7", "8", "9"):
+        assert submit(done(f"{job_id}\n"))[0] == 0
+    record("9", "exit", "0")
+    monkeypatch.setattr(batch, "run_command", lambda command: done("7 running\n9 exiting\n"))
+    with pytest.raises(ClusterError, match="^results/a: 1 jobs of an earlier Snakemake are still working .* qdel 7$"):
+        check_none_left(command, "results/a")
+    check_none_left(command, "results/another")
+    check_none_left(None, "results/a")
+    monkeypatch.setattr(batch, "run_command", lambda command: done(stderr="cannot connect", code=1))
+    with pytest.raises(ClusterError, match="qdel 7$"):
+        check_none_left(command, "results/a")

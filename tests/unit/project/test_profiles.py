@@ -1,4 +1,4 @@
-"""Every profile is found by its name from the repository's root, and says the same about the science: nothing."""
+"""Every profile is found by its name from the repository's root, is complete, and does not change results."""
 
 import shutil
 import subprocess
@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ffn.cluster.batch import scheduler_of
+from ffn.cluster.job_script import STATE
+
 ROOT = Path(__file__).parents[3]
 PROFILES = ["local", "theta", "polaris", "slurm", "slurm-generic"]
+SCHEDULERS = {"theta": "cobalt", "polaris": "pbs", "slurm-generic": "slurm"}
 
 
 def profile(name):
@@ -17,21 +21,30 @@ def profile(name):
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_profiles_are_linked_from_the_root(name):
+def test_a_profile_is_linked_from_the_root_and_sets_no_configuration(name):
     assert (ROOT / name).is_symlink() and (ROOT / name).resolve() == ROOT / "profiles" / name
     assert not {"configfile", "config", "default"} & profile(name).keys()
 
 
 @pytest.mark.parametrize("name", PROFILES[1:])
-def test_cluster_profiles_are_complete(name):
+def test_a_cluster_profile_is_complete(name):
     values = profile(name)
     train = values["set-resources"]["train"]
     assert {"launcher", "ranks_per_node", "cores_per_node"} <= train.keys()
     assert values["retries"] >= 1 and values["latency-wait"] >= 60 and values["jobs"] <= 100
 
 
+@pytest.mark.parametrize(("name", "scheduler"), SCHEDULERS.items())
+def test_a_batch_profile_names_its_scheduler_in_its_commands(name, scheduler):
+    values = profile(name)
+    submit, status = (values[f"cluster-generic-{command}-cmd"] for command in ("submit", "status"))
+    assert scheduler_of(submit).__name__ == f"ffn.machine.schedulers.{scheduler}"
+    assert status == submit.replace(" submit ", " status ")
+    assert values["cluster-generic-cancel-cmd"] == str(STATE / "cancel"), "the script that submitting writes"
+
+
 def test_there_is_no_default_profile():
-    """Snakemake would load it silently, beside any other."""
+    """Snakemake would load it silently, in addition to any other."""
     assert not (ROOT / "profiles/default").exists()
 
 
@@ -44,7 +57,7 @@ def test_there_is_no_default_profile():
         ("polaris", "mpiexec -n 2 --ppn 2 --depth 16 --cpu-bind depth --env OMP_NUM_THREADS=16"),
     ],
 )
-def test_a_profile_is_a_name(name, line):
+def test_a_profile_works_by_its_name(name, line):
     command = [sys.executable, "-m", "snakemake", "--profile", name, "-n", "-p", "--nolock", "--forceall", "train"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -52,8 +65,8 @@ def test_a_profile_is_a_name(name, line):
 
 
 @pytest.mark.slow
-def test_variables_of_the_staging_folder_are_those_of_each_node(tmp_path):
-    """The shell would stop at one that it does not know, and fill in those of the first node."""
+def test_each_node_expands_the_variables_of_the_staging_folder(tmp_path):
+    """The shell would stop at an unknown variable, and expand the others to the values of the first node."""
     shutil.copytree(ROOT / "profiles/slurm", tmp_path / "site")
     place = tmp_path / "site/config.yaml"
     values = yaml.safe_load(place.read_text())

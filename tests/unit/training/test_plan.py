@@ -18,13 +18,14 @@ from ffn.io.hdf5_volume import create_volume
 from ffn.io.tfrecord import encode_example, write_records
 from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.io.volume import Placement
+from ffn.machine.launchers import RANK_VARIABLES
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.config import TrainConfig
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.initial import initial_weights
-from ffn.training.parallel.process_group import LAUNCHER_VARIABLES, ProcessGroup
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import FREE_OPTIONS, TrainingData, choose_model, make_plan, with_normalisation
 from ffn.training.step import AVERAGES, WEIGHTS
 
@@ -238,7 +239,7 @@ def test_training_for_no_steps_does_not_load_tensorflow(data, tmp_path, precisio
     arguments += ["--num-workers", "1", "--batch-size", "1", "--permutable-axes", "--max-steps", "0"]
     arguments += ["--precision", precision, "--out", f"{tmp_path}/model"]
     code = f"import sys; from ffn.cli import main; print(main({arguments!r}), 'tensorflow' in sys.modules)"
-    outside = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    outside = {name: value for name, value in os.environ.items() if name not in dict(RANK_VARIABLES)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=outside)
     assert done.stdout == "0 False\n", done.stderr
     np.testing.assert_equal(load_model(tmp_path / "model").weights, load_model(tmp_path / "kept").weights)
@@ -269,7 +270,7 @@ def test_the_options_that_may_change_between_two_runs_are_those_under_four_headi
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_output(data, tmp_path, monkeypatch, capsys, changes, message):
-    for name in LAUNCHER_VARIABLES:
+    for name in dict(RANK_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     image, labels = data.volumes["a"]
     options = ["--records", data.records, "--volume", f"a={image},{labels}", "--out", f"{tmp_path}/model"]

@@ -9,47 +9,20 @@ from types import ModuleType
 import pytest
 
 from ffn.errors import TrainError
+from ffn.machine.launchers import RANK_VARIABLES
 from ffn.training.parallel.process_group import (
-    LAUNCHER_VARIABLES,
     HorovodGroup,
-    Launch,
     ProcessGroup,
     _peer_failures_explained,
-    find_launch,
     process_group,
 )
 
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch):
-    for names in LAUNCHER_VARIABLES.items():
+    for names in RANK_VARIABLES:
         for name in filter(None, names):
             monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.parametrize(
-    ("variables", "launch"),
-    [
-        ({}, None),
-        ({"HOROVOD_RANK": "2", "HOROVOD_SIZE": "4"}, Launch(2, 4)),
-        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "8", "SLURM_PROCID": "0"}, Launch(1, 8)),
-        ({"PMI_RANK": "3", "PMI_SIZE": "4"}, Launch(3, 4)),
-        ({"PMIX_RANK": "3", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}, Launch(3, 4)),
-        ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}, Launch(3, 4)),
-        ({"SLURM_PROCID": "0"}, None),  # a batch script
-        ({"ALPS_APP_PE": "5"}, Launch(5, None)),
-        # mpirun starts its helpers, one a node, with srun, and they start the processes
-        (
-            {"OMPI_COMM_WORLD_RANK": "9", "OMPI_COMM_WORLD_SIZE": "16"}
-            | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"},
-            Launch(9, 16),
-        ),
-    ],
-)
-def test_launchers_are_recognised(monkeypatch, variables, launch):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert find_launch() == launch
 
 
 def test_one_process_needs_no_horovod(monkeypatch):

@@ -1,4 +1,4 @@
-"""Cobalt's commands: qsub prints the id, qstat knows no job that is over, and scripts run on a service node."""
+"""Cobalt: scripts run on a service node, and qstat does not know jobs that have ended."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 import subprocess
 from collections.abc import Sequence
 
-from ffn.cluster.batch import Job
+from ffn.machine.schedulers import BatchJob
 
 JOB_ID = "COBALT_JOBID"
 
 
-def submit_command(job: Job, script: str, log: str) -> list[str]:
+def submit_command(job: BatchJob, script: str, log: str) -> list[str]:
     """Return the qsub command of a job."""
     command = ["qsub", "-n", str(job.nodes), "-t", str(job.minutes), "--mode", "script"]
     command += ["--jobname", job.name, "-o", log, "-e", log]
@@ -19,7 +19,7 @@ def submit_command(job: Job, script: str, log: str) -> list[str]:
 
 
 def job_id(output: str) -> str | None:
-    r"""Return the last line that is a number; remarks may come before it.
+    r"""Return the last line that is a number; qsub may print remarks before it.
 
     Examples
     --------
@@ -30,8 +30,8 @@ def job_id(output: str) -> str | None:
     return numbers[-1] if numbers else None
 
 
-def on_node(job: Job) -> str:
-    """Return the launcher of one process; unbound, so that the jobs of a group share all cores."""
+def on_node(job: BatchJob) -> str:
+    """Return the launcher of one process, without binding, so that the jobs of a group share all cores."""
     return f"aprun -n 1 -N 1 -d {job.threads} -j 1 -cc none"
 
 
@@ -41,7 +41,7 @@ def queue_command(ids: Sequence[str]) -> list[str]:
 
 
 def queued(done: subprocess.CompletedProcess[str]) -> set[str] | None:
-    """Return the jobs that are listed; of jobs that are all over qstat says nothing and exits with 1."""
+    """Return the listed jobs; if all jobs have ended, qstat prints nothing and exits with 1."""
     if done.returncode != 0 and done.stderr.strip():
         return None
     return set(re.findall(r"^\s*(\d+)\s+\S", done.stdout, re.MULTILINE))

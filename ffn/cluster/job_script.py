@@ -1,0 +1,99 @@
+"""The script that a scheduler runs: Snakemake's job script in the folder and environment of Snakemake."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ffn.machine.schedulers import BatchJob, Scheduler
+
+STATE = Path(".snakemake/cluster")  # in the folder that Snakemake works in
+RECORD_SECONDS = 120  # that a job waits for its record: NFS shows a new file up to a minute late
+PROXIES = ("http_proxy", "https_proxy", "no_proxy")  # through which compute nodes reach volumes outside the site
+# Schedulers start jobs with a bare environment. Jobs also get these variables, and those with these prefixes.
+ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", *PROXIES, *map(str.upper, PROXIES))
+PREFIXES = ("FFN_", "HOROVOD_", "NCCL_", "OMPI_MCA_", "TF_")
+
+# A signal, at the walltime or from a cancel, is passed on to the whole job, which `set -m` makes one process group. The
+# job then has the scheduler's grace period to write a checkpoint; training stops earlier (training/interruption.py).
+# After a Ctrl-C or a late answer of the scheduler, Snakemake may not know of a job. Such a job ends at once, because
+# another one may do its work. (`ls` makes NFS update its list of files.)
+SCRIPT = """#!/bin/bash
+{exports}
+export FFN_JOB_END_TIME=$(($(date +%s) + {seconds}))
+cd {folder} || exit 1
+job={state}/"${job_id}"
+for second in {{1..{record_seconds}}}; do
+  [[ -e $job.submitted ]] && break
+  sleep 1; ls {state} >/dev/null
+done
+if [[ ! -e $job.submitted ]]; then echo "no Snakemake waits for this job" >&2; exit 1; fi
+set -m
+{on_node} sh {job_script} </dev/null &
+trap 'kill -TERM -- -$! 2>/dev/null' TERM INT
+wait $!; code=$?
+while kill -0 $! 2>/dev/null; do wait $!; code=$?; done
+echo $code > "$job.exit.tmp" && mv "$job.exit.tmp" "$job.exit"
+exit $code
+"""
+
+# A shell that dies of SIGTERM leaves its children without a parent. The script would end, and the next attempt would
+# start, before the children have ended; and a scheduler that follows parents would not find them. Children do not
+# inherit traps.
+SHELL_STAYS = "trap : TERM INT\n"
+
+
+def read_job(script: Path) -> BatchJob:
+    """Return what Snakemake writes about a job in its script; account and queue may come from the environment."""
+    mark = "# properties = "
+    with script.open() as lines:
+        values = json.loads(next(line for line in lines if line.startswith(mark)).removeprefix(mark))
+    site = with_environment(values["resources"])
+    return BatchJob(
+        name=re.sub(r"[^\w-]", "-", f"ffn-{values.get('rule') or values.get('groupid')}")[:15],
+        nodes=int(site.get("nodes", 1)),
+        threads=int(values.get("threads", 1)),
+        gpus=int(site.get("gpu", 0)),
+        minutes=int(site["runtime"]),
+        is_mpi=bool(site.get("mpi")),
+        site=site,
+        outputs=tuple(values.get("output", ())),
+    )
+
+
+def with_environment(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return resources with the account and the queue of the environment, where it names them."""
+    named = {"account": os.environ.get("FFN_ACCOUNT"), "queue": os.environ.get("FFN_QUEUE")}
+    return {**resources, **{key: value for key, value in named.items() if value}}
+
+
+def exports() -> list[str]:
+    """Return the lines of a script that set the variables of this process that jobs need."""
+    names = [name for name in os.environ if name in ENVIRONMENT or name.startswith(PREFIXES)]
+    return [f"export {name}={shlex.quote(os.environ[name])}" for name in sorted(names)]
+
+
+def write_script(job: BatchJob, job_script: Path, scheduler: Scheduler) -> Path:
+    """Write the script that the scheduler starts: it runs the job's script and records its exit code."""
+    stem = STATE.absolute() / f"{job.name}-{uuid.uuid4().hex[:8]}"
+    copy, script = stem.with_suffix(".job"), stem.with_suffix(".sh")
+    copy.write_text(f"{SHELL_STAYS}{job_script.read_text()}")
+    text = SCRIPT.format(
+        exports="\n".join(exports()),
+        seconds=60 * job.minutes,
+        record_seconds=RECORD_SECONDS,
+        folder=shlex.quote(str(Path.cwd())),
+        state=shlex.quote(str(STATE.absolute())),
+        job_id=scheduler.JOB_ID,
+        on_node="" if job.is_mpi else scheduler.on_node(job),
+        job_script=shlex.quote(str(copy)),
+    )
+    script.write_text(text)
+    script.chmod(0o755)
+    return script

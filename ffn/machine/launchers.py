@@ -1,0 +1,89 @@
+"""What starts the ranks of a job: command lines, and the variables that tell each process its rank."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ffn.machine.schedulers import cobalt, pbs, slurm
+
+
+class RankVariables(NamedTuple):
+    """Environment variables with a process's rank and, where there is one, with the number of ranks."""
+
+    rank: str
+    size: str | None
+
+
+HOROVODRUN = RankVariables("HOROVOD_RANK", "HOROVOD_SIZE")
+OPEN_MPI = RankVariables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+PMI = RankVariables("PMI_RANK", "PMI_SIZE")  # MPICH, Slurm
+ALPS = RankVariables("ALPS_APP_PE", None)
+PALS = RankVariables("PALS_RANKID", None)
+PMIX = RankVariables("PMIX_RANK", "SLURM_STEP_NUM_TASKS")
+SRUN = RankVariables("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+LOCAL = RankVariables("FFN_RANK", None)  # of `ffn launch`, without any other launcher
+# Where a process looks for its rank; the first that is set counts. srun is last, because mpirun starts its own helpers
+# with srun.
+RANK_VARIABLES = (HOROVODRUN, OPEN_MPI, PMI, ALPS, PALS, PMIX, SRUN)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """How to start the ranks of a job.
+
+    Parameters
+    ----------
+    count, per_node, nodes : str
+        Options for the number of ranks, of ranks on each node, and of nodes; an empty one is left out.
+    always : tuple of str
+        Further options.
+    variables : tuple of RankVariables
+        Where a rank finds its number; the first that is set counts. Those of other launchers do not belong here: a
+        batch script under Slurm has SLURM_PROCID=0, and all processes of its mpiexec inherit that.
+    job_id : str
+        Variable that is set inside a job of the scheduler this launcher belongs to; empty if it belongs to none.
+    """
+
+    count: str
+    per_node: str
+    nodes: str
+    always: tuple[str, ...]
+    variables: tuple[RankVariables, ...]
+    job_id: str = ""
+
+
+LAUNCHERS = {
+    "srun": Launcher(
+        "--ntasks={}", "--ntasks-per-node={}", "--nodes={}", ("--kill-on-bad-exit=1",), (SRUN,), slurm.JOB_ID
+    ),
+    "aprun": Launcher("-n {}", "-N {}", "", (), (ALPS, PMI, PMIX), cobalt.JOB_ID),
+    "mpiexec": Launcher("-n {}", "--ppn {}", "", (), (PALS, PMI, PMIX, OPEN_MPI), pbs.JOB_ID),
+    "mpirun": Launcher("-n {}", "--map-by ppr:{}:node", "", (), (OPEN_MPI, PMIX, PMI)),
+}
+
+
+class LaunchedRank(NamedTuple):
+    """What the launcher tells this process.
+
+    Parameters
+    ----------
+    rank : int
+        Number of this process.
+    size : int or None
+        Number of processes; None if the launcher does not tell.
+    """
+
+    rank: int
+    size: int | None
+
+
+def launched_rank() -> LaunchedRank | None:
+    """Return what the launcher's variables say, None if no launcher started this process."""
+    for variables in RANK_VARIABLES:
+        rank, size = (os.environ.get(name or "", "") for name in variables)
+        is_rank = size.isdigit() or variables is not SRUN  # a batch script has SLURM_PROCID too, but is no rank
+        if rank.isdigit() and is_rank:
+            return LaunchedRank(int(rank), int(size) if size.isdigit() else None)
+    return None

@@ -1,0 +1,35 @@
+"""The runs at the best rates, and the modelled time of their steps."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ffn.errors import EvaluationError
+from ffn.studies.best import read_best_runs
+
+from .conftest import STEPS, WORKERS
+
+
+@pytest.fixture
+def rates(tmp_path):
+    path = tmp_path / "rates.json"
+    path.write_text(json.dumps({"best_rates": {workers: 4e-4 for workers in WORKERS}}))
+    return str(path)
+
+
+def test_steps_take_longer_as_the_scaling_model_says(grid, rates, tmp_path):
+    scaling = {"nodes": [1, 16], "here": {"step_seconds": [0.1, 0.5]}, "network": {"name": "aries"}}
+    (tmp_path / "scaling.json").write_text(json.dumps({**scaling, "fit": {"mean_seconds": 0.1}}))
+    best = read_best_runs(grid, rates, f"{tmp_path}/scaling.json", smoothing=0.9)
+    assert {workers: [run.seed for run in runs] for workers, runs in best.runs.items()} == {w: [1, 2] for w in WORKERS}
+    factor = [1, 2, 3, 4]  # linear in the logarithm of the nodes
+    np.testing.assert_allclose([best.step_seconds[w] for w in WORKERS], np.multiply(0.05, factor), rtol=1e-6)
+    assert best.runs[1][0].step.tolist() == STEPS.tolist() and "network 'aries'" in best.time_statement
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"nodes": [1]}'])
+def test_another_file_is_not_a_scaling_study(text, grid, rates, tmp_path):
+    (tmp_path / "scaling.json").write_text(text)
+    with pytest.raises(EvaluationError, match="scaling.json: is not a scaling study .*, expected output of 'ffn study"):
+        read_best_runs(grid, rates, f"{tmp_path}/scaling.json", smoothing=0.9)

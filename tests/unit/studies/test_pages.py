@@ -1,0 +1,48 @@
+"""Every study from files to numbers, figure and page."""
+
+import json
+
+import pytest
+
+from ffn.cli import main
+from ffn.options import flags
+from ffn.studies.learning_rate import best_rate
+from ffn.studies.pages import new_figure, write_study
+
+from .conftest import CONFIG, STEPS, WORKERS
+
+
+def test_every_study_writes_numbers_figure_and_page(grid, measured, tmp_path, capsys):
+    options = flags(CONFIG).split()
+    scaling, rates = f"{tmp_path}/scaling.json", f"{tmp_path}/rates.json"
+    tried = [path for path in grid if "-rate-" in path]
+    assert main(["study", "scaling", *measured, *options, "--out", scaling]) == 0
+    assert main(["study", "learning-rate", *tried, *options, "--out", rates]) == 0
+    for kind in ("curves", "efficiency"):
+        given = ["--rates", rates, "--scaling", scaling, "--out", f"{tmp_path}/{kind}.json"]
+        assert main(["study", kind, *grid, *options, *given]) == 0
+    found = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    law = found["rates"]["accuracy"]["power_law"]
+    assert abs(law["exponent"] - 0.5) < 2 * law["stddev"]
+    assert best_rate(rates, 4) == pytest.approx(8e-4)
+    assert found["scaling"]["measured"][0]["efficiency"] == 1 and found["scaling"]["nodes"][-1] == 64
+    assert found["scaling"]["paper"]["model"]["fovs_per_second"][0] == pytest.approx(0.72, rel=1e-4)
+    assert found["scaling"]["network"]["constant"] == 0 < found["scaling"]["measured_network"]["constant"]
+    assert found["efficiency"]["targets"]["0.5"]["workers"] == list(WORKERS)
+    assert len(found["curves"]["curves"]["8"]["f1"]) == len(STEPS)
+    for name, study in found.items():
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        page = (tmp_path / f"{name}.html").read_text()
+        assert "<svg" in page and all(word in page for word in study["statements"][0].split()[:3])
+
+
+def test_the_page_escapes_text_and_is_the_same_every_time(tmp_path):
+    pages = []
+    for name in ("a", "b"):
+        figure, (panel,) = new_figure(1)
+        panel.plot([1, 2], [3, 4])
+        write_study(f"{tmp_path}/{name}.json", "A < B", {"n": 1}, figure, ["x < y & z"])
+        pages.append((tmp_path / f"{name}.html").read_text())
+    assert pages[0] == pages[1]
+    assert "<h1>A &lt; B</h1>" in pages[0] and "<p>x &lt; y &amp; z</p>" in pages[0]
+    assert json.loads((tmp_path / "a.json").read_text()) == {"n": 1, "statements": ["x < y & z"]}
