@@ -22,8 +22,8 @@ def open_volume(spec: str | Path) -> Iterator[Volume]:
     Parameters
     ----------
     spec : str
-        ``file.h5:dataset`` (``file.h5`` alone where it holds one 3D dataset), a zarr or N5 folder, a
-        precomputed folder or URL, a folder or glob of image slices, or a multipage TIFF.
+        ``file.h5:dataset`` (``file.h5`` alone where it holds one 3D dataset), or anything in one of the formats
+        of `ffn.io.foreign.readable_formats`.
 
     Raises
     ------

@@ -14,8 +14,7 @@ import tifffile
 from PIL import Image
 
 from ffn.errors import FfnError, VolumeError
-
-FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF"}
+from ffn.io.foreign.numbering import image_format
 
 _PIL_DTYPES = {"1": "bool", "L": "uint8", "I;16": "uint16", "I;16B": "uint16", "I": "int32", "F": "float32"}
 _TRUNCATED = re.compile(r"invalid \w*\s?offset|corrupted|failed to reshape")
@@ -34,11 +33,6 @@ class Header(NamedTuple):
         return f"{self.dtype} {' x '.join(map(str, self.shape_yx))} (y x)"
 
 
-def image_format(path: Path) -> str:
-    """Return ``PNG``, ``JPEG`` or ``TIFF`` by the file's suffix, an empty text for others."""
-    return FORMATS.get(path.suffix.lower(), "")
-
-
 def read_header(path: Path) -> Header:
     """Read size and type of a grey image without decoding it.
 
@@ -47,7 +41,7 @@ def read_header(path: Path) -> Header:
     VolumeError
         If it is unreadable, in colour, not of integers, or a TIFF of several pages.
     """
-    with damage_named(path):
+    with decoding_errors(path):
         header = _tiff_file_header(path) if image_format(path) == "TIFF" else _pil_header(path)
     return header
 
@@ -64,7 +58,7 @@ def read_pixels(path: Path) -> np.ndarray:
     VolumeError
         If the file is damaged.
     """
-    with damage_named(path):
+    with decoding_errors(path):
         if image_format(path) == "TIFF":
             return tifffile.imread(path, is_ome=False)
         with Image.open(path, formats=[image_format(path)]) as image:
@@ -92,7 +86,7 @@ def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
 
 
 @contextlib.contextmanager
-def damage_named(path: Path) -> Iterator[None]:
+def decoding_errors(path: Path) -> Iterator[None]:
     """Turn whatever a decoder raises or logs about damaged data into one line that names the file.
 
     Raises

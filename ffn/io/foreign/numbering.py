@@ -1,4 +1,4 @@
-"""Order of slices by the numbers in their names; nothing is opened."""
+"""Names of slices: image format by suffix, order by number; nothing is opened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from pathlib import Path
 
 from ffn.errors import VolumeError
 
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF"}
+
 _NUMBER = re.compile(r"(\d+)")
+
+
+def image_format(path: Path) -> str:
+    """Return ``PNG``, ``JPEG`` or ``TIFF`` by the file's suffix, an empty text for others."""
+    return FORMATS.get(path.suffix.lower(), "")
 
 
 def natural_key(path: Path) -> tuple[list[str | int], str]:

@@ -12,16 +12,8 @@ import tifffile
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, zyx
-from ffn.io.foreign.decoding import (
-    FORMATS,
-    Header,
-    damage_named,
-    image_format,
-    read_header,
-    read_pixels,
-    tiff_header,
-)
-from ffn.io.foreign.numbering import natural_key, require_series
+from ffn.io.foreign.decoding import Header, decoding_errors, read_header, read_pixels, tiff_header
+from ffn.io.foreign.numbering import FORMATS, image_format, natural_key, require_series
 from ffn.io.volume import require_inside
 
 
@@ -111,10 +103,10 @@ class TiffVolume(SliceVolume):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with damage_named(path):
+        with decoding_errors(path):
             self._file = tifffile.TiffFile(path, is_ome=False)  # pages are slices, also where OME calls them time
         try:
-            with damage_named(path):
+            with decoding_errors(path):
                 self._stack = _only_stack(path, self._file.series)
                 header = tiff_header(path, self._stack.keyframe)
         except VolumeError:
@@ -134,7 +126,8 @@ class TiffVolume(SliceVolume):
             return super().read(box)
         box = self.box if box is None else box
         require_inside(self, box)
-        with damage_named(self._path):  # ImageJ describes only the first slice of a large stack, the rest just follows
+        with decoding_errors(self._path):
+            # Not page by page: ImageJ writes one page for a large stack, and the other slices right behind it.
             voxels = tifffile.memmap(self._path, mode="r", is_ome=False).reshape(self.box.shape)
             return voxels[box.slices()].astype(self.dtype)
 
@@ -146,7 +139,7 @@ class TiffVolume(SliceVolume):
         VolumeError
             If the file is damaged.
         """
-        with damage_named(self._path):
+        with decoding_errors(self._path):
             return self._file.asarray(key=index, series=0)
 
     def close(self) -> None:

@@ -236,7 +236,7 @@ def single(name, write):
 
 CASES = {
     "missing path": (lambda folder: str(folder / "nowhere"), "", "no such file or folder"),
-    "empty folder": (single("empty", lambda path: path.mkdir()), "", "holds no image"),
+    "empty folder": (single("empty", lambda path: path.mkdir()), "", "is in no known format"),
     "gap": (
         bad_stack(lambda stack: (stack / "s10.png").unlink()),
         "",
