@@ -27,11 +27,12 @@ def open_volume(spec):
 
 def write_sources(folder):
     """Write one source in each format; return them by the name of the format's module."""
+    np.save(folder / "a.npy", np.zeros((2, 3, 4), np.uint8))
     tifffile.imwrite(folder / "a.tif", np.zeros((2, 3, 4), np.uint8))
     (folder / "slices").mkdir()
     Image.new("L", (4, 3)).save(folder / "slices/z1.png")
     (folder / "a.zarr").mkdir()
-    names = {"slices": "slices", "tiff": "a.tif", "zarr": "a.zarr"}
+    names = {"npy": "a.npy", "slices": "slices", "tiff": "a.tif", "zarr": "a.zarr"}
     return {format_: str(folder / name) for format_, name in names.items()}
 
 
