@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 
@@ -89,11 +90,14 @@ class CheckpointFile:
         if self._seconds == 0 or threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGTERM, lambda number, frame: setattr(self, "_terminated", True))
+        before = signal.signal(signal.SIGTERM, self._terminate)
         try:
             yield
         finally:
             signal.signal(signal.SIGTERM, before)
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        self._terminated = True
 
     def _read(self) -> Arrays:
         arrays, attributes = hdf5.read_arrays(self.path)

@@ -12,10 +12,9 @@ from ffn.inference.canvas import MASKED, REJECTED, is_free
 from ffn.inference.grower import Arrays
 from ffn.inference.objects import GrownObject
 
-COUNTERS = (
-    *("fovs", "discarded_fovs", "seeds", "outside", "masked", "taken", "too_close"),
-    *("weak", "too_small", "segments", "limited"),
-)
+FOV_COUNTERS = ("fovs", "discarded_fovs")
+OUTCOMES = ("outside", "masked", "taken", "too_close", "weak", "too_small", "segments")  # each seed has exactly one
+COUNTERS = (*FOV_COUNTERS, "seeds", *OUTCOMES, "limited")
 
 
 @dataclass(frozen=True)

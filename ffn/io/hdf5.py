@@ -150,7 +150,7 @@ def append_rows(dataset: h5py.Dataset, rows: np.ndarray) -> None:
     dataset[start:] = rows
 
 
-def read_rows(dataset: h5py.Dataset, indices: np.ndarray) -> np.ndarray:
+def take_rows(dataset: h5py.Dataset, indices: np.ndarray) -> np.ndarray:
     """Read rows in any order, some perhaps twice, one chunk at a time.
 
     Parameters

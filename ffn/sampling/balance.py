@@ -23,7 +23,7 @@ MAX_WEIGHT_RATIO = 1e6  # places of 10¹² voxels are then still counted in 64 b
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecordsPlan:
     """All that determines the records.
 
     Parameters
@@ -64,9 +64,9 @@ class Plan:
         return self.num_records * shard // self.num_shards, self.num_records * (shard + 1) // self.num_shards
 
 
-def make_plan(
+def plan_records(
     paths: dict[str, str], config: RecordsConfig, rng_seed: int, weights: Mapping[str, float] | None = None
-) -> Plan:
+) -> RecordsPlan:
     """Count the coordinates and settle how often each partition occurs.
 
     Raises
@@ -89,7 +89,7 @@ def make_plan(
     quota = max((sum(counts) for counts in sizes.values()), default=0)
     if config.max_records is not None:
         quota = min(quota, config.max_records // max(1, len(sizes)))
-    plan = Plan(
+    plan = RecordsPlan(
         {name: str(path) for name, path in paths.items()},
         sizes,
         quota,
@@ -109,12 +109,12 @@ def make_plan(
     return plan
 
 
-def draw(plan: Plan, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+def draw(plan: RecordsPlan, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
     """Pick the records `start` … `stop` - 1 of the shuffled multiset.
 
     Parameters
     ----------
-    plan : Plan
+    plan : RecordsPlan
         Sizes, quota and seed.
     start, stop : int
         Part of 0 … ``plan.num_records``.
@@ -137,7 +137,7 @@ def draw(plan: Plan, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
     return partitions, voxels
 
 
-def _voxels_at(plan: Plan, partition: int, rounds: np.ndarray, places: np.ndarray) -> np.ndarray:
+def _voxels_at(plan: RecordsPlan, partition: int, rounds: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Voxels that the places of a partition stand for, volume after volume.
 
     A volume with as many places as voxels has each voxel once in a round. One with more goes through all its
@@ -158,7 +158,7 @@ def _voxels_at(plan: Plan, partition: int, rounds: np.ndarray, places: np.ndarra
     return voxels
 
 
-def _keys(plan: Plan, *stream: int) -> np.ndarray:
+def _keys(plan: RecordsPlan, *stream: int) -> np.ndarray:
     """Keys of the shuffle of one volume in a partition, of the partition, or of the whole without one."""
     return permutation_keys(np.random.default_rng([plan.rng_seed, len(stream), *stream]))
 

@@ -31,7 +31,7 @@ from ffn.io.training_records import (
 )
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.sampling.balance import Plan, draw, make_plan
+from ffn.sampling.balance import RecordsPlan, draw, plan_records
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def records(
         If a file of coordinates or a weight is unusable, there are fewer records than shards or partitions, or
         the folder cannot be written.
     """
-    plan = make_plan(paths, config, rng_seed, weights)
+    plan = plan_records(paths, config, rng_seed, weights)
     out_dir = Path(out_dir).absolute()
     _require_replaceable(out_dir)
     with _whole_folder(out_dir) as folder:
@@ -92,7 +92,7 @@ def records(
     return index
 
 
-def write_shard(plan: Plan, folder: Path, shard: int) -> Shard:
+def write_shard(plan: RecordsPlan, folder: Path, shard: int) -> Shard:
     """Write one shard into `folder` and describe it.
 
     Raises
@@ -114,7 +114,7 @@ def _examples(centers_xyz: list[list[int]], names: list[bytes]) -> Iterator[byte
         yield encode_example({"center": center, "label_volume_name": [name]})
 
 
-def _look_up(plan: Plan, partitions: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _look_up(plan: RecordsPlan, partitions: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates zyx, and number of the volume, of voxels given by their place in a partition."""
     centers = np.empty((len(voxels), 3), dtype=np.int64)
     volumes = np.empty(len(voxels), dtype=np.int64)
@@ -125,18 +125,12 @@ def _look_up(plan: Plan, partitions: np.ndarray, voxels: np.ndarray) -> tuple[np
                 here = (voxels >= first) & (voxels < first + len(table))
                 own = np.flatnonzero(here & (partitions == partition))
                 volumes[own] = volume
-                centers[own] = _read_rows(path, table, voxels[own] - first)
+                with hdf5.damage_named(path, RecordError):
+                    centers[own] = hdf5.take_rows(table, voxels[own] - first)
     return centers, volumes
 
 
-def _read_rows(path: str, table: hdf5.Dataset, rows: np.ndarray) -> np.ndarray:
-    try:
-        return hdf5.read_rows(table, rows)
-    except OSError as reason:
-        raise RecordError(f"{path}: is damaged ({reason}). Delete it and rerun the stage coordinates") from None
-
-
-def _write_shards(plan: Plan, folder: Path, processes: int) -> Iterator[Shard]:
+def _write_shards(plan: RecordsPlan, folder: Path, processes: int) -> Iterator[Shard]:
     """Write all shards, in parallel where that helps, and yield them in their order."""
     processes = min(processes or len(os.sched_getaffinity(0)), plan.num_shards)
     folder.mkdir()
@@ -149,7 +143,7 @@ def _write_shards(plan: Plan, folder: Path, processes: int) -> Iterator[Shard]:
         yield from pool.map(write, range(plan.num_shards))
 
 
-def _index(plan: Plan, shards: tuple[Shard, ...], config: RecordsConfig) -> RecordIndex:
+def _index(plan: RecordsPlan, shards: tuple[Shard, ...], config: RecordsConfig) -> RecordIndex:
     per_volume = np.array(list(plan.sizes.values())).sum(axis=0).tolist()
     counts = {p: PartitionCounts(num_voxels=sum(n), num_records=plan.quota) for p, n in plan.sizes.items()}
     inputs = [f"{name}={path}" for name, path in plan.paths.items()]

@@ -13,7 +13,7 @@ from ffn.errors import RecordError
 from ffn.io import hdf5
 from ffn.io.tfrecord import decode_example, encode_example, read_records, write_records
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, load_index, read_shard, shard_name
-from ffn.sampling.balance import draw, make_plan
+from ffn.sampling.balance import draw, plan_records
 from ffn.sampling.records import records
 from ffn.sampling.shuffle import permutation_keys, permute
 
@@ -105,7 +105,7 @@ def test_weights_are_relative_and_equal_ones_change_nothing(tmp_path, paths, fol
 
 
 def test_a_heavy_volume_goes_through_all_its_voxels_before_one_comes_again(paths):
-    plan = make_plan(paths, CONFIG, 5, {"a": 2.5})
+    plan = plan_records(paths, CONFIG, 5, {"a": 2.5})
     assert plan.places(3).tolist() == [18, 20]  # 2.5 x 7 of the heavy one
     partitions, voxels = draw(plan, 0, plan.num_records)
     times = np.bincount(voxels[partitions == 3], minlength=27)
@@ -122,11 +122,11 @@ def test_an_index_without_weights_is_read(folder):
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_bad_weights_are_refused(paths, weight):
     with pytest.raises(RecordError, match="--weight: .* of 'a', expected a positive number"):
-        make_plan(paths, CONFIG, 5, {"a": weight})
+        plan_records(paths, CONFIG, 5, {"a": weight})
     with pytest.raises(RecordError, match=r"--weight: 1 is more than 1e\+06 times 1e-09, which would hardly ever"):
-        make_plan(paths, CONFIG, 5, {"a": 1e-9})
+        plan_records(paths, CONFIG, 5, {"a": 1e-9})
     with pytest.raises(RecordError, match=r"--weight: 'c' is none of the volumes \['a', 'b'\]"):
-        make_plan(paths, CONFIG, 5, {"c": 1.0})
+        plan_records(paths, CONFIG, 5, {"c": 1.0})
 
 
 def test_the_order_is_shuffled_through_all_shards(folder):
@@ -146,7 +146,7 @@ def test_the_seed_alone_decides(tmp_path, paths, folder):
 
 
 def test_any_part_of_the_sequence_is_drawn_alone(paths):
-    plan = make_plan(paths, CONFIG, 5)
+    plan = plan_records(paths, CONFIG, 5)
     whole = draw(plan, 0, plan.num_records)
     for some, every in zip(draw(plan, 700, 1100), whole, strict=True):
         np.testing.assert_array_equal(some, every[700:1100])
