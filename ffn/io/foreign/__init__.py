@@ -1,7 +1,4 @@
-"""Volumes in other people's formats: every module in `formats` is one.
-
-Axes are zyx whatever the source.
-"""
+"""Read volumes in foreign formats, one module in `formats` for each; axes are zyx whatever the source."""
 
 from __future__ import annotations
 

@@ -249,15 +249,15 @@ def exchange(path):
         ),
         (
             lambda path: write_records(path, list(read_records(path))[1:]),
-            "holds 374 records, the index says 375",
+            "holds 374 records, the index lists 375",
         ),
-        (exchange, "its SHA-256 is not the one of the index"),
-        (lambda path: write_records(path, [b"\xff"]), "an example without 'center'"),
+        (exchange, "its SHA-256 differs from the index"),
+        (lambda path: write_records(path, [b"\xff"]), "an example that cannot be read"),
         (
             lambda path: write_records(path, [encode_example({"center": [1, 2]})]),
-            "an example without 'center'",
+            "an example that cannot be read",
         ),
-        (lambda path: path.unlink(), "no such file. Rerun the stage records"),
+        (lambda path: path.unlink(), "no such file, expected a shard of records. Rerun the stage records"),
     ],
 )
 def test_damaged_shards_are_refused_by_name(folder, damage, reason):
@@ -273,17 +273,20 @@ def test_a_checksum_inside_the_compression_is_checked(tmp_path):
     plain = bytearray(gzip.decompress(path.read_bytes()))
     plain[-10] ^= 1
     path.write_bytes(gzip.compress(bytes(plain)))
-    with pytest.raises(RecordError, match="the checksum of the record at byte 65 does not fit"):
+    with pytest.raises(RecordError, match="the checksum of the record at byte 65 is wrong"):
         read_shard(path)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda index: index.update(format=2), "has format 2, this version reads 1"),
-        (lambda index: index.update(num_records=3), "its shards hold 1500 records, num_records says 3"),
+        (lambda index: index.update(format=2), "has format 2, expected 1"),
+        (lambda index: index.update(num_records=3), "its shards hold 1500 records, num_records is 3"),
         (lambda index: index.pop("shards"), "shards: field required"),
-        (lambda index: index["shards"][0].update(file="x.gz"), "x.gz: no such file, the index lists it"),
+        (
+            lambda index: index["shards"][0].update(file="x.gz"),
+            "x.gz: no such file, expected every shard that the index lists",
+        ),
     ],
 )
 def test_a_bad_index_is_refused(folder, change, message):
@@ -299,7 +302,7 @@ def test_an_unfinished_folder_is_refused(tmp_path, folder):
     with pytest.raises(RecordError, match=r"index.json: is damaged"):
         load_index(folder)
     (folder / "index.json").unlink()
-    with pytest.raises(RecordError, match="has no index.json, expected a folder of 'ffn records'"):
+    with pytest.raises(RecordError, match="has no index.json, expected a folder from 'ffn records'"):
         load_index(folder)
     with pytest.raises(RecordError, match="has no index.json"):
         load_index(tmp_path / "nowhere")

@@ -54,11 +54,11 @@ class NpyVolume:
         Raises
         ------
         VolumeError
-            If `box` is not inside the volume.
+            If `box` reaches outside the volume.
         """
         box = self.box if box is None else box
         require_inside(self, box)
         return np.array(self._array[box.slices()], self.dtype, order="C")
 
     def close(self) -> None:
-        """Nothing to do: the map ends with the last reference to it."""
+        """Do nothing: the map is released with the last reference to it."""
