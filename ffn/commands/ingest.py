@@ -1,6 +1,6 @@
-"""Bring images or labels of any supported format into the project's format, and check them on the way.
+"""Copy images or labels from any supported format into the project's format, and check them.
 
-A folder or URL may name its format: zarr://PATH, n5://PATH or precomputed://PATH.
+A folder or URL can name its format: zarr://PATH, n5://PATH or precomputed://PATH.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from ffn.options import add_box_option, add_options, from_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn ingest``."""
     parser.add_argument("source", metavar="SOURCE", nargs="+", help=f"image or labels: {readable_formats()}")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="volume to write")
@@ -22,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.io.ingest import ingest
 
     if len(arguments.source) > 1:

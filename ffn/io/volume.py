@@ -146,4 +146,4 @@ def require_other_file(out_spec: str, *input_specs: str) -> None:
     """
     out = Path(split_spec(out_spec)[0]).resolve()
     if any(Path(split_spec(spec)[0]).resolve() == out for spec in input_specs):
-        raise VolumeError(f"{out_spec}: is the file of an input, expected another file. Choose another name")
+        raise VolumeError(f"{out_spec}: is the file of the input, expected another file. Choose another name")

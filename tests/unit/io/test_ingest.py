@@ -368,7 +368,7 @@ def test_synth_depends_on_the_seed_only(tmp_path):
     [
         (
             ("one.h5:raw", "one.h5:labels"),
-            "--out-labels: .*one.h5:labels is the image's file, expected another one",
+            "--out-labels: .*one.h5:labels is the file of the image, expected another file",
         ),
         (("raw.h5", "labels.h5:labels"), "raw.h5: expected FILE.h5:DATASET"),
         (("raw.h5:raw", "labels.tif"), "labels.tif: expected FILE.h5:DATASET"),

@@ -106,7 +106,7 @@ def test_weights_are_relative_and_equal_ones_change_nothing(tmp_path, paths, fol
 
 def test_a_heavy_volume_goes_through_all_its_voxels_before_one_comes_again(paths):
     plan = plan_records(paths, CONFIG, 5, {"a": 2.5})
-    assert plan.places(3).tolist() == [18, 20]  # 2.5 x 7 of the heavy one
+    assert plan.slots(3).tolist() == [18, 20]  # 2.5 x 7 of the heavy one
     partitions, voxels = draw(plan, 0, plan.num_records)
     times = np.bincount(voxels[partitions == 3], minlength=27)
     assert np.ptp(times[:7]) <= 2 and np.ptp(times[7:]) <= 1
@@ -121,11 +121,13 @@ def test_an_index_without_weights_is_read(folder):
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_bad_weights_are_refused(paths, weight):
-    with pytest.raises(RecordError, match="--weight: .* of 'a', expected a positive number"):
+    with pytest.raises(RecordError, match="--weight: .* for 'a', expected a positive number"):
         plan_records(paths, CONFIG, 5, {"a": weight})
-    with pytest.raises(RecordError, match=r"--weight: 1 is more than 1e\+06 times 1e-09, which would hardly ever"):
+    with pytest.raises(
+        RecordError, match=r"--weight: 1 is more than 1e\+06 times 1e-09, so the lighter volume would hardly ever"
+    ):
         plan_records(paths, CONFIG, 5, {"a": 1e-9})
-    with pytest.raises(RecordError, match=r"--weight: 'c' is none of the volumes \['a', 'b'\]"):
+    with pytest.raises(RecordError, match=r"--weight: found volume 'c', expected one of \['a', 'b'\]"):
         plan_records(paths, CONFIG, 5, {"c": 1.0})
 
 
@@ -320,7 +322,7 @@ def test_records_replace_records_and_nothing_else(tmp_path, paths, folder):
     assert sorted(content(folder)) == [shard_name(0, 2), shard_name(1, 2), "index.json"]
     (folder / "notes.txt").write_text("mine")
     before = content(folder)
-    with pytest.raises(RecordError, match="holds 'notes.txt', expected no folder or one of records"):
+    with pytest.raises(RecordError, match="holds 'notes.txt', expected no folder or a folder of records"):
         records(paths, folder, CONFIG, processes=1)
     (tmp_path / "file").touch()
     with pytest.raises(RecordError, match="cannot be written"):
@@ -347,7 +349,7 @@ def test_bad_coordinates_are_one_error(tmp_path, paths):
         records({"a": str(tmp_path / "other.h5")}, tmp_path / "r", CONFIG)
     with pytest.raises(RecordError, match="missing.h5: no such file"):
         records({"a": str(tmp_path / "missing.h5")}, tmp_path / "r", CONFIG)
-    with pytest.raises(RecordError, match="--max-records: 2 leaves none for each of the 3 partitions"):
+    with pytest.raises(RecordError, match="--max-records: 2 leaves no record for each of the 3 partitions"):
         records(paths, tmp_path / "r", RecordsConfig(max_records=2))
     with pytest.raises(RecordError, match="--num-shards: 16 is more than the 9 records"):
         records(paths, tmp_path / "r", RecordsConfig(max_records=11))
@@ -361,16 +363,16 @@ def test_command_line(tmp_path, paths, folder, capsys):
     assert main([*words, "--coordinates", *named, "--rng-seed", "5", "--out", str(out)]) == 0
     assert content(out) == content(folder)
     for bad, message in (
-        (["a.h5"], "'a.h5' is not of the form"),
-        (["a=1.h5", "a=2.h5"], "'a' is given twice"),
+        (["a.h5"], "found 'a.h5', expected NAME=FILE.h5"),
+        (["a=1.h5", "a=2.h5"], "found the volume 'a' twice"),
     ):
         assert main([*words, "--coordinates", *bad, "--out", str(out)]) == 2
         assert message in capsys.readouterr().err
     assert main([*words, "--coordinates", *named, "--weight", "a=2", "--weight", "b=0.5", "--out", str(out)]) == 0
     assert load_index(out).weights == {"a": 2.0, "b": 0.5}
     for bad, message in (
-        ("a", "--weight: 'a' is not of the form NAME=WEIGHT"),
-        ("a=heavy", "--weight: 'heavy' of 'a', expected a positive number"),
+        ("a", "--weight: found 'a', expected NAME=WEIGHT"),
+        ("a=heavy", "--weight: found 'heavy' for 'a', expected a positive number"),
     ):
         assert main([*words, "--coordinates", *named, "--weight", bad, "--out", str(out)]) == 2
         assert message in capsys.readouterr().err
