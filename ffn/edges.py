@@ -1,23 +1,23 @@
-"""Membranes as image edges, and the distance to them: pure functions that sampling and inference share."""
+"""Find membranes as image edges, and measure the distance to them; sampling and inference share this."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy import ndimage
 
-from ffn.geometry import ZYX
+from ffn.geometry import ZYX, VoxelSize
 
 SIGMA = 49 / 6
 TRUNCATE = 4.0
 
 
 def edge_strength(image: np.ndarray) -> np.ndarray:
-    """Magnitude of the 3D Sobel gradient.
+    """Return the magnitude of the 3D Sobel gradient.
 
     Parameters
     ----------
     image : ndarray of shape (Z, Y, X)
-        Grey levels of any real type; the borders are mirrored (``d c b a | a b c d``).
+        Grey levels of any real type, mirrored at the borders (``d c b a | a b c d``).
 
     Returns
     -------
@@ -28,7 +28,7 @@ def edge_strength(image: np.ndarray) -> np.ndarray:
 
 
 def edges(image: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
-    """Mark the voxels whose gradient exceeds its own Gaussian blur.
+    """Mark the voxels whose gradient exceeds its Gaussian blur.
 
     Parameters
     ----------
@@ -40,19 +40,19 @@ def edges(image: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
     Returns
     -------
     bool ndarray of shape (Z, Y, X)
-        The border of the image is no edge by itself.
+        True on edges; the border of the image alone makes no edge.
 
     Notes
     -----
     Source: Januszewski et al. 2018, Methods: Sobel edges, adaptive threshold with σ = 49/6 voxels.
-    A voxel depends on those within `reach` of it and on nothing else.
+    A voxel depends only on the voxels within `reach` of it.
     """
     strength = edge_strength(image)
     return strength > ndimage.gaussian_filter(strength, sigma, mode="reflect", truncate=TRUNCATE)
 
 
 def reach(sigma: float = SIGMA) -> int:
-    """Return how far `edges` looks on every axis, voxels: the truncated Gaussian plus one for the gradient.
+    """Return how far `edges` looks along every axis, voxels: the radius of the Gaussian plus one for the gradient.
 
     Examples
     --------
@@ -63,23 +63,23 @@ def reach(sigma: float = SIGMA) -> int:
 
 
 def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, ...]) -> np.ndarray:
-    """Euclidean distance of every voxel to the nearest edge voxel.
+    """Return the Euclidean distance of every voxel to the nearest edge voxel.
 
     Parameters
     ----------
     edges : bool ndarray of shape (Z, Y, X) or (Y, X)
         True on edges.
     voxel_size_zyx : tuple of float
-        Side of a voxel on each axis, in any unit.
+        Voxel size, in any unit.
 
     Returns
     -------
     float32 ndarray of shape (Z, Y, X)
-        In units of the smallest side; infinite where there is no edge at all.
+        In units of the smallest side; infinite if there is no edge at all.
     """
     if not edges.any():
         return np.full(edges.shape, np.inf, dtype=np.float32)
-    # Slice by slice from the nearest edge voxels: scipy's own last step takes 48 bytes per voxel, this one 12.
+    # scipy only finds the nearest edge voxels: to measure the distance, it would take 48 bytes per voxel instead of 12.
     nearest = ndimage.distance_transform_edt(
         ~edges.astype(bool, copy=False), sampling=voxel_size_zyx, return_distances=False, return_indices=True
     )
@@ -88,13 +88,13 @@ def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, ...]) -> np.ndarray
     result = np.empty(edges.shape, np.float32)
     for i, plane in enumerate(result):
         squares = sum((steps[i] * side) ** 2 for steps, side in zip(nearest, voxel_size_zyx, strict=True))
-        # Divided afterwards: squares of whole nanometres add without rounding, so equal distances stay equal.
+        # Dividing last keeps equal distances equal: squares of whole nanometres add up without rounding.
         plane[...] = np.sqrt(squares) / min(voxel_size_zyx)
     return result
 
 
-def steps_within(length: float, voxel_size_zyx: tuple[float, float, float]) -> ZYX:
-    """Return how many voxels of each axis fit into `length`, given in units of the smallest side.
+def steps_within(length: float, voxel_size_zyx: VoxelSize) -> ZYX:
+    """Return how many voxels fit into `length` along each axis; `length` is in units of the smallest side.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a line now and then in a log file."""
+"""Show the progress of long work: as a bar on a terminal, as occasional lines in a log file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class _Lines:
-    """File that turns the carriage returns of a progress bar into whole lines, for logs."""
+    """File that turns the updates of a progress bar into lines of a log."""
 
     def write(self, text: str) -> int:
         line = text.replace("\r", "").strip()
@@ -27,18 +27,18 @@ class _Lines:
 
 
 def progress_bar(total: float | None, description: str, unit: str = "it", done: int = 0) -> tqdm:
-    """Return a tqdm bar on stderr; in a log it prints at most one line every 15 s.
+    """Return a tqdm bar on stderr; in a log, it prints at most one line every 15 s.
 
     Parameters
     ----------
     total : float or None
-        Amount of work in `unit`; None where it is not known.
+        Amount of work in `unit`, None if unknown.
     description : str
-        What is being done.
+        Name of the work.
     unit : str
-        What is counted.
+        Unit of `total` and `done`.
     done : int
-        Amount that an earlier process has done; it does not count in the rate.
+        Amount that an earlier process did; the rate leaves it out.
     """
     if sys.stderr.isatty():
         return tqdm(
@@ -51,23 +51,23 @@ def progress_bar(total: float | None, description: str, unit: str = "it", done: 
         unit=unit,
         ascii=True,
         mininterval=LOG_INTERVAL_SECONDS,
-        miniters=0,  # look at the clock at every update: units differ a lot in length
+        miniters=0,  # check the clock at every update, because units take very different times
         file=_Lines(),
         bar_format="{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
     )
 
 
 def track(items: Iterable[T], total: int | None, description: str, unit: str = "block") -> Iterator[T]:
-    """Yield `items` and show how many are done.
+    """Yield `items` under a progress bar.
 
     Parameters
     ----------
     items : iterable
-        The work.
+        Items of work.
     total : int or None
-        Number of items, None where unknown.
+        Number of items, None if unknown.
     description, unit : str
-        What is being done and what is counted.
+        As in `progress_bar`.
     """
     with progress_bar(total, description, unit) as bar:
         for item in items:

@@ -1,4 +1,4 @@
-"""What made an output: recorded in every file, free of times and host names so that reruns are byte-identical."""
+"""Record how an output was made, without times and host names, so that reruns give the same bytes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def provenance(stage: str, config: BaseModel | None = None, **inputs: object) ->
     stage : str
         Name of the command.
     config : pydantic model, optional
-        Section of the configuration that was used, recorded whole.
+        Section of the configuration, recorded completely.
     **inputs
         Paths and values that the result depends on, such as ``image="raw.h5:raw"``.
 
     Returns
     -------
     dict
-        JSON-ready; keys ``stage``, ``version``, ``config``, ``inputs``.
+        Keys ``stage``, ``version``, ``config`` and ``inputs``, ready for JSON.
     """
     return {
         "stage": stage,

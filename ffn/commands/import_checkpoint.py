@@ -1,6 +1,6 @@
-"""Turn a checkpoint into a model folder: a published TensorFlow 1 FFN, or one of our own training.
+"""Convert a checkpoint to a model folder: a published TensorFlow 1 FFN, or a checkpoint of 'ffn train'.
 
-Depth and features are read from it; our own also knows FOV, deltas and normalisation.
+Depth and features come from the checkpoint. One of 'ffn train' also holds FOV, deltas and normalisation.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from ffn.options import add_options, from_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn import-checkpoint``."""
     parser.add_argument(
-        "checkpoint", metavar="PREFIX_OR_DIR", help="model.ckpt-27465036 (without suffix), or our step-00000500"
+        "checkpoint",
+        metavar="PREFIX_OR_DIR",
+        help="model.ckpt-27465036 (without suffix), or step-00000500 of 'ffn train'",
     )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write")
     add_options(parser, ModelConfig, skip=("depth", "features"))
-    # the only published weights of this architecture are FIB-25's
+    # the only published weights of this architecture are those for FIB-25
     parser.set_defaults(image_mean="128", image_stddev="33")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     path = Path(arguments.checkpoint)
     if path.is_dir() or path.name.startswith("step-"):
         from ffn.training.checkpoint import export_checkpoint

@@ -1,7 +1,6 @@
-"""Bring images or labels of any supported format into the project's format, and check them on the way.
+"""Copy images or labels from any supported format into the project's format, and check them.
 
-SOURCE is a folder or quoted glob of PNG, TIFF or JPEG slices, a multipage TIFF, FILE.h5:DATASET, or a folder
-or URL of zarr, N5 or Neuroglancer precomputed (zarr://, n5:// or precomputed:// may stand before it).
+A folder or URL can name its format: zarr://PATH, n5://PATH or precomputed://PATH.
 """
 
 from __future__ import annotations
@@ -10,19 +9,18 @@ import argparse
 
 from ffn.config import IngestConfig
 from ffn.errors import ConfigError
+from ffn.io.foreign import readable_formats
 from ffn.options import add_box_option, add_options, from_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn ingest``."""
-    parser.add_argument("source", metavar="SOURCE", nargs="+", help="image or labels, see above")
+    parser.add_argument("source", metavar="SOURCE", nargs="+", help=f"image or labels: {readable_formats()}")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="volume to write")
     add_options(parser, IngestConfig)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.io.ingest import ingest
 
     if len(arguments.source) > 1:

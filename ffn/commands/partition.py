@@ -1,4 +1,4 @@
-"""Sort labelled voxels by the share of their neighbourhood (local object mask) that is the same object."""
+"""Sort labelled voxels by the fraction of their local object mask (LOM) that belongs to the same object."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from ffn.options import add_box_option, add_options, from_arguments, whole_numbe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn partition``."""
-    parser.add_argument("--labels", required=True, metavar="VOLUME", help="truth, FILE.h5:DATASET")
+    parser.add_argument("--labels", required=True, metavar="VOLUME", help="ground truth, FILE.h5:DATASET")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint8 partitions")
-    text = "to count with; 0 takes all cores of the job (default: 0)"
+    text = "threads that count; 0 takes all cores of the job (default: 0)"
     parser.add_argument("--threads", type=whole_number, default=0, metavar="INT", help=text)
     add_options(parser, PartitionConfig)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.sampling.partition import partition
 
     config = from_arguments(PartitionConfig, arguments)

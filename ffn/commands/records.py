@@ -10,20 +10,20 @@ from ffn.options import add_options, from_arguments, whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn records``."""
-    text = "volume names, as training will know them, and files from 'ffn coordinates'"
+    text = "volume names for training, and files from 'ffn coordinates'"
     parser.add_argument("--coordinates", required=True, nargs="+", metavar="NAME=FILE.h5", help=text)
-    text = "how often a voxel of this volume is drawn, relative to the others (default: 1); repeat for more"
+    text = "how often a voxel of this volume is drawn, relative to other volumes (default: 1); can be repeated"
     parser.add_argument("--weight", action="append", default=[], metavar="NAME=WEIGHT", help=text)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of shards and index.json")
-    parser.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help="of all shuffles (default: 1)")
-    text = "that write shards; 0 takes all cores of the job (default: 0)"
+    parser.add_argument(
+        "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of all shuffles (default: 1)"
+    )
+    text = "processes that write shards; 0 takes all cores of the job (default: 0)"
     parser.add_argument("--processes", type=whole_number, default=0, metavar="INT", help=text)
     add_options(parser, RecordsConfig)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.sampling.records import records
 
     paths = parse_named_paths(arguments.coordinates)
@@ -38,7 +38,7 @@ def parse_named_paths(words: list[str]) -> dict[str, str]:
     Raises
     ------
     ConfigError
-        If one has another form or a name comes twice.
+        If a word has another form or a name is repeated.
     """
     return _parse_named("--coordinates", words, "FILE.h5")
 
@@ -49,25 +49,25 @@ def parse_weights(words: list[str]) -> dict[str, float]:
     Raises
     ------
     ConfigError
-        If one has another form or a name comes twice.
+        If a word has another form or a name is repeated.
     """
     weights = {}
     for name, text in _parse_named("--weight", words, "WEIGHT").items():
         try:
             weights[name] = float(text)
         except ValueError:
-            raise ConfigError(f"--weight: {text!r} of {name!r}, expected a positive number") from None
+            raise ConfigError(f"--weight: found {text!r} for {name!r}, expected a positive number") from None
     return weights
 
 
 def _parse_named(option: str, words: list[str], value_name: str) -> dict[str, str]:
-    """Values of ``NAME=VALUE`` words by name."""
+    """Return the values of ``NAME=VALUE`` words by name."""
     values: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not (name and equals and value):
-            raise ConfigError(f"{option}: {word!r} is not of the form NAME={value_name}")
+            raise ConfigError(f"{option}: found {word!r}, expected NAME={value_name}")
         if name in values:
-            raise ConfigError(f"{option}: the volume name {name!r} is given twice, names must differ")
+            raise ConfigError(f"{option}: found the volume {name!r} twice, expected different names")
         values[name] = value
     return values

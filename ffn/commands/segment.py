@@ -1,4 +1,4 @@
-"""Flood-fill one box of an image: from every seed, grow the object until the network finds no more of it."""
+"""Flood-fill one box of an image: grow an object from every seed until the network finds no more of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from ffn.options import add_box_option, add_options, add_staging_option, from_ar
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn segment``."""
     parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
     parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
     add_box_option(parser)
@@ -19,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.inference.segment import segment
 
     config = from_arguments(SegmentConfig, arguments)

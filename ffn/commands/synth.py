@@ -9,7 +9,6 @@ from ffn.synthetic.config import SynthConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn synth``."""
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="N", help="fixes everything random (default: 1)"
     )
@@ -19,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.synthetic.write import synth
 
     synth(arguments.out_image, arguments.out_labels, from_arguments(SynthConfig, arguments), arguments.rng_seed)

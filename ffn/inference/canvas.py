@@ -1,4 +1,4 @@
-"""State of one growing object: image, predicted object map (POM) and what is already segmented."""
+"""The canvas of a growing object: image, predicted object map (POM) and the segmentation so far."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ MASKED = -2
 
 
 def logit(probability: float) -> float:
-    """Return ln(p / (1 - p)) rounded to float32, the type of the canvas."""
+    """Return ln(p / (1 - p)), rounded to float32 as the canvas is."""
     return float(np.float32(np.log(probability) - np.log1p(-probability)))
 
 
 def is_free(labels: np.ndarray) -> np.ndarray:
-    """Return where an object may go: neither another segment nor masked.
+    """Return where an object may grow: neither in another segment nor masked.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def is_free(labels: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Probabilities of `FloodConfig` as logits, converted once at the border of the inner loop."""
+    """The probabilities of `FloodConfig` as logits, converted once."""
 
     init: float
     pad: float
@@ -41,7 +41,7 @@ class Thresholds:
 
     @classmethod
     def of(cls, config: FloodConfig) -> Thresholds:
-        """Convert the configuration's probabilities."""
+        """Convert the probabilities of the configuration."""
         return cls(
             init=logit(config.init_activation),
             pad=logit(config.pad_value),
@@ -52,7 +52,7 @@ class Thresholds:
 
 
 class Canvas:
-    """Image, POM and segmentation of one subvolume, in voxels relative to its first.
+    """Image, POM and segmentation of one subvolume; positions are relative to its first voxel.
 
     Parameters
     ----------
@@ -61,18 +61,18 @@ class Canvas:
     model : ModelConfig
         FOV and deltas.
     thresholds : Thresholds
-        Logits that steer the flood.
+        Logits that control the flood.
     segmentation : int32 ndarray of shape (Z, Y, X), optional
-        What is there already; kept, not copied, so several canvases may share it. Default: all free.
+        Segmentation so far. It is not copied, so several canvases can share it. Default: all voxels are free.
 
     Attributes
     ----------
     pom_logit : float32 ndarray of shape (Z, Y, X)
-        Logits of the object being grown; NaN where never visited.
+        Logits of the current object; NaN where not visited.
     segmentation : int32 ndarray of shape (Z, Y, X)
-        0 free, positive an id, `REJECTED` a seed voxel that gave nothing (free too), `MASKED` never to be entered.
+        0: free; positive: segment id; `REJECTED`: seed without a segment, free as well; `MASKED`: not to be entered.
     reach : Box
-        Where the centre of a FOV may be: the whole FOV lies inside the subvolume.
+        Positions at which the whole FOV lies inside the subvolume.
 
     Notes
     -----
@@ -96,19 +96,19 @@ class Canvas:
         self._visited: Box | None = None
 
     def start(self, seed_zyx: ZYX) -> None:
-        """Clear the POM and put the seed on it."""
+        """Clear the POM and activate the seed voxel."""
         self._clear()
         self._visited = Box.from_shape((1, 1, 1), seed_zyx)
         self.pom_logit[seed_zyx] = self.thresholds.init
 
     def resume(self, visited: Box, pom_logit: np.ndarray) -> None:
-        """Clear the POM and put back what `visited_pom` gave."""
+        """Clear the POM and restore what `visited_pom` returned."""
         self._clear()
         self._visited = visited
         self.pom_logit[visited.slices()] = pom_logit
 
     def _clear(self) -> None:
-        """Forget the last object; only where it was: a whole fill would cost more than the network."""
+        """Clear the POM where the last object was; clearing all of it would cost more time than the network."""
         if self._visited is not None:
             self.pom_logit[self._visited.slices()] = np.nan
 
@@ -119,7 +119,7 @@ class Canvas:
         return z0 <= z < z1 and y0 <= y < y1 and x0 <= x < x1
 
     def may_visit(self, position_zyx: ZYX) -> bool:
-        """Whether the flood may evaluate here now: FOV inside, POM at least at the move threshold, voxel free."""
+        """Whether the FOV may move here now: it fits, the POM reaches the move threshold, and the voxel is free."""
         return (
             self.fits(position_zyx)
             and bool(self.pom_logit[position_zyx] >= self.thresholds.move)
@@ -127,7 +127,7 @@ class Canvas:
         )
 
     def is_strong(self, seed_zyx: ZYX) -> bool:
-        """Whether the seed voxel still belongs to its own object."""
+        """Whether the POM at the seed voxel still reaches the move threshold."""
         return bool(self.pom_logit[seed_zyx] >= self.thresholds.move)
 
     def fov(self, position_zyx: ZYX) -> Box:
@@ -135,31 +135,31 @@ class Canvas:
         return Box(position_zyx, add(position_zyx, (1, 1, 1))).grow(self.radius_zyx)
 
     def read(self, position_zyx: ZYX) -> tuple[np.ndarray, np.ndarray]:
-        """Return image and POM (logits, `pad` where never visited) of the FOV, the network's input."""
+        """Return the image and the POM of the FOV, the inputs of the network; the POM is `pad` where not visited."""
         where = self.fov(position_zyx).slices()
-        pom = self.pom_logit[where].copy()  # in one piece: what follows is several times faster than on the canvas
+        pom = self.pom_logit[where].copy()  # contiguous, which makes the next lines several times faster
         np.copyto(pom, self.thresholds.pad, where=np.isnan(pom))
         return self.image[where], pom
 
     def write(self, position_zyx: ZYX, pom_logit: np.ndarray) -> np.ndarray:
-        """Put the network's answer on the canvas under the freeze rule.
+        """Write the output of the network to the canvas, under the freeze rule.
 
         Parameters
         ----------
         position_zyx : tuple of int
             Centre of the FOV.
         pom_logit : float32 ndarray of the FOV's shape
-            Updated logits; changed in place.
+            Updated logits; this array is changed in place.
 
         Returns
         -------
         float32 ndarray
-            What is on the canvas now.
+            Logits that are now on the canvas.
         """
         fov = self.fov(position_zyx)
         where = fov.slices()
         if self._freezes(pom_logit):
-            # what was once background cannot come back; comparisons with NaN are false, so new voxels stay free
+            # Background stays background. Comparisons with NaN are false, so this leaves new voxels alone.
             old = self.pom_logit[where].copy()
             np.copyto(pom_logit, old, where=(old < 0) & (pom_logit > old))
         self.pom_logit[where] = pom_logit
@@ -171,17 +171,17 @@ class Canvas:
         return share >= 0 and int(np.count_nonzero(pom_logit >= self.thresholds.move)) / pom_logit.size > share
 
     def visited_pom(self) -> tuple[Box, np.ndarray]:
-        """Return the box of all voxels visited for this object and the POM (logits, NaN = not visited) inside it."""
+        """Return the bounding box of the voxels visited for this object, and the POM in it (NaN where not visited)."""
         assert self._visited is not None
         return self._visited, self.pom_logit[self._visited.slices()]
 
     def object_mask(self) -> tuple[Box, np.ndarray]:
-        """Return the visited box and, inside it, where the POM reaches the segment threshold."""
+        """Return the bounding box of the visited voxels, and where in it the POM reaches the segment threshold."""
         box, pom_logit = self.visited_pom()
         return box, pom_logit >= self.thresholds.segment
 
     def covers(self, points: np.ndarray) -> np.ndarray:
-        """Return for each row z, y, x of `points` whether the object holds that voxel."""
+        """Return for each point (z, y, x) whether the object includes it."""
         z, y, x = points.T
         return self.pom_logit[z, y, x] >= self.thresholds.segment
 

@@ -1,4 +1,4 @@
-"""The state of a killed segmentation job: one file beside the output, whole or absent, verified when read."""
+"""The checkpoint of a segmentation job: one file next to the output, written atomically and verified when read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 
@@ -24,16 +25,16 @@ FINGERPRINT = "fingerprint"
 
 
 class CheckpointFile:
-    """``<output>.checkpoint``, written now and then while a job runs.
+    """``<output>.checkpoint``, written at intervals while a job runs.
 
     Parameters
     ----------
     path : path
-        The file.
+        Path of the file.
     fingerprint : dict of str to str
-        What the result depends on; a checkpoint of another fingerprint is not used.
+        What the result depends on; a checkpoint with another fingerprint is not used.
     seconds : float
-        Between two checkpoints; 0 writes none.
+        Seconds between checkpoints; 0 writes none.
     """
 
     def __init__(self, path: str | Path, fingerprint: Mapping[str, str], seconds: float) -> None:
@@ -44,65 +45,68 @@ class CheckpointFile:
         self._terminated = False
 
     def load(self) -> Arrays | None:
-        """Return what was saved last; None, and a line that says why, where it cannot be used."""
+        """Return the saved arrays; return None and log the reason if they cannot be used."""
         if self._seconds == 0 or not self.path.exists():
             return None
         try:
             arrays = self._read()
         except VolumeError as error:
-            log.warning("starting over, the checkpoint is damaged: %s", error)
+            log.warning("starting over, because the checkpoint is damaged: %s", error)
             return None
         difference = self._difference(json.loads(arrays.pop(FINGERPRINT).tobytes()))
         if difference is not None:
-            log.info("starting over, %s is of another job: %s", self.path, difference)
+            log.info("starting over, because %s is from another job: %s", self.path, difference)
             return None
         log.info("resuming from %s", self.path)
         return arrays
 
     def save_when_due(self, state: Callable[[], Arrays]) -> None:
-        """Save ``state()`` if it is time to, or if the process has been asked to end.
+        """Save ``state()`` if the interval has passed or SIGTERM has arrived.
 
         Raises
         ------
         SegmentError
-            After SIGTERM, when the state is saved.
+            After SIGTERM, once the state is saved.
         """
         if self._terminated or (self._seconds > 0 and time.monotonic() - self._last >= self._seconds):
             self.save(state())
         if self._terminated:
-            raise SegmentError(f"{self.path}: stopped by SIGTERM, the state is saved. The same command goes on from it")
+            raise SegmentError(f"{self.path}: stopped by SIGTERM, the state is saved. Run the same command to resume")
 
     def save(self, arrays: Arrays) -> None:
-        """Write `arrays`; the file before is replaced when all is on disk."""
+        """Write `arrays`, replacing the file atomically."""
         fingerprint = np.frombuffer(json.dumps(self._fingerprint).encode(), np.uint8)
         content = {**arrays, FINGERPRINT: fingerprint}
         hdf5.write_arrays(self.path, content, {"sha256": _digest(content)})
         self._last = time.monotonic()
 
     def remove(self) -> None:
-        """Remove the file: the job is done."""
+        """Remove the file when the job is done."""
         self.path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def saved_on_sigterm(self) -> Iterator[None]:
-        """Let SIGTERM end the job at the next `save_when_due`; only the main thread of a process can ask for that."""
+        """Let SIGTERM end the job at the next `save_when_due`; this works in the main thread only."""
         if self._seconds == 0 or threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGTERM, lambda number, frame: setattr(self, "_terminated", True))
+        before = signal.signal(signal.SIGTERM, self._terminate)
         try:
             yield
         finally:
             signal.signal(signal.SIGTERM, before)
 
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        self._terminated = True
+
     def _read(self) -> Arrays:
         arrays, attributes = hdf5.read_arrays(self.path)
         if FINGERPRINT not in arrays or str(attributes.get("sha256")) != _digest(arrays):
-            raise VolumeError(f"{self.path}: its checksum is not that of its content")
+            raise VolumeError(f"{self.path}: checksum differs from the content, expected a whole file")
         return arrays
 
     def _difference(self, other: dict[str, str]) -> str | None:
-        """Say what is not as it was; None where everything is."""
+        """Describe the first difference between the fingerprints, None if they are equal."""
         mine = self._fingerprint
         for name in sorted(mine.keys() | other.keys()):
             if mine.get(name) != other.get(name):
@@ -111,12 +115,12 @@ class CheckpointFile:
 
 
 def checksum(array: np.ndarray | None) -> str:
-    """Return the SHA-256 of an array's bytes; of nothing for None."""
+    """Return the SHA-256 of the bytes of an array; None counts as no bytes."""
     return hashlib.sha256(b"" if array is None else np.ascontiguousarray(array).data).hexdigest()
 
 
 def _digest(arrays: Arrays) -> str:
-    """SHA-256 over names, shapes and bytes."""
+    """SHA-256 of names, shapes, types and bytes."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         digest.update(f"{name}{arrays[name].shape}{arrays[name].dtype}{checksum(arrays[name])}".encode())

@@ -1,4 +1,4 @@
-"""What grown objects become: segments, first come, first served, or nothing."""
+"""Turn grown objects into segments: earlier objects keep their voxels."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from ffn.inference.canvas import MASKED, REJECTED, is_free
 from ffn.inference.grower import Arrays
 from ffn.inference.objects import GrownObject
 
-COUNTERS = (
-    *("fovs", "discarded_fovs", "seeds", "outside", "masked", "taken", "too_close"),
-    *("weak", "too_small", "segments", "limited"),
-)
+FOV_COUNTERS = ("fovs", "discarded_fovs")
+OUTCOMES = ("outside", "masked", "taken", "too_close", "weak", "too_small", "segments")  # each seed has exactly one
+COUNTERS = (*FOV_COUNTERS, "seeds", *OUTCOMES, "limited")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How an object came to be.
+    """How a segment was grown.
 
     Parameters
     ----------
     segment_id : int
-        Id in the subvolume.
+        Id in this subvolume.
     seed_zyx : tuple of int
-        Voxel of the subvolume where it started.
+        Seed voxel, relative to the subvolume.
     num_fovs : int
-        Network evaluations spent on it.
+        Network evaluations that it took.
     overlaps : dict of int to int
-        Voxels it claimed of objects that were there first, by their ids.
+        Number of its voxels that belong to earlier segments, by their ids.
     pass_number : int
-        1, or 2 for an object of the second pass.
+        1, or 2 for the second pass.
     """
 
     segment_id: int
@@ -45,19 +44,19 @@ class Origin:
 
 @dataclass
 class Filling:
-    """Result of flood filling one subvolume.
+    """Result of flood filling a subvolume.
 
     Parameters
     ----------
     segmentation : int32 ndarray of shape (Z, Y, X)
-        Ids from 1; 0 where nothing was segmented.
+        Ids from 1; 0 is background.
     probability : uint8 ndarray of shape (Z, Y, X)
-        POM of the object at its voxels, 1 … 255 for 0 … 1; 0 where nothing was segmented.
+        POM of each segment at its voxels, with 1 … 255 for 0 … 1; 0 in the background.
     origins : list of Origin
-        One for each id, in order.
+        One per id, in order.
     counters : dict of str to int
-        What happened to the seeds, and FOVs in all: those of the result, and those spent in vain on objects
-        grown ahead of their turn.
+        Outcomes of the seeds, and numbers of FOVs: of settled objects, and of objects that were grown ahead of their
+        turn and discarded.
     """
 
     segmentation: np.ndarray
@@ -67,16 +66,16 @@ class Filling:
 
 
 class Claims:
-    """The segmentation of a subvolume and the rules by which objects enter it, one after the other.
+    """The segmentation of a subvolume, and the rules by which objects enter it one after the other.
 
     Parameters
     ----------
     config : SegmentConfig
-        Distances and sizes.
+        Distances and size limits.
     reach : Box
-        Where seeds may lie.
+        Where seeds may be.
     segmentation : int32 ndarray of shape (Z, Y, X)
-        0 free, `MASKED` never to be entered; changed in place.
+        0: free; `MASKED`: not to be entered. Changed in place.
 
     Attributes
     ----------
@@ -85,7 +84,7 @@ class Claims:
     origins, counters
         As in `Filling`.
     num_filled : int
-        Voxels claimed.
+        Number of voxels in segments.
     """
 
     def __init__(self, config: SegmentConfig, reach: Box, segmentation: np.ndarray) -> None:
@@ -98,7 +97,7 @@ class Claims:
         self.num_filled = 0
 
     def objection(self, seed: ZYX) -> str | None:
-        """Why no object may start here now: a counter's name, None where one may."""
+        """Return why no object may start at this seed now, as the name of a counter, or None if one may."""
         if not self.reach.contains(Box(seed, add(seed, (1, 1, 1)))):
             return "outside"
         found = self.segmentation[seed]
@@ -111,32 +110,32 @@ class Claims:
         return "too_close" if (self.segmentation[around.slices()] > 0).any() else None
 
     def is_valid(self, seed: ZYX, evaluated: np.ndarray) -> bool:
-        """Whether an object with these FOVs would grow the same way now.
+        """Whether an object with FOVs at `evaluated` would grow the same way now.
 
-        Voxels are only ever taken, never given back. So what the flood has refused it would refuse again, and all
-        it takes is that the seed may start and that every voxel the FOV's centre has entered is still free.
+        Voxels are taken but never freed, so the flood would refuse the same moves again. It is therefore enough that
+        the seed may start and that every voxel at the centre of a FOV is still free.
         """
         z, y, x = evaluated.T
         return self.objection(seed) is None and bool(is_free(self.segmentation[z, y, x]).all())
 
     def refuse(self, seed: ZYX, objection: str) -> None:
-        """Record a seed that may not start."""
+        """Count a seed that may not start, by the name of its `objection`."""
         self.counters["seeds"] += 1
         self.counters[objection] += 1
         if objection == "too_close":
             self.segmentation[seed] = REJECTED
 
     def settle(self, grown: GrownObject, min_voxels: int, pass_number: int) -> bool:
-        """Make an object a segment, or not, and record it; whether it has become one.
+        """Turn an object into a segment if it is strong and large enough; return whether it has become one.
 
         Parameters
         ----------
         grown : GrownObject
-            Grown in the present state of the segmentation, or valid in it.
+            Object that is valid in the current segmentation.
         min_voxels : int
-            Smallest segment; nothing that is already there is overwritten.
+            Smallest number of free voxels that makes a segment.
         pass_number : int
-            For its origin.
+            Recorded in its origin.
         """
         outcome = self._claim(grown, min_voxels, pass_number) if grown.is_strong else "weak"
         if outcome != "segments":
@@ -148,7 +147,7 @@ class Claims:
         return outcome == "segments"
 
     def forget_rejections(self) -> None:
-        """Free the seed voxels that gave nothing, for another pass."""
+        """Free the seed voxels that became no segment, for the next pass."""
         self.segmentation[self.segmentation == REJECTED] = 0
 
     def filling(self) -> Filling:
@@ -171,7 +170,7 @@ class Claims:
         return "segments"
 
     def state(self) -> Arrays:
-        """Return everything as arrays."""
+        """Return the state as arrays."""
         return {
             "segmentation": self.segmentation,
             "probability": self.probability,
@@ -181,7 +180,7 @@ class Claims:
         }
 
     def resume(self, state: Arrays) -> None:
-        """Undo `state`."""
+        """Restore what `state` returned."""
         self.segmentation[...] = state["segmentation"]
         self.probability[...] = state["probability"]
         self.counters = dict(zip(COUNTERS, state["counters"].tolist(), strict=True))
@@ -192,12 +191,12 @@ class Claims:
 
 
 def origins_table(origins: list[Origin]) -> np.ndarray:
-    """Return id, seed z, y, x, FOVs and pass of each, int64 (N, 6)."""
+    """Return an int64 table of shape (N, 6): id, seed z, y, x, number of FOVs, pass."""
     rows = [(o.segment_id, *o.seed_zyx, o.num_fovs, o.pass_number) for o in origins]
     return np.array(rows, np.int64).reshape(-1, 6)
 
 
 def overlaps_table(origins: list[Origin]) -> np.ndarray:
-    """Return id, earlier id and voxels claimed of both, int64 (N, 3)."""
+    """Return an int64 table of shape (N, 3): id, earlier id, number of voxels in both."""
     rows = [(o.segment_id, other, count) for o in origins for other, count in sorted(o.overlaps.items())]
     return np.array(rows, np.int64).reshape(-1, 3)

@@ -1,4 +1,4 @@
-"""What runs the network: TensorFlow anywhere, OpenVINO on CPUs, in float32 or bfloat16."""
+"""Engines that run the network: TensorFlow on any device, OpenVINO on CPUs, in float32 or bfloat16."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Engine(Protocol):
     Attributes
     ----------
     name : str
-        Engine and precision, such as ``openvino bfloat16``.
+        Engine and precision, for example ``openvino bfloat16``.
     """
 
     name: str
@@ -39,30 +39,28 @@ class Engine(Protocol):
         Parameters
         ----------
         image, pom_logit : float32 ndarray of shape (B, Z, Y, X)
-            Normalised image and POM in logits; B from 1 to the batch size of the engine.
+            Normalised image, and POM in logits; B is at most the batch size of the engine.
 
         Returns
         -------
         float32 ndarray of shape (B, Z, Y, X)
-            Updated POM in logits, the caller's to change.
+            Updated POM in logits; the caller may change it.
         """
         ...
 
 
 class TensorFlowEngine:
-    """The Keras network in one compiled graph, on a GPU of its own where TensorFlow sees some."""
+    """The Keras network as one compiled graph, on a GPU if TensorFlow sees one."""
 
     def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
         import tensorflow as tf
 
-        with contextlib.suppress(
-            RuntimeError
-        ):  # TensorFlow already runs in this process: its threads and memory are what they are
+        with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process and keeps its settings
             tf.config.threading.set_intra_op_parallelism_threads(threads)
             if gpus := tf.config.list_physical_devices("GPU"):
                 gpu = gpus[take_gpu(len(gpus))]
                 tf.config.set_visible_devices(gpu, "GPU")
-                tf.config.experimental.set_memory_growth(gpu, True)  # else the first job takes all of the memory
+                tf.config.experimental.set_memory_growth(gpu, True)  # or the first job would take all of its memory
         self.name = f"tensorflow {precision}"
         self._batch_size = batch_size
         network = _network(model, precision, batch_size)
@@ -73,20 +71,20 @@ class TensorFlowEngine:
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
         """Update the POM; see `Engine.predict`."""
-        missing = self._batch_size - len(image)  # one compiled graph for one size; the answers to these are dropped
+        missing = self._batch_size - len(image)  # the graph has one batch size; the padding is cut off below
         image, pom_logit = (np.concatenate([a, a[:1].repeat(missing, 0)])[..., None] for a in (image, pom_logit))
         answer = np.array(self._call(image, pom_logit))[..., 0]
         return answer[: self._batch_size - missing]
 
 
 class OpenVinoEngine:
-    """The same Keras network, read by OpenVINO; the FOVs of a batch are shared out among the threads.
+    """The Keras network, converted to OpenVINO; the threads share the FOVs of a batch.
 
     Notes
     -----
-    Every FOV is a request of its own, and there are as many streams as threads have requests to work on. On 2 AMX
-    cores (depth 12, bfloat16) no grouping of FOVs into batches was clearly faster than one FOV on both threads, and
-    all of them gave bit-identical logits; so neither the batch size nor the stream changes a result.
+    Every FOV is one request, and there are as many streams as requests that can run at once. On 2 AMX cores (depth 12,
+    bfloat16), no way of batching FOVs was clearly faster than one FOV on both threads. All ways gave the same logits,
+    bit for bit, so neither batch size nor stream changes a result.
     """
 
     def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
@@ -107,7 +105,7 @@ class OpenVinoEngine:
         image, pom_logit = (np.require(array, np.float32, ["C", "W"]) for array in (image, pom_logit))
         answer = np.empty_like(pom_logit)
         requests = self._requests[: len(image)]
-        for index, request in enumerate(requests):  # OpenVINO reads and writes these arrays themselves
+        for index, request in enumerate(requests):  # OpenVINO reads and writes these arrays in place
             request.set_input_tensor(self._inputs["image"], _tensor(image[index]))
             request.set_input_tensor(self._inputs["pom_logit"], _tensor(pom_logit[index]))
             request.set_output_tensor(_tensor(answer[index]))
@@ -118,25 +116,25 @@ class OpenVinoEngine:
 
 
 def create_engine(model: Model, engine: str, precision: str, threads: int = 0, batch_size: int = 1) -> Engine:
-    """Choose and build an engine; the choice and its reason go to the log.
+    """Choose and build an engine; log the choice and the reason.
 
     Parameters
     ----------
     model : Model
         Architecture and weights.
     engine : {'auto', 'tensorflow', 'openvino'}
-        `auto` takes TensorFlow where it sees a GPU, OpenVINO otherwise.
+        `auto` takes TensorFlow if it sees a GPU, OpenVINO otherwise.
     precision : {'auto', 'float32', 'bfloat16'}
-        `auto` takes bfloat16 where the CPU or GPU computes in it, see `resolve_precision`.
+        For `auto` see `resolve_precision`.
     threads : int
-        CPU threads; 0 takes ``OMP_NUM_THREADS``, which the workflow sets, else the cores of this process.
+        CPU threads; 0 takes ``OMP_NUM_THREADS``, which the workflow sets, or else all cores of this process.
     batch_size : int
-        FOVs of a call at most.
+        Largest number of FOVs in a call.
 
     Raises
     ------
     ConfigError
-        If ``OMP_NUM_THREADS`` is wanted and no number.
+        If ``OMP_NUM_THREADS`` is needed but not a number.
     """
     threads = threads or threads_here()
     if engine == "auto":
@@ -158,7 +156,7 @@ def _network(model: Model, precision: str, batch_size: int) -> keras.Model:
 
 
 def _to_openvino(model: Model) -> openvino.Model:
-    """Read the float32 Keras network for one FOV, its weights frozen to constants, into OpenVINO."""
+    """Convert the float32 Keras network for one FOV to OpenVINO, with its weights as constants."""
     import openvino
     import tensorflow as tf
 
@@ -169,14 +167,14 @@ def _to_openvino(model: Model) -> openvino.Model:
 
 
 def _tensor(fov: np.ndarray) -> openvino.Tensor:
-    """View one FOV as OpenVINO's tensor with batch and channel, without a copy."""
+    """View one FOV as an OpenVINO tensor with batch and channel axes, without a copy."""
     import openvino
 
     return openvino.Tensor(fov[None, ..., None], shared_memory=True)
 
 
 def _input_order(compiled: openvino.CompiledModel) -> dict[str, int]:
-    """Index of each input by its name; the reader may exchange them."""
+    """Index of each input by name; the conversion may exchange them."""
     order = {}
     for index, port in enumerate(compiled.inputs):
         for name in ("image", "pom_logit"):

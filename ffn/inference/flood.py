@@ -1,4 +1,4 @@
-"""Flood filling: grow one object from each seed until the subvolume is full."""
+"""Flood filling: grow an object from every seed that is still free."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ffn.inference.engine import Engine
 from ffn.inference.grower import Arrays, FovBatch, Limits, ObjectGrower
 from ffn.inference.objects import GrownObject
 
-# Our choices, tried on the object shapes of FIB-25; they change how much is grown in vain, never the result.
-LOOK_AHEAD = 4096  # seeds considered for growing ahead of their turn
-FINISHED_PER_LANE = 16  # objects waiting for their turn; also at most one byte for each voxel of the subvolume
-ROUNDS_PER_CHECK = 16  # evaluations between two looks at which objects have run into each other
+# Our choices, tested on objects of FIB-25. They change how much work is discarded, never the result.
+LOOK_AHEAD = 4096  # undecided seeds considered for growing ahead of their turn
+FINISHED_PER_LANE = 16  # objects that wait for their turn; they also take at most one byte per voxel of the subvolume
+ROUNDS_PER_CHECK = 16  # network calls between checks for objects that have run into each other
 
 
 class FloodFill:
-    """The sequential flood of the published FFN, several objects at once.
+    """The sequential flood of the published FFN, growing several objects at once.
 
-    Objects enter the segmentation strictly in the order of their seeds, under the rules of `Claims`. With
-    ``batch_size`` 1 they are also grown one after the other. With more, idle lanes grow objects whose turn has not
-    come yet against the segmentation as it is. What an older object then takes away from under them (`Claims.is_valid`)
-    is discarded and grown again. So the result is that of one lane, up to the engine's rounding for another batch.
+    Objects enter the segmentation strictly in the order of their seeds, under the rules of `Claims`. With a batch size
+    of 1, they are also grown one after the other. With larger batches, idle lanes grow objects ahead of their turn, in
+    the segmentation as it is then. If an older object takes voxels that such an object needs (`Claims.is_valid`), it is
+    discarded and grown again. The result is therefore that of one lane, up to the rounding of the engine.
 
     Parameters
     ----------
@@ -38,24 +38,24 @@ class FloodFill:
     config : SegmentConfig
         Thresholds, distances, sizes and limits.
     engine : Engine
-        The network, built for batches of `config.batch_size`.
+        Network, built for batches of ``config.batch_size``.
     masked : bool ndarray of shape (Z, Y, X), optional
-        Voxels where nothing is segmented, seeded or entered by the FOV's centre.
+        Voxels that are not segmented, not seeded and not entered by the centre of the FOV.
 
     Attributes
     ----------
     image : float32 ndarray of shape (Z, Y, X)
         As given.
     claims : Claims
-        The segmentation so far, with origins and counters.
+        Segmentation so far, with origins and counters.
     pass_number : int
-        0 before the first `begin`.
+        Current pass; 0 before the first `begin`.
     seeds : int64 ndarray of shape (N, 3)
-        Of this pass.
+        Seeds of this pass.
     cursor : int
-        How many of them are decided.
+        Number of seeds that are decided.
     num_evaluated : int
-        FOVs evaluated by this process.
+        FOVs that this process has evaluated.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class FloodFill:
         self.seeds = np.empty((0, 3), np.int64)
         self._rounds = 0
         self._nothing_to_try = False
-        self._growing: dict[int, ObjectGrower] = {}  # by the number of their seed
+        self._growing: dict[int, ObjectGrower] = {}  # by number of the seed
         self._finished: dict[int, GrownObject] = {}
-        self._held: dict[int, int] = {}  # seed: the older seed whose object has to be settled first
+        self._held: dict[int, int] = {}  # by number of the seed: the older seed to settle first
 
     def begin(self, seeds: np.ndarray) -> None:
-        """Start the next pass, from `seeds` (int, (N, 3), in the order in which they count); all before are decided."""
+        """Start the next pass with `seeds`, int (N, 3), in their order; all earlier seeds must be decided."""
         self.seeds = np.asarray(seeds, np.int64).reshape(-1, 3)
         self.pass_number += 1
         self.cursor = 0
@@ -94,7 +94,7 @@ class FloodFill:
         self.claims.forget_rejections()
 
     def run(self, after_round: Callable[[], None] = lambda: None) -> None:
-        """Decide all seeds of this pass; `after_round` is called whenever the state may be saved."""
+        """Decide all seeds of this pass; call `after_round` whenever the state can be saved."""
         while self.cursor < len(self.seeds):
             self._settle()
             self._start()
@@ -113,7 +113,7 @@ class FloodFill:
         return zyx(self.seeds[number].tolist())
 
     def _settle(self) -> None:
-        """Decide seeds in order, up to the first one whose object has still to grow."""
+        """Decide seeds in order, up to the first whose object has still to grow."""
         while self.cursor < len(self.seeds) and self.cursor not in self._growing:
             seed, grown = self._seed(self.cursor), self._finished.pop(self.cursor, None)
             objection = self.claims.objection(seed)
@@ -127,7 +127,7 @@ class FloodFill:
             self.cursor += 1
 
     def _start(self) -> None:
-        """Give idle lanes the oldest seed, which has to grow now, then seeds that probably will."""
+        """Give idle lanes the oldest undecided seed, then promising seeds ahead of their turn."""
         if self._idle and self.cursor < len(self.seeds) and self.cursor not in self._growing:
             self._grow(self.cursor)
         if self._idle and not self._nothing_to_try and self._may_hold_more():
@@ -139,7 +139,7 @@ class FloodFill:
         self._growing[number] = ObjectGrower(self._idle.pop(), self._seed(number), self._deltas, self._limits)
 
     def _advance(self) -> None:
-        """Evaluate one FOV of each object; what has grown waits for its turn."""
+        """Evaluate one FOV of each growing object; move finished objects to the waiting ones."""
         num_fovs = self._batch.advance(self._growing.values())
         self.num_evaluated += num_fovs
         self._rounds += 1
@@ -156,7 +156,7 @@ class FloodFill:
         self._nothing_to_try = False
 
     def _discard(self, number: int) -> None:
-        """Forget an object that was grown ahead of its turn."""
+        """Drop an object that was grown ahead of its turn."""
         attempt = self._growing.get(number) or self._finished[number]
         self.claims.counters["discarded_fovs"] += attempt.num_fovs
         if number in self._growing:
@@ -165,17 +165,17 @@ class FloodFill:
             del self._finished[number]
 
     def _attempts(self) -> list[tuple[int, ObjectGrower | GrownObject]]:
-        """Objects that are not settled, with the numbers of their seeds."""
+        """Objects not settled yet, with the numbers of their seeds."""
         return [*self._growing.items(), *self._finished.items()]
 
     def _discard_invalid(self) -> None:
-        """After a new segment: give up what would have grown otherwise had it been there."""
+        """Discard the objects that would have grown differently next to the newest segment."""
         for number, attempt in self._attempts():
             if not self.claims.is_valid(attempt.seed_zyx, attempt.evaluated):
                 self._discard(number)
 
     def _discard_colliding(self) -> None:
-        """Give up what stands on an older object's voxels: it will most likely be invalid when that is settled."""
+        """Discard objects on the voxels of an older one: they will most likely be invalid once that is settled."""
         for number in sorted(self._growing)[1:]:
             evaluated = self._growing[number].evaluated
             older = (n for n, attempt in self._attempts() if n < number and attempt.covers(evaluated).any())
@@ -189,7 +189,7 @@ class FloodFill:
         return len(self._finished) < FINISHED_PER_LANE * self._batch.size and voxels < self.claims.segmentation.size
 
     def _promising(self) -> Iterator[int]:
-        """Yield seeds that may start now and lie in no object that is not settled yet."""
+        """Yield seeds that may start now and lie in none of the objects not settled yet."""
         self._held = {number: older for number, older in self._held.items() if older >= self.cursor}
         points = self.seeds[self.cursor : self.cursor + LOOK_AHEAD]
         inside = ((points >= self.claims.reach.start) & (points < self.claims.reach.stop)).all(axis=1)
@@ -204,7 +204,7 @@ class FloodFill:
                 yield number
 
     def state(self) -> Arrays:
-        """Return everything needed to go on from here, between two rounds; views, to be written at once."""
+        """Return everything needed to resume after this round; the arrays are views, to be saved at once."""
         arrays = _prefixed("claims", self.claims.state())
         arrays["seeds"] = self.seeds
         arrays["place"] = np.array([self.pass_number, self.cursor, self._rounds, self._nothing_to_try])
@@ -216,7 +216,7 @@ class FloodFill:
         return arrays
 
     def resume(self, arrays: Arrays) -> None:
-        """Go back to where `state` was taken; the flood must not have begun."""
+        """Restore what `state` returned; the flood must not have begun."""
         self.seeds = arrays["seeds"]
         self.claims.resume(_below("claims", arrays))
         self.pass_number, self.cursor, self._rounds, nothing_to_try = arrays["place"].tolist()
@@ -239,5 +239,5 @@ def _below(path: str, arrays: Arrays) -> Arrays:
 
 
 def _folders(kind: str, arrays: Arrays) -> list[str]:
-    """Names of the two levels below `kind`, in order."""
+    """Paths of the objects below `kind`, in order."""
     return sorted({"/".join(name.split("/")[:3]) for name in arrays if name.startswith(f"{kind}/")})

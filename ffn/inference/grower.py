@@ -1,4 +1,4 @@
-"""Grow objects, each on its own canvas, several at a time through one batched network."""
+"""Grow objects, each on its own canvas; one network call serves several of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Limits:
-    """Where an object stops growing, whatever it has then is kept; None is no limit."""
+    """Limits at which an object stops growing and keeps what it has; None is no limit."""
 
     max_fovs: int | None = None
     max_voxels: int | None = None
@@ -30,23 +30,23 @@ class Limits:
 
 
 class ObjectGrower:
-    """One object on its way from a seed to the end of its queue.
+    """An object that grows from its seed until no position is left.
 
     Parameters
     ----------
     canvas : Canvas
-        Cleared for this object; it shall serve no other until this one is done.
+        Cleared for this object; no other may use it until this one has grown.
     seed_zyx : tuple of int
-        A free voxel in the canvas's reach.
+        Free voxel in the reach of the canvas.
     deltas_zyx : tuple of int
         FOV step.
     limits : Limits
-        Where to stop early.
+        When to stop early.
 
     Attributes
     ----------
     limited : bool
-        Whether a limit has ended it.
+        Whether a limit has stopped it.
     """
 
     def __init__(self, canvas: Canvas, seed_zyx: ZYX, deltas_zyx: ZYX, limits: Limits | None = None) -> None:
@@ -61,27 +61,27 @@ class ObjectGrower:
 
     @property
     def num_fovs(self) -> int:
-        """Network evaluations so far."""
+        """Number of network evaluations so far."""
         return len(self._movement.evaluated)
 
     @property
     def evaluated(self) -> np.ndarray:
-        """Positions evaluated so far, int64 (N, 3)."""
+        """Positions evaluated so far, an int64 array of shape (N, 3)."""
         return np.array(self._movement.evaluated, np.int64).reshape(-1, 3)
 
     @property
     def is_strong(self) -> bool:
-        """Whether the seed voxel still belongs to its own object."""
+        """Whether the object still includes its seed."""
         return self.canvas.is_strong(self.seed_zyx)
 
     def covers(self, points: np.ndarray) -> np.ndarray:
-        """Return for each row z, y, x of `points` whether the object holds that voxel now."""
+        """Return for each point (z, y, x) whether the object includes it now."""
         return self.canvas.covers(points)
 
     def next_position(self) -> ZYX | None:
-        """Return where the network has to be evaluated next; None when the object has grown.
+        """Return the next position to evaluate, None when the object has grown.
 
-        Asking again gives the same answer, unless the voxel has been taken in between.
+        A second call returns the same position, unless another object has taken the voxel since.
         """
         while self._next is None or not self.canvas.may_visit(self._next):
             self._next = self._movement.pop()
@@ -93,7 +93,7 @@ class ObjectGrower:
         return None if self.limited else self._next
 
     def put(self, pom_logit: np.ndarray) -> None:
-        """Take the network's answer at `next_position` (float32 of the FOV's shape, changed in place)."""
+        """Take the output of the network at `next_position`, float32 of the shape of the FOV; changed in place."""
         assert self._next is not None
         position, self._next = self._next, None
         before = self._count(position)
@@ -101,7 +101,7 @@ class ObjectGrower:
         self._num_voxels += self._count(position) - before
 
     def state(self) -> Arrays:
-        """Return everything needed to go on from here, as arrays."""
+        """Return everything needed to resume, as arrays."""
         box, pom_logit = self.canvas.visited_pom()
         queue = [*([] if self._next is None else [self._next]), *self._movement.queue]
         return {
@@ -114,7 +114,7 @@ class ObjectGrower:
 
     @classmethod
     def resume(cls, canvas: Canvas, state: Arrays, deltas_zyx: ZYX, limits: Limits) -> ObjectGrower:
-        """Put an object on a canvas as `state` described it."""
+        """Restore on `canvas` what `state` returned."""
         grower = cls(canvas, zyx(state["seed"]), deltas_zyx, limits)
         start, stop = state["visited"]
         canvas.resume(Box(zyx(start), zyx(stop)), state["pom_logit"])
@@ -129,7 +129,7 @@ class ObjectGrower:
         return (fovs is not None and self.num_fovs >= fovs) or (voxels is not None and self._num_voxels > voxels)
 
     def _count(self, position: ZYX) -> int:
-        """Voxels of the object in one FOV; 0 where nobody asks, because counting costs time at every evaluation."""
+        """Voxels of the object in one FOV; 0 without a limit, because counting costs time at every evaluation."""
         if self._limits.max_voxels is None:
             return 0
         pom_logit = self.canvas.pom_logit[self.canvas.fov(position).slices()]
@@ -137,16 +137,16 @@ class ObjectGrower:
 
 
 class FovBatch:
-    """The network for up to `size` FOVs of different objects at once.
+    """Evaluate the network for up to `size` objects at once.
 
     Parameters
     ----------
     engine : Engine
-        Built for batches of up to `size`.
+        Network, built for batches of `size`.
     fov_size_zyx : tuple of int
-        What the network sees.
+        Size of the FOV.
     size : int
-        FOVs per call at most.
+        Largest number of FOVs in a call.
     """
 
     def __init__(self, engine: Engine, fov_size_zyx: ZYX, size: int = 1) -> None:
@@ -156,7 +156,7 @@ class FovBatch:
         self._pom_logit = np.empty_like(self._image)
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
-        """Evaluate one FOV of each of the first `size` objects that still grow; return how many there were."""
+        """Evaluate one FOV of each of the first `size` objects that still grow; return the number of FOVs."""
         growing: list[ObjectGrower] = []
         for grower in growers:
             position = grower.next_position() if len(growing) < self.size else None
@@ -171,14 +171,14 @@ class FovBatch:
 
 
 def grow(growers: Sequence[ObjectGrower], batch: FovBatch) -> None:
-    """Grow independent objects in lockstep to their ends; their canvases then hold them.
+    """Grow independent objects in lockstep until all have grown; their canvases hold the results.
 
     Parameters
     ----------
     growers : sequence of ObjectGrower
-        Each on a canvas of its own.
+        Each on its own canvas.
     batch : FovBatch
-        The network; more objects than it holds take turns.
+        Network; if there are more objects than its size, they take turns.
     """
     while batch.advance(growers):
         pass

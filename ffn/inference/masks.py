@@ -1,4 +1,4 @@
-"""Voxels that flood filling leaves alone: boxes, and volumes such as tissue masks."""
+"""Masks: boxes and volumes of voxels that flood filling leaves out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ffn.io.open import open_volume
 
 
 def read_mask(config: SegmentConfig, box: Box) -> np.ndarray | None:
-    """Return which voxels of `box` are masked, bool of ``box.shape``; None where the configuration masks nothing.
+    """Return which voxels of `box` are masked, bool of ``box.shape``; None if the configuration has no mask.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def read_mask(config: SegmentConfig, box: Box) -> np.ndarray | None:
     masked = np.zeros(box.shape, bool) if config.mask is None else _read_volume(config.mask, box)
     for text in config.mask_boxes:
         part = Box.parse(text).intersect(box)
-        if not part.is_empty:  # one list of boxes serves all subvolumes
+        if not part.is_empty:  # the list of boxes is for all subvolumes
             masked[part.slices(box.start)] = True
     return masked
 
@@ -31,6 +31,7 @@ def read_mask(config: SegmentConfig, box: Box) -> np.ndarray | None:
 def _read_volume(spec: str, box: Box) -> np.ndarray:
     with open_volume(spec) as volume:
         if not volume.box.contains(box):
-            found = f"{spec}: the mask covers {volume.box}, expected all of {box}"
-            raise VolumeError(f"{found}. Segment a smaller box, or extend the mask")
+            raise VolumeError(
+                f"{spec}: the mask covers {volume.box}, expected all of {box}. Segment a smaller box or extend the mask"
+            )
         return volume.read(box) > 0

@@ -1,4 +1,4 @@
-"""Where the FOV goes next: the FaceMax policy of the published FFN."""
+"""The movement of the FOV: the FaceMax policy of the published FFN."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ ScoredOffset = tuple[float, ZYX]
 
 
 class FaceMaxMovement:
-    """Queue of positions: breadth first overall, best face first within a step.
+    """Queue of positions: breadth first, and the best face first among the moves of one FOV.
 
     Parameters
     ----------
     seed_zyx : tuple of int
-        Where the cells are counted from.
+        Origin of the cells.
     deltas_zyx : tuple of int
         FOV step.
     move_logit : float
-        Logit that a face must reach to become a candidate.
+        Logit that a face must reach to be queued.
     queue : iterable of tuple of int, optional
-        Positions to go to; default the seed alone.
+        Positions to visit; default: the seed alone.
     evaluated : iterable of tuple of int, optional
-        Positions evaluated before, when an object is resumed.
+        Positions evaluated already, for an object that resumes.
 
     Attributes
     ----------
     queue : deque of tuple of int
-        Candidates, next one first.
+        Positions to visit, the next one first.
     evaluated : list of tuple of int
         Positions evaluated so far, in order.
 
@@ -57,7 +57,7 @@ class FaceMaxMovement:
         self._done = set(map(self._cell, self.evaluated))
 
     def pop(self) -> ZYX | None:
-        """Return the next position of a cell not evaluated yet, None when there is none."""
+        """Return the next position whose cell has not been evaluated, None if there is none."""
         while self.queue:
             position = self.queue.popleft()
             if self._cell(position) not in self._done:
@@ -65,7 +65,7 @@ class FaceMaxMovement:
         return None
 
     def update(self, position_zyx: ZYX, pom_logit: np.ndarray) -> None:
-        """Mark `position_zyx` as evaluated and queue the moves that the POM of its FOV suggests."""
+        """Mark `position_zyx` as evaluated and queue the moves that the POM of its FOV allows."""
         self._done.add(self._cell(position_zyx))
         self.evaluated.append(position_zyx)
         for _, offset in face_max_offsets(pom_logit, self._deltas, self._move_logit):
@@ -82,16 +82,16 @@ def face_max_offsets(pom_logit: np.ndarray, deltas_zyx: ZYX, move_logit: float) 
     Parameters
     ----------
     pom_logit : float32 ndarray of shape (Z, Y, X)
-        POM of one FOV, odd axes.
+        POM of one FOV, with odd axes.
     deltas_zyx : tuple of int
-        Half-size of the box whose faces are searched; an axis with 0 has no faces.
+        Half-size of the box whose faces are searched; an axis where it is 0 has no faces.
     move_logit : float
-        Faces below it are left out.
+        Faces that do not reach it are left out.
 
     Returns
     -------
     list of (float, tuple of int)
-        Score and offset from the centre, best first; ties by offset, largest first.
+        Score and offset from the centre, best first; ties by descending offset.
     """
     center = zyx(n // 2 for n in pom_logit.shape)
     (z, y, x), (dz, dy, dx) = center, deltas_zyx

@@ -1,4 +1,4 @@
-"""Objects that have grown, kept compactly until it is their turn to become segments."""
+"""Grown objects in compact form, until it is their turn to become segments."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class GrownObject:
     Parameters
     ----------
     seed_zyx : tuple of int
-        Where it started.
+        Seed voxel.
     evaluated : int64 ndarray of shape (N, 3)
-        Positions of its FOVs.
+        Positions of the FOVs.
     is_strong, limited : bool
-        Whether it still holds its seed; whether a limit has stopped it.
+        Whether it still includes its seed; whether a limit has stopped it.
     box : Box
-        Its voxels lie inside.
+        Bounding box of its voxels.
     probability : uint8 ndarray of ``box.shape``
-        1 … 255 at its voxels, 0 elsewhere; empty where the object is too weak or too small to become a segment.
+        1 … 255 at its voxels, 0 elsewhere; empty if the object is too weak or too small to become a segment.
     """
 
     seed_zyx: ZYX
@@ -37,7 +37,7 @@ class GrownObject:
 
     @classmethod
     def harvest(cls, grower: ObjectGrower, min_voxels: int) -> GrownObject:
-        """Take an object off its canvas; `min_voxels` is the smallest size worth keeping."""
+        """Copy an object from its canvas, without its voxels if they are fewer than `min_voxels`."""
         box, mask = grower.canvas.object_mask()
         if grower.is_strong and np.count_nonzero(mask) >= min_voxels:
             probability = np.zeros(box.shape, np.uint8)
@@ -48,11 +48,11 @@ class GrownObject:
 
     @property
     def num_fovs(self) -> int:
-        """Network evaluations."""
+        """Number of network evaluations."""
         return len(self.evaluated)
 
     def covers(self, points: np.ndarray) -> np.ndarray:
-        """Return for each row z, y, x of `points` whether the object holds that voxel."""
+        """Return for each point (z, y, x) whether the object includes it."""
         inside = np.flatnonzero(((points >= self.box.start) & (points < self.box.stop)).all(axis=1))
         z, y, x = (points[inside] - self.box.start).T
         covered = np.zeros(len(points), bool)
@@ -60,7 +60,7 @@ class GrownObject:
         return covered
 
     def state(self) -> Arrays:
-        """Return everything as arrays."""
+        """Return the state as arrays."""
         return {
             "seed": np.array(self.seed_zyx),
             "evaluated": self.evaluated,
@@ -71,14 +71,14 @@ class GrownObject:
 
     @classmethod
     def resume(cls, state: Arrays) -> GrownObject:
-        """Undo `state`."""
+        """Restore what `state` returned."""
         is_strong, limited = map(bool, state["flags"])
         start, stop = map(zyx, state["box"])
         return cls(zyx(state["seed"]), state["evaluated"], is_strong, limited, Box(start, stop), state["probability"])
 
 
 def quantise(pom_logit: np.ndarray) -> np.ndarray:
-    """Return probabilities as uint8 1 … 255; 0 is left for voxels without one.
+    """Return the probabilities of logits as uint8 from 1 to 255; 0 is reserved for voxels outside.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Seed points that the user names: a CSV of them, or a single one."""
+"""Read the seed points of a user, from a CSV file or as a single point."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ffn.errors import ConfigError
 
 HEADER = ["z", "y", "x"]
 
-EXPECTED = "three whole numbers z,y,x of at most 18 digits in full-volume voxels"  # more would not fit into int64
+EXPECTED = "three whole numbers z,y,x of at most 18 digits in full-volume voxels"  # int64 holds any 18 digits
 
 _POINT = re.compile(r"\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*")
 
 
 def read_points(text: str) -> np.ndarray:
-    """Read points in full-volume voxels.
+    """Read seed points in full-volume voxels.
 
     Parameters
     ----------
     text : str
-        A single point ``z,y,x``, or the path of a CSV file with the header ``z,y,x`` and one point a line.
+        A point ``z,y,x``, or the path of a CSV file with the header ``z,y,x`` and one point per line.
 
     Returns
     -------
@@ -33,7 +33,7 @@ def read_points(text: str) -> np.ndarray:
     Raises
     ------
     ConfigError
-        If the file is missing or a line is no point.
+        If the file is missing or a line is not a point.
 
     Examples
     --------
@@ -67,12 +67,14 @@ def _read_csv(path: Path) -> list[list[int]]:
 
 def _rows(path: Path) -> list[list[str]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin UTF-8 with a byte order mark
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte order mark
             return list(csv.reader(file))
     except FileNotFoundError:
         raise ConfigError(f"seed points: found {str(path)!r}, expected a CSV file or {EXPECTED}") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path}: cannot be read as CSV ({error}), expected the header 'z,y,x'") from None
+        raise ConfigError(
+            f"{path}: cannot be read as CSV ({error}), expected the header 'z,y,x'. Save it as UTF-8 text"
+        ) from None
 
 
 def _whole(words: tuple[str, ...]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Where objects start: beside no membrane, on a grid, or at points the user names."""
+"""Seeds: far from membranes, on a grid, or at points that the user gives."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import numpy as np
 
 from ffn import edges
 from ffn.config import SegmentConfig
-from ffn.geometry import ZYX, Box
+from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.inference.canvas import is_free
 
 log = logging.getLogger(__name__)
 
 NOISE = 1e-4
 NOISE_SEED = 42
-
-VoxelSize = tuple[float, ...]
 
 
 def find_seeds(
@@ -26,7 +24,7 @@ def find_seeds(
     box: Box,
     points: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Find the seeds of a subvolume by the configured policy, in the configured order.
+    """Find the seeds of a subvolume by the policy and in the order of the configuration.
 
     Parameters
     ----------
@@ -35,16 +33,16 @@ def find_seeds(
     config : SegmentConfig
         Its ``seed_*`` fields.
     voxel_size_zyx_nm : tuple of float
-        Side of a voxel; distances are measured in the smallest.
+        Voxel size; distances are in units of the smallest side.
     box : Box
-        Place of the subvolume, full-volume voxels.
+        Bounding box of the subvolume, full-volume voxels.
     points : int64 ndarray of shape (N, 3), optional
-        What `read_points` gives for ``seed_points``; for the policy `points` only.
+        What `read_points` returned for ``seed_points``; for the policy `points`.
 
     Returns
     -------
     int64 ndarray of shape (N, 3)
-        Seeds zyx relative to `box`; the first is to grow first.
+        Seeds, zyx, relative to `box`, in the order in which they grow.
     """
     seeds = _find(image, config, voxel_size_zyx_nm, box, points)
     return seeds[::-1] if config.seed_order == "reversed" else seeds
@@ -61,26 +59,26 @@ def _find(
         case "grid":
             return grid_seeds(box, config.seed_grid_step_zyx)
         case "points":
-            assert points is not None  # the section sees to it
+            assert points is not None  # SegmentConfig checks it
             return points_inside(points, box)
 
 
-def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int) -> np.ndarray:
-    """Find the seeds of an image, the published `PolicyPeaks`.
+def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: tuple[float, ...], min_distance: int) -> np.ndarray:
+    """Find seeds far from membranes, as the published `PolicyPeaks` does.
 
     Parameters
     ----------
     image : float32 ndarray of shape (Z, Y, X) or (Y, X)
         Normalised image.
     voxel_size_zyx_nm : tuple of float
-        Distances are measured in the smallest side, so anisotropic voxels count as they are; one for each axis.
+        Voxel size, one number per axis; distances are in units of the smallest side.
     min_distance : int
-        Between two seeds, voxels.
+        Distance between two seeds, voxels.
 
     Returns
     -------
     int64 ndarray of shape (N, 3) or (N, 2)
-        Seeds in ascending order. Ties between equal distances are broken by fixed noise of 1e-4.
+        Seeds in ascending order. Fixed noise of 1e-4 breaks ties between equal distances.
 
     Notes
     -----
@@ -90,7 +88,7 @@ def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: in
 
 
 def slice_peak_seeds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int) -> np.ndarray:
-    """Find the seeds of every z slice on its own, for sections too thick to compare voxels across them.
+    """Find the seeds of every z slice separately, for sections too thick to compare voxels across them.
 
     Parameters
     ----------
@@ -100,7 +98,7 @@ def slice_peak_seeds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distan
     Returns
     -------
     int64 ndarray of shape (N, 3)
-        Seeds zyx in ascending order; those of a slice depend on no other slice.
+        Seeds, zyx, in ascending order; the seeds of a slice depend on that slice alone.
     """
     found = [peak_seeds(plane, voxel_size_zyx_nm[1:], min_distance) for plane in image]
     heights = np.repeat(np.arange(len(image)), [len(peaks) for peaks in found])
@@ -113,14 +111,14 @@ def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
     Parameters
     ----------
     box : Box
-        Place of the subvolume. The grid is the full volume's, so overlapping subvolumes share its points.
+        Bounding box of the subvolume. The grid is that of the full volume, so overlapping subvolumes share its points.
     step_zyx : tuple of int
-        Between two seeds, voxels; the first lies half a step from the origin.
+        Distance between two seeds, voxels; the first is half a step from the origin.
 
     Returns
     -------
     int64 ndarray of shape (N, 3)
-        Seeds zyx relative to `box`, in ascending order.
+        Seeds, zyx, relative to `box`, in ascending order.
 
     Examples
     --------
@@ -135,44 +133,44 @@ def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
 
 
 def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
-    """Drop the points outside of `box`, which belong to other subvolumes; none left is a warning.
+    """Select the points in `box`; log a warning if there is none.
 
     Parameters
     ----------
     points : int64 ndarray of shape (N, 3)
         Full-volume voxels, zyx.
     box : Box
-        Place of the subvolume.
+        Bounding box of the subvolume.
 
     Returns
     -------
     int64 ndarray of shape (M, 3)
-        Relative to `box`, in the order they came.
+        Points relative to `box`, in the given order.
     """
     inside = ((points >= box.start) & (points < box.stop)).all(axis=1)
     if not inside.any():
-        log.warning("0 of %d seed points lie in %s, nothing will be segmented there", len(points), box)
+        log.warning("0 of %d seed points lie in %s, so nothing will be segmented there", len(points), box)
     return points[inside] - np.array(box.start, np.int64)
 
 
 def empty_space_seeds(
     image: np.ndarray, segmentation: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int
 ) -> np.ndarray:
-    """Find seeds for a second pass, in what the first left empty.
+    """Find the seeds of a second pass, in what the first left empty.
 
     Parameters
     ----------
     image : float32 ndarray of shape (Z, Y, X)
         Normalised image.
     segmentation : int ndarray of shape (Z, Y, X)
-        As `Canvas.segmentation`: 0 and `REJECTED` are free.
+        As in `Canvas.segmentation`: 0 and `REJECTED` are free.
     voxel_size_zyx_nm, min_distance
         As in `peak_seeds`.
 
     Returns
     -------
     int64 ndarray of shape (N, 3)
-        Free voxels zyx in ascending order: maxima of the distance to what is segmented, masked or a membrane.
+        Free voxels, zyx, in ascending order: maxima of the distance to segments, masks and membranes.
     """
     free = is_free(segmentation)
     walls = edges.edges(image)
@@ -181,11 +179,11 @@ def empty_space_seeds(
     return peaks[free[tuple(peaks.T)]]
 
 
-def _peaks(walls: np.ndarray, voxel_size: VoxelSize, min_distance: int) -> np.ndarray:
-    """Return the local maxima of the distance to `walls`, in ascending order; none in a space without walls."""
+def _peaks(walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int) -> np.ndarray:
+    """Return the local maxima of the distance to `walls`, in ascending order; none if there are no walls."""
     from skimage.feature import peak_local_max
 
-    if not walls.any():  # a blank image: there is nothing to start from
+    if not walls.any():  # a blank image has no distance
         return np.empty((0, walls.ndim), np.int64)
     noisy = np.random.RandomState(NOISE_SEED).rand(*walls.shape)
     noisy *= NOISE

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from ffn import __version__
 from ffn.config import SegmentConfig
 from ffn.errors import VolumeError
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.inference.checkpoint import CheckpointFile, checksum
 from ffn.inference.claims import Filling, origins_table, overlaps_table
 from ffn.inference.engine import create_engine
@@ -37,11 +37,11 @@ SHOW_SECONDS = 0.2
 
 
 class Subvolume(NamedTuple):
-    """What is read of the image: grey levels of shape `box.shape`, their place, and the side of a voxel."""
+    """Grey levels of shape ``box.shape``, their bounding box, and the voxel size."""
 
     raw: np.ndarray
     box: Box
-    voxel_size_zyx_nm: tuple[float, float, float]
+    voxel_size_zyx_nm: VoxelSize
 
 
 def segment(
@@ -54,37 +54,37 @@ def segment(
 ) -> None:
     """Flood-fill a box and write segmentation, probabilities, origins and overlaps.
 
-    The file of `out_spec` holds the segmentation (uint64) under the given name and beside it ``probability``
-    (uint8), ``origins`` (id, seed z, y, x in full-volume voxels, FOVs, pass) and ``overlaps`` (id, earlier id,
-    voxels). While it runs, ``<file>.checkpoint`` holds the state, from which the same call goes on after a kill;
-    the output is then the same, byte for byte.
+    The file of `out_spec` holds the segmentation (uint64) under the given name, and ``probability`` (uint8),
+    ``origins`` (id, seed z, y, x in full-volume voxels, FOVs, pass) and ``overlaps`` (id, earlier id, voxels). During
+    the run, ``<file>.checkpoint`` holds the state. After a kill, the same call resumes from it, and the output is the
+    same, byte for byte.
 
     Parameters
     ----------
     image_spec : str
         Raw image, uint8 or uint16.
     model_folder : str
-        Trained model.
+        Model folder.
     out_spec : str
         ``FILE.h5:DATASET`` to write.
     config : SegmentConfig
         Thresholds, limits, masks and engine.
     box : Box, optional
-        Subvolume; default the whole image. Held in memory whole: about 25 bytes per voxel while seeds are found,
-        then 11 and another 4 for each object grown at once.
+        Subvolume; default: the whole image. Takes about 25 bytes of memory per voxel while seeds are found, then 11
+        plus 4 for each object grown at once.
     stage_to : str, optional
-        Node-local folder, to which the whole image is copied first, for all jobs on this node.
+        Node-local folder to which the whole image is copied first, for all jobs on this node.
 
     Raises
     ------
     VolumeError
-        If the box is outside of the image or the mask, or smaller than one FOV, or the output is one of these files.
+        If the box reaches outside the image or the mask or is smaller than the FOV, or the output is an input file.
     ConfigError
-        If the points are missing or malformed, or ``OMP_NUM_THREADS`` is no number.
+        If the points are missing or malformed, or ``OMP_NUM_THREADS`` is not a number.
     ModelError
         If the model is missing or damaged.
     SegmentError
-        After SIGTERM, when the state is saved.
+        After SIGTERM, once the state is saved.
     """
     path, dataset = _target(out_spec)
     require_other_file(out_spec, image_spec, *([config.mask] if config.mask else []))
@@ -111,7 +111,9 @@ def _target(out_spec: str) -> tuple[str, str]:
     if dataset is None:
         raise VolumeError(f"{out_spec}: expected FILE.h5:DATASET to write to")
     if dataset in RESERVED:
-        raise VolumeError(f"{out_spec}: {dataset!r} is the name of another result in this file. Choose 'segmentation'")
+        raise VolumeError(
+            f"{out_spec}: {dataset!r} is the name of another result, expected a free name, as 'segmentation'"
+        )
     return path, dataset
 
 
@@ -128,7 +130,7 @@ def _read(image_spec: str, box: Box | None, model: Model) -> Subvolume:
 
 
 def _fingerprint(config: SegmentConfig, model: Model, inputs: dict[str, object]) -> dict[str, str]:
-    """Return what the result depends on, as text by name."""
+    """Return what the result depends on, by name."""
     options = config.model_dump(mode="json", exclude={"checkpoint_seconds"})
     named = {**options, **{f"model.{name}": value for name, value in model.config.model_dump(mode="json").items()}}
     return {name: str(value) for name, value in {**named, **inputs, "version": __version__}.items()}
@@ -137,11 +139,11 @@ def _fingerprint(config: SegmentConfig, model: Model, inputs: dict[str, object])
 def _fill(
     flood: FloodFill, part: Subvolume, config: SegmentConfig, points: np.ndarray | None, checkpoint: CheckpointFile
 ) -> Filling:
-    """Flood one pass, or two, from wherever a checkpoint left off."""
+    """Flood one or two passes; resume if there is a checkpoint."""
     saved = checkpoint.load()
     if saved is not None:
         flood.resume(saved)
-        del saved  # as large as the flood itself
+        del saved  # it is as large as the flood
     if flood.pass_number == 0:
         flood.begin(find_seeds(flood.image, config, part.voxel_size_zyx_nm, part.box, points))
     _run(flood, checkpoint)
@@ -153,14 +155,14 @@ def _fill(
     return filling
 
 
-def _second_seeds(flood: FloodFill, voxel_size: tuple[float, float, float], config: SegmentConfig) -> np.ndarray:
-    """Seeds in what the first pass has left empty and no mask covers."""
+def _second_seeds(flood: FloodFill, voxel_size: VoxelSize, config: SegmentConfig) -> np.ndarray:
+    """Seeds where the first pass and the masks left voxels free."""
     seeds = empty_space_seeds(flood.image, flood.claims.segmentation, voxel_size, config.seed_min_distance)
     return seeds[::-1] if config.seed_order == "reversed" else seeds
 
 
 def _run(flood: FloodFill, checkpoint: CheckpointFile) -> None:
-    """Flood one pass under a progress bar, with checkpoints."""
+    """Flood one pass, with a progress bar and checkpoints."""
     log.info("pass %d: %d seeds in %s voxels", flood.pass_number, len(flood.seeds), flood.image.shape)
     with progress_bar(len(flood.seeds), "segment", "seed") as bar, checkpoint.saved_on_sigterm():
         bar.initial = bar.n = flood.cursor
@@ -175,13 +177,13 @@ def _run(flood: FloodFill, checkpoint: CheckpointFile) -> None:
 
 
 def _progress(bar: tqdm, flood: FloodFill) -> Callable[[], None]:
-    """Return a callback that moves the bar, with FOVs/s and the filled fraction beside it."""
+    """Return a callback that updates the bar and shows FOVs/s and the filled fraction."""
     start, before, due = time.monotonic(), flood.num_evaluated, 0.0
 
     def show() -> None:
         nonlocal due
         now = time.monotonic()
-        if now >= due:  # composing the text at every FOV would cost more than the flood's own work
+        if now >= due:  # formatting the text at every FOV would cost more than the flood itself
             due = now + SHOW_SECONDS
             rate = (flood.num_evaluated - before) / max(now - start, 1e-9)
             filled = flood.claims.num_filled / flood.image.size

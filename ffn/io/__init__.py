@@ -1,1 +1,1 @@
-"""Files: volumes of any format, training records, and how they are written."""
+"""Files: volumes in any format, training records, atomic writes."""

@@ -1,4 +1,4 @@
-"""Outputs that appear whole or not at all: write under a temporary name, sync, rename."""
+"""Write outputs atomically: under a temporary name, then sync, then rename."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _HOST = socket.gethostname().split(".")[0]
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` that replaces it when the block ends without an error.
+    """Yield a temporary path that replaces `path` when the block ends without an error.
 
     Parameters
     ----------
     path : path
-        Final file or folder; parents are created.
+        Final file or folder; parent folders are created.
 
     Yields
     ------
     Path
-        Temporary name on the same file system; whatever is left there after an error is removed, and so is
-        what a killed process of this host left for the same target.
+        Path in the same folder. It is removed after an error; what killed processes of this host left for the same
+        target is removed, too.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def write_json(path: str | Path, content: object) -> None:
 
 
 def _replace(temporary: Path, path: Path) -> None:
-    """Rename; a folder has to make room for a new one first, because rename cannot replace a full one."""
+    """Rename; move an existing folder out of the way first, because rename cannot replace one that has content."""
     if temporary.is_dir() and path.is_dir() and not path.is_symlink():
         old = path.with_name(f".{path.name}.old-{_HOST}-{os.getpid()}")
         path.rename(old)
@@ -65,7 +65,7 @@ def _replace(temporary: Path, path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Flush a file or folder to disk, so that a crash after the rename cannot show an empty file."""
+    """Flush a file or folder to disk, so that a crash after the rename cannot leave an empty file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -81,7 +81,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_orphans(path: Path) -> None:
-    """Remove temporaries of `path` whose process on this host is gone."""
+    """Remove temporary files for `path` whose process ran on this host and is gone."""
     for orphan in path.parent.glob(f".{glob.escape(path.name)}.*-{_HOST}-*"):
         pid = orphan.name.removesuffix(path.suffix).rsplit("-", 1)[-1]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():

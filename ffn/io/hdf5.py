@@ -1,4 +1,4 @@
-"""The only module that imports h5py: open and create HDF5 files with errors a user can act on."""
+"""Open and create HDF5 files, with errors that users can act on; the only module that imports h5py."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from ffn.io.atomic import atomic_path
 Dataset = h5py.Dataset
 Group = h5py.Group
 
-# What h5py raises for files in which bits have flipped; UnicodeDecodeError is a ValueError.
+# h5py raises these for damaged files; UnicodeDecodeError is a ValueError.
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 
-CHUNK_CACHE_BYTES = 32 * 2**20  # several 64³ chunks: neighbouring blocks share them, decompressing twice is slow
+CHUNK_CACHE_BYTES = (
+    32 * 2**20
+)  # several 64³ chunks: neighbouring blocks share them, and decompressing a chunk twice is slow
 
-ROWS_PER_CHUNK = 16_384  # of tables: 192 KiB of coordinates
+ROWS_PER_CHUNK = 16_384  # 192 KiB of coordinates
 
 
 def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.File:
-    """Open an HDF5 file for reading, without file locks (they are not to be trusted over NFS).
+    """Open an HDF5 file for reading, without file locks, which are unreliable on NFS.
 
     Raises
     ------
@@ -33,11 +35,11 @@ def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.Fil
     """
     path = Path(path)
     if not path.is_file():
-        raise error(f"{path}: no such file, expected an HDF5 file. Did an earlier stage finish?")
+        raise error(f"{path}: no such file, expected an HDF5 file. Did the earlier stage finish?")
     try:
         return h5py.File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES)
     except DAMAGE as reason:
-        raise error(f"{path}: cannot be read as HDF5 ({reason}). It may be truncated: delete it and rerun") from None
+        raise error(f"{path}: cannot be read as HDF5 ({reason}), expected a whole file. Delete it and rerun") from None
 
 
 @contextlib.contextmanager
@@ -47,10 +49,10 @@ def create_file(path: str | Path) -> Iterator[h5py.File]:
     Raises
     ------
     VolumeError
-        If the folder cannot be written to, or `path` is a folder.
+        If `path` is a folder or cannot be written.
     """
     if Path(path).is_dir():
-        raise VolumeError(f"{path}: is a folder, expected the name of a file to write. Choose another name")
+        raise VolumeError(f"{path}: is a folder, expected a file to write. Choose another name")
     try:
         with (
             atomic_path(path) as temporary,
@@ -63,15 +65,15 @@ def create_file(path: str | Path) -> Iterator[h5py.File]:
 
 @contextlib.contextmanager
 def damage_named(path: str | Path, error: type[FfnError] = VolumeError) -> Iterator[None]:
-    """Turn whatever h5py raises in the block for a damaged file into `error`, which names the file."""
+    """Turn whatever h5py raises for a damaged file into an `error` that names the file."""
     try:
         yield
     except DAMAGE as reason:
-        raise error(f"{path}: is damaged ({reason}). Delete it and rerun the stage that wrote it") from None
+        raise error(f"{path}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage") from None
 
 
 def list_datasets(file: h5py.Group, error: type[FfnError] = VolumeError) -> dict[str, h5py.Dataset]:
-    """Return all datasets below `file` by their full names.
+    """Return all datasets in a file or group by their full names.
 
     Raises
     ------
@@ -87,16 +89,16 @@ def list_datasets(file: h5py.Group, error: type[FfnError] = VolumeError) -> dict
 
 
 def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], attributes: dict[str, str | int | float]) -> None:
-    """Write named arrays, and attributes of the file, atomically.
+    """Write an HDF5 file of named arrays and file attributes, atomically.
 
     Parameters
     ----------
     path : path
-        HDF5 file.
+        File to write.
     arrays : dict of str to ndarray
-        Datasets by name; ``/`` makes groups.
+        Datasets by name; ``/`` separates groups.
     attributes : dict
-        Scalars and text kept as attributes of the file.
+        File attributes.
     """
     with create_file(path) as file:
         for name, array in arrays.items():
@@ -110,7 +112,7 @@ def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[
     Returns
     -------
     dict of str to ndarray, dict
-        All datasets by name and the file's attributes.
+        All datasets by name, and the file attributes.
 
     Raises
     ------
@@ -123,13 +125,13 @@ def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[
 
 def _read_array(dataset: h5py.Dataset) -> np.ndarray:
     array = np.asarray(dataset[()])
-    if array.dtype.hasobject:  # text, or nothing at all
+    if array.dtype.hasobject:  # text, or an empty dataset
         raise TypeError(f"{dataset.name} has type {dataset.dtype}")
     return array
 
 
 def create_rows(group: h5py.Group, name: str, num_columns: int, dtype: np.dtype | type) -> h5py.Dataset:
-    """Create an empty table of shape ``(0, num_columns)`` that `append_rows` lengthens."""
+    """Create an empty table of `num_columns` columns that `append_rows` extends."""
     return group.create_dataset(
         name,
         shape=(0, num_columns),
@@ -144,26 +146,25 @@ def create_rows(group: h5py.Group, name: str, num_columns: int, dtype: np.dtype 
 
 
 def append_rows(dataset: h5py.Dataset, rows: np.ndarray) -> None:
-    """Add `rows` of shape ``(N, num_columns)`` at the end of a table."""
+    """Add `rows` of shape ``(N, num_columns)`` to a table."""
     start = len(dataset)
     dataset.resize(start + len(rows), axis=0)
     dataset[start:] = rows
 
 
-def read_rows(dataset: h5py.Dataset, indices: np.ndarray) -> np.ndarray:
-    """Read rows in any order, some perhaps twice, one chunk at a time.
+def take_rows(dataset: h5py.Dataset, indices: np.ndarray) -> np.ndarray:
+    """Read the rows at `indices`, which may be in any order and repeat; each chunk is read once.
 
     Parameters
     ----------
     dataset : Dataset of shape (N, num_columns)
-        The table.
+        Table to read.
     indices : int ndarray of shape (K,)
-        Rows, each in 0 … N - 1.
+        Row numbers from 0 to N - 1.
 
     Returns
     -------
     ndarray of shape (K, num_columns)
-        Only the chunks that hold a wanted row are read, each once.
     """
     out = np.empty((len(indices), dataset.shape[1]), dtype=dataset.dtype)
     order = np.argsort(indices, kind="stable")

@@ -1,4 +1,4 @@
-"""Volumes in HDF5: what our stages write, and what CREMI and funlib do."""
+"""Volumes in HDF5 files, as our stages, CREMI and funlib write them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ class Hdf5Volume:
         Raises
         ------
         VolumeError
-            If `box` is not inside the volume or the file is damaged.
+            If `box` reaches outside the volume or the file is damaged.
         """
         box = self.box if box is None else box
         require_inside(self, box)
         try:
             return self._dataset[box.slices(self.box.start)]
         except OSError as reason:
-            raise VolumeError(f"{self.name}: is damaged ({reason}). Delete it and rerun its stage") from None
+            raise VolumeError(
+                f"{self.name}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage"
+            ) from None
 
     def close(self) -> None:
         """Close the file."""
@@ -52,14 +54,14 @@ class Hdf5Volume:
 
 
 class VolumeWriter:
-    """A dataset under construction; blocks may come in any order."""
+    """Writes the blocks of one dataset, in any order."""
 
     def __init__(self, dataset: hdf5.Dataset, box: Box) -> None:
         self._dataset = dataset
         self.box = box
 
     def write(self, box: Box, voxels: np.ndarray) -> None:
-        """Store `voxels` of shape ``box.shape`` at `box` (full-volume coordinates)."""
+        """Store `voxels` of shape ``box.shape`` at `box` (full-volume voxels)."""
         self._dataset[box.slices(self.box.start)] = voxels
 
 
@@ -70,23 +72,23 @@ def create_volumes(
     placement: Placement,
     tables: dict[str, np.ndarray] | None = None,
 ) -> Iterator[dict[str, VolumeWriter]]:
-    """Create an HDF5 file of volumes with one placement; it appears when the block ends without an error.
+    """Create an HDF5 file of volumes that share a placement; it appears when the block ends without an error.
 
     Parameters
     ----------
     path : path
-        The file.
+        File to write.
     dtypes : dict of str to dtype
-        Datasets to make.
+        Type of each dataset.
     placement : Placement
         Box, voxel size and provenance of all of them.
     tables : dict of str to ndarray, optional
-        Small arrays without a place, such as lists of origins, kept beside the volumes.
+        Small arrays to write to the same file, such as lists of origins.
 
     Yields
     ------
     dict of str to VolumeWriter
-        One writer for each dataset; voxels never written are 0.
+        One writer per dataset; voxels that nobody writes are 0.
     """
     require_replaceable(path, {*dtypes, *(tables or {})})
     with hdf5.create_file(path) as file:
@@ -99,7 +101,7 @@ def create_volumes(
 def create_volume(
     spec: str, dtype: np.dtype | type, placement: Placement, tables: dict[str, np.ndarray] | None = None
 ) -> Iterator[VolumeWriter]:
-    """Create ``file.h5:dataset``; the one-dataset form of `create_volumes`.
+    """Create ``file.h5:dataset``; `create_volumes` for a single dataset.
 
     Raises
     ------
@@ -114,7 +116,7 @@ def create_volume(
 
 
 def require_replaceable(path: str | Path, names: set[str]) -> None:
-    """Check that writing a file with the datasets `names` loses nothing else: files are written as a whole.
+    """Check that replacing the file by one with the datasets `names` loses no other dataset.
 
     Raises
     ------
@@ -128,11 +130,11 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
     with file:
         others = sorted(hdf5.list_datasets(file).keys() - {name.strip("/") for name in names})
     if others:
-        raise VolumeError(f"{path}: already holds {others}, which would be lost. Choose another file")
+        raise VolumeError(f"{path}: holds {others}, expected no datasets but {sorted(names)}. Choose another file")
 
 
 def _place(dataset: hdf5.Dataset, name: str) -> tuple[VoxelSize | None, ZYX]:
-    """Voxel size and offset from our attributes (offset in voxels), else from CREMI's."""
+    """Voxel size and offset from our attributes (offset in voxels) or CREMI's (offset in nm)."""
     attributes = dataset.attrs
     if "voxel_size_nm" not in attributes and "resolution" in attributes:
         return world_place(attributes, name)
@@ -142,7 +144,7 @@ def _place(dataset: hdf5.Dataset, name: str) -> tuple[VoxelSize | None, ZYX]:
 
 
 def _provenance(dataset: hdf5.Dataset) -> dict:
-    """Return what our stages recorded; empty where the attribute is missing or somebody else's."""
+    """Return what our stages recorded; empty where the attribute is missing or not ours."""
     try:
         content = json.loads(dataset.attrs.get("provenance", "{}"))
     except (TypeError, ValueError):
@@ -160,7 +162,7 @@ def _create_dataset(file: hdf5.Group, name: str, dtype: np.dtype, placement: Pla
         compression="gzip",
         compression_opts=1,
         shuffle=True,
-        fletcher32=True,  # a flipped bit is refused on read instead of used
+        fletcher32=True,  # reading a flipped bit is an error
     )
     dataset.attrs["axes"] = "zyx"
     dataset.attrs["offset"] = placement.box.start

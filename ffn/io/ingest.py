@@ -1,4 +1,4 @@
-"""Stage `ingest`: bring images or labels of any supported format into the project's own."""
+"""Stage `ingest`: copy images or labels from any supported format into the project's format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import ZYX, Box, scale, subtract
+from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
 from ffn.io import hdf5
 from ffn.io.hdf5_volume import CHUNK_ZYX, VolumeWriter, create_volume
 from ffn.io.open import open_volume
@@ -20,7 +20,7 @@ from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
 
-BLOCK_BYTES = 2**28  # of the output; a few arrays of this size are alive at a time
+BLOCK_BYTES = 2**28  # of output voxels; a few arrays of this size exist at a time
 IMAGE_DTYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
 
 Conversion = Callable[[np.ndarray], np.ndarray]
@@ -32,21 +32,21 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
     Parameters
     ----------
     source : str
-        Anything `ffn.io.open.open_volume` reads. Supervoxels of a NeuroProof file (`stack` beside
-        `transforms`) become bodies.
+        Any volume that `ffn.io.open.open_volume` reads. The supervoxels of a NeuroProof file (datasets `stack` and
+        `transforms`) are mapped to bodies.
     out_spec : str
-        ``file.h5:dataset``. Images keep their type, uint8 or uint16; labels become uint64.
+        ``file.h5:dataset``. Images stay uint8 or uint16, labels become uint64.
     config : IngestConfig
         Kind, voxel size and offset.
     box : Box, optional
-        What to copy, in full-volume voxels, that is after ``config.offset_zyx`` is applied; default all.
+        Part to copy, in full-volume voxels after ``config.offset_zyx`` is applied; default: all.
 
     Raises
     ------
     VolumeError
-        If the source cannot be read, has a type that does not fit its kind, negative labels or no label.
+        If the source cannot be read, has the wrong type for its kind, holds negative labels, or holds no label.
     ConfigError
-        If the voxel size is unknown, or differs from what the source says.
+        If the voxel size is unknown or differs from that of the source.
     """
     with open_volume(source) as volume:
         is_labels = _is_labels(volume, config.kind)
@@ -65,23 +65,23 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
 
 
 def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
-    """Read which body each supervoxel of a NeuroProof file belongs to.
+    """Read the table that maps the supervoxels of a NeuroProof file to bodies.
 
     Parameters
     ----------
     labels : Volume
-        The labels to be mapped.
+        Labels to map.
 
     Returns
     -------
     int64 ndarray of shape (N, 2), or None
-        Pairs (supervoxel, body) in ascending order, 0 to 0 among them. None unless the labels are the dataset
-        `stack` of an HDF5 file that also has `transforms`.
+        Pairs (supervoxel, body) in ascending order, including (0, 0). None unless the labels are the dataset `stack`
+        of an HDF5 file that also holds `transforms`.
 
     Raises
     ------
     VolumeError
-        If `transforms` is no list of pairs, or gives a supervoxel two bodies.
+        If `transforms` is not a list of pairs, or maps a supervoxel to several bodies.
     """
     path, dataset = split_spec(labels.name)
     if dataset is None or dataset.strip("/") != "stack":
@@ -103,7 +103,7 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
 
 
 def _is_labels(volume: Volume, kind: str) -> bool:
-    """Decide what the voxels are, and check that their type allows it."""
+    """Decide whether the voxels are labels, and check that their type fits."""
     if kind == "labels" or (kind == "auto" and volume.dtype.kind in "ui" and volume.dtype.itemsize > 2):
         require_labels(volume)
         return True
@@ -115,20 +115,20 @@ def _is_labels(volume: Volume, kind: str) -> bool:
     return False
 
 
-def _voxel_size(volume: Volume, given: tuple[float, float, float] | None) -> tuple[float, float, float]:
+def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
     known = volume.voxel_size_zyx_nm
     if given is None and known is None:
-        raise ConfigError(f"--voxel-size: is missing and {volume.name} does not say it, expected Z Y X in nm")
+        raise ConfigError(f"--voxel-size: is missing and {volume.name} declares none, expected Z Y X in nm")
     if given is not None and known is not None and not np.allclose(given, known, rtol=1e-4):
         raise ConfigError(
-            f"--voxel-size: {given} nm differs from {known} nm that {volume.name} says, expected the same. "
-            "Leave it out or correct the source"
+            f"--voxel-size: {given} nm differs from the {known} nm that {volume.name} declares, expected the same. "
+            "Leave the option out or correct the source"
         )
     return given or known  # type: ignore[return-value]
 
 
 def _blocks(box: Box, itemsize: int) -> list[Box]:
-    """Slabs as thick as a chunk, each slice decoded once; strips of slabs where slices are large."""
+    """Slabs as thick as a chunk, so that each slice is decoded once; large slices are cut into strips."""
     depth, height, _ = CHUNK_ZYX
     width = box.shape[2]
     rows = BLOCK_BYTES // (depth * width * itemsize) // height * height
@@ -136,7 +136,7 @@ def _blocks(box: Box, itemsize: int) -> list[Box]:
 
 
 def _copy(volume: Volume, shift: ZYX, out: VolumeWriter, conversion: Conversion, blocks: list[Box]) -> tuple[int, int]:
-    """Fill `out`; return its lowest and highest value."""
+    """Copy all blocks; return the lowest and the highest value."""
     lowest, highest = [], []
     for block in track(blocks, len(blocks), "ingest"):
         voxels = conversion(volume.read(block.shift(scale(shift, -1))))
@@ -148,7 +148,7 @@ def _copy(volume: Volume, shift: ZYX, out: VolumeWriter, conversion: Conversion,
 
 def _check_range(source: str, is_labels: bool, lowest: int, highest: int) -> None:
     if is_labels and highest == 0:
-        raise VolumeError(f"{source}: every voxel is 0, expected at least one label. Is it the right file and box?")
+        raise VolumeError(f"{source}: every voxel is 0, expected at least one label. Are file and box the right ones?")
     if not is_labels and lowest == highest:
         log.warning("%s: every voxel is %d. Is it the right file?", source, lowest)
 
@@ -161,24 +161,24 @@ def _label_conversion(volume: Volume) -> Conversion:
     pairs = neuroproof_bodies(volume)
     if pairs is None:
         return partial(_as_ids, name=volume.name)
-    log.info("%s: %d supervoxels are mapped to %d bodies", volume.name, len(pairs), len(np.unique(pairs[:, 1])))
+    log.info("%s: mapping %d supervoxels to %d bodies", volume.name, len(pairs), len(np.unique(pairs[:, 1])))
     return lambda voxels: _as_ids(_map_bodies(voxels, pairs, volume.name), volume.name)
 
 
 def _as_ids(voxels: np.ndarray, name: str) -> np.ndarray:
     if voxels.dtype.kind == "i" and voxels.min() < 0:
-        raise VolumeError(f"{name}: holds the label {voxels.min()}, expected none below 0. Correct the labels")
+        raise VolumeError(f"{name}: holds the label {voxels.min()}, expected no negative label. Correct the labels")
     return voxels.astype(np.uint64, copy=False)
 
 
 def _map_bodies(supervoxels: np.ndarray, pairs: np.ndarray, name: str) -> np.ndarray:
-    """Replace each supervoxel by its body."""
+    """Replace every supervoxel with its body."""
     rows = np.searchsorted(pairs[:, 0], supervoxels)
     rows[rows == len(pairs)] = 0
     unknown = pairs[rows, 0] != supervoxels
     if unknown.any():
         raise VolumeError(
             f"{name}: supervoxel {supervoxels[unknown][0]} has no row in 'transforms', "
-            "expected one for every supervoxel. Complete the table"
+            "expected a row for every supervoxel. Complete the table"
         )
     return pairs[rows, 1]

@@ -1,4 +1,4 @@
-"""Open a volume of any format."""
+"""Open a volume in any format."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec
 
 @contextlib.contextmanager
 def open_volume(spec: str | Path) -> Iterator[Volume]:
-    """Open a volume for reading, for the length of a ``with`` block.
+    """Open a volume for the duration of a ``with`` block.
 
     Parameters
     ----------
     spec : str
-        ``file.h5:dataset`` (``file.h5`` alone where it holds one 3D dataset), a zarr or N5 folder, a
-        precomputed folder or URL, a folder or glob of image slices, or a multipage TIFF.
+        Anything in `ffn.io.foreign.readable_formats`; ``file.h5`` is enough for a file with one 3D dataset.
 
     Raises
     ------
     VolumeError
-        If nothing readable is there.
+        If there is no readable volume.
     """
     volume = _open(str(spec))
     try:
@@ -38,7 +37,7 @@ def open_volume(spec: str | Path) -> Iterator[Volume]:
 
 
 def read_table(spec: str | Path, name: str) -> np.ndarray | None:
-    """Return a small array kept beside the volume ``FILE.h5:DATASET``, None where there is none.
+    """Return the table `name` in the file of the volume ``FILE.h5:DATASET``, None if the file has no such table.
 
     Raises
     ------
@@ -53,7 +52,9 @@ def read_table(spec: str | Path, name: str) -> np.ndarray | None:
         try:
             return None if found is None else found[()]
         except OSError as reason:
-            raise VolumeError(f"{path}:{name}: is damaged ({reason}). Delete it and rerun its stage") from None
+            raise VolumeError(
+                f"{path}:{name}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage"
+            ) from None
 
 
 def _open(spec: str) -> Volume:

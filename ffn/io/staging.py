@@ -1,4 +1,4 @@
-"""Copies of inputs on a node's own disk, made once per node and checked."""
+"""Copy inputs to a node's local disk, once per node, and verify the copies."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from ffn.io.atomic import atomic_path
 from ffn.io.volume import HDF5_SUFFIXES, split_spec
 
 CHUNK_BYTES = 2**24
-MIN_FREE_BYTES = 2**28  # left on the disk for everybody else's temporary files; our choice
+MIN_FREE_BYTES = 2**28  # left free for the temporary files of other programs; our choice
 
 log = logging.getLogger(__name__)
 
 
 def stage_specs(specs: Sequence[str], folder: str) -> None:
-    """Copy volumes and folders to node-local scratch, unless they are there; one process per node calls this.
+    """Copy volumes and folders to node-local scratch, unless copies exist; one process per node calls this.
 
-    Nothing depends on success: where there is no room, no such folder, or the copy differs, a warning is logged and
-    the original will be used. Copies of the same input as it was earlier are removed.
+    Nothing depends on success. If the disk is full, the folder cannot be made or a copy differs from its source, this
+    logs a warning, and the original is used. Copies of earlier versions of the same input are removed.
 
     Parameters
     ----------
     specs : sequence of str
-        ``FILE.h5:DATASET`` or folders of files; anything else, such as a URL, stays where it is.
+        ``FILE.h5:DATASET`` or folders; anything else, such as a URL, is not copied.
     folder : str
-        Scratch folder of the node, may hold variables such as ``$TMPDIR``.
+        Scratch folder of the node; may contain variables such as ``$TMPDIR``.
     """
     scratch = _scratch(folder)
     if scratch is None:
-        log.warning("--stage-to: %s has an unset variable here, so inputs are read where they are", folder)
+        log.warning("--stage-to: %s contains a variable that is not set here, so inputs are not copied", folder)
         return
     for source in dict.fromkeys(filter(None, map(_source, specs))):
         try:
             _stage(source, scratch)
         except (OSError, VolumeError) as reason:
-            log.warning("--stage-to: %s stays where it is (%s)", source, reason)
+            log.warning("--stage-to: %s is not copied (%s)", source, reason)
 
 
 def staged_spec(spec: str, folder: str) -> str:
-    """Return what to read instead of `spec`: its whole, current copy in the scratch folder, else `spec` itself.
+    """Return the spec of the current copy in the scratch folder, or `spec` itself if there is none.
 
     Parameters
     ----------
     spec, folder : str
-        As for `stage_specs`.
+        As in `stage_specs`.
     """
     scratch, source = _scratch(folder), _source(spec)
     if scratch is None or source is None:
@@ -61,7 +61,7 @@ def staged_spec(spec: str, folder: str) -> str:
 
 
 def _source(spec: str) -> Path | None:
-    """File or folder of a spec that can be copied."""
+    """File or folder to copy, None if the spec cannot be copied."""
     path = Path(spec)
     if path.is_dir():
         return path
@@ -79,7 +79,7 @@ def _files(source: Path) -> list[Path]:
 
 
 def _place(source: Path, scratch: Path) -> Path:
-    """Path of the copy; another one as soon as any file has another size or time."""
+    """Path of the copy; it changes with the size and the modification time of every file."""
     states = [(str(file), (state := file.stat()).st_size, state.st_mtime_ns) for file in _files(source)]
     version = hashlib.sha256(repr(states).encode()).hexdigest()[:16]
     origin = hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]
@@ -88,13 +88,13 @@ def _place(source: Path, scratch: Path) -> Path:
 
 def _stage(source: Path, scratch: Path) -> None:
     copy = _place(source, scratch)
-    with _alone(copy.parent.parent):
+    with _exclusive(copy.parent.parent):
         if copy.exists():
             log.info("%s is already in %s", source, copy.parent)
             return
         size, free = sum(file.stat().st_size for file in _files(source)), shutil.disk_usage(scratch).free
         if size + MIN_FREE_BYTES > free:
-            raise VolumeError(f"{size / 2**20:.0f} MiB, {free / 2**20:.0f} MiB free in {scratch}")
+            raise VolumeError(f"it has {size / 2**20:.0f} MiB, {scratch} has {free / 2**20:.0f} MiB free")
         with atomic_path(copy) as temporary:
             _copy(source, temporary)
         _remove_others(copy)
@@ -102,17 +102,17 @@ def _stage(source: Path, scratch: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file or a folder's files, and read the copies once more to compare."""
+    """Copy a file, or the files in a folder, and compare the checksums."""
     for file in _files(source):
         place = target / file.relative_to(source) if source.is_dir() else target
         place.parent.mkdir(parents=True, exist_ok=True)
         expected = _copy_file(file, place)
         if _checksum(place) != expected:
-            raise VolumeError(f"{place} differs from {file}, the disk is not to be trusted")
+            raise VolumeError(f"{place} differs from {file}, so the disk is unreliable")
 
 
 def _copy_file(source: Path, target: Path) -> str:
-    """Copy and return the checksum of what was read."""
+    """Copy a file; return the checksum of the source."""
     digest = hashlib.sha256()
     with source.open("rb") as reader, target.open("wb") as writer:
         while chunk := reader.read(CHUNK_BYTES):
@@ -120,7 +120,7 @@ def _copy_file(source: Path, target: Path) -> str:
             writer.write(chunk)
         writer.flush()
         os.fsync(writer.fileno())
-        os.posix_fadvise(writer.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # so that the check reads the disk
+        os.posix_fadvise(writer.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # so that the comparison reads the disk
     return digest.hexdigest()
 
 
@@ -130,15 +130,15 @@ def _checksum(path: Path) -> str:
 
 
 def _remove_others(copy: Path) -> None:
-    """Remove copies of earlier states of the same input; whoever still reads one keeps its open file."""
+    """Remove copies of earlier versions of the same input; open files stay readable."""
     for version in copy.parent.parent.iterdir():
         if version.is_dir() and version != copy.parent:
             shutil.rmtree(version, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes of this node out; the lock is on a local disk, where locks can be trusted."""
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Keep other processes on this node out; locks are reliable because the disk is local."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

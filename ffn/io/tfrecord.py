@@ -1,7 +1,7 @@
-"""TFRecord files of `tf.train.Example` without TensorFlow: framing, checksums and the protobuf fields in use.
+"""Read and write TFRecord files of `tf.train.Example` without TensorFlow.
 
-A record is its length (uint64), the length's masked CRC-32C, the bytes, their masked CRC-32C; all little
-endian. An Example is a map from names to lists of integers or byte strings.
+A record consists of its length (uint64), the masked CRC-32C of the length, the content, and the masked CRC-32C of the
+content, all little endian. An Example maps names to lists of integers or byte strings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Feature = list[int] | list[bytes]
 
 
 def write_records(path: str | Path, records: Iterable[bytes]) -> None:
-    """Write a GZIP TFRecord file; equal records give equal bytes (no name, no time in the header)."""
+    """Write a GZIP TFRecord file; equal records give equal bytes (its header has no name and no time)."""
     with (
         open(path, "wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=COMPRESSION_LEVEL) as file,
@@ -41,13 +41,13 @@ def read_records(path: str | Path) -> Iterator[bytes]:
     Raises
     ------
     RecordError
-        If the file is missing, truncated, or a checksum does not fit.
+        If the file is missing or truncated, or a checksum is wrong.
     """
     try:
         with gzip.open(path, "rb") as file:
             content = file.read()
     except FileNotFoundError:
-        raise RecordError(f"{path}: no such file. Rerun the stage records") from None
+        raise RecordError(f"{path}: no such file, expected a shard of records. Rerun the stage records") from None
     except (OSError, EOFError, zlib.error) as reason:
         raise damaged(path, str(reason)) from None
     position = 0
@@ -58,20 +58,20 @@ def read_records(path: str | Path) -> Iterator[bytes]:
             raise damaged(path, f"the length of the record at byte {position} is wrong")
         record = content[position + 12 : stop]
         if _checksum(record) != content[stop : stop + 4]:
-            raise damaged(path, f"the checksum of the record at byte {position} does not fit")
+            raise damaged(path, f"the checksum of the record at byte {position} is wrong")
         yield record
         position = stop + 4
 
 
 def damaged(path: str | Path, reason: str) -> RecordError:
-    """Return the error for a file of records that is not what was written."""
+    """Return the error for a damaged file of records."""
     return RecordError(
         f"{path}: is damaged ({reason}), expected a whole file. Delete its folder and rerun the stage records"
     )
 
 
 def encode_example(features: dict[str, Feature]) -> bytes:
-    """Serialise a `tf.train.Example` of 64-bit integers and byte strings.
+    """Serialise 64-bit integers and byte strings as a `tf.train.Example`.
 
     Examples
     --------
@@ -83,12 +83,12 @@ def encode_example(features: dict[str, Feature]) -> bytes:
 
 
 def decode_example(data: bytes) -> dict[str, Feature]:
-    """Read a serialised `tf.train.Example`; features of floats are left out.
+    """Read a serialised `tf.train.Example` without its float features.
 
     Raises
     ------
     ValueError
-        If `data` is no Example.
+        If `data` is not an Example.
     """
     found = {}
     for _, features in _fields(data):
@@ -99,7 +99,7 @@ def decode_example(data: bytes) -> dict[str, Feature]:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Masked CRC-32C: rotated and shifted, so that a checksum of data with checksums is not degenerate."""
+    """CRC-32C, rotated and shifted as TFRecord files have it."""
     crc = google_crc32c.value(data)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
@@ -122,7 +122,7 @@ def _decode_feature(data: bytes) -> Feature:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """One length-delimited field."""
+    """Encode a length-delimited field."""
     return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
 
 
@@ -136,15 +136,15 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             value, position = _read_varint(data, position)
         size = value if kind == _BYTES else 0 if kind == _VARINT else _FIXED_BYTES.get(kind, len(data))
         if position + size > len(data):
-            raise ValueError(f"field {tag >> 3} ends outside of its message of {len(data)} bytes")
+            raise ValueError(f"field {tag >> 3} reaches beyond its message of {len(data)} bytes")
         yield tag >> 3, value if kind == _VARINT else data[position : position + size]
         position += size
 
 
-@functools.lru_cache(maxsize=65_536)  # lengths, tags and coordinates repeat: twice as fast
+@functools.lru_cache(maxsize=65_536)  # lengths, tags and coordinates repeat; this halves the time
 def _varint(value: int) -> bytes:
     out = bytearray()
-    value &= 2**64 - 1  # negative numbers are stored as their two's complement
+    value &= 2**64 - 1  # negative numbers are stored as two's complement
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -161,7 +161,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-    raise ValueError("a number ends outside of its message")
+    raise ValueError("a number reaches beyond its message")
 
 
 def _varints(data: bytes) -> Iterator[int]:
@@ -173,5 +173,5 @@ def _varints(data: bytes) -> Iterator[int]:
 
 def _as_bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise ValueError(f"found the number {value} where bytes belong")
+        raise ValueError(f"found the number {value}, expected bytes")
     return value

@@ -1,4 +1,4 @@
-"""What sampling writes and training reads: tables of coordinates and sharded training records."""
+"""The files that sampling writes and training reads: tables of coordinates, and sharded training records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ffn.errors import RecordError
 from ffn.io import hdf5
 from ffn.io.tfrecord import damaged, decode_example, read_records
 
-OUTSIDE_PARTITION = 255  # voxels without a whole local object mask
+OUTSIDE_PARTITION = 255  # partition of voxels without a whole LOM
 COORDINATES_FORMAT = 1
 COORDINATES_GROUP = "partitions"
 INDEX_FORMAT = 1
@@ -26,7 +26,7 @@ class _Entry(BaseModel):
 
 
 class Shard(_Entry):
-    """One TFRecord file of a folder of records."""
+    """One TFRecord file in a folder of records."""
 
     file: str
     num_records: PositiveInt
@@ -34,16 +34,17 @@ class Shard(_Entry):
 
 
 class PartitionCounts(_Entry):
-    """How many voxels a partition has, and how many records were made of them."""
+    """Numbers of voxels and records of a partition."""
 
     num_voxels: PositiveInt
     num_records: PositiveInt
 
 
 class RecordIndex(_Entry):
-    """Content of ``index.json``; `volumes` maps names to their number of eligible voxels.
+    """Content of ``index.json``.
 
-    `weights` says how often a voxel of each volume was drawn, relative to the others; without them, alike.
+    `volumes` maps each name to its number of eligible voxels. `weights` tells how often a voxel of each volume was
+    drawn, relative to the others; without weights, equally often.
     """
 
     format: int
@@ -57,7 +58,7 @@ class RecordIndex(_Entry):
 
 
 def shard_name(shard: int, num_shards: int) -> str:
-    """Return the name of a shard's file.
+    """Return the file name of a shard.
 
     Examples
     --------
@@ -73,13 +74,13 @@ def load_index(folder: str | Path) -> RecordIndex:
     Raises
     ------
     RecordError
-        If there is none, it is damaged or of another format, or a shard is missing.
+        If the index is missing, damaged or in another format, or a shard is missing.
     """
     path = Path(folder) / INDEX_NAME
     try:
         index = RecordIndex.model_validate(json.loads(path.read_text()))
     except (FileNotFoundError, NotADirectoryError):
-        raise RecordError(f"{folder}: has no {INDEX_NAME}, expected a folder of 'ffn records'") from None
+        raise RecordError(f"{folder}: has no {INDEX_NAME}, expected a folder from 'ffn records'") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as reason:
         raise damaged(path, str(reason)) from None
     except ValidationError as error:
@@ -90,23 +91,23 @@ def load_index(folder: str | Path) -> RecordIndex:
 
 
 def read_shard(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read all coordinates of one shard, in the order of the file.
+    """Read all coordinates of a shard, in the order of the file.
 
     Parameters
     ----------
     path : path
-        GZIP TFRecord file; where an ``index.json`` lies beside it, its count and checksum are compared. Files
-        that google/ffn wrote have none and are read as well.
+        GZIP TFRecord file. If its folder has an ``index.json``, count and checksum are compared with it; folders that
+        google/ffn wrote have none.
 
     Returns
     -------
     int64 ndarray of shape (N, 3), str ndarray of shape (N,)
-        Centres zyx in full-volume voxels, and the names of their volumes.
+        Centres, zyx, full-volume voxels; names of their volumes.
 
     Raises
     ------
     RecordError
-        If the file is missing, damaged, holds other examples or is not the one of the index.
+        If the file is missing or damaged, holds other examples, or differs from the index.
     """
     path = Path(path)
     centers_xyz, names = [], []
@@ -120,16 +121,16 @@ def read_shard(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def coordinate_tables(file: hdf5.Group, path: str | Path) -> dict[int, hdf5.Dataset]:
-    """Return the tables of a file that 'ffn coordinates' wrote, by partition in ascending order.
+    """Return the tables in a file from 'ffn coordinates', by partition in ascending order.
 
     Raises
     ------
     RecordError
-        If the file is another one.
+        If the file is not from 'ffn coordinates'.
     """
     if file.attrs.get("format") != COORDINATES_FORMAT or COORDINATES_GROUP not in file:
         raise RecordError(
-            f"{path}: holds {sorted(hdf5.list_datasets(file))}, expected tables in '{COORDINATES_GROUP}' of "
+            f"{path}: holds {sorted(hdf5.list_datasets(file))}, expected tables in '{COORDINATES_GROUP}' in "
             f"format {COORDINATES_FORMAT}. Was it written by 'ffn coordinates'?"
         )
     tables = hdf5.list_datasets(file[COORDINATES_GROUP])
@@ -137,7 +138,7 @@ def coordinate_tables(file: hdf5.Group, path: str | Path) -> dict[int, hdf5.Data
 
 
 def _decode(path: Path, record: bytes) -> tuple[list[int], str]:
-    """Centre xyz and volume of one record."""
+    """Return the centre, xyz, and the volume of a record."""
     try:
         example = decode_example(record)
         center, (name,) = example["center"], example["label_volume_name"]
@@ -145,31 +146,34 @@ def _decode(path: Path, record: bytes) -> tuple[list[int], str]:
         return [int(x), int(y), int(z)], name.decode()  # type: ignore[union-attr]
     except (KeyError, ValueError, TypeError, AttributeError) as reason:
         raise RecordError(
-            f"{path}: holds an example without 'center' (three integers) and 'label_volume_name' (one text): {reason}"
+            f"{path}: holds an example that cannot be read ({reason!r}), expected 'center' (three integers) and "
+            "'label_volume_name' (one text). Rerun the stage records"
         ) from None
 
 
 def _require_consistent(path: Path, index: RecordIndex) -> None:
     if index.format != INDEX_FORMAT:
-        raise RecordError(
-            f"{path}: has format {index.format}, this version reads {INDEX_FORMAT}. Rerun the stage records"
-        )
+        raise RecordError(f"{path}: has format {index.format}, expected {INDEX_FORMAT}. Rerun the stage records")
     in_shards = sum(shard.num_records for shard in index.shards)
     if in_shards != index.num_records:
-        raise damaged(path, f"its shards hold {in_shards} records, num_records says {index.num_records}")
+        raise damaged(path, f"its shards hold {in_shards} records, num_records is {index.num_records}")
     for shard in index.shards:
         file = path.parent / shard.file
         if not file.is_file():
-            raise RecordError(f"{file}: no such file, the index lists it. Rerun the stage records")
+            raise RecordError(
+                f"{file}: no such file, expected every shard that the index lists. Rerun the stage records"
+            )
 
 
 def _require_indexed(path: Path, num_records: int) -> None:
-    """Compare a shard with what the index beside it says."""
+    """Compare a shard with the index of its folder."""
     shards = {shard.file: shard for shard in load_index(path.parent).shards}
     if path.name not in shards:
-        raise RecordError(f"{path}: is not in the index of its folder, expected one of {sorted(shards)}")
+        raise RecordError(
+            f"{path}: is not in the index of its folder, expected one of {sorted(shards)}. Remove the file"
+        )
     expected = shards[path.name]
     if num_records != expected.num_records:
-        raise damaged(path, f"it holds {num_records} records, the index says {expected.num_records}")
+        raise damaged(path, f"it holds {num_records} records, the index lists {expected.num_records}")
     if hashlib.sha256(path.read_bytes()).hexdigest() != expected.sha256:
-        raise damaged(path, "its SHA-256 is not the one of the index")
+        raise damaged(path, "its SHA-256 differs from the index")

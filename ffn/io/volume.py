@@ -1,4 +1,4 @@
-"""Volumes that know their place, box in voxels and voxel size in nm: what they are, and checks of them."""
+"""The volume protocol, and checks of volumes: dtype, bounding box, voxel size."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
 
 @runtime_checkable
 class Volume(Protocol):
-    """A readable zyx volume.
+    """A zyx volume that can be read.
 
     Attributes
     ----------
     name : str
         Path or URL for messages.
     box : Box
-        Place in full-volume voxels.
+        Bounding box in full-volume voxels.
     dtype : numpy.dtype
-        Type of a voxel.
+        Type of the voxels.
     voxel_size_zyx_nm : tuple of float or None
-        None where the source does not say.
+        None where the source declares none.
     provenance : dict
-        What made the file: command, version, configuration; empty for foreign files.
+        Command, version and configuration that made the file; empty for foreign files.
     """
 
     name: str
     box: Box
     dtype: np.dtype
-    voxel_size_zyx_nm: tuple[float, float, float] | None
+    voxel_size_zyx_nm: VoxelSize | None
     provenance: dict
 
     def read(self, box: Box | None = None) -> np.ndarray:
@@ -49,25 +49,25 @@ class Volume(Protocol):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a volume lies and how large its voxels are.
+    """Bounding box, voxel size and provenance of a volume to write.
 
     Parameters
     ----------
     box : Box
-        Full-volume voxels.
+        Bounding box in full-volume voxels.
     voxel_size_zyx_nm : tuple of float
-        Nanometres.
+        In nm.
     provenance : dict
-        Recorded in the file, see `ffn.provenance`.
+        Written to the file, see `ffn.provenance`.
     """
 
     box: Box
-    voxel_size_zyx_nm: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    voxel_size_zyx_nm: VoxelSize = (1.0, 1.0, 1.0)
     provenance: dict = field(default_factory=dict)
 
 
 def split_spec(spec: str) -> tuple[str, str | None]:
-    """Split ``file.h5:dataset`` into path and dataset; the dataset is None where it is not given.
+    """Split ``file.h5:dataset`` into path and dataset; without a dataset, return None for it.
 
     Examples
     --------
@@ -81,29 +81,31 @@ def split_spec(spec: str) -> tuple[str, str | None]:
 
 
 def require_inside(volume: Volume, box: Box) -> None:
-    """Check that `box` can be read.
+    """Check that `box` is a part of the volume.
 
     Raises
     ------
     VolumeError
-        If it is empty or leaves the volume.
+        If it is empty or reaches outside the volume.
     """
     if box.is_empty or not volume.box.contains(box):
-        raise VolumeError(f"{volume.name}: box {box} is empty or outside of the volume {volume.box}")
+        raise VolumeError(
+            f"{volume.name}: box {box} is empty or outside of the volume {volume.box}, expected a box inside"
+        )
 
 
 def voxel_size_of(volume: Volume) -> VoxelSize:
-    """Return the voxel size, zyx in nm; cubes of 1 nm where the source does not say."""
+    """Return the voxel size in nm, 1 x 1 x 1 where the source declares none."""
     return volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
 
 
 def require_same_voxel_size(volume: Volume, other: Volume) -> None:
-    """Check that two volumes have voxels of one size, as far as they say it.
+    """Check that two volumes have the same voxel size, where both declare one.
 
     Raises
     ------
     VolumeError
-        If the sides differ by more than rounding (0.1 %).
+        If the sizes differ by more than 0.1 %.
     """
     size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
     if size is not None and expected is not None and not np.allclose(size, expected, rtol=1e-3, atol=0):
@@ -111,7 +113,7 @@ def require_same_voxel_size(volume: Volume, other: Volume) -> None:
 
 
 def require_image(volume: Volume) -> None:
-    """Check that voxels can be grey levels.
+    """Check that the voxels can be grey levels.
 
     Raises
     ------
@@ -119,30 +121,29 @@ def require_image(volume: Volume) -> None:
         If the type is not uint8, uint16 or floating point.
     """
     if volume.dtype.kind != "f" and volume.dtype not in (np.dtype(np.uint8), np.dtype(np.uint16)):
-        found = f"{volume.name}: has type {volume.dtype}"
-        raise VolumeError(f"{found}, expected an image of uint8, uint16 or float")
+        raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected an image of uint8, uint16 or float")
 
 
 def require_labels(volume: Volume) -> None:
-    """Check that voxels can be segment ids.
+    """Check that the voxels can be segment ids.
 
     Raises
     ------
     VolumeError
-        If the type is not an integer.
+        If the type is not an integer type.
     """
     if volume.dtype.kind not in "ui":
         raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected integer labels")
 
 
 def require_other_file(out_spec: str, *input_specs: str) -> None:
-    """Check that `out_spec` is not the file of an input, which has to stay.
+    """Check that writing `out_spec` does not overwrite an input.
 
     Raises
     ------
     VolumeError
-        If it is.
+        If it is the file of an input.
     """
     out = Path(split_spec(out_spec)[0]).resolve()
     if any(Path(split_spec(spec)[0]).resolve() == out for spec in input_specs):
-        raise VolumeError(f"{out_spec}: is the file of the input, which has to stay. Choose another file")
+        raise VolumeError(f"{out_spec}: is the file of the input, expected another file. Choose another name")

@@ -1,1 +1,1 @@
-"""What a process takes of the machine it runs on: cores, GPU, locks, other processes."""
+"""What a process uses of its machine: CPU, GPU, threads, locks, child processes."""

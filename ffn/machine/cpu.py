@@ -1,4 +1,4 @@
-"""What the CPU can do."""
+"""The features of the CPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @functools.cache
 def cpu_flags() -> frozenset[str]:
-    """Return the flags of the first CPU, as Linux names them; none where it does not tell."""
+    """Return the flags of the first CPU, as Linux names them; empty if Linux does not report them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

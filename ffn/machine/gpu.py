@@ -1,4 +1,4 @@
-"""Whether there is a GPU, and which one this process takes among processes that know nothing of each other."""
+"""Find GPUs, and share them among processes that do not know each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 
 from ffn.machine.schedulers import current_job_id
 
-_HELD: list[socket.socket] = []  # locks of this process; the kernel frees them when it ends, however it ends
+_HELD: list[socket.socket] = []  # locks of this process; the kernel releases them when it ends
 
 
 def gpu_visible() -> bool:
@@ -21,28 +21,28 @@ def gpu_visible() -> bool:
 
 @functools.cache
 def take_gpu(num_gpus: int) -> int:
-    """Return the number of a GPU that no other process of this user has taken; it is this one's until it ends.
+    """Reserve a GPU that no other process of this user has reserved, until this process ends.
 
     Parameters
     ----------
     num_gpus : int
-        GPUs that this process sees, at least one.
+        Number of GPUs that this process sees, at least one.
 
     Returns
     -------
     int
-        Number among those that are seen; 0 if all are taken, and then it is shared.
+        Index among the visible GPUs; 0, shared, if all are taken.
 
     Notes
     -----
-    Jobs of a scheduler see their own GPUs alone, often numbered from 0 in each of them, so every job has locks of its
-    own. A lock is a socket's name in Linux' abstract namespace, which leaves no file behind.
+    A scheduler shows each job its own GPUs, often numbered from 0, so the locks are per job. A lock is the name of a
+    socket in the abstract namespace of Linux, which leaves no file behind.
     """
     job = current_job_id() or ""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     names = visible if len(visible) == num_gpus else [str(number) for number in range(num_gpus)]
     for number, name in enumerate(names):
-        digest = hashlib.sha256(f"{os.getuid()} {job} {name}".encode()).hexdigest()  # the name may have 107 bytes
+        digest = hashlib.sha256(f"{os.getuid()} {job} {name}".encode()).hexdigest()  # the name is limited to 107 bytes
         lock = socket.socket(socket.AF_UNIX)
         try:
             lock.bind(f"\0ffn-gpu-{digest}")

@@ -1,4 +1,4 @@
-"""Processes that live and die together."""
+"""Run processes that end together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 POLL_SECONDS = 0.1
-HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 GRACE_SECONDS = 30.0  # between SIGTERM, on which training writes a checkpoint, and SIGKILL
 
 log = logging.getLogger(__name__)
@@ -24,35 +24,35 @@ def run_together(
     grace: float = GRACE_SECONDS,
     own_groups: bool = False,
 ) -> int:
-    """Run a command once in each environment; the first that fails ends all others.
+    """Run a command once in each environment; the first process that fails ends all others.
 
-    SIGTERM, SIGINT and SIGUSR1 are handed on to all of them.
+    SIGTERM, SIGINT and SIGUSR1 are forwarded to all of them.
 
     Parameters
     ----------
     command : sequence of str
-        What to run.
+        Command to run.
     environments : sequence of mapping
         Environment of each process.
     grace : float
-        Seconds that the others get to end by themselves after SIGTERM.
+        Seconds that the others get between SIGTERM and SIGKILL.
     own_groups : bool, default False
-        Whether each gets a process group of its own, so that a Ctrl-C in a terminal reaches it once. A process that
-        reads from the terminal would stop there.
+        Whether each process gets its own process group, so that a Ctrl-C in a terminal reaches it once. A process that
+        reads from the terminal would be stopped.
 
     Returns
     -------
     int
-        0 if all ended with 0, else the exit code of the first that failed, 128 + signal if a signal ended it.
+        0 if all ended with 0, else the exit code of the first that failed; 128 + signal if a signal ended it.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such command.
+        If the command does not exist.
     """
     group = 0 if own_groups else None
     processes = [subprocess.Popen(command, env=dict(e), process_group=group) for e in environments]
-    with _handing_on(processes):
+    with _forwarding(processes):
         failed = _first_failure(processes)
         if failed is None:
             return 0
@@ -65,14 +65,17 @@ def run_together(
 
 @functools.cache
 def dying_with_parent(name: str = "TERM") -> tuple[str, ...]:
-    """Return what precedes a command that is to get a signal when its parent dies; nothing where that is impossible.
-
-    The `setpriv` of util-linux before 2.33, as on Enterprise Linux 8, does not know how.
+    """Return the words to put before a command so that it gets a signal when its parent dies.
 
     Parameters
     ----------
     name : str
-        The signal.
+        Name of the signal.
+
+    Returns
+    -------
+    tuple of str
+        Empty if `setpriv` cannot do it, as before util-linux 2.33 (Enterprise Linux 8).
     """
     words = ("setpriv", "--pdeathsig", name)
     try:
@@ -83,7 +86,7 @@ def dying_with_parent(name: str = "TERM") -> tuple[str, ...]:
 
 
 def exit_code(returncode: int) -> int:
-    """Return what a shell would say of a process, 128 + its signal if one ended it.
+    """Return the exit code as a shell reports it: 128 + signal if a signal ended the process.
 
     Examples
     --------
@@ -94,7 +97,7 @@ def exit_code(returncode: int) -> int:
 
 
 def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes] | None:
-    """Wait until one has failed, or all have succeeded."""
+    """Wait until one has failed or all have succeeded."""
     while True:
         codes = [process.poll() for process in processes]
         failures = [process for process, code in zip(processes, codes, strict=True) if code]
@@ -118,14 +121,14 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], grace: float) -> None:
 
 
 @contextlib.contextmanager
-def _handing_on(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """Hand on the signals that end a job, for the length of a ``with`` block."""
+def _forwarding(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Forward the signals that end a job, for the duration of a ``with`` block."""
 
-    def hand_on(number: int, frame: FrameType | None) -> None:
+    def forward(number: int, frame: FrameType | None) -> None:
         for process in processes:
             process.send_signal(number)
 
-    handlers = {number: signal.signal(number, hand_on) for number in HANDED_ON}
+    handlers = {number: signal.signal(number, forward) for number in FORWARDED}
     try:
         yield
     finally:

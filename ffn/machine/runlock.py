@@ -1,4 +1,4 @@
-"""One process at a time in a folder; the lock dies with its process, so a killed run can simply be repeated."""
+"""Lock a folder for one process; the lock ends with its process, so a killed run can be repeated at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO
 from ffn.errors import ConfigError
 
 POLL_SECONDS = 0.2
-NO_LOCK = "%s: no lock can be taken (%s): see to it that only one process works on it"
+NO_LOCK = "%s: cannot be locked (%s). Make sure that only one process works in it"
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +22,9 @@ _held: list[IO[str]] = []
 
 
 def lock_run(folder: str | Path) -> None:
-    """Take the lock of a run's folder until this process ends.
+    """Lock the folder of a run until this process ends.
 
-    Snakemake's own lock files outlive a killed process and would have to be removed by hand.
+    The lock files of Snakemake outlive a killed process and would have to be removed by hand.
 
     Raises
     ------
@@ -33,25 +33,25 @@ def lock_run(folder: str | Path) -> None:
     """
     file = take_lock(folder)
     if file is not None:
-        _held.append(file)  # closing the file would give the lock back
+        _held.append(file)  # closing the file would release the lock
 
 
 def take_lock(folder: str | Path, seconds: float = 0.0, here_only: bool = False) -> IO[str] | None:
-    """Take the lock of a folder until the file that is returned is closed, or this process ends.
+    """Lock a folder until the returned file is closed or this process ends.
 
     Parameters
     ----------
     folder : path
-        Made where there is none.
+        Created if it does not exist.
     seconds : float, default 0
-        How long to wait for a holder that is about to end.
+        How long to wait for another process to release the lock.
     here_only : bool, default False
-        Whether only a holder on this machine counts: a shared file system may keep the locks of one that died.
+        Whether to ignore holders on other machines: a shared file system may keep the locks of dead machines.
 
     Returns
     -------
     file or None
-        None where no lock was taken: on a file system without locks, with `here_only` from a holder elsewhere.
+        None if there is no lock: on a file system without locks, or with `here_only` if a process elsewhere holds it.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def take_lock(folder: str | Path, seconds: float = 0.0, here_only: bool = False)
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(path.open("a+"))
-        if not _is_taken(file, path.parent, seconds, here_only):
+        if not _acquire(file, path.parent, seconds, here_only):
             return None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
@@ -71,30 +71,30 @@ def take_lock(folder: str | Path, seconds: float = 0.0, here_only: bool = False)
     return file
 
 
-def _is_taken(file: IO[str], folder: Path, seconds: float, here_only: bool) -> bool:
-    """Take the lock, waiting for it where necessary; see `take_lock`."""
-    deadline, is_told = time.monotonic() + seconds, False
-    while (failure := _failure(file)) is not None:
-        if not isinstance(failure, BlockingIOError):  # Lustre, for one, may be mounted without locks
+def _acquire(file: IO[str], folder: Path, seconds: float, here_only: bool) -> bool:
+    """Wait for the lock as `take_lock` describes; return whether this process has it."""
+    deadline, is_logged = time.monotonic() + seconds, False
+    while (failure := _try_lock(file)) is not None:
+        if not isinstance(failure, BlockingIOError):  # Lustre may be mounted without locks
             log.warning(NO_LOCK, folder, failure)
             return False
         file.seek(0)
         holder = file.read().strip()
         if here_only and holder and not holder.endswith(f" on {socket.gethostname()}"):
-            log.warning(NO_LOCK, folder, f"{holder} has it")
+            log.warning(NO_LOCK, folder, f"{holder} has locked it")
             return False
         if time.monotonic() >= deadline:
             name = holder or "another process"
-            raise ConfigError(f"{folder}: {name} works on it, one at a time is possible. Wait for it or stop it")
-        if not is_told:
+            raise ConfigError(f"{folder}: {name} works on it, expected only one process. Wait for it or stop it")
+        if not is_logged:
             log.info("%s: waiting for %s, which works on it", folder, holder)
-            is_told = True
+            is_logged = True
         time.sleep(POLL_SECONDS)
     return True
 
 
-def _failure(file: IO[str]) -> OSError | None:
-    """Try to take the lock; say why that failed."""
+def _try_lock(file: IO[str]) -> OSError | None:
+    """Try to take the lock; return the error if that fails."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as reason:

@@ -1,4 +1,4 @@
-"""How many threads this process may use."""
+"""The number of threads that this process may use."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ffn.errors import ConfigError
 
 
 def threads_here(num_cores: int | None = None) -> int:
-    """Return the threads that ``OMP_NUM_THREADS`` gives this process, else one for each of its cores.
+    """Return ``OMP_NUM_THREADS``, or the number of cores if it is not set.
 
     Parameters
     ----------
     num_cores : int, optional
-        Cores of this process; by default all that it may run on.
+        Number of cores; default: all that this process may run on.
 
     Raises
     ------
     ConfigError
-        If the variable is no number from 1 to 9999; of several, one for each level of nesting, the first counts.
+        If the variable is not a number from 1 to 9999. Of a list, one for each level of nesting, the first counts.
     """
     given = os.environ.get("OMP_NUM_THREADS", "").strip()
     if not given:
@@ -27,6 +27,6 @@ def threads_here(num_cores: int | None = None) -> int:
     outermost = given.split(",")[0].strip()
     if not re.fullmatch("0*[1-9][0-9]{0,3}", outermost):
         raise ConfigError(
-            f"OMP_NUM_THREADS: found {given!r}, expected a number from 1 to 9999. Correct the variable or unset it"
+            f"OMP_NUM_THREADS: found {given!r}, expected a number from 1 to 9999. Correct or unset the variable"
         )
     return int(outermost)

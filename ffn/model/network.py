@@ -1,4 +1,4 @@
-"""The flood-filling network: a stack of residual 3×3×3 convolutions over image and predicted object map (POM)."""
+"""The flood-filling network: residual 3×3×3 convolutions over the image and the predicted object map (POM)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Weights = dict[str, np.ndarray]
 
 
 def conv_names(config: ModelConfig) -> list[str]:
-    """Return the convolutions in order: ``conv0_a, conv0_b, conv1_a, …, conv_lom``, as the published models do."""
+    """Return the names of the convolutions in order, as in the published models: ``conv0_a, conv0_b, …, conv_lom``."""
     return [f"conv{module}_{part}" for module in range(config.depth) for part in "ab"] + ["conv_lom"]
 
 
@@ -49,21 +49,21 @@ def build_network(config: ModelConfig, precision: str = "float32", batch_size: i
     config : ModelConfig
         Depth, features and FOV.
     precision : {'float32', 'bfloat16'}
-        Type that convolutions compute in; weights, input and output are float32. With bfloat16, ``training=True``
-        takes this package's own operations where the CPU has AMX, see `ffn.kernels`.
+        Type in which convolutions compute; weights, inputs and output are float32. With bfloat16, ``training=True``
+        uses the operations of `ffn.kernels` if the CPU has AMX.
     batch_size : int, optional
-        Fixed number of FOVs; None leaves it open.
+        Fixed number of FOVs; default: any number.
 
     Returns
     -------
     keras.Model
-        Inputs ``image`` and ``pom_logit``, float32 (B, Z, Y, X, 1); output the updated POM in logits, same shape:
-        the input POM plus the network's update.
+        Inputs ``image`` and ``pom_logit``, float32 (B, Z, Y, X, 1). The output of the same shape is the updated POM in
+        logits: the input POM plus an update.
 
     Notes
     -----
-    Source: Januszewski et al. 2016; the input module is conv, ReLU, conv, each residual module ReLU, conv, ReLU,
-    conv, add; then ReLU and a voxel-wise convolution.
+    Source: Januszewski et al. 2016. The input module is conv, ReLU, conv; each residual module is ReLU, conv, ReLU,
+    conv, add; ReLU and a voxel-wise convolution follow.
     """
     import keras
 
@@ -103,6 +103,6 @@ def get_weights(network: keras.Model, config: ModelConfig) -> Weights:
 
 
 def set_weights(network: keras.Model, config: ModelConfig, weights: Weights) -> None:
-    """Load `weights` (names and shapes as in `weight_shapes`) into `network`."""
+    """Load `weights`, with names and shapes as in `weight_shapes`, into `network`."""
     for name in conv_names(config):
         network.get_layer(name).set_weights([weights[f"{name}/weights"], weights[f"{name}/biases"]])

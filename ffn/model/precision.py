@@ -1,4 +1,4 @@
-"""Which number format this machine is fast in."""
+"""Choose the number format in which this machine is fast."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ffn.machine.cpu import cpu_flags
 log = logging.getLogger(__name__)
 
 BFLOAT16_FLAGS = {"amx_bf16", "avx512_bf16"}
-BFLOAT16_CAPABILITY = (8, 0)  # Ampere, the first of NVIDIA's GPUs with bfloat16 units
+BFLOAT16_CAPABILITY = (8, 0)  # Ampere, the first NVIDIA GPUs with bfloat16 units
 
 
 def resolve_precision(precision: str, on_gpu: bool = False) -> str:
-    """Return `precision`, or for ``auto`` what suits the device; the choice and its reason go to the log.
+    """Return `precision`, or for ``auto`` the one that suits the device; log the choice and the reason.
 
     Parameters
     ----------
     precision : {'auto', 'float32', 'bfloat16'}
-        `auto` takes bfloat16 where the device computes in it (CPU: AMX or AVX512-BF16; GPU: compute capability of
-        at least 8), float32 elsewhere.
+        `auto` takes bfloat16 if the device computes in it (CPU: AMX or AVX512-BF16; GPU: compute capability 8 or more),
+        float32 otherwise.
     on_gpu : bool
-        Whether TensorFlow's GPUs are to compute, the CPU otherwise.
+        Whether the GPUs that TensorFlow sees compute, or the CPU.
     """
     if precision != "auto":
         return precision
@@ -37,7 +37,7 @@ def _cpu_has_bfloat16() -> tuple[bool, str]:
 
 
 def _gpus_have_bfloat16() -> tuple[bool, str]:
-    """Ask TensorFlow; the oldest GPU decides."""
+    """Ask TensorFlow for the oldest GPU."""
     import tensorflow as tf
 
     details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))

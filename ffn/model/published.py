@@ -1,4 +1,4 @@
-"""Import of published TensorFlow 1 checkpoints (google/ffn ``convstack_3d``) into our model folder."""
+"""Import published TensorFlow 1 checkpoints (google/ffn ``convstack_3d``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VARIABLE = re.compile(r"seed_update/(conv(?:\d+_[ab]|_lom)/(?:weights|biases))"
 
 
 def import_checkpoint(prefix: str, out_folder: str, config: ModelConfig) -> None:
-    """Write the model folder of a published checkpoint.
+    """Convert a published checkpoint to a model folder.
 
     Parameters
     ----------
@@ -26,17 +26,17 @@ def import_checkpoint(prefix: str, out_folder: str, config: ModelConfig) -> None
     out_folder : str
         Model folder to write.
     config : ModelConfig
-        FOV, deltas and normalisation, which a checkpoint does not hold; depth and features are read from it.
+        FOV, deltas and normalisation, which a checkpoint does not hold; depth and features come from the checkpoint.
 
     Raises
     ------
     ModelError
-        If the files are missing, damaged or hold another network, or `config` lacks the normalisation.
+        If the files are missing or damaged or hold another network, or `config` lacks the normalisation.
     """
     if config.image_mean is None or config.image_stddev is None:
         raise ModelError(
-            f"{prefix}: a checkpoint does not say how its images were normalised. "
-            "Give --image-mean and --image-stddev (FIB-25: 128 and 33)"
+            f"{prefix}: a checkpoint does not record the normalisation of images, expected --image-mean and "
+            "--image-stddev. For FIB-25, pass 128 and 33"
         )
     weights = read_checkpoint(prefix)
     architecture = {"depth": _depth(weights, prefix), "features": weights["conv0_a/weights"].shape[-1]}
@@ -45,7 +45,7 @@ def import_checkpoint(prefix: str, out_folder: str, config: ModelConfig) -> None
 
 
 def read_checkpoint(prefix: str) -> Weights:
-    """Return the network's weights by our names; optimizer slots and counters are left out.
+    """Return the weights of the network by our names, without optimizer slots and counters.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def read_checkpoint(prefix: str) -> Weights:
 
     if not Path(prefix + ".index").is_file():
         raise ModelError(
-            f"{prefix}.index: no such file, expected a TensorFlow checkpoint. Give its path without suffix"
+            f"{prefix}.index: no such file, expected a TensorFlow checkpoint. Pass its path without the suffix"
         )
     try:
         reader = tf.train.load_checkpoint(prefix)
@@ -72,7 +72,7 @@ def read_checkpoint(prefix: str) -> Weights:
 
 
 def _depth(weights: Weights, prefix: str) -> int:
-    """Return the number of modules, after checking that the weights form exactly such a network."""
+    """Return the number of modules, after checking that the weights form such a network."""
     depth = sum(name.endswith("_a/weights") for name in weights)
     shapes = weight_shapes(ModelConfig(depth=depth, features=weights["conv0_a/weights"].shape[-1]))
     if {name: array.shape for name, array in weights.items()} != shapes:

@@ -1,4 +1,4 @@
-"""A model folder: ``model.yaml`` (architecture, normalisation, provenance) and ``weights.h5``."""
+"""Read and write model folders: ``model.yaml`` (architecture, normalisation, provenance) and ``weights.h5``."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ WEIGHTS = "weights.h5"
 
 @dataclass(frozen=True)
 class Model:
-    """What inference needs of a trained network.
+    """A trained network.
 
     Parameters
     ----------
     config : ModelConfig
-        Architecture; `image_mean` and `image_stddev` are set.
+        Architecture and normalisation.
     weights : dict of str to float32 ndarray
-        By name, see `ffn.model.network.weight_shapes`.
+        Weights by name, see `ffn.model.network.weight_shapes`.
     provenance : dict
-        What made it.
+        See `ffn.provenance`.
     """
 
     config: ModelConfig
@@ -40,7 +40,7 @@ class Model:
 
 
 def save_model(folder: str | Path, model: Model) -> None:
-    """Write a model folder; the description comes last, so a folder with one is complete.
+    """Write a model folder; ``model.yaml`` comes last, so a folder that has one is complete.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def load_model(folder: str | Path) -> Model:
     Raises
     ------
     ModelError
-        If a file is missing, damaged, or does not belong to the other.
+        If a file is missing or damaged, or the two do not belong together.
     """
     folder = Path(folder)
     config, description = load_architecture(folder), _read_description(folder / DESCRIPTION)
@@ -72,13 +72,13 @@ def load_model(folder: str | Path) -> Model:
     check_weights(config, weights, str(folder / WEIGHTS))
     if weights_checksum(weights) != description.get("weights_sha256"):
         raise ModelError(
-            f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, the file is damaged or was replaced"
+            f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, expected the weights of this model. Restore them"
         )
     return Model(config, weights, description.get("provenance", {}))
 
 
 def load_architecture(folder: str | Path) -> ModelConfig:
-    """Read only the description of a model.
+    """Read the architecture and normalisation of a model.
 
     Raises
     ------
@@ -91,16 +91,16 @@ def load_architecture(folder: str | Path) -> ModelConfig:
     except ValidationError as error:
         raise ModelError(explain(error, lambda keys: f"{path}: model." + ".".join(keys))) from None
     except (KeyError, TypeError):
-        raise ModelError(f"{path}: has no section 'model', expected a model of ours") from None
+        raise ModelError(f"{path}: has no section 'model', expected the description of a model") from None
 
 
 def check_weights(config: ModelConfig, weights: Weights, where: str) -> None:
-    """Check names and shapes of `weights` against the architecture.
+    """Check that names and shapes of `weights` fit the architecture.
 
     Raises
     ------
     ModelError
-        Naming the first weight that does not fit.
+        If a weight is missing, unknown or of another shape; the message names the first.
     """
     expected = weight_shapes(config)
     for name in sorted(expected.keys() | weights.keys()):
@@ -122,17 +122,17 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 
 def normalise(raw: np.ndarray, model: Model) -> np.ndarray:
-    """Return (raw - mean) / stddev as float32, with the model's figures.
+    """Return (raw - mean) / stddev as float32, with the mean and standard deviation of the model.
 
     Raises
     ------
     ModelError
-        If the model does not say how its images are normalised.
+        If the model has none.
     """
     mean, stddev = model.config.image_mean, model.config.image_stddev
     if mean is None or stddev is None:
         raise ModelError(
-            f"model: image_mean is {mean}, image_stddev is {stddev}, both are needed. Set them in model.yaml"
+            f"model.image_mean, model.image_stddev: {mean}, {stddev}, expected two numbers. Set them in {DESCRIPTION}"
         )
     return (raw.astype(np.float32) - np.float32(mean)) / np.float32(stddev)
 

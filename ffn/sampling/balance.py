@@ -1,8 +1,8 @@
-"""Which coordinates become training records, and in which order.
+"""Choose which coordinates become training records, and in which order.
 
-The multiset of records is a sequence of `quota` items for each partition, its shuffle a computed permutation.
-A shard is a range of that permutation, so any process can make any shard without the others. Volumes share a
-partition by the places they have in it, one for each voxel times the weight of the volume.
+Every partition contributes `quota` records. Their shuffle is a permutation that is computed, not stored, and a shard
+is a range of it, so any process can make any shard without the others. Volumes share a partition by slots: a volume has
+one slot per voxel, times its weight.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from ffn.io import hdf5
 from ffn.io.training_records import coordinate_tables
 from ffn.sampling.shuffle import permutation_keys, permute
 
-MAX_WEIGHT_RATIO = 1e6  # places of 10¹² voxels are then still counted in 64 bits
+MAX_WEIGHT_RATIO = 1e6  # so that the slots of 10¹² voxels can be counted in 64 bits
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that determines the records.
+class RecordsPlan:
+    """Everything that determines the records.
 
     Parameters
     ----------
     paths : dict of str to str
-        File of coordinates of each volume.
+        File of coordinates, by volume.
     sizes : dict of int to tuple of int
-        For each partition the number of voxels in each volume.
+        Number of voxels in each volume, by partition.
     quota : int
-        Records of each partition.
+        Number of records of each partition.
     num_shards : int
-        Files.
+        Number of files.
     rng_seed : int
-        Of every shuffle.
+        Seed of all shuffles.
     weights : tuple of float
-        How often a voxel of each volume is drawn, relative to the others.
+        How often a voxel of each volume is drawn, relative to the other volumes.
     """
 
     paths: dict[str, str]
@@ -49,39 +49,39 @@ class Plan:
     rng_seed: int
     weights: tuple[float, ...]
 
-    def places(self, partition: int) -> np.ndarray:
-        """Return how many places each volume has in a round of a partition: its voxels times its weight."""
+    def slots(self, partition: int) -> np.ndarray:
+        """Return the number of slots of each volume in a round through a partition: its voxels times its weight."""
         relative = np.array(self.weights) / min(self.weights)
         return np.rint(np.array(self.sizes[partition]) * relative).astype(np.int64)
 
     @property
     def num_records(self) -> int:
-        """Records in all shards."""
+        """Number of records in all shards."""
         return self.quota * len(self.sizes)
 
     def records_of(self, shard: int) -> tuple[int, int]:
-        """First record of a shard and first of the next; lengths differ by one at most."""
+        """Return the range of records in a shard, start and stop; the shards differ by at most one record."""
         return self.num_records * shard // self.num_shards, self.num_records * (shard + 1) // self.num_shards
 
 
-def make_plan(
+def plan_records(
     paths: dict[str, str], config: RecordsConfig, rng_seed: int, weights: Mapping[str, float] | None = None
-) -> Plan:
-    """Count the coordinates and settle how often each partition occurs.
+) -> RecordsPlan:
+    """Count the coordinates and set how often each partition occurs.
 
     Raises
     ------
     RecordError
-        If a file is unusable, there are fewer records than shards or partitions, or a weight is not positive, a
-        millionth of another, or of a volume that is not there.
+        If a file is unusable, there are fewer records than shards or partitions, or a weight is not positive, less than
+        a millionth of another, or for an unknown volume.
     """
     weights = weights or {}
     _require_weights(weights, paths)
     of_all = tuple(weights.get(name, 1.0) for name in paths)
     if max(of_all) > MAX_WEIGHT_RATIO * min(of_all):
         raise RecordError(
-            f"--weight: {max(of_all):g} is more than {MAX_WEIGHT_RATIO:g} times {min(of_all):g}, which would hardly "
-            "ever be drawn. Leave that volume out"
+            f"--weight: {max(of_all):g} is more than {MAX_WEIGHT_RATIO:g} times {min(of_all):g}, so the lighter volume "
+            "would hardly ever be drawn. Leave it out"
         )
     tables = [_table_sizes(path) for path in paths.values()]
     partitions = sorted(set().union(*tables))
@@ -89,7 +89,7 @@ def make_plan(
     quota = max((sum(counts) for counts in sizes.values()), default=0)
     if config.max_records is not None:
         quota = min(quota, config.max_records // max(1, len(sizes)))
-    plan = Plan(
+    plan = RecordsPlan(
         {name: str(path) for name, path in paths.items()},
         sizes,
         quota,
@@ -99,8 +99,8 @@ def make_plan(
     )
     if not quota:
         raise RecordError(
-            f"--max-records: {config.max_records} leaves none for each of the {len(sizes)} partitions of "
-            f"{', '.join(plan.paths.values())}. Raise it or check the coordinates"
+            f"--max-records: {config.max_records} leaves no record for each of the {len(sizes)} partitions in "
+            f"{', '.join(plan.paths.values())}, expected at least one. Raise it or check the coordinates"
         )
     if plan.num_records < config.num_shards:
         raise RecordError(
@@ -109,57 +109,55 @@ def make_plan(
     return plan
 
 
-def draw(plan: Plan, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pick the records `start` … `stop` - 1 of the shuffled multiset.
+def draw(plan: RecordsPlan, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pick records of the shuffled sequence.
 
     Parameters
     ----------
-    plan : Plan
-        Sizes, quota and seed.
+    plan : RecordsPlan
+        Sizes, quota, weights and seed.
     start, stop : int
-        Part of 0 … ``plan.num_records``.
+        First record, and the one after the last.
 
     Returns
     -------
     int64 ndarray of shape (N,), int64 ndarray of shape (N,)
-        Partition of each record, and the index of its voxel among the partition's, volume after volume.
+        Partition of each record, and index of its voxel in the partition, which counts volume after volume.
     """
     items = permute(np.arange(start, stop), plan.num_records, _keys(plan))
     partitions = np.array(list(plan.sizes))[items // plan.quota]
     voxels = items % plan.quota
     for partition in plan.sizes:
         own = partitions == partition
-        # The quota goes through the places again and again; each round has an order of its own.
-        num_places = int(plan.places(partition).sum())
-        rounds, places = np.divmod(voxels[own], num_places)
-        places = permute(places, num_places, _keys(plan, partition), rounds)
-        voxels[own] = _voxels_at(plan, partition, rounds, places)
+        # The quota takes as many rounds through the slots as it needs; each round has another order.
+        num_slots = int(plan.slots(partition).sum())
+        rounds, slots = np.divmod(voxels[own], num_slots)
+        slots = permute(slots, num_slots, _keys(plan, partition), rounds)
+        voxels[own] = _voxels_at(plan, partition, rounds, slots)
     return partitions, voxels
 
 
-def _voxels_at(plan: Plan, partition: int, rounds: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Voxels that the places of a partition stand for, volume after volume.
+def _voxels_at(plan: RecordsPlan, partition: int, rounds: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Return the voxels that belong to slots of a partition.
 
-    A volume with as many places as voxels has each voxel once in a round. One with more goes through all its
-    voxels, in a new order, before one comes again, and goes on there in the next round.
+    A volume with as many slots as voxels uses each voxel once per round. With another number of slots, it uses all its
+    voxels before one repeats, each time in another order; the next round continues where the last one ended.
     """
-    voxels = np.empty_like(places)
-    first_place = first_voxel = 0
-    for volume, (size, num_places) in enumerate(
-        zip(plan.sizes[partition], plan.places(partition).tolist(), strict=True)
-    ):
-        here = (places >= first_place) & (places < first_place + num_places)
-        local = places[here] - first_place
-        if num_places != size:
-            turns, local = np.divmod(rounds[here] * num_places + local, size)
-            local = permute(local, size, _keys(plan, partition, volume), turns)
+    voxels = np.empty_like(slots)
+    first_slot = first_voxel = 0
+    for volume, (size, num_slots) in enumerate(zip(plan.sizes[partition], plan.slots(partition).tolist(), strict=True)):
+        here = (slots >= first_slot) & (slots < first_slot + num_slots)
+        local = slots[here] - first_slot
+        if num_slots != size:
+            cycles, local = np.divmod(rounds[here] * num_slots + local, size)
+            local = permute(local, size, _keys(plan, partition, volume), cycles)
         voxels[here] = first_voxel + local
-        first_place, first_voxel = first_place + num_places, first_voxel + size
+        first_slot, first_voxel = first_slot + num_slots, first_voxel + size
     return voxels
 
 
-def _keys(plan: Plan, *stream: int) -> np.ndarray:
-    """Keys of the shuffle of one volume in a partition, of the partition, or of the whole without one."""
+def _keys(plan: RecordsPlan, *stream: int) -> np.ndarray:
+    """Keys of the shuffle of all records, of a partition, or of a volume in a partition."""
     return permutation_keys(np.random.default_rng([plan.rng_seed, len(stream), *stream]))
 
 
@@ -171,6 +169,6 @@ def _table_sizes(path: str | Path) -> dict[int, int]:
 def _require_weights(weights: Mapping[str, float], paths: Mapping[str, str]) -> None:
     for name, weight in weights.items():
         if name not in paths:
-            raise RecordError(f"--weight: {name!r} is none of the volumes {list(paths)}. Name one of --coordinates")
+            raise RecordError(f"--weight: found volume {name!r}, expected one of {list(paths)}, as in --coordinates")
         if not 0 < weight < float("inf"):
-            raise RecordError(f"--weight: {weight:g} of {name!r}, expected a positive number")
+            raise RecordError(f"--weight: found {weight:g} for {name!r}, expected a positive number")

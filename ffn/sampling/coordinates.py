@@ -1,4 +1,4 @@
-"""Stage `coordinates`: list the voxels that a training example may start from, by partition."""
+"""Stage `coordinates`: list the voxels that may be the centre of a training example, by partition."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
 
-BLOCK_ZYX = (128, 128, 128)  # fixes the order of the coordinates, therefore no option
+BLOCK_ZYX = (128, 128, 128)  # determines the order of the coordinates, so it is no option
 REASONS = {
     "margin": "in the margin (--margin)",
-    "outside": "without a whole neighbourhood (partition 255)",
+    "outside": "without a whole LOM (partition 255)",
     "background": "background or in small labels (partition 0, --include-background)",
     "membrane": "near a membrane (--min-membrane-distance)",
 }
@@ -38,35 +38,35 @@ def coordinates(
     config: CoordinatesConfig,
     box: Box | None = None,
 ) -> None:
-    """Write the coordinates of every eligible voxel, one table for each partition.
+    """Write the coordinates of all eligible voxels, one table for each partition.
 
     Parameters
     ----------
     partitions_spec : str
-        What the stage `partition` wrote.
+        Volume that the stage `partition` wrote.
     membrane_spec : str or None
-        What the stage `membrane` wrote, ``membrane.h5`` or ``membrane.h5:distance``; None keeps voxels near
+        File that the stage `membrane` wrote, ``membrane.h5`` or ``membrane.h5:distance``; None keeps voxels near
         membranes.
     out_path : path
-        HDF5 file; gets ``partitions/1`` and so on, int32 of shape (N, 3): full-volume voxels, zyx, block
-        after block. Attributes of the file say how many voxels each condition removed.
+        HDF5 file to write, with ``partitions/1`` and so on: int32 of shape (N, 3), full-volume voxels, zyx, block by
+        block. Its attributes tell how many voxels each condition removed.
     config : CoordinatesConfig
         Margin, distance from membranes, background.
     box : Box, optional
-        Where to look; default all partitions.
+        Part to search; default: all.
 
     Raises
     ------
     VolumeError
         If a volume cannot be read or does not cover the box.
     RecordError
-        If no voxel is left, with what removed how many.
+        If no voxel is eligible; the message tells how many voxels each condition removed.
 
     Notes
     -----
-    Partition 0 is left out by default. An example's target is the object at its centre, and a background
-    centre has none: the network would start from a voxel that is inside by decree and learn to take it back.
-    Training may want that (google/ffn has it, as one partition among the others), but not by surprise.
+    Partition 0 is left out by default. The target of an example is the object at its centre, and a background centre
+    has none: the network would learn to reject its seed. google/ffn trains on such examples, as a partition like the
+    others.
     """
     with contextlib.ExitStack() as stack:
         partitions = stack.enter_context(open_volume(partitions_spec))
@@ -85,12 +85,12 @@ def coordinates(
 def select(
     partitions: np.ndarray, distance: np.ndarray | None, config: CoordinatesConfig
 ) -> tuple[np.ndarray, Counter[str]]:
-    """Mark the eligible voxels of one block, margin aside.
+    """Mark the eligible voxels of a block by all conditions but the margin.
 
     Parameters
     ----------
     partitions : uint8 ndarray of shape (Z, Y, X)
-        Classes; 0 is background, 255 has no whole neighbourhood.
+        Partitions; 0 is background, 255 marks voxels without a whole LOM.
     distance : float32 ndarray of shape (Z, Y, X) or None
         Distance to the nearest membrane, in units of the smallest voxel side.
     config : CoordinatesConfig
@@ -99,7 +99,7 @@ def select(
     Returns
     -------
     bool ndarray of shape (Z, Y, X), Counter
-        The mask, and the number of voxels each condition removed from what the ones before it left.
+        Mask of eligible voxels, and number of voxels that each condition removed after those before it.
     """
     conditions = {"outside": partitions == OUTSIDE_PARTITION}
     if not config.include_background:
@@ -117,7 +117,7 @@ def select(
 def _write_tables(
     file: hdf5.Group, partitions: Volume, distance: Volume | None, box: Box, config: CoordinatesConfig
 ) -> dict[str, int]:
-    """Append block after block; return the number of voxels by fate."""
+    """Append the coordinates of all blocks; return the number of eligible voxels and of those that were removed."""
     inner = box.grow(zyx(-margin for margin in config.margin_zyx))
     blocks = [] if inner.is_empty else list(inner.blocks(BLOCK_ZYX))
     counts: Counter[str] = Counter(margin=box.num_voxels - inner.num_voxels)
@@ -134,7 +134,7 @@ def _write_tables(
 
 
 def _append(group: hdf5.Group, classes: np.ndarray, centers_zyx: np.ndarray) -> int:
-    """Add coordinates to the tables of their partitions; return how many."""
+    """Append coordinates to the tables of their partitions; return their number."""
     for partition in np.unique(classes).tolist():
         name = str(partition)
         table = group[name] if name in group else hdf5.create_rows(group, name, 3, np.int32)
@@ -148,7 +148,7 @@ def _distance_spec(membrane_spec: str) -> str:
 
 
 def _require(partitions: Volume, distance: Volume | None, box: Box) -> None:
-    """Check types and that both volumes cover the box."""
+    """Check the types, and that both volumes cover the box."""
     if partitions.dtype != np.uint8:
         raise VolumeError(
             f"{partitions.name}: has type {partitions.dtype}, expected uint8 partitions of 'ffn partition'"

@@ -1,10 +1,9 @@
-"""Count, for every voxel, the voxels of its own object in its neighbourhood (local object mask, LOM).
+"""Count the voxels of the same object in the local object mask (LOM) around every voxel.
 
-One pass, whatever the number of labels. For a plane of centres, `sums[object, x]` holds how often an object
-occurs in the (z, y) window around column x. Going down the rows adds one row of columns and takes one away;
-columns are visited by their runs of equal labels. Along a row, the count of a voxel is the sum of its own
-object's line of `sums` over the x window, and as long as the object stays the same that is one addition and
-one subtraction per voxel.
+This takes one pass, whatever the number of labels. For a plane of centres, ``sums[object, x]`` is the number of voxels
+of an object in the (z, y) window around column x. Moving down by one row adds a row of columns and removes another;
+columns are read as runs of equal labels. The count of a voxel is the sum of its object's row of `sums` over the x
+window. Along a row, while the object stays the same, this takes one addition and one subtraction per voxel.
 """
 
 from __future__ import annotations
@@ -19,28 +18,28 @@ from ffn.geometry import ZYX, Box, zyx
 
 
 def lom_counts(labels: np.ndarray, lom_radius_zyx: ZYX, ids: np.ndarray, threads: int = 1) -> np.ndarray:
-    """Count the voxels of each voxel's own object in the box of ± `lom_radius_zyx` around it.
+    """Count the voxels of the same object within `lom_radius_zyx` of every voxel.
 
     Parameters
     ----------
     labels : uint64 ndarray of shape (Z, Y, X)
         Segment ids.
     lom_radius_zyx : tuple of int
-        Half-size of the box, voxels.
+        Half-size of the LOM, voxels.
     ids : uint64 ndarray of shape (N,)
-        Objects to count, ascending; all others are 0, as background is.
+        Objects to count, ascending; voxels of all others get 0, as background does.
     threads : int
         Threads to use; the result does not depend on it.
 
     Returns
     -------
     int32 ndarray of shape (Z - 2rz, Y - 2ry, X - 2rx)
-        Counts of the voxels with a whole neighbourhood.
+        Counts of the voxels with a whole LOM.
 
     Raises
     ------
     VolumeError
-        If `labels` is smaller than one local object mask.
+        If `labels` is smaller than one LOM.
 
     Notes
     -----
@@ -61,24 +60,24 @@ def lom_counts(labels: np.ndarray, lom_radius_zyx: ZYX, ids: np.ndarray, threads
 
 
 def require_lom_fits(box: Box, lom_radius_zyx: ZYX, where: str) -> None:
-    """Check that at least one voxel of `box` has a whole neighbourhood.
+    """Check that at least one voxel of `box` has a whole LOM.
 
     Raises
     ------
     VolumeError
-        With both sizes.
+        If none has; the message gives both sizes.
     """
     needed = zyx(2 * r + 1 for r in lom_radius_zyx)
     if any(n < m for n, m in zip(box.shape, needed, strict=True)):
         raise VolumeError(
-            f"{where}: box {box} has {box.shape} voxels, one local object mask of radius {lom_radius_zyx} "
+            f"{where}: box {box} has {box.shape} voxels, a local object mask of radius {lom_radius_zyx} "
             f"needs {needed}. Use a larger box or a smaller --lom-radius"
         )
 
 
 @njit(nogil=True, cache=True)
 def _index(labels: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Replace the labels in `ids` by their place there, from 1, and all others by 0."""
+    """Replace each label by its index in `ids`, counted from 1, and labels not in `ids` by 0."""
     out = np.zeros(labels.shape, dtype=np.int32)
     if not len(ids):
         return out
@@ -86,7 +85,7 @@ def _index(labels: np.ndarray, ids: np.ndarray) -> np.ndarray:
         last_label, last_index = ids[0], 1
         for x in range(labels.shape[2]):
             label = labels[z, y, x]
-            if label != last_label:  # objects are wide: most voxels are as their neighbour
+            if label != last_label:  # objects are wide, so most voxels equal their neighbour
                 found = np.searchsorted(ids, label)
                 last_index = found + 1 if found < len(ids) and ids[found] == label else 0
                 last_label = label
@@ -95,7 +94,7 @@ def _index(labels: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 def _run_ends(objects: np.ndarray) -> np.ndarray:
-    """For each voxel, the first z below it where its column holds another object."""
+    """Return for each voxel the next z at which its column holds another object."""
     ends = np.empty_like(objects)
     ends[-1] = len(objects)
     for z in range(len(objects) - 2, -1, -1):
@@ -130,7 +129,7 @@ def _count_slab(
 def _add_columns(
     sums: np.ndarray, objects: np.ndarray, ends: np.ndarray, y: int, z_start: int, z_stop: int, sign: int
 ) -> None:
-    """Add the runs of row `y`, clipped to the z window, to `sums`; with sign -1 take them away."""
+    """Add the runs of row `y` in the z window to `sums`, or subtract them where `sign` is -1."""
     for x in range(objects.shape[2]):
         z = z_start
         while z < z_stop:
@@ -141,7 +140,7 @@ def _add_columns(
 
 @njit(nogil=True, cache=True)
 def _count_row(sums: np.ndarray, row: np.ndarray, rx: int, counts: np.ndarray) -> None:
-    """Slide the x window along one row of centres."""
+    """Count along one row of centres with a sliding x window."""
     last, count = 0, 0
     for x in range(rx, len(row) - rx):
         own = row[x]

@@ -1,4 +1,4 @@
-"""Stage `membrane`: edges of an image and the distance to them, block by block."""
+"""Stage `membrane`: find the edges of an image and the distance to them, block by block."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ffn import edges
 from ffn.config import MembraneConfig
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.io.hdf5_volume import create_volumes
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside
@@ -18,31 +18,29 @@ from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
 
-VoxelSize = tuple[float, float, float]
-
 
 def membrane(image_spec: str, out_path: str | Path, config: MembraneConfig, box: Box | None = None) -> None:
-    """Write the edges of an image and every voxel's distance to them.
+    """Write the edges of an image, and the distance of every voxel to them.
 
-    Blocks are read with so much context that the result is the one of the whole volume at once, bit for bit;
-    a box gives the part of that result inside it.
+    Blocks are read with a margin, so that neither blocks nor box change the result: it equals that of the whole volume,
+    bit for bit.
 
     Parameters
     ----------
     image_spec : str
         uint8, uint16 or floating-point image.
     out_path : path
-        HDF5 file; gets `edges` (uint8, 1 on an edge) and `distance` (float32, in units of the smallest voxel
+        HDF5 file to write, with `edges` (uint8, 1 on an edge) and `distance` (float32, in units of the smallest voxel
         side, at most ``config.max_distance``).
     config : MembraneConfig
         Blur, largest distance, block size.
     box : Box, optional
-        What to write; default all of the image.
+        Part to write; default: the whole image.
 
     Raises
     ------
     VolumeError
-        If the image cannot be read, has another type, or the box is outside of it.
+        If the image cannot be read or has another type, or the box reaches outside it.
     """
     with open_volume(image_spec) as image:
         require_image(image)
@@ -61,25 +59,25 @@ def membrane(image_spec: str, out_path: str | Path, config: MembraneConfig, box:
 def membrane_block(
     image: Volume, block: Box, voxel_size_zyx: VoxelSize, config: MembraneConfig
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute one block as if the whole image had been.
+    """Compute one block of the result for the whole image.
 
     Parameters
     ----------
     image : Volume
-        Read around the block as far as the result depends on it.
+        Image to read, including a margin around the block.
     block : Box
-        Inside the image.
+        Block inside the image.
     voxel_size_zyx : tuple of float
-        Sides of a voxel in any unit.
+        Voxel size in any unit.
     config : MembraneConfig
         Blur and largest distance.
 
     Returns
     -------
     bool ndarray, float32 ndarray
-        Edges and saturated distance, of the shape of the block.
+        Edges and distance, of the shape of the block.
     """
-    # Only the true border of the volume is mirrored: elsewhere the margin that the filters spoil is cut off.
+    # Filters mirror the image at the border of what is read. Inside the volume, the margin that this spoils is cut off.
     near = block.grow(edges.steps_within(config.max_distance, voxel_size_zyx)).intersect(image.box)
     margin = edges.reach(config.sigma)
     seen = near.grow((margin, margin, margin)).intersect(image.box)
@@ -92,6 +90,6 @@ def membrane_block(
 def _voxel_size(image: Volume) -> VoxelSize:
     size = image.voxel_size_zyx_nm
     if size is None:
-        log.warning("%s: has no voxel size, distances are measured as if its voxels were cubes", image.name)
+        log.warning("%s: has no voxel size, so voxels are taken for cubes", image.name)
         return 1.0, 1.0, 1.0
     return size

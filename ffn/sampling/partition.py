@@ -1,4 +1,4 @@
-"""Stage `partition`: sort labelled voxels by the share of their neighbourhood that is the same object."""
+"""Stage `partition`: sort labelled voxels by the fraction of their LOM that belongs to the same object."""
 
 from __future__ import annotations
 
@@ -31,20 +31,19 @@ def partition(
         Integer labels, 0 is background.
     out_spec : str
         ``file.h5:dataset`` of uint8: 1, 2, … for rising active fractions, 0 for background and labels smaller
-        than ``config.min_size``, 255 for voxels without a whole neighbourhood inside the box.
+        than ``config.min_size``, 255 for voxels without a whole LOM inside the box.
     config : PartitionConfig
-        Local object mask, thresholds, smallest object.
+        LOM, thresholds, smallest object.
     box : Box, optional
-        The voxels to know about; default all. Nothing outside is read, so held-out labels have no influence,
-        and the sizes of labels are counted inside.
+        Part to read and write; default: all. Nothing outside is read, so held-out labels have no influence, and the
+        sizes of labels are those inside.
     threads : int
         0 takes all cores of the job; the result does not depend on it.
 
     Raises
     ------
     VolumeError
-        If the labels cannot be read or are no integers, or the box leaves them or is smaller than one local
-        object mask.
+        If the labels cannot be read or are not integers, or the box reaches outside them or is smaller than one LOM.
     """
     with open_volume(labels_spec) as labels:
         require_labels(labels)
@@ -62,22 +61,22 @@ def partition(
 
 
 def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, ...]) -> np.ndarray:
-    """Turn counts of the own object into partitions.
+    """Convert counts of the same object to partitions.
 
     Parameters
     ----------
     counts : int ndarray
-        Voxels of the own object in the local object mask; 0 for background.
+        Voxels of the same object in the LOM; 0 for background.
     lom_radius_zyx : tuple of int
-        Half-size of the mask, voxels.
+        Half-size of the LOM, voxels.
     thresholds : tuple of float
         Ascending active fractions.
 
     Returns
     -------
     uint8 ndarray
-        0 where the count is 0, else 1 + the number of thresholds that the fraction reaches: partition i + 1
-        is the half-open interval from the i-th threshold to the next.
+        0 where the count is 0, else 1 + the number of thresholds that the fraction reaches, so partition i + 1 holds
+        fractions from the i-th threshold up to, but not including, the next.
 
     Examples
     --------
@@ -92,16 +91,16 @@ def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, .
 
 
 def large_labels(labels: Volume, blocks: list[Box], min_size: int) -> np.ndarray:
-    """Find the labels with at least `min_size` voxels in disjoint blocks.
+    """Find the labels with at least `min_size` voxels.
 
     Parameters
     ----------
     labels : Volume
         Integer labels, 0 is background.
     blocks : list of Box
-        What to count, read one at a time.
+        Disjoint blocks to count in, read one at a time.
     min_size : int
-        Voxels.
+        Smallest number of voxels.
 
     Returns
     -------
@@ -109,7 +108,7 @@ def large_labels(labels: Volume, blocks: list[Box], min_size: int) -> np.ndarray
         Ascending, without 0.
     """
     sizes: dict[int, int] = {}
-    for block in track(blocks, len(blocks), "sizes of labels"):
+    for block in track(blocks, len(blocks), "label sizes"):
         ids, counts = _label_sizes(_read_ids(labels, block))
         for label, count in zip(ids.tolist(), counts.tolist(), strict=True):
             sizes[label] = sizes.get(label, 0) + count
@@ -120,7 +119,7 @@ def large_labels(labels: Volume, blocks: list[Box], min_size: int) -> np.ndarray
 
 
 def _label_sizes(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and their voxels; sorts runs along x instead of voxels, which are some twenty times as many."""
+    """Return labels and their sizes; sorting runs along x is faster, because voxels are about twenty times as many."""
     flat = ids.ravel()
     starts = np.flatnonzero(np.concatenate([[True], flat[1:] != flat[:-1]]))
     found, run_of = np.unique(flat[starts], return_inverse=True)
@@ -131,7 +130,7 @@ def _label_sizes(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _partition_block(
     labels: Volume, box: Box, block: Box, large: np.ndarray, config: PartitionConfig, threads: int
 ) -> np.ndarray:
-    """Partitions of one block of `box`."""
+    """Compute the partitions of one block of `box`."""
     out = np.full(block.shape, OUTSIDE_PARTITION, dtype=np.uint8)
     radius = config.lom_radius_zyx
     centres = block.intersect(box.grow(zyx(-r for r in radius)))

@@ -1,4 +1,4 @@
-"""Stage `records`: balanced, shuffled, sharded TFRecord files of coordinates."""
+"""Stage `records`: write balanced, shuffled, sharded TFRecord files of coordinates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ffn.io.training_records import (
 )
 from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.sampling.balance import Plan, draw, make_plan
+from ffn.sampling.balance import RecordsPlan, draw, plan_records
 
 log = logging.getLogger(__name__)
 
@@ -48,40 +48,40 @@ def records(
 ) -> RecordIndex:
     """Write a folder of training records.
 
-    Every partition contributes equally often. A partition is pooled over the volumes, so each of its voxels
-    counts the same wherever it is, times the weight of its volume. Its shuffled voxels are repeated, shuffled
-    anew each time, up to the size of the largest partition, or to its share of ``config.max_records``; a
-    partition larger than that is sampled without replacement.
+    Every partition contributes equally often. It pools the voxels of all volumes, so each voxel counts the same, times
+    the weight of its volume. Its voxels are shuffled and repeated, in another order each time, up to the size of the
+    largest partition or to its share of ``config.max_records``. A partition larger than that is sampled without
+    replacement.
 
     Parameters
     ----------
     paths : dict of str to path
-        File that 'ffn coordinates' wrote for each volume; the name is what training knows the volume by.
+        File from 'ffn coordinates' for each volume, by the name that training uses.
     out_dir : path
-        Folder to write, whole or not at all: GZIP TFRecord shards and ``index.json``. An earlier folder of
-        records is replaced, anything else is an error.
+        Folder of GZIP TFRecord shards and ``index.json``, written atomically. It replaces an earlier folder of records,
+        but nothing else.
     config : RecordsConfig
         Number of shards and records.
     rng_seed : int
-        The same seed gives the same bytes.
+        Random seed; the same seed gives the same bytes.
     processes : int
         0 takes all cores of the job; the result does not depend on it.
     weights : mapping of str to float, optional
-        How often a voxel of a volume is drawn, relative to one of the same partition in another volume; default
-        1. The number of records does not depend on them.
+        How often a voxel of a volume is drawn, relative to voxels of the same partition in other volumes; default: 1.
+        The number of records does not depend on weights.
 
     Returns
     -------
     RecordIndex
-        What was written.
+        Index of the folder.
 
     Raises
     ------
     RecordError
-        If a file of coordinates or a weight is unusable, there are fewer records than shards or partitions, or
-        the folder cannot be written.
+        If a file of coordinates or a weight is unusable, there are fewer records than shards or partitions, or the
+        folder cannot be written.
     """
-    plan = make_plan(paths, config, rng_seed, weights)
+    plan = plan_records(paths, config, rng_seed, weights)
     out_dir = Path(out_dir).absolute()
     _require_replaceable(out_dir)
     with _whole_folder(out_dir) as folder:
@@ -92,8 +92,8 @@ def records(
     return index
 
 
-def write_shard(plan: Plan, folder: Path, shard: int) -> Shard:
-    """Write one shard into `folder` and describe it.
+def write_shard(plan: RecordsPlan, folder: Path, shard: int) -> Shard:
+    """Write one shard to `folder` and return its entry in the index.
 
     Raises
     ------
@@ -114,8 +114,8 @@ def _examples(centers_xyz: list[list[int]], names: list[bytes]) -> Iterator[byte
         yield encode_example({"center": center, "label_volume_name": [name]})
 
 
-def _look_up(plan: Plan, partitions: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates zyx, and number of the volume, of voxels given by their place in a partition."""
+def _look_up(plan: RecordsPlan, partitions: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coordinates, zyx, and the volume numbers of voxels, given by their index in a partition."""
     centers = np.empty((len(voxels), 3), dtype=np.int64)
     volumes = np.empty(len(voxels), dtype=np.int64)
     for volume, path in enumerate(plan.paths.values()):
@@ -125,31 +125,25 @@ def _look_up(plan: Plan, partitions: np.ndarray, voxels: np.ndarray) -> tuple[np
                 here = (voxels >= first) & (voxels < first + len(table))
                 own = np.flatnonzero(here & (partitions == partition))
                 volumes[own] = volume
-                centers[own] = _read_rows(path, table, voxels[own] - first)
+                with hdf5.damage_named(path, RecordError):
+                    centers[own] = hdf5.take_rows(table, voxels[own] - first)
     return centers, volumes
 
 
-def _read_rows(path: str, table: hdf5.Dataset, rows: np.ndarray) -> np.ndarray:
-    try:
-        return hdf5.read_rows(table, rows)
-    except OSError as reason:
-        raise RecordError(f"{path}: is damaged ({reason}). Delete it and rerun the stage coordinates") from None
-
-
-def _write_shards(plan: Plan, folder: Path, processes: int) -> Iterator[Shard]:
-    """Write all shards, in parallel where that helps, and yield them in their order."""
+def _write_shards(plan: RecordsPlan, folder: Path, processes: int) -> Iterator[Shard]:
+    """Write all shards, in parallel where that helps; yield their entries in order."""
     processes = min(processes or len(os.sched_getaffinity(0)), plan.num_shards)
     folder.mkdir()
     write = functools.partial(write_shard, plan, folder)
     if processes == 1:
         yield from map(write, range(plan.num_shards))
         return
-    # fork would copy the locks of running threads (progress bar, HDF5)
+    # a fork would copy the locks of running threads (progress bar, HDF5)
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(write, range(plan.num_shards))
 
 
-def _index(plan: Plan, shards: tuple[Shard, ...], config: RecordsConfig) -> RecordIndex:
+def _index(plan: RecordsPlan, shards: tuple[Shard, ...], config: RecordsConfig) -> RecordIndex:
     per_volume = np.array(list(plan.sizes.values())).sum(axis=0).tolist()
     counts = {p: PartitionCounts(num_voxels=sum(n), num_records=plan.quota) for p, n in plan.sizes.items()}
     inputs = [f"{name}={path}" for name, path in plan.paths.items()]
@@ -175,8 +169,10 @@ def _whole_folder(path: Path) -> Iterator[Path]:
 
 
 def _require_replaceable(path: Path) -> None:
-    """Check that nothing but records would be lost."""
+    """Check that replacing the folder loses nothing but records."""
     if path.is_dir():
         foreign = sorted(entry.name for entry in path.iterdir() if not _OURS.fullmatch(entry.name))
         if foreign:
-            raise RecordError(f"{path}: holds {foreign[0]!r}, expected no folder or one of records. Choose another one")
+            raise RecordError(
+                f"{path}: holds {foreign[0]!r}, expected no folder or a folder of records. Choose another"
+            )

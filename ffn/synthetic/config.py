@@ -1,4 +1,4 @@
-"""Settings of the synthetic volume."""
+"""Configuration of synthetic volumes."""
 
 from __future__ import annotations
 
@@ -16,51 +16,73 @@ Range = tuple[PositiveFloat, PositiveFloat]
 class SynthConfig(Section):
     """Anatomy and imaging of a synthetic EM volume; the defaults imitate FIB-25.
 
-    Lengths are nanometres, so that the same tissue can be imaged with any voxel size.
+    Lengths are in nm, so that the same tissue can be imaged with any voxel size.
     """
 
     shape_zyx: tuple[Length, Length, Length] = Field((160, 128, 128), description="size of the volume, voxels")
-    voxel_size_zyx_nm: VoxelSize = Field((10.0, 10.0, 10.0), description="edge lengths of a voxel, nm")
+    voxel_size_zyx_nm: VoxelSize = Field((10.0, 10.0, 10.0), description="voxel size, nm")
 
     neurite_radius_nm: Range = Field(
-        (40.0, 110.0), description="thinnest and thickest neurite, log-uniform between, nm"
+        (40.0, 110.0), description="radius of the thinnest and of the thickest neurite, log-uniform between, nm"
     )
-    tortuosity: Fraction = Field(0.25, description="how much a neurite may turn per step; 0 is straight")
+    tortuosity: Fraction = Field(0.25, description="how much a neurite may turn per step; 0: straight")
     varicosity: Fraction = Field(0.25, description="relative variation of the calibre along a neurite")
     branch_spacing_nm: PositiveFloat = Field(700.0, description="mean distance between two branch points, nm")
     undulation_nm: NonNegativeFloat = Field(10.0, description="amplitude of the membranes' undulation, nm")
-    min_neurite_nm: NonNegativeFloat = Field(500.0, description="neurites that grow shorter than this are left out, nm")
-    min_neurite_voxels: PositiveInt = Field(500, description="smaller connected pieces go to their neighbours, voxels")
+    min_neurite_nm: NonNegativeFloat = Field(500.0, description="neurites shorter than this are left out, nm")
+    min_neurite_voxels: PositiveInt = Field(
+        500, description="smaller connected pieces become part of their neighbours, voxels"
+    )
 
     cytoplasm_grey: Grey = Field(152.0, description="mean grey level of cytoplasm")
-    membrane_grey: Grey = Field(78.0, description="grey level of a membrane's core")
-    organelle_grey: Grey = Field(88.0, description="grey level of mitochondria; vesicles are halfway to cytoplasm")
-    neurite_contrast: NonNegativeFloat = Field(12.0, description="spread of the mean grey level between neurites")
-    grain_contrast: NonNegativeFloat = Field(12.0, description="spread of the grain inside neurites, grey levels")
-    shading_contrast: NonNegativeFloat = Field(4.0, description="spread of the slow change of brightness, grey levels")
+    membrane_grey: Grey = Field(78.0, description="grey level of the core of a membrane")
+    organelle_grey: Grey = Field(
+        88.0, description="grey level of mitochondria; vesicles are halfway between it and cytoplasm"
+    )
+    neurite_contrast: NonNegativeFloat = Field(
+        12.0, description="standard deviation of the mean grey level of neurites"
+    )
+    grain_contrast: NonNegativeFloat = Field(
+        12.0, description="standard deviation of the grain inside neurites, grey levels"
+    )
+    shading_contrast: NonNegativeFloat = Field(
+        4.0, description="standard deviation of the slow change of brightness, grey levels"
+    )
 
     membrane_nm: PositiveFloat = Field(30.0, description="thickness of the dark line between two neurites, nm")
     weak_spots_per_um3: NonNegativeFloat = Field(100.0, description="patches where a membrane fades, per µm³ of tissue")
-    weak_spot_radius_nm: Range = Field((25.0, 38.0), description="smallest and largest weak spot, nm")
-    weak_spot_fading: Fraction = Field(0.9, description="share of the membrane's contrast that a weak spot lacks")
+    weak_spot_radius_nm: Range = Field(
+        (25.0, 38.0), description="radius of the smallest and of the largest weak spot, nm"
+    )
+    weak_spot_fading: Fraction = Field(0.9, description="share of the contrast of the membrane that a weak spot lacks")
 
     mitochondria_per_um3: NonNegativeFloat = Field(12.0, description="mitochondria per µm³ of tissue")
-    mitochondrion_length_nm: Range = Field((150.0, 500.0), description="shortest and longest mitochondrion, nm")
+    mitochondrion_length_nm: Range = Field(
+        (150.0, 500.0), description="length of the shortest and of the longest mitochondrion, nm"
+    )
     vesicle_clusters_per_um3: NonNegativeFloat = Field(14.0, description="clusters of vesicles per µm³ of tissue")
     vesicles_per_cluster: NonNegativeInt = Field(25, description="vesicles in one cluster")
     vesicle_radius_nm: PositiveFloat = Field(18.0, description="radius of a vesicle, nm")
 
     blur_nm: NonNegativeFloat = Field(7.0, description="standard deviation of the point spread function, nm")
     noise: NonNegativeFloat = Field(7.0, description="standard deviation of the noise in cytoplasm, grey levels")
-    defect_position: Fraction | None = Field(0.3, description="place of the one bad section along z; null for none")
-    defect_contrast: Fraction = Field(0.3, description="share of its contrast that the bad section keeps")
-    defect_darkening: NonNegativeFloat = Field(35.0, description="how much darker the bad section is, grey levels")
-    defect_noise: NonNegativeFloat = Field(18.0, description="additional noise of the bad section, grey levels")
+    defect_position: Fraction | None = Field(
+        0.3, description="position of the defective section along z, from 0 to 1; null: none"
+    )
+    defect_contrast: Fraction = Field(0.3, description="share of its contrast that the defective section keeps")
+    defect_darkening: NonNegativeFloat = Field(
+        35.0, description="how much darker the defective section is, grey levels"
+    )
+    defect_noise: NonNegativeFloat = Field(
+        18.0, description="standard deviation of the additional noise of the defective section, grey levels"
+    )
 
     @model_validator(mode="after")
     def _ranges_ascend(self) -> SynthConfig:
         for name in ("neurite_radius_nm", "weak_spot_radius_nm", "mitochondrion_length_nm"):
             low, high = getattr(self, name)
             if low > high:
-                raise ValueError(f"{name}: {low} {high} is no range, the first value must not exceed the second")
+                raise ValueError(
+                    f"{name}: {low} {high} is not a range, expected a first value that does not exceed the second"
+                )
         return self

@@ -1,4 +1,4 @@
-"""What the microscope does to the tissue: blur, noise, a spoilt slice, eight bits."""
+"""Image the tissue as a microscope does: blur, noise, a defective section, eight bits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def photograph(tissue: np.ndarray, config: SynthConfig, rng: np.random.Generator
     Parameters
     ----------
     tissue : float32 ndarray of shape (Z, Y, X)
-        True grey levels.
+        Grey levels without blur or noise.
     config : SynthConfig
-        Blur, noise and the defective slice.
+        Blur, noise and the defective section.
     rng : numpy.random.Generator
         Source of the noise.
 
@@ -25,7 +25,7 @@ def photograph(tissue: np.ndarray, config: SynthConfig, rng: np.random.Generator
     uint8 ndarray of shape (Z, Y, X)
     """
     image = gaussian_filter(tissue, np.divide(config.blur_nm, config.voxel_size_zyx_nm), mode="nearest")
-    # Shot noise: brighter voxels collect more electrons; in cytoplasm the spread is `noise`.
+    # Shot noise: brighter voxels collect more electrons. In cytoplasm, the standard deviation is `noise`.
     spread = config.noise * np.sqrt(np.clip(image, 0, None) / config.cytoplasm_grey)
     image += spread * rng.standard_normal(image.shape, dtype=np.float32)
     if config.defect_position is not None:
@@ -34,7 +34,7 @@ def photograph(tissue: np.ndarray, config: SynthConfig, rng: np.random.Generator
 
 
 def _spoil(section: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> None:
-    """Darken one section in place, take most of its contrast and add noise."""
+    """Darken a section in place, reduce its contrast and add noise."""
     mean = section.mean()
     section -= mean
     section *= config.defect_contrast

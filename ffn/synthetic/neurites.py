@@ -1,4 +1,4 @@
-"""Centrelines of branching neurites that grow around each other until the tissue is full."""
+"""Grow the centrelines of branching neurites around each other until the tissue is full."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.power_diagram import PowerDiagram
 
 STEP_NM = 20.0
-# How many places or headings are compared before the freest is taken; more pack the tissue tighter.
+# Numbers of starts and headings from which the one with the most room is taken; more of them pack the tissue tighter.
 NUM_STARTS = 256
 NUM_HEADINGS = 12
-# A growing tip may press into a neighbour by this share of its radius; any tighter, and it ends there.
+# A growing tip may overlap a neighbour by this share of its radius; beyond that, it ends.
 MAX_SQUEEZE = 0.4
 # A branch is thinner than its parent.
 BRANCH_CALIBRE = (0.55, 0.9)
-# The calibre varies over this many steps.
+# Number of steps over which the calibre varies.
 VARICOSITY_STEPS = 5.0
 
 
@@ -30,11 +30,11 @@ class Path:
     Parameters
     ----------
     neurite_id : int
-        The neurite it belongs to, 1 and up.
+        Neurite to which it belongs, from 1.
     points_nm : float64 ndarray of shape (N, 3)
         Centreline, zyx, one point per step.
     radii_nm : float64 ndarray of shape (N,)
-        Calibre at each point.
+        Radius at each point.
     """
 
     neurite_id: int
@@ -43,13 +43,13 @@ class Path:
 
 
 def power_diagram(paths: list[Path]) -> PowerDiagram:
-    """Return the partition of space among all points of `paths`, numbered in their order."""
+    """Return the power diagram of all points of `paths`, in their order."""
     points = np.concatenate([np.empty((0, 3)), *(path.points_nm for path in paths)])
     return PowerDiagram(points, np.concatenate([np.empty(0), *(path.radii_nm for path in paths)]))
 
 
 def grow_neurites(config: SynthConfig, rng: np.random.Generator) -> list[Path]:
-    """Grow neurites one after the other into the free space until not even the thinnest fits.
+    """Grow neurites one after the other into the free space, until not even the thinnest fits.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def grow_neurites(config: SynthConfig, rng: np.random.Generator) -> list[Path]:
     Returns
     -------
     list of Path
-        They reach a little beyond the volume, so that its faces look like its inside. Neurites that found no
-        way to grow are left out: their neighbours get the place.
+        They extend a little beyond the volume, so that its faces look like its inside. Neurites that found no room to
+        grow are left out; their neighbours get the space.
     """
     thinnest_nm, thickest_nm = config.neurite_radius_nm
     low = np.full(3, -thickest_nm)
@@ -82,7 +82,7 @@ def grow_neurites(config: SynthConfig, rng: np.random.Generator) -> list[Path]:
 
 
 def _without_stubs(paths: list[Path], min_length_nm: float) -> list[Path]:
-    """Leave out neurites whose stretches together are too short, unless all are."""
+    """Leave out neurites whose total length is too short, unless all are."""
     length_nm: dict[int, float] = {}
     for path in paths:
         length_nm[path.neurite_id] = length_nm.get(path.neurite_id, 0.0) + STEP_NM * len(path.points_nm)
@@ -99,7 +99,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Grower:
-    """Grows one neurite among those there are."""
+    """Grow one neurite among the existing ones."""
 
     diagram: PowerDiagram
     low: np.ndarray
@@ -108,7 +108,7 @@ class _Grower:
     rng: np.random.Generator
 
     def neurite(self, start: np.ndarray, radius_nm: float) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Points and radii of the trunk through `start` and of all its branches."""
+        """Return points and radii of the trunk through `start` and of all its branches."""
         heading = _unit(self.rng.normal(size=3))
         backward = self._trace(start, -heading, radius_nm)
         trunk = np.concatenate([backward[:0:-1], self._trace(start, heading, radius_nm)])
@@ -116,7 +116,7 @@ class _Grower:
         return [(points, self._calibre(len(points), mean_nm)) for points, mean_nm in [(trunk, radius_nm), *branches]]
 
     def _branches(self, trunk: np.ndarray, radius_nm: float) -> list[tuple[np.ndarray, float]]:
-        """Points and mean radii of the branches; they branch no further, lest one tree fill the volume."""
+        """Return points and mean radii of the branches; they do not branch again, or one tree would fill the volume."""
         budding = self.rng.random(len(trunk)) < STEP_NM / self.config.branch_spacing_nm
         branches = []
         for point in trunk[budding]:
@@ -126,14 +126,14 @@ class _Grower:
         return branches
 
     def _trace(self, point: np.ndarray, heading: np.ndarray, radius_nm: float) -> np.ndarray:
-        """Centreline from `point` until it leaves the tissue or finds no room."""
+        """Return the centreline from `point` to where it leaves the tissue or finds no room."""
         points = [point]
         while np.all((self.low <= point) & (point <= self.high)):
             turns = self.config.tortuosity * self.rng.normal(size=(NUM_HEADINGS, 3))
             headings = _unit(heading + turns)
-            # Looking one radius ahead makes the tip turn before it touches.
+            # Looking one radius ahead makes the tip turn before it touches a neighbour.
             room_nm = self.diagram.clearance_nm(point + (STEP_NM + radius_nm) * headings)
-            # Among headings with room enough the first, a random one, is taken.
+            # Headings with enough room all count as 0, so the first of them is taken, which is a random one.
             best = int(np.argmax(np.minimum(room_nm, 0.0)))
             heading = headings[best]
             point = point + STEP_NM * heading
@@ -143,8 +143,8 @@ class _Grower:
         return np.array(points)
 
     def _calibre(self, num_points: int, radius_nm: float) -> np.ndarray:
-        """Radii that vary smoothly around `radius_nm` and stay within the configured range."""
-        # The filter divides the spread of white noise by sqrt(2 sigma sqrt(pi)).
+        """Return radii that vary smoothly around `radius_nm` within the configured range."""
+        # The filter divides the standard deviation of white noise by sqrt(2 sigma sqrt(pi)).
         spread = self.config.varicosity * np.sqrt(2 * VARICOSITY_STEPS * np.sqrt(np.pi))
         noise = gaussian_filter1d(spread * self.rng.normal(size=num_points), VARICOSITY_STEPS, mode="nearest")
         return np.clip(radius_nm * np.exp(noise), *self.config.neurite_radius_nm)

@@ -1,4 +1,4 @@
-"""A synthetic EM volume with its true labels."""
+"""Make a synthetic EM volume with its ground truth."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ffn.synthetic.tissue import stain
 
 @dataclass(frozen=True)
 class Phantom:
-    """An image and the truth about it.
+    """An image and its ground truth.
 
     Parameters
     ----------
     image : uint8 ndarray of shape (Z, Y, X)
         Grey levels; membranes are dark.
     labels : uint64 ndarray of shape (Z, Y, X)
-        Neurite of every voxel, 1..N; neighbours meet in the middle of the membrane between them, there is no
-        background, as in the FIB-25 ground truth.
+        Neurite of every voxel, 1 to N. Neighbours meet in the middle of the membrane, so there is no background, as in
+        the ground truth of FIB-25.
     """
 
     image: np.ndarray
@@ -33,15 +33,15 @@ class Phantom:
 def make_phantom(config: SynthConfig, rng_seed: int) -> Phantom:
     """Make a block of neuropil and its image.
 
-    Memory and time grow with the volume: it is meant for demos and tests.
+    Memory and time grow with the volume, so this is for demos and tests.
 
     Parameters
     ----------
     config : SynthConfig
         Shape, anatomy and imaging.
     rng_seed : int
-        Same configuration and seed, same arrays. Every stage has its own stream: imaging settings leave the
-        labels as they are.
+        Random seed; the same configuration and seed give the same arrays. Every step has its own random stream, so
+        imaging settings do not change the labels.
 
     Returns
     -------

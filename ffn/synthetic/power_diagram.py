@@ -1,4 +1,4 @@
-"""Nearest-ball queries, which keep growing neurites apart and share out the volume between them."""
+"""Power diagrams, which keep growing neurites apart and divide the volume among them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from scipy.spatial import cKDTree
 
 
 class PowerDiagram:
-    """Partition of space among balls: a place belongs to the ball with the least d² - r².
+    """Division of space among balls: a point belongs to the ball with the least d² - r².
 
-    Written as a fourth coordinate, the radius turns this into an ordinary nearest-neighbour search.
+    With the radius as a fourth coordinate, this is a nearest-neighbour search.
     Source: Aurenhammer 1987, "Power diagrams: properties, algorithms and applications".
 
     Parameters
@@ -21,7 +21,7 @@ class PowerDiagram:
 
     Examples
     --------
-    A large and a small ball: the place halfway between the centres belongs to the large one.
+    The point halfway between the centres of a large and a small ball belongs to the large one.
 
     >>> diagram = PowerDiagram(np.array([[0.0, 0, 0], [0, 0, 10]]), np.array([4.0, 1.0]))
     >>> diagram.owner(np.array([[0.0, 0, 5]])).tolist()
@@ -35,33 +35,33 @@ class PowerDiagram:
         self._tree = cKDTree(np.column_stack([points_nm, lift]))
 
     def owner(self, places_nm: np.ndarray) -> np.ndarray:
-        """Return the index of the ball that owns each place.
+        """Return the index of the ball to which each point belongs.
 
         Parameters
         ----------
         places_nm : float ndarray of shape (M, 3)
-            Positions, zyx.
+            Points, zyx.
 
         Returns
         -------
         int64 ndarray of shape (M,)
-            The number of balls where there is none.
+            Without any ball, the number of balls.
         """
         lifted = np.column_stack([places_nm, np.zeros(len(places_nm))])
         return np.asarray(self._tree.query(lifted)[1], dtype=np.int64)
 
     def clearance_nm(self, places_nm: np.ndarray) -> np.ndarray:
-        """Return how far each place lies outside the ball that owns it.
+        """Return the distance of each point to the surface of the ball to which it belongs.
 
         Parameters
         ----------
         places_nm : float ndarray of shape (M, 3)
-            Positions, zyx.
+            Points, zyx.
 
         Returns
         -------
         float64 ndarray of shape (M,)
-            Negative inside the ball, infinite where there is no ball at all.
+            Negative inside the ball; infinite without any ball.
         """
         if len(self._points_nm) == 0:
             return np.full(len(places_nm), np.inf)

@@ -1,4 +1,4 @@
-"""From centrelines to labels: every voxel belongs to a neurite, every label is one connected piece."""
+"""Turn centrelines into labels: every voxel belongs to a neurite, and every label is one connected piece."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.neurites import Path, power_diagram
 from ffn.synthetic.texture import smooth_noise
 
-# Standard deviation of the Gaussian behind the undulation of membranes.
+# Standard deviation of the Gaussian that makes the undulation of membranes smooth.
 UNDULATION_LENGTH_NM = 40.0
 
 
 def fill_territories(paths: list[Path], config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
-    """Give every voxel to the neurite whose tube is nearest, with undulating borders.
+    """Assign every voxel to the neurite with the nearest tube, with undulating borders.
 
     Parameters
     ----------
     paths : list of Path
         Centrelines and calibres of all neurites.
     config : SynthConfig
-        Shape, voxel size, amplitude of the undulation and size of the smallest piece kept.
+        Shape, voxel size, amplitude of the undulation, and size of the smallest piece to keep.
     rng : numpy.random.Generator
         Source of the undulation.
 
     Returns
     -------
     uint64 ndarray of shape (Z, Y, X)
-        Ids 1..N without gaps and without background; every id is one 26-connected component.
+        Ids 1 to N without gaps and without background; every id is one 26-connected component.
     """
     neurite_ids = np.concatenate([np.full(len(path.points_nm), path.neurite_id) for path in paths])
     diagram = power_diagram(paths)
-    # Section by section: the search needs a hundred bytes per place.
+    # Section by section, because the search needs a hundred bytes per voxel.
     territories = [neurite_ids[diagram.owner(places)] for places in _displaced_sections_nm(config, rng)]
     return connected_pieces(np.reshape(territories, config.shape_zyx), config.min_neurite_voxels)
 
 
 def _displaced_sections_nm(config: SynthConfig, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Voxel centres of one section after the other, each a little out of place; shape (voxels, 3)."""
+    """Yield the displaced voxel centres of each section, of shape (voxels, 3)."""
     sigma = np.divide(UNDULATION_LENGTH_NM, config.voxel_size_zyx_nm)
     shifts_nm = [config.undulation_nm * smooth_noise(config.shape_zyx, sigma, rng) for _ in range(3)]
     _, height, width = config.shape_zyx
@@ -53,22 +53,21 @@ def _displaced_sections_nm(config: SynthConfig, rng: np.random.Generator) -> Ite
 
 
 def connected_pieces(territories: np.ndarray, min_voxels: int) -> np.ndarray:
-    """Give every connected piece its own id and the small ones to their neighbours.
+    """Give every connected piece its own id, and merge small pieces into their neighbours.
 
-    A neurite that leaves the volume and comes back becomes two labels, as it would for someone who sees only
-    this volume.
+    A neurite that leaves the volume and comes back becomes two labels, as it would for an annotator.
 
     Parameters
     ----------
     territories : int ndarray of shape (Z, Y, X)
         Positive ids, each in one or more pieces.
     min_voxels : int
-        Pieces smaller than this go to the nearest piece kept.
+        Smaller pieces become part of the nearest piece that is kept.
 
     Returns
     -------
     uint64 ndarray of shape (Z, Y, X)
-        Ids 1..N without gaps or background; every id is one 26-connected component.
+        Ids 1 to N without gaps or background; every id is one 26-connected component.
     """
     pieces = label(territories, connectivity=3)
     small = np.bincount(pieces.ravel()) < min_voxels

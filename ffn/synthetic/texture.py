@@ -9,7 +9,7 @@ from scipy.ndimage import gaussian_filter
 
 
 def smooth_noise(shape_zyx: Sequence[int], sigma_zyx: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Make noise that varies over a given length.
+    """Make Gaussian noise that varies over a given length.
 
     Parameters
     ----------
@@ -32,23 +32,23 @@ def smooth_noise(shape_zyx: Sequence[int], sigma_zyx: np.ndarray, rng: np.random
 def paint_balls(
     shape_zyx: Sequence[int], voxel_size_zyx_nm: Sequence[float], centres_nm: np.ndarray, radii_nm: np.ndarray
 ) -> np.ndarray:
-    """Measure how deep every voxel lies inside a union of balls.
+    """Return how deep every voxel lies inside a union of balls.
 
     Parameters
     ----------
     shape_zyx : sequence of int
         Shape of the result.
     voxel_size_zyx_nm : sequence of float
-        Edge lengths of a voxel, nm.
+        Voxel size, nm.
     centres_nm : float ndarray of shape (N, 3)
-        Centres, zyx, measured from the outer corner of the first voxel; they may lie outside the volume.
+        Centres, zyx, from the outer corner of the first voxel; they may lie outside the volume.
     radii_nm : float ndarray of shape (N,)
         Radii.
 
     Returns
     -------
     float32 ndarray of shape (Z, Y, X)
-        Distance from the voxel's centre to the surface of the ball it is deepest in, nm; 0 outside all balls.
+        Distance of the voxel centre to the surface of the ball in which it is deepest, nm; 0 outside all balls.
     """
     depth_nm = np.zeros(shape_zyx, np.float32)
     size_nm = np.asarray(voxel_size_zyx_nm)

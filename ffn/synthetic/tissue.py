@@ -1,21 +1,22 @@
-"""Grey levels of stained tissue: cytoplasm, organelles and membranes, before any microscope."""
+"""Paint the grey levels of stained tissue: cytoplasm, organelles and membranes."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 
+from ffn.geometry import VoxelSize
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.neurites import STEP_NM, Path
 from ffn.synthetic.texture import paint_balls, smooth_noise
 
-# Constants of this module were chosen by eye beside slices of the FIB-25 volume.
+# The constants of this module were chosen by eye, next to slices of FIB-25.
 GRAIN_NM = 22.0
 SHADING_NM = 400.0
-# Organelles keep this distance from the border between neurites, and their rim is this soft.
+# Distance of organelles from the border between neurites, and width of their soft rim.
 ORGANELLE_GAP_NM = 18.0
 ORGANELLE_RIM_NM = 10.0
-# Radius of a mitochondrion, relative to its neurite; thinner ones than the minimum are not seen.
+# Radius of a mitochondrion relative to its neurite, and the smallest one to paint.
 MITOCHONDRION_CALIBRE = (0.7, 1.05)
 MIN_MITOCHONDRION_RADIUS_NM = 40.0
 VESICLE_SPREAD_NM = 60.0
@@ -29,9 +30,9 @@ def stain(labels: np.ndarray, paths: list[Path], config: SynthConfig, rng: np.ra
     Parameters
     ----------
     labels : uint64 ndarray of shape (Z, Y, X)
-        Neurite of every voxel, 1..N.
+        Neurite of every voxel, 1 to N.
     paths : list of Path
-        Centrelines, along which mitochondria lie.
+        Centrelines; mitochondria lie along them.
     config : SynthConfig
         Densities, sizes and grey levels.
     rng : numpy.random.Generator
@@ -51,15 +52,15 @@ def stain(labels: np.ndarray, paths: list[Path], config: SynthConfig, rng: np.ra
     return grey
 
 
-def border_distance_nm(labels: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float]) -> np.ndarray:
-    """Distance of every voxel to the nearest voxel that touches another label.
+def border_distance_nm(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
+    """Return the distance of every voxel to the nearest voxel that touches another label.
 
     Parameters
     ----------
     labels : integer ndarray of shape (Z, Y, X)
         Neurite of every voxel.
     voxel_size_zyx_nm : tuple of float
-        Edge lengths of a voxel, nm.
+        Voxel size, nm.
 
     Returns
     -------
@@ -76,7 +77,7 @@ def border_distance_nm(labels: np.ndarray, voxel_size_zyx_nm: tuple[float, float
 
 
 def _cytoplasm(labels: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
-    """Grey level of the neurites' inside: one mean per neurite, under a slow shading."""
+    """Return the grey level inside neurites: one mean per neurite, with slow shading."""
     means = config.cytoplasm_grey + config.neurite_contrast * rng.standard_normal(int(labels.max()) + 1)
     return means.astype(np.float32)[labels] + config.shading_contrast * _noise(SHADING_NM, config, rng)
 
@@ -86,14 +87,14 @@ def _noise(length_nm: float, config: SynthConfig, rng: np.random.Generator) -> n
 
 
 def _membranes(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
-    """Darkness of membranes in [0, 1], fading at weak spots."""
-    # The border runs half a voxel beyond the centres at distance 0, which makes this edge one voxel soft.
+    """Return the darkness of membranes in [0, 1], fading at weak spots."""
+    # The border is half a voxel from the centres at distance 0, which makes this edge one voxel wide.
     darkness = np.clip((config.membrane_nm / 2 - border_nm) / min(config.voxel_size_zyx_nm), 0, 1)
     return darkness * (1 - config.weak_spot_fading * _weak_spots(border_nm, config, rng))
 
 
 def _weak_spots(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
-    """Share of fading in [0, 1]: 1 inside a weak spot, less towards its rim."""
+    """Return the fading in [0, 1]: 1 inside a weak spot, less towards its rim."""
     centres_nm = _random_places_nm(border_nm == 0, config.weak_spots_per_um3, config, rng)
     radii_nm = rng.uniform(*config.weak_spot_radius_nm, size=len(centres_nm))
     return np.clip(_balls(centres_nm, radii_nm, config) / WEAK_SPOT_RIM_NM, 0, 1)
@@ -102,7 +103,7 @@ def _weak_spots(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Gener
 def _mitochondria(
     paths: list[Path], border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generator
 ) -> np.ndarray:
-    """Staining in [0, 1] of mitochondria: stretches of thick neurites, clear of the membrane."""
+    """Return the staining in [0, 1] of mitochondria: stretches of thick neurites, away from the membrane."""
     centres, radii = [np.empty((0, 3))], [np.empty(0)]
     sites = _mitochondrion_sites(paths, config)
     number = _draw_number(config.mitochondria_per_um3, config, rng) if sites else 0
@@ -115,7 +116,7 @@ def _mitochondria(
 
 
 def _mitochondrion_sites(paths: list[Path], config: SynthConfig) -> list[tuple[Path, int]]:
-    """Points inside the volume that are thick enough: the path and the position on it."""
+    """Return the points inside the volume that are thick enough, as paths and positions on them."""
     extent_nm = np.multiply(config.shape_zyx, config.voxel_size_zyx_nm)
     sites = []
     for path in paths:
@@ -126,7 +127,7 @@ def _mitochondrion_sites(paths: list[Path], config: SynthConfig) -> list[tuple[P
 
 
 def _vesicles(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
-    """Staining in [0, 1] of clusters of vesicles."""
+    """Return the staining in [0, 1] of clusters of vesicles."""
     roomy = border_nm > VESICLE_SPREAD_NM
     middles_nm = _random_places_nm(roomy, config.vesicle_clusters_per_um3, config, rng)
     spread_nm = rng.normal(scale=VESICLE_SPREAD_NM, size=(len(middles_nm), config.vesicles_per_cluster, 3))
@@ -136,7 +137,7 @@ def _vesicles(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generat
 
 
 def _staining(depth_nm: np.ndarray, border_nm: np.ndarray) -> np.ndarray:
-    """Share in [0, 1] of an organelle's colour, from the depth inside it and the distance to the border."""
+    """Return the staining in [0, 1] by the depth inside an organelle and the distance to the border."""
     return np.clip(np.minimum(depth_nm, border_nm - ORGANELLE_GAP_NM) / ORGANELLE_RIM_NM, 0, 1)
 
 
@@ -145,7 +146,7 @@ def _balls(centres_nm: np.ndarray, radii_nm: np.ndarray, config: SynthConfig) ->
 
 
 def _random_places_nm(where: np.ndarray, per_um3: float, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
-    """Centres of random voxels of `where`, so many per volume of the whole tissue; shape (N, 3)."""
+    """Return the centres of random voxels in `where`, shape (N, 3); the density refers to the whole tissue."""
     voxels = np.flatnonzero(where)
     number = _draw_number(per_um3, config, rng) if len(voxels) else 0
     chosen = voxels[rng.integers(max(1, len(voxels)), size=number)]

@@ -1,4 +1,4 @@
-"""Stage `synth`: write a synthetic volume and its labels."""
+"""Stage `synth`: write a synthetic volume and its ground truth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ffn.synthetic.phantom import make_phantom
 
 
 def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int) -> None:
-    """Make a synthetic EM volume and write image (uint8) and labels (uint64).
+    """Make a synthetic EM volume and write its image (uint8) and labels (uint64).
 
     Parameters
     ----------
@@ -23,18 +23,18 @@ def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int)
     config : SynthConfig
         Shape, anatomy and imaging.
     rng_seed : int
-        Same configuration and seed, same files.
+        Random seed; the same configuration and seed give the same files.
 
     Raises
     ------
     ConfigError
-        If both would go to one file.
+        If both are in one file.
     VolumeError
         If a file cannot be written.
     """
     if split_spec(image_spec)[0] == split_spec(labels_spec)[0]:
-        raise ConfigError(f"--out-labels: {labels_spec} is the image's file, expected another one")
-    for spec in (image_spec, labels_spec):  # both before either is written
+        raise ConfigError(f"--out-labels: {labels_spec} is the file of the image, expected another file")
+    for spec in (image_spec, labels_spec):  # check both before writing either
         path, dataset = split_spec(spec)
         require_replaceable(path, {dataset or ""})
     made_by = provenance("synth", config, rng_seed=rng_seed)

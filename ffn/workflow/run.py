@@ -19,6 +19,7 @@ from ffn.config import (
 from ffn.errors import ConfigError
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.geometry import ZYX, add, scale
+from ffn.io.foreign import readable_formats
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
 from ffn.training.config import TrainConfig
@@ -31,9 +32,7 @@ class VolumeConfig(Section):
     """One volume: where it comes from and what it is used for."""
 
     synthetic: SynthConfig | None = Field(None, description="make this volume instead of reading one")
-    image: str | None = Field(
-        None, description="folder or glob of slices, multipage TIFF, FILE.h5:DATASET, zarr, N5, precomputed"
-    )
+    image: str | None = Field(None, description=readable_formats())
     labels: str | None = Field(None, description="truth in any of these formats; null where there is none")
     skeletons: str | None = Field(
         None,

@@ -1,19 +1,46 @@
-"""Volumes in other people's formats: slices, multipage TIFF, zarr, N5, Neuroglancer precomputed.
-
-Axes are zyx whatever the source: zarr arrays are taken as z, y, x (the field's convention) unless their
-dimensions are named, N5 and precomputed as x, y, z. Axes of length 1 beside those (channel, time) go.
-"""
+"""Read volumes in foreign formats, one module in `formats` for each; axes are zyx whatever the source."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from pathlib import Path
+from typing import Protocol, cast
 
 from ffn.errors import VolumeError
+from ffn.io.foreign import formats
 from ffn.io.volume import Volume
 
-TIFF_SUFFIXES = (".tif", ".tiff")
-CHUNKED_MARKERS = ("info", ".zarray", ".zgroup", "zarr.json", "attributes.json")
-CHUNKED_SUFFIXES = (".zarr", ".n5", ".precomputed")
+
+class Format(Protocol):
+    """What a module in `formats` defines; it imports the libraries that it reads with inside of `open_volume`.
+
+    Attributes
+    ----------
+    TITLE : str
+        The format in a list of formats, with what a user passes.
+    """
+
+    TITLE: str
+
+    def recognises(self, spec: str) -> bool:
+        """Whether `spec` exists in this format; no other format may claim it."""
+        ...
+
+    def open_volume(self, spec: str) -> Volume:
+        """Open what `recognises` accepted."""
+        ...
+
+
+def known_formats() -> list[Format]:
+    """Return the modules in `formats`, by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."))
+    return [cast(Format, importlib.import_module(name)) for name in names]
+
+
+def readable_formats() -> str:
+    """Return the list of formats for help texts and messages."""
+    return ", ".join(["FILE.h5:DATASET", *(known.TITLE for known in known_formats())])
 
 
 def open_source(spec: str) -> Volume:
@@ -22,8 +49,7 @@ def open_source(spec: str) -> Volume:
     Parameters
     ----------
     spec : str
-        A folder or glob of PNG, JPEG or TIFF slices; a multipage TIFF; a folder of zarr, N5 or Neuroglancer
-        precomputed; ``zarr://``, ``n5://`` or ``precomputed://`` before a path or URL; or the URL alone.
+        Path, glob or URL, see `readable_formats`.
 
     Returns
     -------
@@ -35,24 +61,8 @@ def open_source(spec: str) -> Volume:
     VolumeError
         If nothing is there, or it cannot be read as one volume.
     """
-    path = Path(spec)
-    if "://" in spec or _is_chunked(path):
-        from ffn.io.foreign.chunked import ChunkedVolume
-
-        return ChunkedVolume(spec)
-    from ffn.io.foreign.stacks import ImageStack, TiffVolume, find_slices
-
-    if path.is_file() and path.suffix.lower() in TIFF_SUFFIXES:
-        return TiffVolume(path)
-    if path.is_file():
-        raise VolumeError(
-            f"{spec}: is a single file of unknown kind, expected HDF5 (.h5), a multipage TIFF, or slices. "
-            "Give the folder of the slices, or a glob in quotes"
-        )
-    return ImageStack(find_slices(spec), spec)
-
-
-def _is_chunked(path: Path) -> bool:
-    return path.is_dir() and (
-        path.suffix.lower() in CHUNKED_SUFFIXES or any((path / marker).exists() for marker in CHUNKED_MARKERS)
-    )
+    for known in known_formats():
+        if known.recognises(spec):
+            return known.open_volume(spec)
+    found = "is in no known format" if Path(spec).exists() else "no such file or folder"
+    raise VolumeError(f"{spec}: {found}, expected {readable_formats()}. Check the path")

@@ -1,4 +1,4 @@
-"""Zarr, N5 and Neuroglancer precomputed through TensorStore, from folders or URLs."""
+"""Read zarr, N5 and Neuroglancer precomputed with TensorStore, from folders or URLs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ffn.io.foreign.units import to_nm, world_place
 from ffn.io.volume import require_inside
 
 DRIVERS = {
-    "zarr": "auto",  # of version 2 or 3
+    "zarr": "auto",  # version 2 or 3
     "zarr2": "zarr",
     "zarr3": "zarr3",
     "n5": "n5",
@@ -24,9 +24,9 @@ DRIVERS = {
 }
 XYZ_DRIVERS = ("n5", "neuroglancer_precomputed")
 CONTEXT = {
-    # blocks that share chunks do not fetch them twice
+    # so that blocks that share a chunk fetch it once
     "cache_pool": {"total_bytes_limit": 256 * 2**20},
-    # TensorStore's default of 32 takes many minutes to report a wrong address
+    # with TensorStore's default of 32, a wrong address takes many minutes to fail
     "http_request_retries": {"max_retries": 4},
 }
 
@@ -37,13 +37,13 @@ class ChunkedVolume:
     Parameters
     ----------
     spec : str
-        Folder or URL, with or without ``zarr://``, ``n5://`` or ``precomputed://`` before it. A precomputed
-        volume is read at full resolution.
+        Folder or URL; ``zarr://``, ``n5://`` or ``precomputed://`` may precede it. Of a precomputed volume, mip 0 is
+        read.
 
     Raises
     ------
     VolumeError
-        If it cannot be opened, is not one 3D array, or would be read wrong.
+        If it cannot be opened, is not one 3D array, or would be read as zeros.
     """
 
     def __init__(self, spec: str) -> None:
@@ -59,12 +59,12 @@ class ChunkedVolume:
         self.box = Box.from_shape(zyx(self._array.shape), start)
 
     def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all); only the chunks it touches are fetched.
+        """Return the voxels of `box` (default: all), fetching only the chunks that it touches.
 
         Raises
         ------
         VolumeError
-            If `box` is not inside the volume or a chunk cannot be read.
+            If `box` reaches outside the volume or a chunk cannot be read.
         """
         box = self.box if box is None else box
         require_inside(self, box)
@@ -73,11 +73,11 @@ class ChunkedVolume:
             return self._array[box.shift(to_array).slices()].read(order="C").result()
         except (ValueError, OSError) as error:
             raise VolumeError(
-                f"{self.name}: box {box} cannot be read ({_first_line(error)}). Is a chunk damaged?"
+                f"{self.name}: box {box} cannot be read ({_first_line(error)}), expected whole chunks. Restore it"
             ) from None
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: TensorStore keeps no file open."""
 
     def _open(self, spec: str) -> ts.TensorStore:
         prefix, separator, rest = spec.partition("://")
@@ -92,17 +92,17 @@ class ChunkedVolume:
             ) from None
 
     def _place(self, store: ts.TensorStore) -> tuple[ZYX, VoxelSize | None]:
-        """Offset in voxels and voxel size, from the format itself or from attributes."""
+        """Offset in voxels and voxel size, from the format or from attributes."""
         start = zyx(self._array.domain.inclusive_min)
         units = [unit for unit in self._array.dimension_units if unit is not None]
         if len(units) == 3:
             return start, to_nm([unit.multiplier for unit in units], [unit.base_unit for unit in units])
-        assert store.kvstore is not None  # every driver above keeps files
+        assert store.kvstore is not None  # all of DRIVERS have one
         size, offset = world_place(_attributes(store.kvstore), self.name)
         return add(start, offset), size or _ome_voxel_size(store.kvstore)
 
     def _refuse_gzipped_chunks(self, store: ts.TensorStore) -> None:
-        """TensorStore takes a chunk that only exists as ``.gz`` for a missing one and returns zeros."""
+        """Refuse precomputed chunks in ``.gz`` files: TensorStore does not find them and returns zeros."""
         spec = store.spec().to_json()
         if spec["driver"] != "neuroglancer_precomputed" or spec["kvstore"]["driver"] != "file":
             return
@@ -111,13 +111,13 @@ class ChunkedVolume:
         zipped = next((file for file in files if file.suffix == ".gz"), None)
         if zipped is not None:
             raise VolumeError(
-                f"{zipped}: is a gzipped chunk, expected plain ones, so the volume would read as zeros. "
+                f"{zipped}: is a gzipped chunk, expected plain chunks, or the volume would read as zeros. "
                 f"Unpack a copy: gunzip -r {folder}"
             )
 
 
 def _as_zyx(store: ts.TensorStore, driver: str, name: str) -> ts.TensorStore:
-    """Drop axes of length 1 beside the three spatial ones and put those in order zyx."""
+    """Put the spatial axes in the order zyx and drop all others, which must have length 1."""
     spatial = _spatial_axes(store, driver)
     others = [axis for axis in range(store.ndim) if axis not in spatial]
     if not spatial or any(store.shape[axis] != 1 for axis in others):
@@ -131,7 +131,7 @@ def _as_zyx(store: ts.TensorStore, driver: str, name: str) -> ts.TensorStore:
 
 
 def _spatial_axes(store: ts.TensorStore, driver: str) -> list[int]:
-    """Return which axes are z, y, x: by their names, else by the format; none if there are too few."""
+    """Return the indices of z, y and x, by the names of the axes or by the format; empty if there are too few axes."""
     labels = [label.lower() for label in store.domain.labels]
     if {"z", "y", "x"} <= set(labels):
         return [labels.index(axis) for axis in "zyx"]
@@ -141,14 +141,14 @@ def _spatial_axes(store: ts.TensorStore, driver: str) -> list[int]:
 
 
 def _attributes(folder: ts.KvStore) -> dict[str, Any]:
-    """User attributes of a zarr array or group; empty where there are none."""
+    """User attributes of a zarr array or group; empty if it has none."""
     version_2, version_3 = _read_json(folder, ".zattrs"), _read_json(folder, "zarr.json")
     attributes = version_2 or version_3.get("attributes", {})
     return attributes if isinstance(attributes, dict) else {}
 
 
 def _ome_voxel_size(folder: ts.KvStore) -> VoxelSize | None:
-    """Voxel size from the OME-Zarr group that holds the array, None where there is none."""
+    """Voxel size from the OME-Zarr group that holds the array, None if it declares none."""
     parent, _, name = folder.path.rstrip("/").rpartition("/")
     group = folder.copy()
     group.path = parent + "/"
@@ -171,12 +171,12 @@ def _read_json(folder: ts.KvStore, name: str) -> dict[str, Any]:
 
 
 def _advice(place: str) -> str:
-    """Name the arrays directly below a folder: it may be a group."""
+    """Return the next step: if the folder is a group, name one of its arrays."""
     markers = (".zarray", "zarr.json", "attributes.json", "info")
     found = sorted({path.parent.name for marker in markers for path in Path(place).glob(f"*/{marker}")})
     return f"Name one of those inside: {', '.join(found[:5])}" if found else "Check path and format"
 
 
 def _first_line(error: Exception) -> str:
-    """Return TensorStore's message without its long dump of the spec."""
+    """Return TensorStore's message without its dump of the spec."""
     return " ".join(str(error).partition(" [tensorstore_spec=")[0].split())

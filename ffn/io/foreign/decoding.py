@@ -1,4 +1,4 @@
-"""Decode one image file: header first, pixels later, with errors that name the file."""
+"""Read the header and the pixels of image files, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -14,46 +14,40 @@ import tifffile
 from PIL import Image
 
 from ffn.errors import FfnError, VolumeError
-
-FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF"}
+from ffn.io.foreign.numbering import image_format
 
 _PIL_DTYPES = {"1": "bool", "L": "uint8", "I;16": "uint16", "I;16B": "uint16", "I": "int32", "F": "float32"}
 _TRUNCATED = re.compile(r"invalid \w*\s?offset|corrupted|failed to reshape")
 
-Image.MAX_IMAGE_PIXELS = None  # a section of EM easily exceeds what Pillow takes for a decompression bomb
+Image.MAX_IMAGE_PIXELS = None  # sections of EM exceed the size that Pillow takes for a decompression bomb
 
 
 class Header(NamedTuple):
-    """Size and type of one slice."""
+    """Size and type of a slice."""
 
     shape_yx: tuple[int, ...]
     dtype: np.dtype
 
     def __str__(self) -> str:
-        """Return type and size for messages."""
+        """Return type and size, for messages."""
         return f"{self.dtype} {' x '.join(map(str, self.shape_yx))} (y x)"
 
 
-def image_format(path: Path) -> str:
-    """Return ``PNG``, ``JPEG`` or ``TIFF`` by the file's suffix, an empty text for others."""
-    return FORMATS.get(path.suffix.lower(), "")
-
-
 def read_header(path: Path) -> Header:
-    """Read size and type of a grey image without decoding it.
+    """Read the size and type of a grey image without decoding it.
 
     Raises
     ------
     VolumeError
-        If it is unreadable, in colour, not of integers, or a TIFF of several pages.
+        If it is unreadable, in colour, not of integers, or a TIFF with several pages.
     """
-    with damage_named(path):
+    with decoding_errors(path):
         header = _tiff_file_header(path) if image_format(path) == "TIFF" else _pil_header(path)
     return header
 
 
 def read_pixels(path: Path) -> np.ndarray:
-    """Decode a whole image.
+    """Decode an image.
 
     Returns
     -------
@@ -64,7 +58,7 @@ def read_pixels(path: Path) -> np.ndarray:
     VolumeError
         If the file is damaged.
     """
-    with damage_named(path):
+    with decoding_errors(path):
         if image_format(path) == "TIFF":
             return tifffile.imread(path, is_ome=False)
         with Image.open(path, formats=[image_format(path)]) as image:
@@ -72,7 +66,7 @@ def read_pixels(path: Path) -> np.ndarray:
 
 
 def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
-    """Return size and type of a TIFF page.
+    """Return the size and type of a TIFF page.
 
     Raises
     ------
@@ -83,22 +77,22 @@ def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
     if page.samplesperpixel != 1 or photometric == tifffile.PHOTOMETRIC.PALETTE:
         raise _colour(path, photometric.name)
     if photometric == tifffile.PHOTOMETRIC.MINISWHITE:
-        raise VolumeError(
-            f"{path}: is stored with 0 as white, expected 0 as black. Invert its lookup table and save it"
-        )
+        raise VolumeError(f"{path}: stores white as 0, expected black as 0. Invert its lookup table and save it again")
     if page.dtype is None or page.ndim != 2:
-        raise VolumeError(f"{path}: has pixels of shape {page.shape} and type {page.dtype}, expected a grey slice")
+        raise VolumeError(
+            f"{path}: has pixels of shape {page.shape} and type {page.dtype}, expected a grey slice. Convert the stack"
+        )
     return _grey_header(path, page.shape, page.dtype.newbyteorder("="))
 
 
 @contextlib.contextmanager
-def damage_named(path: Path) -> Iterator[None]:
-    """Turn whatever a decoder raises or logs about damaged data into one line that names the file.
+def decoding_errors(path: Path) -> Iterator[None]:
+    """Turn whatever a decoder raises or logs about damaged data into one error that names the file.
 
     Raises
     ------
     VolumeError
-        If the block fails, or tifffile logs that the file is truncated: it would return what pages are left.
+        If the block fails, or tifffile logs that the file is truncated; it would return the remaining pages.
     """
     complaints = _Complaints()
     logger = logging.getLogger("tifffile")
@@ -108,7 +102,7 @@ def damage_named(path: Path) -> Iterator[None]:
         yield
     except FfnError:
         raise
-    except Exception as error:  # decoders raise anything: SyntaxError, zlib.error, struct.error, …
+    except Exception as error:  # decoders raise SyntaxError, zlib.error, struct.error and more
         complaints.found.append(str(error))
     finally:
         logger.removeHandler(complaints)
@@ -119,7 +113,7 @@ def damage_named(path: Path) -> Iterator[None]:
 
 
 class _Complaints(logging.Handler):
-    """Collects what tifffile logs about truncated files."""
+    """Collect what tifffile logs about truncated files."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -141,23 +135,23 @@ def _pil_header(path: Path) -> Header:
 def _tiff_file_header(path: Path) -> Header:
     with tifffile.TiffFile(path, is_ome=False) as file:
         if not file.pages:
-            raise ValueError("no image in it")
+            raise ValueError("it has no page")
         if len(file.pages) != 1:
             raise VolumeError(
                 f"{path}: holds {len(file.pages)} pages, expected one slice per file. "
-                "Name the file itself to ingest it alone"
+                "Name this file alone to read it as a multipage TIFF"
             )
         return tiff_header(path, file.pages.first)
 
 
 def _grey_header(path: Path, shape_yx: tuple[int, ...], dtype: np.dtype) -> Header:
     if dtype.kind not in "ui":
-        raise VolumeError(f"{path}: has pixels of type {dtype}, expected integers. Convert the stack first")
+        raise VolumeError(f"{path}: has pixels of type {dtype}, expected integers. Convert the stack")
     return Header(shape_yx, dtype)
 
 
 def _colour(path: Path, mode: str) -> VolumeError:
     return VolumeError(
         f"{path}: is a colour image ({mode}), expected one grey channel. "
-        "Convert the stack first, for example: magick mogrify -path grey/ -colorspace Gray *.png"
+        "Convert the stack, for example: magick mogrify -path grey/ -colorspace Gray *.png"
     )

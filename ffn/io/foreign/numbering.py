@@ -1,4 +1,4 @@
-"""Order of slices by the numbers in their names; nothing is opened."""
+"""What the names of slices tell: the image format and the order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from pathlib import Path
 
 from ffn.errors import VolumeError
 
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF"}
+
 _NUMBER = re.compile(r"(\d+)")
+
+
+def image_format(path: Path) -> str:
+    """Return ``PNG``, ``JPEG`` or ``TIFF`` by the suffix, an empty text for other files."""
+    return FORMATS.get(path.suffix.lower(), "")
 
 
 def natural_key(path: Path) -> tuple[list[str | int], str]:
@@ -26,10 +33,10 @@ def natural_key(path: Path) -> tuple[list[str | int], str]:
 
 
 def require_series(paths: Sequence[Path]) -> None:
-    """Check that naturally sorted names count up without a gap.
+    """Check that naturally sorted names are numbered without a gap.
 
-    The last number that differs between names is the slice's; it may rise by any constant step (the smallest
-    one found). Names without any number are taken in their order.
+    The last number that differs between the names is that of the slice. It may rise by any constant step, for which the
+    smallest step found is taken. Names without numbers pass.
 
     Parameters
     ----------
@@ -39,7 +46,7 @@ def require_series(paths: Sequence[Path]) -> None:
     Raises
     ------
     VolumeError
-        Naming the files around a gap, a number that occurs twice, or a file that is named unlike the others.
+        If a number is missing or repeated, or a name does not fit the others; the message names the files.
     """
     if len(paths) < 2 or not any(_NUMBER.search(path.name) for path in paths):
         return
@@ -49,8 +56,8 @@ def require_series(paths: Sequence[Path]) -> None:
     for (previous, path), (a, b) in zip(pairwise(paths), pairwise(series), strict=True):
         if b <= a:
             raise VolumeError(
-                f"{path}: number {b} comes after {a} of {previous.name}, expected numbers that rise "
-                "from slice to slice. Rename the files, or ingest each series alone"
+                f"{path}: number {b} comes after {a} of {previous.name}, expected rising numbers. "
+                "Rename the files, or ingest each series alone"
             )
         if b - a != step and step > 0:
             raise VolumeError(
@@ -60,14 +67,14 @@ def require_series(paths: Sequence[Path]) -> None:
 
 
 def _slice_numbers(paths: Sequence[Path]) -> list[int]:
-    """Return the last number in the names that is not the same in all."""
+    """Return the last number in each name, among those that differ between the names."""
     numbers = [[int(text) for text in _NUMBER.findall(str(path))] for path in paths]
     varying = [column for column in zip(*numbers, strict=True) if len(set(column)) > 1]
     return list(varying[-1]) if varying else [row[-1] for row in numbers]
 
 
 def _require_same_pattern(paths: Sequence[Path]) -> None:
-    """Find a file whose name without numbers differs from that of the most."""
+    """Check that all names are equal but for their numbers."""
     patterns = [_NUMBER.sub("#", str(path)) for path in paths]
     common, _ = Counter(patterns).most_common(1)[0]
     for path, pattern in zip(paths, patterns, strict=True):
@@ -75,5 +82,5 @@ def _require_same_pattern(paths: Sequence[Path]) -> None:
             example = paths[patterns.index(common)]
             raise VolumeError(
                 f"{path}: is named unlike {example.name}, expected one numbered series. "
-                "Move it elsewhere, or choose the slices with a glob"
+                "Move the file, or choose the slices with a glob"
             )

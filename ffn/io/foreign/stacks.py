@@ -1,4 +1,4 @@
-"""Image slices in files, and multipage TIFF, as volumes; decoded slice by slice."""
+"""Stacks of image files, and multipage TIFF, as volumes that are decoded slice by slice."""
 
 from __future__ import annotations
 
@@ -12,36 +12,28 @@ import tifffile
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, zyx
-from ffn.io.foreign.decoding import (
-    FORMATS,
-    Header,
-    damage_named,
-    image_format,
-    read_header,
-    read_pixels,
-    tiff_header,
-)
-from ffn.io.foreign.numbering import natural_key, require_series
+from ffn.io.foreign.decoding import Header, decoding_errors, read_header, read_pixels, tiff_header
+from ffn.io.foreign.numbering import FORMATS, image_format, natural_key, require_series
 from ffn.io.volume import require_inside
 
 
 class SliceVolume(ABC):
-    """What stacks have in common; see `ffn.io.volume.Volume` for the attributes."""
+    """Base of stacks; see `ffn.io.volume.Volume` for the attributes."""
 
     def __init__(self, name: str, num_slices: int, header: Header) -> None:
         self.name = name
         self.box = Box.from_shape(zyx((num_slices, *header.shape_yx)))
         self.dtype = header.dtype
-        self.voxel_size_zyx_nm: VoxelSize | None = None  # resolution tags rarely speak of the specimen
+        self.voxel_size_zyx_nm: VoxelSize | None = None  # resolution tags rarely refer to the specimen
         self.provenance: dict = {}
 
     def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all); every slice it touches is decoded whole.
+        """Return the voxels of `box` (default: all), decoding every slice that it touches.
 
         Raises
         ------
         VolumeError
-            If `box` is not inside the volume or a slice is damaged.
+            If `box` reaches outside the volume or a slice is damaged.
         """
         box = self.box if box is None else box
         require_inside(self, box)
@@ -56,7 +48,7 @@ class SliceVolume(ABC):
         """Return the slice at z = `index` as an array of shape (Y, X)."""
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close the file, if one is open."""
         return
 
 
@@ -66,14 +58,14 @@ class ImageStack(SliceVolume):
     Parameters
     ----------
     paths : sequence of Path
-        PNG, JPEG or TIFF in order of z. All headers are read at once: a misfit is found before any work.
+        PNG, JPEG or TIFF files in order of z. All headers are read at once, to find a misfit before any work.
     name : str
-        What the user called it.
+        Name for messages.
 
     Raises
     ------
     VolumeError
-        Naming the first file that is unreadable, in colour, or of another size or type than the first.
+        If a file is unreadable or in colour, or its size or type differs from the first; the message names it.
     """
 
     def __init__(self, paths: Sequence[Path], name: str) -> None:
@@ -89,7 +81,7 @@ class ImageStack(SliceVolume):
         Raises
         ------
         VolumeError
-            If the file is damaged or was replaced by another one.
+            If the file is damaged or has been replaced since.
         """
         pixels = read_pixels(self._paths[index])
         self._require_same(self._paths[index], Header(pixels.shape, pixels.dtype.newbyteorder("=")))
@@ -97,7 +89,9 @@ class ImageStack(SliceVolume):
 
     def _require_same(self, path: Path, header: Header) -> None:
         if header != self._header:
-            raise VolumeError(f"{path}: is {header} but {self._paths[0].name} is {self._header}, expected equal slices")
+            raise VolumeError(
+                f"{path}: is {header} but {self._paths[0].name} is {self._header}, expected equal slices. Convert it"
+            )
 
 
 class TiffVolume(SliceVolume):
@@ -106,15 +100,15 @@ class TiffVolume(SliceVolume):
     Raises
     ------
     VolumeError
-        If the file is damaged, in colour, or holds more than one stack of equal pages.
+        If the file is damaged or in colour, or is not one stack of equal pages.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with damage_named(path):
-            self._file = tifffile.TiffFile(path, is_ome=False)  # pages are slices, also where OME calls them time
+        with decoding_errors(path):
+            self._file = tifffile.TiffFile(path, is_ome=False)  # pages are slices even where OME calls them time points
         try:
-            with damage_named(path):
+            with decoding_errors(path):
                 self._stack = _only_stack(path, self._file.series)
                 header = tiff_header(path, self._stack.keyframe)
         except VolumeError:
@@ -128,13 +122,14 @@ class TiffVolume(SliceVolume):
         Raises
         ------
         VolumeError
-            If `box` is not inside the volume or the file is damaged.
+            If `box` reaches outside the volume or the file is damaged.
         """
         if self._stack.dataoffset is None:
             return super().read(box)
         box = self.box if box is None else box
         require_inside(self, box)
-        with damage_named(self._path):  # ImageJ describes only the first slice of a large stack, the rest just follows
+        with decoding_errors(self._path):
+            # Not by page: of a large stack, ImageJ describes the first slice alone, and the others follow its pixels.
             voxels = tifffile.memmap(self._path, mode="r", is_ome=False).reshape(self.box.shape)
             return voxels[box.slices()].astype(self.dtype)
 
@@ -146,7 +141,7 @@ class TiffVolume(SliceVolume):
         VolumeError
             If the file is damaged.
         """
-        with damage_named(self._path):
+        with decoding_errors(self._path):
             return self._file.asarray(key=index, series=0)
 
     def close(self) -> None:
@@ -160,12 +155,12 @@ def find_slices(spec: str) -> list[Path]:
     Parameters
     ----------
     spec : str
-        Folder, of which all images are taken, or glob.
+        Glob, or folder of which all images are taken.
 
     Raises
     ------
     VolumeError
-        If there are none, formats are mixed, or their numbers have a gap.
+        If there is no image, formats are mixed, or a number is missing.
     """
     found = _list(spec)
     paths = sorted((p for p in found if image_format(p) and not p.name.startswith(".")), key=natural_key)
@@ -176,7 +171,7 @@ def find_slices(spec: str) -> list[Path]:
     for path in paths[1:]:
         if image_format(path) != image_format(paths[0]):
             raise VolumeError(
-                f"{path}: is {image_format(path)} beside {paths[0].name}, expected slices of one format. "
+                f"{path}: is {image_format(path)} next to {paths[0].name}, expected slices in one format. "
                 "Choose them with a glob"
             )
     require_series(paths)
@@ -188,16 +183,20 @@ def _list(spec: str) -> list[Path]:
         return [path for path in Path(spec).iterdir() if path.is_file()]
     paths = [Path(name) for name in glob.glob(spec, recursive=True) if Path(name).is_file()]
     if not paths:
-        raise VolumeError(f"{spec}: no such file or folder, and as a glob it matches no file. Check the path")
+        raise VolumeError(f"{spec}: matches no file, expected a folder or glob of slices. Check the path")
     return paths
 
 
 def _only_stack(path: Path, series: list[tifffile.TiffPageSeries]) -> tifffile.TiffPageSeries:
-    """Return the only series, if it has one axis beside y and x."""
+    """Return the only series, after checking that it has one axis besides y and x."""
     if len(series) != 1:
         sizes = [one.shape for one in series]
-        raise VolumeError(f"{path}: holds images of unequal size or type {sizes}, expected one stack of equal slices")
+        raise VolumeError(
+            f"{path}: holds images of unequal size or type {sizes}, expected one stack of equal slices. Split the file"
+        )
     (stack,) = series
     if sum(n > 1 for n in stack.shape) - sum(n > 1 for n in stack.keyframe.shape) > 1:
-        raise VolumeError(f"{path}: has axes {stack.axes} of shape {stack.shape}, expected one channel and one time")
+        raise VolumeError(
+            f"{path}: has axes {stack.axes} of shape {stack.shape}, expected one channel and one time. Save one alone"
+        )
     return stack

@@ -1,4 +1,4 @@
-"""Voxel size and offset as other tools record them, in nanometres and voxels."""
+"""Convert voxel sizes and offsets of other tools to nm and voxels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NM_PER_UNIT = {
 
 
 def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
-    """Convert three lengths to nanometres; None where a unit is unknown or a length is not positive.
+    """Convert three lengths to nm; return None if a unit is unknown or a length is not positive.
 
     Examples
     --------
@@ -40,19 +40,19 @@ def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
 
 
 def world_place(attributes: Mapping[str, Any], name: str) -> tuple[VoxelSize | None, ZYX]:
-    """Read `resolution` or `voxel_size` and `offset`, both nm and zyx, as CREMI and funlib write them.
+    """Read `resolution` or `voxel_size`, and `offset`, all in nm and zyx, as CREMI and funlib write them.
 
     Parameters
     ----------
     attributes : mapping
-        Of the array.
+        Attributes of the array.
     name : str
-        Of the volume, for messages.
+        Name of the volume, for messages.
 
     Returns
     -------
     tuple of float or None, tuple of int
-        Voxel size in nm, None where there is none; offset in voxels.
+        Voxel size in nm, None if it is missing; offset in voxels.
 
     Raises
     ------
@@ -70,25 +70,25 @@ def world_place(attributes: Mapping[str, Any], name: str) -> tuple[VoxelSize | N
     size = three_numbers(found, f"{name}: attribute resolution")
     offset = three_numbers(attributes.get("offset", (0, 0, 0)), f"{name}: attribute offset")
     if min(size) <= 0:
-        raise VolumeError(f"{name}: attribute resolution is {size}, expected three positive lengths in nm")
+        raise VolumeError(f"{name}: attribute resolution is {size}, expected three positive lengths in nm. Correct it")
     voxels = np.divide(offset, size)
     if np.abs(voxels - voxels.round()).max() > 1e-3:
         raise VolumeError(
-            f"{name}: offset {offset} nm is not a whole number of voxels of {size} nm. Correct the attribute"
+            f"{name}: attribute offset is {offset} nm, expected a whole number of voxels of {size} nm. Correct it"
         )
     return size, zyx(voxels.round())
 
 
 def three_numbers(value: Any, where: str) -> VoxelSize:
-    """Return `value` as three floats.
+    """Return `value` as three floats; `where` starts the message.
 
     Raises
     ------
     VolumeError
-        If it is anything else.
+        If it is not three numbers.
     """
     try:
         z, y, x = (float(v) for v in value)
     except (TypeError, ValueError):
-        raise VolumeError(f"{where} is {value!r}, expected three numbers. Correct the attribute") from None
+        raise VolumeError(f"{where} is {value!r}, expected three numbers. Correct it") from None
     return z, y, x

@@ -35,7 +35,7 @@ def test_a_checkpoint_of_another_job_is_named_and_not_used(tmp_path, caplog, oth
     with caplog.at_level(logging.INFO):
         assert checkpoint(tmp_path).load() is None
     (line,) = caplog.messages
-    assert f"is of another job: voxels is abc, was {other.get('voxels')}" in line
+    assert f"is from another job: voxels is abc, was {other.get('voxels')}" in line
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "foreign"])

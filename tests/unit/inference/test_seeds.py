@@ -121,7 +121,7 @@ def test_points_that_all_lie_outside_are_a_warning(tmp_path, caplog):
     path.write_text("z,y,x\n9,22,32\n10,20,60\n")
     config = SegmentConfig(seed_policy="points", seed_points=str(path))
     assert find(config).shape == (0, 3)
-    assert caplog.messages == [f"0 of 2 seed points lie in {BOX}, nothing will be segmented there"]
+    assert caplog.messages == [f"0 of 2 seed points lie in {BOX}, so nothing will be segmented there"]
     caplog.clear()
     assert len(find(config, box=Box((9, 20, 30), (20, 40, 60)))) == 1 and not caplog.messages
 

@@ -166,7 +166,7 @@ def test_another_dataset_of_such_a_file_is_not_mapped(tmp_path):
         ([*BODIES, [5, 901]], "np.h5:transforms: supervoxel 5 has several bodies, expected one"),
         ([[1, 2, 3]], r"np.h5:transforms: has shape \(1, 3\) and type int64, expected pairs"),
         ([[1.0, 2.0]], r"np.h5:transforms: has shape \(1, 2\) and type float64, expected pairs"),
-        ([*BODIES[1:], [5, -4]], "np.h5:stack: holds the label -4, expected none below 0"),
+        ([*BODIES[1:], [5, -4]], "np.h5:stack: holds the label -4, expected no negative label"),
     ],
 )
 def test_incomplete_tables_are_refused(tmp_path, transforms, message):
@@ -207,13 +207,15 @@ def test_labels_are_positive_somewhere(tmp_path, labels, message):
 def test_the_voxel_size_has_to_be_known_once(tmp_path):
     source = write_hdf5(tmp_path / "s.h5", raw=image())
     with pytest.raises(
-        ConfigError, match=r"--voxel-size: is missing and .*s.h5:raw does not say it, expected Z Y X in nm"
+        ConfigError, match=r"--voxel-size: is missing and .*s.h5:raw declares none, expected Z Y X in nm"
     ):
         ingest(source, f"{tmp_path}/out.h5:raw", IngestConfig())
     ingest(source, f"{tmp_path}/known.h5:raw", NM)
     ingest(f"{tmp_path}/known.h5", f"{tmp_path}/again.h5:raw", NM)
     other = IngestConfig(voxel_size_zyx_nm=(4.5, 4, 40))
-    with pytest.raises(ConfigError, match=r"--voxel-size: \(4.5, 4.0, 40.0\) nm differs from \(40.0, 4.0, 4.5\) nm"):
+    with pytest.raises(
+        ConfigError, match=r"--voxel-size: \(4.5, 4.0, 40.0\) nm differs from the \(40.0, 4.0, 4.5\) nm"
+    ):
         ingest(f"{tmp_path}/known.h5", f"{tmp_path}/out.h5:raw", other)
 
 
@@ -236,7 +238,7 @@ def single(name, write):
 
 CASES = {
     "missing path": (lambda folder: str(folder / "nowhere"), "", "no such file or folder"),
-    "empty folder": (single("empty", lambda path: path.mkdir()), "", "holds no image"),
+    "empty folder": (single("empty", lambda path: path.mkdir()), "", "is in no known format"),
     "gap": (
         bad_stack(lambda stack: (stack / "s10.png").unlink()),
         "",
@@ -316,7 +318,8 @@ def test_mistakes_are_one_line_and_leave_no_output(tmp_path, capsys, case):
 
 
 @pytest.mark.parametrize(
-    "out, message", [("raw", "raw: expected FILE.h5:DATASET"), ("old.h5:raw", "already holds ['labels']")]
+    "out, message",
+    [("raw", "raw: expected FILE.h5:DATASET"), ("old.h5:raw", "holds ['labels'], expected no datasets but ['raw']")],
 )
 def test_unusable_outputs(tmp_path, capsys, out, message):
     source = write_stack(tmp_path / "stack")
@@ -365,7 +368,7 @@ def test_synth_depends_on_the_seed_only(tmp_path):
     [
         (
             ("one.h5:raw", "one.h5:labels"),
-            "--out-labels: .*one.h5:labels is the image's file, expected another one",
+            "--out-labels: .*one.h5:labels is the file of the image, expected another file",
         ),
         (("raw.h5", "labels.h5:labels"), "raw.h5: expected FILE.h5:DATASET"),
         (("raw.h5:raw", "labels.tif"), "labels.tif: expected FILE.h5:DATASET"),

@@ -27,4 +27,4 @@ def test_what_a_dead_machine_may_have_left_does_not_count(tmp_path, caplog):
         assert take_lock(tmp_path, here_only=True) is None
         with pytest.raises(ConfigError, match="process 7 on node3"):
             take_lock(tmp_path)
-    assert "process 7 on node3 has it" in caplog.text
+    assert "process 7 on node3 has locked it" in caplog.text

@@ -103,8 +103,8 @@ def test_rows_are_read_in_any_order_across_chunks(tmp_path, monkeypatch):
             hdf5.append_rows(table, part)
     wanted = np.array([60, 0, 7, 8, 60, 33, 1])
     with hdf5.open_file(tmp_path / "t.h5") as file:
-        np.testing.assert_array_equal(hdf5.read_rows(file["t"], wanted), rows[wanted])
-        assert hdf5.read_rows(file["t"], wanted[:0]).shape == (0, 3)
+        np.testing.assert_array_equal(hdf5.take_rows(file["t"], wanted), rows[wanted])
+        assert hdf5.take_rows(file["t"], wanted[:0]).shape == (0, 3)
 
 
 def test_nothing_left_says_what_removed_how_many(tmp_path, inputs):

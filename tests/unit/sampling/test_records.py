@@ -13,7 +13,7 @@ from ffn.errors import RecordError
 from ffn.io import hdf5
 from ffn.io.tfrecord import decode_example, encode_example, read_records, write_records
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, load_index, read_shard, shard_name
-from ffn.sampling.balance import draw, make_plan
+from ffn.sampling.balance import draw, plan_records
 from ffn.sampling.records import records
 from ffn.sampling.shuffle import permutation_keys, permute
 
@@ -105,8 +105,8 @@ def test_weights_are_relative_and_equal_ones_change_nothing(tmp_path, paths, fol
 
 
 def test_a_heavy_volume_goes_through_all_its_voxels_before_one_comes_again(paths):
-    plan = make_plan(paths, CONFIG, 5, {"a": 2.5})
-    assert plan.places(3).tolist() == [18, 20]  # 2.5 x 7 of the heavy one
+    plan = plan_records(paths, CONFIG, 5, {"a": 2.5})
+    assert plan.slots(3).tolist() == [18, 20]  # 2.5 x 7 of the heavy one
     partitions, voxels = draw(plan, 0, plan.num_records)
     times = np.bincount(voxels[partitions == 3], minlength=27)
     assert np.ptp(times[:7]) <= 2 and np.ptp(times[7:]) <= 1
@@ -121,12 +121,14 @@ def test_an_index_without_weights_is_read(folder):
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_bad_weights_are_refused(paths, weight):
-    with pytest.raises(RecordError, match="--weight: .* of 'a', expected a positive number"):
-        make_plan(paths, CONFIG, 5, {"a": weight})
-    with pytest.raises(RecordError, match=r"--weight: 1 is more than 1e\+06 times 1e-09, which would hardly ever"):
-        make_plan(paths, CONFIG, 5, {"a": 1e-9})
-    with pytest.raises(RecordError, match=r"--weight: 'c' is none of the volumes \['a', 'b'\]"):
-        make_plan(paths, CONFIG, 5, {"c": 1.0})
+    with pytest.raises(RecordError, match="--weight: .* for 'a', expected a positive number"):
+        plan_records(paths, CONFIG, 5, {"a": weight})
+    with pytest.raises(
+        RecordError, match=r"--weight: 1 is more than 1e\+06 times 1e-09, so the lighter volume would hardly ever"
+    ):
+        plan_records(paths, CONFIG, 5, {"a": 1e-9})
+    with pytest.raises(RecordError, match=r"--weight: found volume 'c', expected one of \['a', 'b'\]"):
+        plan_records(paths, CONFIG, 5, {"c": 1.0})
 
 
 def test_the_order_is_shuffled_through_all_shards(folder):
@@ -146,7 +148,7 @@ def test_the_seed_alone_decides(tmp_path, paths, folder):
 
 
 def test_any_part_of_the_sequence_is_drawn_alone(paths):
-    plan = make_plan(paths, CONFIG, 5)
+    plan = plan_records(paths, CONFIG, 5)
     whole = draw(plan, 0, plan.num_records)
     for some, every in zip(draw(plan, 700, 1100), whole, strict=True):
         np.testing.assert_array_equal(some, every[700:1100])
@@ -249,15 +251,15 @@ def exchange(path):
         ),
         (
             lambda path: write_records(path, list(read_records(path))[1:]),
-            "holds 374 records, the index says 375",
+            "holds 374 records, the index lists 375",
         ),
-        (exchange, "its SHA-256 is not the one of the index"),
-        (lambda path: write_records(path, [b"\xff"]), "an example without 'center'"),
+        (exchange, "its SHA-256 differs from the index"),
+        (lambda path: write_records(path, [b"\xff"]), "an example that cannot be read"),
         (
             lambda path: write_records(path, [encode_example({"center": [1, 2]})]),
-            "an example without 'center'",
+            "an example that cannot be read",
         ),
-        (lambda path: path.unlink(), "no such file. Rerun the stage records"),
+        (lambda path: path.unlink(), "no such file, expected a shard of records. Rerun the stage records"),
     ],
 )
 def test_damaged_shards_are_refused_by_name(folder, damage, reason):
@@ -273,17 +275,20 @@ def test_a_checksum_inside_the_compression_is_checked(tmp_path):
     plain = bytearray(gzip.decompress(path.read_bytes()))
     plain[-10] ^= 1
     path.write_bytes(gzip.compress(bytes(plain)))
-    with pytest.raises(RecordError, match="the checksum of the record at byte 65 does not fit"):
+    with pytest.raises(RecordError, match="the checksum of the record at byte 65 is wrong"):
         read_shard(path)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda index: index.update(format=2), "has format 2, this version reads 1"),
-        (lambda index: index.update(num_records=3), "its shards hold 1500 records, num_records says 3"),
+        (lambda index: index.update(format=2), "has format 2, expected 1"),
+        (lambda index: index.update(num_records=3), "its shards hold 1500 records, num_records is 3"),
         (lambda index: index.pop("shards"), "shards: field required"),
-        (lambda index: index["shards"][0].update(file="x.gz"), "x.gz: no such file, the index lists it"),
+        (
+            lambda index: index["shards"][0].update(file="x.gz"),
+            "x.gz: no such file, expected every shard that the index lists",
+        ),
     ],
 )
 def test_a_bad_index_is_refused(folder, change, message):
@@ -299,7 +304,7 @@ def test_an_unfinished_folder_is_refused(tmp_path, folder):
     with pytest.raises(RecordError, match=r"index.json: is damaged"):
         load_index(folder)
     (folder / "index.json").unlink()
-    with pytest.raises(RecordError, match="has no index.json, expected a folder of 'ffn records'"):
+    with pytest.raises(RecordError, match="has no index.json, expected a folder from 'ffn records'"):
         load_index(folder)
     with pytest.raises(RecordError, match="has no index.json"):
         load_index(tmp_path / "nowhere")
@@ -317,7 +322,7 @@ def test_records_replace_records_and_nothing_else(tmp_path, paths, folder):
     assert sorted(content(folder)) == [shard_name(0, 2), shard_name(1, 2), "index.json"]
     (folder / "notes.txt").write_text("mine")
     before = content(folder)
-    with pytest.raises(RecordError, match="holds 'notes.txt', expected no folder or one of records"):
+    with pytest.raises(RecordError, match="holds 'notes.txt', expected no folder or a folder of records"):
         records(paths, folder, CONFIG, processes=1)
     (tmp_path / "file").touch()
     with pytest.raises(RecordError, match="cannot be written"):
@@ -344,7 +349,7 @@ def test_bad_coordinates_are_one_error(tmp_path, paths):
         records({"a": str(tmp_path / "other.h5")}, tmp_path / "r", CONFIG)
     with pytest.raises(RecordError, match="missing.h5: no such file"):
         records({"a": str(tmp_path / "missing.h5")}, tmp_path / "r", CONFIG)
-    with pytest.raises(RecordError, match="--max-records: 2 leaves none for each of the 3 partitions"):
+    with pytest.raises(RecordError, match="--max-records: 2 leaves no record for each of the 3 partitions"):
         records(paths, tmp_path / "r", RecordsConfig(max_records=2))
     with pytest.raises(RecordError, match="--num-shards: 16 is more than the 9 records"):
         records(paths, tmp_path / "r", RecordsConfig(max_records=11))
@@ -358,16 +363,16 @@ def test_command_line(tmp_path, paths, folder, capsys):
     assert main([*words, "--coordinates", *named, "--rng-seed", "5", "--out", str(out)]) == 0
     assert content(out) == content(folder)
     for bad, message in (
-        (["a.h5"], "'a.h5' is not of the form"),
-        (["a=1.h5", "a=2.h5"], "'a' is given twice"),
+        (["a.h5"], "found 'a.h5', expected NAME=FILE.h5"),
+        (["a=1.h5", "a=2.h5"], "found the volume 'a' twice"),
     ):
         assert main([*words, "--coordinates", *bad, "--out", str(out)]) == 2
         assert message in capsys.readouterr().err
     assert main([*words, "--coordinates", *named, "--weight", "a=2", "--weight", "b=0.5", "--out", str(out)]) == 0
     assert load_index(out).weights == {"a": 2.0, "b": 0.5}
     for bad, message in (
-        ("a", "--weight: 'a' is not of the form NAME=WEIGHT"),
-        ("a=heavy", "--weight: 'heavy' of 'a', expected a positive number"),
+        ("a", "--weight: found 'a', expected NAME=WEIGHT"),
+        ("a=heavy", "--weight: found 'heavy' for 'a', expected a positive number"),
     ):
         assert main([*words, "--coordinates", *named, "--weight", bad, "--out", str(out)]) == 2
         assert message in capsys.readouterr().err

@@ -211,7 +211,7 @@ def test_smooth_noise_is_standardised_and_smooth() -> None:
 
 
 def test_descending_range_is_refused() -> None:
-    with pytest.raises(ValidationError, match="neurite_radius_nm: 50.0 20.0 is no range"):
+    with pytest.raises(ValidationError, match="neurite_radius_nm: 50.0 20.0 is not a range"):
         SynthConfig(neurite_radius_nm=(50.0, 20.0))
 
 

@@ -178,4 +178,4 @@ def test_a_damaged_chunk_is_an_error(tmp_path):
     path = Path(create_n5(tmp_path / "raw.n5", compression={"type": "gzip"}))
     chunk = path / "0/0/0"
     chunk.write_bytes(chunk.read_bytes()[:20])
-    refuse(path, "raw.n5: box", "cannot be read", "Is a chunk damaged?")
+    refuse(path, "raw.n5: box", "cannot be read", "expected whole chunks")

@@ -1,0 +1,29 @@
+"""Zarr, N5 and Neuroglancer precomputed: what TensorStore opens.
+
+Zarr arrays are taken as z, y, x (the field's convention) unless their dimensions are named, N5 and precomputed as
+x, y, z. Other axes, such as channel and time, are dropped where their length is 1.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ffn.io.volume import Volume
+
+TITLE = "zarr, N5, Neuroglancer precomputed (folder or URL)"
+MARKERS = ("info", ".zarray", ".zgroup", "zarr.json", "attributes.json")
+SUFFIXES = (".zarr", ".n5", ".precomputed")
+
+
+def recognises(spec: str) -> bool:
+    """Whether `spec` is a URL or a folder in one of these formats."""
+    path = Path(spec)
+    is_ours = path.suffix.lower() in SUFFIXES or any((path / marker).exists() for marker in MARKERS)
+    return "://" in spec or (path.is_dir() and is_ours)
+
+
+def open_volume(spec: str) -> Volume:
+    """Open the array; ``zarr://``, ``n5://`` or ``precomputed://`` may precede the path or URL."""
+    from ffn.io.foreign.chunked import ChunkedVolume
+
+    return ChunkedVolume(spec)

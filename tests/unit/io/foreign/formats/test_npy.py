@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+
+from ffn.cli import main
+from ffn.io.open import open_volume
+
+from ..readers import SHAPE, check, refuse, voxels
+
+
+def save(path, array, **options):
+    np.save(path, array, **options)
+    return str(path)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", ">u2", "i4", "u8", "f4"])
+def test_an_array_is_a_zyx_volume_without_voxel_size(tmp_path, dtype):
+    assert check(save(tmp_path / "a.npy", voxels(dtype)), voxels(np.dtype(dtype).newbyteorder("="))) is None
+
+
+def test_an_array_in_fortran_order_is_still_zyx(tmp_path):
+    spec = save(tmp_path / "a.npy", np.asfortranarray(voxels()))
+    check(spec)
+    with open_volume(spec) as volume:
+        assert volume.read().flags.c_contiguous
+
+
+def test_what_is_read_belongs_to_the_caller(tmp_path):
+    spec = save(tmp_path / "a.npy", voxels())
+    with open_volume(spec) as volume:
+        volume.read()[:] = 0
+    check(spec)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(SHAPE, "c8"),
+        np.zeros(SHAPE, "U3"),
+        np.zeros(SHAPE, "M8[s]"),
+        np.zeros(SHAPE, [("a", "u1")]),
+        np.zeros(SHAPE[1:], "u1"),
+        np.zeros((1, *SHAPE), "u1"),
+    ],
+    ids=lambda array: f"{array.dtype} {array.shape}",
+)
+def test_an_array_of_another_type_or_shape_is_refused(tmp_path, array):
+    message = f"has shape {array.shape} and type {array.dtype}, expected three axes z, y, x of numbers"
+    refuse(save(tmp_path / "a.npy", array), "a.npy", message)
+
+
+class Trap:
+    """An object whose unpickling fails the test."""
+
+    def __reduce__(self):
+        return pytest.fail, ("was unpickled",)
+
+
+def test_pickled_objects_are_refused_without_unpickling(tmp_path):
+    refuse(
+        save(tmp_path / "a.npy", np.full(SHAPE, Trap()), allow_pickle=True), "a.npy: cannot be read", "Python objects"
+    )
+
+
+@pytest.mark.parametrize("num_bytes", [0, 5, 60, 200, -1])
+def test_a_truncated_file_is_refused(tmp_path, num_bytes):
+    path = tmp_path / "a.npy"
+    save(path, voxels())
+    path.write_bytes(path.read_bytes()[:num_bytes])
+    refuse(path, "a.npy: cannot be read", "expected one whole array")
+
+
+def test_another_file_with_this_suffix_is_refused(tmp_path):
+    with open(tmp_path / "a.npy", "wb") as file:
+        np.savez(file, voxels())
+    refuse(tmp_path / "a.npy", "a.npy: cannot be read", "magic string")
+
+
+def test_ingest_takes_an_array_whose_voxel_size_is_given(tmp_path, capsys):
+    words = ["ingest", save(tmp_path / "a.npy", voxels()), "--out", f"{tmp_path}/raw.h5:raw"]
+    assert main(words) == 2
+    assert "--voxel-size: is missing" in capsys.readouterr().err
+    assert main([*words, "--voxel-size", "40", "4", "4"]) == 0
+    assert check(f"{tmp_path}/raw.h5:raw") == (40, 4, 4)
