@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import ndimage
 
-from ffn.geometry import ZYX
+from ffn.geometry import ZYX, VoxelSize
 
 SIGMA = 49 / 6
 TRUNCATE = 4.0
@@ -93,7 +93,7 @@ def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, ...]) -> np.ndarray
     return result
 
 
-def steps_within(length: float, voxel_size_zyx: tuple[float, float, float]) -> ZYX:
+def steps_within(length: float, voxel_size_zyx: VoxelSize) -> ZYX:
     """Return how many voxels of each axis fit into `length`, given in units of the smallest side.
 
     Examples

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ffn.errors import ConfigError
 
 ZYX = tuple[int, int, int]
-VoxelSize = tuple[float, float, float]
+VoxelSize = tuple[float, float, float]  # sides of a voxel, zyx, nm
 
 _BOX_PATTERN = re.compile(r"\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*")
 

@@ -9,12 +9,10 @@ import numpy as np
 from ffn.assembly.carried import claims_of, overlap_rows
 from ffn.assembly.contacts import spread
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
-from ffn.geometry import Box, zyx
-
-VoxelSize = tuple[float, float, float]
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
 
 
-def halo_of(max_gap: float, voxel_size_zyx_nm: VoxelSize) -> tuple[int, int, int]:
+def halo_of(max_gap: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
     """Return how far around a block `touching` has to see, voxels."""
     return zyx(np.ceil([max_gap * min(voxel_size_zyx_nm) / side + 1 for side in voxel_size_zyx_nm]))
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ffn.geometry import ZYX, Box, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.volume import Volume, voxel_size_of
 
 SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side: an opening is wider than its noise
 TRUNCATE = 4.0
 CELL = 24  # voxels of the smallest side; of one contact, the brightest place in each cell may be a decision point
-
-VoxelSize = tuple[float, float, float]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ffn.assembly.unionfind import connected_roots
 from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import VolumeError
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_labels, require_other_file, require_same_voxel_size, voxel_size_of
@@ -88,7 +88,7 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> N
     log.info("the object of most parts has %d", np.bincount(roots).max(initial=0))
 
 
-def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], tuple[float, float, float]]:
+def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], VoxelSize]:
     """Check the places of subvolumes.
 
     Parameters

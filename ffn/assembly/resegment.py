@@ -8,7 +8,7 @@ import numpy as np
 
 from ffn.assembly.contacts import Contact
 from ffn.config import AgglomerateConfig
-from ffn.geometry import ZYX, Box, add, subtract, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, add, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Thresholds, is_free
 from ffn.inference.grower import FovBatch, Limits, ObjectGrower, grow
 from ffn.io.volume import Volume, voxel_size_of
@@ -118,7 +118,7 @@ class Resegmenter:
         return ObjectGrower(canvas, seed, self._model.config.deltas_zyx, Limits(max_fovs=self._config.max_fovs))
 
 
-def choose_seed(side: np.ndarray, near_zyx: ZYX, reach: Box, sampling_zyx: tuple[float, float, float]) -> ZYX | None:
+def choose_seed(side: np.ndarray, near_zyx: ZYX, reach: Box, sampling_zyx: VoxelSize) -> ZYX | None:
     """Return the voxel of a segment that lies deep inside it and near a point, None if it has none in `reach`.
 
     Parameters

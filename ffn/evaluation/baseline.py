@@ -14,9 +14,8 @@ from skimage.segmentation import watershed
 
 from ffn.contingency import count_pairs
 from ffn.evaluation.scores import score
+from ffn.geometry import VoxelSize
 from ffn.progress import track
-
-VoxelSize = tuple[float, float, float]
 
 SIGMAS = (1.0, 1.5)
 LEVELS = (0.0, 0.3)

@@ -16,11 +16,11 @@ from ffn.evaluation.bodies import bodies_csv, worst_bodies
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.error_places import find_places
 from ffn.evaluation.scores import CONVENTIONS
-from ffn.evaluation.scoring import Scorer, VoxelSize
+from ffn.evaluation.scoring import Scorer
 from ffn.evaluation.skeletons import read_skeletons
 from ffn.evaluation.watershed_baseline import score_watershed
 from ffn.evaluation.worst_errors import describe, errors_csv, worst_errors
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, require_labels

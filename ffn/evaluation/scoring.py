@@ -10,12 +10,12 @@ import numpy as np
 
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import EvaluationError
-from ffn.evaluation.border import VoxelSize, read_without_border
+from ffn.evaluation.border import read_without_border
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.run_length import expected_run_length, segments_at
 from ffn.evaluation.scores import summarize
 from ffn.evaluation.skeletons import Skeletons
-from ffn.geometry import ZYX, Box
+from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.volume import Volume
 from ffn.progress import track
 

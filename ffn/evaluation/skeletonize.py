@@ -13,12 +13,10 @@ from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
 from ffn.evaluation.skeletons import Skeleton, Skeletons, join, write_skeletons
 from ffn.evaluation.thinning import read_thinned, step_for
-from ffn.geometry import ZYX, Box
+from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.open import open_volume
 from ffn.io.volume import require_inside, require_labels
 from ffn.provenance import provenance
-
-VoxelSize = tuple[float, float, float]
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffn.errors import EvaluationError
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.io import hdf5
 
-VoxelSize = tuple[float, float, float]
 IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
 
 

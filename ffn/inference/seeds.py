@@ -8,15 +8,13 @@ import numpy as np
 
 from ffn import edges
 from ffn.config import SegmentConfig
-from ffn.geometry import ZYX, Box
+from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.inference.canvas import is_free
 
 log = logging.getLogger(__name__)
 
 NOISE = 1e-4
 NOISE_SEED = 42
-
-VoxelSize = tuple[float, ...]
 
 
 def find_seeds(
@@ -65,7 +63,7 @@ def _find(
             return points_inside(points, box)
 
 
-def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int) -> np.ndarray:
+def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: tuple[float, ...], min_distance: int) -> np.ndarray:
     """Find the seeds of an image, the published `PolicyPeaks`.
 
     Parameters
@@ -181,7 +179,7 @@ def empty_space_seeds(
     return peaks[free[tuple(peaks.T)]]
 
 
-def _peaks(walls: np.ndarray, voxel_size: VoxelSize, min_distance: int) -> np.ndarray:
+def _peaks(walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int) -> np.ndarray:
     """Return the local maxima of the distance to `walls`, in ascending order; none in a space without walls."""
     from skimage.feature import peak_local_max
 

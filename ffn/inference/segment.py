@@ -14,7 +14,7 @@ from tqdm import tqdm
 from ffn import __version__
 from ffn.config import SegmentConfig
 from ffn.errors import VolumeError
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.inference.checkpoint import CheckpointFile, checksum
 from ffn.inference.claims import Filling, origins_table, overlaps_table
 from ffn.inference.engine import create_engine
@@ -41,7 +41,7 @@ class Subvolume(NamedTuple):
 
     raw: np.ndarray
     box: Box
-    voxel_size_zyx_nm: tuple[float, float, float]
+    voxel_size_zyx_nm: VoxelSize
 
 
 def segment(
@@ -153,7 +153,7 @@ def _fill(
     return filling
 
 
-def _second_seeds(flood: FloodFill, voxel_size: tuple[float, float, float], config: SegmentConfig) -> np.ndarray:
+def _second_seeds(flood: FloodFill, voxel_size: VoxelSize, config: SegmentConfig) -> np.ndarray:
     """Seeds in what the first pass has left empty and no mask covers."""
     seeds = empty_space_seeds(flood.image, flood.claims.segmentation, voxel_size, config.seed_min_distance)
     return seeds[::-1] if config.seed_order == "reversed" else seeds

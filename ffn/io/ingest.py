@@ -10,7 +10,7 @@ import numpy as np
 
 from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import ZYX, Box, scale, subtract
+from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
 from ffn.io import hdf5
 from ffn.io.hdf5_volume import CHUNK_ZYX, VolumeWriter, create_volume
 from ffn.io.open import open_volume
@@ -115,7 +115,7 @@ def _is_labels(volume: Volume, kind: str) -> bool:
     return False
 
 
-def _voxel_size(volume: Volume, given: tuple[float, float, float] | None) -> tuple[float, float, float]:
+def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
     known = volume.voxel_size_zyx_nm
     if given is None and known is None:
         raise ConfigError(f"--voxel-size: is missing and {volume.name} does not say it, expected Z Y X in nm")

@@ -35,7 +35,7 @@ class Volume(Protocol):
     name: str
     box: Box
     dtype: np.dtype
-    voxel_size_zyx_nm: tuple[float, float, float] | None
+    voxel_size_zyx_nm: VoxelSize | None
     provenance: dict
 
     def read(self, box: Box | None = None) -> np.ndarray:
@@ -62,7 +62,7 @@ class Placement:
     """
 
     box: Box
-    voxel_size_zyx_nm: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    voxel_size_zyx_nm: VoxelSize = (1.0, 1.0, 1.0)
     provenance: dict = field(default_factory=dict)
 
 

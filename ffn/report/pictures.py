@@ -11,7 +11,7 @@ from skimage.color import hsv2rgb
 from skimage.transform import resize
 
 from ffn.contingency import ContingencyTable
-from ffn.geometry import ZYX, Box, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
 
 MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and a page of a megabyte or two
 OPACITY = 0.45
@@ -43,7 +43,7 @@ class Plane(NamedTuple):
     size_pixels: tuple[int, int]
 
 
-def planes(box: Box, voxel_size_zyx_nm: tuple[float, float, float]) -> list[Plane]:
+def planes(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Plane]:
     """Return three orthogonal slices through the middle of `box`, all drawn at one scale."""
     lengths = [n * size for n, size in zip(box.shape, voxel_size_zyx_nm, strict=True)]
     pixels = [max(1, round(MAX_PIXELS * length / max(lengths))) for length in lengths]

@@ -10,15 +10,13 @@ import numpy as np
 
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.thinning import read_thinned, step_for
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, voxel_size_of
 from ffn.report import pictures
 from ffn.report.run_folder import VolumeFiles
 from ffn.report.score_table import method_names
-
-VoxelSize = tuple[float, float, float]
 
 NUM_NEURONS = 14  # in 3D; more of them hide each other
 MAX_NEURON_FRACTION = 0.06  # of the volume; a larger body fills the box and hides all others

@@ -9,7 +9,7 @@ import numpy as np
 
 from ffn import edges
 from ffn.config import MembraneConfig
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.io.hdf5_volume import create_volumes
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside
@@ -17,8 +17,6 @@ from ffn.progress import track
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
-
-VoxelSize = tuple[float, float, float]
 
 
 def membrane(image_spec: str, out_path: str | Path, config: MembraneConfig, box: Box | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 
+from ffn.geometry import VoxelSize
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.neurites import STEP_NM, Path
 from ffn.synthetic.texture import paint_balls, smooth_noise
@@ -51,7 +52,7 @@ def stain(labels: np.ndarray, paths: list[Path], config: SynthConfig, rng: np.ra
     return grey
 
 
-def border_distance_nm(labels: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float]) -> np.ndarray:
+def border_distance_nm(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
     """Distance of every voxel to the nearest voxel that touches another label.
 
     Parameters

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ffn.errors import ExportError
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.atomic import write_json
 from ffn.io.volume import Volume, require_labels
 from ffn.machine.threads import threads_here
@@ -172,7 +172,7 @@ def _labels_layers(part: Part, segments: Segments, tables: Tables, config: Expor
         yield skeletons_layer(part.name)
 
 
-def _common_voxel_size(volumes: dict[str, Volume]) -> tuple[float, float, float]:
+def _common_voxel_size(volumes: dict[str, Volume]) -> VoxelSize:
     """Voxel size of all the volumes that state one."""
     found = {v.name: v.voxel_size_zyx_nm for v in volumes.values() if v.voxel_size_zyx_nm is not None}
     if not found:

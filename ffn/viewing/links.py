@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ffn.geometry import VoxelSize
 from ffn.io.atomic import write_json
 from ffn.viewing.segments import Segments
-from ffn.viewing.state import LINKS_FOLDER, State, VoxelSize, make_state
+from ffn.viewing.state import LINKS_FOLDER, State, make_state
 
 NUM_SHOWN = 12  # pieces of one error that are selected; a body may have hundreds of specks
 SECTION_ZOOM = 0.4  # of the scale that shows the whole volume

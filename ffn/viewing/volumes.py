@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.atomic import write_json
 from ffn.io.volume import Volume
 from ffn.viewing.config import ExportConfig
@@ -56,7 +56,7 @@ class Part:
     name: str
     volume: Volume
     box: Box
-    voxel_size_zyx_nm: tuple[float, float, float]
+    voxel_size_zyx_nm: VoxelSize
 
     @property
     def scales(self) -> list[Scale]:

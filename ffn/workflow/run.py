@@ -17,12 +17,12 @@ from ffn.config import (
     MergeConfig,
     ModelConfig,
     PartitionConfig,
+    PositiveVoxelSize,
     ReconcileConfig,
     RecordsConfig,
     Section,
     SegmentConfig,
     SubvolumesConfig,
-    VoxelSize,
     explain,
     require_window,
 )
@@ -48,7 +48,9 @@ class VolumeConfig(Section):
     skeletons: str | None = Field(
         None, description="of the truth, for the run length: SWC folder (nm) or precomputed; null makes them"
     )
-    voxel_size_zyx_nm: VoxelSize | None = Field(None, description="side of a voxel, nm; null where the image knows it")
+    voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
+        None, description="side of a voxel, nm; null where the image knows it"
+    )
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
     train_weight: PositiveFloat = Field(
         1.0, description="how often a voxel of this volume is the centre of a training example, relative to the others"
