@@ -101,14 +101,7 @@ class Resegmenter:
     def _window(self, position: ZYX) -> Box:
         """Return the box around `position`, moved inside the volume where it is large enough."""
         whole = self._segmentation.box.intersect(self._image.box)
-        size = add(self._config.window_radius_zyx, add(self._config.window_radius_zyx, (1, 1, 1)))
-        start = [
-            max(first, min(center - radius, stop - n))
-            for center, radius, n, first, stop in zip(
-                position, self._config.window_radius_zyx, size, whole.start, whole.stop, strict=True
-            )
-        ]
-        return Box.from_shape(size, zyx(start)).intersect(whole)
+        return Box.around(position, self._config.window_radius_zyx).moved_into(whole)
 
     def _grower(self, image: np.ndarray, occupied: np.ndarray, side: np.ndarray, near: ZYX) -> ObjectGrower | None:
         canvas = Canvas(image, self._model.config, self._thresholds, occupied)

@@ -125,7 +125,7 @@ def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
     size = volumes.voxel_size_zyx_nm
     radius = zyx((0, *(max(8, round(CLOSE_UP_NM / 2 / side)) for side in size[1:])))
     centre = zyx(error["position_zyx"])
-    box = _moved_inside(Box(centre, zyx(n + 1 for n in centre)).grow(radius), volumes.box)
+    box = Box.around(centre, radius).moved_into(volumes.box)
     (plane,) = (plane for plane in pictures.planes(box, size) if plane.axis == 0)
     ids = {"truth": error["truth_ids"], volumes.own: error["segment_ids"]}
     row = []
@@ -136,12 +136,6 @@ def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
             kept = np.where(np.isin(labels, np.array(ids[title], labels.dtype)), labels, 0)
             row.append(Picture(title, pictures.data_uri(pictures.overlay(base, kept))))
     return [Picture("image", pictures.data_uri(base)), *row]
-
-
-def _moved_inside(box: Box, around: Box) -> Box:
-    """Shift a box to lie inside another as far as it fits, so that close-ups are of one size."""
-    inside = box.shift(zyx(min(0, b - a) for a, b in zip(box.stop, around.stop, strict=True)))
-    return inside.shift(zyx(max(0, b - a) for a, b in zip(inside.start, around.start, strict=True))).intersect(around)
 
 
 def _largest(labels: np.ndarray, huge: set[int]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ffn.errors import ExportError
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.open import open_volume
 from ffn.io.training_records import COORDINATES_GROUP
@@ -97,8 +97,7 @@ class Mosaic:
             with open_volume(spec) as volume:
                 self._parts[spec], self.dtype = volume.box, volume.dtype
                 self.voxel_size_zyx_nm = volume.voxel_size_zyx_nm
-        starts, stops = zip(*((box.start, box.stop) for box in self._parts.values()), strict=True)
-        self.box = Box(zyx(map(min, zip(*starts, strict=True))), zyx(map(max, zip(*stops, strict=True))))
+        self.box = Box.hull(self._parts.values())
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the voxels of `box` (default: all)."""

@@ -20,7 +20,6 @@ from ffn.report.page import render, sweep_charts
 from ffn.report.run_folder import read_costs, read_sweep, read_volumes
 from ffn.report.score_table import format_scores, score_rows
 from ffn.report.training_charts import training_charts
-from ffn.report.volume_pictures import _moved_inside
 from ffn.training.monitoring.metrics import read_metrics
 
 BOX = Box.parse("10:22,0:16,4:24")
@@ -370,10 +369,3 @@ def test_volumes_are_found_by_segmentation_or_scores(run):
     (files,) = read_volumes(run)
     assert files.name == "cube" and files.scores is not None
     assert files.baseline.endswith("cube-baseline.h5:segmentation")
-
-
-def test_close_ups_are_moved_inside_and_of_one_size():
-    around = Box.parse("0:10,0:20,0:30")
-    moved = [_moved_inside(Box.parse(text), around) for text in ("3:4,-2:6,25:33", "9:10,6:14,11:19")]
-    assert [str(box) for box in moved] == ["3:4,0:8,22:30", "9:10,6:14,11:19"]
-    assert str(_moved_inside(Box.parse("0:1,-9:25,0:8"), around)) == "0:1,0:20,0:8"
