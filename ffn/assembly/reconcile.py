@@ -149,7 +149,7 @@ def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumeP
     for first, second in track(overlaps, len(overlaps), "match", "overlap"):
         box = tiling.box(first).intersect(tiling.box(second))
         table = _compared(pool, specs[first], specs[second], box, config)
-        a, b = nodes.find(first, table.truth), nodes.find(second, table.segment)
+        a, b = nodes.find(first, table.a), nodes.find(second, table.b)
         best = best_of_each_other(table, config)
         inside = parts_inside(table, (nodes.voxels[a], nodes.voxels[b]), config) & ~best
         pairs.append(np.stack([a, b], axis=1)[best | inside])
@@ -161,8 +161,8 @@ def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumeP
 def _compared(pool: VolumePool, first: str, second: str, box: Box, config: ReconcileConfig) -> ContingencyTable:
     """Count the voxels of `box` that two subvolumes have segmented by their ids."""
     blocks = box.blocks(config.block_size_zyx)
-    table = merge_tables(count_pairs(pool.open(first).read(block), pool.open(second).read(block)) for block in blocks)
-    return table.keep((table.truth != 0) & (table.segment != 0))
+    tables = (count_pairs(pool.open(first).read(block), pool.open(second).read(block)) for block in blocks)
+    return merge_tables(tables).foreground()
 
 
 def _renumbered(

@@ -70,7 +70,7 @@ class Scorer:
             If no voxel has a truth.
         """
         table = tabulate(self.truth.read, read, box, self.config.block_size_zyx)
-        if not table.truth.any():
+        if not table.a.any():
             raise EvaluationError(
                 f"{self.truth.name}: holds no labelled voxel in {box}, expected some. Choose another --box"
             )

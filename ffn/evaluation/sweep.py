@@ -87,9 +87,7 @@ def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float
         it, which tells of runaway merges without a truth) and the scores.
     """
     base_ids, group_ids = merge_groups(edges, threshold)
-    joined = merge_tables(
-        [ContingencyTable(table.truth, apply_groups(table.segment, base_ids, group_ids), table.voxels)]
-    )
+    joined = merge_tables([ContingencyTable(table.a, apply_groups(table.b, base_ids, group_ids), table.voxels)])
     merges = {
         "threshold": threshold,
         "num_merges": int((base_ids != group_ids).sum()),

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.contingency import ContingencyTable
-from ffn.evaluation.bodies import foreground
+from ffn.contingency import ContingencyTable, find_runs
 from ffn.evaluation.error_places import Parts, Place
 
 CSV_COLUMNS = ("kind", "z", "y", "x", "truth_ids", "segment_ids", "voxels", "voi")
@@ -49,9 +48,9 @@ def worst_errors(table: ContingencyTable, count: int) -> list[ErrorPair]:
     list of ErrorPair
         Splits first, each kind in descending order of VOI.
     """
-    both = foreground(table)
-    splits = _pieces("split", both.truth, both.segment, both.voxels, count)
-    return [*splits, *_pieces("merge", both.segment, both.truth, both.voxels, count)]
+    both = table.foreground()
+    splits = _pieces("split", both.a, both.b, both.voxels, count)
+    return [*splits, *_pieces("merge", both.b, both.a, both.voxels, count)]
 
 
 def describe(errors: list[ErrorPair], places: list[Place]) -> list[dict[str, Any]]:
@@ -84,10 +83,9 @@ def _pieces(kind: str, owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray
     """Yield the costliest parts that are not the largest of their owner."""
     order = np.lexsort((parts, -voxels, owners))  # the first row of each owner is its largest part
     owners, parts, voxels = owners[order], parts[order], voxels[order]
-    is_main = np.concatenate(([True], owners[1:] != owners[:-1]))[: len(owners)]
-    main = np.flatnonzero(is_main)[np.cumsum(is_main) - 1]
+    main = np.repeat(*find_runs(owners))
     saved = _saving(voxels[main].astype(np.float64), voxels.astype(np.float64)) / max(voxels.sum(), 1)
-    pieces = np.flatnonzero(~is_main)
+    pieces = np.flatnonzero(main != np.arange(len(main)))
     for i in pieces[np.argsort(-saved[pieces], kind="stable")[:count]]:
         found = Parts(kind, int(owners[i]), int(parts[main[i]]), int(parts[i]))
         yield ErrorPair(found, int(voxels[i]), float(saved[i]))

@@ -10,7 +10,7 @@ import numpy as np
 from skimage.color import hsv2rgb
 from skimage.transform import resize
 
-from ffn.contingency import ContingencyTable
+from ffn.contingency import ContingencyTable, largest_parts
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 
 MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and a page of a megabyte or two
@@ -78,9 +78,9 @@ def colors(ids: np.ndarray) -> np.ndarray:
 
 def best_bodies(table: ContingencyTable) -> dict[int, int]:
     """Map every segment to the truth body that it shares most voxels with; absent where it shares none."""
-    both = table.keep((table.truth != 0) & (table.segment != 0))
-    order = np.argsort(both.voxels, kind="stable")  # the largest comes last and stays
-    return dict(zip(both.segment[order].tolist(), both.truth[order].tolist(), strict=True))
+    both = table.foreground()
+    best = both.keep(largest_parts(both.b, both.a, both.voxels))
+    return dict(zip(best.b.tolist(), best.a.tolist(), strict=True))
 
 
 def gray(voxels: np.ndarray, size_pixels: tuple[int, int]) -> np.ndarray:
