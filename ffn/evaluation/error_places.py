@@ -35,7 +35,7 @@ class Parts(NamedTuple):
     piece: int
 
 
-class Place(NamedTuple):
+class ErrorPlace(NamedTuple):
     """Where to look.
 
     Parameters
@@ -50,7 +50,9 @@ class Place(NamedTuple):
     touching: bool
 
 
-def find_places(parts: Sequence[Parts], truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> list[Place]:
+def find_places(
+    parts: Sequence[Parts], truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX
+) -> list[ErrorPlace]:
     """Find a place to look at for each pair of parts.
 
     Parameters
@@ -66,7 +68,7 @@ def find_places(parts: Sequence[Parts], truth: Read, segmentation: Read, box: Bo
 
     Returns
     -------
-    list of Place
+    list of ErrorPlace
         In the order of `parts`.
 
     Notes
@@ -135,17 +137,17 @@ class _Search:
                 columns = (owner[a][face], part[a][face], part[b][face])
                 self._add_contacts(kind, lookup, columns, (numbers[a][face], numbers[b][face]))
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> ErrorPlace:
         """Return the place of a pair, once all blocks have been looked at."""
         one = self._parts[index]
         contact = self._coordinates(self._contacts[index])
         if len(contact):
             distance = np.square(contact - contact.mean(axis=0)).sum(axis=1)
             best = min(range(len(contact)), key=lambda i: (distance[i], *contact[i]))
-            return Place(zyx(contact[best] + self._box.start), True)
+            return ErrorPlace(zyx(contact[best] + self._box.start), True)
         piece = self._coordinates(self._in_pairs[_pair(one, one.piece)])
         main = self._coordinates(self._in_pairs[_pair(one, one.main)])
-        return Place(zyx(piece[np.argmin(KDTree(main).query(piece)[0])] + self._box.start), False)
+        return ErrorPlace(zyx(piece[np.argmin(KDTree(main).query(piece)[0])] + self._box.start), False)
 
     def _look_for_parts(self, truth: np.ndarray, segmentation: np.ndarray, numbers: np.ndarray) -> None:
         starts, lengths = find_runs(truth, segmentation)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffn.contingency import ContingencyTable
+from ffn.evaluation.metrics import METRICS
 
 
 class Convention(NamedTuple):
@@ -69,8 +70,7 @@ def score(table: ContingencyTable, convention: str) -> Scores:
     Returns
     -------
     dict
-        ``are``, ``are_precision``, ``are_recall``, ``voi``, ``voi_split``, ``voi_merge`` (bits); all None
-        where the convention leaves no voxel.
+        The values of `METRICS` that depend on the convention; all None where it leaves no voxel.
 
     Notes
     -----
@@ -80,7 +80,7 @@ def score(table: ContingencyTable, convention: str) -> Scores:
     rule = CONVENTIONS[convention]
     kept = table.keep((table.a != 0) & (rule.keeps_unsegmented | (table.b != 0)))
     if not kept.num_voxels:
-        return dict.fromkeys(("are", "are_precision", "are_recall", "voi", "voi_split", "voi_merge"))
+        return dict.fromkeys(metric.name for metric in METRICS if metric.by_convention)
     return {**rand_error(kept, rule.unsegmented_in_rand, rule.squares), **variation_of_information(kept)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,6 @@ from ffn.io.volume import require_labels, require_other_file
 from ffn.provenance import provenance
 
 NO_MERGES = 1.01  # a threshold that no score reaches: the base segmentation
-
-Row = dict[str, float | int | None]
 
 
 def sweep(
@@ -68,7 +67,7 @@ def sweep(
     write_json(out, {"box": str(box), "sweep": rows, "provenance": provenance("sweep", config, **inputs)})
 
 
-def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float) -> dict[str, Row]:
+def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float) -> dict[str, dict[str, Any]]:
     """Score the segmentation that `threshold` would give.
 
     Parameters

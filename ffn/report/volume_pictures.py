@@ -10,6 +10,7 @@ import numpy as np
 
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.thinning import read_thinned, step_for
+from ffn.evaluation.worst_errors import worst_of_each_kind
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.open import open_volume
@@ -116,8 +117,7 @@ def neurons(volumes: OpenVolumes) -> list[Picture]:
 
 def close_ups(volumes: OpenVolumes, errors: list[dict[str, Any]]) -> dict[str, list[Picture]]:
     """Draw the section around the worst errors, by the errors' names such as ``split-01``."""
-    chosen = [error for error in errors if int(error["name"].rsplit("-")[-1]) <= NUM_CLOSE_UPS]
-    return {error["name"]: _close_up(volumes, error) for error in chosen}
+    return {error["name"]: _close_up(volumes, error) for error in worst_of_each_kind(errors, NUM_CLOSE_UPS)}
 
 
 def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
