@@ -182,6 +182,13 @@ def scale(a: ZYX, factor: int) -> ZYX:
     return a[0] * factor, a[1] * factor, a[2] * factor
 
 
+def relative_sides(voxel_size_zyx: VoxelSize) -> VoxelSize:
+    """Return the sides of a voxel in units of the smallest."""
+    smallest = min(voxel_size_zyx)
+    z, y, x = (side / smallest for side in voxel_size_zyx)
+    return z, y, x
+
+
 def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> list[Box]:
     """Cover `box` with overlapping subvolumes of equal size.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ffn.contingency import RowLookup
-from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, relative_sides, zyx
 from ffn.io.volume import Volume, voxel_size_of
 
 SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side: an opening is wider than its noise
@@ -152,8 +152,8 @@ def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_distance: float
 
     if not labels.any():
         return labels
-    sampling = tuple(side / min(voxel_size_zyx_nm) for side in voxel_size_zyx_nm)
-    distance, (z, y, x) = ndimage.distance_transform_edt(labels == 0, sampling=sampling, return_indices=True)
+    sides = relative_sides(voxel_size_zyx_nm)
+    distance, (z, y, x) = ndimage.distance_transform_edt(labels == 0, sampling=sides, return_indices=True)
     return np.where(distance <= max_distance, labels[z, y, x], 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ffn.config import FillConfig
-from ffn.geometry import Box, VoxelSize, zyx
+from ffn.geometry import Box, VoxelSize, relative_sides, zyx
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_labels, require_other_file, voxel_size_of
@@ -76,8 +76,7 @@ def fill_gaps(labels: np.ndarray, image: np.ndarray, voxel_size_zyx_nm: VoxelSiz
     if not labels.any():
         return labels
     gaps = labels == 0
-    sampling = tuple(side / min(voxel_size_zyx_nm) for side in voxel_size_zyx_nm)
-    near = ndimage.distance_transform_edt(gaps, sampling=sampling) <= config.max_distance
+    near = ndimage.distance_transform_edt(gaps, sampling=relative_sides(voxel_size_zyx_nm)) <= config.max_distance
     if not (near & gaps).any():
         return labels
     flooded = near & ndimage.binary_dilation(gaps)  # gaps and their shores: the inside of segments only takes time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +10,12 @@ from scipy.spatial import KDTree
 
 from ffn.contingency import RowLookup, find_runs
 from ffn.geometry import ZYX, Box, zyx
+from ffn.io.volume import Read
 from ffn.progress import track
+from ffn.sampling.shuffle import mix
 
 SAMPLE_SIZE = 2048  # voxels remembered of a contact or part: bounds memory, and places it within a few voxels
 
-Read = Callable[[Box], np.ndarray]
 Ids = tuple[int, ...]
 
 
@@ -96,7 +97,7 @@ class _Sample:
         """Add voxels of the set."""
         everything = np.concatenate([self.voxels, voxels])
         if len(everything) > SAMPLE_SIZE:
-            everything = everything[np.argpartition(_scatter(everything), SAMPLE_SIZE - 1)[:SAMPLE_SIZE]]
+            everything = everything[np.argpartition(mix(everything), SAMPLE_SIZE - 1)[:SAMPLE_SIZE]]
         self.voxels = everything
 
 
@@ -193,11 +194,3 @@ def _matches(lookup: RowLookup, *columns: np.ndarray) -> Iterator[tuple[int, np.
 def _pair(one: Parts, part: int) -> Ids:
     """Truth body and segment of a part."""
     return (one.owner, part) if one.kind == "split" else (part, one.owner)
-
-
-def _scatter(numbers: np.ndarray) -> np.ndarray:
-    """Hash 64-bit numbers (the finaliser of SplitMix64)."""
-    with np.errstate(over="ignore"):
-        mixed = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +15,8 @@ from ffn.evaluation.run_length import expected_run_length, segments_at
 from ffn.evaluation.scores import summarize
 from ffn.evaluation.skeletons import Skeletons
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.io.volume import Volume
+from ffn.io.volume import Read, Volume
 from ffn.progress import track
-
-Read = Callable[[Box], np.ndarray]
 
 
 def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> ContingencyTable:

@@ -12,6 +12,7 @@ from skimage.transform import resize
 
 from ffn.contingency import ContingencyTable, largest_parts
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.sampling.shuffle import mix
 
 MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and a page of a megabyte or two
 OPACITY = 0.45
@@ -68,7 +69,7 @@ def colors(ids: np.ndarray) -> np.ndarray:
     float64 ndarray of shape (N, 3)
         RGB in [0, 1]; black for id 0.
     """
-    mixed = _mix(ids.astype(np.uint64))
+    mixed = mix(ids.astype(np.uint64))  # neighbouring ids get colours far apart
     parts = [(mixed >> np.uint64(shift) & np.uint64(0xFFFF)) / 0xFFFF for shift in (0, 16, 32)]
     rgb = hsv2rgb(np.stack([parts[0], 0.55 + 0.4 * parts[1], 0.7 + 0.3 * parts[2]], axis=-1))
     luminance = rgb @ LUMINANCE
@@ -147,14 +148,6 @@ def _thin(box: Box, axis: int, middle: ZYX) -> Box:
     start = zyx(m if i == axis else a for i, (a, m) in enumerate(zip(box.start, middle, strict=True)))
     stop = zyx(m + 1 if i == axis else b for i, (b, m) in enumerate(zip(box.stop, middle, strict=True)))
     return Box(start, stop)
-
-
-def _mix(ids: np.ndarray) -> np.ndarray:
-    """Scatter neighbouring ids over all 64 bits (the finaliser of SplitMix64)."""
-    with np.errstate(over="ignore"):
-        mixed = (ids ^ (ids >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _nearest(labels: np.ndarray, size_pixels: tuple[int, ...]) -> np.ndarray:

@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 
 PROVENANCE_FILE = "provenance.json"
 DEBUG_LAYERS = ("edges", "probability")  # shown where they are; nothing is amiss if they are elsewhere
-__all__ = ["Sources", "export"]
 
 
 def export(

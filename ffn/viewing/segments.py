@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ffn.contingency import ContingencyTable, count_pairs, find_runs, largest_parts, merge_tables
 from ffn.geometry import Box
+from ffn.io.volume import Read
 
 MAX_PENDING = 2**22  # rows of blocks before they are merged: 256 MiB
 
@@ -74,7 +74,7 @@ class SegmentCounter:
         Places whose segment is wanted, full-volume voxels.
     """
 
-    def __init__(self, truth: Callable[[Box], np.ndarray] | None = None, points_zyx: np.ndarray | None = None) -> None:
+    def __init__(self, truth: Read | None = None, points_zyx: np.ndarray | None = None) -> None:
         self._truth = truth
         self._points = np.empty((0, 3), np.int64) if points_zyx is None else points_zyx
         self.ids_at_points = np.zeros(len(self._points), np.uint64)

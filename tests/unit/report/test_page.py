@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly.merge_graph import MergeEdge, header
+from ffn.assembly.resegment import Evidence
 from ffn.cli import main
 from ffn.contingency import count_pairs
 from ffn.evaluation.config import EvaluateConfig
@@ -80,7 +81,8 @@ def run(tmp_path_factory):
         found, labels, run / "evaluation/cube.json", EvaluateConfig(), box, References(image=image, baseline_out=kept)
     )
     (run / "agglomeration/cube").mkdir(parents=True)
-    edges = [MergeEdge(*pair, score, 10, 0, 4, *[0] * 12) for pair, score in ([(100, 900), 0.8], [(200, 300), 0.4])]
+    evidence = Evidence(*[0] * 9)
+    edges = [MergeEdge(*ids, score, 10, 0, 4, 0, 0, 0, evidence) for *ids, score in ((100, 900, 0.8), (200, 300, 0.4))]
     (run / "graph.csv").write_text("\n".join([header({}).strip(), *(edge.row() for edge in edges)]) + "\n")
     scored = ["--segmentation", found, "--truth", labels, "--box", str(box)]
     out = str(run / "agglomeration/cube/sweep.json")

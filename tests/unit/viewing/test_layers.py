@@ -12,8 +12,8 @@ from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.viewing import check, volumes
 from ffn.viewing.config import ExportConfig, ViewConfig
-from ffn.viewing.export import Sources, export
-from ffn.viewing.inputs import Mosaic
+from ffn.viewing.export import export
+from ffn.viewing.inputs import Mosaic, Sources
 from ffn.viewing.precomputed import Scale, plan_scales, read_scale
 from ffn.viewing.state import load_state
 from ffn.viewing.viewer import view
