@@ -64,9 +64,9 @@ def print_scores(whole: Volume, tiled: Volume, truth: Volume, box: Box) -> None:
         table = compare(first, second, box)
         scores = score(table, "foreground")
         figures = " ".join(f"{scores[key]:7.4f}" for key in ("voi", "voi_split", "voi_merge"))
-        known = table.keep(table.truth != 0)
-        covered = known.keep(known.segment != 0).num_voxels / known.num_voxels
-        print(f"{name:18} {figures} {covered:8.3f} {len(np.unique(table.segment[table.segment != 0])):9}")
+        known = table.keep(table.a != 0)
+        covered = known.foreground().num_voxels / known.num_voxels
+        print(f"{name:18} {figures} {covered:8.3f} {len(np.unique(table.b[table.b != 0])):9}")
 
 
 def compare(first: Volume, second: Volume, box: Box) -> ContingencyTable:
@@ -91,12 +91,11 @@ def majority_bodies(hull: Box, specs: Sequence[str], nodes: Nodes, pool: VolumeP
     """Return the body that most of each node's truth belongs to, 0 where there is little truth or no majority."""
     bodies = np.zeros(nodes.num_nodes, np.uint64)
     for index, spec in enumerate(specs):
-        table = compare(truth, pool.open(spec), hull)
-        table = table.keep((table.truth != 0) & (table.segment != 0))
-        node = nodes.find(index, table.segment)
+        table = compare(truth, pool.open(spec), hull).foreground()
+        node = nodes.find(index, table.b)
         total = np.bincount(node, table.voxels, nodes.num_nodes)[node]
         chosen = (total >= MIN_TRUTH_VOXELS) & (table.voxels > MIN_PURITY * total)
-        bodies[node[chosen]] = table.truth[chosen]
+        bodies[node[chosen]] = table.a[chosen]
     return bodies
 
 

@@ -52,7 +52,7 @@ def _checked_box(text: object) -> object:
 PositiveZYX = tuple[PositiveInt, PositiveInt, PositiveInt]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 NonNegativeZYX = tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt]
-VoxelSize = tuple[PositiveFloat, PositiveFloat, PositiveFloat]
+PositiveVoxelSize = tuple[PositiveFloat, PositiveFloat, PositiveFloat]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 BoxText = Annotated[str, BeforeValidator(_checked_box)]
@@ -65,7 +65,7 @@ class IngestConfig(Section):
     kind: Literal["auto", "image", "labels"] = Field(
         "auto", description="what the voxels are; auto takes integers wider than 16 bit for labels"
     )
-    voxel_size_zyx_nm: VoxelSize | None = Field(
+    voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
         None, description="side of a voxel, nm; none takes what the source says"
     )
     offset_zyx: tuple[int, int, int] | None = Field(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ffn.errors import ConfigError
 
 ZYX = tuple[int, int, int]
-VoxelSize = tuple[float, float, float]
+VoxelSize = tuple[float, float, float]  # sides of a voxel, zyx, nm
 
 _BOX_PATTERN = re.compile(r"\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*")
 
@@ -37,6 +37,25 @@ class Box:
     def from_shape(cls, shape_zyx: ZYX, offset_zyx: ZYX = (0, 0, 0)) -> Box:
         """Return the box of `shape_zyx` voxels that starts at `offset_zyx`."""
         return cls(zyx(offset_zyx), add(offset_zyx, shape_zyx))
+
+    @classmethod
+    def around(cls, centre_zyx: ZYX, radius_zyx: ZYX = (0, 0, 0)) -> Box:
+        """Return the voxels within `radius_zyx` of a voxel on every axis.
+
+        Examples
+        --------
+        >>> str(Box.around((4, 5, 6), (0, 1, 2)))
+        '4:5,4:7,4:9'
+        """
+        return cls(subtract(centre_zyx, radius_zyx), add(add(centre_zyx, radius_zyx), (1, 1, 1)))
+
+    @classmethod
+    def hull(cls, boxes: Iterable[Box]) -> Box:
+        """Return the smallest box that contains all `boxes`, of which there is at least one."""
+        starts, stops = zip(*((box.start, box.stop) for box in boxes), strict=True)
+        z0, y0, x0 = map(min, zip(*starts, strict=True))
+        z1, y1, x1 = map(max, zip(*stops, strict=True))
+        return cls((z0, y0, x0), (z1, y1, x1))
 
     @classmethod
     def parse(cls, text: str) -> Box:
@@ -106,6 +125,28 @@ class Box:
         """Return the box moved by `by_zyx` voxels."""
         return Box(add(self.start, by_zyx), add(self.stop, by_zyx))
 
+    def middle(self, shape_zyx: ZYX) -> Box:
+        """Return the box of `shape_zyx` voxels in the middle of this one.
+
+        Examples
+        --------
+        >>> str(Box((0, 0, 0), (8, 9, 10)).middle((4, 4, 20)))
+        '2:6,2:6,-5:15'
+        """
+        z, y, x = ((n - wanted) // 2 for n, wanted in zip(self.shape, shape_zyx, strict=True))
+        return Box.from_shape(shape_zyx, add(self.start, (z, y, x)))
+
+    def moved_into(self, other: Box) -> Box:
+        """Return the box shifted as little as brings it inside `other`, and cut off where it is larger than that.
+
+        Examples
+        --------
+        >>> str(Box((-3, 7, 0), (1, 11, 99)).moved_into(Box((0, 0, 0), (10, 10, 10))))
+        '0:4,6:10,0:10'
+        """
+        inside = self.shift(zyx(min(0, b - a) for a, b in zip(self.stop, other.stop, strict=True)))
+        return inside.shift(zyx(max(0, b - a) for a, b in zip(inside.start, other.start, strict=True))).intersect(other)
+
     def slices(self, origin_zyx: ZYX = (0, 0, 0)) -> tuple[slice, slice, slice]:
         """Return slices into an array whose first voxel is at `origin_zyx`; not for boxes turned inside out."""
         assert all(a <= b for a, b in zip(self.start, self.stop, strict=True)), self  # would wrap round the array
@@ -139,6 +180,13 @@ def subtract(a: ZYX, b: ZYX) -> ZYX:
 def scale(a: ZYX, factor: int) -> ZYX:
     """Return `a` times `factor`."""
     return a[0] * factor, a[1] * factor, a[2] * factor
+
+
+def relative_sides(voxel_size_zyx: VoxelSize) -> VoxelSize:
+    """Return the sides of a voxel in units of the smallest."""
+    smallest = min(voxel_size_zyx)
+    z, y, x = (side / smallest for side in voxel_size_zyx)
+    return z, y, x
 
 
 def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> list[Box]:

@@ -8,13 +8,11 @@ import numpy as np
 
 from ffn.assembly.carried import claims_of, overlap_rows
 from ffn.assembly.contacts import spread
-from ffn.contingency import ContingencyTable, count_pairs, merge_tables
-from ffn.geometry import Box, zyx
-
-VoxelSize = tuple[float, float, float]
+from ffn.contingency import ContingencyTable, RowLookup, count_pairs, merge_tables
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
 
 
-def halo_of(max_gap: float, voxel_size_zyx_nm: VoxelSize) -> tuple[int, int, int]:
+def halo_of(max_gap: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
     """Return how far around a block `touching` has to see, voxels."""
     return zyx(np.ceil([max_gap * min(voxel_size_zyx_nm) / side + 1 for side in voxel_size_zyx_nm]))
 
@@ -76,10 +74,10 @@ def candidates(
         Id, larger id, and the sum of what speaks for the pair: the voxels of the smaller fragment for each input that
         had both as one object, or the voxels that its two objects both claimed. Ascending.
     """
-    one, other = faces.truth.astype(np.int64), faces.segment.astype(np.int64)
+    one, other = faces.a.astype(np.int64), faces.b.astype(np.int64)
     smaller = np.minimum(table.voxels[one], table.voxels[other])
     voxels = np.zeros(len(one), np.int64)
-    for column, claims in ((table.truth, claims_a), (table.segment, claims_b)):
+    for column, claims in ((table.a, claims_a), (table.b, claims_b)):
         a, b = column[one], column[other]
         voxels += np.where((a == b) & (a != 0), smaller, _claimed(claims, a, b))
     chosen = voxels > 0
@@ -89,15 +87,12 @@ def candidates(
 def _claimed(claims: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the voxels (int64) that `claims` has for each pair of ids, 0 where it has none."""
     one, other, voxels = claims.astype(np.uint64).T
-    asked = ContingencyTable(np.minimum(a, b), np.maximum(a, b), np.zeros(len(a), np.int64))
-    known = merge_tables([claims_of(one, other, voxels.astype(np.int64)), asked])
-    ids = np.unique(known.pairs)
-    places = np.searchsorted(ids, known.pairs) @ [len(ids), 1]
-    wanted = np.searchsorted(ids, asked.pairs) @ [len(ids), 1]
-    return known.voxels[np.searchsorted(places, wanted)]
+    known = merge_tables([claims_of(one, other, voxels.astype(np.int64))])
+    rows = RowLookup(known.a, known.b).find(np.minimum(a, b), np.maximum(a, b))
+    return np.append(known.voxels, 0)[rows]  # row -1, a pair without claims, is the 0 at the end
 
 
 def merged_faces(tables: Iterable[ContingencyTable]) -> ContingencyTable:
     """Add up the faces of disjoint blocks, whose labels are rows + 1, and return them by rows."""
     total = merge_tables(tables)
-    return ContingencyTable(total.truth - np.uint64(1), total.segment - np.uint64(1), total.voxels)
+    return ContingencyTable(total.a - np.uint64(1), total.b - np.uint64(1), total.voxels)

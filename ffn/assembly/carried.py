@@ -39,7 +39,7 @@ def carried_tables(specs: Sequence[str], nodes: Nodes, numbers: np.ndarray, shar
     VolumeError
         If a table has another form, or names an id that its subvolume does not hold.
     """
-    a, b = numbers[shared.truth.astype(np.int64)], numbers[shared.segment.astype(np.int64)]
+    a, b = numbers[shared.a.astype(np.int64)], numbers[shared.b.astype(np.int64)]
     claims = [claims_of(a, b, shared.voxels)]
     origins = [np.empty((0, 6), np.int64)]
     for index, spec in enumerate(specs):
@@ -84,7 +84,7 @@ def _require_held(missing: np.ndarray, spec: str, name: str) -> None:
 def overlap_rows(claims: Iterable[ContingencyTable]) -> np.ndarray:
     """Return id, larger id and voxels of pairs that share voxels, int64 (N, 3), each pair once in ascending order."""
     total = merge_tables(claims)
-    return np.column_stack([total.truth, total.segment, total.voxels]).astype(np.int64)
+    return np.column_stack([total.a, total.b, total.voxels]).astype(np.int64)
 
 
 def claims_of(a: np.ndarray, b: np.ndarray, voxels: np.ndarray) -> ContingencyTable:

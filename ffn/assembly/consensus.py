@@ -10,7 +10,7 @@ import numpy as np
 from ffn.assembly.candidates import candidates, halo_of, merged_faces, touching
 from ffn.assembly.carried import Tables, read_rows
 from ffn.config import ConsensusConfig
-from ffn.contingency import ContingencyTable, count_pairs, merge_tables
+from ffn.contingency import ContingencyTable, RowLookup, count_pairs, find_runs, largest_parts, merge_tables
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
@@ -53,16 +53,16 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig) 
         blocks = list(a.box.blocks(config.block_size_zyx))
         read = track(blocks, len(blocks), "count")
         table = merge_tables(count_pairs(*voxels) for _, *voxels in _both(a, b, read))
-        _require_small_ids(a, table.truth)
-        _require_small_ids(b, table.segment)
+        _require_small_ids(a, table.a)
+        _require_small_ids(b, table.b)
         ids = fragment_ids(table, config.min_fragment_size)
-        lookup = PairLookup(table)
+        lookup = RowLookup(table.a, table.b)
         tables = _tables(a, b, table, ids, lookup, config)
         record = provenance("consensus", config, a=a_spec, b=b_spec)
         placement = Placement(a.box, voxel_size_of(a), record)
         with create_volume(out_spec, np.uint64, placement, tables) as writer:
             for block, of_a, of_b in _both(a, b, track(blocks, len(blocks), "write")):
-                writer.write(block, ids[lookup.rows(of_a, of_b)])
+                writer.write(block, ids[_rows(lookup, of_a, of_b)])
     log.info("%s", _summary(table, ids))
 
 
@@ -95,44 +95,23 @@ def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
     """
     if not len(table.voxels):
         return np.zeros(0, np.uint64)
-    largest = np.lexsort((table.segment, -table.voxels, table.truth))
-    is_first = np.concatenate(([True], table.truth[1:] != table.truth[:-1]))  # rows and `largest` are both sorted by a
     keeps_id = np.zeros(len(table.voxels), bool)
-    keeps_id[largest[is_first]] = True
-    remains = (table.truth != 0) & (table.voxels >= min_fragment_size)
+    keeps_id[largest_parts(table.a, table.b, table.voxels)] = True
+    remains = (table.a != 0) & (table.voxels >= min_fragment_size)
     is_new = remains & ~keeps_id
-    highest, num_new = int(table.truth.max()), int(is_new.sum())
+    highest, num_new = int(table.a.max()), int(is_new.sum())
     if highest + num_new > MAX_ID:
         raise VolumeError(f"consensus: after id {highest} is no room for {num_new} more. Renumber the first volume")
-    ids = np.where(remains, table.truth, 0)
+    ids = np.where(remains, table.a, 0)
     ids[is_new] = np.uint64(highest) + np.arange(1, num_new + 1, dtype=np.uint64)
     return ids
 
 
-class PairLookup:
-    """Find voxels' rows in a contingency table.
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        Every pair that will be looked up.
-    """
-
-    def __init__(self, table: ContingencyTable) -> None:
-        self._a_ids = np.unique(table.truth)
-        self._b_ids = np.unique(table.segment)
-        self._keys = self._key(table.truth, table.segment)
-
-    def rows(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return the row (int64) of each pair of voxels of two integer arrays of one shape."""
-        a, b, shape = a.ravel(), b.ravel(), a.shape
-        starts = np.flatnonzero(np.concatenate(([True], (a[1:] != a[:-1]) | (b[1:] != b[:-1]))))
-        found = np.searchsorted(self._keys, self._key(a[starts].astype(np.uint64), b[starts].astype(np.uint64)))
-        return np.repeat(found, np.diff(starts, append=a.size)).reshape(shape)
-
-    def _key(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return numbers that ascend with a, then b."""
-        return np.searchsorted(self._a_ids, a) * len(self._b_ids) + np.searchsorted(self._b_ids, b)
+def _rows(lookup: RowLookup, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the row (int64) of each pair of voxels of two integer arrays of one shape."""
+    starts, lengths = find_runs(a, b)
+    rows = lookup.find(a.ravel()[starts], b.ravel()[starts])
+    return np.repeat(rows, lengths).reshape(a.shape)
 
 
 def _both(a: Volume, b: Volume, blocks: Iterator[Box]) -> Iterator[tuple[Box, np.ndarray, np.ndarray]]:
@@ -140,7 +119,7 @@ def _both(a: Volume, b: Volume, blocks: Iterator[Box]) -> Iterator[tuple[Box, np
 
 
 def _tables(
-    a: Volume, b: Volume, table: ContingencyTable, ids: np.ndarray, lookup: PairLookup, config: ConsensusConfig
+    a: Volume, b: Volume, table: ContingencyTable, ids: np.ndarray, lookup: RowLookup, config: ConsensusConfig
 ) -> Tables:
     """Return what belongs beside the consensus: candidates of agglomeration, and origins if the first has them."""
     claims = (read_rows(volume.name, "overlaps", 3) for volume in (a, b))
@@ -155,14 +134,14 @@ def _tables(
 
 
 def _faces(
-    a: Volume, b: Volume, ids: np.ndarray, lookup: PairLookup, config: ConsensusConfig, blocks: Iterable[Box]
+    a: Volume, b: Volume, ids: np.ndarray, lookup: RowLookup, config: ConsensusConfig, blocks: Iterable[Box]
 ) -> Iterator[ContingencyTable]:
     """Yield the faces of each block between fragments that are kept, labelled with rows + 1."""
     size = voxel_size_of(a)
     labels = np.where(ids == 0, 0, np.arange(1, len(ids) + 1)).astype(np.uint64)
     for block in blocks:
         outer = block.grow(halo_of(config.max_gap, size)).intersect(a.box)
-        fragments = labels[lookup.rows(a.read(outer), b.read(outer))]
+        fragments = labels[_rows(lookup, a.read(outer), b.read(outer))]
         yield touching(fragments, block, outer, size, config.max_gap)
 
 
@@ -181,7 +160,7 @@ def _require_same_place(a: Volume, b: Volume) -> None:
 
 
 def _summary(table: ContingencyTable, ids: np.ndarray) -> str:
-    numbers = (len(np.unique(column[column != 0])) for column in (table.truth, table.segment, ids))
+    numbers = (len(np.unique(column[column != 0])) for column in (table.a, table.b, ids))
     a, b, remaining = numbers
-    dropped = int(table.voxels[(ids == 0) & (table.truth != 0)].sum())
+    dropped = int(table.voxels[(ids == 0) & (table.a != 0)].sum())
     return f"consensus of {a} and {b} segments: {remaining}; {dropped} voxels of small fragments dropped"

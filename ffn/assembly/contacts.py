@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ffn.geometry import ZYX, Box, zyx
+from ffn.contingency import RowLookup
+from ffn.geometry import ZYX, Box, VoxelSize, relative_sides, zyx
 from ffn.io.volume import Volume, voxel_size_of
 
 SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side: an opening is wider than its noise
 TRUNCATE = 4.0
 CELL = 24  # voxels of the smallest side; of one contact, the brightest place in each cell may be a decision point
-
-VoxelSize = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,8 @@ def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_distance: float
 
     if not labels.any():
         return labels
-    sampling = tuple(side / min(voxel_size_zyx_nm) for side in voxel_size_zyx_nm)
-    distance, (z, y, x) = ndimage.distance_transform_edt(labels == 0, sampling=sampling, return_indices=True)
+    sides = relative_sides(voxel_size_zyx_nm)
+    distance, (z, y, x) = ndimage.distance_transform_edt(labels == 0, sampling=sides, return_indices=True)
     return np.where(distance <= max_distance, labels[z, y, x], 0)
 
 
@@ -177,6 +176,7 @@ class _Faces:
 def _faces(labels: np.ndarray, smooth: np.ndarray, block: Box, outer: Box, pairs: np.ndarray) -> _Faces:
     """Collect the faces of `block` along all three axes."""
     inner = block.slices(outer.start)
+    lookup = RowLookup(*pairs.T)
     found = []
     for axis in range(3):
         lower = [slice(None)] * 3
@@ -184,23 +184,12 @@ def _faces(labels: np.ndarray, smooth: np.ndarray, block: Box, outer: Box, pairs
         lower[axis], upper[axis] = slice(0, -1), slice(1, None)
         a, b = labels[tuple(lower)][inner], labels[tuple(upper)][inner]
         where = np.nonzero((a != b) & (a != 0) & (b != 0))
-        ids = np.sort(np.stack([a[where], b[where]], axis=1), axis=1)
-        row = _rows(pairs, ids)
+        row = lookup.find(np.minimum(a[where], b[where]), np.maximum(a[where], b[where]))
         brightness = np.minimum(smooth[tuple(lower)][inner][where], smooth[tuple(upper)][inner][where])
         position = np.stack(where, axis=1) + block.start
         found.append((row[row >= 0], position[row >= 0], brightness[row >= 0]))
     row, position, brightness = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return _Faces(row, position, brightness)
-
-
-def _rows(pairs: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return for each pair of `ids` its row in `pairs`, -1 where it is none of them."""
-    stacked = np.concatenate([pairs, ids])
-    _, number = np.unique(stacked, axis=0, return_inverse=True)
-    number = number.ravel()
-    row_of = np.full(number.max(initial=-1) + 1, -1, np.int64)
-    row_of[number[: len(pairs)]] = np.arange(len(pairs))
-    return row_of[number[len(pairs) :]]
 
 
 def _strongest(faces: _Faces, pairs: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> list[Contact]:

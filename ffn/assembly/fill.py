@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ffn.config import FillConfig
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box, VoxelSize, relative_sides, zyx
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_labels, require_other_file, voxel_size_of
@@ -51,9 +51,7 @@ def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillCon
                 writer.write(block, _filled_block(segmentation, image, block, voxel_size, config))
 
 
-def fill_gaps(
-    labels: np.ndarray, image: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float], config: FillConfig
-) -> np.ndarray:
+def fill_gaps(labels: np.ndarray, image: np.ndarray, voxel_size_zyx_nm: VoxelSize, config: FillConfig) -> np.ndarray:
     """Flood the gaps of `labels` from their segments, brightest voxels first.
 
     Parameters
@@ -78,8 +76,7 @@ def fill_gaps(
     if not labels.any():
         return labels
     gaps = labels == 0
-    sampling = tuple(side / min(voxel_size_zyx_nm) for side in voxel_size_zyx_nm)
-    near = ndimage.distance_transform_edt(gaps, sampling=sampling) <= config.max_distance
+    near = ndimage.distance_transform_edt(gaps, sampling=relative_sides(voxel_size_zyx_nm)) <= config.max_distance
     if not (near & gaps).any():
         return labels
     flooded = near & ndimage.binary_dilation(gaps)  # gaps and their shores: the inside of segments only takes time
@@ -94,7 +91,7 @@ def _filled_block(
     segmentation: Volume,
     image: Volume,
     block: Box,
-    voxel_size: tuple[float, float, float],
+    voxel_size: VoxelSize,
     config: FillConfig,
 ) -> np.ndarray:
     """Fill a block with enough context for its voxels to find their segments."""

@@ -50,10 +50,8 @@ def merge(
     edges = read_graphs(graph_paths)
     base_ids, group_ids = merge_groups(edges, config.threshold)
     sizes = np.unique(group_ids, return_counts=True)[1]
-    log.info(
-        "%d decision points, %d segments in %d groups, %d in the largest",
-        *(len(edges), len(base_ids), len(sizes), sizes.max(initial=0)),
-    )
+    counts = (len(edges), len(base_ids), len(sizes), sizes.max(initial=0))
+    log.info("%d decision points, %d segments in %d groups, %d in the largest", *counts)
     record = provenance("merge", config, segmentation=segmentation_spec, graphs=len(graph_paths), joined=len(base_ids))
     with open_volume(segmentation_spec) as base:
         require_labels(base)

@@ -40,8 +40,8 @@ class MergeEdge:
         Size of the contact.
     brightness : float
         Of the smoothed image at the decision point.
-    fovs_a … deleted
-        As in `Evidence`.
+    evidence : Evidence
+        What the network showed, a column for each of its fields.
     """
 
     segment_a: int
@@ -53,29 +53,21 @@ class MergeEdge:
     overlap_voxels: int
     contact_faces: int
     brightness: float
-    fovs_a: int
-    fovs_b: int
-    recovered_aa: float
-    recovered_ab: float
-    recovered_ba: float
-    recovered_bb: float
-    agreement: float
-    iou: float
-    deleted: float
+    evidence: Evidence
 
     @classmethod
     def of(cls, contact: Contact, overlap_voxels: int, evidence: Evidence, score: float) -> MergeEdge:
         """Put a row together."""
         place = contact.position_zyx
-        return cls(*contact.pair, score, *place, overlap_voxels, contact.faces, contact.brightness, *astuple(evidence))
+        return cls(*contact.pair, score, *place, overlap_voxels, contact.faces, contact.brightness, evidence)
 
     def row(self) -> str:
         """Return the line of the file; the same numbers give the same text."""
-        return ",".join(f"{v:.{DIGITS}f}" if isinstance(v, float) else str(v) for v in astuple(self))
+        *place, evidence = astuple(self)
+        return ",".join(f"{v:.{DIGITS}f}" if isinstance(v, float) else str(v) for v in (*place, *evidence))
 
 
-COLUMNS = [field.name for field in fields(MergeEdge)]
-_KINDS: dict[str, type] = {f.name: float if f.type == "float" else int for f in fields(MergeEdge)}
+COLUMNS = {f.name: float if f.type == "float" else int for f in (*fields(MergeEdge)[:-1], *fields(Evidence))}
 
 
 def header(record: dict[str, Any]) -> str:
@@ -92,7 +84,7 @@ def read_graph(path: str | Path) -> list[MergeEdge]:
         If the file is missing, has other columns, or a line is no edge.
     """
     numbered = [(n, line) for n, line in enumerate(_lines(path), 1) if line and not line.startswith("#")]
-    if not numbered or numbered[0][1].split(",") != COLUMNS:
+    if not numbered or numbered[0][1].split(",") != list(COLUMNS):
         found = numbered[0][1] if numbered else "nothing"
         raise MergeGraphError(f"{path}: starts with {found!r}, expected the columns {','.join(COLUMNS)}")
     return [parse_edge(line, f"{path}: line {n}") for n, line in numbered[1:]]
@@ -124,8 +116,10 @@ def parse_edge(line: str, where: str) -> MergeEdge:
         Naming `where` and the line, if it is no edge: ids in order, a score of 0 … 1.
     """
     try:
-        values = {name: _KINDS[name](value) for name, value in zip(COLUMNS, line.split(","), strict=True)}
-        edge = MergeEdge(**values)
+        texts = zip(COLUMNS.items(), line.split(","), strict=True)
+        values: dict[str, Any] = {name: kind(text) for (name, kind), text in texts}
+        evidence = Evidence(**{field.name: values.pop(field.name) for field in fields(Evidence)})
+        edge = MergeEdge(**values, evidence=evidence)
         if not (0 < edge.segment_a < edge.segment_b < 2**64 and 0 <= edge.score <= 1):
             raise ValueError("expected ids 0 < a < b and a score of 0 to 1")
     except ValueError as reason:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ffn.contingency import count_ids
 from ffn.geometry import Box
 from ffn.io.volume import Volume
 
@@ -98,25 +99,15 @@ def scan(volume: Volume, core: Box) -> SubvolumeIds:
     in_core: set[int] = set()
     for slab in volume.box.blocks((SLAB, *volume.box.shape[1:])):
         labels = volume.read(slab)
-        for segment_id, count in _counted(labels).items():
+        ids, counts = count_ids(labels)
+        for segment_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
             voxels[segment_id] = voxels.get(segment_id, 0) + count
         part = core.intersect(slab)
         if not part.is_empty:
-            in_core.update(_counted(labels[part.slices(slab.start)]))
+            in_core.update(count_ids(labels[part.slices(slab.start)])[0].tolist())
     voxels.pop(0, None)
     return SubvolumeIds(
         ids=np.array(list(voxels), np.uint64),
         voxels=np.array(list(voxels.values()), np.int64),
         in_core=np.array([segment_id in in_core for segment_id in voxels], bool),
     )
-
-
-def _counted(labels: np.ndarray) -> dict[int, int]:
-    """Voxels of each id, in the order of their first voxels; runs of equal voxels are sorted instead of voxels."""
-    flat = labels.ravel()
-    starts = np.flatnonzero(np.concatenate(([True], flat[1:] != flat[:-1])))
-    ids, first, index = np.unique(flat[starts], return_index=True, return_inverse=True)
-    counts = np.zeros(len(ids), np.int64)
-    np.add.at(counts, index.ravel(), np.diff(starts, append=flat.size))
-    order = np.argsort(first)
-    return dict(zip(ids[order].astype(np.uint64).tolist(), counts[order].tolist(), strict=True))

@@ -25,7 +25,7 @@ def best_of_each_other(table: ContingencyTable, config: ReconcileConfig) -> np.n
         A tie for the best joins nothing: a wrong merge costs more than a split.
     """
     chosen = table.voxels >= config.min_overlap_voxels
-    for ids in (table.truth, table.segment):
+    for ids in (table.a, table.b):
         index = np.unique(ids, return_inverse=True)[1]
         total, best, num_best = np.zeros((3, len(ids)), np.int64)
         np.add.at(total, index, table.voxels)

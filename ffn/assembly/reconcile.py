@@ -17,7 +17,7 @@ from ffn.assembly.unionfind import connected_roots
 from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import VolumeError
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_labels, require_other_file, require_same_voxel_size, voxel_size_of
@@ -88,7 +88,7 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> N
     log.info("the object of most parts has %d", np.bincount(roots).max(initial=0))
 
 
-def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], tuple[float, float, float]]:
+def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], VoxelSize]:
     """Check the places of subvolumes.
 
     Parameters
@@ -149,7 +149,7 @@ def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumeP
     for first, second in track(overlaps, len(overlaps), "match", "overlap"):
         box = tiling.box(first).intersect(tiling.box(second))
         table = _compared(pool, specs[first], specs[second], box, config)
-        a, b = nodes.find(first, table.truth), nodes.find(second, table.segment)
+        a, b = nodes.find(first, table.a), nodes.find(second, table.b)
         best = best_of_each_other(table, config)
         inside = parts_inside(table, (nodes.voxels[a], nodes.voxels[b]), config) & ~best
         pairs.append(np.stack([a, b], axis=1)[best | inside])
@@ -161,8 +161,8 @@ def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumeP
 def _compared(pool: VolumePool, first: str, second: str, box: Box, config: ReconcileConfig) -> ContingencyTable:
     """Count the voxels of `box` that two subvolumes have segmented by their ids."""
     blocks = box.blocks(config.block_size_zyx)
-    table = merge_tables(count_pairs(pool.open(first).read(block), pool.open(second).read(block)) for block in blocks)
-    return table.keep((table.truth != 0) & (table.segment != 0))
+    tables = (count_pairs(pool.open(first).read(block), pool.open(second).read(block)) for block in blocks)
+    return merge_tables(tables).foreground()
 
 
 def _renumbered(

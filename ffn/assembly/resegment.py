@@ -8,7 +8,7 @@ import numpy as np
 
 from ffn.assembly.contacts import Contact
 from ffn.config import AgglomerateConfig
-from ffn.geometry import ZYX, Box, add, subtract, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Thresholds, is_free
 from ffn.inference.grower import FovBatch, Limits, ObjectGrower, grow
 from ffn.io.volume import Volume, voxel_size_of
@@ -84,8 +84,7 @@ class Resegmenter:
         self._batch = batch
         self._config = config
         self._thresholds = Thresholds.of(config)
-        size = voxel_size_of(segmentation)
-        self._sampling = (size[0] / min(size), size[1] / min(size), size[2] / min(size))
+        self._sides = relative_sides(voxel_size_of(segmentation))
 
     def examine(self, contact: Contact) -> Evidence:
         """Grow both sides of `contact`."""
@@ -101,24 +100,17 @@ class Resegmenter:
     def _window(self, position: ZYX) -> Box:
         """Return the box around `position`, moved inside the volume where it is large enough."""
         whole = self._segmentation.box.intersect(self._image.box)
-        size = add(self._config.window_radius_zyx, add(self._config.window_radius_zyx, (1, 1, 1)))
-        start = [
-            max(first, min(center - radius, stop - n))
-            for center, radius, n, first, stop in zip(
-                position, self._config.window_radius_zyx, size, whole.start, whole.stop, strict=True
-            )
-        ]
-        return Box.from_shape(size, zyx(start)).intersect(whole)
+        return Box.around(position, self._config.window_radius_zyx).moved_into(whole)
 
     def _grower(self, image: np.ndarray, occupied: np.ndarray, side: np.ndarray, near: ZYX) -> ObjectGrower | None:
         canvas = Canvas(image, self._model.config, self._thresholds, occupied)
-        seed = choose_seed(side, near, canvas.reach, self._sampling)
+        seed = choose_seed(side, near, canvas.reach, self._sides)
         if seed is None:
             return None
         return ObjectGrower(canvas, seed, self._model.config.deltas_zyx, Limits(max_fovs=self._config.max_fovs))
 
 
-def choose_seed(side: np.ndarray, near_zyx: ZYX, reach: Box, sampling_zyx: tuple[float, float, float]) -> ZYX | None:
+def choose_seed(side: np.ndarray, near_zyx: ZYX, reach: Box, sides_zyx: VoxelSize) -> ZYX | None:
     """Return the voxel of a segment that lies deep inside it and near a point, None if it has none in `reach`.
 
     Parameters
@@ -129,7 +121,7 @@ def choose_seed(side: np.ndarray, near_zyx: ZYX, reach: Box, sampling_zyx: tuple
         The decision point, in the same voxels.
     reach : Box
         Where the centre of a FOV may be.
-    sampling_zyx : tuple of float
+    sides_zyx : tuple of float
         Sides of a voxel in units of the smallest.
     """
     from scipy import ndimage
@@ -137,10 +129,10 @@ def choose_seed(side: np.ndarray, near_zyx: ZYX, reach: Box, sampling_zyx: tuple
     inside = side[reach.slices()]
     if reach.is_empty or not inside.any():
         return None
-    depth = ndimage.distance_transform_edt(np.pad(side, 1), sampling=sampling_zyx)[1:-1, 1:-1, 1:-1][reach.slices()]
+    depth = ndimage.distance_transform_edt(np.pad(side, 1), sampling=sides_zyx)[1:-1, 1:-1, 1:-1][reach.slices()]
     z, y, x = (
         (np.arange(start, stop) - center) * unit
-        for start, stop, center, unit in zip(reach.start, reach.stop, near_zyx, sampling_zyx, strict=True)
+        for start, stop, center, unit in zip(reach.start, reach.stop, near_zyx, sides_zyx, strict=True)
     )
     away = np.sqrt(z[:, None, None] ** 2 + y[:, None] ** 2 + x**2)
     merit = np.where(inside, depth - NEARNESS * away, -np.inf)

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the stage."""
-    from ffn.viewing.export import Sources, export
+    from ffn.viewing.export import export
+    from ffn.viewing.inputs import Sources
 
     given: dict[str, Any] = {name: getattr(arguments, name) for name in Sources.__dataclass_fields__}
     given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}

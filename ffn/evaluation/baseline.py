@@ -14,9 +14,8 @@ from skimage.segmentation import watershed
 
 from ffn.contingency import count_pairs
 from ffn.evaluation.scores import score
+from ffn.geometry import VoxelSize
 from ffn.progress import track
-
-VoxelSize = tuple[float, float, float]
 
 SIGMAS = (1.0, 1.5)
 LEVELS = (0.0, 0.3)
@@ -76,7 +75,7 @@ def best_watershed(
     gibibytes = image.size * BYTES_PER_VOXEL / 2**30
     log.info("baseline: %d watersheds of %s voxels, %.1f GiB of memory", len(SWEEP), image.shape, gibibytes)
     best, sweep = np.zeros(image.shape, np.int32), list[dict[str, Any]]()
-    for settings, labels in track(candidates(image, voxel_size_zyx_nm), len(SWEEP), "baseline", "setting"):
+    for settings, labels in track(watersheds(image, voxel_size_zyx_nm), len(SWEEP), "baseline", "setting"):
         scores = score(count_pairs(truth, labels), "all")
         sweep.append({"settings": settings._asdict(), "are": scores["are"], "voi": scores["voi"]})
         if all(sweep[-1]["voi"] < earlier["voi"] for earlier in sweep[:-1]):
@@ -84,7 +83,7 @@ def best_watershed(
     return best, sorted(sweep, key=lambda entry: entry["voi"])
 
 
-def candidates(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> Iterator[tuple[Settings, np.ndarray]]:
+def watersheds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> Iterator[tuple[Settings, np.ndarray]]:
     """Yield the segmentation of every setting of `SWEEP`, in its order.
 
     Parameters

@@ -50,13 +50,8 @@ def body_costs(table: ContingencyTable) -> tuple[Costs, Costs]:
     Costs, Costs
         Of truth bodies and of segments.
     """
-    both = foreground(table)
-    return _costs(both.truth, both.voxels), _costs(both.segment, both.voxels)
-
-
-def foreground(table: ContingencyTable) -> ContingencyTable:
-    """Return the rows that have both a truth body and a segment."""
-    return table.keep((table.truth != 0) & (table.segment != 0))
+    both = table.foreground()
+    return _costs(both.a, both.voxels), _costs(both.b, both.voxels)
 
 
 def worst_bodies(table: ContingencyTable, count: int = NUM_WORST) -> dict[str, list[dict[str, Any]]]:
@@ -75,11 +70,11 @@ def worst_bodies(table: ContingencyTable, count: int = NUM_WORST) -> dict[str, l
         ``worst_splits`` (truth bodies, their parts are segments) and ``worst_mergers`` (segments, their parts
         are truth bodies): ``id``, ``voxels``, ``voi`` and the largest ``parts`` with ``id`` and ``voxels``.
     """
-    both = foreground(table)
+    both = table.foreground()
     bodies, segments = body_costs(table)
     return {
-        "worst_splits": _worst(bodies, both.truth, both.segment, both.voxels, count),
-        "worst_mergers": _worst(segments, both.segment, both.truth, both.voxels, count),
+        "worst_splits": _worst(bodies, both.a, both.b, both.voxels, count),
+        "worst_mergers": _worst(segments, both.b, both.a, both.voxels, count),
     }
 
 

@@ -7,10 +7,8 @@ import math
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.io.volume import Volume
-
-VoxelSize = tuple[float, float, float]
 
 
 def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ffn.config import BoxText, NonNegativeInt, PositiveZYX, Probability, Section
+from ffn.evaluation.metrics import RankingName
 
 
 class SkeletonizeConfig(Section):
@@ -45,7 +46,7 @@ class SelectConfig(Section):
     checkpoints: NonNegativeInt = Field(0, description="how many of the last checkpoints compete; 0 takes the last one")
     volume: str | None = Field(None, description="volume of the validation box; null where there is only one")
     box: BoxText | None = Field(None, description="validation box: labelled, apart from every evaluate_box")
-    metric: Literal["voi", "are"] = Field("voi", description="the score that decides, the lower the better")
+    metric: RankingName = Field("voi", description="the score that decides")
     convention: Literal["foreground", "all", "cremi"] = Field("all", description="the convention it is computed under")
 
     @model_validator(mode="after")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial import KDTree
 
-from ffn.contingency import find_runs
+from ffn.contingency import RowLookup, find_runs
 from ffn.geometry import ZYX, Box, zyx
+from ffn.io.volume import Read
 from ffn.progress import track
+from ffn.sampling.shuffle import mix
 
 SAMPLE_SIZE = 2048  # voxels remembered of a contact or part: bounds memory, and places it within a few voxels
 
-Read = Callable[[Box], np.ndarray]
 Ids = tuple[int, ...]
 
 
@@ -35,7 +36,7 @@ class Parts(NamedTuple):
     piece: int
 
 
-class Place(NamedTuple):
+class ErrorPlace(NamedTuple):
     """Where to look.
 
     Parameters
@@ -50,7 +51,9 @@ class Place(NamedTuple):
     touching: bool
 
 
-def find_places(parts: Sequence[Parts], truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> list[Place]:
+def find_places(
+    parts: Sequence[Parts], truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX
+) -> list[ErrorPlace]:
     """Find a place to look at for each pair of parts.
 
     Parameters
@@ -66,7 +69,7 @@ def find_places(parts: Sequence[Parts], truth: Read, segmentation: Read, box: Bo
 
     Returns
     -------
-    list of Place
+    list of ErrorPlace
         In the order of `parts`.
 
     Notes
@@ -94,41 +97,8 @@ class _Sample:
         """Add voxels of the set."""
         everything = np.concatenate([self.voxels, voxels])
         if len(everything) > SAMPLE_SIZE:
-            everything = everything[np.argpartition(_scatter(everything), SAMPLE_SIZE - 1)[:SAMPLE_SIZE]]
+            everything = everything[np.argpartition(mix(everything), SAMPLE_SIZE - 1)[:SAMPLE_SIZE]]
         self.voxels = everything
-
-
-class _Lookup:
-    """Finds tuples of ids in a short list of tuples, for whole columns at once."""
-
-    def __init__(self, keys: Sequence[Ids]) -> None:
-        self._columns = [np.unique(np.array(column, np.uint64)) for column in zip(*keys, strict=True)]
-        codes = self._codes([np.array(column, np.uint64) for column in zip(*keys, strict=True)])[0]
-        self._order = np.argsort(codes)
-        self._codes_sorted = codes[self._order]
-
-    def matches(self, columns: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the number of a key and the rows that are equal to it, for each key that has some."""
-        codes, known = self._codes(columns)
-        rows = np.flatnonzero(known)
-        places = np.searchsorted(self._codes_sorted, codes[rows]).clip(max=len(self._order) - 1)
-        hit = self._codes_sorted[places] == codes[rows]
-        rows, places = rows[hit], places[hit]
-        if not len(rows):
-            return
-        order = np.argsort(places, kind="stable")
-        keys, starts = np.unique(places[order], return_index=True)
-        for key, chosen in zip(keys, np.split(rows[order], starts[1:]), strict=True):
-            yield int(self._order[key]), chosen
-
-    def _codes(self, columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """One number for each row, and whether all its ids occur in keys."""
-        code, known = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), bool)
-        for values, ids in zip(columns, self._columns, strict=True):
-            place = np.searchsorted(ids, values).clip(max=len(ids) - 1)
-            known &= ids[place] == values
-            code = code * len(ids) + place
-        return code, known
 
 
 class _Search:
@@ -140,12 +110,12 @@ class _Search:
         self._pairs = list(
             dict.fromkeys(pair for one in parts for pair in (_pair(one, one.main), _pair(one, one.piece)))
         )
-        self._pair_lookup = _Lookup(self._pairs)
+        self._pair_lookup = _lookup(self._pairs)
         self._in_pairs = {pair: _Sample() for pair in self._pairs}
         self._contacts = [_Sample() for _ in parts]
         self._numbers = {kind: [i for i, one in enumerate(parts) if one.kind == kind] for kind in ("split", "merge")}
         self._lookups = {
-            kind: _Lookup([(parts[i].owner, parts[i].piece, parts[i].main) for i in numbers])
+            kind: _lookup([(parts[i].owner, parts[i].piece, parts[i].main) for i in numbers])
             for kind, numbers in self._numbers.items()
             if numbers
         }
@@ -168,33 +138,33 @@ class _Search:
                 columns = (owner[a][face], part[a][face], part[b][face])
                 self._add_contacts(kind, lookup, columns, (numbers[a][face], numbers[b][face]))
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> ErrorPlace:
         """Return the place of a pair, once all blocks have been looked at."""
         one = self._parts[index]
         contact = self._coordinates(self._contacts[index])
         if len(contact):
             distance = np.square(contact - contact.mean(axis=0)).sum(axis=1)
             best = min(range(len(contact)), key=lambda i: (distance[i], *contact[i]))
-            return Place(zyx(contact[best] + self._box.start), True)
+            return ErrorPlace(zyx(contact[best] + self._box.start), True)
         piece = self._coordinates(self._in_pairs[_pair(one, one.piece)])
         main = self._coordinates(self._in_pairs[_pair(one, one.main)])
-        return Place(zyx(piece[np.argmin(KDTree(main).query(piece)[0])] + self._box.start), False)
+        return ErrorPlace(zyx(piece[np.argmin(KDTree(main).query(piece)[0])] + self._box.start), False)
 
     def _look_for_parts(self, truth: np.ndarray, segmentation: np.ndarray, numbers: np.ndarray) -> None:
-        runs = find_runs(truth, segmentation)
+        starts, lengths = find_runs(truth, segmentation)
         flat = numbers.ravel()
-        for key, rows in self._pair_lookup.matches((runs.truth, runs.segment)):
-            lengths = runs.lengths[rows]
-            within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            self._in_pairs[self._pairs[key]].add(flat[np.repeat(runs.starts[rows], lengths) + within])
+        for key, rows in _matches(self._pair_lookup, truth.ravel()[starts], segmentation.ravel()[starts]):
+            size = lengths[rows]
+            within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
+            self._in_pairs[self._pairs[key]].add(flat[np.repeat(starts[rows], size) + within])
 
     def _add_contacts(
-        self, kind: str, lookup: _Lookup, columns: tuple[np.ndarray, ...], voxels: tuple[np.ndarray, np.ndarray]
+        self, kind: str, lookup: RowLookup, columns: tuple[np.ndarray, ...], voxels: tuple[np.ndarray, np.ndarray]
     ) -> None:
         """Look for faces with the piece on either side."""
         owner, near, far = columns
         for piece, main, side in ((near, far, voxels[0]), (far, near, voxels[1])):
-            for key, rows in lookup.matches((owner, piece, main)):
+            for key, rows in _matches(lookup, owner, piece, main):
                 self._contacts[self._numbers[kind][key]].add(side[rows])
 
     def _voxel_numbers(self, wide: Box) -> np.ndarray:
@@ -208,14 +178,19 @@ class _Search:
         return np.stack(np.unravel_index(numbers, self._box.shape), axis=-1)
 
 
+def _lookup(rows: Sequence[Ids]) -> RowLookup:
+    return RowLookup(*(np.array(column, np.uint64) for column in zip(*rows, strict=True)))
+
+
+def _matches(lookup: RowLookup, *columns: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield a row of the lookup's table and the rows of `columns` that equal it, for each that has some."""
+    found = lookup.find(*columns)
+    rows = np.flatnonzero(found >= 0)
+    rows = rows[np.argsort(found[rows], kind="stable")]
+    for start, length in zip(*find_runs(found[rows]), strict=True):
+        yield int(found[rows[start]]), rows[start : start + length]
+
+
 def _pair(one: Parts, part: int) -> Ids:
     """Truth body and segment of a part."""
     return (one.owner, part) if one.kind == "split" else (part, one.owner)
-
-
-def _scatter(numbers: np.ndarray) -> np.ndarray:
-    """Hash 64-bit numbers (the finaliser of SplitMix64)."""
-    with np.errstate(over="ignore"):
-        mixed = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))

@@ -16,11 +16,11 @@ from ffn.evaluation.bodies import bodies_csv, worst_bodies
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.error_places import find_places
 from ffn.evaluation.scores import CONVENTIONS
-from ffn.evaluation.scoring import Scorer, VoxelSize
+from ffn.evaluation.scoring import Scorer
 from ffn.evaluation.skeletons import read_skeletons
 from ffn.evaluation.watershed_baseline import score_watershed
-from ffn.evaluation.worst_errors import describe, errors_csv, worst_errors
-from ffn.geometry import Box
+from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
+from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, require_labels
@@ -72,7 +72,7 @@ def evaluate(
         Volumes of integer labels.
     out : path
         JSON file; its keys are described in `ffn.evaluation.scores.summarize`, `ffn.evaluation.bodies.worst_bodies`,
-        `ffn.evaluation.worst_errors.describe` and `ffn.evaluation.run_length.expected_run_length`. Beside it are
+        `ffn.evaluation.worst_errors.error_entries` and `ffn.evaluation.run_length.expected_run_length`. Beside it are
         written ``<name>-bodies.csv``, the cost of every body, and ``<name>-errors.csv``.
     config : EvaluateConfig
         Block size, border band, number of errors, limits of the baseline.
@@ -145,7 +145,7 @@ def _errors(
     """Return the costliest errors with their places."""
     errors = worst_errors(table, config.num_errors)
     parts = [error.parts for error in errors]
-    return describe(errors, find_places(parts, truth.read, segmentation.read, box, config.block_size_zyx))
+    return error_entries(errors, find_places(parts, truth.read, segmentation.read, box, config.block_size_zyx))
 
 
 def _score_baseline(references: References, scorer: Scorer, segmentation: Volume, box: Box) -> dict[str, Any] | None:

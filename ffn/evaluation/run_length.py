@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ffn.evaluation.skeletons import Skeletons
 from ffn.geometry import ZYX, Box, zyx
+from ffn.io.volume import Read
 from ffn.progress import track
-
-Read = Callable[[Box], np.ndarray]
 
 
 def segments_at(read: Read, voxels_zyx: np.ndarray, box: Box, block_size_zyx: ZYX) -> np.ndarray:

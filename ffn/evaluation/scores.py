@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffn.contingency import ContingencyTable
+from ffn.evaluation.metrics import METRICS
 
 
 class Convention(NamedTuple):
@@ -69,8 +70,7 @@ def score(table: ContingencyTable, convention: str) -> Scores:
     Returns
     -------
     dict
-        ``are``, ``are_precision``, ``are_recall``, ``voi``, ``voi_split``, ``voi_merge`` (bits); all None
-        where the convention leaves no voxel.
+        The values of `METRICS` that depend on the convention; all None where it leaves no voxel.
 
     Notes
     -----
@@ -78,9 +78,9 @@ def score(table: ContingencyTable, convention: str) -> Scores:
     with splits; ``voi_split`` is H(segment | truth), ``voi_merge`` is H(truth | segment).
     """
     rule = CONVENTIONS[convention]
-    kept = table.keep((table.truth != 0) & (rule.keeps_unsegmented | (table.segment != 0)))
+    kept = table.keep((table.a != 0) & (rule.keeps_unsegmented | (table.b != 0)))
     if not kept.num_voxels:
-        return dict.fromkeys(("are", "are_precision", "are_recall", "voi", "voi_split", "voi_merge"))
+        return dict.fromkeys(metric.name for metric in METRICS if metric.by_convention)
     return {**rand_error(kept, rule.unsegmented_in_rand, rule.squares), **variation_of_information(kept)}
 
 
@@ -101,10 +101,10 @@ def rand_error(table: ContingencyTable, with_unsegmented: bool = True, squares: 
     dict
         ``are``, ``are_precision``, ``are_recall``; a share of no pairs at all is 1.
     """
-    segmented = table if with_unsegmented else table.keep(table.segment != 0)
+    segmented = table if with_unsegmented else table.keep(table.b != 0)
     both = _num_pairs(segmented.voxels, squares)
-    in_segments = _num_pairs(_totals(segmented.segment, segmented.voxels)[0], squares)
-    in_bodies = _num_pairs(_totals(table.truth, table.voxels)[0], squares)
+    in_segments = _num_pairs(_totals(segmented.b, segmented.voxels)[0], squares)
+    in_bodies = _num_pairs(_totals(table.a, table.voxels)[0], squares)
     return {
         "are": 1 - _share(2 * both, in_segments + in_bodies),
         "are_precision": _share(both, in_segments),
@@ -120,8 +120,8 @@ def variation_of_information(table: ContingencyTable) -> Scores:
     dict
         ``voi``, ``voi_split``, ``voi_merge``.
     """
-    split = float(entropy_terms(table.truth, table.voxels).sum())
-    merge = float(entropy_terms(table.segment, table.voxels).sum())
+    split = float(entropy_terms(table.a, table.voxels).sum())
+    merge = float(entropy_terms(table.b, table.voxels).sum())
     return {"voi": split + merge, "voi_split": split, "voi_merge": merge}
 
 
@@ -157,14 +157,14 @@ def summarize(table: ContingencyTable, cremi_table: ContingencyTable) -> dict[st
     dict
         ``scores`` by convention, ``cremi_score``, ``covered_fraction``, ``num_segments``, ``num_truth``.
     """
-    labelled = table.keep(table.truth != 0)
+    labelled = table.keep(table.a != 0)
     scores = {name: score(cremi_table if name == "cremi" else table, name) for name in CONVENTIONS}
     return {
         "scores": scores,
         "cremi_score": cremi_score(scores["cremi"]),
-        "covered_fraction": labelled.keep(labelled.segment != 0).num_voxels / labelled.num_voxels,
-        "num_segments": int(np.count_nonzero(np.unique(table.segment))),
-        "num_truth": int(np.count_nonzero(np.unique(table.truth))),
+        "covered_fraction": labelled.foreground().num_voxels / labelled.num_voxels,
+        "num_segments": int(np.count_nonzero(np.unique(table.b))),
+        "num_truth": int(np.count_nonzero(np.unique(table.a))),
     }
 
 

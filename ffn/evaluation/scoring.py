@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +9,14 @@ import numpy as np
 
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import EvaluationError
-from ffn.evaluation.border import VoxelSize, read_without_border
+from ffn.evaluation.border import read_without_border
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.run_length import expected_run_length, segments_at
 from ffn.evaluation.scores import summarize
 from ffn.evaluation.skeletons import Skeletons
-from ffn.geometry import ZYX, Box
-from ffn.io.volume import Volume
+from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.io.volume import Read, Volume
 from ffn.progress import track
-
-Read = Callable[[Box], np.ndarray]
 
 
 def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> ContingencyTable:
@@ -70,7 +67,7 @@ class Scorer:
             If no voxel has a truth.
         """
         table = tabulate(self.truth.read, read, box, self.config.block_size_zyx)
-        if not table.truth.any():
+        if not table.a.any():
             raise EvaluationError(
                 f"{self.truth.name}: holds no labelled voxel in {box}, expected some. Choose another --box"
             )

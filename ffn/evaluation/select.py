@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SelectConfig
+from ffn.evaluation.metrics import BY_NAME, METRICS
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.model.store import load_model, save_model
@@ -69,23 +70,21 @@ def select(
     ModelError
         If the best model is missing or damaged.
     """
-    scores = {name: _read(candidate.scores) for name, candidate in candidates.items()}
+    scores = {name: _read(candidate.scores, config.convention) for name, candidate in candidates.items()}
     box = _common_place(scores)
     if report_box is not None and not box.intersect(report_box).is_empty:
         raise EvaluationError(
             f"--report-box: {report_box} overlaps the validation box {box}, so the reported scores would be those "
             "that were selected for. Keep the two apart"
         )
-    table = {name: entry["scores"][config.convention] for name, entry in scores.items()}
+    table = {name: {m.name: m.value(entry, config.convention) for m in METRICS} for name, entry in scores.items()}
     best = _best({name: row[config.metric] for name, row in table.items()}, config)
     result = {
         "best": best,
         "box": str(box),
         "metric": config.metric,
         "convention": config.convention,
-        "candidates": [
-            {"name": name, "covered_fraction": scores[name]["covered_fraction"], **row} for name, row in table.items()
-        ],
+        "candidates": [{"name": name, **row} for name, row in table.items()],
         "provenance": provenance("select", config, **{name: one.model for name, one in candidates.items()}),
     }
     write_json(Path(out_folder) / SELECTION_FILE, result)
@@ -95,15 +94,13 @@ def select(
     return result
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read(path: str, convention: str) -> dict[str, Any]:
     try:
         scores = json.loads(Path(path).read_text())
-        (
-            scores["box"],
-            scores["scores"]["all"]["voi"],
-            scores["covered_fraction"],
-            scores["provenance"]["inputs"]["truth"],
-        )
+        for key in ("box", "provenance"):
+            scores[key]
+        for metric in METRICS:
+            metric.value(scores, convention)
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise EvaluationError(f"{path}: is no score file of 'ffn evaluate' ({reason!r}). Evaluate again") from None
     return scores
@@ -122,11 +119,11 @@ def _common_place(scores: Mapping[str, dict[str, Any]]) -> Box:
 
 
 def _best(values: Mapping[str, float | None], config: SelectConfig) -> str:
-    """Name of the lowest value, the last of equal ones."""
+    """Name of the best value, the last of equal ones."""
     known = {name: value for name, value in values.items() if value is not None}
     if not known:
         raise EvaluationError(
             f"select: no candidate has a {config.metric} under the convention {config.convention}, none segmented "
             "anything. Train longer or take another box"
         )
-    return min(reversed(known), key=lambda name: known[name])
+    return min(reversed(known), key=lambda name: BY_NAME[config.metric].rank(known[name]))

@@ -11,14 +11,12 @@ import numpy as np
 
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
-from ffn.evaluation.skeletons import Skeleton, Skeletons, join, write_skeletons
+from ffn.evaluation.skeletons import Skeleton, Skeletons, join
 from ffn.evaluation.thinning import read_thinned, step_for
-from ffn.geometry import ZYX, Box
+from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.open import open_volume
 from ffn.io.volume import require_inside, require_labels
 from ffn.provenance import provenance
-
-VoxelSize = tuple[float, float, float]
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +67,7 @@ def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, bo
     skeletons = join(_trace(labels, box, step, size, config))
     if not len(skeletons.edges):
         log.warning("no body in %s has a skeleton: none has %d voxels in one piece", box, config.min_voxels)
-    write_skeletons(out, skeletons, provenance("skeletonize", config, labels=labels_spec, box=box))
+    skeletons.write(out, provenance("skeletonize", config, labels=labels_spec, box=box))
     log.info("%d skeletons, %.1f µm", len(np.unique(skeletons.owners)), skeletons.edge_lengths_nm().sum() / 1000)
     return skeletons
 

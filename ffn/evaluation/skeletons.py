@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffn.errors import EvaluationError
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.io import hdf5
 
-VoxelSize = tuple[float, float, float]
 IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
 
 
@@ -53,6 +52,10 @@ class Skeletons:
         kept = self.edges[inside[self.edges].all(axis=1)]
         return Skeletons(self.nodes_zyx_nm[inside], (np.cumsum(inside) - 1)[kept], self.owners[inside])
 
+    def write(self, path: str | Path, provenance: dict[str, Any]) -> None:
+        """Write an HDF5 file with a dataset for each of the arrays."""
+        hdf5.write_arrays(path, vars(self), {"provenance": json.dumps(provenance, sort_keys=True)})
+
 
 class Skeleton(NamedTuple):
     """One body's nodes (nm, zyx) and edges."""
@@ -71,12 +74,6 @@ def join(skeletons: Iterator[Skeleton] | list[Skeleton]) -> Skeletons:
         owners.append(np.full(len(nodes[-1]), one.owner, np.uint64))
         first += len(nodes[-1])
     return Skeletons(np.concatenate(nodes), np.concatenate(edges), np.concatenate(owners))
-
-
-def write_skeletons(path: str | Path, skeletons: Skeletons, provenance: dict[str, Any]) -> None:
-    """Write skeletons as HDF5: ``nodes_zyx_nm``, ``edges``, ``owners``."""
-    arrays = {"nodes_zyx_nm": skeletons.nodes_zyx_nm, "edges": skeletons.edges, "owners": skeletons.owners}
-    hdf5.write_arrays(path, arrays, {"provenance": json.dumps(provenance, sort_keys=True)})
 
 
 def read_skeletons(path: str | Path) -> Skeletons:

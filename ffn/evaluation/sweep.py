@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,6 @@ from ffn.io.volume import require_labels, require_other_file
 from ffn.provenance import provenance
 
 NO_MERGES = 1.01  # a threshold that no score reaches: the base segmentation
-
-Row = dict[str, float | int | None]
 
 
 def sweep(
@@ -68,7 +67,7 @@ def sweep(
     write_json(out, {"box": str(box), "sweep": rows, "provenance": provenance("sweep", config, **inputs)})
 
 
-def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float) -> dict[str, Row]:
+def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float) -> dict[str, dict[str, Any]]:
     """Score the segmentation that `threshold` would give.
 
     Parameters
@@ -87,9 +86,7 @@ def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float
         it, which tells of runaway merges without a truth) and the scores.
     """
     base_ids, group_ids = merge_groups(edges, threshold)
-    joined = merge_tables(
-        [ContingencyTable(table.truth, apply_groups(table.segment, base_ids, group_ids), table.voxels)]
-    )
+    joined = merge_tables([ContingencyTable(table.a, apply_groups(table.b, base_ids, group_ids), table.voxels)])
     merges = {
         "threshold": threshold,
         "num_merges": int((base_ids != group_ids).sum()),

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from ffn.geometry import ZYX, Box, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.volume import Volume
 from ffn.progress import track
 
 BLOCK = 256  # voxels read at a time on each axis, rounded to whole steps
 
 
-def step_for(spacing_nm: float, voxel_size_zyx_nm: tuple[float, float, float]) -> ZYX:
+def step_for(spacing_nm: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
     """Return how many voxels on each axis are at most `spacing_nm` long, at least 1."""
     return zyx(max(1, math.floor(spacing_nm / side + 1e-9)) for side in voxel_size_zyx_nm)
 

@@ -65,10 +65,7 @@ def middle_of(box: Box, max_voxels: int) -> Box:
     if box.num_voxels <= max_voxels:
         return box
     factor = (max_voxels / box.num_voxels) ** (1 / 3)
-    shape = [max(1, int(n * factor + 1e-9)) for n in box.shape]
-    return Box.from_shape(
-        zyx(shape), zyx(a + (n - m) // 2 for a, n, m in zip(box.start, box.shape, shape, strict=True))
-    )
+    return box.middle(zyx(max(1, int(n * factor + 1e-9)) for n in box.shape))
 
 
 def _keep(labels: np.ndarray, box: Box, scorer: Scorer, image_name: str, out: str) -> None:

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.contingency import ContingencyTable
-from ffn.evaluation.bodies import foreground
-from ffn.evaluation.error_places import Parts, Place
+from ffn.contingency import ContingencyTable, find_runs
+from ffn.evaluation.error_places import ErrorPlace, Parts
 
-CSV_COLUMNS = ("kind", "z", "y", "x", "truth_ids", "segment_ids", "voxels", "voi")
+CSV_COLUMNS = ("name", "kind", "z", "y", "x", "truth_ids", "segment_ids", "voxels", "voi")
 
 
 class ErrorPair(NamedTuple):
@@ -21,6 +20,8 @@ class ErrorPair(NamedTuple):
 
     Parameters
     ----------
+    name : str
+        Such as ``split-01``, the costliest split.
     parts : Parts
         In a split the owner is a truth body and its parts are segments; in a merger it is the other way round.
     voxels : int
@@ -29,6 +30,7 @@ class ErrorPair(NamedTuple):
         Bits of VOI that mending this error alone would save.
     """
 
+    name: str
     parts: Parts
     voxels: int
     voi: float
@@ -49,15 +51,16 @@ def worst_errors(table: ContingencyTable, count: int) -> list[ErrorPair]:
     list of ErrorPair
         Splits first, each kind in descending order of VOI.
     """
-    both = foreground(table)
-    splits = _pieces("split", both.truth, both.segment, both.voxels, count)
-    return [*splits, *_pieces("merge", both.segment, both.truth, both.voxels, count)]
+    both = table.foreground()
+    splits = _pieces("split", both.a, both.b, both.voxels, count)
+    return [*splits, *_pieces("merge", both.b, both.a, both.voxels, count)]
 
 
-def describe(errors: list[ErrorPair], places: list[Place]) -> list[dict[str, Any]]:
+def error_entries(errors: list[ErrorPair], places: list[ErrorPlace]) -> list[dict[str, Any]]:
     """Return errors and their places as they stand in a score file."""
     return [
         {
+            "name": error.name,
             "kind": error.parts.kind,
             "position_zyx": list(place.position_zyx),
             "touching": place.touching,
@@ -69,14 +72,21 @@ def describe(errors: list[ErrorPair], places: list[Place]) -> list[dict[str, Any
     ]
 
 
+def worst_of_each_kind(entries: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """Return the first `count` splits and the first `count` mergers among the errors of a score file."""
+    kinds = ([entry for entry in entries if entry["kind"] == kind] for kind in ("split", "merge"))
+    return [entry for of_kind in kinds for entry in of_kind[:count]]
+
+
 def errors_csv(entries: list[dict[str, Any]]) -> str:
-    """Return what `describe` returned as CSV; several ids of one column are separated by blanks."""
+    """Return what `error_entries` returned as CSV; several ids of one column are separated by blanks."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
     for entry in entries:
+        names = entry["name"], entry["kind"]
         ids = (" ".join(map(str, entry[key])) for key in ("truth_ids", "segment_ids"))
-        writer.writerow([entry["kind"], *entry["position_zyx"], *ids, entry["voxels"], f"{entry['voi']:.6g}"])
+        writer.writerow([*names, *entry["position_zyx"], *ids, entry["voxels"], f"{entry['voi']:.6g}"])
     return text.getvalue()
 
 
@@ -84,13 +94,13 @@ def _pieces(kind: str, owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray
     """Yield the costliest parts that are not the largest of their owner."""
     order = np.lexsort((parts, -voxels, owners))  # the first row of each owner is its largest part
     owners, parts, voxels = owners[order], parts[order], voxels[order]
-    is_main = np.concatenate(([True], owners[1:] != owners[:-1]))[: len(owners)]
-    main = np.flatnonzero(is_main)[np.cumsum(is_main) - 1]
+    main = np.repeat(*find_runs(owners))
     saved = _saving(voxels[main].astype(np.float64), voxels.astype(np.float64)) / max(voxels.sum(), 1)
-    pieces = np.flatnonzero(~is_main)
-    for i in pieces[np.argsort(-saved[pieces], kind="stable")[:count]]:
+    pieces = np.flatnonzero(main != np.arange(len(main)))
+    worst = pieces[np.argsort(-saved[pieces], kind="stable")[:count]]
+    for rank, i in enumerate(worst, start=1):
         found = Parts(kind, int(owners[i]), int(parts[main[i]]), int(parts[i]))
-        yield ErrorPair(found, int(voxels[i]), float(saved[i]))
+        yield ErrorPair(f"{kind}-{rank:02d}", found, int(voxels[i]), float(saved[i]))
 
 
 def _ids(parts: Parts) -> dict[str, list[int]]:

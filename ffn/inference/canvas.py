@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ffn.config import FloodConfig, ModelConfig
-from ffn.geometry import ZYX, Box, add, scale
+from ffn.geometry import ZYX, Box, scale
 
 REJECTED = -1
 MASKED = -2
@@ -98,7 +98,7 @@ class Canvas:
     def start(self, seed_zyx: ZYX) -> None:
         """Clear the POM and activate the seed voxel."""
         self._clear()
-        self._visited = Box.from_shape((1, 1, 1), seed_zyx)
+        self._visited = Box.around(seed_zyx)
         self.pom_logit[seed_zyx] = self.thresholds.init
 
     def resume(self, visited: Box, pom_logit: np.ndarray) -> None:
@@ -132,7 +132,7 @@ class Canvas:
 
     def fov(self, position_zyx: ZYX) -> Box:
         """Return the FOV around `position_zyx`."""
-        return Box(position_zyx, add(position_zyx, (1, 1, 1))).grow(self.radius_zyx)
+        return Box.around(position_zyx, self.radius_zyx)
 
     def read(self, position_zyx: ZYX) -> tuple[np.ndarray, np.ndarray]:
         """Return the image and the POM of the FOV, the inputs of the network; the POM is `pad` where not visited."""
@@ -163,7 +163,7 @@ class Canvas:
             old = self.pom_logit[where].copy()
             np.copyto(pom_logit, old, where=(old < 0) & (pom_logit > old))
         self.pom_logit[where] = pom_logit
-        self._visited = _around(self._visited or fov, fov)
+        self._visited = fov if self._visited is None else Box.hull((self._visited, fov))
         return pom_logit
 
     def _freezes(self, pom_logit: np.ndarray) -> bool:
@@ -184,10 +184,3 @@ class Canvas:
         """Return for each point (z, y, x) whether the object includes it."""
         z, y, x = points.T
         return self.pom_logit[z, y, x] >= self.thresholds.segment
-
-
-def _around(a: Box, b: Box) -> Box:
-    """Return the smallest box that contains both."""
-    (az, ay, ax), (bz, by, bx) = a.start, b.start
-    (cz, cy, cx), (dz, dy, dx) = a.stop, b.stop
-    return Box((min(az, bz), min(ay, by), min(ax, bx)), (max(cz, dz), max(cy, dy), max(cx, dx)))

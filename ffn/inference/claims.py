@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ffn.config import SegmentConfig
-from ffn.geometry import ZYX, Box, add, subtract, zyx
+from ffn.geometry import ZYX, Box, zyx
 from ffn.inference.canvas import MASKED, REJECTED, is_free
 from ffn.inference.grower import Arrays
 from ffn.inference.objects import GrownObject
@@ -98,15 +98,14 @@ class Claims:
 
     def objection(self, seed: ZYX) -> str | None:
         """Return why no object may start at this seed now, as the name of a counter, or None if one may."""
-        if not self.reach.contains(Box(seed, add(seed, (1, 1, 1)))):
+        if not self.reach.contains(Box.around(seed)):
             return "outside"
         found = self.segmentation[seed]
         if found == MASKED:
             return "masked"
         if found > 0:
             return "taken"
-        around = Box(subtract(seed, self._distance), add(add(seed, self._distance), (1, 1, 1)))
-        around = around.intersect(Box.from_shape(zyx(self.segmentation.shape)))
+        around = Box.around(seed, self._distance).intersect(Box.from_shape(zyx(self.segmentation.shape)))
         return "too_close" if (self.segmentation[around.slices()] > 0).any() else None
 
     def is_valid(self, seed: ZYX, evaluated: np.ndarray) -> bool:

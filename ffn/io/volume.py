@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -10,6 +11,8 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
+
+Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.read` does
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
 

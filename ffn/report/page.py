@@ -12,6 +12,7 @@ import numpy as np
 
 from ffn import __version__
 from ffn.errors import EvaluationError
+from ffn.evaluation.metrics import METRICS
 from ffn.io.atomic import write_text
 from ffn.io.open import open_volume
 from ffn.report.charts import Chart, Line, chart
@@ -23,10 +24,9 @@ from ffn.report.run_folder import (
     read_volumes,
 )
 from ffn.report.score_table import (
-    COLUMNS,
+    cell_text,
     figure,
     method_names,
-    named_errors,
     percent,
     run_lengths,
     score_rows,
@@ -82,6 +82,7 @@ def render(run_dir: Path) -> str:
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(figure=figure, percent=percent, duration=duration, core_hours=core_hours)
+    environment.globals.update(cell_text=cell_text)
     volumes = read_volumes(run_dir)
     costs = read_costs(run_dir)
     paths = RunPaths(run_dir)
@@ -92,7 +93,7 @@ def render(run_dir: Path) -> str:
         run=run_dir.resolve().name,
         run_path=str(run_dir),
         version=__version__,
-        columns=COLUMNS,
+        metrics=METRICS,
         published=PUBLISHED,
         volumes=[_volume_context(files, run_dir) for files in volumes],
         charts=training_charts(metrics, validation),
@@ -134,7 +135,7 @@ def core_hours(seconds: float) -> str:
 def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
     """Everything that the template shows about one volume."""
     rows = score_rows(files.scores) if files.scores else []
-    errors = named_errors(files.scores or {})
+    errors = (files.scores or {}).get("errors", [])
     with open_volumes(files) as volumes:
         shown = {} if volumes is None else {"slices": slices(volumes), "neurons": neurons(volumes)}
         return {

@@ -10,8 +10,9 @@ import numpy as np
 from skimage.color import hsv2rgb
 from skimage.transform import resize
 
-from ffn.contingency import ContingencyTable
-from ffn.geometry import ZYX, Box, zyx
+from ffn.contingency import ContingencyTable, largest_parts
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.sampling.shuffle import mix
 
 MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and a page of a megabyte or two
 OPACITY = 0.45
@@ -43,7 +44,7 @@ class Plane(NamedTuple):
     size_pixels: tuple[int, int]
 
 
-def planes(box: Box, voxel_size_zyx_nm: tuple[float, float, float]) -> list[Plane]:
+def planes(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Plane]:
     """Return three orthogonal slices through the middle of `box`, all drawn at one scale."""
     lengths = [n * size for n, size in zip(box.shape, voxel_size_zyx_nm, strict=True)]
     pixels = [max(1, round(MAX_PIXELS * length / max(lengths))) for length in lengths]
@@ -68,7 +69,7 @@ def colors(ids: np.ndarray) -> np.ndarray:
     float64 ndarray of shape (N, 3)
         RGB in [0, 1]; black for id 0.
     """
-    mixed = _mix(ids.astype(np.uint64))
+    mixed = mix(ids.astype(np.uint64))  # neighbouring ids get colours far apart
     parts = [(mixed >> np.uint64(shift) & np.uint64(0xFFFF)) / 0xFFFF for shift in (0, 16, 32)]
     rgb = hsv2rgb(np.stack([parts[0], 0.55 + 0.4 * parts[1], 0.7 + 0.3 * parts[2]], axis=-1))
     luminance = rgb @ LUMINANCE
@@ -78,9 +79,9 @@ def colors(ids: np.ndarray) -> np.ndarray:
 
 def best_bodies(table: ContingencyTable) -> dict[int, int]:
     """Map every segment to the truth body that it shares most voxels with; absent where it shares none."""
-    both = table.keep((table.truth != 0) & (table.segment != 0))
-    order = np.argsort(both.voxels, kind="stable")  # the largest comes last and stays
-    return dict(zip(both.segment[order].tolist(), both.truth[order].tolist(), strict=True))
+    both = table.foreground()
+    best = both.keep(largest_parts(both.b, both.a, both.voxels))
+    return dict(zip(best.b.tolist(), best.a.tolist(), strict=True))
 
 
 def gray(voxels: np.ndarray, size_pixels: tuple[int, int]) -> np.ndarray:
@@ -147,14 +148,6 @@ def _thin(box: Box, axis: int, middle: ZYX) -> Box:
     start = zyx(m if i == axis else a for i, (a, m) in enumerate(zip(box.start, middle, strict=True)))
     stop = zyx(m + 1 if i == axis else b for i, (b, m) in enumerate(zip(box.stop, middle, strict=True)))
     return Box(start, stop)
-
-
-def _mix(ids: np.ndarray) -> np.ndarray:
-    """Scatter neighbouring ids over all 64 bits (the finaliser of SplitMix64)."""
-    with np.errstate(over="ignore"):
-        mixed = (ids ^ (ids >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _nearest(labels: np.ndarray, size_pixels: tuple[int, ...]) -> np.ndarray:

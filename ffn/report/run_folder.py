@@ -156,6 +156,8 @@ def _read_scores(path: Path) -> dict[str, Any] | None:
         scores["scores"]["all"]
         for name in ("box", "num_segments", "num_truth", "covered_fraction", "cremi_score"):
             scores[name]
+        for error in scores.get("errors", []):
+            error["name"]
     except (ValueError, KeyError, TypeError) as reason:
         raise EvaluationError(
             f"{path}: is no score file of this version's 'ffn evaluate' ({reason!r}). "

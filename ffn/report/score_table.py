@@ -5,23 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ffn.evaluation.metrics import METRICS, Metric
 from ffn.report.run_folder import VolumeFiles, read_volumes
 from ffn.workflow.paths import RunPaths
 
-COLUMNS = {
-    "are": "ARE",
-    "are_precision": "precision",
-    "are_recall": "recall",
-    "voi": "VOI",
-    "voi_split": "split",
-    "voi_merge": "merge",
-}
-HIGHER_IS_BETTER = ("are_precision", "are_recall")
 MISSING = "–"
 
 
@@ -32,26 +23,23 @@ class Cell(NamedTuple):
     is_better: bool
 
 
-class Row(NamedTuple):
-    """Scores of one method under one convention, in the order of `COLUMNS`.
+class ScoreRow(NamedTuple):
+    """Scores of one method under one convention, in the order of `METRICS`.
 
     Parameters
     ----------
     convention, method : str
         What the figures stand for.
     cells : list of Cell
-        One for each column.
-    covered : str
-        Share of the truth that has a segment.
+        One for each metric.
     """
 
     convention: str
     method: str
     cells: list[Cell]
-    covered: str
 
 
-def score_rows(scores: dict[str, Any]) -> list[Row]:
+def score_rows(scores: dict[str, Any]) -> list[ScoreRow]:
     """Put the scores of the FFN and of its baseline side by side.
 
     Parameters
@@ -61,7 +49,7 @@ def score_rows(scores: dict[str, Any]) -> list[Row]:
 
     Returns
     -------
-    list of Row
+    list of ScoreRow
         For each convention the FFN's, then the baseline's where there is one.
     """
     methods = _methods(scores)
@@ -72,16 +60,6 @@ def run_lengths(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[
     """Return name, strict and tolerant run length of every method that was followed along skeletons."""
     methods = _methods(scores) if scores else {}
     return [(name, entry["erl"], entry["erl_tolerant"]) for name, entry in methods.items() if "erl" in entry]
-
-
-def named_errors(scores: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the errors of a score file with the names that their Neuroglancer links have, such as ``split-01``."""
-    count: Counter[str] = Counter()
-    named = []
-    for error in scores.get("errors", []):
-        count[error["kind"]] += 1
-        named.append({**error, "name": f"{error['kind']}-{count[error['kind']]:02d}"})
-    return named
 
 
 def _methods(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -151,29 +129,35 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _row(convention: str, method: str, methods: dict[str, dict[str, Any]]) -> Row:
-    own = methods[method]["scores"][convention]
-    box = methods[method].get("box")
-    others = [
-        other["scores"][convention] for name, other in methods.items() if name != method and other.get("box") == box
-    ]
-    cells = [Cell(figure(own[key]), any(_is_better(key, own, other) for other in others)) for key in COLUMNS]
-    return Row(convention, method, cells, percent(methods[method]["covered_fraction"]))
+def cell_text(metric: Metric, value: float | None) -> str:
+    """Return a value of a metric as tables show it."""
+    return percent(value) if metric.is_fraction and value is not None else figure(value)
 
 
-def _is_better(key: str, own: dict[str, float | None], other: dict[str, float | None]) -> bool:
-    a, b = own[key], other[key]
-    if a is None or b is None or figure(a) == figure(b):
+def _row(convention: str, method: str, methods: dict[str, dict[str, Any]]) -> ScoreRow:
+    own = methods[method]
+    others = [other for other in methods.values() if other is not own and other.get("box") == own.get("box")]
+    cells = []
+    for metric in METRICS:
+        value = metric.value(own, convention)
+        is_better = any(_is_better(metric, value, metric.value(other, convention)) for other in others)
+        cells.append(Cell(cell_text(metric, value), is_better))
+    return ScoreRow(convention, method, cells)
+
+
+def _is_better(metric: Metric, own: float | None, other: float | None) -> bool:
+    if metric.better is None or own is None or other is None or cell_text(metric, own) == cell_text(metric, other):
         return False
-    return (a > b) == (key in HIGHER_IS_BETTER)
+    return metric.rank(own) < metric.rank(other)
 
 
 def _text_table(volume: VolumeFiles) -> str:
     scores = volume.scores or {}
-    rows = [["convention", "method", *(f"{title} " for title in COLUMNS.values()), "covered"]]
+    margins = [" " if metric.better else "" for metric in METRICS]  # room for the mark
+    rows = [["convention", "method", *(m.title + margin for m, margin in zip(METRICS, margins, strict=True))]]
     for row in score_rows(scores):
-        marked = (cell.text + "* "[not cell.is_better] for cell in row.cells)
-        rows.append([row.convention, row.method, *marked, row.covered])
+        marks = ("*" if cell.is_better else margin for cell, margin in zip(row.cells, margins, strict=True))
+        rows.append([row.convention, row.method, *(c.text + mark for c, mark in zip(row.cells, marks, strict=True))])
     title = f"{volume.name}, box {scores['box']}: {scores['num_segments']} segments, {scores['num_truth']} bodies"
     legend = ["* the better of the two"] if "baseline" in scores else []
     if scores.get("baseline", {}).get("beside"):

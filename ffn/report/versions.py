@@ -6,8 +6,19 @@ import platform
 from importlib import metadata
 
 PACKAGES = (
-    *("tensorflow-cpu", "tensorflow", "keras", "horovod", "openvino", "numpy", "scipy"),
-    *("scikit-image", "h5py", "tensorstore", "kimimaro", "neuroglancer", "snakemake"),
+    "tensorflow-cpu",
+    "tensorflow",
+    "keras",
+    "horovod",
+    "openvino",
+    "numpy",
+    "scipy",
+    "scikit-image",
+    "h5py",
+    "tensorstore",
+    "kimimaro",
+    "neuroglancer",
+    "snakemake",
 )
 
 

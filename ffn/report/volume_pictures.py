@@ -10,15 +10,14 @@ import numpy as np
 
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.thinning import read_thinned, step_for
-from ffn.geometry import Box, zyx
+from ffn.evaluation.worst_errors import worst_of_each_kind
+from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, voxel_size_of
 from ffn.report import pictures
 from ffn.report.run_folder import VolumeFiles
 from ffn.report.score_table import method_names
-
-VoxelSize = tuple[float, float, float]
 
 NUM_NEURONS = 14  # in 3D; more of them hide each other
 MAX_NEURON_FRACTION = 0.06  # of the volume; a larger body fills the box and hides all others
@@ -118,8 +117,7 @@ def neurons(volumes: OpenVolumes) -> list[Picture]:
 
 def close_ups(volumes: OpenVolumes, errors: list[dict[str, Any]]) -> dict[str, list[Picture]]:
     """Draw the section around the worst errors, by the errors' names such as ``split-01``."""
-    chosen = [error for error in errors if int(error["name"].rsplit("-")[-1]) <= NUM_CLOSE_UPS]
-    return {error["name"]: _close_up(volumes, error) for error in chosen}
+    return {error["name"]: _close_up(volumes, error) for error in worst_of_each_kind(errors, NUM_CLOSE_UPS)}
 
 
 def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
@@ -127,7 +125,7 @@ def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
     size = volumes.voxel_size_zyx_nm
     radius = zyx((0, *(max(8, round(CLOSE_UP_NM / 2 / side)) for side in size[1:])))
     centre = zyx(error["position_zyx"])
-    box = _moved_inside(Box(centre, zyx(n + 1 for n in centre)).grow(radius), volumes.box)
+    box = Box.around(centre, radius).moved_into(volumes.box)
     (plane,) = (plane for plane in pictures.planes(box, size) if plane.axis == 0)
     ids = {"truth": error["truth_ids"], volumes.own: error["segment_ids"]}
     row = []
@@ -138,12 +136,6 @@ def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
             kept = np.where(np.isin(labels, np.array(ids[title], labels.dtype)), labels, 0)
             row.append(Picture(title, pictures.data_uri(pictures.overlay(base, kept))))
     return [Picture("image", pictures.data_uri(base)), *row]
-
-
-def _moved_inside(box: Box, around: Box) -> Box:
-    """Shift a box to lie inside another as far as it fits, so that close-ups are of one size."""
-    inside = box.shift(zyx(min(0, b - a) for a, b in zip(box.stop, around.stop, strict=True)))
-    return inside.shift(zyx(max(0, b - a) for a, b in zip(inside.start, around.start, strict=True))).intersect(around)
 
 
 def _largest(labels: np.ndarray, huge: set[int]) -> list[int]:

@@ -8,6 +8,7 @@ import os
 import numpy as np
 
 from ffn.config import PartitionConfig
+from ffn.contingency import count_ids
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
@@ -109,22 +110,13 @@ def large_labels(labels: Volume, blocks: list[Box], min_size: int) -> np.ndarray
     """
     sizes: dict[int, int] = {}
     for block in track(blocks, len(blocks), "label sizes"):
-        ids, counts = _label_sizes(_read_ids(labels, block))
+        ids, counts = count_ids(_read_ids(labels, block))
         for label, count in zip(ids.tolist(), counts.tolist(), strict=True):
             sizes[label] = sizes.get(label, 0) + count
     sizes.pop(0, None)
     large = np.array(sorted(label for label, size in sizes.items() if size >= min_size), dtype=np.uint64)
     log.info("%s: %d of %d labels have at least %d voxels", labels.name, len(large), len(sizes), min_size)
     return large
-
-
-def _label_sizes(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and their sizes; sorting runs along x is faster, because voxels are about twenty times as many."""
-    flat = ids.ravel()
-    starts = np.flatnonzero(np.concatenate([[True], flat[1:] != flat[:-1]]))
-    found, run_of = np.unique(flat[starts], return_inverse=True)
-    lengths = np.diff(starts, append=len(flat))
-    return found, np.bincount(run_of, weights=lengths).astype(np.int64)
 
 
 def _partition_block(

@@ -57,14 +57,14 @@ def _feistel(values: np.ndarray, bits: int, keys: np.ndarray, tweaks: np.ndarray
     high, low = values >> low_bits, values & low_mask
     for number, key in enumerate(keys):
         if number % 2:
-            high = high ^ (_mix(low + key + tweaks) & high_mask)
+            high = high ^ (mix(low + key + tweaks) & high_mask)
         else:
-            low = low ^ (_mix(high + key + tweaks) & low_mask)
+            low = low ^ (mix(high + key + tweaks) & low_mask)
     return high << low_bits | low
 
 
-def _mix(values: np.ndarray) -> np.ndarray:
-    """Bits that look independent of the input's."""
+def mix(values: np.ndarray) -> np.ndarray:
+    """Hash uint64 values: bits that look independent of the input's (SplitMix64's finaliser)."""
     values = (values ^ values >> np.uint64(30)) * _MULTIPLIERS[0]
     values = (values ^ values >> np.uint64(27)) * _MULTIPLIERS[1]
     return values ^ values >> np.uint64(31)

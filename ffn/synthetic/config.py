@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import Fraction, Section, VoxelSize
+from ffn.config import Fraction, PositiveVoxelSize, Section
 
 Length = Annotated[int, Field(ge=16)]
 Grey = Annotated[float, Field(gt=0, le=255)]
@@ -20,7 +20,7 @@ class SynthConfig(Section):
     """
 
     shape_zyx: tuple[Length, Length, Length] = Field((160, 128, 128), description="size of the volume, voxels")
-    voxel_size_zyx_nm: VoxelSize = Field((10.0, 10.0, 10.0), description="voxel size, nm")
+    voxel_size_zyx_nm: PositiveVoxelSize = Field((10.0, 10.0, 10.0), description="voxel size, nm")
 
     neurite_radius_nm: Range = Field(
         (40.0, 110.0), description="radius of the thinnest and of the thickest neurite, log-uniform between, nm"

@@ -61,7 +61,7 @@ class Walk:
     @property
     def window(self) -> Slices:
         """Where the FOV lies in the patch."""
-        return self._around(self.position_zyx, self._fov_radius_zyx).slices()
+        return Box.around(self.position_zyx, self._fov_radius_zyx).slices()
 
     def write(self, pom_logit: np.ndarray) -> None:
         """Put the network's output, of the shape of the FOV, on the canvas."""
@@ -111,16 +111,12 @@ class Walk:
 
     def _may_visit(self, position_zyx: ZYX) -> bool:
         """Whether the FOV fits there and the POM is high enough now."""
-        if not self._patch.contains(self._around(position_zyx, self._fov_radius_zyx)):
+        if not self._patch.contains(Box.around(position_zyx, self._fov_radius_zyx)):
             return False
         radius = 1 if self._policy == "fixed_window" else 0
-        near = self._around(position_zyx, (radius, radius, radius)).intersect(self._patch)
+        near = Box.around(position_zyx, (radius, radius, radius)).intersect(self._patch)
         return bool(self.canvas_logit[near.slices()].max() >= MOVE_LOGIT)
 
     @property
     def _patch(self) -> Box:
         return Box.from_shape(zyx(self.canvas_logit.shape))
-
-    @staticmethod
-    def _around(position_zyx: ZYX, radius_zyx: ZYX) -> Box:
-        return Box(position_zyx, add(position_zyx, (1, 1, 1))).grow(radius_zyx)

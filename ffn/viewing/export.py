@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ffn.errors import ExportError
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
 from ffn.io.volume import Volume, require_labels
 from ffn.machine.threads import threads_here
@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 
 PROVENANCE_FILE = "provenance.json"
 DEBUG_LAYERS = ("edges", "probability")  # shown where they are; nothing is amiss if they are elsewhere
-__all__ = ["Sources", "export"]
 
 
 def export(
@@ -76,7 +75,7 @@ def export(
     with contextlib.ExitStack() as stack:
         volumes = {name: stack.enter_context(open_parts(specs)) for name, specs in sources.volumes.items()}
         parts = _plan(volumes, config, box)
-        tables = read_tables(sources, _bounding_box([part.box for part in parts.values()]), config)
+        tables = read_tables(sources, Box.hull(part.box for part in parts.values()), config)
         with _filled(Path(out), parts, config, sources) as folder:
             _write(folder, parts, tables, config)
             if check:
@@ -86,7 +85,7 @@ def export(
 @contextlib.contextmanager
 def _filled(out: Path, parts: dict[str, Part], config: ExportConfig, sources: Sources) -> Iterator[Path]:
     """Yield the folder to fill; with a record of what it was made from, it becomes the export."""
-    whole = _bounding_box([part.box for part in parts.values()])
+    whole = Box.hull(part.box for part in parts.values())
     record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
     states = {path: file_state(path) for path in sources.paths}
     try:
@@ -127,7 +126,7 @@ def _write(folder: Path, parts: dict[str, Part], tables: Tables, config: ExportC
         else:
             truth = parts.get("truth") if name == "segmentation" else None
             facts[name] = write_labels(part, folder / name, config, tables, truth, threads)
-    whole = _bounding_box([part.box for part in parts.values()])
+    whole = Box.hull(part.box for part in parts.values())
     voxel_size = next(iter(parts.values())).voxel_size_zyx_nm
     if len(tables.points):
         write_points(folder / "coordinates", tables.points, tables.point_classes, whole, voxel_size)
@@ -172,7 +171,7 @@ def _labels_layers(part: Part, segments: Segments, tables: Tables, config: Expor
         yield skeletons_layer(part.name)
 
 
-def _common_voxel_size(volumes: dict[str, Volume]) -> tuple[float, float, float]:
+def _common_voxel_size(volumes: dict[str, Volume]) -> VoxelSize:
     """Voxel size of all the volumes that state one."""
     found = {v.name: v.voxel_size_zyx_nm for v in volumes.values() if v.voxel_size_zyx_nm is not None}
     if not found:
@@ -193,12 +192,6 @@ def _inside(volume: Volume, box: Box | None, required: bool) -> Box | None:
         raise ExportError(f"{volume.name}: its box {volume.box} has nothing of --box {box}. Choose another box")
     log.info("%s: has nothing of %s, the layer is left out", volume.name, box)
     return None
-
-
-def _bounding_box(boxes: list[Box]) -> Box:
-    start = zyx(min(axis) for axis in zip(*(box.start for box in boxes), strict=True))
-    stop = zyx(max(axis) for axis in zip(*(box.stop for box in boxes), strict=True))
-    return Box(start, stop)
 
 
 def _require_replaceable(out: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ffn.errors import ExportError
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.open import open_volume
 from ffn.io.training_records import COORDINATES_GROUP
@@ -21,7 +22,7 @@ from ffn.io.volume import Volume, split_spec
 from ffn.viewing.properties import Origins
 
 VOLUMES = ("image", "segmentation", "truth", "supervoxels", "edges")
-ERROR_KEYS = {"kind", "position_zyx", "truth_ids", "segment_ids", "voxels"}
+ERROR_KEYS = {"name", "kind", "position_zyx", "truth_ids", "segment_ids", "voxels"}
 ORIGIN_COLUMNS = 6  # id, seed z, y, x, FOVs, pass
 
 
@@ -97,8 +98,7 @@ class Mosaic:
             with open_volume(spec) as volume:
                 self._parts[spec], self.dtype = volume.box, volume.dtype
                 self.voxel_size_zyx_nm = volume.voxel_size_zyx_nm
-        starts, stops = zip(*((box.start, box.stop) for box in self._parts.values()), strict=True)
-        self.box = Box(zyx(map(min, zip(*starts, strict=True))), zyx(map(max, zip(*stops, strict=True))))
+        self.box = Box.hull(self._parts.values())
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the voxels of `box` (default: all)."""
@@ -198,8 +198,11 @@ def read_errors(path: str) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError):
         raise ExportError(f"{path}: has no list of errors, expected scores of this version's ffn evaluate") from None
     for error in errors:
-        if not ERROR_KEYS <= error.keys() or error["kind"] not in ("split", "merge"):
-            raise ExportError(f"{path}: error {error} is not as expected, with {sorted(ERROR_KEYS)}")
+        if not ERROR_KEYS <= error.keys() or not re.fullmatch(r"(split|merge)-\d+", str(error["name"])):
+            raise ExportError(
+                f"{path}: has the error {error}, expected {sorted(ERROR_KEYS)} with a name such as split-01. "
+                "Run ffn evaluate again"
+            )
     return errors
 
 

@@ -113,23 +113,23 @@ def points_layer(name: str) -> State:
     }
 
 
-def errors_layer(errors: Mapping[str, Mapping[str, Any]]) -> State:
+def errors_layer(errors: Sequence[Mapping[str, Any]]) -> State:
     """Return the layer of the worst errors, one point each, hidden at first.
 
     Parameters
     ----------
-    errors : mapping of str to mapping
-        Errors of ``ffn evaluate`` by the name of their link.
+    errors : sequence of mapping
+        Errors of ``ffn evaluate``.
     """
     annotations = [
         {
             "type": "point",
-            "id": name,
+            "id": error["name"],
             "point": [n + 0.5 for n in error["position_zyx"][::-1]],
-            "description": f"{name}: {error['voxels']} voxels, true bodies {_listed(error['truth_ids'])}, "
+            "description": f"{error['name']}: {error['voxels']} voxels, true bodies {_listed(error['truth_ids'])}, "
             f"segments {_listed(error['segment_ids'])}",
         }
-        for name, error in errors.items()
+        for error in errors
     ]
     return {
         "type": "annotation",

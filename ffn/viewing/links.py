@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ffn.geometry import VoxelSize
 from ffn.io.atomic import write_json
 from ffn.viewing.segments import Segments
-from ffn.viewing.state import LINKS_FOLDER, State, VoxelSize, make_state
+from ffn.viewing.state import LINKS_FOLDER, State, make_state
 
 NUM_SHOWN = 12  # pieces of one error that are selected; a body may have hundreds of specks
 SECTION_ZOOM = 0.4  # of the scale that shows the whole volume
 MARGIN = 1.4  # around the box of the shown segments in 3D; the error is seldom at its centre
 FOCUS = {"selectedAlpha": 0.55, "notSelectedAlpha": 0.08}
 
-Errors = dict[str, dict[str, Any]]
-
-
-def name_errors(errors: list[dict[str, Any]], num_links: int) -> Errors:
-    """Choose the worst splits and merges, and number them: ``split-01``, ``merge-01``.
-
-    Parameters
-    ----------
-    errors : list of dict
-        Worst first.
-    num_links : int
-        Of each kind.
-    """
-    count: Counter[str] = Counter()
-    named = {}
-    for error in errors:
-        kind = error["kind"]
-        count[kind] += 1
-        if count[kind] <= num_links:
-            named[f"{kind}-{count[kind]:02d}"] = error
-    return named
-
 
 def write_links(
-    folder: Path, whole: State, errors: Errors, facts: Mapping[str, Segments], voxel_size: VoxelSize
+    folder: Path, whole: State, errors: list[dict[str, Any]], facts: Mapping[str, Segments], voxel_size: VoxelSize
 ) -> None:
     """Write the states.
 
@@ -50,16 +28,16 @@ def write_links(
         The export.
     whole : dict
         State that shows everything.
-    errors : dict
-        From `name_errors`.
+    errors : list of dict
+        Errors of ``ffn evaluate``; a link has the error's name.
     facts : mapping of str to Segments
         Of the layers ``segmentation`` and ``truth``, as far as there are.
     voxel_size : tuple of float
         Zyx, nm.
     """
     write_json(folder / LINKS_FOLDER / "whole.json", whole)
-    for name, error in errors.items():
-        write_json(folder / LINKS_FOLDER / f"{name}.json", _error_state(whole, error, facts, voxel_size))
+    for error in errors:
+        write_json(folder / LINKS_FOLDER / f"{error['name']}.json", _error_state(whole, error, facts, voxel_size))
 
 
 def _error_state(whole: State, error: dict[str, Any], facts: Mapping[str, Segments], voxel_size: VoxelSize) -> State:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import zmesh
 
+from ffn.geometry import VoxelSize
 from ffn.progress import track
 from ffn.viewing.multires import EMPTY_MESH, QUANTIZATION_BITS, encode_mesh
 from ffn.viewing.precomputed import Scale
@@ -59,7 +60,7 @@ def write_meshes(
 
 
 def surfaces(
-    labels: np.ndarray, voxel_size_zyx_nm: tuple[float, float, float], segment_ids: list[int]
+    labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, segment_ids: list[int]
 ) -> Iterator[tuple[int, zmesh.Mesh]]:
     """Yield the simplified surface of each segment.
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 from ffn.viewing.shards import Item, write_shards
 
 
 def write_points(
-    folder: Path, points_zyx: np.ndarray, classes: np.ndarray, box: Box, voxel_size_zyx_nm: tuple[float, float, float]
+    folder: Path, points_zyx: np.ndarray, classes: np.ndarray, box: Box, voxel_size_zyx_nm: VoxelSize
 ) -> None:
     """Write points with a class each, the property ``partition`` of the layer.
 

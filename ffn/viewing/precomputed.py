@@ -18,7 +18,8 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.errors import ExportError
-from ffn.geometry import ZYX, Box, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.io.volume import Read
 from ffn.progress import progress_bar
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
@@ -27,8 +28,6 @@ PIECE_ZYX: ZYX = (128, 128, 128)  # downsampled at a time, from up to 256³ voxe
 JPEG_QUALITY = 90
 CACHE_BYTES = 2**26  # an odd offset makes neighbouring pieces of a mip share source chunks
 
-VoxelSize = tuple[float, float, float]
-Read = Callable[[Box], np.ndarray]
 Visit = Callable[[Box, np.ndarray], object]
 
 

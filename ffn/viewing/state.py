@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn.errors import ExportError
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize
 
 STATE_FILE = "neuroglancer.json"
 LINKS_FOLDER = "links"
@@ -20,7 +20,6 @@ FILLING = 0.85  # share of the block's diagonal that spans the 3D panel; its cor
 PANEL_WIDTH = 700  # pixels, one of four panels in a window of common size
 BACKGROUND = "#101418"
 
-VoxelSize = tuple[float, float, float]
 State = dict[str, Any]
 
 

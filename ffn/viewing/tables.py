@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ffn.evaluation.worst_errors import worst_of_each_kind
 from ffn.geometry import Box
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Sources, read_coordinates, read_errors, read_groups, read_origins
-from ffn.viewing.links import name_errors
 from ffn.viewing.properties import Origins
 
 
@@ -31,8 +31,8 @@ class Tables:
         Training coordinates.
     point_classes : uint8 ndarray of shape (K,)
         Their partitions.
-    errors : mapping of str to dict
-        Worst errors by the name of their link.
+    errors : list of dict
+        Worst errors, those that get a link.
     """
 
     origins: Origins | None = None
@@ -40,7 +40,7 @@ class Tables:
     base: str | None = None
     points: np.ndarray = field(default_factory=lambda: np.empty((0, 3), np.int64))
     point_classes: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
-    errors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    errors: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_tables(sources: Sources, box: Box, config: ExportConfig) -> Tables:
@@ -67,6 +67,6 @@ def read_tables(sources: Sources, box: Box, config: ExportConfig) -> Tables:
         origins=read_origins(sources.origins) if sources.origins else None,
         groups=read_groups(sources.agglomeration) if sources.agglomeration else {},
         base=base if sources.agglomeration else None,
-        errors=name_errors(read_errors(sources.errors), config.num_links) if sources.errors else {},
+        errors=worst_of_each_kind(read_errors(sources.errors), config.num_links) if sources.errors else [],
         **given,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
 from ffn.io.volume import Volume
 from ffn.viewing.config import ExportConfig
@@ -33,7 +33,7 @@ Shown = tuple[list[int], list[int]]  # segments with a surface and a skeleton, a
 
 LABELS_LAYERS = ("segmentation", "truth", "supervoxels")
 CONTRAST_PERCENTILES = (0.5, 99.5)
-CONTRAST_BOX_ZYX = (128, 128, 128)  # enough voxels to know the grey levels, read from the centre
+CONTRAST_SHAPE_ZYX = (128, 128, 128)  # enough voxels to know the grey levels, read from the centre
 MAX_MESHED_VOXELS = 2**27  # meshing holds a whole mip, 12 bytes per voxel: 1.5 GiB
 
 
@@ -56,7 +56,7 @@ class Part:
     name: str
     volume: Volume
     box: Box
-    voxel_size_zyx_nm: tuple[float, float, float]
+    voxel_size_zyx_nm: VoxelSize
 
     @property
     def scales(self) -> list[Scale]:
@@ -141,10 +141,8 @@ def write_labels(
 
 def contrast(part: Part) -> tuple[float, float]:
     """Return the grey levels to show black and white."""
-    box = part.box
-    size = zyx(min(n, limit) for n, limit in zip(box.shape, CONTRAST_BOX_ZYX, strict=True))
-    start = zyx(a + (n - m) // 2 for a, n, m in zip(box.start, box.shape, size, strict=True))
-    low, high = np.percentile(part.volume.read(Box.from_shape(size, start)), CONTRAST_PERCENTILES)
+    middle = part.box.middle(CONTRAST_SHAPE_ZYX).intersect(part.box)
+    low, high = np.percentile(part.volume.read(middle), CONTRAST_PERCENTILES)
     return float(low), float(max(high, low + 1))
 
 

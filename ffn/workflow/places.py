@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ffn.config import MAX_VOXEL_SIZE_RATIO, SegmentConfig
 from ffn.errors import ConfigError, FfnError
-from ffn.geometry import Box, scale, tile
+from ffn.geometry import Box, VoxelSize, scale, tile
 from ffn.inference.points import points_file, read_points
 from ffn.io.open import open_volume
 from ffn.io.volume import split_spec
@@ -35,7 +35,7 @@ class Place:
 
     image: Box
     labels: Box | None
-    voxel_size_zyx_nm: tuple[float, float, float]
+    voxel_size_zyx_nm: VoxelSize
     config: VolumeConfig
 
     @property
@@ -196,7 +196,7 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     return Place(image, labels, size, volume)
 
 
-def _source(key: str, source: str | None) -> tuple[Box, tuple[float, float, float] | None]:
+def _source(key: str, source: str | None) -> tuple[Box, VoxelSize | None]:
     """Open a source; return its box, and its voxel size where it declares one."""
     try:
         with open_volume(str(source)) as opened:

@@ -10,9 +10,9 @@ from ffn.config import (
     BoxText,
     FloodConfig,
     ModelConfig,
+    PositiveVoxelSize,
     Section,
     StageSections,
-    VoxelSize,
     explain,
     require_window,
 )
@@ -38,7 +38,7 @@ class VolumeConfig(Section):
         None,
         description="skeletons of the truth for the run length: SWC folder (nm) or precomputed; null computes them",
     )
-    voxel_size_zyx_nm: VoxelSize | None = Field(
+    voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
         None, description="edge lengths of a voxel, nm; null takes those in the image's metadata"
     )
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")

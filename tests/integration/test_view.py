@@ -22,7 +22,8 @@ from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.export import Sources, export
+from ffn.viewing.export import export
+from ffn.viewing.inputs import Sources
 
 from ..conftest import skip_or_fail
 

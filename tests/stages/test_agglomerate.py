@@ -59,7 +59,7 @@ def test_halves_are_joined_and_neighbours_are_not(scene):
     edges = {(e.segment_a, e.segment_b): e for e in read_graph(graph)}
     assert set(edges) == {(FIRST, SECOND), (FIRST, OTHER)}  # the third pair overlaps by too little
     assert edges[FIRST, SECOND].score > 0.9 and edges[FIRST, OTHER].score == 0
-    assert edges[FIRST, SECOND].recovered_ab > 0.3 and edges[FIRST, SECOND].overlap_voxels == 250
+    assert edges[FIRST, SECOND].evidence.recovered_ab > 0.3 and edges[FIRST, SECOND].overlap_voxels == 250
     assert edges[FIRST, SECOND].x in (3 + 28, 3 + 29)
 
     base, out = f"{scene}/base.h5:segmentation", f"{scene}/agglomerated.h5:segmentation"

@@ -90,3 +90,32 @@ def test_neighbouring_tiles_share_at_least_the_overlap():
 def test_an_overlap_as_large_as_the_tile_is_refused():
     with pytest.raises(ConfigError, match=r"overlap: \(0, 8, 0\) must be smaller than the subvolume \(8, 8, 8\)"):
         tile(BOX, (8, 8, 8), (0, 8, 0))
+
+
+def test_a_box_around_a_voxel_reaches_the_radius_on_both_sides():
+    assert Box.around((1, -2, 30)) == Box((1, -2, 30), (2, -1, 31))
+    assert Box.around((1, -2, 30), (0, 4, 2)) == Box((1, -6, 28), (2, 3, 33))
+
+
+def test_the_hull_contains_its_boxes_and_nothing_more():
+    boxes = [Box((1, 9, 30), (4, 12, 31)), Box((-2, 10, 40), (3, 11, 62)), Box((0, 0, 45), (1, 1, 46))]
+    assert Box.hull(iter(boxes)) == Box((-2, 0, 30), (4, 12, 62))
+    assert Box.hull([BOX]) == BOX
+
+
+def test_the_middle_has_as_much_on_both_sides():
+    inside = BOX.middle((2, 7, 32))
+    assert inside == Box((4, 2, 30), (6, 9, 62))  # of an odd rest, the start gets the smaller half
+    assert BOX.middle((10, 16, 33)) == Box((0, -2, 29), (10, 14, 62))
+
+
+@pytest.mark.parametrize(
+    ("box", "expected"),
+    [
+        (Box((2, 0, 40), (4, 3, 50)), Box((2, 0, 40), (4, 3, 50))),
+        (Box((-5, 0, 60), (-1, 3, 70)), Box((1, 0, 52), (5, 3, 62))),
+        (Box((-5, 5, 20), (20, 30, 21)), Box((1, -2, 30), (9, 14, 31))),
+    ],
+)
+def test_a_box_moved_into_another_keeps_its_size_where_that_fits(box, expected):
+    assert box.moved_into(BOX) == expected

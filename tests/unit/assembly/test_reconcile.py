@@ -173,8 +173,7 @@ def table_of(counts):
     """Rows of `counts` are ids 0, 1, … of the first subvolume, columns of the second."""
     voxels = np.array(counts)
     first, second = (ids.ravel().repeat(voxels.ravel()) for ids in np.indices(voxels.shape))
-    table = count_pairs(first, second)
-    return table.keep((table.truth != 0) & (table.segment != 0))
+    return count_pairs(first, second).foreground()
 
 
 @pytest.mark.parametrize(
@@ -230,7 +229,7 @@ def spread_mergers(folder, config) -> int:
     result = read(str(folder / "all.h5:segmentation"))[0]
     neurite = np.arange(8).repeat(per_neurite)[None, :, None]
     pairs = count_pairs(result, np.broadcast_to(neurite, result.shape))
-    return int(np.bincount(pairs.truth[pairs.truth > 0].astype(int)).max())
+    return int(np.bincount(pairs.a[pairs.a > 0].astype(int)).max())
 
 
 def test_mergers_of_single_subvolumes_are_not_handed_on_by_parts_inside(tmp_path):

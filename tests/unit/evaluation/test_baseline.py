@@ -3,7 +3,7 @@ import pytest
 from scipy import ndimage
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.baseline import SWEEP, best_watershed, candidates, markers
+from ffn.evaluation.baseline import SWEEP, best_watershed, markers, watersheds
 from ffn.evaluation.scores import score
 
 
@@ -34,7 +34,7 @@ def test_the_best_setting_wins_and_the_sweep_is_whole(tissue):
 
 
 def test_it_is_deterministic(tissue):
-    first, second = (dict(candidates(tissue[0], (20.0, 10.0, 10.0))) for _ in range(2))
+    first, second = (dict(watersheds(tissue[0], (20.0, 10.0, 10.0))) for _ in range(2))
     assert first.keys() == second.keys() == set(SWEEP)
     assert all(np.array_equal(first[settings], second[settings]) for settings in SWEEP)
 
@@ -43,7 +43,7 @@ def test_distance_follows_the_voxel_size():
     """A slab of 3 sections is thin where a section counts as 1, thick where it counts as 4."""
     image = np.full((15, 32, 48), 50, np.uint8)
     image[6:9] = 200
-    thin, thick = (dict(candidates(image, (z, 1.0, 1.0)))[SWEEP[2]] for z in (1.0, 4.0))
+    thin, thick = (dict(watersheds(image, (z, 1.0, 1.0)))[SWEEP[2]] for z in (1.0, 4.0))
     assert SWEEP[2].distance == 3
     assert not thin.any()
     assert (thick == 1).all()

@@ -6,7 +6,7 @@ import pytest
 from ffn.cli import main
 from ffn.errors import EvaluationError
 from ffn.evaluation.run_length import expected_run_length, segments_at
-from ffn.evaluation.skeletons import Skeleton, join, read_skeletons, write_skeletons
+from ffn.evaluation.skeletons import Skeleton, join, read_skeletons
 from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.hdf5_volume import create_volume
@@ -199,7 +199,7 @@ def test_every_form_of_skeletons_is_read(tmp_path, two, kind):
     if kind == "swc":
         write_swc(path, two)
     elif kind == "file":
-        write_skeletons(path, two, {})
+        two.write(path, {})
     else:
         write_precomputed(path, two, kind == "sharded")
     read = read_skeletons(path)
@@ -225,7 +225,7 @@ def test_bad_skeletons_are_one_line(tmp_path, prepare, message):
 
 
 def test_skeletons_elsewhere_are_an_error(tmp_path, tubes, capsys):
-    write_skeletons(tmp_path / "far.h5", join([line(900, 4)]), {})
+    join([line(900, 4)]).write(tmp_path / "far.h5", {})
     arguments = ["--segmentation", tubes[1], "--truth", tubes[0], "--skeletons", str(tmp_path / "far.h5")]
     assert main(["evaluate", *arguments, "--out", str(tmp_path / "s.json")]) == 2
     assert "none of 1 lies in 10:22,20:60,30:90" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from ffn.cli import main
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError, EvaluationError, ModelError
 from ffn.evaluation.config import SelectConfig
+from ffn.evaluation.metrics import BY_NAME
 from ffn.evaluation.select import Candidate, select
 from ffn.geometry import Box
 from ffn.model.network import weight_shapes
@@ -34,8 +35,9 @@ def candidates(tmp_path):
     for i, (step, voi, are) in enumerate([("10", 2.0, 0.5), ("20", 1.0, 0.4), ("30", 1.5, 0.3)]):
         save_model(tmp_path / step, Model(MODEL, weights(i), {"stage": "train"}))
         scores = {"box": "0:4,0:5,0:6", "covered_fraction": 0.5, "provenance": {"inputs": {"truth": "t.h5:labels"}}}
-        scores["scores"] = {name: {"voi": voi, "are": are} for name in ("all", "cremi")}
-        scores["scores"]["foreground"] = {"voi": None, "are": None if i else 0.2}
+        known = {"voi": voi, "are": are, "are_recall": voi}
+        scores["scores"] = {name: dict.fromkeys(BY_NAME) | known for name in ("all", "cremi")}
+        scores["scores"]["foreground"] = dict.fromkeys(BY_NAME) | {"are": None if i else 0.2}
         (tmp_path / f"{step}.json").write_text(json.dumps(scores))
         made[step] = Candidate(str(tmp_path / step), str(tmp_path / f"{step}.json"))
     return made
@@ -54,7 +56,12 @@ def test_the_best_is_copied_and_the_choice_recorded(candidates, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "best"),
-    [({"metric": "are"}, "30"), ({"convention": "cremi"}, "20"), ({"metric": "are", "convention": "foreground"}, "10")],
+    [
+        ({"metric": "are"}, "30"),
+        ({"convention": "cremi"}, "20"),
+        ({"metric": "are", "convention": "foreground"}, "10"),
+        ({"metric": "are_recall"}, "10"),  # the highest
+    ],
 )
 def test_metric_and_convention_decide(candidates, tmp_path, options, best):
     assert select(candidates, tmp_path / "best", SelectConfig(**options))["best"] == best

@@ -9,7 +9,7 @@ from ffn.evaluation import error_places
 from ffn.evaluation.bodies import bodies_csv
 from ffn.evaluation.error_places import Parts, find_places
 from ffn.evaluation.scores import score
-from ffn.evaluation.worst_errors import describe, errors_csv, worst_errors
+from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
 from ffn.geometry import Box
 
 BOX = Box((5, -3, 100), (13, 9, 120))
@@ -36,7 +36,7 @@ def places_of(volumes, block=(4, 5, 6)):
 
 
 def test_errors_are_found_where_they_are(volumes):
-    touching, far, merger = describe(*places_of(volumes))
+    touching, far, merger = error_entries(*places_of(volumes))
     assert (touching["kind"], touching["truth_ids"], touching["segment_ids"]) == ("split", [1], [10, 11])
     assert touching["voxels"] == 8 * 4 * 4 and touching["touching"]
     assert touching["position_zyx"][2] == 110 and -3 <= touching["position_zyx"][1] < 1
@@ -90,9 +90,10 @@ def test_no_errors_no_places(volumes):
 
 
 def test_the_csv_has_a_row_for_each_error(volumes):
-    entries = describe(*places_of(volumes))
+    entries = error_entries(*places_of(volumes))
     rows = list(csv.DictReader(io.StringIO(errors_csv(entries))))
     assert [row["kind"] for row in rows] == ["split", "split", "merge"]
+    assert [row["name"] for row in rows] == ["split-01", "split-02", "merge-01"]
     assert rows[0]["segment_ids"] == "10 11" and int(rows[0]["x"]) == 110
 
 

@@ -13,7 +13,8 @@ from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
 from ffn.report.run_folder import find_export
 from ffn.viewing.config import ExportConfig, ViewConfig
-from ffn.viewing.export import Sources, export
+from ffn.viewing.export import export
+from ffn.viewing.inputs import Sources
 from ffn.viewing.precomputed import read_scale
 from ffn.viewing.state import choose_segments, load_state, make_state, select_segments
 from ffn.viewing.viewer import view

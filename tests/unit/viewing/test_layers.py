@@ -12,8 +12,8 @@ from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.viewing import check, volumes
 from ffn.viewing.config import ExportConfig, ViewConfig
-from ffn.viewing.export import Sources, export
-from ffn.viewing.inputs import Mosaic
+from ffn.viewing.export import export
+from ffn.viewing.inputs import Mosaic, Sources
 from ffn.viewing.precomputed import Scale, plan_scales, read_scale
 from ffn.viewing.state import load_state
 from ffn.viewing.viewer import view
@@ -21,9 +21,12 @@ from ffn.viewing.viewer import view
 from .test_export import BOX, SIZE_NM, write_volume
 
 ERRORS = [
-    {"kind": "split", "position_zyx": [29, 4, 310], "truth_ids": [9], "segment_ids": [90, 91], "voxels": 7, "voi": 0.2},
-    {"kind": "merge", "position_zyx": [30, 9, 320], "truth_ids": [9, 4], "segment_ids": [91], "voxels": 5, "voi": 0.1},
-    {"kind": "split", "position_zyx": [29, 4, 340], "truth_ids": [4], "segment_ids": [44, 91], "voxels": 3, "voi": 0.0},
+    {"kind": kind, "name": name, "position_zyx": place, "truth_ids": truth, "segment_ids": segments, "voxels": 7}
+    for kind, name, place, truth, segments in (
+        ("split", "split-01", [29, 4, 310], [9], [90, 91]),
+        ("merge", "merge-01", [30, 9, 320], [9, 4], [91]),
+        ("split", "split-02", [29, 4, 340], [4], [44, 91]),
+    )
 ]
 
 
@@ -154,7 +157,16 @@ def test_layers_for_debugging_may_lie_elsewhere(tmp_path, sources):
         ("agglomeration", "1,2\n3\n", r"bad: line 2 is '3', expected base_id,group_id"),
         ("agglomeration", "1,-2\n", r"bad: line 1 is '1,-2', expected"),
         ("errors", "{}", "bad: has no list of errors, expected scores of this version"),
-        ("errors", '{"errors": [{"kind": "hole"}]}', "bad: error .* is not as expected"),
+        (
+            "errors",
+            '{"errors": [{"kind": "hole"}]}',
+            "bad: has the error .*, expected .*'name'.*evaluate again",
+        ),
+        (
+            "errors",
+            json.dumps({"errors": [ERRORS[0] | {"name": "../../split-01"}]}),
+            "has the error .* such as split",
+        ),
     ],
 )
 def test_bad_tables_are_one_line_and_leave_nothing(tmp_path, sources, option, content, message):

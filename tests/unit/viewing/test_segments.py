@@ -7,7 +7,7 @@ import pytest
 
 from ffn.geometry import Box
 from ffn.viewing.properties import Origins, group_column, origin_columns, place_columns, write_segment_properties
-from ffn.viewing.segments import Matches, SegmentCounter, Segments, block_segments, count_pairs, number_segments
+from ffn.viewing.segments import Matches, SegmentCounter, Segments, block_segments, number_segments
 
 
 def random_labels(rng, box, ids=(0, 3, 7, 2**63 + 5)):
@@ -46,7 +46,14 @@ def test_blocks_of_any_size_give_what_the_whole_gives(seed):
 def test_a_block_of_background_has_no_segments():
     nothing = np.zeros((2, 3, 4), np.uint64)
     assert len(block_segments(nothing, Box.from_shape((2, 3, 4))).ids) == 0
-    assert not count_pairs(nothing, nothing)
+
+
+def test_a_segment_without_labelled_voxels_matches_no_body():
+    labels = np.array([[[4, 4, 9, 9]]], np.uint64)
+    counter = SegmentCounter(lambda block: np.array([[[0, 3, 0, 0]]]))
+    counter.visit(Box.from_shape((1, 1, 4)), labels)
+    matches = counter.matches(counter.segments())
+    assert matches.truth_ids.tolist() == [3, 0] and matches.shares.tolist() == [1, 0]
 
 
 def test_the_box_of_several_segments_holds_them_all():
