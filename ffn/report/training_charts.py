@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ffn.report.charts import Chart, Line, chart, stacked
-from ffn.training.monitoring.metrics import SCORES, Row, smoothed
+from ffn.training.monitoring.metrics import SCORES, MetricsRow, smoothed
 
 SCORE_NAMES = {name: "F1" if name == "f1" else name for name in SCORES}
 STEP_PARTS = {"input_ms": "input", "compute_ms": "compute", "allreduce_ms": "allreduce", "rest_ms": "rest"}
@@ -15,7 +15,7 @@ STEP_PARTS = {"input_ms": "input", "compute_ms": "compute", "allreduce_ms": "all
 Columns = dict[str, np.ndarray]
 
 
-def training_charts(metrics: Sequence[Row], validation: Sequence[Row] = ()) -> list[Chart]:
+def training_charts(metrics: Sequence[MetricsRow], validation: Sequence[MetricsRow] = ()) -> list[Chart]:
     """Draw the curves that there are columns for; files of earlier versions have fewer.
 
     Parameters
@@ -37,7 +37,7 @@ def training_charts(metrics: Sequence[Row], validation: Sequence[Row] = ()) -> l
     return [one for one in [*charts, _time_chart(rows)] if one is not None]
 
 
-def _finite_columns(rows: Sequence[Row]) -> Columns:
+def _finite_columns(rows: Sequence[MetricsRow]) -> Columns:
     """Columns with at least one number."""
     columns = {name: np.array([row[name] for row in rows], np.float64) for name in (rows[0] if rows else ())}
     return {name: values for name, values in columns.items() if np.isfinite(values).any()}

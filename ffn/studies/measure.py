@@ -16,7 +16,7 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.prefetch import Prefetcher
 from ffn.training.lane_walks import LaneWalks
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.plan import Plan, TrainingData
+from ffn.training.plan import TrainingData, TrainingPlan
 from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
 from ffn.training.train import training_job
@@ -80,7 +80,7 @@ def _keep_to_cores(config: TrainConfig) -> None:
         os.sched_setaffinity(0, cores[: config.intra_op_threads])
 
 
-def _step_seconds(plan: Plan, group: ProcessGroup, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
+def _step_seconds(plan: TrainingPlan, group: ProcessGroup, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the seconds that this process computed and averaged, for every step."""
     at = dict.fromkeys(plan.lanes(group.rank), 0)
     times = []

@@ -15,12 +15,19 @@ from ffn.training.data.prefetch import Prefetcher
 from ffn.training.interruption import Interruption
 from ffn.training.lane_walks import LaneWalks
 from ffn.training.monitoring.best import load_best
-from ffn.training.monitoring.metrics import COLUMNS, PARTS_OF_STEP, Accumulator, Row, RowLog, classification_scores
+from ffn.training.monitoring.metrics import (
+    COLUMNS,
+    PARTS_OF_STEP,
+    Accumulator,
+    MetricsRow,
+    RowLog,
+    classification_scores,
+)
 from ffn.training.monitoring.pictures import walk_picture
 from ffn.training.monitoring.reporting import Report, open_report
 from ffn.training.monitoring.timing import StepClock, timeline
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.plan import Plan
+from ffn.training.plan import TrainingPlan
 from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
 from ffn.training.validation import Validation
@@ -33,13 +40,13 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    plan: Plan, examples: ValidationSet | None, folder: Path, group: ProcessGroup, interruption: Interruption
+    plan: TrainingPlan, examples: ValidationSet | None, folder: Path, group: ProcessGroup, interruption: Interruption
 ) -> tuple[int, Weights]:
     """Train as planned, going on from the newest usable checkpoint; all processes call this together.
 
     Parameters
     ----------
-    plan : Plan
+    plan : TrainingPlan
         What to train, on what.
     examples : ValidationSet or None
         What to validate on.
@@ -93,7 +100,7 @@ class Trainer:
 
     Parameters
     ----------
-    plan : Plan
+    plan : TrainingPlan
         What to train.
     group : ProcessGroup
         The processes of the job.
@@ -109,7 +116,7 @@ class Trainer:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TrainingPlan,
         group: ProcessGroup,
         learner: Learner,
         walks: LaneWalks,
@@ -202,7 +209,7 @@ class Trainer:
         totals = self._group.sum(np.array(own, np.float64))  # exact up to 2^53
         counts, examples, seconds = totals[:4], totals[4], totals[5:] / self._group.size
         num_steps = self._step - self._row_step
-        row: Row = {
+        row: MetricsRow = {
             "step": self._step,
             "epoch": float(examples / self._plan.shards.total),
             **classification_scores(counts),

@@ -81,7 +81,7 @@ class TrainingData:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """A checked training job.
 
     Parameters
@@ -137,13 +137,13 @@ class Plan:
         }
 
 
-def make_plan(
+def make_training_plan(
     data: TrainingData,
     volumes: Mapping[str, TrainingVolume],
     initial: Model,
     config: TrainConfig,
     rng_seed: int,
-) -> Plan:
+) -> TrainingPlan:
     """Check that records, volumes, network and options fit together.
 
     Parameters
@@ -179,7 +179,7 @@ def make_plan(
         "records": hashlib.sha256((folder / training_records.INDEX_NAME).read_bytes()).hexdigest(),
         "volumes": {name: volume.checksum() for name, volume in volumes.items()},
     }
-    plan = Plan(
+    plan = TrainingPlan(
         config,
         rng_seed,
         initial,

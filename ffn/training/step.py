@@ -19,8 +19,8 @@ from ffn.training.parallel.process_group import ProcessGroup
 if TYPE_CHECKING:
     import tensorflow as tf
 
-WEIGHTS = "weights/"  # of names in a checkpoint
-AVERAGES = "averages/"
+WEIGHTS_PREFIX = "weights/"  # of names in a checkpoint
+AVERAGES_PREFIX = "averages/"
 
 
 class Batch(NamedTuple):
@@ -199,9 +199,9 @@ class Learner:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return what a checkpoint needs and is the same on all processes."""
-        state = {f"{WEIGHTS}{name}": value for name, value in self.weights().items()}
+        state = {f"{WEIGHTS_PREFIX}{name}": value for name, value in self.weights().items()}
         if self._average is not None:
-            state |= {f"{AVERAGES}{name}": value for name, value in self.averaged_weights().items()}
+            state |= {f"{AVERAGES_PREFIX}{name}": value for name, value in self.averaged_weights().items()}
         slots = {f"optimizer/{i:03d}": np.asarray(v) for i, v in enumerate(self._optimizer.variables)}
         return state | slots | {"num_steps": np.array(self._num_steps)}
 
@@ -211,11 +211,11 @@ class Learner:
 
     def restore(self, state: dict[str, np.ndarray], own_state: dict[str, np.ndarray]) -> None:
         """Take over what `state` and `own_state` returned, among other things."""
-        set_weights(self._network, self._config, _with_prefix(state, WEIGHTS))
+        set_weights(self._network, self._config, _with_prefix(state, WEIGHTS_PREFIX))
         for i, variable in enumerate(self._optimizer.variables):
             variable.assign(state[f"optimizer/{i:03d}"])
         if self._average is not None:
-            averages = _with_prefix(state, AVERAGES)
+            averages = _with_prefix(state, AVERAGES_PREFIX)
             self._average.value.assign(np.concatenate([averages[n].ravel() for n in weight_shapes(self._config)]))
         self._num_steps = int(state["num_steps"])
         self._exchange.restore(own_state)
@@ -270,7 +270,7 @@ class Learner:
 
 def model_weights(state: dict[str, np.ndarray]) -> Weights:
     """Return the weights for use from what `Learner.state` returned: averaged ones if there are some."""
-    return _with_prefix(state, AVERAGES) or _with_prefix(state, WEIGHTS)
+    return _with_prefix(state, AVERAGES_PREFIX) or _with_prefix(state, WEIGHTS_PREFIX)
 
 
 def _with_prefix(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from ffn.training.interruption import Interruption
 from ffn.training.loop import run
 from ffn.training.parallel.placement import configure_tensorflow
 from ffn.training.parallel.process_group import ProcessGroup, process_group
-from ffn.training.plan import Plan, TrainingData, choose_model, make_plan, with_normalisation
+from ffn.training.plan import TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
 from ffn.training.validation_set import ValidationPlace, make_validation_set
 
 LOCK_SECONDS = 120.0  # for a step, a validation and a checkpoint of a training that ends; our choice
@@ -77,21 +77,21 @@ def train(
         group.barrier()
 
 
-class Job(NamedTuple):
+class TrainingJob(NamedTuple):
     """What a training job starts with.
 
     Parameters
     ----------
     group : ProcessGroup
         Its processes.
-    plan : Plan
+    plan : TrainingPlan
         What they train.
     opened : mapping of str to TrainingVolume
         The volumes, those for validation included.
     """
 
     group: ProcessGroup
-    plan: Plan
+    plan: TrainingPlan
     opened: Mapping[str, TrainingVolume]
 
 
@@ -103,7 +103,7 @@ def training_job(
     rng_seed: int,
     init_folder: str | None = None,
     stage_to: str | None = None,
-) -> Iterator[Job]:
+) -> Iterator[TrainingJob]:
     """Start the processes and check everything, for the length of a ``with`` block; see `train` for the arguments."""
     with_timeline = config.horovod_timeline is not None
     with contextlib.ExitStack() as stack:
@@ -119,7 +119,8 @@ def training_job(
         volumes = {name: opened[name] for name in data.volumes}
         initial = group.broadcast(group.together(lambda: choose_model(model, init_folder, rng_seed)))
         initial = with_normalisation(initial, volumes, group)
-        yield Job(group, group.together(lambda: make_plan(near, volumes, initial, config, rng_seed)), opened)
+        plan = group.together(lambda: make_training_plan(near, volumes, initial, config, rng_seed))
+        yield TrainingJob(group, plan, opened)
 
 
 @contextlib.contextmanager

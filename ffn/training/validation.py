@@ -11,7 +11,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
 from ffn.training.lane_walks import stack_fovs
-from ffn.training.monitoring.metrics import Row, classification_scores
+from ffn.training.monitoring.metrics import MetricsRow, classification_scores
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch
 from ffn.training.validation_set import ValidationSet
@@ -50,7 +50,7 @@ class Validation:
         self._train = train
         self._group = group
 
-    def run(self, forward: Forward, step: int) -> Row:
+    def run(self, forward: Forward, step: int) -> MetricsRow:
         """Walk over all examples.
 
         Parameters

@@ -20,7 +20,7 @@ from ffn.training.data.randomness import generator
 
 CACHED_SHARDS = 4  # neighbouring lanes of a process read the same few shards when an epoch starts
 
-Shard = tuple[np.ndarray, np.ndarray]
+ShardRecords = tuple[np.ndarray, np.ndarray]
 
 
 class Record(NamedTuple):
@@ -51,7 +51,7 @@ class Shards:
         Returns the centres, int64 of shape (N, 3), zyx, and the volume names, shape (N,), of a file.
     """
 
-    def __init__(self, paths: Sequence[Path], counts: Sequence[int], read: Callable[[Path], Shard]) -> None:
+    def __init__(self, paths: Sequence[Path], counts: Sequence[int], read: Callable[[Path], ShardRecords]) -> None:
         self.paths = list(paths)
         self.counts = np.asarray(counts, np.int64)
         self._read = functools.lru_cache(CACHED_SHARDS)(read)
@@ -75,7 +75,7 @@ class Shards:
                 f"virtual_workers × batch_size = {num_lanes}. Make more records or use fewer workers"
             )
 
-    def read(self, index: int) -> Shard:
+    def read(self, index: int) -> ShardRecords:
         """Return centres and volume names of one shard."""
         return self._read(self.paths[index])
 
@@ -109,7 +109,7 @@ class LaneStream:
         _, centers_zyx, names = self._epoch
         return Record(zyx(centers_zyx[index]), str(names[index]))
 
-    def _load_epoch(self, epoch: int) -> Shard:
+    def _load_epoch(self, epoch: int) -> ShardRecords:
         """Centres and names of this lane's range, in the order of this epoch."""
         shard_order = generator(self._rng_seed, "shard order", epoch).permutation(len(self._shards.paths))
         parts = []

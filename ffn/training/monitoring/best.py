@@ -12,7 +12,7 @@ from ffn.io import atomic
 from ffn.model.network import Weights
 from ffn.model.store import Model, load_model, save_model
 from ffn.provenance import provenance
-from ffn.training.monitoring.metrics import Row
+from ffn.training.monitoring.metrics import MetricsRow
 
 FOLDER = "checkpoints/best"  # in the model folder
 
@@ -46,7 +46,7 @@ class BestModel:
         """Whether a model is kept."""
         return self._f1 >= 0
 
-    def offer(self, row: Row, weights: Callable[[], Weights]) -> None:
+    def offer(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
         """Keep `weights` if the row of validation is the best so far.
 
         Raises

@@ -24,7 +24,7 @@ COLUMNS = (
 )
 SMOOTHING = 0.9  # Dong et al. 2019, learning-rate study
 
-Row = dict[str, float]
+MetricsRow = dict[str, float]
 
 
 def classification_scores(counts: np.ndarray) -> dict[str, float]:
@@ -179,12 +179,12 @@ class RowLog:
         self.kept = [row for row in read_metrics(path) if row["step"] <= step]
         atomic.write_text(path, ",".join(columns) + "\n" + self._as_csv(self.kept))
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         """Append one row with all columns."""
         with self._path.open("a", newline="") as file:
             file.write(self._as_csv([row]))
 
-    def _as_csv(self, rows: list[Row]) -> str:
+    def _as_csv(self, rows: list[MetricsRow]) -> str:
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns, restval="nan", extrasaction="ignore", lineterminator="\n")
         # nine digits: bytes stay whole, and what is read again is written alike
@@ -192,7 +192,7 @@ class RowLog:
         return text.getvalue()
 
 
-def read_metrics(path: str | Path) -> list[Row]:
+def read_metrics(path: str | Path) -> list[MetricsRow]:
     """Read ``metrics.csv`` or ``validation.csv``; a missing file has no rows, a line torn by a crash is left out.
 
     Returns
@@ -206,7 +206,7 @@ def read_metrics(path: str | Path) -> list[Row]:
         return [row for row in map(_numbers, csv.DictReader(file)) if row is not None]
 
 
-def best_validation(rows: Iterable[Row]) -> Row:
+def best_validation(rows: Iterable[MetricsRow]) -> MetricsRow:
     """Return the row of the best F1, of equal ones the latest; an empty one where there is none.
 
     Examples
@@ -218,7 +218,7 @@ def best_validation(rows: Iterable[Row]) -> Row:
     return max(known, key=lambda row: (row["f1"], row["step"]), default={})
 
 
-def _numbers(row: Mapping[str, str]) -> Row | None:
+def _numbers(row: Mapping[str, str]) -> MetricsRow | None:
     try:
         return {**{name: float(value) for name, value in row.items()}, "step": int(row["step"])}
     except (KeyError, TypeError, ValueError):

@@ -13,9 +13,9 @@ import numpy as np
 from ffn.model.network import Weights
 from ffn.progress import progress_bar
 from ffn.training.monitoring.best import BestModel
-from ffn.training.monitoring.metrics import COLUMNS, SCORES, Row, RowLog
+from ffn.training.monitoring.metrics import COLUMNS, SCORES, MetricsRow, RowLog
 from ffn.training.monitoring.tensorboard import Events
-from ffn.training.plan import Plan
+from ffn.training.plan import TrainingPlan
 
 VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, "validation_seconds")
 NOTHING = -1  # the step up to which rows are kept where none are
@@ -30,10 +30,10 @@ class Report:
         """Whether there is a row of validation of this step."""
         return False
 
-    def training(self, row: Row) -> None:
+    def training(self, row: MetricsRow) -> None:
         """Take a row with the `COLUMNS` of ``metrics.csv``."""
 
-    def validation(self, row: Row, weights: Callable[[], Weights]) -> None:
+    def validation(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
         """Take a row with the `VALIDATION_COLUMNS` of ``validation.csv``, and the weights that it is of."""
 
     def picture(self, name: str, step: int, draw: Callable[[], np.ndarray]) -> None:
@@ -50,7 +50,7 @@ class MainReport(Report):
     ----------
     folder : Path
         Model folder.
-    plan : Plan
+    plan : TrainingPlan
         The training.
     step : int
         Steps done; 0 is a new training, which keeps nothing of what is there.
@@ -58,7 +58,7 @@ class MainReport(Report):
         Whether rows of validation up to `step` are of the present validation examples.
     """
 
-    def __init__(self, folder: Path, plan: Plan, step: int, same_examples: bool) -> None:
+    def __init__(self, folder: Path, plan: TrainingPlan, step: int, same_examples: bool) -> None:
         self._training = RowLog(folder / "metrics.csv", COLUMNS, step or NOTHING)
         self._best = BestModel(folder, plan.initial.config, step, same_examples)
         # without a best model the present weights are validated anew, which makes one
@@ -76,7 +76,7 @@ class MainReport(Report):
         """Whether there is a row of validation of this step."""
         return any(row["step"] == step for row in self._validation.kept)
 
-    def training(self, row: Row) -> None:
+    def training(self, row: MetricsRow) -> None:
         """Write a row of training and show it."""
         self._training.write(row)
         self._events.training([row])
@@ -84,7 +84,7 @@ class MainReport(Report):
         self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
         self._bar.update(int(row["step"]) - self._bar.n)
 
-    def validation(self, row: Row, weights: Callable[[], Weights]) -> None:
+    def validation(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
         """Keep the best weights, then write and log a row of validation: who has a row is not validated again."""
         self._best.offer(row, weights)
         self._validation.write(row)
@@ -108,7 +108,7 @@ class MainReport(Report):
 
 
 @contextlib.contextmanager
-def open_report(rank: int, folder: Path, plan: Plan, step: int, same_examples: bool) -> Iterator[Report]:
+def open_report(rank: int, folder: Path, plan: TrainingPlan, step: int, same_examples: bool) -> Iterator[Report]:
     """Yield the report of this process for the length of a ``with`` block; parameters as of `MainReport`."""
     if rank != 0:
         yield Report()

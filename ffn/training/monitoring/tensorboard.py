@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ffn.training.monitoring.metrics import SCORES, Row, Smoother
+from ffn.training.monitoring.metrics import SCORES, MetricsRow, Smoother
 from ffn.training.monitoring.pictures import CAPTION
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-Run = Literal["train", "validation", "pictures"]
+TensorBoardRun = Literal["train", "validation", "pictures"]
 
 SMOOTHED = ("loss", *SCORES)
 
@@ -34,18 +34,18 @@ class Events:
 
     def __init__(self, folder: Path, resumed: bool) -> None:
         self._folder = folder
-        self._writers: dict[Run, tf.summary.SummaryWriter] = {}
+        self._writers: dict[TensorBoardRun, tf.summary.SummaryWriter] = {}
         self._smoothers = {name: Smoother() for name in SMOOTHED}
         for path in [folder / "train", folder / "validation"] if resumed else [folder]:
             shutil.rmtree(path, ignore_errors=True)
 
-    def training(self, rows: Iterable[Row]) -> None:
+    def training(self, rows: Iterable[MetricsRow]) -> None:
         """Write rows of training, with the smoothed curves of loss and scores."""
         for row in rows:
             means = {f"{name}_smoothed": smoother.add(row[name]) for name, smoother in self._smoothers.items()}
             self._write_scalars("train", {**row, **means})
 
-    def validation(self, rows: Iterable[Row]) -> None:
+    def validation(self, rows: Iterable[MetricsRow]) -> None:
         """Write rows of validation."""
         for row in rows:
             self._write_scalars("validation", row)
@@ -64,7 +64,7 @@ class Events:
         for writer in self._writers.values():
             writer.close()
 
-    def _write_scalars(self, run: Run, row: Row) -> None:
+    def _write_scalars(self, run: TensorBoardRun, row: MetricsRow) -> None:
         import tensorflow as tf
 
         writer = self._writer(run)
@@ -73,7 +73,7 @@ class Events:
                 tf.summary.scalar(name, row[name])
         writer.flush()
 
-    def _writer(self, run: Run) -> tf.summary.SummaryWriter:
+    def _writer(self, run: TensorBoardRun) -> tf.summary.SummaryWriter:
         """Open the run's file when it is needed first: without rows, TensorFlow is not loaded for it."""
         import tensorflow as tf
 

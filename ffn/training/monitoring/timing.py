@@ -13,9 +13,9 @@ import numpy as np
 from ffn.errors import TrainError
 from ffn.training.parallel.process_group import ProcessGroup
 
-Part = Literal["input", "compute", "allreduce"]
+StepPart = Literal["input", "compute", "allreduce"]
 
-PARTS: tuple[Part, ...] = ("input", "compute", "allreduce")
+PARTS: tuple[StepPart, ...] = ("input", "compute", "allreduce")
 
 
 class StepClock:
@@ -32,13 +32,13 @@ class StepClock:
         self._restart()
 
     @contextlib.contextmanager
-    def measure(self, part: Part) -> Iterator[None]:
+    def measure(self, part: StepPart) -> Iterator[None]:
         """Count the time of a ``with`` block as that of `part`."""
         start = self._now()
         yield
         self.add(part, self._now() - start)
 
-    def add(self, part: Part, seconds: float) -> None:
+    def add(self, part: StepPart, seconds: float) -> None:
         """Count `seconds` as time of `part`."""
         self._seconds[part] += seconds
 
@@ -64,7 +64,7 @@ class StepClock:
 
     def _restart(self) -> None:
         self._start = self._now()
-        self._seconds: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
+        self._seconds: dict[StepPart, float] = dict.fromkeys(PARTS, 0.0)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
 from ffn.training.monitoring.best import load_best
 from ffn.training.monitoring.metrics import PARTS_OF_STEP, read_metrics
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.plan import Plan
+from ffn.training.plan import TrainingPlan
 from ffn.training.step import Outcome
 from ffn.training.walk import Walk
 
@@ -124,7 +124,7 @@ class Saved(list):
 
 def make_trainer(learner, validation=None, group=None, **options):
     train = TrainConfig(num_workers=1, batch_size=2, learning_rate=0.4, **options)
-    plan = Plan(train, 1, Model(MODEL, {}, {}), Shards([], [40], len), None, {})
+    plan = TrainingPlan(train, 1, Model(MODEL, {}, {}), Shards([], [40], len), None, {})
     return Trainer(plan, group or NotTheFirst(), learner, Walks(), Interruption(None, 0), validation)
 
 

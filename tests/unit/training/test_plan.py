@@ -26,8 +26,8 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.plan import FREE_OPTIONS, TrainingData, choose_model, make_plan, with_normalisation
-from ffn.training.step import AVERAGES, WEIGHTS
+from ffn.training.plan import FREE_OPTIONS, TrainingData, choose_model, make_training_plan, with_normalisation
+from ffn.training.step import AVERAGES_PREFIX, WEIGHTS_PREFIX
 
 MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 TRAIN = TrainConfig(num_workers=1, batch_size=2, permutable_axes=())
@@ -77,7 +77,7 @@ def data(tmp_path, image):
 def plan_of(data, config=TRAIN, rng_seed=1):
     with open_training_volumes(data.volumes) as volumes:
         initial = with_normalisation(choose_model(MODEL, None, rng_seed), volumes, ProcessGroup())
-        return make_plan(data, volumes, initial, config, rng_seed)
+        return make_training_plan(data, volumes, initial, config, rng_seed)
 
 
 def test_normalisation_is_measured_where_it_is_open(data, image):
@@ -107,7 +107,7 @@ def test_an_image_with_voxels_that_are_no_numbers_is_an_error(tmp_path, image, b
 def test_examples_of_a_plan_are_a_function_of_lane_and_position(data):
     with open_training_volumes(data.volumes) as volumes:
         initial = with_normalisation(choose_model(MODEL, None, 1), volumes, ProcessGroup())
-        plan = make_plan(data, volumes, initial, TRAIN, 1)
+        plan = make_training_plan(data, volumes, initial, TRAIN, 1)
         assert list(plan.lanes(0)) == [0, 1]
         one, other = plan.example_source(plan.lanes(0)), plan.example_source(plan.lanes(0))
         images = [one(lane, position).image for lane, position in ((0, 0), (0, 1), (1, 0), (1, 3))]
@@ -219,8 +219,8 @@ def test_the_model_to_start_from_decides_what_is_not_asked_for(tmp_path):
 def test_a_checkpoint_to_start_from_gives_its_moving_average(tmp_path):
     stored = MODEL.model_copy(update={"image_mean": 120.0, "image_stddev": 30.0})
     last, average = initial_weights(stored, 5), initial_weights(stored, 6)
-    shared = {f"{WEIGHTS}{name}": array for name, array in last.items()}
-    for step, more in ((1, {}), (2, {f"{AVERAGES}{name}": array for name, array in average.items()})):
+    shared = {f"{WEIGHTS_PREFIX}{name}": array for name, array in last.items()}
+    for step, more in ((1, {}), (2, {f"{AVERAGES_PREFIX}{name}": array for name, array in average.items()})):
         folder = CheckpointFolder(tmp_path, {"model": stored.model_dump(mode="json")}, 3, ProcessGroup())
         folder.save(Checkpoint(step, shared | more, {"positions": np.zeros(2)}))
         chosen = choose_model(ModelConfig(depth=2), str(tmp_path / f"step-{step:08d}"), 1)
