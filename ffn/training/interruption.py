@@ -83,20 +83,24 @@ class Interruption:
 def _job_end(walltime_minutes: float | None) -> float | None:
     """Time at which the job will be killed, in seconds since 1970."""
     ends = [] if walltime_minutes is None else [_started() + 60 * walltime_minutes]
-    told = next(((name, os.environ[name]) for name in JOB_END_VARIABLES if os.environ.get(name)), None)
-    if told is not None:
-        ends += _told_end(*told)
+    name = next(filter(os.environ.get, JOB_END_VARIABLES), None)
+    if name is not None:
+        end = _end_from_variable(name)
+        if end > _started():
+            ends.append(end)
+        else:
+            log.warning(
+                "%s: %d is over since before this process started, so it is that of another job, ignored", name, end
+            )
     return min(ends, default=None)
 
 
-def _told_end(name: str, value: str) -> list[float]:
-    """Return the end of the job that a variable tells; none if it had passed when this process started."""
+def _end_from_variable(name: str) -> float:
+    """Return the end of the job that an environment variable tells."""
+    value = os.environ[name]
     if not value.isdigit():
         raise ConfigError(f"{name}: found {value!r}, expected seconds since 1970. Correct the variable or unset it")
-    if float(value) > _started():
-        return [float(value)]
-    log.warning("%s: %s is over since before this process started, so it is that of another job, ignored", name, value)
-    return []
+    return float(value)
 
 
 def _started() -> float:

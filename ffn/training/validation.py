@@ -104,5 +104,6 @@ class Validation:
             walk.write(pom_logit)
             if not walk.advance():
                 results[index, 3:] = walk.score()
-                self.shown = walk if index == 0 else self.shown
+                if index == 0:
+                    self.shown = walk
                 del walks[index]

@@ -20,9 +20,14 @@ from ffn.training.data.volumes import BLOCK_ZYX, TrainingVolume
 from ffn.training.parallel.process_group import ProcessGroup
 
 WITHOUT_AUGMENTATION = {
-    **{"permutable_axes": (), "reflectable_axes": ()},
-    **{"contrast_jitter": 0.0, "brightness_jitter": 0.0, "gamma_jitter": 0.0},
-    **{"missing_slice_rate": 0.0, "misaligned_slice_rate": 0.0, "blur_rate": 0.0},
+    "permutable_axes": (),
+    "reflectable_axes": (),
+    "contrast_jitter": 0.0,
+    "brightness_jitter": 0.0,
+    "gamma_jitter": 0.0,
+    "missing_slice_rate": 0.0,
+    "misaligned_slice_rate": 0.0,
+    "blur_rate": 0.0,
 }
 
 

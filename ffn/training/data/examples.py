@@ -80,6 +80,7 @@ class ExampleMaker:
         self._black = np.float32(0 - self._mean) / self._stddev
         self._train = train
         self._patch_size_zyx = patch_size(model, train)
+        self._unlabelled_weight = np.float32(train.unlabelled_weight)
         self._equal_weights = np.ones(self._patch_size_zyx, np.float32)
         self._equal_weights.flags.writeable = False
         self._moves_zyx = moves(model.deltas_zyx)
@@ -100,21 +101,19 @@ class ExampleMaker:
         image = self._normalise(read_shifted(volume.read_image, volume.box, box, shifts))
         distort(image, self._black, self._train, rng)
         labels = read_shifted(volume.read_labels, volume.box, box, shifts)
-        arrays = [image, soft_labels(labels), *self._unequal_weights(labels)]
+        arrays = [image, soft_labels(labels)]
+        if self._unlabelled_weight != 1:
+            arrays.append(np.where(labels <= 0, self._unlabelled_weight, np.float32(1)))
         oriented = permute_and_reflect(tuple(arrays), self._permutable, self._reflectable, rng)
-        image, soft, weight = [*map(np.ascontiguousarray, oriented), self._equal_weights][:3]
+        image, soft, *weights = map(np.ascontiguousarray, oriented)
         order = rng.permutation(len(self._moves_zyx))
-        return Example(image, soft, weight, tuple(self._moves_zyx[i] for i in order))
+        moves_zyx = tuple(self._moves_zyx[i] for i in order)
+        return Example(image, soft, weights[0] if weights else self._equal_weights, moves_zyx)
 
     def _normalise(self, image: np.ndarray) -> np.ndarray:
         normalised = np.subtract(image, self._mean, dtype=np.float32)
         normalised /= self._stddev
         return normalised
-
-    def _unequal_weights(self, labels: np.ndarray) -> list[np.ndarray]:
-        """Loss weights; none where all are 1, then examples share one array."""
-        weight = np.float32(self._train.unlabelled_weight)
-        return [] if weight == 1 else [np.where(labels <= 0, weight, np.float32(1))]
 
     def patch_box(self, record: Record) -> Box:
         """Return what the example at `record` is cut from, full-volume voxels.

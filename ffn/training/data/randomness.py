@@ -9,8 +9,12 @@ import numpy as np
 Purpose = Literal["weights", "shard order", "lane order", "example", "validation", "validation example"]
 
 _KEYS: dict[Purpose, int] = {
-    **{"weights": 0, "shard order": 1, "lane order": 2, "example": 3},
-    **{"validation": 4, "validation example": 5},
+    "weights": 0,
+    "shard order": 1,
+    "lane order": 2,
+    "example": 3,
+    "validation": 4,
+    "validation example": 5,
 }
 
 

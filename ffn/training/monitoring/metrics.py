@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 SCORES = ("accuracy", "precision", "recall", "f1")
 PARTS_OF_STEP = ("input_ms", "compute_ms", "allreduce_ms", "rest_ms")
 COLUMNS = (
-    *("step", "epoch", "loss", *SCORES, "learning_rate", "fovs_per_second", "seconds", "skipped_steps"),
-    *(*PARTS_OF_STEP, "bytes_sent", "gradient_norm"),
+    "step",
+    "epoch",
+    "loss",
+    *SCORES,
+    "learning_rate",
+    "fovs_per_second",
+    "seconds",
+    "skipped_steps",
+    *PARTS_OF_STEP,
+    "bytes_sent",
+    "gradient_norm",
 )
 SMOOTHING = 0.9  # Dong et al. 2019, learning-rate study
 

@@ -135,7 +135,7 @@ class EncodedExchange(Exchange):
         super().__init__(group, num_values, num_virtual)
         self._codec = codec
         # what the messages of each virtual worker have left out so far
-        self._errors = [tf.Variable(tf.zeros(num_values)) for _ in range(num_virtual if codec.keeps_error else 0)]
+        self._errors = [tf.Variable(tf.zeros(num_values)) for _ in range(num_virtual)] if codec.keeps_error else []
 
     @property
     def bytes_sent(self) -> int:

@@ -64,7 +64,8 @@ class Attendance:
 
     def reach(self, now: float, is_step: bool) -> None:
         """Note that this process has come to the next point where all wait for each other."""
-        self._steps += is_step
+        if is_step:
+            self._steps += 1
         self._moved = now
         self.reached[self.rank] += 1
 
@@ -84,7 +85,8 @@ class Attendance:
         if silent:
             return f"{_named(silent)} did not answer for {self.limit:g} s"
         patience = self.limit if self._steps >= 2 else max(START_SECONDS, self.limit)
-        patience *= 1.0 if self.rank == 0 else 1.5  # rank 0 knows most and speaks first
+        if self.rank != 0:
+            patience *= 1.5  # rank 0 knows most and speaks first
         return self._standstill(patience) if now - self._moved > patience else None
 
     def _standstill(self, seconds: float) -> str:

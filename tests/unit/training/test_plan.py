@@ -142,10 +142,21 @@ def test_fingerprint_changes_with_seed_and_data(data, tmp_path, image):
 
 
 OTHER_VALUES = {
-    **{"max_steps": 7, "checkpoint_steps": 2, "keep_checkpoints": 9, "log_steps": 3, "image_steps": 0},
-    **{"horovod_timeline": "t.json", "validation_steps": 0, "validation_examples": 3, "use_best": True},
-    **{"intra_op_threads": 3, "inter_op_threads": 2, "pin_threads": False, "stall_seconds": 9},
-    **{"walltime_minutes": 5.0, "walltime_margin_seconds": 1.0},
+    "max_steps": 7,
+    "checkpoint_steps": 2,
+    "keep_checkpoints": 9,
+    "log_steps": 3,
+    "image_steps": 0,
+    "horovod_timeline": "t.json",
+    "validation_steps": 0,
+    "validation_examples": 3,
+    "use_best": True,
+    "intra_op_threads": 3,
+    "inter_op_threads": 2,
+    "pin_threads": False,
+    "stall_seconds": 9,
+    "walltime_minutes": 5.0,
+    "walltime_margin_seconds": 1.0,
 }
 
 
