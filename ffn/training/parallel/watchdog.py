@@ -1,7 +1,7 @@
-"""Ends a job in which a process is stuck or gone, and says which.
+"""Ends a job in which a process is stuck or gone, and names that process.
 
-MPI waits for ever for a process that is stopped, or whose machine is gone, and no launcher notices. So a thread of
-every process shows rank 0 that the process lives, and how far it is, with a datagram now and then, and rank 0 answers.
+MPI waits for ever for a process that is stopped or whose machine is gone, and no launcher notices. So a thread of every
+process regularly sends rank 0 a datagram that tells how far the process is, and rank 0 answers.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 BEATS_PER_LIMIT = 10
 MAX_INTERVAL = 5.0  # seconds; 2048 processes then cost rank 0 about 1 % of a core
-MESSAGE = struct.Struct("!16sIQ?")  # token of the job, rank, what it has reached, whether the job ends
-RECEIVE_BUFFER = 1 << 22  # bytes; Linux gives 2^18 by default, which holds the datagrams of some hundred processes
-START_SECONDS = 1800.0  # at least, for each part of set-up (one reads all images) and for compiling; our choice
+MESSAGE = struct.Struct("!16sIQ?")  # token of the job, rank, number of sync points reached, whether the job ends
+RECEIVE_BUFFER = 1 << 22  # bytes; Linux' default of 2^18 holds the datagrams of a few hundred processes
+START_SECONDS = 1800.0  # minimum for each part of set-up (one reads all images) and for compiling; our choice
 
 
 class Address(NamedTuple):
-    """Where rank 0 listens.
+    """The address of rank 0.
 
     Parameters
     ----------
     hosts : tuple of str
-        IPv4 addresses of its machine, of which one will do.
+        IPv4 addresses of its machine. At least one must be reachable.
     port : int
         UDP port.
     token : bytes of length 16
-        What datagrams of this job begin with.
+        First bytes of all datagrams of this job.
     """
 
     hosts: tuple[str, ...]
@@ -41,16 +42,23 @@ class Address(NamedTuple):
 
 
 class Attendance:
-    """What one process knows of the others: when they were heard, what they have reached.
+    """What one process knows about the others: when it last heard them, and how far they are.
+
+    A sync point is a point of the program where all processes wait for each other.
 
     Parameters
     ----------
     rank, size : int
-        This process, and how many there are.
+        Number of this process; number of processes.
     limit : float
-        Seconds after which a process that is silent or does not go on counts as lost.
+        Seconds after which a process that is silent or makes no progress counts as lost.
     now : float
         Monotonic time, seconds.
+
+    Attributes
+    ----------
+    reached : dict of int to int
+        Number of sync points that each rank has reached, as far as this process knows.
     """
 
     def __init__(self, rank: int, size: int, limit: float, now: float) -> None:
@@ -63,56 +71,67 @@ class Attendance:
         self.reached = {rank: 0}
 
     def reach(self, now: float, is_step: bool) -> None:
-        """Note that this process has come to the next point where all wait for each other."""
+        """Record that this process has reached its next sync point."""
         if is_step:
             self._steps += 1
         self._moved = now
         self.reached[self.rank] += 1
 
     def hear(self, rank: int, reached: int, now: float) -> None:
-        """Note a sign of life."""
+        """Record a sign of life."""
         self._heard[rank] = now
         self.reached[rank] = reached
 
     def forgive(self, seconds: float) -> None:
-        """Leave a time out of account in which this process itself did not run."""
+        """Ignore a period in which this process itself did not run."""
         self._moved += seconds
         self._heard = {rank: heard + seconds for rank, heard in self._heard.items()}
 
     def problem(self, now: float) -> str | None:
-        """Say what is wrong, or None; who was never heard may be behind a firewall."""
+        """Describe what is wrong, or return None. A rank that was never heard may be behind a firewall."""
         silent = sorted(rank for rank, heard in self._heard.items() if now - heard > self.limit)
         if silent:
             return f"{_named(silent)} did not answer for {self.limit:g} s"
         patience = self.limit if self._steps >= 2 else max(START_SECONDS, self.limit)
         if self.rank != 0:
-            patience *= 1.5  # rank 0 knows most and speaks first
+            patience *= 1.5  # rank 0 knows most, so it acts first
         return self._standstill(patience) if now - self._moved > patience else None
 
     def _standstill(self, seconds: float) -> str:
         unheard = sorted(set(range(self.size)) - self.reached.keys())
         if unheard and self.rank == 0:
-            return f"no step ended for {seconds:g} s, and nothing was ever heard of {_named(unheard)}"
+            return f"no step finished for {seconds:g} s, and no sign of life ever came from {_named(unheard)}"
         late = [rank for rank, reached in self.reached.items() if reached < max(self.reached.values())]
         if late:
-            return f"{_named(sorted(late))} did not go on for {seconds:g} s while others waited"
+            return f"{_named(sorted(late))} made no progress for {seconds:g} s while others waited"
         return (
-            f"no step ended for {seconds:g} s, though all that can be heard of the other processes is in order. "
-            "Does a step take that long (virtual workers)? Then set a higher limit"
+            f"no step finished for {seconds:g} s, although all processes that can be heard have come equally far. "
+            "If a step takes that long (virtual workers), raise the limit"
         )
 
 
 class Watchdog:
-    """The thread that beats and listens.
+    """Sends and receives signs of life, and ends the process when the job is stuck.
 
     Parameters
     ----------
     attendance : Attendance
-        What this process knows, to which it adds what it hears.
+        What this process knows. The watchdog adds what it hears.
+    now : callable
+        Monotonic clock, seconds.
+    leave : callable
+        Ends the process with an exit code.
     """
 
-    def __init__(self, attendance: Attendance) -> None:
+    def __init__(
+        self,
+        attendance: Attendance,
+        now: Callable[[], float] = time.monotonic,
+        leave: Callable[[int], NoReturn] = os._exit,
+    ) -> None:
         self._attendance = attendance
+        self._now = now
+        self._leave = leave
         self._rank = attendance.rank
         self._interval = min(MAX_INTERVAL, attendance.limit / BEATS_PER_LIMIT)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -120,64 +139,74 @@ class Watchdog:
         self._socket.bind(("", 0))
         self._peers: dict[int, tuple[str, int]] = {}
         self.address = Address(_own_addresses(), self._socket.getsockname()[1], secrets.token_bytes(16))
+        self._checked = now()
 
     def start(self, address: Address) -> None:
-        """Start to watch; `address` is that of rank 0, and the thread ends with the process."""
+        """Watch the job from a thread that ends with the process; `address` is that of rank 0."""
         self.address = address
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
-    def _watch(self) -> None:
-        # one after the other: rank 0 would lose most of what thousands send at once
-        self._listen(time.monotonic() + self._interval * self._rank / self._attendance.size)
-        last = time.monotonic()
+    def beat(self) -> None:
+        """Send a sign of life to rank 0."""
+        if self._rank != 0:
+            self._send(0)
+
+    def receive(self) -> None:
+        """Wait for one datagram and handle it; rank 0 answers it."""
+        datagram, sender = self._socket.recvfrom(MESSAGE.size)
+        if len(datagram) != MESSAGE.size or not datagram.startswith(self.address.token):
+            return
+        _, rank, reached, ends = MESSAGE.unpack(datagram)
+        if 0 not in (rank, self._rank):  # meant for rank 0 on another machine, which has the same port number
+            return
+        self._peers[rank] = sender
+        if ends:
+            self._end(None)
+        self._attendance.hear(rank, reached, self._now())
+        if self._rank == 0:
+            self._send(rank)
+
+    def check(self) -> None:
+        """End the job if a process is stuck or gone."""
+        now = self._now()
+        if now - self._checked > 3 * self._interval:
+            self._attendance.forgive(now - self._checked)
+        self._checked = now
+        if problem := self._attendance.problem(now):
+            self._end(problem)
+
+    def _watch(self) -> NoReturn:
+        # staggered: rank 0 would lose most datagrams if thousands of processes sent at once
+        self._listen(self._now() + self._interval * self._rank / self._attendance.size)
+        self._checked = self._now()
         while True:
-            if self._rank != 0:
-                self._send(0)
-            self._listen(last + self._interval)
-            now = time.monotonic()
-            if now - last > 3 * self._interval:
-                self._attendance.forgive(now - last)
-            last = now
-            problem = self._attendance.problem(now)
-            if problem:
-                self._end(problem)
+            self.beat()
+            self._listen(self._checked + self._interval)
+            self.check()
 
     def _listen(self, until: float) -> None:
-        """Take in datagrams up to a time; rank 0 answers each."""
-        while (left := until - time.monotonic()) > 0:
+        """Receive datagrams up to a time."""
+        while (left := until - self._now()) > 0:
             self._socket.settimeout(left)
-            try:
-                datagram, sender = self._socket.recvfrom(MESSAGE.size)
-            except OSError:  # nothing came, or a complaint about something sent
-                continue
-            if len(datagram) != MESSAGE.size or not datagram.startswith(self.address.token):
-                continue
-            _, rank, reached, ends = MESSAGE.unpack(datagram)
-            if 0 not in (rank, self._rank):  # meant for rank 0, whose port on another machine is ours here
-                continue
-            self._peers[rank] = sender
-            if ends:
-                self._end(None)
-            self._attendance.hear(rank, reached, time.monotonic())
-            if self._rank == 0:
-                self._send(rank)
+            with contextlib.suppress(OSError):  # nothing came, or an error about an earlier datagram
+                self.receive()
 
     def _send(self, rank: int, ends: bool = False) -> None:
-        """Send a sign of life to a process; to rank 0 on all its addresses until it has answered on one."""
+        """Send a sign of life to a process. Rank 0 gets it on all its addresses until it has answered from one."""
         datagram = MESSAGE.pack(self.address.token, self._rank, self._attendance.reached[self._rank], ends)
         known = self._peers.get(rank)
         for target in [known] if known else [(host, self.address.port) for host in self.address.hosts]:
-            with contextlib.suppress(OSError):  # no way to that address
+            with contextlib.suppress(OSError):  # no route to that address
                 self._socket.sendto(datagram, target)
 
     def _end(self, problem: str | None) -> NoReturn:
-        """Leave at once: the main thread may be inside of Horovod or MPI, where no exception reaches it."""
+        """Leave at once: the main thread may be inside Horovod or MPI, where no exception reaches it."""
         if problem:
             text = f"ffn: error: rank {self._rank}: {problem} (train.stall_seconds), so the job ends. "
-            os.write(2, f"{text}The same command goes on from the last checkpoint\n".encode())
+            os.write(2, f"{text}The same command resumes from the last checkpoint\n".encode())
         for rank in self._peers if self._rank == 0 else [0]:
             self._send(rank, ends=True)
-        os._exit(2)
+        self._leave(2)
 
 
 def _own_addresses() -> tuple[str, ...]:
@@ -189,7 +218,7 @@ def _own_addresses() -> tuple[str, ...]:
 
 
 def _named(ranks: list[int]) -> str:
-    """Few ranks by number, many by how many they are."""
+    """Name a few ranks by number, many by their count."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     shown = ", ".join(map(str, ranks[:8]))
