@@ -1,6 +1,6 @@
-"""Train an FFN on records of coordinates, as --num-workers processes of ffn launch, srun, mpirun or aprun.
+"""Train an FFN on records, as --num-workers processes of ffn launch, srun, mpirun or aprun.
 
-An interrupted run that is started again with the same options goes on from its newest checkpoint.
+The same command resumes an interrupted run from its newest checkpoint.
 """
 
 from __future__ import annotations
@@ -26,36 +26,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1",
-        help="part of a volume to validate on, apart from what is trained on; repeat for more",
+        help="validation box in a volume, never trained on; repeatable",
     )
     parser.add_argument(
         "--init",
         metavar="MODEL_DIR",
-        help="model to start from, or one of its checkpoints/step-…; it decides the model options",
+        help="model folder or checkpoint (checkpoints/step-…) to start from; sets the model options",
     )
-    parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to go on with")
+    parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to resume")
     add_options(parser, ModelConfig)
     add_options(parser, TrainConfig)
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that say what to train on."""
-    parser.add_argument("--records", required=True, metavar="FOLDER", help="what 'ffn records' wrote")
+    """Declare the options for the training data."""
+    parser.add_argument("--records", required=True, metavar="FOLDER", help="records folder, as 'ffn records' writes it")
     parser.add_argument(
         "--volume",
         required=True,
         action="append",
         metavar="NAME=IMAGE,LABELS",
-        help="image and labels, each FILE.h5:DATASET, by the name that the records use; repeat for more",
+        help="image and labels, each FILE.h5:DATASET, of the volume NAME in the records; repeatable",
     )
     parser.add_argument(
-        "--rng-seed", type=whole_number, default=1, metavar="INT", help="of everything random (default: 1)"
+        "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of everything random (default: 1)"
     )
     add_staging_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.training.plan import TrainingData
     from ffn.training.train import train
 
@@ -66,24 +65,24 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:
-    """Return image and labels by name, from ``NAME=IMAGE,LABELS``.
+    """Return image and labels by volume name, from ``NAME=IMAGE,LABELS``.
 
     Raises
     ------
     ConfigError
-        If an item has another form, or a name is given twice.
+        If an item has another form, or a name occurs twice.
     """
     volumes: dict[str, tuple[str, str]] = {}
     for item in items:
         name, (image, labels) = _split("--volume", item, ["IMAGE", "LABELS"], "a=raw.h5:raw,labels.h5:a")
         if name in volumes:
-            raise ConfigError(f"--volume: {name!r} is given twice, expected each volume once")
+            raise ConfigError(f"--volume: {name!r} occurs twice, expected each volume once")
         volumes[name] = (image, labels)
     return volumes
 
 
 def _validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> dict[str, ValidationSource]:
-    """Return what to validate on by name, from ``NAME=IMAGE,LABELS,BOX``."""
+    """Return the validation boxes by volume name, from ``NAME=IMAGE,LABELS,BOX``."""
     from ffn.training.plan import ValidationSource
 
     sources: dict[str, ValidationSource] = {}
@@ -91,9 +90,10 @@ def _validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> dict[s
     for item in items:
         name, (image, labels, box) = _split("--validate", item, ["IMAGE", "LABELS", "Z0:Z1,Y0:Y1,X0:X1"], example)
         if name in sources:
-            raise ConfigError(f"--validate: {name!r} is given twice, expected each volume once")
+            raise ConfigError(f"--validate: {name!r} occurs twice, expected each volume once")
         if volumes.get(name, (image, labels)) != (image, labels):
-            raise ConfigError(f"--validate: {name!r} is {image},{labels}, but for --volume {','.join(volumes[name])}")
+            expected = ",".join(volumes[name])
+            raise ConfigError(f"--validate {name}: found {image},{labels}, expected {expected} as for --volume")
         try:
             sources[name] = ValidationSource(image, labels, Box.parse(box))
         except ConfigError as error:
@@ -102,9 +102,9 @@ def _validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> dict[s
 
 
 def _split(option: str, item: str, parts: list[str], example: str) -> tuple[str, list[str]]:
-    """Split ``NAME=PART,PART``; the last part may hold commas."""
+    """Split ``NAME=PART,PART``; the last part may contain commas."""
     name, equals, rest = item.partition("=")
     found = rest.split(",", len(parts) - 1)
     if not (name and equals and len(found) == len(parts) and all(found)):
-        raise ConfigError(f"{option}: {item!r} is not of the form NAME={','.join(parts)}, as in {example}")
+        raise ConfigError(f"{option}: found {item!r}, expected NAME={','.join(parts)} as in {example}")
     return name, found

@@ -1,4 +1,4 @@
-"""Checkpoints of a training job: whole or absent, verified when read, with the state of every process."""
+"""Checkpoints of a training job. They hold the state of every process, appear whole, and are verified when read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 SHARED = "shared.h5"
-VISIBLE_SECONDS = 90  # NFS keeps what it knows of a folder for up to 60 s
+VISIBLE_SECONDS = 90  # NFS caches the contents of a folder for up to 60 s
 
 Arrays = dict[str, np.ndarray]
 
@@ -43,9 +43,9 @@ class Checkpoint(NamedTuple):
     step : int
         Steps done.
     shared : dict of str to ndarray
-        What is the same on all processes: weights and optimizer.
+        State that all processes share: weights and optimizer.
     own : dict of str to ndarray
-        What belongs to this process: its lanes and its counts.
+        State of this process alone: its lanes and counts.
     """
 
     step: int
@@ -54,21 +54,21 @@ class Checkpoint(NamedTuple):
 
 
 class CheckpointFolder:
-    """Reads and writes the checkpoints of one job; all processes make every call together.
+    """Reads and writes the checkpoints of one job. All processes make every call together.
 
     Parameters
     ----------
     folder : path
         Folder of ``step-00000500/`` and so on.
     fingerprint : dict
-        What the result depends on, JSON-ready; checkpoints of another fingerprint are not used.
+        Everything that the result depends on, JSON-ready. Checkpoints of another fingerprint are not used.
     keep : int
-        Checkpoints kept.
+        Number of checkpoints to keep.
     group : ProcessGroup
         The processes of the job.
     interval : int
-        Steps between regular checkpoints; one in between, of a stop or of an end that was put off, is kept only until
-        the next.
+        Steps between regular checkpoints. A checkpoint in between, from an early stop or from a former `max_steps`, is
+        kept only until the next one is written.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class CheckpointFolder:
         self._interval = interval
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint and remove the oldest ones.
+        """Write a checkpoint and remove old ones.
 
         Raises
         ------
         TrainError
-            If the processes hold different weights or the folder cannot be written.
+            If the processes hold different weights, or if the folder cannot be written.
         """
         digests = self._require_equal_weights(checkpoint)
         try:
@@ -97,7 +97,7 @@ class CheckpointFolder:
             raise TrainError(f"{self._folder}: checkpoint {checkpoint.step} cannot be written ({reason})") from None
 
     def _remove_old(self) -> None:
-        """Keep the newest checkpoint and those before it that are at multiples of the interval."""
+        """Keep the newest checkpoint and the newest regular ones before it."""
         *older, _ = self._found()
         regular = [path for step, path in older if step % self._interval == 0]
         kept = regular[max(0, len(regular) + 1 - self._keep) :]
@@ -108,8 +108,9 @@ class CheckpointFolder:
     def restore(self, max_step: int) -> Checkpoint | None:
         """Return the newest usable checkpoint of at most `max_step` steps.
 
-        A damaged checkpoint is named in the log and removed, and the one before it is tried. One of another
-        configuration ends the search: all are set aside, they may be the work of weeks; so are later ones.
+        A damaged checkpoint is logged and removed, and the one before it is tried. A checkpoint of another
+        configuration ends the search. Then all checkpoints are set aside, since they may be the work of weeks, and so
+        are those of more than `max_step` steps.
         """
         self._remove_leftovers()
         for step, path in self._group.broadcast(self._found())[::-1]:
@@ -117,13 +118,13 @@ class CheckpointFolder:
             if problem is not None:
                 place = self._set_aside()
                 self._log(
-                    f"starting over: the checkpoints in {self._folder} are of another run, {problem}. They are in "
-                    f"{place} now; to start from one, name it as initial weights (init)"
+                    f"starting over: the checkpoints in {self._folder} belong to another run, {problem}. They are now "
+                    f"in {place}. To start from one of them, give it as initial weights (init)"
                 )
                 return None
             if step > max_step:
                 place = self._set_aside(path.name)
-                self._log(f"train.max_steps is now {max_step}: {path} is moved to {place}")
+                self._log(f"train.max_steps is now {max_step}: {path} was moved to {place}")
                 continue
             checkpoint = self._read_everywhere(step, path)
             if checkpoint is not None:
@@ -147,7 +148,7 @@ class CheckpointFolder:
                 atomic.write_json(temporary / MANIFEST, manifest)
 
     def _write_own(self, folder: Path, arrays: Arrays) -> tuple[str, str]:
-        """Write what belongs to this process; return the name of the file and its checksum."""
+        """Write the state of this process; return the name of the file and its checksum."""
         _wait_until_visible(folder)
         path = folder / _own_name(self._group.rank)
         try:
@@ -158,7 +159,7 @@ class CheckpointFolder:
 
     @contextmanager
     def _shared_temporary(self, path: Path) -> Iterator[Path]:
-        """Yield the folder that all processes write to; rank 0 renames it to `path` when all are done."""
+        """Yield the folder that all processes write to. Rank 0 renames it to `path` in the end."""
         if self._group.rank != 0:
             yield self._group.broadcast(Path())
             return
@@ -167,7 +168,7 @@ class CheckpointFolder:
             yield self._group.broadcast(temporary)
 
     def _require_equal_weights(self, checkpoint: Checkpoint) -> list[str]:
-        """Return the checksum of the weights and optimizer of every process."""
+        """Return the checksum of every process's weights and optimizer; end the job if they differ."""
         digest = hashlib.sha256()
         for name in sorted(checkpoint.shared):
             digest.update(np.ascontiguousarray(checkpoint.shared[name]).tobytes())
@@ -176,8 +177,9 @@ class CheckpointFolder:
         if different:
             self._group.fail(
                 TrainError(
-                    f"train: at step {checkpoint.step} rank {different[0]} holds other weights than rank 0, "
-                    "expected the same on all. Are machines and software alike? The last checkpoint is good"
+                    f"train: at step {checkpoint.step} the weights of rank {different[0]} differ from those of rank 0, "
+                    "expected equal weights on all ranks. Check that all machines run the same software on the same "
+                    "kind of processor. The last checkpoint is good"
                 )
             )
         return digests
@@ -188,7 +190,7 @@ class CheckpointFolder:
         return sorted((int(match[1]), path) for match, path in matches if match)
 
     def _mismatch(self, path: Path) -> str | None:
-        """Say what differs between a checkpoint's fingerprint and ours; a damaged one is judged later."""
+        """Describe the first difference between a checkpoint's fingerprint and ours; None if it is damaged."""
         try:
             other = _read_manifest(path)["fingerprint"]
         except ModelError:
@@ -202,13 +204,13 @@ class CheckpointFolder:
         return f"{key} is {mine.get(key, 'unknown')}, was {theirs.get(key, 'unknown')}{more}"
 
     def _read_everywhere(self, step: int, path: Path) -> Checkpoint | None:
-        """Read a checkpoint; None on all processes if one of them finds damage, which rank 0 logs."""
-        # one process asks the file system which files there are, not a thousand
+        """Read a checkpoint. If one process finds damage, rank 0 logs it and all processes get None."""
+        # one process lists the folder, not a thousand
         found = self._group.broadcast(_manifest_or_problem(path) if self._group.rank == 0 else "")
         checkpoint, problem = None, found
         if not isinstance(found, str):
             own = _own_name(self._group.rank)
-            self._group.together(lambda: _wait_until_visible(path, (own, SHARED)))  # not to be seen is not damaged
+            self._group.together(lambda: _wait_until_visible(path, (own, SHARED)))  # not yet visible is not damaged
             checkpoint, problem = _read(step, path, own, found)
         problems = [text for text in self._group.gather(problem) if text]
         if problems:
@@ -219,21 +221,21 @@ class CheckpointFolder:
         return checkpoint
 
     def _remove_leftovers(self) -> None:
-        """Remove what a killed job was writing."""
+        """Remove unfinished checkpoints of a killed job."""
         if self._group.rank == 0:
             for path in self._folder.glob(".step-*"):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _set_aside(self, name: str = "") -> Path | None:
-        """Move one checkpoint, or the whole folder, to where no later job looks for them; rank 0 returns where."""
+        """Move one checkpoint, or by default all of them, out of the way; rank 0 returns the new folder."""
         if self._group.rank != 0:
             return None
         before = self._folder.with_name(f"{self._folder.name}-before")
         numbered = (before.with_name(f"{before.name}-{number}") for number in itertools.count(2))
-        # never in the place of others: a slip in the configuration may have brought them there
+        # never replace checkpoints that were set aside earlier: a slip in the configuration may have moved them there
         place = next(path for path in itertools.chain([before], numbered) if not (path / name).exists())
         (place / name).parent.mkdir(exist_ok=True)
-        if not name:  # the new training begins its tables anew
+        if not name:  # the new training starts its tables over
             for table in self._folder.parent.glob("*.csv"):
                 shutil.copy2(table, self._folder)
         (self._folder / name).rename(place / name)
@@ -245,12 +247,12 @@ class CheckpointFolder:
 
 
 def is_checkpoint(path: str | Path) -> bool:
-    """Return whether `path` is one of our checkpoints, such as ``model/checkpoints/step-00000500``."""
+    """Whether `path` is one of our checkpoints, such as ``model/checkpoints/step-00000500``."""
     return (Path(path) / MANIFEST).is_file()
 
 
 def load_checkpoint(path: str | Path) -> Model:
-    """Return the model in a checkpoint, with the moving average of its weights if there is one.
+    """Return the model in a checkpoint, with averaged weights if training averaged them.
 
     Raises
     ------
@@ -260,13 +262,16 @@ def load_checkpoint(path: str | Path) -> Model:
     path = Path(path)
     if not path.is_dir():
         found = sorted(other.name for other in path.parent.glob("step-*"))
-        raise ModelError(f"{path}: no such checkpoint, {path.parent} holds {found}. Train again with more of them kept")
+        raise ModelError(
+            f"{path}: no such checkpoint, {path.parent} holds {found}. Choose one of them, or train with a higher "
+            "train.keep_checkpoints"
+        )
     shared, _ = _read_verified(path / SHARED, _read_manifest(path)["sha256"])
     return Model(load_checkpoint_architecture(path), model_weights(shared), {})
 
 
 def load_checkpoint_architecture(path: str | Path) -> ModelConfig:
-    """Read only the description of the model in a checkpoint.
+    """Read only the architecture of the model in a checkpoint.
 
     Raises
     ------
@@ -277,12 +282,12 @@ def load_checkpoint_architecture(path: str | Path) -> ModelConfig:
 
 
 def describe_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Return what a checkpoint is of, and compare the checksums of all its files.
+    """Describe a checkpoint, and verify the checksums of all its files.
 
     Returns
     -------
     dict
-        ``step``; ``processes`` that wrote it; ``fingerprint``, which a run must have to go on from it.
+        ``step``; ``processes``, the number that wrote it; ``fingerprint``, which a run must have to resume from it.
 
     Raises
     ------
@@ -298,12 +303,12 @@ def describe_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
-    """Write the model folder of a checkpoint.
+    """Write the model in a checkpoint as a model folder.
 
     Parameters
     ----------
     path : path
-        Folder such as ``model/checkpoints/step-00000500``.
+        Checkpoint, such as ``model/checkpoints/step-00000500``.
     out_folder : path
         Model folder to write.
 
@@ -335,7 +340,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _read(step: int, path: Path, own_name: str, sha256: Mapping[str, str]) -> tuple[Checkpoint | None, str]:
-    """Return a checkpoint, or what is wrong with it."""
+    """Return the checkpoint, or None and a problem."""
     try:
         own, shared = (_read_verified(path / name, sha256)[0] for name in (own_name, SHARED))
     except ModelError as error:
@@ -344,7 +349,7 @@ def _read(step: int, path: Path, own_name: str, sha256: Mapping[str, str]) -> tu
 
 
 def _manifest_or_problem(path: Path) -> dict[str, str] | str:
-    """Checksums of the files of a checkpoint by name, or what is wrong with it."""
+    """Return the checksums of a checkpoint's files by name, or a problem."""
     try:
         sha256 = _read_manifest(path)["sha256"]
     except ModelError as error:
@@ -354,24 +359,24 @@ def _manifest_or_problem(path: Path) -> dict[str, str] | str:
 
 
 def _wait_until_visible(folder: Path, names: Iterable[str] = ()) -> None:
-    """Wait for what another process has written: shared file systems show it to other machines seconds later.
+    """Wait for files of another process; shared file systems show them to other machines seconds later.
 
     Raises
     ------
     TrainError
-        If the folder does not appear, or not with all of these files.
+        If the folder or one of the files does not appear.
     """
     deadline = time.monotonic() + VISIBLE_SECONDS
     while True:
         try:
-            missing = sorted(set(names) - set(os.listdir(folder)))  # asks the server, unlike a look at one file
+            missing = sorted(set(names) - set(os.listdir(folder)))  # asks the server, unlike a look-up of one file
         except FileNotFoundError:
             missing = [""]
         if not missing:
             return
         if time.monotonic() > deadline:
             raise TrainError(
-                f"{folder / missing[0]}: not to be seen on {socket.gethostname()} {VISIBLE_SECONDS} s after another "
+                f"{folder / missing[0]}: not visible on {socket.gethostname()} {VISIBLE_SECONDS} s after another "
                 "process wrote it, expected a file system that all processes share. Choose another --out"
             )
         time.sleep(1)

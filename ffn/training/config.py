@@ -25,64 +25,64 @@ class TrainConfig(Section):
         "validation_steps": "validation",
         "checkpoint_steps": "checkpoints and logs",
         "intra_op_threads": "threads",
-        "stall_seconds": "ends before the last step",
+        "stall_seconds": "stopping early",
     }
 
     num_workers: PositiveInt = Field(2, description="Horovod processes; the job stops if another number starts")
     virtual_workers: PositiveInt = Field(
-        1, description="workers that each process stands for, one after the other: trains as so many processes would"
+        1, description="workers that each process computes, one after the other; trains as that many processes would"
     )
     batch_size: PositiveInt = Field(1, description="FOVs per worker and step")
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
 
     optimizer: Literal["adam", "adamw", "lamb", "lars", "momentum", "sgd"] = Field(
         "adam",
-        description="how gradients change the weights; of lamb and lars, learning_rate is the relative change per step",
+        description="optimizer; for lamb and lars, learning_rate is the relative change of the weights per step",
     )
-    learning_rate: PositiveFloat = Field(1e-3, description="at the end of the warm-up, before scaling_rule")
+    learning_rate: PositiveFloat = Field(1e-3, description="peak rate, after the warm-up and before scaling_rule")
     scaling_rule: Literal["constant", "linear", "sqrt", "power"] = Field(
-        "constant", description="how the rate grows with the global batch, workers × batch_size"
+        "constant", description="growth of the rate with the global batch, workers × batch_size"
     )
-    scaling_exponent: Fraction = Field(0.5, description="of the global batch, for scaling_rule power")
+    scaling_exponent: Fraction = Field(0.5, description="exponent of the global batch, for scaling_rule power")
     warmup_steps: NonNegativeInt = Field(0, description="steps over which the rate rises linearly")
     schedule: Literal["constant", "cosine", "cyclic"] = Field(
         "constant",
-        description="of the rate after the warm-up; cosine falls to 0 at max_steps, cyclic swings in triangles",
+        description="rate after the warm-up; cosine falls to 0 at max_steps, cyclic is a triangle wave",
     )
-    cycle_steps: PositiveInt = Field(2000, description="steps of one swing of the cyclic schedule")
-    cycle_low: Fraction = Field(0.1, description="lowest rate of the cyclic schedule, as a share of the highest")
-    momentum: BelowOne = Field(0.9, description="of the optimizers momentum and lars")
-    weight_decay: NonNegativeFloat = Field(0.0, description="of the optimizers adamw, lamb and lars")
+    cycle_steps: PositiveInt = Field(2000, description="steps per cycle of the cyclic schedule")
+    cycle_low: Fraction = Field(0.1, description="lowest rate of the cyclic schedule, as a share of the peak rate")
+    momentum: BelowOne = Field(0.9, description="momentum of the optimizers momentum and lars")
+    weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the optimizers adamw, lamb and lars")
     clip_norm: PositiveFloat | None = Field(
-        None, description="gradients longer than this are shortened to it; null: never"
+        None, description="norm to which longer gradients are clipped; null: no clipping"
     )
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None, description="the model gets a moving average of the weights, which decays by this per step; null: none"
+        None, description="decay per step of a moving average of the weights, which the model then gets; null: none"
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "float32",
-        description="of the convolutions (weights are float32); auto: bfloat16 where the CPU has AMX or AVX512-BF16",
+        description="precision of the convolutions; auto: bfloat16 if the CPU has AMX or AVX512-BF16, else float32",
     )
     compression: Literal["none", "fp16", "1-bit", "qsgd"] = Field(
-        "none", description="of gradients on the network; 1-bit keeps its error for the next step"
+        "none", description="compression of gradients between processes; 1-bit keeps its error for the next step"
     )
     qsgd_levels: Annotated[int, Field(ge=1, le=127)] = Field(
-        7, description="levels of magnitude beside 0, for compression qsgd; up to 7 take half a byte, more take one"
+        7, description="levels above 0 of compression qsgd; up to 7 levels take half a byte per entry, more take one"
     )
 
     fov_policy: Literal["fixed", "fixed_window", "max_pred"] = Field(
         "fixed",
-        description="where the FOV goes from the centre: to the six neighbours whose POM is high enough at their "
-        "centre, or anywhere within a voxel of it; max_pred: wherever inference would go",
+        description="moves of the FOV; fixed: from the centre to those of its six neighbours whose POM is high enough; "
+        "fixed_window: likewise, with the highest POM within one voxel; max_pred: as in inference",
     )
     fov_moves: PositiveInt = Field(
-        1, description="deltas between the centre and the edge of what the FOV reaches; more than one for max_pred only"
+        1, description="deltas that the FOV may move from the centre along each axis; above 1 for max_pred only"
     )
     unlabelled_weight: Fraction = Field(
-        1.0, description="of voxels without a label in the loss; 0 where they are unknown rather than background"
+        1.0, description="loss weight of voxels without a label; 0 if they are unknown rather than background"
     )
     permutable_axes: Axes = Field(
-        ("z", "y", "x"), description="axes that augmentation may exchange; never an anisotropic z"
+        ("z", "y", "x"), description="axes that augmentation may exchange; leave out an anisotropic z"
     )
     reflectable_axes: Axes = Field(("z", "y", "x"), description="axes that augmentation may reverse")
     contrast_jitter: BelowOne = Field(0.0, description="largest relative change of an example's contrast")
@@ -94,57 +94,58 @@ class TrainConfig(Section):
         0.0, description="share of z slices that are black (grey level 0), never the central one"
     )
     misaligned_slice_rate: Fraction = Field(
-        0.0, description="share of z slices from which on an example is shifted, image and labels alike"
+        0.0, description="share of z slices at which the rest of the example shifts, image and labels alike"
     )
     max_misalignment: PositiveInt = Field(
-        4, description="largest such shift along y and x against the central slice, voxels"
+        4, description="largest of these shifts along y and x, relative to the central slice, voxels"
     )
     blur_rate: Fraction = Field(0.0, description="share of z slices that are out of focus")
     blur_sigma: PositiveFloat = Field(2.0, description="standard deviation of their blur along y and x, voxels")
 
     validation_steps: NonNegativeInt = Field(
-        500, description="steps between validations, where there is a validation volume; 0: never"
+        500, description="steps between validations, if there is a validation box; 0: never"
     )
-    validation_examples: PositiveInt = Field(64, description="examples that a validation looks at, always the same")
+    validation_examples: PositiveInt = Field(64, description="examples per validation, always the same")
     use_best: bool = Field(
-        False, description="whether the model gets the weights with the best validation F1, else the last ones"
+        False, description="whether the model gets the weights of the best validation F1 instead of the last weights"
     )
     checkpoint_steps: PositiveInt = Field(500, description="steps between checkpoints")
-    keep_checkpoints: PositiveInt = Field(3, description="checkpoints kept, beside the best one")
+    keep_checkpoints: PositiveInt = Field(3, description="checkpoints to keep, besides the best one")
     log_steps: PositiveInt = Field(50, description="steps between rows of metrics.csv and TensorBoard scalars")
     image_steps: NonNegativeInt = Field(1000, description="steps between TensorBoard images of one example; 0: none")
     horovod_timeline: str | None = Field(
-        None, description="file for Horovod's timeline, chrome://tracing shows it; null: none"
+        None, description="file for Horovod's timeline, to open in chrome://tracing; null: none"
     )
 
     intra_op_threads: NonNegativeInt = Field(
-        0, description="of a process within an operation; 0: OMP_NUM_THREADS, else its share of the cores"
+        0, description="threads of a process per operation; 0: OMP_NUM_THREADS, else its share of the cores"
     )
-    inter_op_threads: PositiveInt = Field(1, description="of a process for operations side by side")
+    inter_op_threads: PositiveInt = Field(1, description="operations that a process runs in parallel")
     pin_threads: bool = Field(
-        True, description="whether processes on one machine get cores of their own, where the launcher gave them none"
+        True, description="whether to give each process on a machine its own cores, unless the launcher already did"
     )
     stall_seconds: Annotated[int, Field(ge=5)] = Field(
-        120, description="a process stuck or gone for this long ends the whole job, s"
+        120, description="time after which a process that is stuck or gone ends the whole job, s"
     )
     walltime_minutes: PositiveFloat | None = Field(
-        None, description="limit of the job from its start; null: none; an earlier FFN_JOB_END_TIME or Slurm's counts"
+        None,
+        description="limit of the job from its start; an earlier FFN_JOB_END_TIME or Slurm limit counts; null: none",
     )
     walltime_margin_seconds: NonNegativeFloat = Field(
-        120, description="how long before the job's limit training stops with a checkpoint, s"
+        120, description="time before the limit of the job at which training stops with a checkpoint, s"
     )
 
     @model_validator(mode="after")
     def _moves_fit(self) -> TrainConfig:
         if self.fov_moves > 1 and self.fov_policy != "max_pred":
-            raise ValueError(f"fov_moves: {self.fov_moves}, fov_policy {self.fov_policy} makes one, it must be 1")
+            raise ValueError(f"fov_moves: found {self.fov_moves}, expected 1 for fov_policy {self.fov_policy}")
         return self
 
     @model_validator(mode="after")
     def _decay_is_used(self) -> TrainConfig:
         if self.weight_decay > 0 and self.optimizer not in ("adamw", "lamb", "lars"):
             raise ValueError(
-                f"weight_decay: {self.weight_decay:g}, but {self.optimizer} has none, expected 0. "
+                f"weight_decay: found {self.weight_decay:g}, expected 0 for optimizer {self.optimizer}. "
                 "Or choose the optimizer adamw, lamb or lars"
             )
         return self
@@ -153,12 +154,13 @@ class TrainConfig(Section):
     def _walltime_is_longer_than_its_margin(self) -> TrainConfig:
         if self.walltime_minutes is not None and 60 * self.walltime_minutes <= self.walltime_margin_seconds:
             raise ValueError(
-                f"walltime_minutes: {self.walltime_minutes:g}, expected more than walltime_margin_seconds, which is "
-                f"{self.walltime_margin_seconds:g} s: each run would stop after one step. Raise it or lower the margin"
+                f"walltime_minutes: found {self.walltime_minutes:g}, expected more than walltime_margin_seconds "
+                f"({self.walltime_margin_seconds:g} s), so each run would stop after one step. Raise it or lower the "
+                "margin"
             )
         return self
 
     @property
     def num_lanes(self) -> int:
-        """FOVs in the global batch: of all workers, virtual ones included."""
+        """FOVs in the global batch of all workers, including virtual ones."""
         return self.num_workers * self.virtual_workers * self.batch_size

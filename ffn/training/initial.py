@@ -1,4 +1,4 @@
-"""The weights that training starts from."""
+"""The initial weights of a network."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ffn.config import ModelConfig
 from ffn.model.network import Weights, weight_shapes
 from ffn.training.data.randomness import generator
 
-# Every residual module of He's scale doubles the variance: at depth 12 the first POM update would have a standard
-# deviation of 22 logits. Up to this many modules it was seen to train well.
+# With He's scale every residual module doubles the variance, so at depth 12 the first POM update would have a standard
+# deviation of 22 logits. Up to this many modules, undamped networks trained well in our runs.
 UNDAMPED_MODULES = 4
 
 
 def initial_weights(config: ModelConfig, rng_seed: int) -> Weights:
-    """Draw the weights that training starts from.
+    """Draw the initial weights.
 
     Parameters
     ----------
@@ -26,12 +26,13 @@ def initial_weights(config: ModelConfig, rng_seed: int) -> Weights:
     Returns
     -------
     dict of str to float32 ndarray
-        Kernels normal after He et al. 2015, those that end a residual module smaller in networks of more than
-        four such modules; biases 0.
+        Kernels are normal after He et al. 2015. In networks of more than four residual modules, the last kernel of
+        each module is scaled down. Biases are 0.
 
     Notes
     -----
-    The published models began with Glorot's uniform kernels; on the phantom, He's reach the same loss in half the FOVs.
+    The published models started from Glorot's uniform kernels. On the phantom, He's reach the same loss in half the
+    FOVs.
     """
     rng = generator(rng_seed, "weights")
     weights = {name: _he_normal(shape, rng) for name, shape in weight_shapes(config).items()}

@@ -1,4 +1,4 @@
-"""Whether this job has to stop: a signal came, or its walltime is nearly over."""
+"""Reasons to stop a job early: a signal, or the end of its walltime."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from typing import Any
 from ffn.errors import ConfigError
 from ffn.machine.schedulers import slurm
 
-# SIGTERM is what schedulers and launchers send first, SIGUSR1 what they can be asked to send (sbatch --signal)
+# Schedulers and launchers send SIGTERM first; they can be asked to send SIGUSR1 (sbatch --signal).
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-# End of the job in seconds since 1970, the first that is set counts: what a job script says, what Slurm says
+# End of the job in seconds since 1970, from the job script or from Slurm. The first variable that is set counts.
 JOB_END_VARIABLES = ("FFN_JOB_END_TIME", slurm.JOB_END_TIME)
-# A scheduler that signals all processes reaches a rank directly and through its launcher: that is one signal
+# A scheduler that signals all processes reaches a rank twice, directly and through its launcher. Both are one signal.
 ECHO_SECONDS = 3.0
 
 log = logging.getLogger(__name__)
 
 
 class Interruption:
-    """Notes the reasons to stop; the training loop asks once a step, so that a step is never cut in half.
+    """Records reasons to stop. The training loop asks once per step, so no step is cut in half.
 
-    A second signal of the same kind, a while after the first, does what it did before, SIGTERM: end at once.
+    A second signal of the same kind, some seconds after the first, goes to the previous handler. The default handler of
+    SIGTERM ends the process at once.
 
     Parameters
     ----------
     walltime_minutes : float or None
-        Limit of the job, counted from the start of this process; an earlier end that the environment tells counts.
+        Limit of the job, counted from the start of this process. An earlier end from the environment takes precedence.
     margin_seconds : float
         How long before the limit to stop.
 
     Raises
     ------
     ConfigError
-        If the environment tells the end of the job in another form than seconds.
+        If the environment gives the end of the job in another form than seconds.
     """
 
     def __init__(self, walltime_minutes: float | None, margin_seconds: float) -> None:
@@ -46,37 +47,37 @@ class Interruption:
         self._deadline = _job_end(walltime_minutes)
         self._margin_seconds = margin_seconds
         self._previous: dict[int, Any] = {}
-        self._noted: dict[int, float] = {}
+        self._first_seen: dict[int, float] = {}
 
     def __enter__(self) -> Interruption:
-        """Take over the signals, in the main thread, which alone may."""
+        """Take over the signals; only the main thread can."""
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                self._previous[number] = signal.signal(number, self._note)
+                self._previous[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give back the signals."""
+        """Restore the previous signal handlers."""
         for number in list(self._previous):
-            self._give_back(number)
+            self._restore(number)
 
     @property
     def requested(self) -> bool:
-        """Whether to stop; `reason` then says why."""
+        """Whether to stop. If so, `reason` says why."""
         if self.reason is None and self._deadline is not None:
             left = self._deadline - time.time()
             if left <= self._margin_seconds:
-                self.reason = f"its walltime, of which {max(0, left):.0f} s were left"
+                self.reason = f"its walltime, with {max(0, left):.0f} s left"
         return self.reason is not None
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if now - self._noted.setdefault(number, now) > ECHO_SECONDS:
-            self._give_back(number)
+        if now - self._first_seen.setdefault(number, now) > ECHO_SECONDS:
+            self._restore(number)
             os.kill(os.getpid(), number)
         self.reason = signal.Signals(number).name
 
-    def _give_back(self, number: int) -> None:
+    def _restore(self, number: int) -> None:
         signal.signal(number, self._previous.pop(number))
 
 
@@ -89,22 +90,20 @@ def _job_end(walltime_minutes: float | None) -> float | None:
         if end > _started():
             ends.append(end)
         else:
-            log.warning(
-                "%s: %d is over since before this process started, so it is that of another job, ignored", name, end
-            )
+            log.warning("%s: %d was over before this process started, so it belongs to another job. Ignored", name, end)
     return min(ends, default=None)
 
 
 def _end_from_variable(name: str) -> float:
-    """Return the end of the job that an environment variable tells."""
+    """Return the end of the job according to an environment variable."""
     value = os.environ[name]
     if not value.isdigit():
-        raise ConfigError(f"{name}: found {value!r}, expected seconds since 1970. Correct the variable or unset it")
+        raise ConfigError(f"{name}: found {value!r}, expected seconds since 1970. Correct or unset the variable")
     return float(value)
 
 
 def _started() -> float:
-    """Start of this process, seconds since 1970; imports may have taken their time."""
+    """Start of this process, seconds since 1970. Imports may have taken a while since then."""
     import psutil
 
     return psutil.Process().create_time()

@@ -1,4 +1,4 @@
-"""The walks of one process's lanes: the examples in flight, and the batch they form."""
+"""The walks of one process's lanes: its current examples, and the batch that they form."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ffn.training.walk import Walk
 
 
 class LaneWalks:
-    """One walk for each lane; a lane takes its next example when its walk ends.
+    """One walk for each lane. When a walk ends, its lane takes the next example.
 
     Parameters
     ----------
     prefetcher : Prefetcher
         Source of examples, at the same positions.
     positions : mapping of int to int
-        Position of the current example of each lane.
+        Position of each lane's current example.
     model : ModelConfig
         FOV and deltas.
     train : TrainConfig
-        Policy of the FOV.
+        FOV policy.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class LaneWalks:
         self._walks = {lane: self._new_walk(lane) for lane in self.positions}
 
     def batch(self) -> Batch:
-        """Return the FOVs that all walks are at."""
+        """Return the current FOVs of all walks."""
         return stack_fovs(list(self._walks.values()))
 
     @property
@@ -48,12 +48,12 @@ class LaneWalks:
         return next(iter(self._walks.values()))
 
     def proceed(self, outcome: Outcome) -> np.ndarray:
-        """Write the outcome of a step to the canvases and move on.
+        """Write the outcome of a step to the canvases and advance all walks.
 
         Returns
         -------
         int64 ndarray of shape (4,)
-            Counts of the walks that ended, see `Walk.score`; one whose output is not finite has none.
+            Counts of the walks that ended, see `Walk.score`. A walk ends uncounted if its output is not finite.
         """
         counts = np.zeros(4, np.int64)
         for (lane, walk), pom_logit in zip(list(self._walks.items()), outcome.pom_logit, strict=True):
@@ -68,7 +68,7 @@ class LaneWalks:
         return counts
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the state for a checkpoint; examples are not in it, position and seed define them."""
+        """Return the state for a checkpoint. It holds no examples: positions and the random seed define them."""
         fovs, queues, evaluated = zip(*(walk.state() for walk in self._walks.values()), strict=True)
         return {
             "positions": np.array(list(self.positions.values()), np.int64),
@@ -79,7 +79,7 @@ class LaneWalks:
         }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over what `arrays` returned; the lanes must stand at the positions there."""
+        """Restore what `arrays` returned; the lanes must already be at its positions."""
         assert list(self.positions.values()) == arrays["positions"].tolist()
         for number, walk in enumerate(self._walks.values()):
             walk.restore(
@@ -94,7 +94,7 @@ class LaneWalks:
 
 
 def stack_fovs(walks: Sequence[Walk]) -> Batch:
-    """Return the FOVs that `walks` are at, as one batch."""
+    """Return the current FOVs of `walks` as one batch."""
     windows = [(walk, walk.window) for walk in walks]
     return Batch(
         image=np.stack([walk.example.image[window] for walk, window in windows]),
@@ -105,8 +105,8 @@ def stack_fovs(walks: Sequence[Walk]) -> Batch:
 
 
 def _table(positions: Sequence[list[ZYX]]) -> np.ndarray:
-    """Put lists of different length into one int64 array of shape (N, 4): number of the list, z, y, x."""
-    rows = [(number, *position) for number, some in enumerate(positions) for position in some]
+    """Join lists of different lengths in one int64 array of shape (N, 4): number of the list, z, y, x."""
+    rows = [(number, *position) for number, one_list in enumerate(positions) for position in one_list]
     return np.array(rows, np.int64).reshape(-1, 4)
 
 

@@ -42,35 +42,35 @@ log = logging.getLogger(__name__)
 def run(
     plan: TrainingPlan, examples: ValidationSet | None, folder: Path, group: ProcessGroup, interruption: Interruption
 ) -> tuple[int, Weights]:
-    """Train as planned, going on from the newest usable checkpoint; all processes call this together.
+    """Train as planned, from the newest usable checkpoint if there is one. All processes call this together.
 
     Parameters
     ----------
     plan : TrainingPlan
-        What to train, on what.
+        The training.
     examples : ValidationSet or None
-        What to validate on.
+        Validation examples.
     folder : Path
-        Model folder; checkpoints and metrics go there.
+        Model folder, for checkpoints and metrics.
     group : ProcessGroup
         The processes of the job.
     interruption : Interruption
-        Says when this process has to stop early.
+        Tells when this process has to stop early.
 
     Returns
     -------
     step : int
-        Steps after which the weights were as returned: those of the best validation, or all.
+        Step of the returned weights: that of the best validation, or the last one.
     weights : dict of str to ndarray
         The trained weights.
 
     Raises
     ------
     TrainError
-        If training diverges, is interrupted, or checkpoints cannot be written.
+        If training diverges or is interrupted, or if a checkpoint cannot be written.
     """
     config, train = plan.initial.config, plan.train
-    if train.max_steps == 0:  # nothing to load TensorFlow for
+    if train.max_steps == 0:  # needs no TensorFlow, which takes seconds to load
         if group.rank == 0:
             RowLog(folder / "metrics.csv", COLUMNS, 0)
         return 0, plan.initial.weights
@@ -96,22 +96,22 @@ def run(
 
 
 class Trainer:
-    """The state of one process between two steps, and how it changes.
+    """The training loop of one process, with its state between two steps.
 
     Parameters
     ----------
     plan : TrainingPlan
-        What to train.
+        The training.
     group : ProcessGroup
         The processes of the job.
     learner : Learner
         Network and optimizer.
     walks : LaneWalks
-        The examples in flight.
+        The current examples.
     interruption : Interruption
-        Says when this process has to stop early.
+        Tells when this process has to stop early.
     validation : Validation or None
-        What to do now and then beside training.
+        Scores the weights at intervals.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Trainer:
         self._clock = StepClock()
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take over the state of a checkpoint."""
+        """Restore the state from a checkpoint."""
         own = checkpoint.own
         self._step = checkpoint.step
         self._seconds_before = float(own["seconds"])
@@ -150,7 +150,7 @@ class Trainer:
         self._walks.restore(own)
 
     def run(self, folder: Path, checkpoints: CheckpointFolder) -> None:
-        """Train to the last step, with rows of metrics, checkpoints and validations on the way."""
+        """Train to the last step, and write metrics, checkpoints and validations on the way."""
         log.debug("rank %d: %d weights, from step %d", self._group.rank, num_weights(self._model), self._step)
         same_examples = self._validated_with == self._validation_digest
         with open_report(self._group.rank, folder, self._plan, self._step, same_examples) as self._report:
@@ -171,10 +171,10 @@ class Trainer:
                 self._validate()
 
     def _train_step(self) -> bool:
-        """Make one step; return whether a process has to stop."""
+        """Make one step; return whether any process has to stop."""
         with self._clock.measure("input"):
             batch = self._walks.batch()
-        self._group.beat()  # who does not come to here is the one that all others wait for
+        self._group.beat()  # a rank that never gets here stalls the rest, and the watchdog names it
         rate = learning_rate(self._config, self._step)
         outcome = self._learner.step(batch, rate, self._interruption.requested)
         self._clock.add("compute", outcome.compute_seconds)
@@ -190,7 +190,7 @@ class Trainer:
         return outcome.stop
 
     def _require_progress(self, finite: bool) -> None:
-        """End the job if too many steps in a row have changed nothing."""
+        """End the job if too many steps in a row have been skipped."""
         self._skipped_in_row = 0 if finite else self._skipped_in_row + 1
         if self._skipped_in_row == MAX_SKIPPED_IN_ROW:
             self._group.fail(
@@ -204,7 +204,7 @@ class Trainer:
         return self._step % interval == 0 or self._step == self._config.max_steps
 
     def _report_row(self) -> None:
-        """Sum what all processes counted; rank 0 writes it as a row."""
+        """Sum the counts of all processes; rank 0 writes them as a row."""
         own = [*self._counted.counts, sum(self._walks.positions.values()), *self._clock.lap()]
         totals = self._group.sum(np.array(own, np.float64))  # exact up to 2^53
         counts, examples, seconds = totals[:4], totals[4], totals[5:] / self._group.size
@@ -224,7 +224,7 @@ class Trainer:
         self._report.training(row)
 
     def _validate(self) -> None:
-        """Validate if it is time to."""
+        """Validate if a validation is due."""
         if self._validation is None or not self._due(self._config.validation_steps):
             return
         with self._clock.pause(), self._learner.averaged():
@@ -234,17 +234,17 @@ class Trainer:
             self._show("validation", self._validation.shown, self._validation.shown.window)
 
     def _show(self, name: str, walk: Walk, window: Slices) -> None:
-        """Report a picture of a walk whose FOV was at `window`."""
+        """Report a picture of a walk with the FOV at `window`."""
         with self._clock.pause():
             self._report.picture(name, self._step, lambda: walk_picture(walk, window))
 
     def _seconds(self) -> float:
-        """Time of training so far, that before the checkpoint included."""
+        """Time of training so far, including the time before the checkpoint."""
         return self._seconds_before + time.monotonic() - self._started
 
     @property
     def _validation_digest(self) -> bytes:
-        """Of the present validation examples, without any those of before, whose scores stay."""
+        """Digest of the validation examples; without any, the checkpoint's, so that its scores stay valid."""
         return self._validation.digest if self._validation else self._validated_with
 
     def _checkpoint(self) -> Checkpoint:
@@ -258,12 +258,12 @@ class Trainer:
         return Checkpoint(self._step, self._learner.state(), own)
 
     def _stop(self) -> None:
-        """End the job, which goes on from its checkpoint later."""
+        """End the job; its checkpoint is already written."""
         reasons = self._group.gather(self._interruption.reason)
         reason = next(filter(None, reasons))  # the lowest rank's
         self._group.fail(
             TrainError(
-                f"train: stopped after step {self._step} by {reason}, a checkpoint is written. "
-                "The same command goes on from it"
+                f"train: stopped after step {self._step} by {reason}. A checkpoint is written, and the same command "
+                "resumes from it"
             )
         )

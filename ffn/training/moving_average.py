@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights, which is often better than the last ones."""
+"""An exponential moving average of the weights, which often scores better than the last weights."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class MovingAverage:
-    """Follows variables after every update.
+    """Moving average of variables, updated after every optimizer step.
 
     Parameters
     ----------
     variables : sequence of keras.Variable
-        The weights, with the values that the average starts from.
+        The weights. The average starts from their current values.
     decay : float
-        What stays of the average in an update, in the long run.
+        Share of the average that one update keeps, in the long run.
 
     Attributes
     ----------
@@ -27,8 +27,8 @@ class MovingAverage:
 
     Notes
     -----
-    In update t (from 1) the decay is at most (1 + t) / (10 + t), so that the initial weights, which are no estimate of
-    anything, are soon forgotten: what is left of them falls with t⁻⁹ until `decay` is reached.
+    In update t (from 1) the decay is at most (1 + t) / (10 + t). The average so forgets the initial weights, which
+    estimate nothing, quickly: their share falls with t⁻⁹ until `decay` is reached.
     """
 
     def __init__(self, variables: Sequence[keras.Variable], decay: float) -> None:
@@ -39,7 +39,7 @@ class MovingAverage:
         self.value = tf.Variable(flat(variables))
 
     def update(self, num_updates: tf.Tensor) -> None:
-        """Take in the current weights after so many updates of them, this one included; for use in a graph."""
+        """Include the current weights after `num_updates` optimizer steps; runs inside a graph."""
         import tensorflow as tf
 
         count = tf.cast(num_updates, tf.float32)

@@ -1,4 +1,4 @@
-"""The optimizers of training, by the names that the configuration gives them."""
+"""The optimizers, by their names in the configuration."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ffn.training.config import TrainConfig
 
 
 class FusedAdam(keras.optimizers.Adam):
-    """Adam and AdamW (Kingma & Ba 2015, Loshchilov & Hutter 2019) whose update is one operation, not a dozen.
+    """Adam and AdamW (Kingma & Ba 2015, Loshchilov & Hutter 2019) with an update of one operation instead of a dozen.
 
-    It halves the time of the update, which at depth 9 is a millisecond of every step.
+    This halves the time of the update, which is a millisecond of every step at depth 9.
     """
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
@@ -34,21 +34,21 @@ class FusedAdam(keras.optimizers.Adam):
 
 
 class Lamb(keras.optimizers.Adam):
-    """Adam whose step is, in each weight tensor, proportional to the norm of its weights.
+    """Adam with a step proportional to the norm of the weights, for each weight tensor.
 
     For weights w, Adam's direction r = m̂ / (√v̂ + ε), learning rate γ and weight decay β::
 
         w ← w − γ (r + β w) ‖w‖ / ‖r + β w‖
 
-    The ratio is 1 where a norm is 0; biases, and any other vector, take Adam's step γ r: from 0, where biases
-    begin, a relative step would hardly get away.
+    The ratio is 1 where a norm is 0. Biases, and any other vector, take Adam's step γ r: they start at 0, from where
+    relative steps hardly move them.
 
     Parameters
     ----------
     learning_rate : float
         γ: the relative change per step.
     trust_decay : float
-        β. Keras' own `weight_decay` is another one, outside of the ratio, as is that of its own Lamb.
+        β. Keras' own `weight_decay` is different: it is applied outside the ratio, in Keras' own Lamb too.
 
     Notes
     -----
@@ -73,22 +73,22 @@ class Lamb(keras.optimizers.Adam):
 
 
 class Lars(keras.optimizers.Optimizer):
-    """Momentum whose step is, in each weight tensor, proportional to the norm of its weights.
+    """Momentum with a step proportional to the norm of the weights, for each weight tensor.
 
     For weights w with gradient g, learning rate γ, momentum m and weight decay β::
 
         λ = ‖w‖ / (‖g‖ + β ‖w‖)        v ← m v + γ λ (g + β w)        w ← w − v
 
-    λ is 1 where ‖w‖ or its divisor is 0; biases, and any other vector, have λ = 1 and β = 0.
+    λ is 1 where ‖w‖ or the divisor is 0. Biases, and any other vector, have λ = 1 and β = 0.
 
     Parameters
     ----------
     learning_rate : float
-        γ: the relative change per step, since You et al.'s trust coefficient (0.001) is part of it.
+        γ: the relative change per step. It includes You et al.'s trust coefficient (0.001).
     momentum : float
         m.
     trust_decay : float
-        β. Keras' own `weight_decay` is another one, which knows no λ.
+        β. Keras' own `weight_decay` is different: it ignores λ.
 
     Notes
     -----
@@ -128,9 +128,9 @@ def make_optimizer(train: TrainConfig, variables: Sequence[keras.Variable]) -> k
     Parameters
     ----------
     train : TrainConfig
-        Optimizer, momentum, weight decay; the learning rate is set in every step.
+        Optimizer, momentum and weight decay. Every step sets the learning rate anew.
     variables : sequence of keras.Variable
-        The weights; vectors among them (biases) never decay.
+        The weights. Vectors among them (biases) never decay.
     """
     rate, decay = train.learning_rate, train.weight_decay
     makers = {

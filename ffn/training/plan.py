@@ -1,4 +1,4 @@
-"""Everything a training job knows before its first step, checked: data, network, initial weights."""
+"""The checked inputs of a training job: data, network, initial weights."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and
 from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
 
-# What does not change the weights after a given number of steps: a checkpoint is good whatever these are. All others
-# do, be it only together with one more; an option that is forgotten here starts a run over, which is the safe side.
+# Options that do not change the weights after a given number of steps: a checkpoint stays valid when they change. All
+# other options do, or can, combined with another option. An option that is missing here makes a run start over, which
+# is the safe side.
 FREE_OPTIONS = {
     "max_steps",  # unless the schedule ends there
     "checkpoint_steps",
@@ -33,10 +34,10 @@ FREE_OPTIONS = {
     "log_steps",
     "image_steps",
     "horovod_timeline",
-    "validation_steps",  # these three choose among weights, checkpoints hold the last ones; see best.py
+    "validation_steps",  # these three choose among weights, and checkpoints hold the last ones; see best.py
     "validation_examples",
     "use_best",
-    "intra_op_threads",  # threads add in another order, at most: machines differ in them, and a run may move
+    "intra_op_threads",  # threads change the order of sums at most; a run may move to a machine with other cores
     "inter_op_threads",
     "pin_threads",
     "stall_seconds",
@@ -46,14 +47,14 @@ FREE_OPTIONS = {
 
 
 class ValidationSource(NamedTuple):
-    """Where validation examples come from.
+    """A validation box and the files of its volume.
 
     Parameters
     ----------
     image, labels : str
         Volumes, ``FILE.h5:DATASET``.
     box : Box
-        Part of them, full-volume voxels.
+        Validation box, full-volume voxels.
     """
 
     image: str
@@ -63,16 +64,16 @@ class ValidationSource(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What training reads.
+    """The files that training reads.
 
     Parameters
     ----------
     records : str
         Folder of TFRecord shards with ``index.json``.
     volumes : mapping of str to (str, str)
-        Image and labels, each ``FILE.h5:DATASET``, by the name that the records use.
+        Image and labels, each ``FILE.h5:DATASET``, by the volume names in the records.
     validation : mapping of str to ValidationSource
-        What training is validated on, by name; a name of `volumes` has its files.
+        Validation boxes by volume name. A name in `volumes` means the same files.
     """
 
     records: str
@@ -87,17 +88,17 @@ class TrainingPlan:
     Parameters
     ----------
     train : TrainConfig
-        Options, with the precision chosen.
+        Options, with the precision resolved.
     rng_seed : int
         Seed of the run.
     initial : Model
-        Architecture, normalisation and the weights before the first step.
+        Architecture, normalisation and initial weights.
     shards : Shards
         The records.
     maker : ExampleMaker
         Cuts examples out of the volumes.
     data_checksums : mapping
-        Of records and volumes.
+        Checksums of records and volumes.
     """
 
     train: TrainConfig
@@ -113,19 +114,19 @@ class TrainingPlan:
         return self.train.num_lanes
 
     def lanes(self, rank: int) -> range:
-        """Return the lanes that a process trains: those of its virtual workers, one after the other."""
-        number = self.train.virtual_workers * self.train.batch_size
-        return range(rank * number, (rank + 1) * number)
+        """Return the lanes of a process: those of its virtual workers, one after the other."""
+        lanes_per_process = self.train.virtual_workers * self.train.batch_size
+        return range(rank * lanes_per_process, (rank + 1) * lanes_per_process)
 
     def example_source(self, lanes: range) -> Callable[[int, int], Example]:
-        """Return the function from a lane and a position in it to the example there; for one thread."""
+        """Return a function from lane and position to an example. It is not thread-safe."""
         streams = {lane: LaneStream(self.shards, lane, self.num_lanes, self.rng_seed) for lane in lanes}
         return lambda lane, position: self.maker.make(
             streams[lane].record(position), generator(self.rng_seed, "example", lane, position)
         )
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the weights after a given number of steps depend on."""
+        """Return everything that the weights after a given number of steps depend on."""
         decisive = {"max_steps"} if self.train.schedule == "cosine" else set()
         return {
             "model": self.initial.config.model_dump(mode="json"),
@@ -149,21 +150,21 @@ def make_training_plan(
     Parameters
     ----------
     data : TrainingData
-        Where the records are.
+        Records and validation boxes.
     volumes : mapping of str to TrainingVolume
         The open volumes.
     initial : Model
         Network to start from, with its normalisation.
     config : TrainConfig
-        Options, with the precision chosen.
+        Options, with the precision resolved.
     rng_seed : int
         Seed of the run.
 
     Raises
     ------
     RecordError
-        If the records are damaged, too few, or of a volume that was not given. A patch that leaves its volume or
-        overlaps what is validated on is found when its turn comes.
+        If the records are damaged, too few, or of an unknown volume. A patch that leaves its volume or overlaps a
+        validation box is an error only when training gets to it.
     ConfigError
         If augmentation does not suit the patches.
     """
@@ -171,7 +172,7 @@ def make_training_plan(
     unknown = sorted(set(index.volumes) - set(volumes))
     if unknown:
         raise RecordError(
-            f"{folder}: holds records of volume '{unknown[0]}', given are {sorted(volumes)}. "
+            f"{folder}: found records of volume '{unknown[0]}', expected only {sorted(volumes)}. "
             f"Add --volume {unknown[0]}=IMAGE,LABELS"
         )
     counts = [shard.num_records for shard in index.shards]
@@ -197,16 +198,16 @@ def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int) ->
     Parameters
     ----------
     wanted : ModelConfig
-        Options; with `init_folder`, those given explicitly must agree with that model.
+        Architecture. With `init_folder`, the fields that were set explicitly must agree with that model.
     init_folder : str or None
-        Model folder or checkpoint of ours to start from; None draws new weights.
+        Model folder or checkpoint of ours to start from. None draws new weights.
     rng_seed : int
         Seed of new weights.
 
     Raises
     ------
     ModelError
-        If the folder holds no model, or another one than wanted.
+        If the folder holds no model, or one of another architecture.
     """
     if init_folder is None:
         return Model(wanted, initial_weights(wanted, rng_seed), {})
@@ -215,20 +216,20 @@ def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int) ->
         asked, found = getattr(wanted, name), getattr(model.config, name)
         if asked != found:
             raise ModelError(
-                f"{option_name(name)}: {asked} asked for, the model {init_folder} has {found}. Leave it out"
+                f"{option_name(name)}: found {asked}, expected {found} as in the model {init_folder}. Omit the option"
             )
     return model
 
 
 def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], group: ProcessGroup) -> Model:
-    """Set the image mean and standard deviation that are still open, measured where image and labels exist.
+    """Return `model` with missing image mean and standard deviation measured where both image and labels exist.
 
-    All processes call this together, each measures a share of the blocks.
+    All processes call this together. Each measures a share of the blocks.
 
     Raises
     ------
     VolumeError
-        If the images are constant or hold voxels that are no numbers.
+        If the images are constant or hold voxels that are not finite.
     """
     config = model.config
     if config.image_mean is not None and config.image_stddev is not None:
@@ -236,8 +237,8 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
     shares = group.gather([block_statistics(volume, group.rank, group.size) for volume in volumes.values()])
     mean, stddev = mean_and_stddev([block for share in shares for blocks in share for block in blocks])
     if not stddev > 0:
-        found = f"every voxel of the image is {mean:g}" if stddev == 0 else "the image has voxels that are not finite"
-        group.fail(VolumeError(f"{', '.join(volumes)}: {found}, expected an image to learn from"))
+        found = f"every image voxel is {mean:g}" if stddev == 0 else "some image voxels are not finite"
+        group.fail(VolumeError(f"{', '.join(volumes)}: {found}, expected finite grey levels that vary"))
     measured = {
         "image_mean": mean if config.image_mean is None else config.image_mean,
         "image_stddev": stddev if config.image_stddev is None else config.image_stddev,

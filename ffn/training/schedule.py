@@ -1,4 +1,4 @@
-"""The learning rate of every step."""
+"""The learning rate of each step."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ffn.training.config import TrainConfig
 
 
 def learning_rate(train: TrainConfig, step: int) -> float:
-    """Return the rate of the 0-based `step`: a linear rise over the warm-up, then the schedule.
+    """Return the rate of the 0-based `step`: a linear warm-up, then the schedule.
 
-    Both are of the highest rate, which grows with the global batch by the scaling rule. Cosine falls from it to 0 at
-    ``max_steps``; cyclic (Smith 2017) falls to a share of it and rises again, in straight lines.
+    The scaling rule sets the peak rate from the global batch. Cosine falls from the peak to 0 at ``max_steps``. Cyclic
+    (Smith 2017) falls linearly to a share of the peak and rises again.
 
     Examples
     --------
@@ -28,25 +28,25 @@ def learning_rate(train: TrainConfig, step: int) -> float:
     >>> [round(learning_rate(sqrt, step), 3) for step in (0, 1, 3, 7)]
     [0.3, 0.6, 1.2, 1.2]
     """
-    highest = train.learning_rate * scaling(train)
+    peak = train.learning_rate * scaling(train)
     if step < train.warmup_steps:
-        return highest * (step + 1) / train.warmup_steps
+        return peak * (step + 1) / train.warmup_steps
     since = step - train.warmup_steps
     if train.schedule == "cosine":
         progress = since / max(1, train.max_steps - train.warmup_steps)
-        return highest * (1 + math.cos(math.pi * min(1.0, progress))) / 2
+        return peak * (1 + math.cos(math.pi * min(1.0, progress))) / 2
     if train.schedule == "cyclic":
         above_low = abs(1 - 2 * (since % train.cycle_steps) / train.cycle_steps)
-        return highest * (train.cycle_low + (1 - train.cycle_low) * above_low)
-    return highest
+        return peak * (train.cycle_low + (1 - train.cycle_low) * above_low)
+    return peak
 
 
 def scaling(train: TrainConfig) -> float:
-    """Return what the scaling rule makes of the learning rate: a power of the global batch.
+    """Return the factor that the scaling rule applies to the learning rate, a power of the global batch.
 
     Notes
     -----
-    Dong et al. 2019 found linear best up to 16 workers of batch size 1, the square root beyond.
+    Dong et al. 2019 found linear scaling best up to 16 workers of batch size 1, and the square root beyond.
 
     Examples
     --------

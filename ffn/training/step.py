@@ -1,4 +1,4 @@
-"""One optimizer step: forward, loss, gradients, average over all processes, new weights."""
+"""One optimizer step: forward pass, loss, gradients, their average over all processes, new weights."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ffn.training.parallel.process_group import ProcessGroup
 if TYPE_CHECKING:
     import tensorflow as tf
 
-WEIGHTS_PREFIX = "weights/"  # of names in a checkpoint
+WEIGHTS_PREFIX = "weights/"  # prefixes of array names in a checkpoint
 AVERAGES_PREFIX = "averages/"
 
 
 class Batch(NamedTuple):
-    """What a step trains on; each float32 of shape (B, Z, Y, X), the FOV, worker after worker.
+    """The FOVs that a step trains on: float32 arrays of shape (B, Z, Y, X), one virtual worker after the other.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     labels : ndarray
         Soft labels.
     loss_weight : ndarray
-        What each voxel counts in the loss.
+        Weight of each voxel in the loss.
     """
 
     image: np.ndarray
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a step did.
+    """The results of a step.
 
     Parameters
     ----------
@@ -52,13 +52,14 @@ class Outcome(NamedTuple):
     loss : float
         Mean over voxels, batch and processes.
     finite : bool
-        Whether the averaged gradient was finite; if not, the weights are unchanged on every process.
+        Whether the averaged gradient was finite. If not, the weights are unchanged on every process.
     stop : bool
-        Whether any process wishes to stop.
+        Whether any process asked to stop.
     gradient_norm : float
-        Length of the averaged gradient before clipping.
+        Norm of the averaged gradient before clipping.
     compute_seconds, allreduce_seconds : float
-        Time for forward, backward and update, and for the average, which holds the wait for the slowest process.
+        Time of the forward pass, the backward pass and the update; time of the average, which includes the wait for the
+        slowest process.
     bytes_sent : int
         Payload that this process sent to the others, see `ffn.training.parallel.exchange`.
     """
@@ -74,10 +75,10 @@ class Outcome(NamedTuple):
 
 
 class Learner:
-    """Network, optimizer and the compiled training step of one process.
+    """Network, optimizer and compiled training step of one process.
 
-    Four functions are compiled: gradients of one (virtual) worker, average over all workers, update; and the forward
-    pass alone.
+    Four functions are compiled: the gradients of one (virtual) worker, the average over all workers, the update, and
+    the forward pass alone.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ class Learner:
     group : ProcessGroup
         Averages the gradients.
     rng_seed : int
-        Seed of the run, for what is random in the compression.
+        Seed of the run, for randomised compression.
     """
 
     def __init__(
@@ -120,16 +121,16 @@ class Learner:
         self._evaluate = tf.function(self._forward, input_signature=fovs, autograph=False)
 
     def step(self, batch: Batch, learning_rate: float, stop: bool = False) -> Outcome:
-        """Train on one batch; all processes call this together.
+        """Train on one batch. All processes call this together.
 
         Parameters
         ----------
         batch : Batch
             ``batch_size`` FOVs for each virtual worker.
         learning_rate : float
-            Of this step.
+            Learning rate of this step.
         stop : bool
-            Whether this process wishes to stop, which all learn in this step.
+            Whether this process asks to stop. Every process learns of it in this step.
         """
         import tensorflow as tf
 
@@ -156,7 +157,7 @@ class Learner:
         )
 
     def forward(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Run the network on any number of FOVs, on this process alone.
+        """Run the network on any number of FOVs, in this process alone.
 
         Returns
         -------
@@ -165,19 +166,19 @@ class Learner:
         loss : float32 ndarray of shape (B,)
             Mean over the voxels of each FOV.
         """
-        number = len(batch.image)
-        full = -(-number // self._train.batch_size) * self._train.batch_size
-        # the network takes full microbatches only: the last one is filled up by beginning anew
-        padded = Batch(*(np.take(field, range(full), 0, mode="wrap") for field in batch))
+        num_fovs = len(batch.image)
+        # the network takes full microbatches only, so FOVs from the start fill up the last one
+        padded_size = -(-num_fovs // self._train.batch_size) * self._train.batch_size
+        padded = Batch(*(np.take(field, range(padded_size), 0, mode="wrap") for field in batch))
         poms, losses = zip(*(self._evaluate(*part) for part in self._microbatches(padded)), strict=True)
-        return np.concatenate(poms)[:number], np.concatenate(losses)[:number]
+        return np.concatenate(poms)[:num_fovs], np.concatenate(losses)[:num_fovs]
 
     def weights(self) -> Weights:
         """Return the current weights by name."""
         return get_weights(self._network, self._config)
 
     def averaged_weights(self) -> Weights:
-        """Return the weights for use: their moving average if there is one, else the current ones."""
+        """Return the weights to save and validate: their moving average if there is one, else the current weights."""
         if self._average is None:
             return self.weights()
         parts = np.split(self._average.value.numpy(), np.cumsum(self._sizes)[:-1])
@@ -186,7 +187,7 @@ class Learner:
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
-        """Use the averaged weights in the network for the length of a ``with`` block, in which no step is made."""
+        """Put the averaged weights into the network during a ``with`` block, which must not train."""
         if self._average is None:
             yield
             return
@@ -198,7 +199,7 @@ class Learner:
             set_weights(self._network, self._config, current)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what a checkpoint needs and is the same on all processes."""
+        """Return the part of a checkpoint that is the same on all processes."""
         state = {f"{WEIGHTS_PREFIX}{name}": value for name, value in self.weights().items()}
         if self._average is not None:
             state |= {f"{AVERAGES_PREFIX}{name}": value for name, value in self.averaged_weights().items()}
@@ -206,11 +207,11 @@ class Learner:
         return state | slots | {"num_steps": np.array(self._num_steps)}
 
     def own_state(self) -> dict[str, np.ndarray]:
-        """Return what a checkpoint needs and belongs to this process: what compression has left out so far."""
+        """Return the part of a checkpoint that belongs to this process: the error that compression has left so far."""
         return self._exchange.own_state()
 
     def restore(self, state: dict[str, np.ndarray], own_state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` and `own_state` returned, among other things."""
+        """Restore what `state` and `own_state` returned; other arrays are ignored."""
         set_weights(self._network, self._config, _with_prefix(state, WEIGHTS_PREFIX))
         for i, variable in enumerate(self._optimizer.variables):
             variable.assign(state[f"optimizer/{i:03d}"])
@@ -236,18 +237,18 @@ class Learner:
         return updated, tf.reduce_mean(loss_weight * entropy, (1, 2, 3))
 
     def _differentiated(self, *batch_and_stop: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the updated POM of a microbatch, and what its worker contributes to the average."""
+        """Return the updated POM of a microbatch, and its worker's contribution to the average."""
         import tensorflow as tf
 
         *batch, stop = batch_and_stop
         with tf.GradientTape() as tape:
             updated, losses = self._forward(*batch)
             loss = tf.reduce_mean(losses)
-        # one vector, one message: gradients of all layers, loss and stop are averaged in a single call
+        # one vector makes one message: a single call averages the gradients of all layers, the loss and the stop flag
         return updated, flat([*tape.gradient(loss, self._variables), loss, stop])
 
     def _updated(self, mean: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Update the weights unless the averaged vector is not finite; return its gradient's norm and whether it is."""
+        """Update the weights if the averaged gradient is finite; return its norm and whether it is finite."""
         import tensorflow as tf
 
         half_square, loss = tf.nn.l2_loss(mean[:-TAIL]), mean[-TAIL]
@@ -256,7 +257,7 @@ class Learner:
         return norm, finite
 
     def _apply(self, mean: tf.Tensor, norm: tf.Tensor, learning_rate: tf.Tensor) -> None:
-        """Change weights, optimizer slots and moving average."""
+        """Update weights, optimizer state and moving average."""
         import tensorflow as tf
 
         if self._train.clip_norm is not None:
@@ -269,10 +270,10 @@ class Learner:
 
 
 def model_weights(state: dict[str, np.ndarray]) -> Weights:
-    """Return the weights for use from what `Learner.state` returned: averaged ones if there are some."""
+    """Return the weights of a model from what `Learner.state` returned: the averaged ones if there are any."""
     return _with_prefix(state, AVERAGES_PREFIX) or _with_prefix(state, WEIGHTS_PREFIX)
 
 
 def _with_prefix(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Return the arrays whose names start with `prefix`, which is left out."""
+    """Return the arrays whose names start with `prefix`, by the rest of their names."""
     return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""The `train` stage: start the processes, check everything, train, write the model."""
+"""The `train` stage: join the processes, check the inputs, train, write the model."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ffn.training.loop import run
 from ffn.training.parallel.placement import configure_tensorflow
 from ffn.training.parallel.process_group import ProcessGroup, process_group
 from ffn.training.plan import TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
-from ffn.training.validation_set import ValidationPlace, make_validation_set
+from ffn.training.validation_set import ValidationBox, make_validation_set
 
-LOCK_SECONDS = 120.0  # for a step, a validation and a checkpoint of a training that ends; our choice
+LOCK_SECONDS = 120.0  # for the last step, validation and checkpoint of a training that is ending; our choice
 
 
 def train(
@@ -36,39 +36,39 @@ def train(
     init_folder: str | None = None,
     stage_to: str | None = None,
 ) -> None:
-    """Train a network; every process of the job calls this.
+    """Train a network. Every process of the job calls this.
 
-    An interrupted run goes on from its newest usable checkpoint and ends with the same weights.
+    An interrupted run resumes from its newest usable checkpoint and ends with the same weights.
 
     Parameters
     ----------
     data : TrainingData
-        Records, volumes, and what to validate on.
+        Records, volumes and validation boxes.
     out_folder : str
         Model folder: ``model.yaml``, ``weights.h5``, ``checkpoints/``, ``metrics.csv``, ``validation.csv``,
         ``tensorboard/``.
     model : ModelConfig
-        Architecture; with `init_folder`, what is given explicitly must agree with it.
+        Architecture. With `init_folder`, the fields that were set explicitly must agree with that model.
     config : TrainConfig
         Options.
     rng_seed : int
         Seed of everything random.
     init_folder : str, optional
-        Model folder to start from; none draws new weights.
+        Model folder or checkpoint to start from. The default draws new weights.
     stage_to : str, optional
-        Node-local folder, to which records and volumes are copied first, once per node.
+        Node-local folder. Records and volumes are copied there first, once per node.
 
     Raises
     ------
     FfnError
-        If data, model or options do not fit together, or training cannot go on.
+        If data, model and options do not fit together, or training cannot continue.
     """
     with (
         training_job(data, model, config, rng_seed, init_folder, stage_to) as (group, plan, opened),
         alone_in(out_folder, group),
     ):
-        places = {name: ValidationPlace(opened[name], source.box) for name, source in data.validation.items()}
-        examples = make_validation_set(places, plan.initial.config, plan.train, rng_seed, group)
+        boxes = {name: ValidationBox(opened[name], source.box) for name, source in data.validation.items()}
+        examples = make_validation_set(boxes, plan.initial.config, plan.train, rng_seed, group)
         with Interruption(config.walltime_minutes, config.walltime_margin_seconds) as interruption:
             step, weights = run(plan, examples, Path(out_folder), group, interruption)
         if group.rank == 0:
@@ -78,16 +78,16 @@ def train(
 
 
 class TrainingJob(NamedTuple):
-    """What a training job starts with.
+    """A training job that is ready to start.
 
     Parameters
     ----------
     group : ProcessGroup
         Its processes.
     plan : TrainingPlan
-        What they train.
+        The training.
     opened : mapping of str to TrainingVolume
-        The volumes, those for validation included.
+        All open volumes, including those for validation.
     """
 
     group: ProcessGroup
@@ -104,11 +104,11 @@ def training_job(
     init_folder: str | None = None,
     stage_to: str | None = None,
 ) -> Iterator[TrainingJob]:
-    """Start the processes and check everything, for the length of a ``with`` block; see `train` for the arguments."""
+    """Join the processes and check the inputs for the length of a ``with`` block; see `train` for the parameters."""
     with_timeline = config.horovod_timeline is not None
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, with_timeline))
-        computes = config.max_steps > 0 or group.size > 1  # TensorFlow takes seconds to load, for nothing otherwise
+        computes = config.max_steps > 0 or group.size > 1  # otherwise spare the seconds that TensorFlow takes to load
         if computes:
             configure_tensorflow(group, config, rng_seed)
         group.watch()
@@ -127,7 +127,7 @@ def training_job(
 def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
     """Keep other trainings out of a folder for the length of a ``with`` block.
 
-    Those whose launcher was killed are waited for: they write a last checkpoint.
+    If the launcher of an earlier training was killed, wait for its processes to write their last checkpoint.
     """
     lock = group.together(lambda: take_lock(folder, LOCK_SECONDS, here_only=True) if group.rank == 0 else None)
     with lock or contextlib.nullcontext():
@@ -135,7 +135,7 @@ def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
 
 
 def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingData:
-    """Copy the inputs to the node, once, and return where they are to be read."""
+    """Copy the inputs to the node, once, and return their new paths."""
     if group.local_rank == 0:
         stage_specs([data.records, *itertools.chain(*_sources(data).values())], folder)
     group.barrier()
@@ -148,14 +148,14 @@ def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingDat
 
 
 def _sources(data: TrainingData) -> dict[str, tuple[str, str]]:
-    """Image and labels of all volumes, those for validation included."""
+    """Image and labels of all volumes, including those for validation."""
     return {**{name: (source.image, source.labels) for name, source in data.validation.items()}, **data.volumes}
 
 
 def _origin(
     data: TrainingData, config: TrainConfig, rng_seed: int, init_folder: str | None, step: int
 ) -> dict[str, Any]:
-    """Provenance of the model, whose weights are those after `step` steps."""
+    """Provenance of a model with the weights after `step` steps."""
     volumes = " ".join(f"{name}={image},{labels}" for name, (image, labels) in data.volumes.items())
     inputs: dict[str, object] = {"records": data.records, "volumes": volumes, "rng_seed": rng_seed}
     if init_folder:

@@ -1,4 +1,4 @@
-"""Validation while training: how well the averaged weights do on examples that are never learnt from."""
+"""Validation during training: scores of the averaged weights on examples that are never trained on."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Forward = Callable[[Batch], tuple[np.ndarray, np.ndarray]]
 
 
 class Validation:
-    """What one process does of every validation: all validate together, each on a share of the examples.
+    """One process's part in the validations: all processes validate together, each on a share of the examples.
 
     Parameters
     ----------
     examples : ValidationSet
-        Those of all processes.
+        The examples of all processes.
     model : ModelConfig
         FOV and deltas.
     train : TrainConfig
-        Batch size and policy of the FOV.
+        Batch size and FOV policy.
     group : ProcessGroup
         The processes of the job.
 
     Attributes
     ----------
     digest : bytes
-        Of the examples; scores on others cannot be compared.
+        Digest of the examples. Only scores of the same digest can be compared.
     shown : Walk or None
-        The first walk of this process as the last validation left it, for a picture.
+        The first walk of this process at the end of the last validation, for a picture.
     """
 
     def __init__(self, examples: ValidationSet, model: ModelConfig, train: TrainConfig, group: ProcessGroup) -> None:
@@ -56,20 +56,20 @@ class Validation:
         Parameters
         ----------
         forward : callable
-            Returns the updated POM, float32 of shape (B, Z, Y, X), and the losses, of shape (B,), of a batch.
+            Returns the updated POM of a batch, float32 of shape (B, Z, Y, X), and its losses, of shape (B,).
         step : int
             Steps done, for the row.
 
         Returns
         -------
         dict of str to float
-            Row of ``validation.csv``, the same on all processes and for any number of them up to rounding.
+            Row of ``validation.csv``: the same on all processes, and up to rounding for any number of processes.
         """
         start = time.monotonic()
         results = np.empty((len(self._examples.records), 7))
         for rank, share in enumerate(self._group.gather(self._walk_share(forward))):
             results[rank :: self._group.size] = share
-        # in the order of the examples, whoever had which
+        # in the order of the examples, whichever process had which
         (loss_sum, weight_sum, num_fovs), counts = np.split(results.sum(axis=0), [3])
         return {
             "step": step,
@@ -81,12 +81,12 @@ class Validation:
         }
 
     def _walk_share(self, forward: Forward) -> np.ndarray:
-        """Return sums of losses and of their weights, FOVs, and four counts of each example of this process, (N, 7)."""
+        """Return loss sum, weight sum, FOVs and the four counts of each example of this process, shape (N, 7)."""
         numbers = range(len(self._examples.records))[self._group.rank :: self._group.size]
         results = np.zeros((len(numbers), 7))
         waiting = deque(range(len(numbers)))
         walks: dict[int, Walk] = {}
-        # all go on together, FOV by FOV, so that a process that hangs is noticed and named as in training
+        # all processes advance together, FOV by FOV, so that the watchdog notices and names one that hangs
         while any(self._group.gather(bool(waiting or walks))):
             while waiting and len(walks) < self._train.batch_size:
                 index = waiting.popleft()
@@ -96,7 +96,7 @@ class Validation:
         return results
 
     def _make_move(self, forward: Forward, walks: dict[int, Walk], results: np.ndarray) -> None:
-        """Run the network on the FOVs of all walks; take out those that end, with their results."""
+        """Run the network on the FOVs of all walks; note the results of walks that end, and remove them."""
         batch = stack_fovs(list(walks.values()))
         weights = batch.loss_weight.mean(axis=(1, 2, 3))
         for (index, walk), pom_logit, loss, weight in zip(list(walks.items()), *forward(batch), weights, strict=True):

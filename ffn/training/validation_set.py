@@ -1,4 +1,4 @@
-"""The examples that training is validated on: drawn once from the seed, never augmented."""
+"""The validation examples: drawn once from the random seed, never augmented."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ WITHOUT_AUGMENTATION = {
 }
 
 
-class ValidationPlace(NamedTuple):
-    """Where validation examples come from.
+class ValidationBox(NamedTuple):
+    """A validation box in an open volume.
 
     Parameters
     ----------
     volume : TrainingVolume
-        Image and truth.
+        Image and ground truth.
     box : Box
-        Where the examples are centred, and all that is scored of them, full-volume voxels. A patch may reach beyond
-        it, so that a slab thinner than a patch can be validated on.
+        Examples are centred and scored in this box, full-volume voxels. Their patches may reach beyond it, so that a
+        slab thinner than a patch can serve for validation.
     """
 
     volume: TrainingVolume
@@ -54,15 +54,16 @@ class ValidationSet:
     Parameters
     ----------
     records : tuple of Record
-        Their centres.
+        Centres of the examples.
     boxes : mapping of str to Box
-        What is scored, by volume.
+        Validation boxes by volume name. Only voxels inside are scored.
     maker : ExampleMaker
-        Cuts them out.
+        Cuts the examples out of the volumes.
     rng_seed : int
         Seed of the run.
     digest : bytes
-        Of all that decides the scores beside network and options; scores of another digest cannot be compared.
+        Digest of everything that decides the scores besides network and options. Only scores of the same digest can be
+        compared.
     """
 
     records: tuple[Record, ...]
@@ -72,7 +73,7 @@ class ValidationSet:
     digest: bytes
 
     def example(self, number: int) -> Example:
-        """Return an example, with loss weight 0 outside of its box; it is the same every time."""
+        """Return example `number`, with loss weight 0 outside its validation box. It is the same every time."""
         record = self.records[number]
         example = self.maker.make(record, generator(self.rng_seed, "validation example", number))
         patch = self.maker.patch_box(record)
@@ -85,14 +86,14 @@ class ValidationSet:
 
 
 def make_validation_set(
-    places: Mapping[str, ValidationPlace], model: ModelConfig, train: TrainConfig, rng_seed: int, group: ProcessGroup
+    boxes: Mapping[str, ValidationBox], model: ModelConfig, train: TrainConfig, rng_seed: int, group: ProcessGroup
 ) -> ValidationSet | None:
-    """Choose the examples that training is validated on; all processes call this together.
+    """Choose the validation examples. All processes call this together.
 
     Parameters
     ----------
-    places : mapping of str to ValidationPlace
-        Where they come from, by name.
+    boxes : mapping of str to ValidationBox
+        Validation boxes by volume name.
     model : ModelConfig
         FOV, deltas and normalisation (both values set).
     train : TrainConfig
@@ -105,63 +106,72 @@ def make_validation_set(
     Returns
     -------
     ValidationSet or None
-        None if there is no place or training is never validated.
+        None without validation boxes, or if training is never validated.
 
     Raises
     ------
     ConfigError
-        If a box leaves its volume, or no patch of the volume is centred on an object in it; or if the best weights
-        are wanted and there is no validation.
+        If a box leaves its volume, if no patch of the volume is centred on an object in the boxes, or if the model
+        should get the best weights and there is no validation.
     """
-    if not places or not train.validation_steps:
+    if not boxes or not train.validation_steps:
         if train.use_best:
             group.fail(
-                ConfigError("train.use_best: true, but training is not validated, expected --validate and an interval")
+                ConfigError(
+                    "train.use_best: found true without a validation, expected --validate and train.validation_steps "
+                    "above 0"
+                )
             )
         return None
-    records = group.broadcast(group.together(lambda: _records_of_rank_0(places, model, train, rng_seed, group.rank)))
-    volumes = {name: place.volume for name, place in places.items()}
+    # only rank 0 draws: all processes would read the same file
+    records = group.broadcast(
+        group.together(lambda: _checked_records(boxes, model, train, rng_seed) if group.rank == 0 else ())
+    )
+    volumes = {name: volume for name, (volume, _) in boxes.items()}
     maker = ExampleMaker(volumes, model, train.model_copy(update=WITHOUT_AUGMENTATION))
     checksums = {name: volume.checksum() for name, volume in volumes.items()}
-    boxes = {name: place.box for name, place in places.items()}
-    digest = hashlib.sha256(repr((records, boxes, checksums)).encode()).digest()
-    return ValidationSet(records, boxes, maker, rng_seed, digest)
+    scored = {name: box for name, (_, box) in boxes.items()}
+    digest = hashlib.sha256(repr((records, scored, checksums)).encode()).digest()
+    return ValidationSet(records, scored, maker, rng_seed, digest)
 
 
 def draw_records(
-    places: Mapping[str, ValidationPlace], patch_size_zyx: ZYX, count: int, rng_seed: int
+    boxes: Mapping[str, ValidationBox], patch_size_zyx: ZYX, count: int, rng_seed: int
 ) -> tuple[Record, ...]:
-    """Draw voxels of objects in the boxes, all with the same chance; fewer if there are fewer.
+    """Draw object voxels in the boxes, all with the same probability, as centres of examples.
 
     Parameters
     ----------
-    places : mapping of str to ValidationPlace
+    boxes : mapping of str to ValidationBox
         Boxes with at least one voxel whose patch lies in the volume.
     patch_size_zyx : tuple of int
-        Voxels.
+        Size of a patch, voxels.
     count : int
-        How many are wanted.
+        Number of records. There may be fewer object voxels.
     rng_seed : int
         Seed of the run.
 
     Raises
     ------
     ConfigError
-        If there is none.
+        If the boxes hold no object voxel.
 
     Notes
     -----
-    Labels are read block by block, those of chosen voxels twice.
+    Labels are read block by block, and twice in blocks that hold chosen voxels.
     """
     blocks = [
-        (name, place.volume, block)
-        for name, place in places.items()
-        for block in _center_box(place, patch_size_zyx).blocks(BLOCK_ZYX)
+        (name, box.volume, block)
+        for name, box in boxes.items()
+        for block in _center_box(box, patch_size_zyx).blocks(BLOCK_ZYX)
     ]
     stops = np.cumsum([np.count_nonzero(volume.read_labels(block) > 0) for _, volume, block in blocks])
     if not stops[-1]:
-        boxes = ", ".join(f"{name} {place.box}" for name, place in places.items())
-        raise ConfigError(f"--validate: no patch of {patch_size_zyx} voxels in {boxes} is centred on an object")
+        found = ", ".join(f"{name} {box}" for name, (_, box) in boxes.items())
+        raise ConfigError(
+            f"--validate: no patch of {patch_size_zyx} voxels in {found} is centred on an object. Choose a box with "
+            "labelled objects"
+        )
     chosen = generator(rng_seed, "validation").choice(stops[-1], min(count, stops[-1]), replace=False)
     records: list[Record] = []
     for (name, volume, block), start, stop in zip(blocks, [0, *stops[:-1]], stops, strict=True):
@@ -172,32 +182,30 @@ def draw_records(
     return tuple(records)
 
 
-def _records_of_rank_0(
-    places: Mapping[str, ValidationPlace], model: ModelConfig, train: TrainConfig, rng_seed: int, rank: int
+def _checked_records(
+    boxes: Mapping[str, ValidationBox], model: ModelConfig, train: TrainConfig, rng_seed: int
 ) -> tuple[Record, ...]:
-    """Check the boxes and draw from them; the other processes wait, all of them would read the same file."""
-    if rank != 0:
-        return ()
+    """Check the boxes and draw records in them."""
     size = patch_size(model, train)
-    for name, place in places.items():
-        _require_room(name, place, size)
-    return draw_records(places, size, train.validation_examples, rng_seed)
+    for name, box in boxes.items():
+        _require_room(name, box, size)
+    return draw_records(boxes, size, train.validation_examples, rng_seed)
 
 
-def _center_box(place: ValidationPlace, patch_size_zyx: ZYX) -> Box:
+def _center_box(box: ValidationBox, patch_size_zyx: ZYX) -> Box:
     """Voxels of the box whose patch lies in the volume."""
     half = zyx(n // 2 for n in patch_size_zyx)
     rest = subtract(patch_size_zyx, half)
-    whole = place.volume.box
-    return place.box.intersect(Box(add(whole.start, half), add(subtract(whole.stop, rest), (1, 1, 1))))
+    whole = box.volume.box
+    return box.box.intersect(Box(add(whole.start, half), add(subtract(whole.stop, rest), (1, 1, 1))))
 
 
-def _require_room(name: str, place: ValidationPlace, patch_size_zyx: ZYX) -> None:
-    where = f"--validate {name}: {place.box}"
-    if not place.volume.box.contains(place.box):
-        raise ConfigError(f"{where} leaves the labelled part of the image, {place.volume.box}")
-    if _center_box(place, patch_size_zyx).is_empty:
+def _require_room(name: str, box: ValidationBox, patch_size_zyx: ZYX) -> None:
+    where, labelled = f"--validate {name}: {box.box}", box.volume.box
+    if not labelled.contains(box.box):
+        raise ConfigError(f"{where} leaves the labelled part of the image, {labelled}. Choose a box inside")
+    if _center_box(box, patch_size_zyx).is_empty:
         raise ConfigError(
             f"{where} has no voxel whose patch of {patch_size_zyx} lies in the labelled part of the image, "
-            f"{place.volume.box}. Move it away from the border"
+            f"{labelled}. Move it away from the border"
         )

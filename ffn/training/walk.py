@@ -1,4 +1,4 @@
-"""The walk of the field of view (FOV) over one training example, with all of its state explicit."""
+"""The walk of the field of view (FOV) over one training example, with its whole state explicit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Slices = tuple[slice, slice, slice]
 
 
 class Walk:
-    """A FOV that visits the centre of an example, then whatever the network's own map has reached.
+    """A FOV that visits the centre of an example, then the positions that the network's own POM reaches.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class Walk:
     model : ModelConfig
         FOV and deltas.
     train : TrainConfig
-        Policy of the FOV.
+        FOV policy.
 
     Attributes
     ----------
@@ -41,9 +41,9 @@ class Walk:
 
     Notes
     -----
-    ``fixed`` and ``fixed_window`` visit the example's moves in their order, each where the map has reached the
-    threshold when its turn comes. ``max_pred`` moves as inference does, inside the patch; unlike there, it goes
-    on after the central voxel was lost, for there is still something to learn.
+    ``fixed`` and ``fixed_window`` try the example's moves in order, and take each one whose POM has reached the
+    threshold by then. ``max_pred`` moves as inference does, within the patch. Unlike inference, it continues when the
+    POM at the centre drops below the threshold, because there is still something to learn.
     """
 
     def __init__(self, example: Example, model: ModelConfig, train: TrainConfig) -> None:
@@ -64,11 +64,11 @@ class Walk:
         return Box.around(self.position_zyx, self._fov_radius_zyx).slices()
 
     def write(self, pom_logit: np.ndarray) -> None:
-        """Put the network's output, of the shape of the FOV, on the canvas."""
+        """Write the network's output, which has the shape of the FOV, to the canvas."""
         self.canvas_logit[self.window] = pom_logit
 
     def advance(self) -> bool:
-        """Go to the next place that the POM has reached; return False if none is left."""
+        """Move to the next position that the POM has reached; return False if none is left."""
         if self._policy == "max_pred":
             self._movement.update(self.position_zyx, self.canvas_logit[self.window])
         while (position := self._movement.pop()) is not None:
@@ -78,25 +78,24 @@ class Walk:
         return False
 
     def state(self) -> tuple[ZYX, list[ZYX], list[ZYX]]:
-        """Return where the FOV is, where it may go next and where it was; with the canvas, all there is to know."""
+        """Return the FOV's position, its queue and the positions it evaluated: the whole state but for the canvas."""
         return self.position_zyx, list(self._movement.queue), self._movement.evaluated
 
     def restore(
         self, canvas_logit: np.ndarray, position_zyx: ZYX, queue: Iterable[ZYX], evaluated: Iterable[ZYX]
     ) -> None:
-        """Take over a canvas and what `state` returned."""
+        """Restore a canvas and what `state` returned."""
         self.canvas_logit[:] = canvas_logit
         self.position_zyx = position_zyx
         self._movement = self._resume(queue, evaluated)
 
     def score(self) -> np.ndarray:
-        """Compare the whole patch with its labels.
+        """Compare the whole patch with its labels at the move threshold.
 
         Returns
         -------
         int64 ndarray of shape (4,)
-            True positives, false positives, true negatives, false negatives at the move threshold; voxels of loss
-            weight 0 are not counted.
+            True positives, false positives, true negatives, false negatives. Voxels of loss weight 0 do not count.
         """
         known = self.example.loss_weight > 0
         found = (self.canvas_logit >= MOVE_LOGIT) & known
@@ -110,7 +109,7 @@ class Walk:
         return FaceMaxMovement(center, self._deltas_zyx, MOVE_LOGIT, queue, evaluated)
 
     def _may_visit(self, position_zyx: ZYX) -> bool:
-        """Whether the FOV fits there and the POM is high enough now."""
+        """Whether the FOV fits at `position_zyx` and the POM there is high enough by now."""
         if not self._patch.contains(Box.around(position_zyx, self._fov_radius_zyx)):
             return False
         radius = 1 if self._policy == "fixed_window" else 0

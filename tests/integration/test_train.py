@@ -83,7 +83,7 @@ def test_no_steps_keep_the_initial_weights(tubes):
 def test_another_number_of_processes_than_asked_for_stops_at_once(tubes, two):
     done = run(command(tubes, tubes / "alone", two))
     assert done.returncode == 2
-    assert "train.num_workers: 2 processes asked for, 1 started. Launch with 'ffn launch -n 2" in done.stderr
+    assert "train.num_workers: found a job of size 1, expected 2 processes. Launch with 'ffn launch -n 2" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tubes / "alone").exists()
 
@@ -96,7 +96,7 @@ def test_copies_that_do_not_know_of_each_other_stop_at_once(tubes):
     alone = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
     done = run(command(tubes, out, options, processes=2, launcher="mpirun"), **alone)
     assert done.returncode == 2
-    assert "train.num_workers: the launcher started 2 processes, but each is a job of its own" in done.stderr
+    assert "train.num_workers: the launcher started 2 processes, but Horovod sees only one" in done.stderr
     assert not out.exists()
 
 

@@ -136,5 +136,5 @@ def test_training_stops_before_its_walltime(tubes):
     options = [*MODEL, "--num-workers", "1", "--max-steps", "1000000", "--checkpoint-steps", "1000000"]
     done = run(command(tubes, out, [*options, "--walltime-minutes", "0.01", "--walltime-margin-seconds", "0"]))
     assert done.returncode == 2
-    assert "stopped after step 1 by its walltime, of which 0 s were left, a checkpoint is written" in done.stderr
+    assert "stopped after step 1 by its walltime, with 0 s left. A checkpoint is written" in done.stderr
     assert checkpoints(out) == [1]

@@ -1,1 +1,1 @@
-"""From records to batches of examples."""
+"""Training data: from records to augmented examples."""

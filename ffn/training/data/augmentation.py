@@ -1,6 +1,6 @@
-"""Changes of training examples that real data know too: orientation, brightness, and defects of single sections.
+"""Augmentation of training examples: orientation, grey levels, and defects of single sections as in real data.
 
-Everything is a function of the generator that is handed in, which is used only for what is switched on.
+All randomness comes from the generator that the caller passes. Options that are off draw nothing from it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ffn.geometry import Box
+from ffn.geometry import Box, subtract
 from ffn.training.config import TrainConfig
 
 
@@ -19,16 +19,16 @@ def permute_and_reflect(
     reflectable: tuple[int, ...],
     rng: np.random.Generator,
 ) -> list[np.ndarray]:
-    """Exchange and reverse axes at random, the same way in all `arrays`.
+    """Exchange and reverse axes at random, in the same way for all `arrays`.
 
     Parameters
     ----------
     arrays : tuple of ndarray
-        All of one shape.
+        Arrays of equal shape.
     permutable, reflectable : tuple of int
-        Axes that may be exchanged with each other, and axes that may be reversed.
+        Axes that may be exchanged with each other; axes that may be reversed.
     rng : Generator
-        Source of the choice.
+        Source of randomness.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def permute_and_reflect(
 
 
 def draw_shifts(num_slices: int, config: TrainConfig, rng: np.random.Generator) -> np.ndarray:
-    """Decide where the slices of a patch lie that was misaligned.
+    """Draw the shifts of the slices of a misaligned patch.
 
     Parameters
     ----------
@@ -53,29 +53,29 @@ def draw_shifts(num_slices: int, config: TrainConfig, rng: np.random.Generator) 
     config : TrainConfig
         Rate and largest shift.
     rng : Generator
-        Source of the choice.
+        Source of randomness.
 
     Returns
     -------
     int64 ndarray of shape (num_slices, 2)
-        Shift of each slice along y and x against the central one, which stays where it is.
+        Shift of each slice along y and x against the central slice, which does not move.
 
     Notes
     -----
-    A stack jumps between two sections and goes on from there, so all slices beyond a jump, as seen from the
-    centre, are shifted alike until the next one. Truth is painted on the stack as it is, with its jumps:
-    image and labels are shifted together.
+    A real stack jumps between two sections and continues from there. So, seen from the centre, all slices beyond a jump
+    share its shift until the next jump. Annotators label the stack as it is, with its jumps, so image and labels are
+    shifted together.
     """
     shifts = np.zeros((num_slices, 2), np.int64)
     if config.misaligned_slice_rate == 0:
         return shifts
     jumps = rng.random(num_slices) < config.misaligned_slice_rate
     largest = config.max_misalignment
-    places = rng.integers(-largest, largest, (num_slices, 2), endpoint=True)
+    drawn = rng.integers(-largest, largest, (num_slices, 2), endpoint=True)
     center = num_slices // 2
     for step, stop in ((1, num_slices), (-1, -1)):
         for z in range(center + step, stop, step):
-            shifts[z] = places[z] if jumps[z] else shifts[z - step]
+            shifts[z] = drawn[z] if jumps[z] else shifts[z - step]
     return shifts
 
 
@@ -87,27 +87,27 @@ def read_shifted(read: Callable[[Box], np.ndarray], inside: Box, box: Box, shift
     read : callable
         Returns the voxels of a box.
     inside : Box
-        What can be read; beyond it the outermost voxels are repeated.
+        Box that can be read. Beyond it, the outermost voxels are repeated.
     box : Box
-        What to read, inside of it.
+        Box to read, within `inside`.
     shifts : int ndarray of shape (Z, 2)
-        From `draw_shifts`.
+        Result of `draw_shifts`.
 
     Returns
     -------
     ndarray of shape ``box.shape``
-        Slice z holds what lies ``shifts[z]`` further along y and x.
+        Slice z holds the voxels that lie ``shifts[z]`` further along y and x.
     """
     reach = int(np.abs(shifts).max())
     if reach == 0:
         return read(box)
     wanted = box.grow((0, reach, reach))
-    there = wanted.intersect(inside)
-    missing = zip(there.start, wanted.start, wanted.stop, there.stop, strict=True)
-    voxels = np.pad(read(there), [(a - b, c - d) for a, b, c, d in missing], mode="edge")
+    available = wanted.intersect(inside)
+    before, after = subtract(available.start, wanted.start), subtract(wanted.stop, available.stop)
+    voxels = np.pad(read(available), list(zip(before, after, strict=True)), mode="edge")
     _, rows, columns = box.shape
-    places = [(reach + y, reach + x) for y, x in shifts.tolist()]
-    return np.stack([plane[y : y + rows, x : x + columns] for plane, (y, x) in zip(voxels, places, strict=True)])
+    corners = [(reach + y, reach + x) for y, x in shifts.tolist()]
+    return np.stack([plane[y : y + rows, x : x + columns] for plane, (y, x) in zip(voxels, corners, strict=True)])
 
 
 def distort(image: np.ndarray, black: np.float32, config: TrainConfig, rng: np.random.Generator) -> None:
@@ -118,16 +118,16 @@ def distort(image: np.ndarray, black: np.float32, config: TrainConfig, rng: np.r
     image : float32 ndarray of shape (Z, Y, X)
         Normalised grey levels.
     black : float32
-        Grey level 0, normalised: aligned stacks are black where they have no image.
+        Normalised grey level 0. Aligned stacks are black where they have no image.
     config : TrainConfig
         Rates and ranges.
     rng : Generator
-        Source of the choice.
+        Source of randomness.
 
     Notes
     -----
-    The central slice is never blank: nobody starts an object where there is no image. Gamma acts between the
-    darkest and the brightest voxel of the patch, which stay what they are, so it needs no range of grey levels.
+    The central slice is never blank, because no seed lies where there is no image. Gamma maps the range between the
+    darkest and the brightest voxel of the patch onto itself, so it needs no range of grey levels.
     """
     blurred = _choose_slices(len(image), config.blur_rate, rng)
     if len(blurred):

@@ -1,4 +1,4 @@
-"""A training example: image and soft labels around a record, normalised and augmented."""
+"""Training examples: normalised and augmented patches of image and soft labels around records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AXES = "zyx"
 
 @dataclass(frozen=True)
 class Example:
-    """One patch and the order in which its neighbours are visited.
+    """One patch, and the order in which the FOV visits the neighbours of its centre.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ class Example:
     labels : float32 ndarray of shape (Z, Y, X)
         0.95 in the object of the central voxel, 0.05 elsewhere.
     loss_weight : float32 ndarray of shape (Z, Y, X)
-        What each voxel counts in the loss; not for writing, examples may share it.
+        Weight of each voxel in the loss. Do not write to it: examples may share it.
     moves_zyx : tuple of (int, int, int)
-        Steps from the centre, in order.
+        Moves from the centre, in order.
     """
 
     image: np.ndarray
@@ -50,18 +50,18 @@ class ExampleMaker:
     Parameters
     ----------
     volumes : mapping of str to TrainingVolume
-        By the name that the records use.
+        Volumes by their names in the records.
     model : ModelConfig
         FOV, deltas and normalisation (both values set).
     train : TrainConfig
-        Augmentation, reach of the walk and weight of what has no label.
-    apart : mapping of str to Box
-        Parts of volumes that no example may show, full-volume voxels: what is validated on.
+        Augmentation, FOV moves, and loss weight of unlabelled voxels.
+    held_out : mapping of str to Box
+        Validation boxes by volume name, full-volume voxels. No example may overlap them.
 
     Raises
     ------
     ConfigError
-        If augmentation would exchange axes of different patch or voxel size.
+        If augmentation would exchange axes of different patch or voxel sizes.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class ExampleMaker:
         volumes: Mapping[str, TrainingVolume],
         model: ModelConfig,
         train: TrainConfig,
-        apart: Mapping[str, Box] | None = None,
+        held_out: Mapping[str, Box] | None = None,
     ) -> None:
         assert model.image_mean is not None and model.image_stddev is not None
         self._volumes = volumes
-        self._apart = apart or {}
+        self._held_out = held_out or {}
         shift = train.max_misalignment if train.misaligned_slice_rate else 0
         self._shift_zyx = (0, shift, shift)
         self._mean, self._stddev = np.float32(model.image_mean), np.float32(model.image_stddev)
@@ -89,12 +89,12 @@ class ExampleMaker:
         self._check_permutable()
 
     def make(self, record: Record, rng: np.random.Generator) -> Example:
-        """Return the example at `record`; `rng` decides augmentation and order of the moves.
+        """Return the example at `record`; `rng` decides its augmentation and the order of its moves.
 
         Raises
         ------
         RecordError
-            If the patch leaves the volume or overlaps what is kept apart.
+            If the patch leaves the volume or overlaps a validation box.
         """
         volume, box = self._volumes[record.volume], self.patch_box(record)
         shifts = draw_shifts(box.shape[0], self._train, rng)
@@ -116,12 +116,12 @@ class ExampleMaker:
         return normalised
 
     def patch_box(self, record: Record) -> Box:
-        """Return what the example at `record` is cut from, full-volume voxels.
+        """Return the box of the example at `record`, full-volume voxels.
 
         Raises
         ------
         RecordError
-            If it leaves the volume or overlaps what is kept apart.
+            If the box leaves the volume or overlaps a validation box.
         """
         half = zyx(n // 2 for n in self._patch_size_zyx)
         box = Box.from_shape(self._patch_size_zyx, subtract(record.center_zyx, half))
@@ -131,11 +131,11 @@ class ExampleMaker:
                 f"{record.volume}: the patch {box} around record (z, y, x) = {record.center_zyx} leaves "
                 f"the volume {volume.box}. Rerun ffn coordinates with a margin of at least {half}"
             )
-        apart = self._apart.get(record.volume)
-        if apart is not None and not box.grow(self._shift_zyx).intersect(apart).is_empty:
+        held_out = self._held_out.get(record.volume)
+        if held_out is not None and not box.grow(self._shift_zyx).intersect(held_out).is_empty:
             raise RecordError(
-                f"{record.volume}: the patch {box} around record (z, y, x) = {record.center_zyx} overlaps what is "
-                f"validated on, {apart}. Make the records of a box that ends before it"
+                f"{record.volume}: the patch {box} around record (z, y, x) = {record.center_zyx} overlaps the "
+                f"validation box {held_out}. Make the records from a box that excludes it"
             )
         return box
 
@@ -144,21 +144,26 @@ class ExampleMaker:
             where = f"train.permutable_axes: {_AXES[a]} and {_AXES[b]} cannot be exchanged"
             sizes = self._patch_size_zyx[a], self._patch_size_zyx[b]
             if sizes[0] != sizes[1]:
-                raise ConfigError(f"{where}, patches have {sizes[0]} and {sizes[1]} voxels there")
+                raise ConfigError(
+                    f"{where}, patches have {sizes[0]} and {sizes[1]} voxels along them. Exchange equal axes only"
+                )
             for volume in self._volumes.values():
                 voxel_size = volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
                 low, high = sorted((voxel_size[a], voxel_size[b]))
                 if high > MAX_VOXEL_SIZE_RATIO * low:
-                    raise ConfigError(f"{where}, voxels of {volume.name} are {low:g} and {high:g} nm there")
+                    raise ConfigError(
+                        f"{where}, voxels of {volume.name} measure {voxel_size[a]:g} and {voxel_size[b]:g} nm "
+                        "along them. Exchange equal axes only"
+                    )
 
 
 def patch_size(model: ModelConfig, train: TrainConfig) -> ZYX:
-    """Return the size of a training patch: the FOV and its moves on every side, voxels."""
+    """Return the size of a training patch in voxels: the FOV plus its moves on every side."""
     return add(model.fov_size_zyx, scale(model.deltas_zyx, 2 * train.fov_moves))
 
 
 def soft_labels(labels: np.ndarray) -> np.ndarray:
-    """Return what the network shall answer for the object of the central voxel.
+    """Return the target output for the object at the central voxel.
 
     Parameters
     ----------
@@ -168,7 +173,7 @@ def soft_labels(labels: np.ndarray) -> np.ndarray:
     Returns
     -------
     float32 ndarray of shape (Z, Y, X)
-        0.95 in the object, 0.05 elsewhere; a patch centred on background has no object.
+        0.95 in the object, 0.05 elsewhere. A patch centred on background has no object.
     """
     center_label = labels[tuple(n // 2 for n in labels.shape)]
     if center_label <= 0:
@@ -177,7 +182,7 @@ def soft_labels(labels: np.ndarray) -> np.ndarray:
 
 
 def moves(deltas_zyx: ZYX) -> list[ZYX]:
-    """Return the steps to the six face neighbours; an axis with delta 0 has none.
+    """Return the moves to the six face neighbours, without those along axes of delta 0.
 
     Examples
     --------
@@ -189,7 +194,7 @@ def moves(deltas_zyx: ZYX) -> list[ZYX]:
 
 
 def axis_numbers(axes: tuple[str, ...]) -> tuple[int, ...]:
-    """Return array axes by name.
+    """Return the numbers of array axes from their names.
 
     Examples
     --------

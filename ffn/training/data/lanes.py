@@ -1,8 +1,8 @@
-"""Which record each lane of the global batch trains on: a pure function of seed, lane and position.
+"""The record at each position of each lane: a pure function of random seed, lane and position.
 
-A lane is one slot of the global batch. Every epoch permutes the shards, lays them end to end, cuts the line
-into as many equal ranges as there are lanes, and each lane shuffles its own range. Lanes do not wait for each
-other at the end of an epoch, so no number of processes can hang on shards of unequal length.
+A lane is one slot of the global batch. Every epoch permutes the shards, concatenates them, and cuts the sequence into
+one equal range per lane. Each lane shuffles its range. Lanes do not wait for each other at the end of an epoch, so
+shards of unequal length cannot stall any number of processes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ffn.errors import RecordError
 from ffn.geometry import ZYX, zyx
 from ffn.training.data.randomness import generator
 
-CACHED_SHARDS = 4  # neighbouring lanes of a process read the same few shards when an epoch starts
+CACHED_SHARDS = 4  # at the start of an epoch, the lanes of one process read the same few shards
 
 ShardRecords = tuple[np.ndarray, np.ndarray]
 
 
 class Record(NamedTuple):
-    """Where a training example lies.
+    """The location of a training example.
 
     Parameters
     ----------
     center_zyx : tuple of int
-        Full-volume voxels.
+        Central voxel, full-volume voxels.
     volume : str
         Name of the volume.
     """
@@ -39,16 +39,16 @@ class Record(NamedTuple):
 
 
 class Shards:
-    """The files of one set of records.
+    """The shards of one set of records.
 
     Parameters
     ----------
     paths : sequence of Path
         Shard files.
     counts : sequence of int
-        Records in each of them.
+        Records in each shard.
     read : callable
-        Returns the centres, int64 of shape (N, 3), zyx, and the volume names, shape (N,), of a file.
+        Returns the centres of a file, int64 of shape (N, 3), zyx, and its volume names, shape (N,).
     """
 
     def __init__(self, paths: Sequence[Path], counts: Sequence[int], read: Callable[[Path], ShardRecords]) -> None:
@@ -62,7 +62,7 @@ class Shards:
         return int(self.counts.sum())
 
     def require_lanes(self, num_lanes: int) -> None:
-        """Check that each lane gets a record in every epoch.
+        """Check that each lane gets at least one record per epoch.
 
         Raises
         ------
@@ -71,12 +71,12 @@ class Shards:
         """
         if self.total < num_lanes:
             raise RecordError(
-                f"{self.paths[0].parent}: has {self.total} records, expected at least num_workers × "
+                f"{self.paths[0].parent}: found {self.total} records, expected at least num_workers × "
                 f"virtual_workers × batch_size = {num_lanes}. Make more records or use fewer workers"
             )
 
     def read(self, index: int) -> ShardRecords:
-        """Return centres and volume names of one shard."""
+        """Return the centres and volume names of one shard."""
         return self._read(self.paths[index])
 
 
@@ -88,7 +88,7 @@ class LaneStream:
     shards : Shards
         All records.
     lane, num_lanes : int
-        This lane, and how many share the records.
+        This lane, and the number of lanes that share the records.
     rng_seed : int
         Seed of the run.
     """
@@ -102,7 +102,7 @@ class LaneStream:
         self._epoch: tuple[int, np.ndarray, np.ndarray] | None = None
 
     def record(self, position: int) -> Record:
-        """Return the record at `position`, counted from the start of training over all epochs."""
+        """Return the record at `position`, which counts over all epochs from the start of training."""
         epoch, index = divmod(position, self.num_records)
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = (epoch, *self._load_epoch(epoch))
@@ -110,7 +110,7 @@ class LaneStream:
         return Record(zyx(centers_zyx[index]), str(names[index]))
 
     def _load_epoch(self, epoch: int) -> ShardRecords:
-        """Centres and names of this lane's range, in the order of this epoch."""
+        """Centres and volume names of this lane's range, in the order of this epoch."""
         shard_order = generator(self._rng_seed, "shard order", epoch).permutation(len(self._shards.paths))
         parts = []
         for index, first, last in self._overlaps(shard_order):
@@ -121,7 +121,7 @@ class LaneStream:
         return centers_zyx[order], names[order]
 
     def _overlaps(self, shard_order: np.ndarray) -> list[tuple[int, int, int]]:
-        """Shards that overlap this lane's range of the line, and which records to take from each."""
+        """Shards that overlap this lane's range, with the range of records to take from each."""
         stops = np.cumsum(self._shards.counts[shard_order])
         starts = stops - self._shards.counts[shard_order]
         first = np.maximum(self._start - starts, 0)

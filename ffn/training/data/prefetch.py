@@ -1,4 +1,4 @@
-"""Examples made in the background while the network trains."""
+"""Makes examples in the background while the network trains."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from types import TracebackType
 
 from ffn.training.data.examples import Example
 
-DEPTH = 2  # examples ready for each lane; a walk lasts at least one step, so one would do if reading were even
+DEPTH = 2  # examples ready per lane. A walk takes at least one step, so 1 would do if reading times did not vary
 
 
 class Prefetcher:
-    """Makes the next examples of each lane in one thread (HDF5 reads one call at a time anyway).
+    """Makes the next examples of each lane in one thread; HDF5 serialises reads anyway.
 
     Parameters
     ----------
     make : callable
-        Returns the example of a lane at a position.
+        Returns the example at a lane and position.
     positions : mapping of int to int
-        Where each lane starts.
+        Start position of each lane.
     """
 
     def __init__(self, make: Callable[[int, int], Example], positions: Mapping[int, int]) -> None:
@@ -30,7 +30,7 @@ class Prefetcher:
         self._ready: dict[int, deque[Future[Example]]] = {lane: deque() for lane in positions}
 
     def __enter__(self) -> Prefetcher:
-        """Start with the first examples."""
+        """Start to make the first examples."""
         for _ in range(DEPTH):
             for lane in self._ready:
                 self._submit(lane)
@@ -39,11 +39,11 @@ class Prefetcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop, without making what nobody will take."""
+        """Stop, and cancel the examples that nobody will take."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def take(self, lane: int) -> Example:
-        """Return the lane's next example; an error while it was made is raised here."""
+        """Return the lane's next example; errors from making it are raised here."""
         example = self._ready[lane].popleft().result()
         self._submit(lane)
         return example

@@ -1,4 +1,4 @@
-"""Independent random streams from one seed, addressed by what they are for."""
+"""Independent random streams from one seed, one for each purpose."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _KEYS: dict[Purpose, int] = {
 
 
 def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Generator:
-    """Return the generator of one thing: same arguments, same numbers, whatever was drawn elsewhere.
+    """Return the generator for one purpose and position. It depends on nothing but the arguments.
 
     Parameters
     ----------
     rng_seed : int
         Seed of the run, not negative.
     purpose : {'weights', 'shard order', 'lane order', 'example', 'validation', 'validation example'}
-        What is drawn.
+        Use of the random numbers.
     *position : int
-        Which one of its kind, such as an epoch, or a lane and a position in it.
+        Further coordinates, such as an epoch, or a lane and a position in it.
 
     Notes
     -----
-    Keys are spawn keys of a `numpy.random.SeedSequence`. A plain list of integers would not do: NumPy pads it
-    with zeros, so that ``[1, 2]`` and ``[1, 2, 0]`` are one stream.
+    The key is a spawn key of `numpy.random.SeedSequence`. A plain list of integers would not do: NumPy pads it with
+    zeros, so ``[1, 2]`` and ``[1, 2, 0]`` would give the same stream.
     """
     return np.random.default_rng(np.random.SeedSequence(rng_seed, spawn_key=(_KEYS[purpose], *position)))

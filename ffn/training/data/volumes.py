@@ -1,4 +1,4 @@
-"""The volumes that training reads: image and truth together, where both exist."""
+"""Volumes for training: image and ground truth together, where both exist."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, require_labels
 
-PRELOAD_BYTES = 512 * 2**20  # of image + labels are kept in memory by every process of a node
+PRELOAD_BYTES = 512 * 2**20  # image plus labels up to this size stay in the memory of every process
 BLOCK_ZYX: ZYX = (64, 128, 128)
 CHECKSUM_BLOCK_ZYX: ZYX = (64, 64, 64)
 
 
 class Readable(Protocol):
-    """Something that has a box and returns voxels."""
+    """A box of voxels that can be read."""
 
     box: Box
 
@@ -34,7 +34,7 @@ class Readable(Protocol):
 
 
 class Preloaded:
-    """The voxels of `box` of a volume, in memory."""
+    """A volume's voxels within `box`, kept in memory."""
 
     def __init__(self, volume: Volume, box: Box) -> None:
         self.box = box
@@ -46,7 +46,7 @@ class Preloaded:
 
 
 class Cached:
-    """A volume whose chunks stay in memory, the latest used ones, up to `num_bytes`; for any number of threads."""
+    """A volume with a thread-safe cache of the most recently used chunks, up to `num_bytes`."""
 
     def __init__(self, volume: Volume, num_bytes: int) -> None:
         self.box = volume.box
@@ -80,28 +80,28 @@ class Cached:
 
 
 def _compact(voxels: np.ndarray) -> np.ndarray:
-    """Return integers in their smallest type: segment ids rarely need the eight bytes they come in."""
+    """Return integers in their smallest type, because segment ids rarely need their eight bytes."""
     if voxels.dtype.kind not in "ui" or voxels.min() < 0:
         return voxels
     return voxels.astype(np.min_scalar_type(voxels.max()), copy=False)
 
 
 class TrainingVolume:
-    """Image and truth of one volume.
+    """Image and ground truth of one volume.
 
     Parameters
     ----------
     name : str
-        As the records call it.
+        Name in the records.
     image, labels : Volume
-        The two volumes; they may cover different parts.
+        The two volumes. They may cover different boxes.
 
     Attributes
     ----------
     box : Box
-        Where both exist.
+        Box that both cover.
     voxel_size_zyx_nm : tuple of float or None
-        As the image says.
+        Voxel size of the image.
 
     Raises
     ------
@@ -116,7 +116,8 @@ class TrainingVolume:
         self.voxel_size_zyx_nm = image.voxel_size_zyx_nm
         if self.box.is_empty:
             raise VolumeError(
-                f"{labels.name}: covers {labels.box}, the image {image.name} {image.box}, expected an overlap"
+                f"{labels.name}: the labels cover {labels.box} and the image {image.name} covers {image.box}, expected "
+                "an overlap"
             )
         self._image: Readable
         self._labels: Readable
@@ -134,7 +135,7 @@ class TrainingVolume:
         return self._labels.read(box)
 
     def checksum(self) -> str:
-        """Return a checksum of place and voxels, of a large volume the central ones, to notice a replacement."""
+        """Return a checksum of box, voxel size and voxels; of a large volume, only the central voxels count."""
         margin = tuple(max(0, n - f) // 2 for n, f in zip(self.box.shape, CHECKSUM_BLOCK_ZYX, strict=True))
         box = self.box if isinstance(self._labels, Preloaded) else self.box.grow(scale(zyx(margin), -1))
         digest = hashlib.sha256(f"{self.box} {self.voxel_size_zyx_nm}".encode())
@@ -150,12 +151,12 @@ def open_training_volumes(specs: Mapping[str, tuple[str, str]]) -> Iterator[dict
     Parameters
     ----------
     specs : mapping of str to (str, str)
-        Image and labels, each ``FILE.h5:DATASET``, by the name that the records use.
+        Image and labels, each ``FILE.h5:DATASET``, by the volume names in the records.
 
     Raises
     ------
     VolumeError
-        If one cannot be read.
+        If a volume cannot be read.
     """
     with contextlib.ExitStack() as stack:
         yield {
@@ -167,12 +168,12 @@ def open_training_volumes(specs: Mapping[str, tuple[str, str]]) -> Iterator[dict
 
 
 def block_statistics(volume: TrainingVolume, share: int, num_shares: int) -> list[tuple[int, float, float]]:
-    """Sum grey levels and their squares over every `num_shares`-th block, beginning with block `share`.
+    """Sum the grey levels and their squares over every `num_shares`-th block, starting at block `share`.
 
     Returns
     -------
     list of (int, float, float)
-        Voxels, sum and sum of squares of each block, in block order.
+        Number of voxels, sum and sum of squares of each block, in block order.
     """
     statistics = []
     for number, block in enumerate(volume.box.blocks(BLOCK_ZYX)):
@@ -183,11 +184,11 @@ def block_statistics(volume: TrainingVolume, share: int, num_shares: int) -> lis
 
 
 def mean_and_stddev(statistics: list[tuple[int, float, float]]) -> tuple[float, float]:
-    """Combine the blocks of `block_statistics`; both are NaN if a voxel is not finite.
+    """Combine the results of `block_statistics`; both values are NaN if a voxel is not finite.
 
     Notes
     -----
-    The sums over blocks are exactly rounded, whoever summed which blocks, and in whatever order.
+    The sums over blocks are correctly rounded, so they do not depend on the order of the blocks or on the shares.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""What a training says of itself: metrics, pictures, timings."""
+"""Monitoring of a training: metrics, pictures, timings."""

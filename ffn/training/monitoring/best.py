@@ -1,4 +1,4 @@
-"""The weights that did best in validation, kept beside the checkpoints as a model folder."""
+"""The weights of the best validation, kept as a model folder next to the checkpoints."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ffn.model.store import Model, load_model, save_model
 from ffn.provenance import provenance
 from ffn.training.monitoring.metrics import MetricsRow
 
-FOLDER = "checkpoints/best"  # in the model folder
+FOLDER = "checkpoints/best"  # below the model folder
 
 
 class BestModel:
-    """Keeps the model with the best validation F1, of equal ones the latest; for rank 0.
+    """Keeps the model with the best validation F1, and the latest of equals; used by rank 0 only.
 
     Parameters
     ----------
     folder : Path
-        Model folder of the training. A best model that is there is removed where it is no result of the steps done:
-        training gets to it again.
+        Model folder of the training. An existing best model is removed unless it is a result of the steps done:
+        training will reach it again.
     config : ModelConfig
         Architecture and normalisation.
     step : int
         Steps done, 0 for a new training.
     is_comparable : bool
-        Whether the model that is there was found with the present validation examples.
+        Whether an existing best model was found with the present validation examples.
     """
 
     def __init__(self, folder: Path, config: ModelConfig, step: int, is_comparable: bool) -> None:
@@ -47,12 +47,12 @@ class BestModel:
         return self._f1 >= 0
 
     def offer(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
-        """Keep `weights` if the row of validation is the best so far.
+        """Keep the weights if the validation in `row` is the best so far.
 
         Raises
         ------
         TrainError
-            If they cannot be written.
+            If the weights cannot be written.
         """
         if not row["f1"] >= self._f1:
             return
@@ -71,14 +71,14 @@ def load_best(folder: Path) -> tuple[int, Weights]:
     Raises
     ------
     ModelError
-        If it is missing or damaged.
+        If the model is missing or damaged.
     """
     model = load_model(folder / FOLDER)
     return int(model.provenance["inputs"]["step"]), model.weights
 
 
 def _read(folder: Path) -> tuple[int, float]:
-    """Step and F1 of a model that was kept; (0, -1) where there is none of use."""
+    """Step and F1 of a best model; (0, -1) without a usable one."""
     try:
         inputs = load_model(folder).provenance["inputs"]
         return int(inputs["step"]), float(inputs["validation_f1"])

@@ -1,4 +1,4 @@
-"""Training metrics: what is counted between two rows, scores, the smoothed curve, and rows in CSV files."""
+"""Training metrics: counts between two rows, scores, smoothed curves, and CSV files."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def classification_scores(counts: np.ndarray) -> dict[str, float]:
     Parameters
     ----------
     counts : ndarray of shape (4,)
-        True positives, false positives, true negatives, false negatives: whole numbers.
+        True positives, false positives, true negatives, false negatives; whole numbers.
 
     Returns
     -------
     dict of str to float
-        All NaN if nothing was counted; a ratio whose denominator is 0 is 0.
+        NaN if all counts are 0. A ratio with denominator 0 is 0.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def classification_scores(counts: np.ndarray) -> dict[str, float]:
 
 
 class Smoother:
-    """Exponential moving average of a curve, value by value, as TensorBoard draws it.
+    """Exponential moving average of a curve, value by value, as in TensorBoard.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Smoother:
         self._sum = self._weight = 0.0
 
     def add(self, value: float) -> float:
-        """Return the average up to and with `value`; NaN for a value that is not finite, which does not count."""
+        """Return the average up to `value` inclusive; a value that is not finite gives NaN and does not count."""
         if not np.isfinite(value):
             return float("nan")
         self._sum = self._factor * self._sum + (1 - self._factor) * value
@@ -88,14 +88,14 @@ class Smoother:
 
 
 def smoothed(values: Iterable[float], factor: float = SMOOTHING) -> np.ndarray:
-    """Return the exponential moving average of a curve: unbiased from the first value on, NaN stays NaN.
+    """Return the exponential moving average of a curve, unbiased from the first value on. NaN stays NaN.
 
     Parameters
     ----------
     values : iterable of float
-        One curve of N values.
+        Curve of N values.
     factor : float
-        Weight of the past; the paper uses 0.9.
+        Weight of the past. The paper uses 0.9.
 
     Returns
     -------
@@ -112,18 +112,19 @@ def smoothed(values: Iterable[float], factor: float = SMOOTHING) -> np.ndarray:
 
 @dataclass
 class Accumulator:
-    """What one process counted since the last row.
+    """Sums and counts of one process since the last row.
 
     Parameters
     ----------
     counts : int64 ndarray of shape (4,)
-        Voxels of finished examples: true and false positives, true and false negatives.
+        Voxels of finished examples: true positives, false positives, true negatives, false negatives.
     loss_sum, norm_sum : float
-        Sums of loss and gradient norm over the counted steps (both already averaged over processes).
+        Sums of loss and gradient norm over the steps that changed the weights. Each step's values are already averages
+        over the processes.
     bytes_sent : int
-        Sent by this process in all steps.
+        Bytes sent by this process.
     num_steps, num_skipped : int
-        Steps that changed the weights, and steps skipped because the gradient was not finite.
+        Steps that changed the weights; steps skipped because the gradient was not finite.
     """
 
     counts: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
@@ -144,7 +145,7 @@ class Accumulator:
             self.num_skipped += 1
 
     def means(self) -> dict[str, float]:
-        """Return the mean loss and gradient norm, NaN if no step was counted, and the bytes sent in a step."""
+        """Return mean loss and gradient norm (NaN without steps), and the bytes sent per step."""
         steps = self.num_steps or float("nan")
         return {
             "loss": self.loss_sum / steps,
@@ -165,21 +166,21 @@ class Accumulator:
 
 
 class RowLog:
-    """Rows in a CSV file that outlives a killed run.
+    """A CSV file of rows that a resumed run continues.
 
     Parameters
     ----------
     path : path
         The file.
     columns : sequence of str
-        Of every row, ``step`` first.
+        Column names, ``step`` first.
     step : int
-        Rows of later steps, which a killed run may have left, are cut off.
+        Last step to keep. Later rows, which a killed run may have left, are removed.
 
     Attributes
     ----------
     kept : list of dict
-        Rows that were there.
+        Rows of earlier runs that were kept.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], step: int) -> None:
@@ -196,13 +197,13 @@ class RowLog:
     def _as_csv(self, rows: list[MetricsRow]) -> str:
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns, restval="nan", extrasaction="ignore", lineterminator="\n")
-        # nine digits: bytes stay whole, and what is read again is written alike
+        # with nine digits, byte counts stay whole, and values that are read back are written unchanged
         writer.writerows({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
         return text.getvalue()
 
 
 def read_metrics(path: str | Path) -> list[MetricsRow]:
-    """Read ``metrics.csv`` or ``validation.csv``; a missing file has no rows, a line torn by a crash is left out.
+    """Read ``metrics.csv`` or ``validation.csv``. A missing file has no rows; incomplete lines of a crash are skipped.
 
     Returns
     -------
@@ -216,7 +217,7 @@ def read_metrics(path: str | Path) -> list[MetricsRow]:
 
 
 def best_validation(rows: Iterable[MetricsRow]) -> MetricsRow:
-    """Return the row of the best F1, of equal ones the latest; an empty one where there is none.
+    """Return the row of the best F1, and the latest of equals; an empty row if no row has an F1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A picture of one training example: what the network sees, should find and finds."""
+"""A picture of one training example: input, target and output of the network."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 
 from ffn.training.walk import Slices, Walk
 
-CELL_PIXELS = 160  # about the width of a patch in the picture
-GREY_RANGE = 2.5  # standard deviations from the mean that are black and white
+CELL_PIXELS = 160  # approximate width of a patch in the picture
+GREY_RANGE = 2.5  # standard deviations below and above the mean that are drawn black and white
 GAP_PIXELS = 4
-BACKGROUND = 150  # neither black nor white, which cells may be
+BACKGROUND = 150  # differs from the black and white of cells
 OUTLINE = (255, 140, 0)
-CAPTION = "columns: raw, truth, predicted object map, loss weight; rows: xy, xz, yz plane; outlined: field of view"
+CAPTION = "columns: image, ground truth, predicted object map, loss weight; rows: xy, xz, yz plane; frame: FOV"
 
 
 def walk_picture(walk: Walk, window: Slices) -> np.ndarray:
@@ -22,12 +22,12 @@ def walk_picture(walk: Walk, window: Slices) -> np.ndarray:
     walk : Walk
         The example and its predicted object map (POM).
     window : tuple of slice
-        The field of view (FOV) in the patch.
+        The field of view (FOV) within the patch.
 
     Returns
     -------
     uint8 ndarray of shape (H, W, 3)
-        Columns: image, truth, POM, weight in the loss; rows: planes xy, xz, yz; the FOV is outlined.
+        Columns: image, ground truth, POM, loss weight; rows: planes xy, xz, yz. A frame shows the FOV.
     """
     example = walk.example
     pom_prob = 1 / (1 + np.exp(-np.clip(walk.canvas_logit, -30, 30)))
@@ -42,7 +42,7 @@ def walk_picture(walk: Walk, window: Slices) -> np.ndarray:
 
 
 def _row(columns: list[np.ndarray], axis: int, window: Slices, zoom: int) -> np.ndarray:
-    """One plane of all arrays side by side, padded to the width of the widest plane."""
+    """Put the central planes of all arrays side by side, padded to the width of the widest plane."""
     width = max(columns[0].shape[1:]) * zoom
     first, second = (window[other] for other in range(3) if other != axis)
     cells = []
@@ -56,7 +56,7 @@ def _row(columns: list[np.ndarray], axis: int, window: Slices, zoom: int) -> np.
 
 
 def _outline(cell: np.ndarray, rows: slice, columns: slice) -> None:
-    """Draw the border of a rectangle, inside of it."""
+    """Draw the border of a rectangle, just inside it."""
     for row in (rows.start, rows.stop - 1):
         cell[row, columns] = OUTLINE
     for column in (columns.start, columns.stop - 1):
@@ -64,6 +64,6 @@ def _outline(cell: np.ndarray, rows: slice, columns: slice) -> None:
 
 
 def _grey(voxels: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Grey levels of what lies in ``[low, high]``; what is no number is black."""
+    """Map ``[low, high]`` to grey levels; NaN becomes black."""
     scaled = (np.nan_to_num(voxels, nan=low) - low) * (255 / (high - low))
     return np.clip(scaled, 0, 255).astype(np.uint8)

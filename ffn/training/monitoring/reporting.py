@@ -1,4 +1,4 @@
-"""What a training job shows and writes on the way: progress, ``metrics.csv``, ``validation.csv``, TensorBoard."""
+"""Reports of a running training: progress, ``metrics.csv``, ``validation.csv``, TensorBoard."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from ffn.training.monitoring.tensorboard import Events
 from ffn.training.plan import TrainingPlan
 
 VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, "validation_seconds")
-NOTHING = -1  # the step up to which rows are kept where none are
+NO_ROWS = -1  # last step to keep, for a log that starts over
 
 log = logging.getLogger(__name__)
 
 
 class Report:
-    """What happens while a process trains; this class is that of the ranks above 0, which report nothing."""
+    """Receives the events of a training process. This class is for ranks above 0, which report nothing."""
 
     def has_validated(self, step: int) -> bool:
-        """Whether there is a row of validation of this step."""
+        """Whether ``validation.csv`` has a row of `step`."""
         return False
 
     def training(self, row: MetricsRow) -> None:
-        """Take a row with the `COLUMNS` of ``metrics.csv``."""
+        """Report a row with the `COLUMNS` of ``metrics.csv``."""
 
     def validation(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
-        """Take a row with the `VALIDATION_COLUMNS` of ``validation.csv``, and the weights that it is of."""
+        """Report a row with the `VALIDATION_COLUMNS` of ``validation.csv``, and the validated weights."""
 
     def picture(self, name: str, step: int, draw: Callable[[], np.ndarray]) -> None:
-        """Take a picture, which is drawn only where it is shown."""
+        """Report a picture; `draw` is called only if somebody will see it."""
 
     def progress(self, step: int) -> None:
-        """Take note of the steps done."""
+        """Report the steps done."""
 
 
 class MainReport(Report):
@@ -53,18 +53,18 @@ class MainReport(Report):
     plan : TrainingPlan
         The training.
     step : int
-        Steps done; 0 is a new training, which keeps nothing of what is there.
+        Steps done. 0 is a new training, which discards earlier reports.
     same_examples : bool
-        Whether rows of validation up to `step` are of the present validation examples.
+        Whether earlier validations used the present validation examples.
     """
 
     def __init__(self, folder: Path, plan: TrainingPlan, step: int, same_examples: bool) -> None:
-        self._training = RowLog(folder / "metrics.csv", COLUMNS, step or NOTHING)
+        self._training = RowLog(folder / "metrics.csv", COLUMNS, step or NO_ROWS)
         self._best = BestModel(folder, plan.initial.config, step, same_examples)
-        # without a best model the present weights are validated anew, which makes one
+        # without a best model, the current weights are validated again, which makes one
         validated = step if self._best.exists else step - 1
         self._validation = RowLog(
-            folder / "validation.csv", VALIDATION_COLUMNS, validated if step and same_examples else NOTHING
+            folder / "validation.csv", VALIDATION_COLUMNS, validated if step and same_examples else NO_ROWS
         )
         self._events = Events(folder / "tensorboard", resumed=step > 0)
         self._events.training(self._training.kept)
@@ -73,11 +73,11 @@ class MainReport(Report):
         self._is_live = sys.stderr.isatty()
 
     def has_validated(self, step: int) -> bool:
-        """Whether there is a row of validation of this step."""
+        """Whether ``validation.csv`` has a row of `step`."""
         return any(row["step"] == step for row in self._validation.kept)
 
     def training(self, row: MetricsRow) -> None:
-        """Write a row of training and show it."""
+        """Write a row of training metrics and show it."""
         self._training.write(row)
         self._events.training([row])
         shown = {"loss": row["loss"], "accuracy": row["accuracy"], "F1": row["f1"], "FOVs/s": row["fovs_per_second"]}
@@ -85,7 +85,7 @@ class MainReport(Report):
         self._bar.update(int(row["step"]) - self._bar.n)
 
     def validation(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
-        """Keep the best weights, then write and log a row of validation: who has a row is not validated again."""
+        """Keep the best weights, then write the row: a step that has a row is not validated again."""
         self._best.offer(row, weights)
         self._validation.write(row)
         self._events.validation([row])
@@ -97,7 +97,7 @@ class MainReport(Report):
         self._events.picture(name, step, draw())
 
     def progress(self, step: int) -> None:
-        """Move the bar; a log file has lines at rows of metrics only."""
+        """Move the bar in a terminal; a log file gets lines at rows of metrics only."""
         if self._is_live:
             self._bar.update(step - self._bar.n)
 
@@ -109,7 +109,7 @@ class MainReport(Report):
 
 @contextlib.contextmanager
 def open_report(rank: int, folder: Path, plan: TrainingPlan, step: int, same_examples: bool) -> Iterator[Report]:
-    """Yield the report of this process for the length of a ``with`` block; parameters as of `MainReport`."""
+    """Yield the report of this process for the length of a ``with`` block; see `MainReport` for the parameters."""
     if rank != 0:
         yield Report()
         return

@@ -1,4 +1,4 @@
-"""TensorBoard's log of a training: runs ``train`` and ``validation`` with the same scalars, and pictures."""
+"""TensorBoard logs: scalars of the same names in the runs ``train`` and ``validation``, and pictures."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SMOOTHED = ("loss", *SCORES)
 
 
 class Events:
-    """Event files below ``tensorboard/``; scalars of one name share a plot.
+    """Event files below ``tensorboard/``. Scalars of the same name share a plot.
 
     Parameters
     ----------
     folder : path
-        ``tensorboard/`` of a model folder. Event files cannot be cut, so its scalars are removed: write the kept
-        rows again.
+        ``tensorboard/`` of a model folder. Event files cannot be truncated, so all old scalars are removed. Write the
+        rows to keep again.
     resumed : bool
-        Whether pictures of earlier steps are kept; those drawn again are equal.
+        Whether to keep old pictures. Pictures that are drawn again are equal.
     """
 
     def __init__(self, folder: Path, resumed: bool) -> None:
@@ -40,13 +40,13 @@ class Events:
             shutil.rmtree(path, ignore_errors=True)
 
     def training(self, rows: Iterable[MetricsRow]) -> None:
-        """Write rows of training, with the smoothed curves of loss and scores."""
+        """Write rows of training metrics, and the smoothed curves of loss and scores."""
         for row in rows:
             means = {f"{name}_smoothed": smoother.add(row[name]) for name, smoother in self._smoothers.items()}
             self._write_scalars("train", {**row, **means})
 
     def validation(self, rows: Iterable[MetricsRow]) -> None:
-        """Write rows of validation."""
+        """Write rows of validation scores."""
         for row in rows:
             self._write_scalars("validation", row)
 
@@ -74,7 +74,7 @@ class Events:
         writer.flush()
 
     def _writer(self, run: TensorBoardRun) -> tf.summary.SummaryWriter:
-        """Open the run's file when it is needed first: without rows, TensorFlow is not loaded for it."""
+        """Open the run's file at its first use, so that TensorFlow is not loaded for a run without rows."""
         import tensorflow as tf
 
         if run not in self._writers:

@@ -19,7 +19,7 @@ PARTS: tuple[StepPart, ...] = ("input", "compute", "allreduce")
 
 
 class StepClock:
-    """Times of the steps since the last lap; pauses, such as a validation, do not count.
+    """Times of the steps since the last lap, without pauses such as a validation.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class StepClock:
 
     @contextlib.contextmanager
     def measure(self, part: StepPart) -> Iterator[None]:
-        """Count the time of a ``with`` block as that of `part`."""
+        """Count the time of a ``with`` block as time of `part`."""
         start = self._now()
         yield
         self.add(part, self._now() - start)
@@ -44,7 +44,7 @@ class StepClock:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Leave the time of a ``with`` block out."""
+        """Exclude the time of a ``with`` block."""
         start = self._now()
         yield
         self._start += self._now() - start
@@ -55,7 +55,7 @@ class StepClock:
         Returns
         -------
         float64 ndarray of shape (4,)
-            Seconds of input, compute, allreduce and the rest.
+            Seconds of input, compute, allreduce, and everything else.
         """
         parts = [self._seconds[part] for part in PARTS]
         rest = max(0.0, self._now() - self._start - sum(parts))
@@ -69,14 +69,14 @@ class StepClock:
 
 @contextlib.contextmanager
 def timeline(path: str | None, group: ProcessGroup) -> Iterator[None]:
-    """Record what Horovod does during a ``with`` block; all processes call this together.
+    """Record Horovod's timeline during a ``with`` block. All processes call this together.
 
     Parameters
     ----------
     path : str or None
-        File of rank 0, which chrome://tracing shows; its folder is made. None records nothing.
+        File that rank 0 writes, for chrome://tracing. Its folder is created. None records nothing.
     group : ProcessGroup
-        The processes of the job; a single one without Horovod has nothing to record.
+        The processes of the job. A single process without Horovod has nothing to record.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def timeline(path: str | None, group: ProcessGroup) -> Iterator[None]:
 
 
 def _require_writable(file: Path) -> None:
-    """Make room for the file, or say why that is not possible."""
+    """Create the folder and check that the file can be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("")

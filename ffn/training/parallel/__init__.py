@@ -1,1 +1,1 @@
-"""Training on several processes as if on one."""
+"""Training on several processes with the results of one."""

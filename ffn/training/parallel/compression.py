@@ -1,4 +1,4 @@
-"""Codecs of gradients: float32 entries to bytes and back, inside TensorFlow graphs."""
+"""Gradient codecs: from float32 entries to bytes and back, inside TensorFlow graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ffn.training.parallel.packing import pack, packed_size, unpack, width_for
 if TYPE_CHECKING:
     import tensorflow as tf
 
-BUCKET = 512  # entries that share a norm in QSGD, as in its paper's experiments: the norm of a layer is too coarse
+BUCKET = 512  # entries that share a norm in QSGD, as in its paper's experiments; one norm per layer is too coarse
 
 
 class Codec(Protocol):
@@ -19,33 +19,37 @@ class Codec(Protocol):
     Attributes
     ----------
     payload_size : int
-        Bytes of a message.
+        Bytes per message.
     keeps_error : bool
-        Whether what a message leaves out has to be added to the sender's next gradient.
+        Whether the sender has to add the error of a message to its next gradient (error feedback).
     """
 
     payload_size: int
     keeps_error: bool
 
     def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Return the message, uint8 (`payload_size`,), of a float32 (N,) gradient; the same for equal arguments.
+        """Encode a gradient; equal arguments give equal messages.
 
         Parameters
         ----------
         gradient : float32 Tensor of shape (N,)
-            Of all weight tensors.
+            Gradient of all weight tensors.
         number : int64 Tensor
-            A number that no other message of the run has.
+            Number of the message, unique in the run.
+
+        Returns
+        -------
+        uint8 Tensor of shape (payload_size,)
         """
         ...
 
     def decode(self, payload: tf.Tensor) -> tf.Tensor:
-        """Return the gradient that a message stands for; not finite if the encoded one was not."""
+        """Decode a message to a float32 (N,) gradient. It is not finite if the encoded gradient was not."""
         ...
 
 
 class OneBit:
-    """The sign of every entry, and of each weight tensor the mean of its positive and of its negative entries.
+    """Sends the sign of every entry, and the means of the positive and the negative entries of each weight tensor.
 
     Parameters
     ----------
@@ -54,8 +58,7 @@ class OneBit:
 
     Notes
     -----
-    Source: Seide et al. 2014, 1-bit SGD. Only together with its error feedback does it converge. Zeros count as
-    positive.
+    Source: Seide et al. 2014, 1-bit SGD. It converges only with error feedback. Zeros count as positive.
     """
 
     keeps_error = True
@@ -66,7 +69,7 @@ class OneBit:
         self.payload_size = self._num_sign_bytes + 2 * 4 * len(sizes)
 
     def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Return the message of a gradient, see `Codec`."""
+        """Encode a gradient, see `Codec`."""
         import tensorflow as tf
 
         positive = gradient >= 0
@@ -74,7 +77,7 @@ class OneBit:
         return tf.concat([pack(tf.cast(positive, tf.uint8), 1), to_bytes(tf.concat(means, 0))], 0)
 
     def decode(self, payload: tf.Tensor) -> tf.Tensor:
-        """Return the gradient of a message, see `Codec`."""
+        """Decode a message, see `Codec`."""
         import tensorflow as tf
 
         signs = unpack(payload[: self._num_sign_bytes], 1, sum(self._sizes))
@@ -90,23 +93,23 @@ class OneBit:
 
 
 class Qsgd:
-    """Sign and random level of every entry, relative to the norm of its bucket; right on average.
+    """Sends sign and level of every entry, relative to the norm of its bucket, with unbiased random rounding.
 
-    An entry of relative size a becomes one of the two levels around a · s, with probabilities that make the mean right.
+    An entry of relative size a becomes one of the two levels around a · s. The expected level is a · s.
 
     Parameters
     ----------
     num_values : int
         Entries of a gradient.
     num_levels : int
-        Levels s beside 0, at most 127: entries take 2 bits (1 level), 4 bits (up to 7) or 8 bits.
+        Levels s above 0, at most 127. An entry takes 2 bits (1 level), 4 bits (up to 7) or 8 bits.
     rng_seed : int
         Seed of the run.
 
     Notes
     -----
-    Source: Alistarh et al. 2017, QSGD. Buckets are stretches of `BUCKET` entries of the whole gradient, across layers.
-    The second moment is at most 1 + min(n / s², √n / s) times the squared norm, n being the size of a bucket.
+    Source: Alistarh et al. 2017, QSGD. A bucket is a run of `BUCKET` entries of the whole gradient, across layers. The
+    second moment is at most 1 + min(n / s², √n / s) times the squared norm, where n is the size of a bucket.
     """
 
     keeps_error = False
@@ -121,20 +124,20 @@ class Qsgd:
         self.payload_size = self._num_code_bytes + 4 * self._num_buckets
 
     def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Return the message of a gradient, see `Codec`."""
+        """Encode a gradient, see `Codec`."""
         import tensorflow as tf
 
         buckets = self._bucketed(gradient)
         norms = tf.norm(buckets, axis=1)
         scaled = tf.abs(buckets) * tf.math.divide_no_nan(float(self._num_levels), norms)[:, None]
         chance = tf.random.stateless_uniform(buckets.shape, tf.stack([tf.constant(self._rng_seed, tf.int64), number]))
-        # rounding can lift the only entry of a bucket beyond the last level
+        # rounding can push the only entry of a bucket beyond the last level
         level = tf.minimum(tf.floor(scaled + chance), self._num_levels) * tf.sign(buckets)
         codes = tf.cast(level + self._num_levels, tf.uint8)
         return tf.concat([pack(tf.reshape(codes, [-1])[: self._num_values], self._width), to_bytes(norms)], 0)
 
     def decode(self, payload: tf.Tensor) -> tf.Tensor:
-        """Return the gradient of a message, see `Codec`."""
+        """Decode a message, see `Codec`."""
         import tensorflow as tf
 
         codes = unpack(payload[: self._num_code_bytes], self._width, self._num_values)
@@ -143,14 +146,14 @@ class Qsgd:
         return tf.reshape(levels * (norms / self._num_levels)[:, None], [-1])[: self._num_values]
 
     def _bucketed(self, vector: tf.Tensor) -> tf.Tensor:
-        """Shape a vector into buckets, the last one padded with zeros."""
+        """Reshape a vector to buckets; zeros pad the last one."""
         import tensorflow as tf
 
         return tf.reshape(tf.pad(vector, [[0, self._num_buckets * BUCKET - self._num_values]]), (-1, BUCKET))
 
 
 def _means(entries: tf.Tensor, positive: tf.Tensor) -> tf.Tensor:
-    """Mean of the positive and mean of the negative entries; 0 where there are none."""
+    """Mean of the positive and mean of the negative entries; 0 without any."""
     import tensorflow as tf
 
     sums = tf.stack([tf.reduce_sum(tf.maximum(entries, 0)), tf.reduce_sum(tf.minimum(entries, 0))])

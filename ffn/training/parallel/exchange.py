@@ -1,8 +1,8 @@
-"""How the workers of a job average their gradients: as they are, in half precision, or encoded.
+"""Averages the gradients of all workers: uncompressed, in half precision, or encoded.
 
-What is averaged is a vector per worker, float32 (N + TAIL,): the gradient of all weights, one tensor after the other,
-then the loss and the wish to stop, which are never compressed. A process may stand for several (virtual) workers; each
-encodes its own gradient, so that the result is that of as many processes.
+Each worker contributes a float32 (N + TAIL,) vector: the gradient of all weights, one tensor after the other, then the
+loss and the stop flag, which are never compressed. A process may stand for several (virtual) workers. Each of them
+encodes its own gradient, so the result equals that of as many processes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from ffn.training.parallel.process_group import ProcessGroup
 if TYPE_CHECKING:
     import tensorflow as tf
 
-TAIL = 2  # loss and stop, at the end of every vector
+TAIL = 2  # loss and stop flag, at the end of every vector
 TAIL_BYTES = 4 * TAIL
 
 
 def make_exchange(train: TrainConfig, sizes: Sequence[int], group: ProcessGroup, rng_seed: int) -> Exchange:
-    """Return what averages gradients in the way that the configuration asks for.
+    """Return the exchange for the configured compression.
 
     Parameters
     ----------
     train : TrainConfig
-        Compression, virtual workers.
+        Compression and virtual workers.
     sizes : sequence of int
         Entries of each weight tensor, in the order of the gradient.
     group : ProcessGroup
         The processes of the job.
     rng_seed : int
-        Seed of the run, for what is random in the compression.
+        Seed of the run, for randomised compression.
     """
     if train.compression == "1-bit":
         return EncodedExchange(group, sum(sizes), train.virtual_workers, OneBit(sizes))
@@ -47,7 +47,7 @@ def make_exchange(train: TrainConfig, sizes: Sequence[int], group: ProcessGroup,
 
 
 class Exchange:
-    """Averages the vectors of all workers as they are, by allreduce.
+    """Averages the uncompressed vectors of all workers by allreduce.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Exchange:
     num_values : int
         Entries of a gradient.
     num_virtual : int
-        Workers that each process stands for.
+        Virtual workers per process.
     """
 
     def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int) -> None:
@@ -66,16 +66,16 @@ class Exchange:
 
     @property
     def bytes_sent(self) -> int:
-        """Payload that each of N processes sends per step: 2 (N - 1) / N of the vector, as a ring allreduce does."""
+        """Payload that each of N processes sends per step: 2 (N - 1) / N of the vector, as in a ring allreduce."""
         return self._ring_bytes(4 * self._num_values + TAIL_BYTES)
 
     def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
-        """Average over all workers of all processes; for use in a graph, bit-identical on every process.
+        """Average over all workers of all processes, inside a graph. The result is bit-identical on all processes.
 
         Parameters
         ----------
         vectors : sequence of float32 Tensor of shape (N + TAIL,)
-            Of each virtual worker of this process.
+            One vector for each virtual worker of this process.
         step : int64 Tensor
             0-based step of the run.
 
@@ -86,26 +86,26 @@ class Exchange:
         return self._group.average(mean_of(vectors))
 
     def own_state(self) -> dict[str, np.ndarray]:
-        """Return what only this process knows, for a checkpoint."""
+        """Return the state of this process alone, for a checkpoint."""
         return {}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `own_state` returned."""
+        """Restore what `own_state` returned."""
 
     def _ring_bytes(self, num_bytes: int) -> int:
         return round(2 * (self._group.size - 1) / self._group.size * num_bytes)
 
 
 class HalfExchange(Exchange):
-    """Sends gradients as float16 by allreduce, which also adds them in it.
+    """Averages gradients as float16 by allreduce, which also adds them in float16.
 
-    Virtual workers of one process are added in float32. An entry beyond 65504 makes a step that is skipped, one below
-    6e-8 is lost.
+    Virtual workers of one process are added in float32. An entry above 65504 makes the step not finite, so it is
+    skipped. An entry below 6e-8 becomes 0.
     """
 
     @property
     def bytes_sent(self) -> int:
-        """Payload that each process sends per step, around a ring as without compression."""
+        """Payload that each process sends per step, as in a ring allreduce."""
         return self._ring_bytes(2 * self._num_values + TAIL_BYTES)
 
     def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
@@ -119,14 +119,14 @@ class HalfExchange(Exchange):
 
 
 class EncodedExchange(Exchange):
-    """Sends encoded gradients, which cannot be added: all get all of them, decode, and average in order of workers.
+    """Averages encoded gradients. They cannot be added, so every process gets, decodes and averages all of them.
 
     Parameters
     ----------
     group, num_values, num_virtual : ProcessGroup, int, int
-        As of `Exchange`.
+        As for `Exchange`.
     codec : Codec
-        Makes the messages.
+        Encodes and decodes the messages.
     """
 
     def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int, codec: Codec) -> None:
@@ -134,12 +134,12 @@ class EncodedExchange(Exchange):
 
         super().__init__(group, num_values, num_virtual)
         self._codec = codec
-        # what the messages of each virtual worker have left out so far
+        # error feedback: the part of its gradients that each virtual worker has not sent yet
         self._errors = [tf.Variable(tf.zeros(num_values)) for _ in range(num_virtual)] if codec.keeps_error else []
 
     @property
     def bytes_sent(self) -> int:
-        """Payload that each of N processes sends per step: its messages, N - 1 times."""
+        """Payload that each of N processes sends per step: its messages N - 1 times."""
         return (self._group.size - 1) * (self._num_virtual * self._codec.payload_size + TAIL_BYTES)
 
     def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
@@ -157,23 +157,23 @@ class EncodedExchange(Exchange):
         return mean
 
     def own_state(self) -> dict[str, np.ndarray]:
-        """Return the errors of this process's workers, (virtual workers, N)."""
+        """Return the errors of this process's workers, of shape (virtual workers, N)."""
         return {"compression_errors": np.stack([error.numpy() for error in self._errors])} if self._errors else {}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `own_state` returned."""
+        """Restore what `own_state` returned."""
         for error, value in zip(self._errors, state.get("compression_errors", ()), strict=True):
             error.assign(value)
 
     def _keep_errors(self, gradients: Sequence[tf.Tensor], payloads: Sequence[tf.Tensor], finite: tf.Tensor) -> None:
-        """Note what the messages left out; after a step that is skipped nothing, or its infinities would stay."""
+        """Keep the errors of the messages, but not those of a skipped step: its infinities would stay for ever."""
         import tensorflow as tf
 
         for error, gradient, payload in zip(self._errors, gradients, payloads, strict=True):
             error.assign(tf.where(finite, gradient - self._codec.decode(payload), error))
 
     def _all_decoded(self, payloads: Sequence[tf.Tensor], tail: tf.Tensor) -> tf.Tensor:
-        """Send messages and tail of this process to all others; return the mean of what all of them sent."""
+        """Exchange messages and tails with all processes; return the mean of all workers."""
         import tensorflow as tf
 
         received = self._group.all_gather(tf.concat([*payloads, to_bytes(tail)], 0))
@@ -189,7 +189,7 @@ class EncodedExchange(Exchange):
 
 
 def mean_of(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Average tensors of one shape."""
+    """Average tensors of equal shape."""
     import tensorflow as tf
 
     return vectors[0] if len(vectors) == 1 else tf.add_n(list(vectors)) / len(vectors)

@@ -1,4 +1,4 @@
-"""Small whole numbers packed into bytes, inside TensorFlow graphs."""
+"""Packs small integers into bytes, inside TensorFlow graphs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tensorflow as tf
 
-WIDTHS = (1, 2, 4, 8)  # bits that divide a byte: no number lies across two
+WIDTHS = (1, 2, 4, 8)  # bits per number; they divide a byte, so no number crosses two bytes
 
 
 def width_for(num_symbols: int) -> int:
-    """Return the bits that a number below `num_symbols` (at most 256) takes.
+    """Return the bits for a number below `num_symbols`, which is at most 256.
 
     Examples
     --------
@@ -22,7 +22,7 @@ def width_for(num_symbols: int) -> int:
 
 
 def packed_size(num_values: int, width: int) -> int:
-    """Return the bytes that `num_values` numbers of `width` bits take.
+    """Return the bytes for `num_values` numbers of `width` bits.
 
     Examples
     --------
@@ -40,12 +40,12 @@ def pack(values: tf.Tensor, width: int) -> tf.Tensor:
     values : uint8 Tensor of shape (N,)
         Numbers below 2 ** `width`.
     width : {1, 2, 4, 8}
-        Bits of each.
+        Bits per number.
 
     Returns
     -------
     uint8 Tensor of shape (packed_size(N, width),)
-        The k-th part of the numbers lies in the k-th bits of all bytes: whole rows are shifted, which is fast.
+        The k-th bits of all bytes hold the k-th part of the numbers. This way whole rows are shifted, which is fast.
     """
     import tensorflow as tf
 
@@ -59,7 +59,7 @@ def pack(values: tf.Tensor, width: int) -> tf.Tensor:
 
 
 def unpack(packed: tf.Tensor, width: int, num_values: int) -> tf.Tensor:
-    """Return the `num_values` numbers that `pack` was given, uint8."""
+    """Return the `num_values` uint8 numbers that `pack` packed."""
     import tensorflow as tf
 
     mask = tf.constant(2**width - 1, tf.uint8)

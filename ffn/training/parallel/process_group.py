@@ -1,4 +1,4 @@
-"""The processes of one training job: Horovod behind a handful of calls, or a single process without it."""
+"""The processes of one training job: a thin layer over Horovod, or a single process without it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MEETING_SECONDS = 600  # at least, for all processes to load TensorFlow from a busy file system; our choice
+MEETING_SECONDS = 600  # minimum for all processes to load TensorFlow from a busy file system; our choice
 
 log = logging.getLogger(__name__)
 
 
 class ProcessGroup:
-    """All processes of the job; this class is the group of one, which needs no Horovod.
+    """All processes of the job. This class is the group of a single process, which needs no Horovod.
 
     Attributes
     ----------
     rank, size : int
-        This process, and how many there are.
+        Number of this process; number of processes.
     local_rank, local_size : int
-        The same on this machine.
+        The same for the processes on this machine.
     """
 
     rank = 0
@@ -44,11 +44,11 @@ class ProcessGroup:
     local_size = 1
 
     def average(self, vector: tf.Tensor) -> tf.Tensor:
-        """Average a float vector over all processes; usable inside a graph, bit-identical everywhere."""
+        """Average a float vector over all processes; usable inside a graph, bit-identical on all processes."""
         return vector
 
     def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
-        """Return the vectors of all processes, of one length, as rows in order of rank; usable inside a graph."""
+        """Return equally long vectors of all processes as rows in order of rank; usable inside a graph."""
         return vector[None]
 
     def gather(self, item: T) -> list[T]:
@@ -68,7 +68,7 @@ class ProcessGroup:
         self.gather(None)
 
     def together(self, action: Callable[[], T]) -> T:
-        """Run `action` everywhere; an `FfnError` of any process ends all of them, and rank 0 tells it.
+        """Run `action` on all processes; an `FfnError` of any process ends all of them, and rank 0 reports it.
 
         Raises
         ------
@@ -82,20 +82,20 @@ class ProcessGroup:
         return outcome  # type: ignore[return-value]  # None only where the action returned it
 
     def watch(self) -> None:
-        """Start to end the job when a process of it is stuck or gone; all call this together."""
+        """Start the watchdog, which ends the job when a process is stuck or gone. All processes call this together."""
 
     def beat(self) -> None:
-        """Show that this process has come to its next step, or another point that may take as long."""
+        """Tell the watchdog that this process has reached its next step."""
 
     def start_timeline(self, file: Path) -> None:
-        """Record on rank 0 what Horovod does; a single process without Horovod has nothing to record."""
+        """Start to record Horovod's timeline on rank 0. A single process without Horovod has nothing to record."""
         log.info("no timeline in %s: a single process does not use Horovod", file)
 
     def stop_timeline(self) -> None:
-        """End the record and close its file."""
+        """Stop recording and close the file."""
 
     def fail(self, error: FfnError) -> NoReturn:
-        """End all processes, which all call this, with the error that rank 0 raises."""
+        """End all processes; rank 0 raises `error`. All processes call this together."""
         raise error
 
 
@@ -109,20 +109,20 @@ class HorovodGroup(ProcessGroup):
         self._attendance = Attendance(self.rank, self.size, stall_seconds, time.monotonic())
 
     def watch(self) -> None:
-        """Start to end the job when a process of it is stuck or gone; all call this together."""
+        """Start the watchdog, which ends the job when a process is stuck or gone. All processes call this together."""
         watchdog = Watchdog(self._attendance)
         watchdog.start(self.broadcast(watchdog.address))
 
     def beat(self) -> None:
-        """Show that this process has come to its next step, or another point that may take as long."""
+        """Tell the watchdog that this process has reached its next step."""
         self._attendance.reach(time.monotonic(), is_step=True)
 
     def average(self, vector: tf.Tensor) -> tf.Tensor:
-        """Average a float vector over all processes; usable inside a graph, bit-identical everywhere."""
+        """Average a float vector over all processes; usable inside a graph, bit-identical on all processes."""
         return self._hvd.allreduce(vector, op=self._hvd.Average, name=f"average_{vector.dtype.name}")
 
     def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
-        """Return the vectors of all processes, of one length, as rows in order of rank; usable inside a graph."""
+        """Return equally long vectors of all processes as rows in order of rank; usable inside a graph."""
         return self._hvd.allgather(vector[None], name="all_gather")
 
     def gather(self, item: T) -> list[T]:
@@ -136,18 +136,18 @@ class HorovodGroup(ProcessGroup):
         return self._hvd.broadcast_object(item, root_rank=0)
 
     def start_timeline(self, file: Path) -> None:
-        """Record on rank 0 what Horovod does, for chrome://tracing."""
+        """Start to record Horovod's timeline on rank 0, for chrome://tracing."""
         self._hvd.start_timeline(str(file), mark_cycles=True)
 
     def stop_timeline(self) -> None:
-        """End the record and close its file."""
+        """Stop recording and close the file."""
         self._hvd.stop_timeline()
 
     def fail(self, error: FfnError) -> NoReturn:
-        """End all processes, which all call this, with the error that rank 0 raises."""
+        """End all processes; rank 0 raises `error`. All processes call this together."""
         if self.rank == 0:
             raise error
-        # a launcher stops everything when the first rank ends: let rank 0 tell the user before
+        # a launcher stops everything when the first rank ends, so wait until rank 0 has told the user
         with contextlib.suppress(Exception):  # fails when rank 0 is gone
             self.barrier()
         raise SystemExit(2)
@@ -160,16 +160,16 @@ def process_group(num_workers: int, stall_seconds: int, with_timeline: bool = Fa
     Parameters
     ----------
     num_workers : int
-        Processes that the configuration asks for.
+        Number of processes in the configuration.
     stall_seconds : int
-        A process stuck or gone for this long ends all of them.
+        If a process is stuck or gone for this long, all processes end.
     with_timeline : bool, default False
         Whether `ProcessGroup.start_timeline` may be called.
 
     Raises
     ------
     TrainError
-        If another number of processes started, or one of them ended early.
+        If another number of processes started, or if one of them ended early.
     """
     launch = launched_rank()
     if num_workers == 1 and launch in (None, LaunchedRank(0, 1)):
@@ -180,8 +180,8 @@ def process_group(num_workers: int, stall_seconds: int, with_timeline: bool = Fa
     if group.size != num_workers:
         group.fail(
             TrainError(
-                f"train.num_workers: {num_workers} processes asked for, {group.size} started. "
-                f"Launch with 'ffn launch -n {num_workers} -- ffn train …', or as so many tasks of one MPI job"
+                f"train.num_workers: found a job of size {group.size}, expected {num_workers} processes. "
+                f"Launch with 'ffn launch -n {num_workers} -- ffn train …', or as {num_workers} tasks of one MPI job"
             )
         )
     with _peer_failures_explained(group):
@@ -189,13 +189,13 @@ def process_group(num_workers: int, stall_seconds: int, with_timeline: bool = Fa
 
 
 def _refuse_copies(launch: LaunchedRank | None, group: ProcessGroup) -> None:
-    """Refuse to be one of several processes that do not know of each other and would all write the same files."""
+    """Refuse to run as one of several separate jobs that would all write the same files."""
     if launch is None or group.size > 1 or launch in (LaunchedRank(0, 1), LaunchedRank(0, None)):
         return
     started = f"{launch.size} processes" if launch.size else f"process {launch.rank}"
     raise TrainError(
-        f"train.num_workers: the launcher started {started}, but each is a job of its own, with Horovod's size 1. "
-        "Does Horovod have MPI ('horovodrun --check-build'), and is the launcher that of the same MPI?"
+        f"train.num_workers: the launcher started {started}, but Horovod sees only one, expected one job. "
+        "Check that Horovod was built with MPI ('horovodrun --check-build') and that the launcher is of the same MPI"
     )
 
 
@@ -207,8 +207,8 @@ def _attempt(action: Callable[[], T]) -> tuple[T | None, FfnError | None]:
 
 
 def _start_horovod(stall_seconds: int, with_timeline: bool) -> Any:
-    # Horovod's own means, whose default for a stuck process is to wait for ever: they warn in between, and are the
-    # second line of defence behind the watchdog, which knows more and should speak first, during set-up as well
+    # By default Horovod waits for a stuck process for ever. Its own checks warn early, and are the second line of
+    # defence behind the watchdog, which knows more and should act first, during set-up too.
     gloo = os.environ.get("HOROVOD_CONTROLLER") == "gloo"
     settings: dict[str, Any] = {
         "HOROVOD_CYCLE_TIME": _cycle_milliseconds(gloo),
@@ -216,27 +216,27 @@ def _start_horovod(stall_seconds: int, with_timeline: bool) -> Any:
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": 2 * max(stall_seconds, round(START_SECONDS)),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": max(2 * stall_seconds, MEETING_SECONDS),
     }
-    if with_timeline:  # its writer keeps a third of a core busy, even while nothing is recorded
+    if with_timeline:  # its writer keeps a third of a core busy even while it records nothing
         settings["HOROVOD_TIMELINE"] = "DYNAMIC"
     for name, value in settings.items():
         os.environ.setdefault(name, str(value))
     try:
         import horovod.tensorflow as hvd
     except ImportError as reason:
-        raise TrainError(f"train.num_workers: Horovod cannot be loaded ({reason}). Run make setup") from None
+        raise TrainError(f"train.num_workers: Horovod cannot be imported ({reason}). Run make setup") from None
     before = _threads()
     hvd.init()
-    if gloo and not hvd.nccl_built():  # NCCL's threads, started later by these, would inherit the class
-        _let_others_first(_threads() - before)
+    if gloo and not hvd.nccl_built():  # these threads later start NCCL's, which would inherit the scheduling class
+        _make_batch_threads(_threads() - before)
     return hvd
 
 
 def _cycle_milliseconds(gloo: bool) -> int:
-    """Return the time between two looks for tensors to exchange, to which all ranks come together.
+    """Return Horovod's cycle time, after which all ranks look for tensors to exchange.
 
-    With ``envs/horovod-wakes-up.patch`` they look as soon as there is one; looking now and then tells that another rank
-    is gone. Without it, as in a site's own Horovod, they find it only at the next look, and with MPI the first ranks to
-    come keep a core busy.
+    With ``envs/horovod-wakes-up.patch`` the ranks look as soon as there is a tensor. The cycle then only serves to
+    notice that another rank is gone. Without the patch, as in a site's own Horovod, a tensor waits for the next cycle,
+    and with MPI the ranks that arrive first keep a core busy.
     """
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         if importlib.metadata.version("horovod").endswith("+ffn"):
@@ -248,21 +248,20 @@ def _threads() -> set[int]:
     return {int(name) for name in os.listdir("/proc/self/task")}
 
 
-def _let_others_first(threads: set[int]) -> None:
-    """Let threads that wake wait for the next tick of the clock where another one computes.
+def _make_batch_threads(threads: set[int]) -> None:
+    """Put threads into Linux' batch class, where waking threads do not preempt a thread that computes.
 
-    An exchange with Gloo takes 3.5 instead of 5.5 ms, as its threads do not interrupt each other, and a Horovod that
-    looks every millisecond a third of the processor time. They keep their share where others compute all the time, as
-    with ``SCHED_IDLE`` they would not.
+    Gloo's threads then do not interrupt each other: an exchange takes 3.5 instead of 5.5 ms, and with a cycle of 1 ms
+    Horovod needs a third of the processor time. Unlike with ``SCHED_IDLE``, they keep their share of a busy core.
     """
     for thread in threads:
-        with contextlib.suppress(OSError):  # it has ended, or the system does not permit it: slower, not wrong
+        with contextlib.suppress(OSError):  # the thread ended, or the system forbids it: slower, but not wrong
             os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
 
 
 @contextlib.contextmanager
 def _peer_failures_explained(group: HorovodGroup) -> Iterator[None]:
-    """Turn what Horovod raises when another process is gone into one line."""
+    """Turn Horovod's exception for a lost process into an error of one line."""
     import tensorflow as tf
     from horovod.common.exceptions import HorovodInternalError
 
@@ -270,6 +269,6 @@ def _peer_failures_explained(group: HorovodGroup) -> Iterator[None]:
         yield
     except (HorovodInternalError, tf.errors.UnknownError, tf.errors.AbortedError) as reason:
         if not isinstance(reason, HorovodInternalError) and "horovod" not in str(reason).lower():
-            raise  # a GPU's failure has the same type
+            raise  # GPU failures have the same type
         log.debug("rank %d: %s", group.rank, reason)
-        raise TrainError(f"rank {group.rank}: stopped because another process of the job ended or hangs") from None
+        raise TrainError(f"rank {group.rank}: stopped because another process of the job has ended or hangs") from None

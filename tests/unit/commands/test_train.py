@@ -29,13 +29,13 @@ def test_a_validation_box_comes_after_image_and_labels():
     [
         (
             ["a=raw.h5:raw,labels.h5:a"],
-            "--validate: 'a=raw.h5:raw,labels.h5:a' is not of the form NAME=IMAGE,LABELS,Z0",
+            "--validate: found 'a=raw.h5:raw,labels.h5:a', expected NAME=IMAGE,LABELS,Z0",
         ),
-        (["raw.h5,labels.h5,0:9,0:9,0:9"], "is not of the form NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1, as in a="),
+        (["raw.h5,labels.h5,0:9,0:9,0:9"], "expected NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1 as in a="),
         (["b=raw.h5,labels.h5,0:9,0:9"], "--validate b: box: '0:9,0:9' is not a box"),
         (["b=raw.h5,labels.h5,0:9,9:9,0:9"], "--validate b: box: '0:9,9:9,0:9' is empty"),
-        (["b=r,l,0:9,0:9,0:9"] * 2, "--validate: 'b' is given twice"),
-        (["a=r,l,0:9,0:9,0:9"], "--validate: 'a' is r,l, but for --volume raw.h5:raw,labels.h5:a"),
+        (["b=r,l,0:9,0:9,0:9"] * 2, "--validate: 'b' occurs twice"),
+        (["a=r,l,0:9,0:9,0:9"], "--validate a: found r,l, expected raw.h5:raw,labels.h5:a as for --volume"),
     ],
 )
 def test_a_wrong_validation_is_one_line(items, message):
@@ -53,7 +53,7 @@ def test_a_wrong_volume_is_one_line():
 
 def test_a_walltime_that_its_margin_uses_up_is_refused():
     assert TrainConfig(walltime_minutes=2.1).walltime_margin_seconds == 120
-    with pytest.raises(ValidationError, match="walltime_minutes: 2, expected more than .* 120 s: each run would stop"):
+    with pytest.raises(ValidationError, match=r"walltime_minutes: found 2, .* \(120 s\), so each run would stop"):
         TrainConfig(walltime_minutes=2)
 
 

@@ -95,7 +95,7 @@ def test_checkpoints_of_other_settings_are_set_aside_and_the_difference_named(sa
     (saved / "metrics.csv").write_text("step,loss\n30,0.5\n")
     assert folder_of(saved, other).restore(100) is None
     assert "starting over" in caplog.text
-    assert f"train.learning_rate is 0.2, was 0.1. They are in {before} now" in caplog.text
+    assert f"train.learning_rate is 0.2, was 0.1. They are now in {before}" in caplog.text
     assert not (saved / "checkpoints").exists()
     kept = ["metrics.csv", "step-00000010", "step-00000020", "step-00000030"]
     assert sorted(path.name for path in before.iterdir()) == kept
@@ -224,7 +224,7 @@ def test_a_folder_that_is_not_shared_ends_the_job(tmp_path, slow_to_show, monkey
     slow_to_show(1000)
     for error in Threads(2).run(lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank))):
         assert isinstance(error, TrainError)
-        assert "not to be seen on" in str(error) and "expected a file system that all processes share" in str(error)
+        assert "not visible on" in str(error) and "expected a file system that all processes share" in str(error)
     assert not list(tmp_path.glob("checkpoints/step-*"))
 
 
@@ -233,11 +233,11 @@ def test_a_checkpoint_that_one_process_does_not_see_is_kept(tmp_path, monkeypatc
     threads.run(lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank)))
 
     def blind(folder, names=()):
-        raise TrainError(f"{folder}: not to be seen")
+        raise TrainError(f"{folder}: not visible")
 
     monkeypatch.setattr("ffn.training.checkpoint._wait_until_visible", blind)
     errors = threads.run(lambda group: folder_of(tmp_path, group=group).restore(100))
-    assert all("not to be seen" in str(error) for error in errors)
+    assert all("not visible" in str(error) for error in errors)
     assert names(tmp_path) == ["step-00000010"]
 
 
@@ -251,7 +251,7 @@ def test_different_weights_on_two_processes_are_an_error_and_no_checkpoint(tmp_p
 
     for error in Threads(2).run(save):
         assert isinstance(error, TrainError)
-        assert "at step 10 rank 1 holds other weights than rank 0" in str(error)
+        assert "at step 10 the weights of rank 1 differ from those of rank 0" in str(error)
     assert not (tmp_path / "checkpoints").exists()
 
 

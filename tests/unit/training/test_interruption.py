@@ -46,7 +46,7 @@ def test_it_stops_some_time_before_the_walltime():
     left = 3600.0  # of this test process, which started a while ago
     assert not Interruption(left, 60).requested
     late = Interruption(left, 3600 * 60 - 1)
-    assert late.requested and late.reason.startswith("its walltime, of which ")
+    assert late.requested and late.reason.startswith("its walltime, with ")
 
 
 @pytest.mark.parametrize("name", JOB_END_VARIABLES)
@@ -69,7 +69,7 @@ def test_a_job_script_knows_more_than_slurm(monkeypatch):
 def test_the_end_of_a_job_that_is_over_is_not_that_of_this_one(name, monkeypatch, caplog):
     monkeypatch.setenv(name, "1700000000")
     assert not Interruption(None, 60).requested
-    assert f"{name}: 1700000000 is over since before this process started" in caplog.text
+    assert f"{name}: 1700000000 was over before this process started" in caplog.text
 
 
 def test_an_end_that_is_no_number_is_told(monkeypatch):

@@ -111,7 +111,7 @@ def test_without_gradient_kernels_decay_and_biases_stay(name):
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - DECAYED.keys()))
 def test_a_decay_that_the_optimizer_does_not_have_is_refused(name):
-    with pytest.raises(ValidationError, match=f"weight_decay: 0.1, but {name} has none"):
+    with pytest.raises(ValidationError, match=f"weight_decay: found 0.1, expected 0 for optimizer {name}"):
         TrainConfig(optimizer=name, weight_decay=0.1)
 
 

@@ -91,7 +91,7 @@ def test_normalisation_is_measured_where_it_is_open(data, image):
 
 def test_a_constant_image_is_an_error(tmp_path):
     data = TrainingData(make_records(tmp_path / "records"), make_volume(tmp_path, np.full(BOX.shape, 9, np.uint8)))
-    with pytest.raises(VolumeError, match="every voxel of the image is 9"):
+    with pytest.raises(VolumeError, match="a: every image voxel is 9, expected finite grey levels that vary"):
         plan_of(data)
 
 
@@ -100,7 +100,7 @@ def test_an_image_with_voxels_that_are_no_numbers_is_an_error(tmp_path, image, b
     voxels = image.astype(np.float32)
     voxels[3, 4, 5] = bad
     data = TrainingData(make_records(tmp_path / "records"), make_volume(tmp_path, voxels))
-    with pytest.raises(VolumeError, match="a: the image has voxels that are not finite"):
+    with pytest.raises(VolumeError, match="a: some image voxels are not finite"):
         plan_of(data)
 
 
@@ -181,12 +181,14 @@ def test_some_options_are_free_only_without_others(data, options, decisive):
 
 def test_records_of_a_volume_that_was_not_given(data, tmp_path):
     other = TrainingData(make_records(tmp_path / "others", volume="b"), data.volumes)
-    with pytest.raises(RecordError, match=r"others: holds records of volume 'b', given are \['a'\]. Add --volume b="):
+    with pytest.raises(
+        RecordError, match=r"others: found records of volume 'b', expected only \['a'\]. Add --volume b="
+    ):
         plan_of(other)
 
 
 def test_too_few_records_for_the_batch(data):
-    needed = r"has 5 records, expected at least num_workers × virtual_workers × batch_size = 6"
+    needed = r"found 5 records, expected at least num_workers × virtual_workers × batch_size = 6"
     for options in ({"batch_size": 6}, {"batch_size": 2, "virtual_workers": 3}):
         with pytest.raises(RecordError, match=needed):
             plan_of(data, TRAIN.model_copy(update=options))
@@ -223,7 +225,7 @@ def test_the_model_to_start_from_decides_what_is_not_asked_for(tmp_path):
         chosen = choose_model(wanted, str(tmp_path / "model"), 1)
         assert chosen.config == stored
         np.testing.assert_equal(chosen.weights, weights)
-    with pytest.raises(ModelError, match=r"--features: 8 asked for, the model .*model has 4"):
+    with pytest.raises(ModelError, match=r"--features: found 8, expected 4 as in the model .*model. Omit the option"):
         choose_model(ModelConfig(depth=2, features=8), str(tmp_path / "model"), 1)
 
 
@@ -260,7 +262,7 @@ def test_the_options_that_may_change_between_two_runs_are_those_under_four_headi
     free, heading = set(), ""
     for name in TrainConfig.model_fields:
         heading = TrainConfig.headings.get(name, heading)
-        if heading in ("validation", "checkpoints and logs", "threads", "ends before the last step"):
+        if heading in ("validation", "checkpoints and logs", "threads", "stopping early"):
             free.add(name)
     assert free | {"max_steps"} == FREE_OPTIONS  # as docs/training.md says
 
@@ -268,8 +270,8 @@ def test_the_options_that_may_change_between_two_runs_are_those_under_four_headi
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["--volume", "a"], "--volume: 'a' is not of the form NAME=IMAGE,LABELS"),
-        (["--volume", "a=r,l"], "--volume: 'a' is given twice"),
+        (["--volume", "a"], "--volume: found 'a', expected NAME=IMAGE,LABELS"),
+        (["--volume", "a=r,l"], "--volume: 'a' occurs twice"),
         (["--init", "nowhere"], "nowhere/model.yaml: no such file"),
         (["--fov-size", "4", "5", "7"], "fov_size_zyx: 4 on axis z is even"),
         (["--deltas", "1", "3", "3"], "deltas_zyx: 3 on axis y is not less than half the FOV"),

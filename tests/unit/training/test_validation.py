@@ -16,7 +16,7 @@ from ffn.training.data.volumes import open_training_volumes
 from ffn.training.monitoring.best import FOLDER, BestModel, load_best
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.validation import Validation
-from ffn.training.validation_set import ValidationPlace, draw_records, make_validation_set
+from ffn.training.validation_set import ValidationBox, draw_records, make_validation_set
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
 TRAIN = TrainConfig(validation_examples=7, batch_size=2, contrast_jitter=0.5, missing_slice_rate=1.0)
@@ -54,7 +54,7 @@ def volumes(tmp_path):
 
 @pytest.fixture
 def places(volumes):
-    return {name: ValidationPlace(volume, BOX) for name, volume in volumes.items()}
+    return {name: ValidationBox(volume, BOX) for name, volume in volumes.items()}
 
 
 def test_records_are_object_voxels_in_the_box_whose_patch_lies_in_the_volume(places):
@@ -91,13 +91,13 @@ def test_the_choice_does_not_depend_on_blocks_in_memory(places, monkeypatch):
     ],
 )
 def test_boxes_of_no_use_are_one_line(volumes, box, message):
-    places = {"a": ValidationPlace(volumes["a"], Box.parse(box))}
+    places = {"a": ValidationBox(volumes["a"], Box.parse(box))}
     with pytest.raises(ConfigError, match=message):
         make_validation_set(places, MODEL, TRAIN, 1, ProcessGroup())
 
 
 def test_what_lies_outside_of_the_box_is_not_scored(volumes):
-    places = {name: ValidationPlace(volume, Box.parse("14:17,2:20,10:40")) for name, volume in volumes.items()}
+    places = {name: ValidationBox(volume, Box.parse("14:17,2:20,10:40")) for name, volume in volumes.items()}
     examples = make_validation_set(places, MODEL, TRAIN, 1, ProcessGroup())
     for number, record in enumerate(examples.records):
         weights = examples.example(number).loss_weight
@@ -107,7 +107,7 @@ def test_what_lies_outside_of_the_box_is_not_scored(volumes):
 
 def test_the_best_weights_need_a_validation(places):
     assert make_validation_set({}, MODEL, TRAIN, 1, ProcessGroup()) is None
-    with pytest.raises(ConfigError, match="train.use_best: true, but training is not validated"):
+    with pytest.raises(ConfigError, match="train.use_best: found true without a validation"):
         make_validation_set({}, MODEL, TRAIN.model_copy(update={"use_best": True}), 1, ProcessGroup())
 
 

@@ -137,11 +137,11 @@ def test_what_is_validated_on_is_not_shown(volume):
         if is_shown:
             maker.make(record, np.random.default_rng(0))
         else:
-            with pytest.raises(RecordError, match="overlaps what is validated on, 10:14,14:20,24:34"):
+            with pytest.raises(RecordError, match="overlaps the validation box 10:14,14:20,24:34"):
                 maker.make(record, np.random.default_rng(0))
     shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5, "max_misalignment": 1})
     beside = ExampleMaker({"v": volume}, MODEL, shifted, {"v": Box((4, 1, 25), (14, 20, 34))})
-    with pytest.raises(RecordError, match="overlaps what is validated on"):
+    with pytest.raises(RecordError, match="overlaps the validation box"):
         beside.make(record, np.random.default_rng(0))
 
 
@@ -159,7 +159,7 @@ def test_axes_of_different_patch_size_cannot_be_exchanged(volume):
 def test_axes_of_different_voxel_size_cannot_be_exchanged(volume):
     cubic = ModelConfig(fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)
     ExampleMaker({"v": volume}, cubic, TrainConfig(permutable_axes=("y", "x")))
-    with pytest.raises(ConfigError, match=r"z and y cannot be exchanged, voxels of v are 8 and 30 nm"):
+    with pytest.raises(ConfigError, match=r"z and y cannot be exchanged, voxels of v measure 30 and 8 nm"):
         ExampleMaker({"v": volume}, cubic, TrainConfig())
 
 
@@ -171,7 +171,8 @@ def test_image_and_labels_must_overlap_and_labels_be_integers(tmp_path):
             pass
     with open_volume(specs["a"]) as a, open_volume(specs["b"]) as b, open_volume(specs["c"]) as c:
         with pytest.raises(
-            VolumeError, match=r"b\.h5:b: covers 9:13,0:5,0:6, the image .* 0:4,0:5,0:6, expected an overlap"
+            VolumeError,
+            match=r"b\.h5:b: the labels cover 9:13,0:5,0:6 and the image .* covers 0:4,0:5,0:6, expected an overlap",
         ):
             TrainingVolume("v", a, b)
         with pytest.raises(VolumeError, match="expected integer labels"):

@@ -75,7 +75,7 @@ def test_a_lane_reads_only_the_shards_of_its_range():
 
 def test_fewer_records_than_lanes_is_an_error():
     make_shards().require_lanes(TOTAL)
-    needed = "has 21 records, expected at least num_workers × virtual_workers × batch_size = 22"
+    needed = "found 21 records, expected at least num_workers × virtual_workers × batch_size = 22"
     with pytest.raises(RecordError, match=needed):
         make_shards().require_lanes(TOTAL + 1)
 

@@ -54,7 +54,7 @@ def test_copies_of_a_job_of_one_are_refused(monkeypatch, variables, started, num
     monkeypatch.setattr("ffn.training.parallel.process_group._start_horovod", lambda *_: Alone())
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    message = f"the launcher started {started}, but each is a job of its own"
+    message = f"the launcher started {started}, but Horovod sees only one"
     with pytest.raises(TrainError, match=message), process_group(num_workers, 120):
         pass
 
@@ -68,7 +68,7 @@ def horovod_settings(monkeypatch, *, with_timeline, init=lambda: None, nccl=Fals
     monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
     monkeypatch.setitem(sys.modules, "horovod.tensorflow", module)
     sys.modules["horovod"].tensorflow = module
-    with pytest.raises(TrainError, match="3 started"), process_group(2, 4000, with_timeline):
+    with pytest.raises(TrainError, match="found a job of size 3"), process_group(2, 4000, with_timeline):
         pass
     return {name.removeprefix("HOROVOD_"): value for name, value in os.environ.items()}
 
@@ -131,7 +131,7 @@ def test_another_number_of_processes_than_asked_for_is_refused(monkeypatch, size
     horovod = Alone()
     horovod.size, horovod.rank = lambda: size, lambda: 0
     monkeypatch.setattr("ffn.training.parallel.process_group._start_horovod", lambda *_: horovod)
-    with pytest.raises(TrainError, match=f"2 processes asked for, {size} started"), process_group(2, 120):
+    with pytest.raises(TrainError, match=f"found a job of size {size}, expected 2 processes"), process_group(2, 120):
         pass
 
 
