@@ -116,15 +116,15 @@ class CheckpointFolder:
         for step, path in self._group.broadcast(self._found())[::-1]:
             problem = self._group.broadcast(self._mismatch(path) if self._group.rank == 0 else None)
             if problem is not None:
-                place = self._set_aside()
+                target = self._set_aside()
                 self._log(
                     f"starting over: the checkpoints in {self._folder} belong to another run, {problem}. They are now "
-                    f"in {place}. To start from one of them, give it as initial weights (init)"
+                    f"in {target}. To start from one of them, give it as initial weights (init)"
                 )
                 return None
             if step > max_step:
-                place = self._set_aside(path.name)
-                self._log(f"train.max_steps is now {max_step}: {path} was moved to {place}")
+                target = self._set_aside(path.name)
+                self._log(f"train.max_steps is now {max_step}: {path} was moved to {target}")
                 continue
             checkpoint = self._read_everywhere(step, path)
             if checkpoint is not None:
@@ -233,13 +233,13 @@ class CheckpointFolder:
         before = self._folder.with_name(f"{self._folder.name}-before")
         numbered = (before.with_name(f"{before.name}-{number}") for number in itertools.count(2))
         # never replace checkpoints that were set aside earlier: a slip in the configuration may have moved them there
-        place = next(path for path in itertools.chain([before], numbered) if not (path / name).exists())
-        (place / name).parent.mkdir(exist_ok=True)
+        target = next(path for path in itertools.chain([before], numbered) if not (path / name).exists())
+        (target / name).parent.mkdir(exist_ok=True)
         if not name:  # the new training starts its tables over
             for table in self._folder.parent.glob("*.csv"):
                 shutil.copy2(table, self._folder)
-        (self._folder / name).rename(place / name)
-        return place
+        (self._folder / name).rename(target / name)
+        return target
 
     def _log(self, message: str) -> None:
         if self._group.rank == 0:

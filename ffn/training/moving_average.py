@@ -27,8 +27,8 @@ class MovingAverage:
 
     Notes
     -----
-    In update t (from 1) the decay is at most (1 + t) / (10 + t). The average so forgets the initial weights, which
-    estimate nothing, quickly: their share falls with t⁻⁹ until `decay` is reached.
+    In update t (from 1) the decay is at most (1 + t) / (10 + t), so the average quickly forgets the initial weights,
+    which estimate nothing: their share falls with t⁻⁹ until `decay` is reached.
     """
 
     def __init__(self, variables: Sequence[keras.Variable], decay: float) -> None:

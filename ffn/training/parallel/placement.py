@@ -39,7 +39,7 @@ def configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: int
     import keras
     import tensorflow as tf
 
-    cores = place(group, config.pin_threads)
+    cores = assign_cores(group, config.pin_threads)
     threads = config.intra_op_threads or threads_here(len(cores))
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("KMP_BLOCKTIME", "0")
@@ -55,7 +55,7 @@ def configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: int
     log.debug("rank %d: %d threads on cores %s", group.rank, threads, sorted(cores))
 
 
-def place(group: ProcessGroup, pin_threads: bool) -> Cores:
+def assign_cores(group: ProcessGroup, pin_threads: bool) -> Cores:
     """Return the cores of this process; with `pin_threads`, bind it to them.
 
     Cores that the launcher gave to this process alone stay as they are. Cores that it gave to several processes of the

@@ -33,7 +33,7 @@ class ProcessGroup:
     Attributes
     ----------
     rank, size : int
-        Number of this process; number of processes.
+        Rank of this process; number of processes.
     local_rank, local_size : int
         The same for the processes on this machine.
     """

@@ -49,7 +49,7 @@ class Attendance:
     Parameters
     ----------
     rank, size : int
-        Number of this process; number of processes.
+        Rank of this process; number of processes.
     limit : float
         Seconds after which a process that is silent or makes no progress counts as lost.
     now : float

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from ffn.machine.threads import threads_here
-from ffn.training.parallel.placement import place, share_of_cores
+from ffn.training.parallel.placement import assign_cores, share_of_cores
 from ffn.training.parallel.process_group import ProcessGroup
 
 
@@ -58,21 +58,21 @@ def test_the_machine_tells_how_its_cores_lie():
 
 def test_a_process_alone_on_its_machine_keeps_its_cores():
     before = os.sched_getaffinity(0)
-    assert place(ProcessGroup(), pin_threads=True) == before == os.sched_getaffinity(0)
+    assert assign_cores(ProcessGroup(), pin_threads=True) == before == os.sched_getaffinity(0)
 
 
 PROCESS = textwrap.dedent(
     """
     import os, sys, threading
     from ffn.training.parallel.process_group import ProcessGroup
-    from ffn.training.parallel.placement import place
+    from ffn.training.parallel.placement import assign_cores
 
     group = ProcessGroup()
     group.local_size, group.rank = 2, -1
     threading.Thread(target=threading.Event().wait, daemon=True).start()  # Horovod's, which keeps all cores
     print(flush=True)
     sys.stdin.readline()
-    mine = place(group, pin_threads=sys.argv[1] == "pin")
+    mine = assign_cores(group, pin_threads=sys.argv[1] == "pin")
     print(sorted(mine), sorted(os.sched_getaffinity(0)), flush=True)
     sys.stdin.readline()
     """
