@@ -1,15 +1,14 @@
-"""Checkpoints: written whole, verified, and used only where they belong."""
+"""Checkpoints: written whole, verified, and used only by the run they belong to."""
 
 import json
 import logging
 import os
 import shutil
-import threading
 
 import numpy as np
 import pytest
 
-from ffn.errors import TrainError, VolumeError
+from ffn.errors import TrainError
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.parallel.process_group import ProcessGroup
 
@@ -51,27 +50,27 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path):
     assert folder_of(tmp_path).restore(100) is None
 
 
-def test_only_the_last_are_kept(saved):
+def test_only_the_newest_are_kept(saved):
     folder_of(saved, keep=2).save(make(40))
     assert names(saved) == ["step-00000030", "step-00000040"]
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
-def test_a_checkpoint_in_between_takes_the_place_of_no_regular_one(tmp_path, keep):
+def test_a_checkpoint_between_intervals_never_replaces_a_regular_one(tmp_path, keep):
     def left_after(*steps):
         folder = CheckpointFolder(tmp_path / "checkpoints", FINGERPRINT, keep, ProcessGroup(), interval=10)
         for step in steps:
             folder.save(make(step))
         return [int(name.removeprefix("step-")) for name in names(tmp_path)]
 
-    assert left_after(10, 20, 27) == [10, 20, 27][-keep:]  # stopped there
-    assert left_after(30, 40, 45) == [30, 40, 45][-keep:]  # its end, put off
+    assert left_after(10, 20, 27) == [10, 20, 27][-keep:]  # an early stop
+    assert left_after(30, 40, 45) == [30, 40, 45][-keep:]  # a last step that was raised later
     assert left_after(50, 60) == [40, 50, 60][-keep:]
 
 
 @pytest.mark.parametrize("name", ["shared.h5", "rank-00000.h5", "manifest.json"])
 @pytest.mark.parametrize("damage", ["truncate", "flip", "delete"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_used(saved, caplog, name, damage):
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(saved, caplog, name, damage):
     caplog.set_level(logging.INFO)
     path = saved / "checkpoints" / "step-00000030" / name
     content = path.read_bytes()
@@ -88,7 +87,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(saved, caplog, na
     assert names(saved) == ["step-00000010", "step-00000020"]
 
 
-def test_checkpoints_of_other_settings_are_set_aside_and_the_difference_named(saved, caplog):
+def test_checkpoints_of_other_options_are_set_aside_and_the_difference_is_named(saved, caplog):
     caplog.set_level(logging.INFO)
     other = {"rng_seed": 1, "train": {"learning_rate": 0.2, "permutable_axes": ("y", "x")}}
     before = saved / "checkpoints-before"
@@ -114,7 +113,7 @@ def test_checkpoints_beyond_the_last_step_are_not_used(saved):
     assert sorted(path.name for path in before.iterdir()) == ["step-00000010", "step-00000020", "step-00000030"]
 
 
-def test_what_a_killed_job_was_writing_is_removed(saved):
+def test_an_unfinished_checkpoint_of_a_killed_job_is_removed(saved):
     half = saved / "checkpoints" / ".step-00000040.tmp-elsewhere-1"
     shutil.copytree(saved / "checkpoints" / "step-00000030", half)
     np.testing.assert_equal(folder_of(saved).restore(100), make(30))
@@ -127,81 +126,35 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
         folder_of(tmp_path).save(make(10))
 
 
-class Threads:
-    """A group of threads, for what the processes of a job say to each other."""
-
-    def __init__(self, size):
-        self.size = size
-        self._barrier = threading.Barrier(size)
-        self._items = [None] * size
-
-    def run(self, action):
-        """Call `action` with the group of each rank; return results or errors by rank."""
-        results = [None] * self.size
-
-        def target(rank):
-            try:
-                results[rank] = action(ThreadGroup(self, rank))
-            except (Exception, SystemExit) as error:
-                results[rank] = error
-
-        threads = [threading.Thread(target=target, args=(rank,)) for rank in range(self.size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return results
-
-    def gather(self, rank, item):
-        self._items[rank] = item
-        self._barrier.wait()
-        items = list(self._items)
-        self._barrier.wait()
-        return items
-
-
-class ThreadGroup(ProcessGroup):
-    def __init__(self, threads, rank):
-        self.rank, self.size = rank, threads.size
-        self._threads = threads
-
-    def gather(self, item):
-        return self._threads.gather(self.rank, item)
-
-    def broadcast(self, item):
-        return self.gather(item)[0]
-
-
-def test_every_process_gets_its_own_state_back(tmp_path):
+def test_every_process_gets_its_own_state_back(tmp_path, run_processes):
     def save_and_restore(group):
         folder_of(tmp_path, group=group).save(make(10, group.rank))
         return folder_of(tmp_path, group=group).restore(100)
 
-    for rank, checkpoint in enumerate(Threads(3).run(save_and_restore)):
+    for rank, checkpoint in enumerate(run_processes(3, save_and_restore)):
         np.testing.assert_equal(checkpoint, make(10, rank))
     manifest = json.loads((tmp_path / "checkpoints/step-00000010/manifest.json").read_text())
     assert sorted(manifest["sha256"]) == ["rank-00000.h5", "rank-00001.h5", "rank-00002.h5", "shared.h5"]
 
 
-def test_damage_that_one_process_finds_is_damage_for_all(tmp_path):
-    threads = Threads(2)
+def test_damage_that_one_process_finds_is_damage_for_all(tmp_path, run_processes):
     for step in (10, 20):
-        threads.run(lambda group, step=step: folder_of(tmp_path, group=group).save(make(step, group.rank)))
+        run_processes(2, lambda group, step=step: folder_of(tmp_path, group=group).save(make(step, group.rank)))
     (tmp_path / "checkpoints/step-00000020/rank-00001.h5").write_bytes(b"nothing")
-    restored = threads.run(lambda group: folder_of(tmp_path, group=group).restore(100))
+    restored = run_processes(2, lambda group: folder_of(tmp_path, group=group).restore(100))
     assert [checkpoint.step for checkpoint in restored] == [10, 10]
 
 
 @pytest.fixture
 def slow_to_show(monkeypatch):
-    """Function that hides a folder's new entries from the other processes for a number of looks."""
+    """Function that hides folders for the first `number` listings."""
     listdir = os.listdir
-    looks = []
+    listings = []
 
     def hide(number):
         def late(folder):
-            looks.append(folder)
-            if len(looks) <= number:
+            listings.append(folder)
+            if len(listings) <= number:
                 raise FileNotFoundError(folder)
             return listdir(folder)
 
@@ -211,37 +164,36 @@ def slow_to_show(monkeypatch):
     return hide
 
 
-def test_a_file_system_that_shows_things_late_is_waited_for(tmp_path, slow_to_show):
+def test_files_that_become_visible_late_are_waited_for(tmp_path, slow_to_show, run_processes):
     slow_to_show(3)
-    threads = Threads(2)
-    threads.run(lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank)))
-    for rank, checkpoint in enumerate(threads.run(lambda group: folder_of(tmp_path, group=group).restore(100))):
+    run_processes(2, lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank)))
+    restored = run_processes(2, lambda group: folder_of(tmp_path, group=group).restore(100))
+    for rank, checkpoint in enumerate(restored):
         np.testing.assert_equal(checkpoint, make(10, rank))
 
 
-def test_a_folder_that_is_not_shared_ends_the_job(tmp_path, slow_to_show, monkeypatch):
+def test_a_folder_that_is_not_shared_ends_the_job(tmp_path, slow_to_show, run_processes, monkeypatch):
     monkeypatch.setattr("ffn.training.checkpoint.VISIBLE_SECONDS", 0)
     slow_to_show(1000)
-    for error in Threads(2).run(lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank))):
+    for error in run_processes(2, lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank))):
         assert isinstance(error, TrainError)
         assert "not visible on" in str(error) and "expected a file system that all processes share" in str(error)
     assert not list(tmp_path.glob("checkpoints/step-*"))
 
 
-def test_a_checkpoint_that_one_process_does_not_see_is_kept(tmp_path, monkeypatch):
-    threads = Threads(2)
-    threads.run(lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank)))
+def test_a_checkpoint_that_one_process_does_not_see_is_kept(tmp_path, run_processes, monkeypatch):
+    run_processes(2, lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank)))
 
     def blind(folder, names=()):
         raise TrainError(f"{folder}: not visible")
 
     monkeypatch.setattr("ffn.training.checkpoint._wait_until_visible", blind)
-    errors = threads.run(lambda group: folder_of(tmp_path, group=group).restore(100))
+    errors = run_processes(2, lambda group: folder_of(tmp_path, group=group).restore(100))
     assert all("not visible" in str(error) for error in errors)
     assert names(tmp_path) == ["step-00000010"]
 
 
-def test_different_weights_on_two_processes_are_an_error_and_no_checkpoint(tmp_path):
+def test_processes_with_different_weights_write_no_checkpoint(tmp_path, run_processes):
     def save(group):
         checkpoint = make(10)
         if group.rank == 1:
@@ -249,20 +201,7 @@ def test_different_weights_on_two_processes_are_an_error_and_no_checkpoint(tmp_p
             weights[0, 0] = np.nextafter(weights[0, 0], np.float32(11))  # by one bit
         folder_of(tmp_path, group=group).save(checkpoint)
 
-    for error in Threads(2).run(save):
+    for error in run_processes(2, save):
         assert isinstance(error, TrainError)
         assert "at step 10 the weights of rank 1 differ from those of rank 0" in str(error)
     assert not (tmp_path / "checkpoints").exists()
-
-
-def test_a_failure_of_any_process_is_raised_with_its_message():
-    def act(group):
-        if group.rank == 1:
-            raise VolumeError("b.h5: no such file")
-        return group.rank
-
-    failed = Threads(3).run(lambda group: group.together(lambda: act(group)))
-    assert {str(error) for error in failed} == {"b.h5: no such file"}
-    assert Threads(3).run(lambda group: group.together(lambda: group.rank)) == [0, 1, 2]
-    sums = Threads(3).run(lambda group: group.sum(np.array([group.rank, 1])).tolist())
-    assert sums == [[3, 3]] * 3

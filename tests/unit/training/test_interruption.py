@@ -1,4 +1,4 @@
-"""A job that has to stop knows it by signal or by clock, and leaves signals as it found them."""
+"""A job stops by signal or by clock, and restores the signal handlers."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ def no_slurm(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_is_noted_and_a_later_one_does_what_it_did_before(number, monkeypatch):
+def test_the_first_signal_is_recorded_and_a_later_one_reaches_the_previous_handler(number, monkeypatch):
     seen = []
     before = signal.signal(number, lambda *_: seen.append("handled"))
     try:
         with Interruption(None, 0) as interruption:
             assert not interruption.requested and interruption.reason is None
-            for _ in range(2):  # the second through the launcher
+            for _ in range(2):  # the second one comes through the launcher
                 os.kill(os.getpid(), number)
                 assert interruption.requested and interruption.reason == signal.Signals(number).name
                 assert seen == []
@@ -42,7 +42,7 @@ def test_ctrl_c_stays_an_exception():
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_it_stops_some_time_before_the_walltime():
+def test_a_job_stops_a_margin_before_its_walltime():
     left = 3600.0  # of this test process, which started a while ago
     assert not Interruption(left, 60).requested
     late = Interruption(left, 3600 * 60 - 1)
@@ -50,7 +50,7 @@ def test_it_stops_some_time_before_the_walltime():
 
 
 @pytest.mark.parametrize("name", JOB_END_VARIABLES)
-def test_the_earlier_of_the_told_end_and_the_walltime_counts(name, monkeypatch):
+def test_the_earlier_of_environment_and_walltime_counts(name, monkeypatch):
     monkeypatch.setenv(name, str(int(time.time()) + 100))
     assert not Interruption(None, 60).requested
     assert Interruption(None, 120).requested
@@ -58,7 +58,7 @@ def test_the_earlier_of_the_told_end_and_the_walltime_counts(name, monkeypatch):
     assert Interruption(1e6, 120).requested
 
 
-def test_a_job_script_knows_more_than_slurm(monkeypatch):
+def test_the_job_script_takes_precedence_over_slurm(monkeypatch):
     ours, slurm = JOB_END_VARIABLES
     monkeypatch.setenv(slurm, str(int(time.time()) + 100))
     monkeypatch.setenv(ours, str(int(time.time()) + 1000))
@@ -66,17 +66,17 @@ def test_a_job_script_knows_more_than_slurm(monkeypatch):
 
 
 @pytest.mark.parametrize("name", JOB_END_VARIABLES)
-def test_the_end_of_a_job_that_is_over_is_not_that_of_this_one(name, monkeypatch, caplog):
+def test_an_end_before_the_start_of_the_process_is_ignored(name, monkeypatch, caplog):
     monkeypatch.setenv(name, "1700000000")
     assert not Interruption(None, 60).requested
     assert f"{name}: 1700000000 was over before this process started" in caplog.text
 
 
-def test_an_end_that_is_no_number_is_told(monkeypatch):
+def test_an_end_that_is_not_a_number_is_an_error(monkeypatch):
     monkeypatch.setenv(JOB_END_VARIABLES[0], "12:30")
     with pytest.raises(ConfigError, match="FFN_JOB_END_TIME: found '12:30', expected seconds since 1970"):
         Interruption(None, 60)
 
 
-def test_without_limit_it_never_stops():
+def test_a_job_without_limit_never_stops():
     assert not Interruption(None, 1e9).requested

@@ -1,4 +1,4 @@
-"""The loop of one process: when it gives up or stops, what it counts, saves and validates."""
+"""The loop of one process: its ends, counts, checkpoints and validations."""
 
 import contextlib
 
@@ -47,7 +47,7 @@ class Walks:
 
 
 class Learner:
-    """Fails in the steps it is told to, and asks to stop after others."""
+    """Has a broken gradient in the steps `broken`, and learns of a stop request in the steps `stops`."""
 
     def __init__(self, broken=(), stops=()):
         self.rates = []
@@ -71,7 +71,7 @@ class Learner:
         self.is_averaged = False
 
     def forward(self, batch):
-        raise AssertionError("the fake validation does not ask")
+        raise AssertionError("the fake validation does not call this")
 
     def averaged_weights(self):
         from ffn.model.network import weight_shapes
@@ -90,7 +90,7 @@ class Learner:
 
 
 class Validation:
-    """Scores that rise up to step 20 and fall from then on."""
+    """Scores that rise up to step 20 and then fall."""
 
     def __init__(self, digest=b"of these examples"):
         self.digest = digest
@@ -111,7 +111,7 @@ class Validation:
 
 
 class NotTheFirst(ProcessGroup):
-    """A process that writes no reports."""
+    """A process that reports nothing."""
 
     rank = 1
 
@@ -128,7 +128,7 @@ def make_trainer(learner, validation=None, group=None, **options):
     return Trainer(plan, group or NotTheFirst(), learner, Walks(), Interruption(None, 0), validation)
 
 
-def test_training_gives_up_after_many_broken_steps_in_a_row(tmp_path):
+def test_training_gives_up_after_many_skipped_steps_in_a_row(tmp_path):
     broken = range(3, 3 + MAX_SKIPPED_IN_ROW)
     trainer, saved = make_trainer(Learner(broken), max_steps=50, checkpoint_steps=2), Saved()
     with pytest.raises(DivergenceError, match=r"not finite in 10 steps up to 12. Lower train.learning_rate"):
@@ -136,7 +136,7 @@ def test_training_gives_up_after_many_broken_steps_in_a_row(tmp_path):
     assert saved[0].step == 2
 
 
-def test_single_broken_steps_are_skipped_and_counted(tmp_path):
+def test_single_broken_gradients_are_skipped_and_counted(tmp_path):
     trainer, saved = (
         make_trainer(Learner(range(2, 40, 2)), max_steps=30, log_steps=100, checkpoint_steps=21),
         Saved(),
@@ -148,7 +148,7 @@ def test_single_broken_steps_are_skipped_and_counted(tmp_path):
     np.testing.assert_array_equal(own["counts"], np.array([2, 1, 4, 1]) * 11)
 
 
-def test_counts_start_anew_after_a_row_and_go_on_after_a_checkpoint(tmp_path):
+def test_counts_start_over_after_a_row_and_continue_after_a_checkpoint(tmp_path):
     options = {"max_steps": 24, "log_steps": 10, "checkpoint_steps": 8}
     whole, saved = make_trainer(Learner(), **options), Saved()
     whole.run(tmp_path, saved)
@@ -161,7 +161,7 @@ def test_counts_start_anew_after_a_row_and_go_on_after_a_checkpoint(tmp_path):
             np.testing.assert_array_equal(one.own[name], other.own[name])
 
 
-def test_learning_rate_rises_linearly(tmp_path):
+def test_every_step_gets_its_learning_rate(tmp_path):
     learner = Learner()
     make_trainer(learner, max_steps=6, warmup_steps=4).run(tmp_path, Saved())
     assert learner.rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
@@ -206,7 +206,7 @@ def whole(tmp_path_factory):
     return folder, saved
 
 
-def test_rows_say_what_a_step_costs(whole):
+def test_rows_hold_the_costs_of_a_step(whole):
     metrics = read_metrics(whole[0] / "metrics.csv")
     assert [row["step"] for row in metrics] == [10, 20, 30, 35]
     for row in metrics:
@@ -215,14 +215,14 @@ def test_rows_say_what_a_step_costs(whole):
     assert [row["step"] for row in read_metrics(whole[0] / "validation.csv")] == [0, 10, 20, 30, 35]
 
 
-def test_the_best_validation_keeps_its_weights_without_a_checkpoint_there(whole):
+def test_the_best_weights_are_kept_without_a_checkpoint_at_that_step(whole):
     step, weights = load_best(whole[0])
     assert step == 20 and all((array == 20).all() for array in weights.values())
     assert [checkpoint.step for checkpoint in whole[1]] == [15, 30, 35]
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_resumed_training_reports_as_an_undisturbed_one(whole, tmp_path, number):
+def test_a_resumed_training_reports_as_an_uninterrupted_one(whole, tmp_path, number):
     folder, saved = whole
     make_trainer(Learner(), Validation(), ProcessGroup(), **OPTIONS).run(tmp_path, Saved())  # killed near its end
     validation, resumed = Validation(), Learner()
@@ -236,7 +236,7 @@ def test_a_resumed_training_reports_as_an_undisturbed_one(whole, tmp_path, numbe
 
 
 class KilledAtTheBest(Learner):
-    """Is killed when the weights of the best validation, after 20 steps, are asked for."""
+    """Is killed while it hands out the weights of the best validation, after 20 steps."""
 
     def averaged_weights(self):
         if len(self.rates) == 20:
@@ -244,7 +244,7 @@ class KilledAtTheBest(Learner):
         return super().averaged_weights()
 
 
-def test_a_best_model_that_was_never_written_is_found_again(tmp_path):
+def test_a_best_model_that_was_not_written_is_validated_again(tmp_path):
     options, saved = {**OPTIONS, "checkpoint_steps": 20}, Saved()
     with pytest.raises(KeyboardInterrupt):
         make_trainer(KilledAtTheBest(), Validation(), ProcessGroup(), **options).run(tmp_path, saved)
@@ -255,7 +255,7 @@ def test_a_best_model_that_was_never_written_is_found_again(tmp_path):
     assert load_best(tmp_path)[0] == 20
 
 
-def test_a_training_that_now_ends_before_its_best_validation_has_another_best(tmp_path):
+def test_a_training_that_now_ends_earlier_has_another_best_model(tmp_path):
     options, saved = {**OPTIONS, "checkpoint_steps": 10}, Saved()
     make_trainer(Learner(), Validation(), ProcessGroup(), **options).run(tmp_path, saved)
     trainer = make_trainer(Learner(), Validation(), ProcessGroup(), **{**options, "max_steps": 10})
@@ -275,14 +275,14 @@ def test_other_validation_examples_start_a_new_table(whole, tmp_path):
     assert load_best(tmp_path)[0] == 30
 
 
-def test_a_new_training_keeps_nothing_of_an_old_one(tmp_path):
+def test_a_new_training_discards_the_reports_of_an_old_one(tmp_path):
     for digest in (b"one", b"other"):
         make_trainer(Learner(), Validation(digest), ProcessGroup(), **OPTIONS).run(tmp_path, Saved())
         assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [0, 10, 20, 30, 35]
     assert len(list((tmp_path / "tensorboard").glob("*/events*"))) == 2
 
 
-def test_a_log_has_a_line_at_rows_only(tmp_path, capsys, monkeypatch):
+def test_a_log_file_gets_lines_at_rows_only(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("ffn.progress.LOG_INTERVAL_SECONDS", 0.0)
     make_trainer(Learner(), None, ProcessGroup(), **{**OPTIONS, "validation_steps": 0}).run(tmp_path, Saved())
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train:")]

@@ -1,10 +1,9 @@
-"""Every optimizer of the configuration against its equation."""
+"""Every optimizer of the configuration follows its equation."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from pydantic import ValidationError
 
 from ffn.training.config import TrainConfig
 from ffn.training.optimizers import make_optimizer
@@ -34,7 +33,7 @@ def ours(steps=4, **options):
     return trained(make_optimizer(TrainConfig(learning_rate=RATE, **options), weights), weights, steps)
 
 
-def test_every_optimizer_is_covered():
+def test_the_tests_cover_every_optimizer():
     assert sorted(TrainConfig.model_fields["optimizer"].annotation.__args__) == NAMES
 
 
@@ -46,7 +45,7 @@ def test_every_optimizer_is_covered():
         ("adamw", lambda: keras.optimizers.AdamW(RATE, weight_decay=0.0), {}),
     ],
 )
-def test_fused_updates_are_those_of_keras(name, reference, options):
+def test_fused_updates_equal_those_of_keras(name, reference, options):
     weights, optimizer = variables(), reference()
     optimizer.exclude_from_weight_decay(var_list=weights[1:])
     for one, other in zip(ours(optimizer=name, **options), trained(optimizer, weights), strict=True):
@@ -81,7 +80,7 @@ def test_lars_steps_in_proportion_to_the_weights():
     np.testing.assert_allclose(found[1], bias, rtol=1e-5)
 
 
-def test_lamb_steps_in_proportion_to_the_weights_and_lets_biases_go_as_adam_does():
+def test_lamb_steps_in_proportion_to_the_weights_and_treats_biases_like_adam():
     decay, (mean, square) = 0.3, np.zeros((2, 3, 2, 4))
     kernel = np.asarray(variables()[0])
     for step in range(4):
@@ -95,7 +94,7 @@ def test_lamb_steps_in_proportion_to_the_weights_and_lets_biases_go_as_adam_does
     np.testing.assert_allclose(found[1], ours(optimizer="adam")[1], rtol=1e-5)
 
 
-DECAYED = {"adamw": 1 - RATE * 0.5, "lamb": 1 - RATE, "lars": 1 - RATE}  # the latter two always step by the rate
+DECAYED = {"adamw": 1 - RATE * 0.5, "lamb": 1 - RATE, "lars": 1 - RATE}  # lamb and lars always step by the rate
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -107,12 +106,6 @@ def test_without_gradient_kernels_decay_and_biases_stay(name):
     optimizer.apply([tf.zeros(weight.shape) for weight in weights], weights)
     np.testing.assert_array_equal(weights[1], bias)
     np.testing.assert_allclose(weights[0], kernel * DECAYED.get(name, 1), rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", sorted(set(NAMES) - DECAYED.keys()))
-def test_a_decay_that_the_optimizer_does_not_have_is_refused(name):
-    with pytest.raises(ValidationError, match=f"weight_decay: found 0.1, expected 0 for optimizer {name}"):
-        TrainConfig(optimizer=name, weight_decay=0.1)
 
 
 @pytest.mark.parametrize(("name", "direction"), [("lars", np.asarray), ("lamb", np.sign)])

@@ -1,4 +1,4 @@
-"""The learning rate over a whole run, whatever the schedule and the number of workers."""
+"""The learning rate over a whole run, for all schedules and scaling rules."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from ffn.training.config import TrainConfig
 from ffn.training.schedule import learning_rate
 
 OPTIONS = {"num_workers": 4, "virtual_workers": 2, "batch_size": 3, "learning_rate": 0.01, "max_steps": 100}
-HIGHEST = {"constant": 0.01, "linear": 0.24, "sqrt": 0.01 * 24**0.5, "power": 0.01 * 24**0.3}
+PEAK = {"constant": 0.01, "linear": 0.24, "sqrt": 0.01 * 24**0.5, "power": 0.01 * 24**0.3}
 
 
 def rates(**options):
@@ -15,21 +15,21 @@ def rates(**options):
     return np.array([learning_rate(train, step) for step in range(train.max_steps)])
 
 
-@pytest.mark.parametrize("rule", HIGHEST)
+@pytest.mark.parametrize("rule", PEAK)
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "cyclic"])
 @pytest.mark.parametrize("warmup", [0, 10])
-def test_the_warm_up_leads_to_the_scaled_rate_and_nothing_beyond(rule, schedule, warmup):
+def test_the_warm_up_ends_at_the_scaled_rate_which_is_the_highest(rule, schedule, warmup):
     found = rates(scaling_rule=rule, schedule=schedule, warmup_steps=warmup)
-    assert [found[warmup], found.max()] == pytest.approx([HIGHEST[rule]] * 2)
+    assert [found[warmup], found.max()] == pytest.approx([PEAK[rule]] * 2)
     assert found.min() > 0
-    np.testing.assert_allclose(np.diff(found[:warmup]), HIGHEST[rule] / 10)
+    np.testing.assert_allclose(np.diff(found[:warmup]), PEAK[rule] / 10)
 
 
 def test_cosine_ends_near_zero():
     assert rates(schedule="cosine", warmup_steps=10)[-1] < 0.01 * 0.001
 
 
-def test_cycles_swing_between_both_ends():
+def test_cycles_swing_between_both_rates():
     found = rates(schedule="cyclic", warmup_steps=10)[10:]
     np.testing.assert_allclose(found[:70], found[20:])
     assert found[:20].argmin() == 10 and found[10] == pytest.approx(0.25 * 0.01)

@@ -1,4 +1,4 @@
-"""One step of training: what changes, what is averaged, what a checkpoint must hold."""
+"""One step of training: its effects, averages, and state for a checkpoint."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def make_learner(seed=1, **options):
 
 
 def make_batch(number=0, size=2):
-    """FOVs in which the object is what is bright."""
+    """FOVs in which bright voxels are the object."""
     rng = np.random.default_rng(number)
     image = rng.normal(size=(size, *FOV)).astype(np.float32)
     pom_logit = rng.normal(-2, 1, (size, *FOV)).astype(np.float32)
@@ -37,7 +37,7 @@ def learner():
     return make_learner()
 
 
-def test_a_step_changes_all_weights_and_returns_the_updated_map(learner):
+def test_a_step_changes_all_weights_and_returns_the_updated_pom(learner):
     before, batch = learner.weights(), make_batch()
     outcome = learner.step(batch, 0.01)
     assert outcome.finite and 0 < outcome.loss < 2 and outcome.gradient_norm > 0 and outcome.bytes_sent == 0
@@ -45,23 +45,23 @@ def test_a_step_changes_all_weights_and_returns_the_updated_map(learner):
     assert all((learner.weights()[name] != before[name]).any() for name in before)
 
 
-def test_a_wish_to_stop_comes_back(learner):
+def test_a_stop_request_comes_back(learner):
     assert not learner.step(make_batch(), 1e-6).stop
     assert learner.step(make_batch(), 1e-6, stop=True).stop
 
 
-def test_the_loss_weighs_voxels(learner):
+def test_the_loss_is_weighted_by_voxel(learner):
     batch = make_batch(size=3)
     batch.loss_weight[1, :, :2] = 0
     batch.loss_weight[2] = 0.5
-    pom_logit, losses = learner.forward(batch)  # more than a microbatch, and no multiple of it
+    pom_logit, losses = learner.forward(batch)  # more than one microbatch, and not a multiple of it
     entropy = np.logaddexp(0, pom_logit) - batch.labels * pom_logit
     np.testing.assert_allclose(losses, (batch.loss_weight * entropy).mean((1, 2, 3)), rtol=1e-5)
     first_two = Batch(*(field[:2] for field in batch))
     assert learner.step(first_two, 0.0).loss == pytest.approx(losses[:2].mean(), rel=1e-5)
 
 
-def test_what_weighs_nothing_teaches_nothing():
+def test_a_loss_weight_of_0_gives_no_gradient():
     batch = make_batch()
     batch.loss_weight[:] = 0
     outcome = make_learner().step(batch, 0.1)
@@ -77,7 +77,7 @@ def test_a_step_that_is_not_finite_changes_nothing(compression):
     broken.image[1, 2, 3, 4] = np.inf
     assert not learner.step(broken, 0.02).finite
     after = learner.state()
-    assert after.pop("num_steps") == state.pop("num_steps") + 1  # the random numbers go on
+    assert after.pop("num_steps") == state.pop("num_steps") + 1  # the number of the next message, for random rounding
     np.testing.assert_equal((after, learner.own_state()), (state, own))
 
 
@@ -91,7 +91,7 @@ def test_virtual_workers_train_as_a_larger_batch():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_a_long_gradient_is_shortened_and_a_short_one_is_not():
+def test_only_gradients_above_the_norm_are_clipped():
     start = flat(initial_weights(MODEL, 1))
     norm = make_learner().step(make_batch(), 0.0).gradient_norm
     for clip_norm in (norm / 4, 4 * norm):
@@ -102,7 +102,7 @@ def test_a_long_gradient_is_shortened_and_a_short_one_is_not():
         assert moved == pytest.approx(0.5 * min(norm, clip_norm), rel=1e-3)
 
 
-def test_the_moving_average_follows_the_weights():
+def test_averaged_weights_follow_every_step():
     learner, decay = make_learner(ema_decay=0.5), 0.5
     average = flat(learner.averaged_weights())
     np.testing.assert_array_equal(average, flat(initial_weights(MODEL, 1)))
@@ -114,7 +114,7 @@ def test_the_moving_average_follows_the_weights():
     np.testing.assert_equal(model_weights(learner.state()), learner.averaged_weights())
 
 
-def test_averaged_weights_are_in_the_network_for_a_block_only():
+def test_averaged_weights_are_in_the_network_during_a_block_only():
     learner = make_learner(ema_decay=0.9)
     for number in range(3):
         learner.step(make_batch(number), 0.05)
@@ -125,7 +125,7 @@ def test_averaged_weights_are_in_the_network_for_a_block_only():
     np.testing.assert_equal(learner.weights(), current)
 
 
-def test_without_a_moving_average_the_last_weights_are_for_use(learner):
+def test_without_a_moving_average_the_last_weights_count(learner):
     with learner.averaged():
         np.testing.assert_equal(learner.weights(), learner.averaged_weights())
     np.testing.assert_equal(model_weights(learner.state()), learner.weights())
@@ -140,7 +140,7 @@ def test_without_a_moving_average_the_last_weights_are_for_use(learner):
         {"compression": "qsgd", "virtual_workers": 2, "batch_size": 1},
     ],
 )
-def test_a_restored_learner_goes_on_bit_identically(options):
+def test_a_restored_learner_continues_bit_identically(options):
     learner = make_learner(**options)
     for number in range(3):
         learner.step(make_batch(number), 0.02)
@@ -166,7 +166,7 @@ def test_a_restored_learner_goes_on_bit_identically(options):
         ({"precision": "bfloat16", "ema_decay": 0.9}, 0.01),
     ],
 )
-def test_everything_learns(options, rate):
+def test_every_combination_learns(options, rate):
     learner = make_learner(**options)
     losses = [learner.step(make_batch(number), rate).loss for number in range(60)]
     assert np.mean(losses[-5:]) < 0.8 * losses[0]

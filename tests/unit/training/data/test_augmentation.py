@@ -1,4 +1,4 @@
-"""Augmentation: what it changes, how often, how much, and that nothing else changes."""
+"""Augmentation: its rates and ranges, and that it changes nothing else."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def distorted(seed: int = 0, **options) -> np.ndarray:
     return image
 
 
-def test_augmentation_permutes_and_reflects_only_the_chosen_axes():
+def test_only_the_chosen_axes_are_permuted_and_reflected():
     array = np.arange(4 * 6 * 6).reshape(4, 6, 6)
     images = set()
     for i in range(200):
@@ -37,7 +37,7 @@ def test_augmentation_permutes_and_reflects_only_the_chosen_axes():
     assert images == expected
 
 
-def test_what_is_off_changes_and_draws_nothing():
+def test_options_that_are_off_change_and_draw_nothing():
     image, rng = make_image(), np.random.default_rng(1)
     before = rng.bit_generator.state
     distort(image, BLACK, TrainConfig(), rng)
@@ -57,7 +57,7 @@ def test_what_is_off_changes_and_draws_nothing():
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_the_generator_alone_decides(options):
+def test_the_random_seed_alone_decides(options):
     np.testing.assert_array_equal(distorted(4, **options), distorted(4, **options))
     assert len({distorted(seed, **options).tobytes() for seed in range(5)}) > 1
 
@@ -79,11 +79,11 @@ def test_blurred_slices_lose_detail_along_y_and_x_only():
     assert 0 < changed.sum() < SHAPE[0]
     spread = image.std(axis=(1, 2))
     assert np.all(spread[changed] < 0.4) and np.all(spread[~changed] > 0.8)
-    alone = distorted(2, blur_rate=1.0, blur_sigma=1.5)  # a slice does not depend on its neighbours
+    alone = distorted(2, blur_rate=1.0, blur_sigma=1.5)  # blurring a slice does not depend on its neighbours
     np.testing.assert_array_equal(image[changed], alone[changed])
 
 
-def test_contrast_and_brightness_are_one_line_within_their_ranges():
+def test_contrast_and_brightness_are_a_linear_map_within_their_ranges():
     gains, offsets = [], []
     for seed in range(200):
         image = distorted(seed, contrast_jitter=0.2, brightness_jitter=0.5)
@@ -112,7 +112,7 @@ def test_gamma_of_a_constant_image_changes_nothing():
     assert (image == 0.5).all()
 
 
-def test_slices_beyond_a_jump_are_shifted_alike_and_the_central_one_stays():
+def test_slices_beyond_a_jump_share_its_shift_and_the_central_one_stays():
     config = TrainConfig(misaligned_slice_rate=0.2, max_misalignment=3)
     jumps, largest = np.zeros(20), set()
     for seed in range(500):
@@ -121,11 +121,11 @@ def test_slices_beyond_a_jump_are_shifted_alike_and_the_central_one_stays():
         jumps += np.diff(shifts, axis=0).any(axis=1)
         largest.update(shifts.ravel().tolist())
     assert largest == set(range(-3, 4))
-    # a jump may go where the slices before it are: one of 7 x 7 places
+    # one jump in 7 × 7 is invisible, because it draws the shift of the slice before it
     assert np.all(np.abs(jumps / 500 - 0.2 * 48 / 49) < 0.07)
 
 
-def test_shifted_slices_are_read_from_beside_the_box():
+def test_shifted_slices_are_read_from_outside_the_box():
     inside = Box((2, 3, 4), (8, 13, 16))
     voxels = np.random.default_rng(0).integers(0, 255, inside.shape)
 

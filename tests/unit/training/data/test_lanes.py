@@ -1,4 +1,4 @@
-"""Lanes: every record once per epoch, whatever the number of lanes, as a pure function of the position."""
+"""Lanes: every record once per epoch for any number of lanes, as a pure function of the position."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 
 from ffn.errors import RecordError
 from ffn.training.data.lanes import LaneStream, Shards
-from ffn.training.data.randomness import generator
 
 COUNTS = (5, 1, 13, 2)  # unequal shards
 TOTAL = sum(COUNTS)
@@ -29,7 +28,7 @@ def numbers(stream: LaneStream, positions: range) -> list[int]:
     return [stream.record(position).center_zyx[0] for position in positions]
 
 
-@pytest.mark.parametrize("num_lanes", [1, 2, 3, 8, 21])  # also more lanes than shards, and one record for each
+@pytest.mark.parametrize("num_lanes", [1, 2, 3, 8, 21])  # includes more lanes than shards, and one record per lane
 def test_every_record_once_per_epoch_over_all_lanes(num_lanes):
     shards = make_shards()
     streams = [LaneStream(shards, lane, num_lanes, rng_seed=7) for lane in range(num_lanes)]
@@ -48,7 +47,7 @@ def test_lanes_are_reshuffled_every_epoch_and_exchange_records():
     assert len({frozenset(epoch) for epoch in epochs}) > 1
 
 
-def test_record_depends_on_the_position_only():
+def test_a_record_depends_on_the_position_only():
     forward = LaneStream(make_shards(), 0, 3, rng_seed=7)
     expected = numbers(forward, range(40))
     backward = LaneStream(make_shards(), 0, 3, rng_seed=7)
@@ -56,7 +55,7 @@ def test_record_depends_on_the_position_only():
     assert numbers(LaneStream(make_shards(), 0, 3, rng_seed=8), range(40)) != expected
 
 
-def test_record_keeps_centre_and_volume_together():
+def test_a_record_keeps_centre_and_volume_together():
     stream = LaneStream(make_shards(), 0, 1, rng_seed=3)
     for position in range(TOTAL):
         (z, y, x), volume = stream.record(position)
@@ -78,10 +77,3 @@ def test_fewer_records_than_lanes_is_an_error():
     needed = "found 21 records, expected at least num_workers × virtual_workers × batch_size = 22"
     with pytest.raises(RecordError, match=needed):
         make_shards().require_lanes(TOTAL + 1)
-
-
-def test_streams_of_different_purpose_or_place_differ():
-    draws = {generator(1, "example", 2).random(), generator(1, "example", 2, 0).random()}
-    draws |= {generator(1, "lane order", 2).random(), generator(2, "example", 2).random()}
-    assert len(draws) == 4
-    assert generator(1, "example", 2).random() in draws

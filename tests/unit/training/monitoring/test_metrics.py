@@ -1,4 +1,4 @@
-"""Metrics: scores from counts, the smoothed curve, rows that survive a crash without duplicates."""
+"""Metrics: scores from counts, smoothed curves, and rows that survive a crash without duplicates."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_scores_follow_their_definitions():
     assert scores == {"accuracy": 80 / 110, "precision": 0.75, "recall": 0.6, "f1": pytest.approx(2 / 3)}
 
 
-def test_scores_without_a_prediction_are_zero_and_without_voxels_unknown():
+def test_scores_without_positives_are_0_and_without_voxels_nan():
     assert classification_scores(np.array([0, 0, 5, 5])) == {
         "accuracy": 0.5,
         "precision": 0,
@@ -45,7 +45,7 @@ def test_smoothing_is_unbiased_and_skips_gaps():
     assert curve[3] == pytest.approx((4 * 0.5 + 2 * 0.25 + 2 * 0.125) / 0.875)
 
 
-def test_rows_after_the_step_are_cut_and_a_torn_line_is_left_out(tmp_path):
+def test_rows_after_the_step_and_an_incomplete_line_are_removed(tmp_path):
     path = tmp_path / "rows.csv"
     for step in (10, 20, 30):
         RowLog(path, ("step", "loss"), step).write({"step": step, "loss": 1 / step})
@@ -57,7 +57,7 @@ def test_rows_after_the_step_are_cut_and_a_torn_line_is_left_out(tmp_path):
     assert path.read_text() == "step,loss\n10,0.1\n20,0.05\n30,0.125\n"
 
 
-def test_rows_read_again_are_written_alike(tmp_path):
+def test_rows_that_are_read_back_are_written_unchanged(tmp_path):
     path = tmp_path / "rows.csv"
     RowLog(path, ("step", "bytes", "loss"), -1).write({"step": 10, "bytes": 12345678, "loss": 2 / 3})
     before = path.read_text()
@@ -65,14 +65,14 @@ def test_rows_read_again_are_written_alike(tmp_path):
     assert path.read_text() == before
 
 
-def test_rows_of_an_earlier_version_go_on_with_all_columns(tmp_path):
+def test_rows_of_an_earlier_version_get_all_columns(tmp_path):
     path = tmp_path / "rows.csv"
     RowLog(path, ("step", "old"), -1).write({"step": 10, "old": 1.0})
     RowLog(path, ("step", "loss"), 10).write({"step": 20, "loss": 0.5})
     assert path.read_text() == "step,loss\n10,nan\n20,0.5\n"
 
 
-def test_read_metrics_leaves_out_a_torn_line(tmp_path):
+def test_incomplete_lines_are_skipped(tmp_path):
     path = tmp_path / "metrics.csv"
     assert read_metrics(path) == []
     whole = ",".join(["50", *["0.5"] * (len(COLUMNS) - 1)])

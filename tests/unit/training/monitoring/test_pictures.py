@@ -1,4 +1,4 @@
-"""The picture of a training example: four columns, three planes, the FOV outlined."""
+"""The picture of a training example: four columns, three planes, a frame around the FOV."""
 
 import numpy as np
 
@@ -11,12 +11,12 @@ from ffn.training.walk import Walk
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
 
 
-def test_planes_of_all_arrays_with_the_fov_outlined():
+def test_a_picture_shows_three_planes_of_all_arrays_and_frames_the_fov():
     shape = (5, 7, 11)
     labels = np.full(shape, 0.05, np.float32)
     labels[:, :, 6:] = 0.95
     image = np.zeros(shape, np.float32)
-    image[0, 0, 0] = np.nan  # no reason to fail
+    image[0, 0, 0] = np.nan  # must not fail
     weight = np.ones(shape, np.float32)
     walk = Walk(Example(image, labels, weight, ((0, 0, 2),)), MODEL, TrainConfig(batch_size=1))
     before = walk.canvas_logit.copy()

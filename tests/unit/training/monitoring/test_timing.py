@@ -1,4 +1,4 @@
-"""Where the time of steps goes; the timeline's file."""
+"""Step times, and the file of Horovod's timeline."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ class Clock:
         return self.time
 
 
-def test_times_add_up_to_what_was_not_a_pause():
+def test_times_add_up_to_the_lap_without_pauses():
     now = Clock()
     clock = StepClock(now)
     now.time += 5
@@ -35,7 +35,7 @@ def test_times_add_up_to_what_was_not_a_pause():
 
 
 class Recorder(ProcessGroup):
-    """Remembers what is recorded."""
+    """Records the calls."""
 
     def __init__(self):
         self.calls = []
@@ -47,7 +47,7 @@ class Recorder(ProcessGroup):
         self.calls.append("stop")
 
 
-def test_the_timeline_is_recorded_into_a_new_folder_and_ends_with_an_error(tmp_path, monkeypatch):
+def test_the_timeline_gets_a_new_folder_and_stops_on_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     group = Recorder()
     with pytest.raises(ZeroDivisionError), timeline("new/folder/timeline.json", group):
@@ -59,7 +59,7 @@ def test_the_timeline_is_recorded_into_a_new_folder_and_ends_with_an_error(tmp_p
     assert len(group.calls) == 2
 
 
-def test_a_timeline_that_cannot_be_written_is_one_line(tmp_path):
+def test_a_timeline_that_cannot_be_written_gives_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     for path in (tmp_path, tmp_path / "file/timeline.json"):
         with pytest.raises(TrainError, match=f"train.horovod_timeline: {path} cannot be written"):

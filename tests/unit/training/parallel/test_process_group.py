@@ -1,4 +1,4 @@
-"""What a launcher says of its processes, and the refusal of copies that do not know of each other."""
+"""Process groups: ranks from launchers, refused separate jobs, Horovod's settings, errors of other processes."""
 
 import importlib.metadata
 import os
@@ -6,9 +6,10 @@ import sys
 import threading
 from types import ModuleType
 
+import numpy as np
 import pytest
 
-from ffn.errors import TrainError
+from ffn.errors import TrainError, VolumeError
 from ffn.machine.launchers import RANK_VARIABLES
 from ffn.training.parallel.process_group import (
     HorovodGroup,
@@ -36,7 +37,7 @@ def test_one_process_needs_no_horovod(monkeypatch):
 
 
 class Alone:
-    """Horovod that knows of no other process."""
+    """Horovod that sees no other process."""
 
     rank = size = local_rank = local_size = staticmethod(lambda: 1)
 
@@ -50,7 +51,7 @@ class Alone:
     ],
 )
 @pytest.mark.parametrize("num_workers", [1, 4])
-def test_copies_of_a_job_of_one_are_refused(monkeypatch, variables, started, num_workers):
+def test_separate_jobs_of_one_launcher_are_refused(monkeypatch, variables, started, num_workers):
     monkeypatch.setattr("ffn.training.parallel.process_group._start_horovod", lambda *_: Alone())
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -60,7 +61,7 @@ def test_copies_of_a_job_of_one_are_refused(monkeypatch, variables, started, num
 
 
 def horovod_settings(monkeypatch, *, with_timeline, init=lambda: None, nccl=False, **given):
-    """Return the variables of Horovod that a job of two sets, in an environment of `given` ones."""
+    """Return Horovod's variables in a job of two processes whose environment is `given`."""
     monkeypatch.setattr(os, "environ", dict(given))
     module = ModuleType("horovod.tensorflow")
     module.__dict__.update(init=init, nccl_built=lambda: nccl, rank=lambda: 0, size=lambda: 3)
@@ -73,12 +74,12 @@ def horovod_settings(monkeypatch, *, with_timeline, init=lambda: None, nccl=Fals
     return {name.removeprefix("HOROVOD_"): value for name, value in os.environ.items()}
 
 
-def test_horovod_prepares_a_timeline_only_where_one_is_recorded(monkeypatch):
+def test_horovod_prepares_a_timeline_only_to_record_one(monkeypatch):
     assert "TIMELINE" not in horovod_settings(monkeypatch, with_timeline=False)
     assert horovod_settings(monkeypatch, with_timeline=True)["TIMELINE"] == "DYNAMIC"
 
 
-def test_horovod_gives_up_after_the_watchdog_and_the_environment_may_say_otherwise(monkeypatch):
+def test_horovod_gives_up_after_the_watchdog_and_the_environment_takes_precedence(monkeypatch):
     found = horovod_settings(monkeypatch, with_timeline=False, HOROVOD_CYCLE_TIME="2")
     assert found["CYCLE_TIME"] == "2"
     assert int(found["STALL_CHECK_TIME_SECONDS"]) < 4000 < int(found["STALL_SHUTDOWN_TIME_SECONDS"])
@@ -87,7 +88,7 @@ def test_horovod_gives_up_after_the_watchdog_and_the_environment_may_say_otherwi
 
 @pytest.fixture
 def waiting():
-    """Two threads, not started, that wait to the end of the test."""
+    """Two threads, not started yet, that wait until the test ends."""
     ends = threading.Event()
     threads = [threading.Thread(target=ends.wait) for _ in range(2)]
     yield threads
@@ -100,7 +101,7 @@ def waiting():
 @pytest.mark.parametrize(
     ("controller", "nccl", "in_batch"), [("gloo", False, True), ("gloo", True, False), ("mpi", False, False)]
 )
-def test_only_the_threads_of_horovod_with_gloo_are_batch_work(monkeypatch, waiting, controller, nccl, in_batch):
+def test_only_threads_of_horovod_with_gloo_become_batch_threads(monkeypatch, waiting, controller, nccl, in_batch):
     found = {}
     monkeypatch.setattr(os, "sched_setscheduler", lambda thread, policy, _: found.update({thread: policy}))
     own, other = waiting
@@ -111,14 +112,14 @@ def test_only_the_threads_of_horovod_with_gloo_are_batch_work(monkeypatch, waiti
 
 
 @pytest.mark.parametrize(("controller", "own_build", "of_a_site"), [("gloo", "100", "1"), ("mpi", "100", "5")])
-def test_only_a_horovod_that_wakes_up_for_a_tensor_looks_rarely(monkeypatch, controller, own_build, of_a_site):
+def test_only_a_horovod_that_wakes_up_for_a_tensor_has_a_long_cycle(monkeypatch, controller, own_build, of_a_site):
     given = {"with_timeline": False, "HOROVOD_CONTROLLER": controller}
     for version, cycle in (("0.28.1+ffn", own_build), ("0.28.1+ffn.build", of_a_site), ("0.28.1", of_a_site)):
         monkeypatch.setattr(importlib.metadata, "version", {"horovod": version}.get)
         assert horovod_settings(monkeypatch, **given)["CYCLE_TIME"] == cycle
 
 
-def test_a_system_may_refuse_batch_work(monkeypatch, waiting):
+def test_a_system_may_refuse_batch_threads(monkeypatch, waiting):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
 
@@ -127,7 +128,7 @@ def test_a_system_may_refuse_batch_work(monkeypatch, waiting):
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_another_number_of_processes_than_asked_for_is_refused(monkeypatch, size):
+def test_another_number_of_processes_is_refused(monkeypatch, size):
     horovod = Alone()
     horovod.size, horovod.rank = lambda: size, lambda: 0
     monkeypatch.setattr("ffn.training.parallel.process_group._start_horovod", lambda *_: horovod)
@@ -138,11 +139,14 @@ def test_another_number_of_processes_than_asked_for_is_refused(monkeypatch, size
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("Horovod has been shut down. [Op:HorovodAllgather]", "rank 1: stopped because another process of the job"),
+        (
+            "Horovod has been shut down. [Op:HorovodAllgather]",
+            "rank 1: stopped because another process of the job has ended or hangs",
+        ),
         ("Failed to get convolution algorithm: cuDNN failed to initialize", "cuDNN failed to initialize"),
     ],
 )
-def test_only_the_failures_of_other_processes_are_told_as_such(message, expected):
+def test_only_failures_of_other_processes_are_reported_as_such(message, expected):
     pytest.importorskip("horovod")
     import tensorflow as tf
 
@@ -150,3 +154,19 @@ def test_only_the_failures_of_other_processes_are_told_as_such(message, expected
     with pytest.raises((TrainError, tf.errors.UnknownError), match=expected):
         with _peer_failures_explained(HorovodGroup(horovod, 120)):
             raise tf.errors.UnknownError(None, None, message)
+
+
+def test_an_error_of_any_process_ends_all_with_its_message(run_processes):
+    def fail_on_rank_1(group):
+        if group.rank == 1:
+            raise VolumeError("b.h5: no such file")
+        return group.rank
+
+    failed = run_processes(3, lambda group: group.together(lambda: fail_on_rank_1(group)))
+    assert {str(error) for error in failed} == {"b.h5: no such file"}
+    assert run_processes(3, lambda group: group.together(lambda: group.rank)) == [0, 1, 2]
+
+
+def test_arrays_are_summed_over_all_processes(run_processes):
+    sums = run_processes(3, lambda group: group.sum(np.array([group.rank, 1])).tolist())
+    assert sums == [[3, 3]] * 3

@@ -1,0 +1,152 @@
+"""Fixtures for tests of training: the processes of a job as threads, records and a volume on disk."""
+
+import hashlib
+import queue
+import threading
+
+import numpy as np
+import pytest
+
+from ffn.geometry import Box
+from ffn.io import atomic
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.tfrecord import encode_example, write_records
+from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
+from ffn.io.volume import Placement
+from ffn.training.data.volumes import open_training_volumes
+from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.plan import TrainingData
+from ffn.training.validation_set import ValidationBox
+
+VOLUME_BOX = Box((0, 0, 3), (12, 16, 23))
+ENDED = object()
+
+
+class ThreadGroup(ProcessGroup):
+    """One process of a job, played by a thread. It sends an item to process `r` through ``mailboxes[rank][r]``."""
+
+    def __init__(self, rank, mailboxes):
+        self.rank, self.size = rank, len(mailboxes)
+        self._mailboxes = mailboxes
+
+    def gather(self, item):
+        self.send(item)
+        items = [mailboxes[self.rank].get() for mailboxes in self._mailboxes]
+        if any(item is ENDED for item in items):
+            raise RuntimeError("another process has ended")
+        return items
+
+    def broadcast(self, item):
+        return self.gather(item)[0]
+
+    def average(self, vector):
+        return sum(self.gather(vector)) / self.size
+
+    def all_gather(self, vector):
+        import tensorflow as tf
+
+        return tf.stack(self.gather(vector))
+
+    def send(self, item):
+        for mailbox in self._mailboxes[self.rank]:
+            mailbox.put(item)
+
+
+@pytest.fixture(scope="session")
+def run_processes():
+    """Function that calls `action` with the group of each of `size` processes; returns results or errors by rank."""
+
+    def run(size, action):
+        mailboxes = [[queue.Queue() for _ in range(size)] for _ in range(size)]
+        groups = [ThreadGroup(rank, mailboxes) for rank in range(size)]
+        results = [None] * size
+
+        def target(group):
+            try:
+                results[group.rank] = action(group)
+            except (Exception, SystemExit) as error:
+                results[group.rank] = error
+            group.send(ENDED)
+
+        threads = [threading.Thread(target=target, args=(group,)) for group in groups]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    return run
+
+
+@pytest.fixture
+def image():
+    """Grey levels of a volume over `VOLUME_BOX`."""
+    return np.random.default_rng(1).integers(0, 255, VOLUME_BOX.shape).astype(np.uint8)
+
+
+@pytest.fixture
+def make_volume(tmp_path):
+    """Function that writes an image, and labels of a single object, and returns what `TrainingData` calls volumes."""
+
+    def make(image):
+        specs = (f"{tmp_path}/raw.h5:raw", f"{tmp_path}/labels.h5:labels")
+        for spec, voxels in zip(specs, (image, np.ones(image.shape, np.uint64)), strict=True):
+            with create_volume(spec, voxels.dtype, Placement(VOLUME_BOX)) as writer:
+                writer.write(VOLUME_BOX, voxels)
+        return {"a": specs}
+
+    return make
+
+
+@pytest.fixture
+def make_records(tmp_path):
+    """Function that writes records of one voxel of a volume in shards of `counts` records, and returns their folder."""
+
+    def make(name, volume="a", counts=(3, 2)):
+        folder = tmp_path / name
+        folder.mkdir()
+        shards = []
+        for number, count in enumerate(counts):
+            path = folder / shard_name(number, len(counts))
+            example = encode_example({"center": [13, 8, 6], "label_volume_name": [volume.encode()]})
+            write_records(path, [example] * count)
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            shards.append(Shard(file=path.name, num_records=count, sha256=digest))
+        index = RecordIndex(
+            format=1,
+            num_records=sum(counts),
+            rng_seed=1,
+            volumes={volume: 1},
+            partitions={1: PartitionCounts(num_voxels=1, num_records=sum(counts))},
+            shards=tuple(shards),
+            provenance={},
+        )
+        atomic.write_json(folder / "index.json", index.model_dump(mode="json"))
+        return str(folder)
+
+    return make
+
+
+@pytest.fixture
+def data(image, make_volume, make_records):
+    """Five records of the volume with `image`."""
+    return TrainingData(make_records("records"), make_volume(image))
+
+
+@pytest.fixture
+def validation_boxes(tmp_path):
+    """Validation boxes in two volumes of noise with one object each, which is small in the second volume."""
+    volume_box, box = Box.parse("10:30,0:24,5:45"), Box.parse("12:28,2:20,10:40")
+    specs = {}
+    for number, name in enumerate("ab"):
+        rng = np.random.default_rng(number)
+        labels = np.zeros(volume_box.shape, np.uint64)
+        labels[:, 8 : 16 - 7 * number, 12:30] = 7
+        image = rng.integers(0, 255, volume_box.shape).astype(np.uint8)
+        for dataset, voxels in (("raw", image), ("labels", labels)):
+            spec = f"{tmp_path}/{name}-{dataset}.h5:{dataset}"
+            with create_volume(spec, voxels.dtype, Placement(volume_box, (10.0, 10.0, 10.0))) as writer:
+                writer.write(volume_box, voxels)
+        specs[name] = (f"{tmp_path}/{name}-raw.h5:raw", f"{tmp_path}/{name}-labels.h5:labels")
+    with open_training_volumes(specs) as opened:
+        yield {name: ValidationBox(volume, box) for name, volume in opened.items()}

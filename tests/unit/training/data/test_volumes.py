@@ -1,0 +1,92 @@
+"""Training volumes: the box of image and labels, cache, checksum and statistics."""
+
+import numpy as np
+import pytest
+
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
+from ffn.training.data import volumes
+from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
+
+
+def test_image_and_labels_must_overlap_and_labels_must_be_integers(tmp_path):
+    specs = {}
+    for name, start, dtype in (("a", 0, np.uint8), ("b", 9, np.uint64), ("c", 0, np.float32)):
+        specs[name] = f"{tmp_path}/{name}.h5:{name}"
+        with create_volume(specs[name], dtype, Placement(Box.from_shape((4, 5, 6), (start, 0, 0)))):
+            pass
+    with open_volume(specs["a"]) as a, open_volume(specs["b"]) as b, open_volume(specs["c"]) as c:
+        with pytest.raises(
+            VolumeError,
+            match=r"b\.h5:b: the labels cover 9:13,0:5,0:6 and the image .* covers 0:4,0:5,0:6, expected an overlap",
+        ):
+            TrainingVolume("v", a, b)
+        with pytest.raises(VolumeError, match="expected integer labels"):
+            TrainingVolume("v", a, c)
+
+
+def test_mean_and_stddev_do_not_depend_on_the_shares(volume, monkeypatch):
+    monkeypatch.setattr("ffn.training.data.volumes.BLOCK_ZYX", (4, 7, 9))
+    voxels = volume.read_image(volume.box).astype(float)
+    shares = [block_statistics(volume, share, 3) for share in range(3)]
+    assert min(map(len, shares)) > 0
+    together = mean_and_stddev([block for share in shares for block in share])
+    assert together == mean_and_stddev(block_statistics(volume, 0, 1))
+    np.testing.assert_allclose(together, (voxels.mean(), voxels.std()))
+
+
+def test_the_checksum_notices_another_image(volume, tmp_path):
+    with create_volume(f"{tmp_path}/w.h5:raw", np.uint8, Placement(volume.box, (30.0, 8.0, 8.0))):
+        pass
+    with open_volume(f"{tmp_path}/w.h5:raw") as raw, open_volume(f"{tmp_path}/v.labels.h5:labels") as truth:
+        assert TrainingVolume("v", raw, truth).box == volume.box
+        assert TrainingVolume("v", raw, truth).checksum() != volume.checksum()
+
+
+def test_the_checksum_notices_a_corrected_label_anywhere(volume, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.training.data.volumes.CHECKSUM_BLOCK_ZYX", (2, 2, 2))
+    found = volume.checksum()
+    with create_volume(f"{tmp_path}/w.h5:labels", np.uint64, Placement(volume.box, (30.0, 8.0, 8.0))) as writer:
+        corrected = volume.read_labels(volume.box).copy()
+        corrected[0, 0, 0] = 7
+        writer.write(volume.box, corrected)
+    with open_volume(f"{tmp_path}/v.raw.h5:raw") as raw, open_volume(f"{tmp_path}/w.h5:labels") as truth:
+        assert TrainingVolume("v", raw, truth).checksum() != found
+
+
+@pytest.mark.parametrize("num_bytes", [0, 300, 10**6])
+def test_volumes_too_large_for_memory_are_read_in_chunks_that_stay_cached(volume, tmp_path, monkeypatch, num_bytes):
+    monkeypatch.setattr("ffn.training.data.volumes.PRELOAD_BYTES", 0)
+    monkeypatch.setattr("ffn.training.data.volumes.CHUNK_ZYX", (4, 7, 9))
+    rng = np.random.default_rng(0)
+    with (
+        open_volume(f"{tmp_path}/v.raw.h5:raw") as raw,
+        open_volume(f"{tmp_path}/v.labels.h5:labels") as truth,
+    ):
+        on_demand = TrainingVolume("v", raw, truth)
+        on_demand._labels._free = num_bytes
+        reads, read = [], truth.read
+        truth.read = lambda box: reads.append(box) or read(box)
+        for _ in range(30):
+            start = rng.integers(volume.box.start, np.array(volume.box.stop) - (5, 9, 13), endpoint=True)
+            box = Box.from_shape((5, 9, 13), tuple(start.tolist()))
+            np.testing.assert_array_equal(on_demand.read_image(box), volume.read_image(box))
+            np.testing.assert_array_equal(on_demand.read_labels(box), volume.read_labels(box))
+            assert on_demand.read_labels(box).dtype == np.uint64
+        kept = sum(chunk.nbytes for chunk in on_demand._labels._chunks.values())
+        assert kept + on_demand._labels._free == num_bytes and kept <= num_bytes
+        assert len(set(reads)) == 3 * 3 * 4  # all chunks
+        assert (len(reads) == len(set(reads))) == (num_bytes == 10**6)
+        with pytest.raises(VolumeError, match="outside of the volume"):
+            on_demand.read_labels(box.shift((20, 0, 0)))
+
+
+def test_chunks_are_kept_in_the_smallest_type():
+    for values, dtype in (([0, 255], np.uint8), ([0, 2**16], np.uint32), ([2**40, 1], np.uint64)):
+        compact = volumes._compact(np.array(values, np.uint64))
+        assert compact.dtype == dtype and compact.tolist() == values
+    assert volumes._compact(np.array([-1, 5], np.int64)).dtype == np.int64
+    assert volumes._compact(np.array([0.5], np.float32)).dtype == np.float32

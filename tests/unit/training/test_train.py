@@ -1,0 +1,98 @@
+"""The train stage from the command line."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ffn.cli import main
+from ffn.config import ModelConfig
+from ffn.machine.launchers import RANK_VARIABLES
+from ffn.machine.runlock import take_lock
+from ffn.model.store import Model, load_model, save_model
+from ffn.training.initial import initial_weights
+
+MODEL = ModelConfig(
+    depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=120.0, image_stddev=30.0
+)
+
+
+@pytest.fixture
+def no_steps(data, tmp_path):
+    """Arguments that copy an initial model without training."""
+    image, labels = data.volumes["a"]
+    save_model(tmp_path / "init", Model(MODEL, initial_weights(MODEL, 5), {}))
+    return [
+        *("train", "--records", data.records, "--volume", f"a={image},{labels}", "--init", f"{tmp_path}/init"),
+        *("--num-workers", "1", "--batch-size", "1", "--permutable-axes", "--max-steps", "0"),
+        *("--out", f"{tmp_path}/model"),
+    ]
+
+
+@pytest.fixture
+def no_launcher(monkeypatch):
+    for name, _ in RANK_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("precision", ["float32", "auto"])
+@pytest.mark.usefixtures("no_launcher")
+def test_training_for_no_steps_does_not_load_tensorflow(no_steps, tmp_path, precision):
+    arguments = [*no_steps, "--precision", precision]
+    code = f"import sys; from ffn.cli import main; print(main({arguments!r}), 'tensorflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 False\n", done.stderr
+    np.testing.assert_equal(load_model(tmp_path / "model").weights, load_model(tmp_path / "init").weights)
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_staged_inputs_are_read_near_but_the_model_names_the_originals(no_steps, data, tmp_path):
+    assert main([*no_steps, "--stage-to", f"{tmp_path}/near", "--rng-seed", "7"]) == 0
+    assert sorted(path.name for path in (tmp_path / "near").rglob("*.h5")) == ["labels.h5", "raw.h5"]
+    image, labels = data.volumes["a"]
+    assert load_model(tmp_path / "model").provenance["inputs"] == {
+        "records": data.records,
+        "volumes": f"a={image},{labels}",
+        "rng_seed": "7",
+        "init": f"{tmp_path}/init",
+    }
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_two_trainings_cannot_share_a_folder(no_steps, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("ffn.training.train.LOCK_SECONDS", 0.0)
+    with take_lock(tmp_path / "model"):
+        assert main(no_steps) == 2
+    assert "works on it" in capsys.readouterr().err
+    assert not (tmp_path / "model/weights.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--volume", "a"], "--volume: found 'a', expected NAME=IMAGE,LABELS"),
+        (["--volume", "a=r,l"], "--volume: 'a' occurs twice"),
+        (["--init", "nowhere"], "nowhere/model.yaml: no such file"),
+        (["--fov-size", "4", "5", "7"], "fov_size_zyx: 4 on axis z is even"),
+        (["--deltas", "1", "3", "3"], "deltas_zyx: 3 on axis y is not less than half the FOV"),
+        (["--batch-size", "0"], "--batch-size: found '0'"),
+        (["--precision", "float16"], "--precision: found 'float16'"),
+        (["--permutable-axes", "y", "x"], "y and x cannot be exchanged, patches have 9 and 13 voxels"),
+        (["--records", "nowhere"], "nowhere: has no index.json"),
+        (["--rng-seed", "-1"], "'-1' is not a whole number"),
+    ],
+)
+@pytest.mark.usefixtures("no_launcher")
+def test_bad_input_gives_one_line_and_no_output(data, tmp_path, capsys, changes, message):
+    image, labels = data.volumes["a"]
+    options = ["--records", data.records, "--volume", f"a={image},{labels}", "--out", f"{tmp_path}/model"]
+    options += ["--num-workers", "1", "--permutable-axes", "--depth", "1", "--fov-size", "3", "5", "7"]
+    try:
+        code = main(["train", *options, "--deltas", "1", "2", "3", *changes])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "model").exists()
