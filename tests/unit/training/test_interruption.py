@@ -2,12 +2,11 @@
 
 import os
 import signal
-import time
 
 import pytest
 
 from ffn.errors import ConfigError
-from ffn.training.interruption import JOB_END_VARIABLES, Interruption
+from ffn.training.interruption import ECHO_SECONDS, JOB_END_VARIABLES, Interruption
 
 
 @pytest.fixture(autouse=True)
@@ -16,8 +15,29 @@ def no_slurm(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+class Clock:
+    """Stands for the module `time`; the test moves it."""
+
+    def __init__(self, now):
+        self.now = now
+
+    def time(self):
+        return self.now
+
+    monotonic = time
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Clock of a process that has just started."""
+    clock = Clock(5000.0)
+    monkeypatch.setattr("ffn.training.interruption.time", clock)
+    monkeypatch.setattr("ffn.training.interruption._started", lambda: 5000.0)
+    return clock
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_the_first_signal_is_recorded_and_a_later_one_reaches_the_previous_handler(number, monkeypatch):
+def test_the_first_signal_is_recorded_and_a_later_one_reaches_the_previous_handler(number, clock):
     seen = []
     before = signal.signal(number, lambda *_: seen.append("handled"))
     try:
@@ -27,8 +47,7 @@ def test_the_first_signal_is_recorded_and_a_later_one_reaches_the_previous_handl
                 os.kill(os.getpid(), number)
                 assert interruption.requested and interruption.reason == signal.Signals(number).name
                 assert seen == []
-            later = time.monotonic() + 5
-            monkeypatch.setattr("time.monotonic", lambda: later)
+            clock.now += ECHO_SECONDS + 1
             os.kill(os.getpid(), number)
             assert seen == ["handled"]
         os.kill(os.getpid(), number)
@@ -42,26 +61,33 @@ def test_ctrl_c_stays_an_exception():
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_job_stops_a_margin_before_its_walltime():
-    left = 3600.0  # of this test process, which started a while ago
-    assert not Interruption(left, 60).requested
-    late = Interruption(left, 3600 * 60 - 1)
-    assert late.requested and late.reason.startswith("its walltime, with ")
+def test_a_job_stops_a_margin_before_its_walltime(clock):
+    interruption = Interruption(10, 60)
+    clock.now += 539
+    assert not interruption.requested
+    clock.now += 11
+    assert interruption.requested and interruption.reason == "its walltime, with 50 s left"
+
+
+def test_the_walltime_counts_from_the_start_of_the_process():
+    week = 7 * 24 * 60.0
+    assert not Interruption(week, 0).requested
+    assert Interruption(week, 60 * week).requested
 
 
 @pytest.mark.parametrize("name", JOB_END_VARIABLES)
-def test_the_earlier_of_environment_and_walltime_counts(name, monkeypatch):
-    monkeypatch.setenv(name, str(int(time.time()) + 100))
+def test_the_earlier_of_environment_and_walltime_counts(name, monkeypatch, clock):
+    monkeypatch.setenv(name, "5100")
     assert not Interruption(None, 60).requested
     assert Interruption(None, 120).requested
     assert Interruption(0.001, 60).requested
     assert Interruption(1e6, 120).requested
 
 
-def test_the_job_script_takes_precedence_over_slurm(monkeypatch):
+def test_the_job_script_takes_precedence_over_slurm(monkeypatch, clock):
     ours, slurm = JOB_END_VARIABLES
-    monkeypatch.setenv(slurm, str(int(time.time()) + 100))
-    monkeypatch.setenv(ours, str(int(time.time()) + 1000))
+    monkeypatch.setenv(slurm, "5100")
+    monkeypatch.setenv(ours, "6000")
     assert not Interruption(None, 120).requested
 
 
