@@ -55,11 +55,11 @@ def rendezvous(server: tuple[str, int], rank: int, timeout: float) -> tuple[str,
         cross rank,cross size,host``.
     """
     deadline = time.monotonic() + timeout
-    told, own_address, pause = None, "", FIRST_POLL_SECONDS
+    registered, own_address, pause = None, "", FIRST_POLL_SECONDS
     while time.monotonic() < deadline:
         try:
-            if told is None:
-                told = _request(server, "PUT", f"/{HOSTS}/{rank}", socket.gethostname().encode())
+            if registered is None:
+                registered = _request(server, "PUT", f"/{HOSTS}/{rank}", socket.gethostname().encode())
             slot, own_address = _request(server, "GET", f"/{SLOTS}/{rank}")
             if slot is not None:
                 return own_address, slot.decode()
@@ -67,7 +67,7 @@ def rendezvous(server: tuple[str, int], rank: int, timeout: float) -> tuple[str,
             pass  # the server is not reachable yet, or busy with thousands of other ranks
         time.sleep(pause * random.uniform(0.5, 1))
         pause = min(1.5 * pause, LAST_POLL_SECONDS)
-    sys.exit(f"ffn launch: rank {rank} on {socket.gethostname()}: {_missing(server, told is not None, timeout)}")
+    sys.exit(f"ffn launch: rank {rank} on {socket.gethostname()}: {_missing(server, registered is not None, timeout)}")
 
 
 def rank_environment(server: tuple[str, int], interface: str, slot: str) -> dict[str, str]:
@@ -143,9 +143,9 @@ def _request(server: tuple[str, int], method: str, path: str, body: bytes | None
         connection.close()
 
 
-def _missing(server: tuple[str, int], told: bool, timeout: float) -> str:
+def _missing(server: tuple[str, int], is_registered: bool, timeout: float) -> str:
     where = f"{server[0]}:{server[1]}"
-    if told:
+    if is_registered:
         return (
             f"not all ranks reached {where} within {timeout:.0f} s. See the errors of other ranks, or raise --timeout"
         )

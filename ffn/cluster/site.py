@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Site:
-    """A profile, as far as `ffn doctor` needs it.
+    """The parts of a profile that `ffn doctor` needs.
 
     Parameters
     ----------

@@ -153,7 +153,7 @@ class Fit(NamedTuple):
     distance : float
         Largest difference between fitted and measured cumulative probability (Kolmogorov-Smirnov).
     longest_ratio : float
-        Expected longest of `CHECKED_WORKERS` draws, fitted over measured: the quality of the tail as far as measured.
+        Expected longest of `CHECKED_WORKERS` draws, fitted over measured: the quality of the measured tail.
     """
 
     times: StepTimes
