@@ -1,0 +1,18 @@
+"""What the pages say of the repository is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+CHANGELOG = ROOT / "CHANGELOG.md"  # tells of files of its time
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "ffn").rglob("*.md")]
+PATH = re.compile(r"(?<![\w/.])(?:benchmarks|docs|envs|ffn|rules|tests)/[\w./*-]*[\w*]")
+
+
+@pytest.mark.parametrize("page", sorted({*PAGES} - {CHANGELOG}), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_a_page_names_exist(page):
+    code = " ".join(re.findall(r"`[^`\n]+`", page.read_text()))
+    named = {re.sub(r"\b[A-Z]+\b", "*", path) for path in PATH.findall(code)}  # NAME stands for any
+    assert [path for path in sorted(named) if not any(ROOT.glob(path))] == []
