@@ -27,6 +27,27 @@ def pytest_collection_modifyitems(items):
             item.add_marker("fib25")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """In CI, fail a test that is skipped, unless it is marked as one that needs a GPU."""
+    report = yield
+    return report if item.get_closest_marker("gpu") else _fail_if_skipped_in_ci(report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    """In CI, fail a module that is skipped."""
+    return _fail_if_skipped_in_ci((yield))
+
+
+def _fail_if_skipped_in_ci(report):
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI"):
+        path, line, reason = report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{path}:{line}: {reason}. CI has to install it: only tests marked gpu may be skipped there."
+    return report
+
+
 @pytest.fixture(scope="session")
 def cloud_volume():
     """Class that reads Neuroglancer volumes independently of our writer; its imports warn."""

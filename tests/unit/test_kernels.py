@@ -149,6 +149,18 @@ def test_not_a_number_is_not_hidden() -> None:
     assert np.isnan(network([image, np.zeros_like(image)], training=True).numpy()).any()
 
 
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("channel", [0, 16])  # of both vectors that hold a position
+def test_not_a_number_in_a_channel_is_not_hidden(channel: int) -> None:
+    config = ModelConfig(depth=1, features=32, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1))
+    network = build_network(config, "bfloat16", 1)
+    bias = np.zeros(32, np.float32)
+    bias[channel] = np.nan
+    network.get_layer("conv0_a").bias.assign(bias)
+    zeros = np.zeros((1, 3, 3, 3, 1), np.float32)
+    assert np.isnan(network([zeros, zeros], training=True).numpy()).all()
+
+
 THREADS = """
 import hashlib, sys
 from pathlib import Path
