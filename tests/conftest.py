@@ -18,11 +18,6 @@ WHOLE_RUN_SECONDS = 1800  # a hang, however busy the machine is
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-def skip_or_fail(reason):
-    """Skip a test for what this machine lacks; in CI ($CI) it fails, so that nothing goes untested there."""
-    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-
-
 def pytest_configure():
     """Let the programs under test be interrupted, also where tests run in the background of a script."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes its background ignore it, by inheritance
@@ -36,6 +31,27 @@ def pytest_collection_modifyitems(items):
             item.add_marker("fib25")
         if {"finished", "undisturbed"} & fixtures and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(WHOLE_RUN_SECONDS))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """In CI, fail a test that is skipped, unless it is marked as one that needs a GPU."""
+    report = yield
+    return report if item.get_closest_marker("gpu") else _fail_if_skipped_in_ci(report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    """In CI, fail a module that is skipped."""
+    return _fail_if_skipped_in_ci((yield))
+
+
+def _fail_if_skipped_in_ci(report):
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI"):
+        path, line, reason = report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{path}:{line}: {reason}. CI has to install it: only tests marked gpu may be skipped there."
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +97,7 @@ def finished(tmp_path_factory):
 def needs_horovod():
     """Skip without Horovod."""
     if importlib.util.find_spec("horovod") is None:
-        skip_or_fail("Horovod is not installed")
+        pytest.skip("Horovod is not installed")
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +106,7 @@ def needs_mpi(needs_horovod):
     (folder,) = importlib.util.find_spec("horovod").submodule_search_locations
     libraries = Path(folder).glob("tensorflow/mpi_lib*.so")
     if not shutil.which("mpirun") or not any(b"libmpi.so" in library.read_bytes() for library in libraries):
-        skip_or_fail("no MPI: mpirun is missing, or Horovod was built without it")
+        pytest.skip("no MPI: mpirun is missing, or Horovod was built without it")
 
 
 def _existing(path):
@@ -105,7 +121,7 @@ def panel_colours():
     from ffn.viewing.screenshot import BROWSERS
 
     if not any(map(shutil.which, BROWSERS)):
-        skip_or_fail("no Chromium; Debian's package is called chromium")
+        pytest.skip("no Chromium; Debian's package is called chromium")
 
     def colours(picture):
         with Image.open(picture) as image:

@@ -27,7 +27,7 @@ class Tiles {
  public:
   Tiles() {
     static const TileConfig config;
-    asm volatile("ldtilecfg %0" ::"m"(config));
+    _tile_loadconfig(&config);
   }
   ~Tiles() { _tile_release(); }
 };

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import skip_or_fail
 from ..small_run import ROOT, SMALL_RUN, Workflow
 from .mini_slurm import MiniSlurm, unavailable
 from .profiles import site_profile
@@ -43,7 +42,7 @@ class ClusterWorkflow(Workflow):
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniSlurm]:
     """Three nodes for all tests; every test leaves them idle."""
     if reason := unavailable():
-        skip_or_fail(reason)
+        pytest.skip(reason)
     request.getfixturevalue("needs_mpi")  # what `srun --mpi=pmix` joins
     with MiniSlurm(tmp_path_factory.mktemp("mini-slurm"), num_nodes=3) as cluster:
         yield cluster

@@ -25,8 +25,6 @@ from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 
-from ..conftest import skip_or_fail
-
 SIZE = (800, 600)
 NUM_TUBES = 3
 SPECK = 5  # a segment too small for a mesh
@@ -111,7 +109,7 @@ def test_segments_without_mesh_and_skeleton_keep_no_screenshot_waiting(start, ex
 def nginx(export_dir, tmp_path):
     """Serve the export with nginx as docs/viewing.md tells, and return its address."""
     if shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") is None:
-        skip_or_fail("no nginx; Debian's package is called nginx-light")
+        pytest.skip("no nginx; Debian's package is called nginx-light")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import skip_or_fail
 from ..small_run import SMALL_RUN, Workflow
 
 INITIAL = Path("/usr/share/modules/init/bash")
@@ -19,7 +18,7 @@ exec {ffn} "$@"
 @pytest.mark.slow
 def test_the_modules_of_the_configuration_and_only_they_are_loaded_before_a_command(tmp_path):
     if not INITIAL.is_file():
-        skip_or_fail("no environment modules here; Debian's package is called environment-modules")
+        pytest.skip("no environment modules here; Debian's package is called environment-modules")
     seen, programs, modules = tmp_path / "seen", tmp_path / "bin", tmp_path / "modules"
     programs.mkdir()
     command = programs / "ffn"

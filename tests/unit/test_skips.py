@@ -1,0 +1,57 @@
+"""In CI nothing is skipped but what needs a GPU; elsewhere a machine may lack what a test needs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SKIPPED = """
+import pytest
+
+def test_body():
+    pytest.skip("no nginx")
+
+@pytest.mark.skipif(True, reason="no setpriv")
+def test_mark():
+    pass
+
+@pytest.mark.gpu
+def test_gpu():
+    pytest.skip("no GPU")
+
+@pytest.mark.xfail
+def test_expected_to_fail():
+    raise AssertionError
+"""
+
+
+@pytest.fixture
+def outcome(tmp_path):
+    """Function that runs the tests in `source` under our conftest.py and returns what pytest prints."""
+
+    def run(source, **variables):
+        (tmp_path / "test_skipped.py").write_text(source)
+        environment = {name: value for name, value in os.environ.items() if name != "CI"}
+        environment |= {"PYTHONPATH": str(Path(__file__).parents[1]), **variables}
+        command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-rs", str(tmp_path)]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stdout
+
+    return run
+
+
+def test_a_skipped_test_fails_in_ci(outcome):
+    found = outcome(SKIPPED, CI="true")
+    assert "1 failed, 1 skipped, 1 xfailed, 1 warning, 1 error in" in found
+    assert "no nginx. CI has to install it" in found and "no setpriv. CI has to install it" in found
+    assert "test_skipped.py:13: no GPU" in found
+
+
+def test_a_skipped_module_fails_in_ci(outcome):
+    found = outcome("import pytest; pytest.importorskip('no_such_module')", CI="true")
+    assert "could not import 'no_such_module'" in found and "1 error in" in found
+
+
+def test_a_skipped_test_is_skipped_elsewhere(outcome):
+    assert "3 skipped, 1 xfailed" in outcome(SKIPPED)
