@@ -80,7 +80,7 @@ def status(scheduler: Scheduler, arguments: Sequence[str]) -> int:
 
 
 def cancel(scheduler: Scheduler, arguments: Sequence[str]) -> int:
-    """Cancel jobs; return at once, because Snakemake waits for two seconds and schedulers take longer."""
+    """Cancel jobs; the scheduler's command outlives this process, which a second Ctrl-C may end."""
     for job_id in arguments:
         _record(job_id, "cancelled").touch()
     null = subprocess.DEVNULL
@@ -142,10 +142,14 @@ def run_command(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _write_cancel(scheduler: Scheduler) -> None:
-    """Write the script that cancels jobs: Snakemake runs its cancel command without a shell, so it must be one word."""
+    """Write the script that cancels jobs.
+
+    Snakemake runs its cancel command without a shell, so it must be one word, and kills it after two seconds, which
+    Python may need to start on a busy node, so it returns at once.
+    """
     path = STATE / "cancel"
     name = scheduler.__name__.rpartition(".")[2]
-    text = f'#!/bin/sh\nexec {shlex.join([sys.executable, *MODULE, "cancel", name])} "$@"\n'
+    text = f'#!/bin/sh\n{shlex.join([sys.executable, *MODULE, "cancel", name])} "$@" </dev/null >/dev/null 2>&1 &\n'
     if not path.exists() or path.read_text() != text:
         with atomic.atomic_path(path) as temporary:
             temporary.write_text(text)

@@ -104,7 +104,10 @@ def test_a_frozen_process_is_named_and_ends_the_job(tubes, tmp_path, request, la
     out = tubes / f"frozen-{launcher.replace(' ', '-')}"
     endless = ["--num-workers", "2", "--max-steps", "1000000", "--stall-seconds", "5", "--checkpoint-steps", "5"]
     freeze = Pause("train", SAVED, rank=frozen)
-    with Job(command(tubes, out, [*MODEL, *endless], 2, launcher), tmp_path / "log", **freeze.variables()) as job:
+    arguments = command(tubes, out, [*MODEL, *endless], 2, launcher)
+    if launcher == "ffn launch":
+        arguments[4:4] = ["--grace-seconds", "1"]  # until it kills the frozen one
+    with Job(arguments, tmp_path / "log", **freeze.variables()) as job:
         job.wait_at(freeze, processes=1)
         assert job.end() != 0
         assert f"rank {frozen} did not answer for 5 s (train.stall_seconds), so the job ends" in job.told()
