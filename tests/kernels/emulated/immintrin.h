@@ -1,9 +1,9 @@
 // The AMX and AVX-512 instructions that ffn/kernels uses, in plain C++: `-I tests/kernels/emulated` makes the compiler
 // find this file in the place of its own, so that the kernels run on any x86 CPU.
 //
-// The results are those of Intel's manual, bit by bit, with one exception: sums inside a product of tiles may be
-// denormal, where AMX makes them zero. As on the hardware, tiles must be set up first and shapes must match; here the
-// program stops if they do not.
+// The results are those of Intel's manual, bit by bit, but for products that underflow or overflow and denormal sums
+// within a product of tiles. As on the hardware, tiles must be set up first and shapes must match; here the program
+// stops with a message if they do not.
 #pragma once
 
 #include <emmintrin.h>
