@@ -17,8 +17,9 @@ import tensorflow as tf
 from ffn import kernels
 from ffn.config import ModelConfig
 from ffn.kernels import model
+from ffn.machine.cpu import cpu_flags
+from ffn.machine.gpu import gpu_visible
 from ffn.model.network import build_network, conv_names, set_weights, weight_shapes
-from ffn.model.precision import cpu_flags, gpu_visible
 
 KERNELS = Path(kernels.__file__).parent
 FOR_TESTS = KERNELS.parents[1] / "tests/kernels"
