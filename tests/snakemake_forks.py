@@ -13,7 +13,6 @@ import json
 import os
 import sys
 
-import smart_open  # noqa: F401  Snakemake imports it when it parses: most of what takes time
 import snakemake.cli
 import snakemake.dag
 import snakemake.scheduling.job_scheduler
@@ -43,6 +42,8 @@ def become_snakemake(arguments: list[str], folder: str, log: str) -> None:
 
 def main() -> None:
     """Answer requests until standard input ends."""
+    import smart_open  # noqa: F401  Snakemake imports it when it parses: most of what takes time
+
     snakemake.cli.get_argument_parser()  # loads the plugins
     for line in sys.stdin:
         child = os.fork()
