@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 CHANGELOG = ROOT / "CHANGELOG.md"  # tells of files of its time
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "ffn").rglob("*.md")]
+TO_BE_WRITTEN = {"ffn/machine/schedulers/lsf.py"}  # by who follows a recipe
 PATH = re.compile(r"(?<![\w/.])(?:benchmarks|docs|envs|ffn|rules|tests)/[\w./*-]*[\w*]")
 
 
@@ -15,4 +16,4 @@ PATH = re.compile(r"(?<![\w/.])(?:benchmarks|docs|envs|ffn|rules|tests)/[\w./*-]
 def test_files_that_a_page_names_exist(page):
     code = " ".join(re.findall(r"`[^`\n]+`", page.read_text()))
     named = {re.sub(r"\b[A-Z]+\b", "*", path) for path in PATH.findall(code)}  # NAME stands for any
-    assert [path for path in sorted(named) if not any(ROOT.glob(path))] == []
+    assert [path for path in sorted(named - TO_BE_WRITTEN) if not any(ROOT.glob(path))] == []
