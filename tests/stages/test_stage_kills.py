@@ -69,7 +69,7 @@ def commands(folder):
 
 OUTPUTS = {"segment": "left.h5", "reconcile": "base.h5", "agglomerate": "graph.csv"}
 # Where unfinished work lies, how many lines it has when there is some, and how the log says that it is continued.
-UNFINISHED = {"segment": (".checkpoint", 0, "resuming from"), "agglomerate": (".partial", 3, "going on after")}
+UNFINISHED = {"segment": (".checkpoint", 0, "resuming from"), "agglomerate": (".partial", 3, "resuming after")}
 
 
 def start(command):
