@@ -1,4 +1,4 @@
-"""What two labellings have in common: runs and pairs of ids, counted block by block, and look-ups of ids."""
+"""Contingency tables of two labellings, counted block by block, and the run-length and look-up tools they need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MIN_PENDING_PAIRS = 100_000  # tables are merged when this many rows wait: sorting after every block would be quadratic
+MIN_PENDING_PAIRS = 100_000  # rows that wait before a merge; sorting after every block would take quadratic time
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class ContingencyTable:
     Parameters
     ----------
     a, b : uint64 ndarray of shape (N,)
-        Ids in the first and in the second labelling, 0 is background. Scores take the truth as the first.
+        Ids in the first and the second labelling; 0 is background. In scores, `a` is the ground truth.
     voxels : int64 ndarray of shape (N,)
         Number of voxels that carry both.
     """
@@ -46,21 +46,21 @@ class ContingencyTable:
 
 
 def find_runs(*labels: np.ndarray, within_rows: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Find the runs of voxels along which no labelling changes.
+    """Find the runs of voxels with constant ids.
 
-    Neighbours along x mostly carry the same ids, so there are ten to twenty times fewer runs than voxels.
+    On real tissue there are ten to twenty times fewer runs than voxels, so counting runs is faster.
 
     Parameters
     ----------
     *labels : integer ndarrays of one shape
-        Labellings; voxels are taken in C order.
+        Read in C order.
     within_rows : bool
-        Whether every row along x starts a new run.
+        Start a new run with every row along x.
 
     Returns
     -------
     starts, lengths : int64 ndarrays of shape (N,)
-        Flat index of each run's first voxel, and the number of its voxels.
+        Flat index of the first voxel of each run, and number of its voxels.
 
     Examples
     --------
@@ -78,19 +78,19 @@ def find_runs(*labels: np.ndarray, within_rows: bool = False) -> tuple[np.ndarra
 
 
 def count_ids(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count the voxels of every id, 0 included.
+    """Count the voxels of every id, including 0.
 
     Parameters
     ----------
     labels : integer ndarray
-        Ids.
+        Any shape.
 
     Returns
     -------
     ids : uint64 ndarray of shape (N,)
         In the order of their first voxels.
     voxels : int64 ndarray of shape (N,)
-        Voxels of each.
+        Number of voxels of each id.
     """
     starts, lengths = find_runs(labels)
     ids, first, number = np.unique(labels.ravel()[starts], return_index=True, return_inverse=True)
@@ -127,12 +127,12 @@ def merge_tables(tables: Iterable[ContingencyTable]) -> ContingencyTable:
     Parameters
     ----------
     tables : iterable of ContingencyTable
-        Read one at a time. Memory grows with the number of pairs, not with the number of blocks or voxels.
+        Consumed one at a time. Memory grows with the number of pairs, not with the number of blocks or voxels.
 
     Returns
     -------
     ContingencyTable
-        Independent of how the volume was cut into blocks.
+        Does not depend on how the volume was cut into blocks.
     """
     merged = _sum_equal(*(np.zeros(0, dtype) for dtype in (np.uint64, np.uint64, np.int64)))
     pending: list[ContingencyTable] = []
@@ -144,19 +144,19 @@ def merge_tables(tables: Iterable[ContingencyTable]) -> ContingencyTable:
 
 
 def largest_parts(owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray) -> np.ndarray:
-    """Find the part of each owner that has most voxels.
+    """Find the largest part of each owner.
 
     Parameters
     ----------
     owners, parts : uint64 ndarray of shape (N,)
-        Ids of pairs, each pair once.
+        Pairs of ids; each pair occurs once.
     voxels : int64 ndarray of shape (N,)
         Voxels of each pair.
 
     Returns
     -------
     int64 ndarray
-        A row for each owner, by ascending owner; of equal parts the one with the smallest id.
+        One row number for each owner, by ascending owner. Of equal parts, the smallest id wins.
 
     Examples
     --------
@@ -168,12 +168,12 @@ def largest_parts(owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray) -> 
 
 
 class RowLookup:
-    """Finds rows of ids in a table, for whole columns at once.
+    """Find rows of ids in a table, for whole columns at once.
 
     Parameters
     ----------
     *columns : integer ndarrays of shape (N,)
-        The table: distinct rows of one id from each column.
+        Columns of the table. Its rows are distinct.
 
     Examples
     --------
@@ -189,7 +189,7 @@ class RowLookup:
         self._codes_in_order = codes[self._order]
 
     def find(self, *columns: np.ndarray) -> np.ndarray:
-        """Return the row of the table (int64) that equals each row of `columns`, -1 where none does."""
+        """Return the row number (int64) of each row of `columns` in the table, -1 for rows that it lacks."""
         if not len(self._order):
             return np.full(len(columns[0]), -1, np.int64)
         codes, known = self._codes(columns)
@@ -200,7 +200,7 @@ class RowLookup:
         """One number for each row, and whether the table has each of its ids."""
         codes, known = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), bool)
         for ids, values in zip(self._ids, columns, strict=True):
-            values = values.astype(np.uint64, copy=False)  # mixed with signed ids, numpy would compare as float64
+            values = values.astype(np.uint64, copy=False)  # numpy compares int64 with uint64 as float64
             place = np.searchsorted(ids, values).clip(max=max(0, len(ids) - 1))
             known &= ids[place] == values
             codes = codes * len(ids) + place
@@ -213,7 +213,7 @@ def _concatenate(tables: list[ContingencyTable]) -> ContingencyTable:
 
 
 def _sum_equal(a: np.ndarray, b: np.ndarray, voxels: np.ndarray) -> ContingencyTable:
-    """Sort rows and add up those of the same pair."""
+    """Sort the rows and add up those of the same pair."""
     if not len(voxels):
         return ContingencyTable(a, b, voxels.astype(np.int64))
     order = np.lexsort((b, a))

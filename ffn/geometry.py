@@ -1,4 +1,4 @@
-"""Boxes, tilings and zyx arithmetic; the only place that knows about overlaps and halos."""
+"""Boxes, tilings and zyx arithmetic. Nothing else computes overlaps or halos."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Box:
 
     @classmethod
     def around(cls, centre_zyx: ZYX, radius_zyx: ZYX = (0, 0, 0)) -> Box:
-        """Return the voxels within `radius_zyx` of a voxel on every axis.
+        """Return the box of the voxels within `radius_zyx` of a voxel.
 
         Examples
         --------
@@ -51,7 +51,7 @@ class Box:
 
     @classmethod
     def hull(cls, boxes: Iterable[Box]) -> Box:
-        """Return the smallest box that contains all `boxes`, of which there is at least one."""
+        """Return the smallest box that contains all `boxes`; there must be at least one."""
         starts, stops = zip(*((box.start, box.stop) for box in boxes), strict=True)
         z0, y0, x0 = map(min, zip(*starts, strict=True))
         z1, y1, x1 = map(max, zip(*stops, strict=True))
@@ -118,7 +118,7 @@ class Box:
         return Box(zyx(start), zyx(stop))
 
     def grow(self, margin_zyx: ZYX) -> Box:
-        """Return the box with `margin_zyx` voxels more on every side (less where negative)."""
+        """Return the box grown by `margin_zyx` voxels on every side; a negative margin shrinks it."""
         return Box(subtract(self.start, margin_zyx), add(self.stop, margin_zyx))
 
     def shift(self, by_zyx: ZYX) -> Box:
@@ -137,7 +137,7 @@ class Box:
         return Box.from_shape(shape_zyx, add(self.start, (z, y, x)))
 
     def moved_into(self, other: Box) -> Box:
-        """Return the box shifted as little as brings it inside `other`, and cut off where it is larger than that.
+        """Return the box shifted into `other` by the shortest way, and cropped where it is larger.
 
         Examples
         --------
@@ -148,14 +148,14 @@ class Box:
         return inside.shift(zyx(max(0, b - a) for a, b in zip(inside.start, other.start, strict=True))).intersect(other)
 
     def slices(self, origin_zyx: ZYX = (0, 0, 0)) -> tuple[slice, slice, slice]:
-        """Return slices into an array whose first voxel is at `origin_zyx`; not for boxes turned inside out."""
-        assert all(a <= b for a, b in zip(self.start, self.stop, strict=True)), self  # would wrap round the array
+        """Return slices into an array whose first voxel is at `origin_zyx`."""
+        assert all(a <= b for a, b in zip(self.start, self.stop, strict=True)), self  # negative indices would wrap
         local = self.shift(scale(origin_zyx, -1))
         z, y, x = (slice(a, b) for a, b in zip(local.start, local.stop, strict=True))
         return z, y, x
 
     def blocks(self, block_shape_zyx: ZYX) -> Iterator[Box]:
-        """Yield the disjoint blocks that cover the box, in zyx order; the last of an axis may be smaller."""
+        """Yield the disjoint blocks that cover the box, in zyx order. The last block of an axis may be smaller."""
         ranges = [range(a, b, n) for a, b, n in zip(self.start, self.stop, block_shape_zyx, strict=True)]
         for corner in itertools.product(*ranges):
             yield Box.from_shape(block_shape_zyx, zyx(corner)).intersect(self)
@@ -192,16 +192,16 @@ def relative_sides(voxel_size_zyx: VoxelSize) -> VoxelSize:
 def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> list[Box]:
     """Cover `box` with overlapping subvolumes of equal size.
 
-    The last tile of an axis is moved back inside, so that no tile is a sliver; its overlap is then larger.
+    The last tile of an axis is moved back into the box. Its overlap grows, but no tile is a sliver.
 
     Parameters
     ----------
     box : Box
         What to cover.
     size_zyx : tuple of int
-        Size of one subvolume, voxels; an axis shorter than this gets one tile of its own length.
+        Size of one subvolume, voxels. A shorter axis of the box gets a single tile of that length.
     overlap_zyx : tuple of int
-        Voxels that neighbours share, smaller than the size.
+        Voxels that neighbours share; smaller than the size.
 
     Returns
     -------

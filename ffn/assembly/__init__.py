@@ -1,1 +1,1 @@
-"""From subvolumes to one volume."""
+"""From segmented subvolumes to one segmentation: reconciliation, consensus, agglomeration, filling."""

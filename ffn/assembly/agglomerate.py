@@ -1,4 +1,4 @@
-"""Score the contacts of a base segmentation by whether the network grows one segment into the other."""
+"""Score the contacts between base segments by whether the network grows one segment into the other."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ def agglomerate(
     config: AgglomerateConfig,
     box: Box | None = None,
 ) -> None:
-    """Write the merge graph of a base segmentation, which itself stays as it is.
+    """Write the merge graph of a base segmentation. The segmentation itself is not changed.
 
-    Candidates are pairs of segments that flood filling had claimed voxels of both for (the table ``overlaps`` beside
-    the segmentation) and that touch, unless these voxels are few for the size of the contact. The network then grows
-    both sides in a window around each decision point, the brightest places between them. Edges go to
-    ``<out>.partial`` one by one, from where a killed job goes on.
+    Candidates are pairs of segments that touch and that claimed some of the same voxels during flood filling (the table
+    ``overlaps`` in the segmentation's file). Pairs with few such voxels for the size of their contact are left out. The
+    brightest places between two segments are their decision points, and the network grows both segments in a window
+    around each. Edges are appended to ``<out>.partial``, from which a killed job resumes.
 
     Parameters
     ----------
     segmentation_spec : str
         Base segmentation ``FILE.h5:DATASET``, with the table ``overlaps`` in the same file.
     image_spec : str
-        Raw image that covers it.
+        Raw image; covers the segmentation.
     model_folder : str
         Trained model.
     out_path : str
-        CSV file to write, see `MergeEdge`.
+        CSV file to write; see `MergeEdge`.
     config : AgglomerateConfig
-        Candidates, windows, thresholds, engine.
+        Choice of candidates, windows, thresholds, engine.
     box : Box, optional
-        Only decision points in it; default all. Boxes that tile the volume can be done by different jobs.
+        Only score decision points inside it; default all. Several jobs can share a volume, each with its own box.
 
     Raises
     ------
     VolumeError
-        If there is no table of overlaps, or the volumes do not fit together.
+        If the table of overlaps is missing, or the image does not cover the segmentation.
     ModelError
         If the model is missing or damaged.
     ConfigError
@@ -71,9 +71,9 @@ def agglomerate(
 
     Notes
     -----
-    After the agglomeration of Januszewski et al. 2018, Methods.
+    Source: agglomeration in Januszewski et al. 2018, Methods.
     """
-    _require_file_of_its_own(out_path, segmentation_spec, image_spec)
+    _require_new_file(out_path, segmentation_spec, image_spec)
     model = load_model(model_folder)
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
@@ -89,7 +89,7 @@ def agglomerate(
         _write_judged(out_path, header(record), candidates, judge, config)
 
 
-def _require_file_of_its_own(out_path: str, *input_specs: str) -> None:
+def _require_new_file(out_path: str, *input_specs: str) -> None:
     require_other_file(out_path, *input_specs)
     if Path(out_path).is_dir():
         raise VolumeError(f"{out_path}: is a folder, expected a file to write to, such as {out_path}/graph.csv")
@@ -105,12 +105,14 @@ def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
         )
     part = segmentation.box if box is None else box.intersect(segmentation.box)
     if part.is_empty:
-        raise VolumeError(f"{segmentation.name}: box {box} is outside of the volume {segmentation.box}")
+        raise VolumeError(
+            f"{segmentation.name}: box {box} lies outside the volume {segmentation.box}, expected one that overlaps it"
+        )
     return part
 
 
 def _checksum(segmentation: Volume, image: Volume, box: Box, config: AgglomerateConfig) -> str:
-    """Return what tells the voxels that decide here from any others, so that no stale work is continued."""
+    """Return a checksum of all voxels that a job reads, so that it never resumes from stale edges."""
     total = hashlib.sha256()
     for block in box.grow(config.window_radius_zyx).intersect(segmentation.box).blocks(config.block_size_zyx):
         for volume in (segmentation, image):
@@ -119,12 +121,12 @@ def _checksum(segmentation: Volume, image: Volume, box: Box, config: Agglomerate
 
 
 def _overlaps(spec: str, min_voxels: int) -> np.ndarray:
-    """Voxels that pairs of segments had both claimed: int64 (N, 3) of id, larger id, voxels, ascending."""
+    """Read the pairs of segments that claimed the same voxels: int64 (N, 3) of id, larger id, voxels, ascending."""
     table = read_table(spec, OVERLAPS)
     if table is None or table.shape[1:] != (3,) or table.dtype.kind != "i" or (table < 0).any():
         raise VolumeError(
-            f"{spec}: has no table {OVERLAPS!r} of whole numbers (id, id, voxels) beside it. "
-            "Expected a file of ffn segment, reconcile or consensus"
+            f"{spec}: its file has no table {OVERLAPS!r} of integers (id, id, voxels), "
+            "expected a file of ffn segment, reconcile or consensus"
         )
     table = table[(table[:, 2] >= min_voxels) & (table[:, 0] != table[:, 1]) & (table[:, :2] > 0).all(axis=1)]
     table = np.column_stack([table[:, :2].min(axis=1), table[:, :2].max(axis=1), table[:, 2]])
@@ -146,20 +148,20 @@ def _contacts(
 def _candidates(
     segmentation: Volume, image: Volume, box: Box, table: np.ndarray, config: AgglomerateConfig
 ) -> list[tuple[Contact, int]]:
-    """Return the decision points of pairs that touch and overlap deeply enough, with their voxels of overlap."""
+    """Return the decision points of pairs that touch and overlap deeply enough, with the number of shared voxels."""
     contacts = _contacts(segmentation, image, box, table[:, :2].astype(np.uint64), config)
     touching = {contact.pair for contact in contacts}
     overlaps = {(a, b): voxels for a, b, voxels in table.tolist() if (a, b) in touching}
     deep = [(c, overlaps[c.pair]) for c in contacts if overlaps[c.pair] >= config.min_overlap_depth * c.faces]
     counts = (len(table), len(touching), len({contact.pair for contact, _ in deep}), len(deep))
-    log.info("%d pairs overlap, %d touch here, %d of them deeply enough: %d decision points", *counts)
+    log.info("%d pairs overlap, %d of them touch here, %d deeply enough: %d decision points", *counts)
     return deep
 
 
 def _write_judged(
     out_path: str, head: str, candidates: list[tuple[Contact, int]], judge: Resegmenter, config: AgglomerateConfig
 ) -> None:
-    """Ask about every candidate that a killed job has not asked about, then write the lines of all."""
+    """Judge the candidates that a killed job did not get to, then write all edges."""
     partial = Path(f"{out_path}.partial")
     lines = _resumed(partial, head, candidates)
     with open(partial, "a") as file:
@@ -174,7 +176,7 @@ def _write_judged(
 
 
 def _resumed(partial: Path, head: str, expected: list[tuple[Contact, int]]) -> list[str]:
-    """Return the finished lines of a killed job with the same configuration and inputs, and keep only these in it."""
+    """Return the finished lines of a killed job with the same configuration and inputs; drop all else from its file."""
     partial.parent.mkdir(parents=True, exist_ok=True)
     text = partial.read_text(errors="replace") if partial.exists() else ""
     whole = text[len(head) :].rpartition("\n")[0] if text.startswith(head) else ""
@@ -182,7 +184,7 @@ def _resumed(partial: Path, head: str, expected: list[tuple[Contact, int]]) -> l
     known = list(itertools.takewhile(_is_of, zip(lines, expected, strict=False)))
     lines = [line for line, _ in known]
     if lines:
-        log.info("%s: going on after %d decision points", partial, len(lines))
+        log.info("%s: resuming after %d decision points", partial, len(lines))
     _write(partial, head, lines)
     return lines
 
@@ -192,7 +194,7 @@ def _write(path: str | Path, head: str, lines: list[str]) -> None:
 
 
 def _is_of(finished: tuple[str, tuple[Contact, int]]) -> bool:
-    """Whether a line is the whole edge of a contact with so many voxels of overlap."""
+    """Whether a line is the complete edge of the expected contact."""
     line, (contact, overlap) = finished
     try:
         edge = parse_edge(line, "")

@@ -1,4 +1,4 @@
-"""Which fragments of a consensus may belong together: those that touch, and that one of the two inputs says more of."""
+"""Which fragments of a consensus may belong together: those that touch and that one of the two inputs connects."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from ffn.geometry import ZYX, Box, VoxelSize, zyx
 
 
 def halo_of(max_gap: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
-    """Return how far around a block `touching` has to see, voxels."""
+    """Return the halo, in voxels, that `touching` needs around a block."""
     return zyx(np.ceil([max_gap * min(voxel_size_zyx_nm) / side + 1 for side in voxel_size_zyx_nm]))
 
 
 def touching(
     fragments: np.ndarray, block: Box, outer: Box, voxel_size_zyx_nm: VoxelSize, max_gap: float
 ) -> ContingencyTable:
-    """Count the faces between fragments, over gaps too.
+    """Count the faces between fragments, also across gaps.
 
     Parameters
     ----------
     fragments : uint64 ndarray of shape ``outer.shape``
         Labels, 0 is background.
     block : Box
-        Faces whose lower voxel lies in it count, so every face belongs to one of disjoint blocks.
+        A face counts if its lower voxel lies in the block, so disjoint blocks share no face.
     outer : Box
-        The block with a halo of `halo_of`, as far as there are voxels.
+        The block with the halo of `halo_of`, cropped to the volume.
     voxel_size_zyx_nm : tuple of float
         Sides of a voxel.
     max_gap : float
-        From a fragment to the middle of a gap, in units of the smallest side, as agglomeration sees contacts: the
-        border between two fragments is often one too small to be kept.
+        Largest distance from a fragment to the middle of a gap, in units of the smallest side. Agglomeration sees
+        contacts in the same way: between two fragments there is often one that was too small to keep.
 
     Returns
     -------
     ContingencyTable
-        Smaller label, larger label, faces. Memory grows with the pairs that touch, however many pieces an object has.
+        Smaller label, larger label, faces. Memory grows with the number of pairs that touch.
     """
     near = spread(fragments, voxel_size_zyx_nm, max_gap)
     tables = []
@@ -55,24 +55,24 @@ def touching(
 def candidates(
     table: ContingencyTable, ids: np.ndarray, faces: ContingencyTable, claims_a: np.ndarray, claims_b: np.ndarray
 ) -> np.ndarray:
-    """List the touching fragments that one of the two segmentations had as one object, or as two that overlap.
+    """List the touching fragments that are one object, or two overlapping ones, in one of the two segmentations.
 
     Parameters
     ----------
     table : ContingencyTable
-        Voxels of each pair (a, b): its rows are the fragments.
+        Voxels of each pair (a, b). Its rows are the fragments.
     ids : uint64 ndarray of shape (N,)
-        As `ffn.assembly.consensus.fragment_ids` gives them.
+        Id of each fragment, from `ffn.assembly.consensus.fragment_ids`.
     faces : ContingencyTable
-        Of fragments that touch, as rows of `table`.
+        Faces between fragments, which are given as rows of `table`.
     claims_a, claims_b : int64 ndarrays of shape (M, 3)
         ``overlaps`` of the two inputs: id, other id, voxels.
 
     Returns
     -------
     int64 ndarray of shape (K, 3)
-        Id, larger id, and the sum of what speaks for the pair: the voxels of the smaller fragment for each input that
-        had both as one object, or the voxels that its two objects both claimed. Ascending.
+        Id, larger id, and the evidence for the pair in voxels, ascending. Each input adds the size of the smaller
+        fragment if it has both in one object, else the voxels that its two objects both claimed.
     """
     one, other = faces.a.astype(np.int64), faces.b.astype(np.int64)
     smaller = np.minimum(table.voxels[one], table.voxels[other])
@@ -85,14 +85,14 @@ def candidates(
 
 
 def _claimed(claims: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the voxels (int64) that `claims` has for each pair of ids, 0 where it has none."""
+    """Return the voxels (int64) that `claims` lists for each pair of ids, 0 for pairs that it lacks."""
     one, other, voxels = claims.astype(np.uint64).T
     known = merge_tables([claims_of(one, other, voxels.astype(np.int64))])
     rows = RowLookup(known.a, known.b).find(np.minimum(a, b), np.maximum(a, b))
-    return np.append(known.voxels, 0)[rows]  # row -1, a pair without claims, is the 0 at the end
+    return np.append(known.voxels, 0)[rows]  # pairs without claims have row -1, the appended 0
 
 
 def merged_faces(tables: Iterable[ContingencyTable]) -> ContingencyTable:
-    """Add up the faces of disjoint blocks, whose labels are rows + 1, and return them by rows."""
+    """Add up the faces of disjoint blocks, and turn their labels (row + 1) into rows."""
     total = merge_tables(tables)
     return ContingencyTable(total.a - np.uint64(1), total.b - np.uint64(1), total.voxels)

@@ -1,4 +1,4 @@
-"""What flood filling noted about the segments of subvolumes, in the ids of the whole volume."""
+"""Carry the tables that flood filling wrote for each subvolume over to the ids of the whole volume."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ Tables = dict[str, np.ndarray]
 
 
 def carried_tables(specs: Sequence[str], nodes: Nodes, numbers: np.ndarray, shared: ContingencyTable) -> Tables:
-    """Return the tables that belong beside a reconciled volume.
+    """Return the tables that are stored with a reconciled volume.
 
     Parameters
     ----------
     specs : sequence of str
-        Subvolumes, in the order of their tiling; those without tables have none to carry.
+        Subvolumes, in the order of their tiling. Some may have no tables.
     nodes : Nodes
         Their ids.
     numbers : uint64 ndarray of shape (nodes.num_nodes,)
-        Global id of each node; 0 where nothing of it is left.
+        Global id of each node; 0 where no voxel of it is left.
     shared : ContingencyTable
-        Voxels by the nodes that two subvolumes put there.
+        Voxels of overlaps, counted by the nodes of the two subvolumes.
 
     Returns
     -------
     dict of str to int64 ndarray
-        ``origins`` (id, seed z, y, x, FOVs, pass): one row for each part of an object. ``overlaps`` (id, larger id,
-        voxels): what two objects both claimed, inside subvolumes and between them.
+        ``origins`` (id, seed z, y, x, FOVs, pass) has one row for each part of an object. ``overlaps`` (id, larger id,
+        voxels) counts the voxels that two objects both claimed, within subvolumes and between them.
 
     Raises
     ------
     VolumeError
-        If a table has another form, or names an id that its subvolume does not hold.
+        If a table has another form, or names an id that its subvolume lacks.
     """
     a, b = numbers[shared.a.astype(np.int64)], numbers[shared.b.astype(np.int64)]
     claims = [claims_of(a, b, shared.voxels)]
@@ -57,12 +57,12 @@ def carried_tables(specs: Sequence[str], nodes: Nodes, numbers: np.ndarray, shar
 
 
 def read_rows(spec: str, name: str, num_columns: int) -> np.ndarray | None:
-    """Return the table `name` beside a volume, None where there is none.
+    """Return the table `name` of a volume's file, or None if there is none.
 
     Raises
     ------
     VolumeError
-        If it has not `num_columns` columns.
+        If it does not have `num_columns` columns.
     """
     rows = read_table(spec, name)
     if rows is not None and rows.shape[1:] != (num_columns,):
@@ -76,19 +76,19 @@ def read_rows(spec: str, name: str, num_columns: int) -> np.ndarray | None:
 def _require_held(missing: np.ndarray, spec: str, name: str) -> None:
     if len(missing):
         raise VolumeError(
-            f"{spec}: its table {name!r} names id {missing[0]}, which no voxel has, expected ids of the volume. "
+            f"{spec}: its table {name!r} names id {missing[0]}, which no voxel has, expected ids that occur. "
             "Were the voxels replaced? Rerun ffn segment"
         )
 
 
 def overlap_rows(claims: Iterable[ContingencyTable]) -> np.ndarray:
-    """Return id, larger id and voxels of pairs that share voxels, int64 (N, 3), each pair once in ascending order."""
+    """Add up claims; return id, larger id and voxels as int64 (N, 3), each pair once, in ascending order."""
     total = merge_tables(claims)
     return np.column_stack([total.a, total.b, total.voxels]).astype(np.int64)
 
 
 def claims_of(a: np.ndarray, b: np.ndarray, voxels: np.ndarray) -> ContingencyTable:
-    """Return the pairs of different objects, the smaller id first; rows in the order given, pairs may repeat."""
+    """Return the pairs of different objects, the smaller id first. Rows keep their order, and pairs may repeat."""
     rows = (a != b) & (a != 0) & (b != 0)
     return ContingencyTable(np.minimum(a, b)[rows], np.maximum(a, b)[rows], voxels[rows])
 

@@ -1,4 +1,4 @@
-"""Split-biased consensus: voxels stay together only where both of two segmentations put them together."""
+"""Split-biased consensus: voxels stay together only where two segmentations agree that they belong together."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ MAX_ID = 2**63 - 1  # tables are signed
 
 
 def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig) -> None:
-    """Write the consensus of two segmentations of one box; see `fragment_ids` for its definition.
+    """Write the consensus of two segmentations of the same box; see `fragment_ids` for its definition.
 
-    Both are read three times, block by block: to count pairs of ids, to find fragments that touch, and to write. The
-    memory needed grows with the pairs of ids that occur and the pairs of fragments that touch, and the voxels do not
-    depend on the size of blocks.
+    Both are read three times, block by block: to count pairs of ids, to find fragments that touch, and to write. Memory
+    grows with the pairs of ids that occur and the pairs of fragments that touch. The result does not depend on the
+    block size.
 
     Parameters
     ----------
     a_spec, b_spec : str
-        Segmentations, 0 is background. Ids come from the first.
+        Segmentations; 0 is background. Ids come from the first.
     out_spec : str
-        ``FILE.h5:DATASET``, uint64. Beside it the table ``overlaps`` of `candidates`, where agglomeration begins, and
-        the ``origins`` of the first whose ids remain.
+        ``FILE.h5:DATASET``, uint64. The file also gets the table ``overlaps`` of `candidates`, from which agglomeration
+        starts, and those ``origins`` of the first segmentation whose ids remain.
     config : ConsensusConfig
         Smallest fragment, largest gap, block size.
 
     Raises
     ------
     VolumeError
-        If the two cover different boxes, differ in voxel size or have ids that do not fit into int64, or the output
-        would replace one of them.
+        If the two cover different boxes, differ in voxel size or have ids beyond int64, or if the output would
+        overwrite one of them.
     """
     require_other_file(out_spec, a_spec, b_spec)
     with open_volume(a_spec) as a, open_volume(b_spec) as b:
@@ -67,7 +67,7 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig) 
 
 
 def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
-    """Decide which id every pair of ids gets.
+    """Choose the id of every fragment, the voxels that share a pair of ids.
 
     Parameters
     ----------
@@ -79,9 +79,9 @@ def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
     Returns
     -------
     uint64 ndarray of shape (N,)
-        The largest fragment of each a keeps its id, that with the smaller b where two are equal; the others are
-        numbered from the largest a on, in order of a and b. Background of a stays background, however b labels it;
-        background of b counts as one more object, so that what only a has is kept.
+        The largest fragment of each a keeps its id; of equal fragments, the one with the smallest b. All others get new
+        ids after the largest a, in order of a and b. Background of a stays background. Background of b counts as one
+        more object, so voxels that only a has are kept.
 
     Raises
     ------
@@ -90,8 +90,8 @@ def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
 
     Notes
     -----
-    Source: Januszewski et al. 2018, Methods, "oversegmentation consensus", with the treatment of background in the
-    published code.
+    Source: Januszewski et al. 2018, Methods, "oversegmentation consensus". Background is treated as in the published
+    code.
     """
     if not len(table.voxels):
         return np.zeros(0, np.uint64)
@@ -101,14 +101,16 @@ def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
     is_new = remains & ~keeps_id
     highest, num_new = int(table.a.max()), int(is_new.sum())
     if highest + num_new > MAX_ID:
-        raise VolumeError(f"consensus: after id {highest} is no room for {num_new} more. Renumber the first volume")
+        raise VolumeError(
+            f"consensus: {num_new} new ids after {highest} exceed {MAX_ID}, smaller ids are needed. Renumber A"
+        )
     ids = np.where(remains, table.a, 0)
     ids[is_new] = np.uint64(highest) + np.arange(1, num_new + 1, dtype=np.uint64)
     return ids
 
 
 def _rows(lookup: RowLookup, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the row (int64) of each pair of voxels of two integer arrays of one shape."""
+    """Return the row (int64) of the pair of ids at every voxel."""
     starts, lengths = find_runs(a, b)
     rows = lookup.find(a.ravel()[starts], b.ravel()[starts])
     return np.repeat(rows, lengths).reshape(a.shape)
@@ -121,7 +123,7 @@ def _both(a: Volume, b: Volume, blocks: Iterator[Box]) -> Iterator[tuple[Box, np
 def _tables(
     a: Volume, b: Volume, table: ContingencyTable, ids: np.ndarray, lookup: RowLookup, config: ConsensusConfig
 ) -> Tables:
-    """Return what belongs beside the consensus: candidates of agglomeration, and origins if the first has them."""
+    """Return the tables of the consensus: candidates for agglomeration, and origins if the first input has them."""
     claims = (read_rows(volume.name, "overlaps", 3) for volume in (a, b))
     claims_a, claims_b = (np.empty((0, 3), np.int64) if rows is None else rows for rows in claims)
     origins = read_rows(a.name, "origins", 6)
@@ -136,7 +138,7 @@ def _tables(
 def _faces(
     a: Volume, b: Volume, ids: np.ndarray, lookup: RowLookup, config: ConsensusConfig, blocks: Iterable[Box]
 ) -> Iterator[ContingencyTable]:
-    """Yield the faces of each block between fragments that are kept, labelled with rows + 1."""
+    """Yield the faces between kept fragments in each block; fragments are labelled row + 1."""
     size = voxel_size_of(a)
     labels = np.where(ids == 0, 0, np.arange(1, len(ids) + 1)).astype(np.uint64)
     for block in blocks:

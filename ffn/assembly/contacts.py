@@ -1,4 +1,4 @@
-"""Where two segments come closest to being one: contacts and their decision points."""
+"""Contacts between segments, and the decision points where they may be one object."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from ffn.contingency import RowLookup
 from ffn.geometry import ZYX, Box, VoxelSize, relative_sides, zyx
 from ffn.io.volume import Volume, voxel_size_of
 
-SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side: an opening is wider than its noise
+SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side; a real opening is wider than noise
 TRUNCATE = 4.0
-CELL = 24  # voxels of the smallest side; of one contact, the brightest place in each cell may be a decision point
+CELL = 24  # voxels of the smallest side; each cell of a contact has at most one decision point, its brightest place
 
 
 @dataclass(frozen=True)
 class Contact:
-    """A place where two segments touch, or nearly do.
+    """A place where two segments touch or nearly touch.
 
     Parameters
     ----------
     segment_a, segment_b : int
         Ids, the smaller one first.
     position_zyx : tuple of int
-        Decision point: the brightest place between them, full-volume voxels. Membranes are dark, so if the two are
-        one object, it goes on there.
+        Decision point: the brightest place between them, full-volume voxels. Membranes are dark, so an object that
+        was split most likely continues there.
     brightness : float
-        Of the smoothed image at the decision point, grey levels.
+        Smoothed image at the decision point, grey levels.
     faces : int
-        Size of the contact, in faces between voxels that are nearest to one and to the other.
+        Size of the contact: faces between voxels nearest to one segment and voxels nearest to the other.
     """
 
     segment_a: int
@@ -48,23 +48,23 @@ class Contact:
 def find_contacts(
     segmentation: Volume, image: Volume, block: Box, pairs: np.ndarray, max_distance: float
 ) -> list[Contact]:
-    """Find the contacts of `pairs` in a block; its surroundings are read as far as they matter.
+    """Find the contacts of `pairs` in a block. The block is read with the halo that it needs.
 
     Parameters
     ----------
     segmentation, image : Volume
-        Labels and the grey levels they were made from.
+        Labels, and the image they were made from.
     block : Box
-        Faces whose lower voxel lies in it count, so every face belongs to one of disjoint blocks.
+        A face counts if its lower voxel lies in the block, so disjoint blocks share no face.
     pairs : uint64 ndarray of shape (N, 2)
-        Which segments to look at, smaller id first, rows ascending.
+        Segments to look at, smaller id first.
     max_distance : float
-        Between a segment and the middle of a gap, in units of the smallest voxel side.
+        Largest distance from a segment to the middle of a gap, in units of the smallest voxel side.
 
     Returns
     -------
     list of Contact
-        One for each pair and cell of the full volume, for `merge_contacts`.
+        One for each pair and cell of the full volume; `merge_contacts` combines them.
     """
     size = voxel_size_of(segmentation)
     reach = max(max_distance, TRUNCATE * SIGMA)
@@ -80,21 +80,21 @@ def find_contacts(
 
 
 def merge_contacts(contacts: Iterable[Contact], max_points: int, voxel_size_zyx_nm: VoxelSize) -> list[Contact]:
-    """Choose the decision points of every pair; how the volume was cut into blocks does not matter.
+    """Choose the decision points of every pair. The result does not depend on how the volume was cut into blocks.
 
     Parameters
     ----------
     contacts : iterable of Contact
-        Of disjoint blocks, in any order.
+        Contacts of disjoint blocks, in any order.
     max_points : int
-        Decision points of one pair at most, brightest first, no two within `CELL` of each other on all axes.
+        Most decision points of one pair. The brightest are chosen; no two lie within `CELL` of each other on all axes.
     voxel_size_zyx_nm : tuple of float
         Sides of a voxel.
 
     Returns
     -------
     list of Contact
-        Ascending by pair, then by falling brightness; `faces` is the size of the pair's whole contact.
+        By ascending pair, then by falling brightness; `faces` is the size of the pair's whole contact.
     """
     cell = _cell(voxel_size_zyx_nm)
     faces: dict[tuple[int, int], int] = {}
@@ -109,12 +109,12 @@ def merge_contacts(contacts: Iterable[Contact], max_points: int, voxel_size_zyx_
 
 
 def _rank(contact: Contact) -> tuple[float, ZYX]:
-    """Brightest first; among equals the first in zyx order."""
+    """Sort key: brightest first, then zyx order."""
     return -contact.brightness, contact.position_zyx
 
 
 def _separate(contacts: Iterable[Contact], cell: ZYX) -> list[Contact]:
-    """Drop what lies near a brighter one."""
+    """Drop contacts near a brighter one."""
     kept: list[Contact] = []
     for contact in sorted(contacts, key=_rank):
         away = (np.abs(np.subtract(contact.position_zyx, other.position_zyx)) >= cell for other in kept)
@@ -124,7 +124,7 @@ def _separate(contacts: Iterable[Contact], cell: ZYX) -> list[Contact]:
 
 
 def _steps(voxel_size_zyx_nm: VoxelSize) -> list[float]:
-    """Voxels of each axis for one smallest side."""
+    """Voxels along each axis that span one smallest side."""
     return [min(voxel_size_zyx_nm) / side for side in voxel_size_zyx_nm]
 
 
@@ -133,7 +133,7 @@ def _cell(voxel_size_zyx_nm: VoxelSize) -> ZYX:
 
 
 def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_distance: float) -> np.ndarray:
-    """Give every background voxel within `max_distance` of a segment to the nearest one.
+    """Assign every background voxel within `max_distance` of a segment to the nearest segment.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def _smooth(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Faces:
-    """Faces between two segments: row of their pair, lower voxel (full volume) and brightness of each."""
+    """Faces between segments: row of their pair, lower voxel (full volume) and brightness, one entry for each face."""
 
     row: np.ndarray
     position: np.ndarray
@@ -193,7 +193,7 @@ def _faces(labels: np.ndarray, smooth: np.ndarray, block: Box, outer: Box, pairs
 
 
 def _strongest(faces: _Faces, pairs: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> list[Contact]:
-    """Return one contact for each pair and cell that has faces; the first in zyx order among equally bright ones."""
+    """Return the brightest face of each pair and cell as a contact; ties go to the first in zyx order."""
     cells = faces.position // np.array(_cell(voxel_size_zyx_nm))
     _, group = np.unique(np.column_stack([faces.row, cells]), axis=0, return_inverse=True)
     z, y, x = faces.position.T

@@ -1,4 +1,4 @@
-"""Apply a merge graph: join the base segments whose edges reach a score."""
+"""Apply a merge graph: join the base segments whose edges reach the threshold."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ log = logging.getLogger(__name__)
 def merge(
     segmentation_spec: str, graph_paths: Sequence[str], out_spec: str, mapping_path: str | None, config: MergeConfig
 ) -> None:
-    """Write a segmentation with joined ids, block by block; the base segmentation stays as it is.
+    """Write a copy of the base segmentation with joined ids, block by block.
 
     Parameters
     ----------
     segmentation_spec : str
         Base segmentation.
     graph_paths : sequence of str
-        Files of ``ffn agglomerate``.
+        Files written by ``ffn agglomerate``.
     out_spec : str
-        ``FILE.h5:DATASET``, uint64. A group has the smallest id of its members.
+        ``FILE.h5:DATASET``, uint64. A group gets the smallest id of its members.
     mapping_path : str or None
-        CSV file base_id, group_id of the joined segments.
+        CSV file to write, with ``base_id,group_id`` of every joined segment.
     config : MergeConfig
-        Which edges join.
+        Threshold, block size.
 
     Raises
     ------
     MergeGraphError
-        If a graph is missing, damaged, or joins segments that are not there.
+        If a graph is missing or damaged, or joins segments that do not exist.
     VolumeError
-        If an output would replace an input.
+        If an output would overwrite an input.
     """
     require_other_file(out_spec, segmentation_spec, *graph_paths)
     if mapping_path is not None:
@@ -65,7 +65,7 @@ def merge(
                 writer.write(block, apply_groups(labels, base_ids, group_ids))
             if not found.all():
                 raise MergeGraphError(
-                    f"{segmentation_spec}: has no segment {base_ids[~found][0]}, which the graph joins. "
+                    f"{segmentation_spec}: lacks segment {base_ids[~found][0]}, expected all that the graph joins. "
                     "Was the graph made from another segmentation? Rerun agglomerate"
                 )
     if mapping_path is not None:

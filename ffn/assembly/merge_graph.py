@@ -1,4 +1,4 @@
-"""The merge graph: scored edges between base segments, as a CSV file that says how it was made."""
+"""The merge graph: scored edges between base segments, in a CSV file with its provenance."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class MergeGraphError(FfnError):
 
 @dataclass(frozen=True, slots=True)
 class MergeEdge:
-    """A row of the file: one decision point between two segments.
+    """One decision point between two segments, a row of the file.
 
     Parameters
     ----------
     segment_a, segment_b : int
         Base segments, the smaller id first.
     score : float
-        0 … 1, how sure the network is that they are one object.
+        From 0 to 1: how sure the network is that they are one object.
     z, y, x : int
         Decision point, full-volume voxels.
     overlap_voxels : int
-        Voxels that both had claimed during flood filling.
+        Voxels that both claimed during flood filling.
     contact_faces : int
         Size of the contact.
     brightness : float
-        Of the smoothed image at the decision point.
+        Smoothed image at the decision point.
     evidence : Evidence
-        What the network showed, a column for each of its fields.
+        Result of growing both sides; each field is a column of the file.
     """
 
     segment_a: int
@@ -57,12 +57,12 @@ class MergeEdge:
 
     @classmethod
     def of(cls, contact: Contact, overlap_voxels: int, evidence: Evidence, score: float) -> MergeEdge:
-        """Put a row together."""
+        """Return the edge of a contact."""
         place = contact.position_zyx
         return cls(*contact.pair, score, *place, overlap_voxels, contact.faces, contact.brightness, evidence)
 
     def row(self) -> str:
-        """Return the line of the file; the same numbers give the same text."""
+        """Return the edge as a line of the file."""
         *place, evidence = astuple(self)
         return ",".join(f"{v:.{DIGITS}f}" if isinstance(v, float) else str(v) for v in (*place, *evidence))
 
@@ -71,7 +71,7 @@ COLUMNS = {f.name: float if f.type == "float" else int for f in (*fields(MergeEd
 
 
 def header(record: dict[str, Any]) -> str:
-    """Return the first lines of a file: how it was made, as a comment, and the names of the columns."""
+    """Return the first lines of a file: its provenance as a comment, and the column names."""
     return f"# {json.dumps(record, sort_keys=True)}\n{','.join(COLUMNS)}\n"
 
 
@@ -81,7 +81,7 @@ def read_graph(path: str | Path) -> list[MergeEdge]:
     Raises
     ------
     MergeGraphError
-        If the file is missing, has other columns, or a line is no edge.
+        If the file is missing or has other columns, or a line is not an edge.
     """
     numbered = [(n, line) for n, line in enumerate(_lines(path), 1) if line and not line.startswith("#")]
     if not numbered or numbered[0][1].split(",") != list(COLUMNS):
@@ -91,18 +91,18 @@ def read_graph(path: str | Path) -> list[MergeEdge]:
 
 
 def read_graphs(paths: Sequence[str | Path]) -> list[MergeEdge]:
-    """Read the edges of all parts of one graph.
+    """Read a graph that several jobs wrote in parts.
 
     Raises
     ------
     MergeGraphError
-        As `read_graph`, or if parts were made with different models or options.
+        As `read_graph`, or if the parts were made with different models or options.
     """
     makers = [(path, _maker(path)) for path in paths]
     for path, maker in makers[1:]:
         if maker != makers[0][1]:
             raise MergeGraphError(
-                f"{path}: was made with another model or other options than {makers[0][0]}. Rerun agglomerate for all"
+                f"{path}: differs in model or options from {makers[0][0]}, expected the same. Rerun agglomerate for all"
             )
     return [edge for path in paths for edge in read_graph(path)]
 
@@ -113,7 +113,7 @@ def parse_edge(line: str, where: str) -> MergeEdge:
     Raises
     ------
     MergeGraphError
-        Naming `where` and the line, if it is no edge: ids in order, a score of 0 … 1.
+        If the line is not an edge: ids in order, a score from 0 to 1. The message names `where`.
     """
     try:
         texts = zip(COLUMNS.items(), line.split(","), strict=True)
@@ -121,10 +121,10 @@ def parse_edge(line: str, where: str) -> MergeEdge:
         evidence = Evidence(**{field.name: values.pop(field.name) for field in fields(Evidence)})
         edge = MergeEdge(**values, evidence=evidence)
         if not (0 < edge.segment_a < edge.segment_b < 2**64 and 0 <= edge.score <= 1):
-            raise ValueError("expected ids 0 < a < b and a score of 0 to 1")
+            raise ValueError("expected ids 0 < a < b and a score from 0 to 1")
     except ValueError as reason:
         raise MergeGraphError(
-            f"{where}: {line!r} is no edge ({reason}). Delete the file and rerun agglomerate"
+            f"{where}: {line!r} is not an edge ({reason}). Delete the file and rerun agglomerate"
         ) from None
     return edge
 
@@ -133,11 +133,11 @@ def _lines(path: str | Path) -> list[str]:
     try:
         return Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as reason:
-        raise MergeGraphError(f"{path}: cannot be read ({reason}). Expected a file of ffn agglomerate") from None
+        raise MergeGraphError(f"{path}: cannot be read ({reason}), expected a file of ffn agglomerate") from None
 
 
 def _maker(path: str | Path) -> tuple[Any, Any]:
-    """Options and weights of the first line; (None, None) where a graph does not say."""
+    """Options and weights that the first line names; (None, None) for a graph without provenance."""
     try:
         record = json.loads(_lines(path)[0].removeprefix("#"))
         return record["config"], record["inputs"]["weights"]
@@ -146,19 +146,19 @@ def _maker(path: str | Path) -> tuple[Any, Any]:
 
 
 def merge_groups(edges: Iterable[MergeEdge], threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Join the segments of all edges that reach a score.
+    """Join the segments of all edges that reach a threshold.
 
     Parameters
     ----------
     edges : iterable of MergeEdge
-        In any order; of several decision points between two segments the best one counts.
+        In any order. Of several decision points between two segments, the best one counts.
     threshold : float
         Smallest score that joins.
 
     Returns
     -------
     base_ids, group_ids : uint64 ndarrays of shape (N,)
-        Only segments that were joined, ascending; a group has the smallest id of its members.
+        Only segments that were joined, by ascending id. A group has the smallest id of its members.
     """
     pairs = [(e.segment_a, e.segment_b) for e in edges if e.score >= threshold]
     base_ids, index = np.unique(np.array(pairs, np.uint64).reshape(-1, 2), return_inverse=True)
@@ -167,7 +167,7 @@ def merge_groups(edges: Iterable[MergeEdge], threshold: float) -> tuple[np.ndarr
 
 
 def apply_groups(labels: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray) -> np.ndarray:
-    """Return `labels` (unsigned integers of any shape) with base segments replaced by their groups.
+    """Return `labels`, unsigned integers of any shape, with the ids of base segments replaced by those of their groups.
 
     Examples
     --------
@@ -181,5 +181,5 @@ def apply_groups(labels: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray
 
 
 def mapping_text(base_ids: Sequence[int], group_ids: Sequence[int]) -> str:
-    """Return the text of a mapping file: base_id, group_id of each joined segment."""
+    """Return the text of a mapping file: ``base_id,group_id`` of each joined segment."""
     return "base_id,group_id\n" + "".join(f"{a},{b}\n" for a, b in zip(base_ids, group_ids, strict=True))

@@ -1,4 +1,4 @@
-"""Ids of many subvolumes as the nodes of one graph."""
+"""The ids of all subvolumes as the nodes of one graph."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SLAB = 64  # sections read at a time, the depth of a chunk
 
 @dataclass(frozen=True)
 class SubvolumeIds:
-    """Ids of one subvolume, in the order of their first voxels, so that their values do not matter.
+    """Ids of one subvolume, in the order of their first voxels, so that the order does not depend on their values.
 
     Parameters
     ----------
     ids : uint64 ndarray of shape (N,)
         Without 0.
     voxels : int64 ndarray of shape (N,)
-        In the whole subvolume.
+        Voxels of each in the whole subvolume.
     in_core : bool ndarray of shape (N,)
-        Whether an id has voxels that the subvolume contributes.
+        Whether an id has voxels in the core, the part that the subvolume contributes.
     """
 
     ids: np.ndarray
@@ -35,7 +35,7 @@ class SubvolumeIds:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Ids of all subvolumes, numbered through.
+    """Ids of all subvolumes, numbered consecutively.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Nodes:
     voxels, in_core : int64 and bool ndarrays of shape (number of nodes,)
         As in `SubvolumeIds`.
     sorted_ids, order : tuples of S ndarrays
-        Ids of each subvolume ascending (uint64), and their nodes relative to the first (int64).
+        Ids of each subvolume in ascending order (uint64), and their nodes relative to the subvolume's first (int64).
     """
 
     first: np.ndarray
@@ -67,15 +67,15 @@ class Nodes:
 
     @property
     def num_nodes(self) -> int:
-        """Ids in all."""
+        """Number of ids in all subvolumes."""
         return len(self.in_core)
 
     def missing(self, subvolume: int, ids: np.ndarray) -> np.ndarray:
-        """Return those of `ids`, ascending and each once, that a subvolume does not hold."""
+        """Return the `ids` that a subvolume lacks, each once, in ascending order."""
         return np.setdiff1d(ids.astype(np.uint64), self.sorted_ids[subvolume])
 
     def find(self, subvolume: int, ids: np.ndarray) -> np.ndarray:
-        """Return the nodes (int64) of non-zero `ids` of a subvolume, all of which it must hold."""
+        """Return the nodes (int64) of `ids`, all of which the subvolume must have."""
         position = np.searchsorted(self.sorted_ids[subvolume], ids.astype(np.uint64))
         return self.first[subvolume] + self.order[subvolume][position]
 
@@ -93,7 +93,7 @@ def scan(volume: Volume, core: Box) -> SubvolumeIds:
     Returns
     -------
     SubvolumeIds
-        The same for any ids that mean the same objects, apart from the ids.
+        Apart from the ids themselves, it is the same for any labelling of the same objects.
     """
     voxels: dict[int, int] = {}
     in_core: set[int] = set()

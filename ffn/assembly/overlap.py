@@ -1,4 +1,4 @@
-"""Which ids of two overlapping subvolumes are the same object."""
+"""Decide which ids of two overlapping subvolumes are the same object."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ffn.contingency import ContingencyTable
 
 
 def best_of_each_other(table: ContingencyTable, config: ReconcileConfig) -> np.ndarray:
-    """Choose the pairs of ids of which each is the other's best partner.
+    """Choose the pairs of ids that are each other's best partner.
 
     Parameters
     ----------
     table : ContingencyTable
-        Voxels of the overlap by their ids in the first and in the second subvolume, only those that both segmented:
-        the outer shell of half a FOV is only partly reachable and says nothing.
+        Voxels of the overlap by their ids in the first and the second subvolume. Only voxels that both segmented count:
+        flood filling reaches only part of the outer shell, half a FOV thick, so background there means nothing.
     config : ReconcileConfig
-        Minimal voxels and share of both sides.
+        Minimum voxels, and minimum share of both sides.
 
     Returns
     -------
     bool ndarray of shape (N,)
-        A tie for the best joins nothing: a wrong merge costs more than a split.
+        A tie for the best partner joins nothing: a wrong merge costs more than a split.
     """
     chosen = table.voxels >= config.min_overlap_voxels
     for ids in (table.a, table.b):
@@ -37,18 +37,18 @@ def best_of_each_other(table: ContingencyTable, config: ReconcileConfig) -> np.n
 
 
 def parts_inside(table: ContingencyTable, voxels: tuple[np.ndarray, np.ndarray], config: ReconcileConfig) -> np.ndarray:
-    """Choose the pairs of ids of which one lies almost wholly in the other, which one subvolume then has split.
+    """Choose the pairs in which one id lies almost wholly inside the other: one subvolume has split the object.
 
     Parameters
     ----------
     table : ContingencyTable
         As in `best_of_each_other`.
     voxels : pair of int64 ndarrays of shape (N,)
-        Of the ids of each row in their whole subvolumes. Only a part that ends in the overlap counts. One that goes on
-        beyond it may be a neurite of its own that the other subvolume has merged with its neighbour, which looks the
-        same; such a match would hand the merger on from subvolume to subvolume.
+        Voxels of both ids in their whole subvolumes. A part counts only if it ends in the overlap. One that
+        continues beyond it may be a separate neurite that the other subvolume merged with its neighbour. Matching it
+        would spread that merger from subvolume to subvolume.
     config : ReconcileConfig
-        Minimal voxels, and share of the part or None.
+        Minimum voxels, and minimum share of the part; None chooses no pair.
 
     Returns
     -------

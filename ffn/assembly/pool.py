@@ -1,4 +1,4 @@
-"""Keep a few of many files open."""
+"""Keep only a few of many files open."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from types import TracebackType
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume
 
-MAX_OPEN = 16  # neighbours of one subvolume that lie ahead, with itself; each may hold its cache of chunks, 32 MiB
+MAX_OPEN = 16  # a subvolume and its neighbours further on; each may hold a chunk cache of 32 MiB
 
 
 class VolumePool:
-    """Volumes opened when they are asked for; the one not used for longest is closed when there are too many.
+    """Open volumes on demand, and close the least recently used one when there are too many.
 
     Parameters
     ----------
     max_open : int
-        Most volumes open at a time.
+        Largest number of open volumes.
     """
 
     def __init__(self, max_open: int = MAX_OPEN) -> None:
@@ -26,7 +26,7 @@ class VolumePool:
         self._open: OrderedDict[str, tuple[Volume, ExitStack]] = OrderedDict()
 
     def __enter__(self) -> VolumePool:
-        """Return the pool; leaving the ``with`` block closes everything."""
+        """Return the pool. Leaving the ``with`` block closes all volumes."""
         return self
 
     def __exit__(
@@ -37,12 +37,12 @@ class VolumePool:
             self._close_oldest()
 
     def open(self, spec: str) -> Volume:
-        """Return the volume of `spec`; it stays open at least until another one is asked for.
+        """Return the volume of `spec`. It stays open at least until the next call.
 
         Raises
         ------
         VolumeError
-            If nothing readable is there.
+            If it cannot be read.
         """
         if spec not in self._open:
             if len(self._open) >= self._max_open:

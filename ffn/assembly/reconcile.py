@@ -1,4 +1,4 @@
-"""Join overlapping subvolumes into one volume with global ids, block by block."""
+"""Join overlapping subvolumes into one volume with global ids."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Joins:
-    """What the overlaps of subvolumes say about their nodes.
+    """Matches found in the overlaps of subvolumes.
 
     Parameters
     ----------
     pairs : int64 ndarray of shape (E, 2)
         Nodes that are one object.
     num_inside : int
-        How many of the pairs only `parts_inside` has found.
+        Number of pairs that only `parts_inside` found.
     shared : ContingencyTable
-        Voxels by the two nodes that claim them, joined or not.
+        Voxels counted by the two nodes that claim them, joined or not.
     """
 
     pairs: np.ndarray
@@ -47,26 +47,26 @@ class Joins:
 
 
 def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> None:
-    """Write the union of `specs` with ids that mean the same object everywhere.
+    """Write all subvolumes as one volume in which an object has the same id everywhere.
 
-    The result depends on the voxels only: not on the order of `specs`, nor on the ids inside a subvolume, nor on the
-    size of blocks. Objects are numbered by the first subvolume that holds them, and in it by their first voxel.
+    The result depends only on the voxels: not on the order of `specs`, the ids inside a subvolume, or the block size.
+    Objects are numbered by the first subvolume that contains them, and within it by their first voxel.
 
     Parameters
     ----------
     specs : sequence of str
-        Segmented subvolumes of one tiling (`ffn.geometry.tile`), with their places.
+        Segmented subvolumes of one tiling (`ffn.geometry.tile`).
     out_spec : str
-        ``FILE.h5:DATASET``, uint64. Voxels of an overlap come from the subvolume whose core they are in. Beside it
-        are the tables of `carried_tables`.
+        ``FILE.h5:DATASET``, uint64. Voxels in an overlap come from the subvolume whose core they are in. The file also
+        gets the tables of `carried_tables`.
     config : ReconcileConfig
-        What counts as a match, block size.
+        Criteria of a match, block size.
 
     Raises
     ------
     VolumeError
-        If there is no subvolume, one is listed twice, they do not tile a box, their voxels differ in size, the output
-        would replace one of them, or a table beside one names an id that it does not hold.
+        If there is no subvolume, a box occurs twice, the subvolumes do not tile a box, their voxel sizes differ, the
+        output would overwrite one of them, or a table names an id that its subvolume lacks.
     """
     require_other_file(out_spec, *specs)
     tiling, specs, voxel_size = open_tiling(specs)
@@ -84,12 +84,12 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> N
             for block in track(blocks, len(blocks), "write"):
                 writer.write(block, _renumbered(block, tiling, specs, nodes, numbers, pool))
     counts = (len(specs), nodes.num_nodes, len(joins.pairs), joins.num_inside, len(objects))
-    log.info("%d subvolumes with %d ids, %d matches (%d of parts inside): %d objects", *counts)
-    log.info("the object of most parts has %d", np.bincount(roots).max(initial=0))
+    log.info("%d subvolumes with %d ids, %d matches (%d of them parts inside): %d objects", *counts)
+    log.info("most parts of one object: %d", np.bincount(roots).max(initial=0))
 
 
 def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], VoxelSize]:
-    """Check the places of subvolumes.
+    """Find the tiling that subvolumes form, and check it.
 
     Parameters
     ----------
@@ -99,12 +99,12 @@ def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], VoxelSize]:
     Returns
     -------
     tuple of Tiling, list of str and tuple of float
-        The tiling, `specs` in its order, and the voxel size, zyx in nm.
+        The tiling, `specs` in its order, and the voxel size (zyx, nm).
 
     Raises
     ------
     VolumeError
-        As `reconcile`.
+        If there is no subvolume, a box occurs twice, the subvolumes do not tile a box, or their voxel sizes differ.
     """
     places: dict[Box, str] = {}
     first: Volume | None = None
@@ -114,7 +114,7 @@ def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], VoxelSize]:
             if volume.box in places:
                 raise VolumeError(f"{spec}: covers the same box {volume.box} as {places[volume.box]}, expected it once")
             places[volume.box] = spec
-            if first is None or first.voxel_size_zyx_nm is None:  # one that does not say its size takes that of others
+            if first is None or first.voxel_size_zyx_nm is None:  # prefer a subvolume that declares its voxel size
                 first = volume
             require_same_voxel_size(volume, first)
     if first is None:
@@ -129,15 +129,15 @@ def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumeP
     Parameters
     ----------
     tiling : Tiling
-        Where the subvolumes lie.
+        Boxes of the subvolumes.
     specs : sequence of str
-        Their files, in its order.
+        Their files, in the order of the tiling.
     nodes : Nodes
         Their ids.
     pool : VolumePool
         Opens the files.
     config : ReconcileConfig
-        What counts as a match, block size.
+        Criteria of a match, block size.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumeP
 
 
 def _compared(pool: VolumePool, first: str, second: str, box: Box, config: ReconcileConfig) -> ContingencyTable:
-    """Count the voxels of `box` that two subvolumes have segmented by their ids."""
+    """Count the pairs of ids in `box` where both subvolumes are segmented."""
     blocks = box.blocks(config.block_size_zyx)
     tables = (count_pairs(pool.open(first).read(block), pool.open(second).read(block)) for block in blocks)
     return merge_tables(tables).foreground()
@@ -168,7 +168,7 @@ def _compared(pool: VolumePool, first: str, second: str, box: Box, config: Recon
 def _renumbered(
     block: Box, tiling: Tiling, specs: Sequence[str], nodes: Nodes, numbers: np.ndarray, pool: VolumePool
 ) -> np.ndarray:
-    """Put the global ids of a block together from the cores that it meets."""
+    """Assemble the global ids of a block from the cores that it overlaps."""
     voxels = np.zeros(block.shape, np.uint64)
     for index, part in tiling.cores_in(block):
         ids = pool.open(specs[index]).read(part)

@@ -1,4 +1,4 @@
-"""Ask the network about a contact: grow both sides anew in a small window and compare what they become."""
+"""Judge a contact by the network: grow both segments again in a small window and compare the results."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from ffn.inference.grower import FovBatch, Limits, ObjectGrower, grow
 from ffn.io.volume import Volume, voxel_size_of
 from ffn.model.store import Model, normalise
 
-NEARNESS = 0.25  # our choice: a seed may lie four voxels farther from the contact for one more from the membrane
+NEARNESS = 0.25  # our choice: being one voxel deeper is worth being four voxels farther from the contact
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What growing both sides of a contact showed; shares count voxels inside the window.
+    """Result of growing both sides of a contact. Shares count voxels inside the window.
 
     Parameters
     ----------
     fovs_a, fovs_b : int
-        Network evaluations of each side; 0 where it has no place for a seed.
+        Network evaluations for each side; 0 if no voxel of the side can be a seed.
     recovered_aa, recovered_bb : float
-        Share of the own segment that each side grew again: how far the window can be trusted.
+        Share of each segment that its own object covers again: how far the window can be trusted.
     recovered_ab, recovered_ba : float
-        Share of b that a's object took, and of a that b's object took.
+        Share of b that the object grown from a covers, and the reverse.
     agreement : float
-        Voxels that both objects hold, as a share of the smaller object.
+        Voxels in both objects, as a share of the smaller object.
     iou : float
-        Voxels that both hold, as a share of those that either holds.
+        Voxels in both objects, as a share of the voxels in either.
     deleted : float
-        Share of both segments that neither object holds.
+        Share of both segments that neither object covers.
     """
 
     fovs_a: int
@@ -48,7 +48,7 @@ class Evidence:
     deleted: float
 
     def score(self, config: AgglomerateConfig) -> float:
-        """Return the agreement, or 0 where a side did not recover itself or none went over to the other."""
+        """Return the agreement; 0 if a side did not recover itself or neither grew into the other."""
         own = min(self.recovered_aa, self.recovered_bb)
         crossing = max(self.recovered_ab, self.recovered_ba)
         trusted = own >= config.min_recovered and crossing >= config.min_crossing
@@ -56,23 +56,23 @@ class Evidence:
 
 
 class Resegmenter:
-    """The network as a judge of contacts.
+    """Judge contacts by the network.
 
     Parameters
     ----------
     image, segmentation : Volume
         Raw image and base segmentation, read one window at a time.
     model : Model
-        The network's architecture and normalisation.
+        Architecture and normalisation.
     batch : FovBatch
-        The network.
+        Evaluates the network.
     config : AgglomerateConfig
-        Thresholds, size of the window, limit.
+        Thresholds, window size, limit of FOVs.
 
     Notes
     -----
-    After the resegmentation of Januszewski et al. 2018, Methods: everything but the two segments is masked, both are
-    free again, and each side is grown from a seed of its own near the decision point.
+    Source: resegmentation in Januszewski et al. 2018, Methods. Both segments are cleared, all others are masked, and
+    each side is grown again from its own seed near the decision point.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Resegmenter:
         return compare(sides, [_object(grower, labels.shape) for grower in growers], [_fovs(g) for g in growers])
 
     def _window(self, position: ZYX) -> Box:
-        """Return the box around `position`, moved inside the volume where it is large enough."""
+        """Return the window around `position`, moved into the volume."""
         whole = self._segmentation.box.intersect(self._image.box)
         return Box.around(position, self._config.window_radius_zyx).moved_into(whole)
 
@@ -111,16 +111,16 @@ class Resegmenter:
 
 
 def choose_seed(side: np.ndarray, near_zyx: ZYX, reach: Box, sides_zyx: VoxelSize) -> ZYX | None:
-    """Return the voxel of a segment that lies deep inside it and near a point, None if it has none in `reach`.
+    """Return a voxel deep inside a segment and near a point, or None if the segment has no voxel in `reach`.
 
     Parameters
     ----------
     side : bool ndarray of shape (Z, Y, X)
         The segment.
     near_zyx : tuple of int
-        The decision point, in the same voxels.
+        The decision point, in voxels of `side`.
     reach : Box
-        Where the centre of a FOV may be.
+        Positions where a FOV may be centred.
     sides_zyx : tuple of float
         Sides of a voxel in units of the smallest.
     """
@@ -140,14 +140,14 @@ def choose_seed(side: np.ndarray, near_zyx: ZYX, reach: Box, sides_zyx: VoxelSiz
 
 
 def compare(sides: list[np.ndarray], objects: list[np.ndarray], fovs: list[int]) -> Evidence:
-    """Compare what grew from both sides with the segments and with each other.
+    """Compare the objects grown from both sides with the segments and with each other.
 
     Parameters
     ----------
     sides, objects : two bool ndarrays of shape (Z, Y, X) each
         The segments a and b in the window, and the objects grown from them.
     fovs : two ints
-        Network evaluations.
+        Network evaluations of each.
     """
     (a, b), (grown_a, grown_b) = sides, objects
     both, either = np.count_nonzero(grown_a & grown_b), np.count_nonzero(grown_a | grown_b)
@@ -166,13 +166,13 @@ def compare(sides: list[np.ndarray], objects: list[np.ndarray], fovs: list[int])
 
 
 def _share(of: np.ndarray, whole: np.ndarray) -> float:
-    """Share of `whole` that `of` holds."""
+    """Share of `whole` that `of` covers."""
     total = np.count_nonzero(whole)
     return float(np.count_nonzero(of & whole) / total) if total else 0.0
 
 
 def _object(grower: ObjectGrower | None, shape: tuple[int, ...]) -> np.ndarray:
-    """Return what has grown as a mask of the window; nothing where the seed was lost."""
+    """Return the grown object as a mask of the window; empty if the seed did not survive."""
     mask = np.zeros(shape, bool)
     if grower is not None and grower.is_strong:
         box, grown = grower.canvas.object_mask()

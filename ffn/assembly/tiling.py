@@ -1,4 +1,4 @@
-"""Overlapping subvolumes as a grid: who meets whom, and who contributes which voxels."""
+"""A grid of overlapping subvolumes: which of them overlap, and which voxels each contributes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Tiling:
-    """Boxes at every crossing of ranges along z, y and x, as `ffn.geometry.tile` makes them, numbered in zyx order.
+    """A grid of boxes, as `ffn.geometry.tile` makes it, numbered in zyx order.
 
     Parameters
     ----------
     ranges_zyx : three tuples of (start, stop)
-        For each axis; starts and stops ascend, and each range begins before the one before it ends.
+        Ranges along each axis; every combination is a box. Starts and stops ascend, and no range begins after the
+        previous one ends.
 
     Examples
     --------
@@ -35,12 +36,12 @@ class Tiling:
 
     @classmethod
     def of(cls, boxes: Sequence[Box]) -> Tiling:
-        """Return the tiling that distinct `boxes`, in any order, make up.
+        """Return the tiling that distinct `boxes` form, in any order.
 
         Raises
         ------
         VolumeError
-            If they leave a hole, or are no grid.
+            If they leave a hole or do not form a grid.
         """
         z, y, x = (tuple(sorted({(b.start[axis], b.stop[axis]) for b in boxes})) for axis in range(3))
         tiling = cls((z, y, x))
@@ -57,27 +58,27 @@ class Tiling:
 
     @property
     def shape(self) -> ZYX:
-        """Boxes along each axis."""
+        """Number of boxes along each axis."""
         return zyx(map(len, self.ranges_zyx))
 
     @property
     def num_boxes(self) -> int:
-        """Boxes in all."""
+        """Number of boxes."""
         z, y, x = self.shape
         return z * y * x
 
     @property
     def hull(self) -> Box:
-        """What the boxes cover."""
+        """The box that all boxes cover together."""
         return Box(zyx(ranges[0][0] for ranges in self.ranges_zyx), zyx(ranges[-1][1] for ranges in self.ranges_zyx))
 
     def box(self, index: int) -> Box:
-        """Return a box by its number."""
+        """Return the box with number `index`."""
         ranges = [ranges[i] for ranges, i in zip(self.ranges_zyx, self._place(index), strict=True)]
         return Box(zyx(start for start, _ in ranges), zyx(stop for _, stop in ranges))
 
     def core(self, index: int) -> Box:
-        """Return the part of a box that it contributes: up to the middle of its overlaps with its neighbours.
+        """Return the part of a box that it contributes: up to the middle of the overlap with each neighbour.
 
         Cores are disjoint and cover the hull.
         """
@@ -86,7 +87,7 @@ class Tiling:
         return Box(starts, zyx(cuts[i + 1] for cuts, i in zip(self._cuts, place, strict=True)))
 
     def overlaps(self) -> Iterator[tuple[int, int]]:
-        """Yield the pairs of boxes that share voxels, each once, as ascending numbers in ascending order."""
+        """Yield the pairs of boxes that share voxels, each once: ascending numbers, in ascending order."""
         near = [_neighbours(ranges) for ranges in self.ranges_zyx]
         for first in range(self.num_boxes):
             z, y, x = self._place(first)
@@ -95,7 +96,7 @@ class Tiling:
                     yield first, second
 
     def cores_in(self, block: Box) -> Iterator[tuple[int, Box]]:
-        """Yield the numbers of the boxes whose cores meet `block` inside the hull, and the part that does."""
+        """Yield the number of every box whose core overlaps `block`, and the part that does."""
         for place in itertools.product(*map(_cells, self._cuts, block.start, block.stop)):
             number = self._number(place)
             part = self.core(number).intersect(block)
@@ -104,7 +105,7 @@ class Tiling:
 
     @cached_property
     def _cuts(self) -> list[np.ndarray]:
-        """Borders between the cores of each axis, with the hull's at both ends."""
+        """Borders between cores along each axis, with those of the hull at both ends."""
         inner = ([(b[0] + a[1]) // 2 for a, b in itertools.pairwise(ranges)] for ranges in self.ranges_zyx)
         return [np.array([r[0][0], *cuts, r[-1][1]]) for r, cuts in zip(self.ranges_zyx, inner, strict=True)]
 
@@ -125,13 +126,13 @@ def _hole(num_boxes: int, found: str) -> str:
 
 
 def _neighbours(ranges: Ranges) -> list[range]:
-    """For each range of an axis the ranges that it shares voxels with, itself among them."""
+    """For each range of an axis, the ranges that share voxels with it, including itself."""
     starts, stops = np.array(ranges).T
     first, last = np.searchsorted(stops, starts, "right"), np.searchsorted(starts, stops, "left")
     return [range(a, b) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
 
 
 def _cells(cuts: np.ndarray, start: int, stop: int) -> range:
-    """Return the cells between `cuts` that reach into start … stop."""
+    """Return the cells between `cuts` that overlap start … stop."""
     first, last = np.searchsorted(cuts, start, "right") - 1, np.searchsorted(cuts, stop, "left")
     return range(max(0, int(first)), min(int(last), len(cuts) - 1))

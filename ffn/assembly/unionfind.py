@@ -1,4 +1,4 @@
-"""Union-find over dense indices."""
+"""Connected components of a graph."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ def connected_roots(num_nodes: int, edges: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     num_nodes : int
-        Nodes are 0 … num_nodes - 1.
+        Nodes are numbered 0 … num_nodes - 1.
     edges : int ndarray of shape (E, 2)
-        Pairs to join, in any order.
+        Pairs of nodes to join, in any order.
 
     Returns
     -------
     int64 ndarray of shape (num_nodes,)
-        Does not depend on the order of `edges`.
+        Independent of the order of `edges`.
 
     Examples
     --------

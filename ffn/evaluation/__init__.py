@@ -1,1 +1,1 @@
-"""Scores against the truth, a watershed to compare with, and the report."""
+"""Scores of a segmentation against the ground truth, and the stages that use them."""

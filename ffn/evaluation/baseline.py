@@ -1,4 +1,4 @@
-"""The classical method to compare with: watershed of the smoothed image, markers by membrane distance."""
+"""The baseline: a watershed of the smoothed image, with markers from the distance to membranes."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ffn.progress import track
 SIGMAS = (1.0, 1.5)
 LEVELS = (0.0, 0.3)
 DISTANCES = (1.0, 2.0, 3.0)
-MIN_MARKER_VOXELS = 50  # smaller ones are specks of noise; without this limit every score is worse
-BYTES_PER_VOXEL = 90  # measured: image, truth, distance, markers and skimage's queue together
+MIN_MARKER_VOXELS = 50  # smaller markers are noise; without this limit every score is worse
+BYTES_PER_VOXEL = 90  # measured: image, truth, distance, markers and scikit-image's queue
 
 log = logging.getLogger(__name__)
 
 
 class Settings(NamedTuple):
-    """One setting of the sweep; lengths are in units of the smallest voxel side.
+    """One setting of the sweep. Lengths are in units of the smallest voxel side.
 
     Parameters
     ----------
     sigma : float
         Standard deviation of the Gaussian that smooths the image.
     level : float
-        Brightness that separates cytoplasm from membrane: Otsu's threshold plus so many standard deviations.
+        Brightness that separates cytoplasm from membrane, in standard deviations above Otsu's threshold.
     distance : float
-        A marker is a connected set of voxels further than this from the membrane.
+        Markers are connected sets of voxels farther than this from a membrane.
     """
 
     sigma: float
@@ -50,31 +50,32 @@ SWEEP = tuple(Settings(*values) for values in itertools.product(SIGMAS, LEVELS, 
 def best_watershed(
     image: np.ndarray, truth: np.ndarray, voxel_size_zyx_nm: VoxelSize
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Segment with every setting of the sweep, keep the best: the truth chooses, which favours the baseline.
+    """Segment with every setting of the sweep and keep the best. Choosing by the truth favours the baseline.
 
     Parameters
     ----------
     image : ndarray of shape (Z, Y, X)
-        Membranes dark, cytoplasm bright.
+        Dark membranes, bright cytoplasm.
     truth : integer ndarray of shape (Z, Y, X)
-        Labels with some voxel that is not 0.
+        Labels; at least one voxel is not 0.
     voxel_size_zyx_nm : tuple of float
-        Size of a voxel.
+        Sides of a voxel.
 
     Returns
     -------
     segmentation : int32 ndarray of shape (Z, Y, X)
-        The one with the lowest VOI under the convention ``all``.
+        The segmentation with the lowest VOI under the convention ``all``.
     sweep : list of dict
         ``settings``, ``are`` and ``voi`` of every setting, best first.
 
     Notes
     -----
-    Works on the whole box in memory, `BYTES_PER_VOXEL` each.
+    Holds the whole box in memory, with `BYTES_PER_VOXEL` bytes per voxel.
     """
     gibibytes = image.size * BYTES_PER_VOXEL / 2**30
     log.info("baseline: %d watersheds of %s voxels, %.1f GiB of memory", len(SWEEP), image.shape, gibibytes)
-    best, sweep = np.zeros(image.shape, np.int32), list[dict[str, Any]]()
+    best = np.zeros(image.shape, np.int32)
+    sweep: list[dict[str, Any]] = []
     for settings, labels in track(watersheds(image, voxel_size_zyx_nm), len(SWEEP), "baseline", "setting"):
         scores = score(count_pairs(truth, labels), "all")
         sweep.append({"settings": settings._asdict(), "are": scores["are"], "voi": scores["voi"]})
@@ -89,7 +90,7 @@ def watersheds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> Iterator[tupl
     Parameters
     ----------
     image, voxel_size_zyx_nm
-        As for `best_watershed`.
+        As in `best_watershed`.
     """
     sampling = np.asarray(voxel_size_zyx_nm) / min(voxel_size_zyx_nm)
     for sigma in SIGMAS:
@@ -105,7 +106,7 @@ def watersheds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> Iterator[tupl
 
 
 def markers(membrane_distance: np.ndarray, distance: float) -> np.ndarray:
-    """Label the connected sets of voxels that are further than `distance` from the membrane.
+    """Label the connected sets of voxels farther than `distance` from a membrane.
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ def markers(membrane_distance: np.ndarray, distance: float) -> np.ndarray:
     Returns
     -------
     int32 ndarray of shape (Z, Y, X)
-        0 where there is no marker; sets of fewer than `MIN_MARKER_VOXELS` are dropped.
+        0 where there is no marker. Sets of fewer than `MIN_MARKER_VOXELS` voxels are dropped.
     """
     labels, _ = ndimage.label(membrane_distance > distance)
     is_small = np.bincount(labels.ravel()) < MIN_MARKER_VOXELS

@@ -1,4 +1,4 @@
-"""What every truth body and every segment costs: its part of the variation of information."""
+"""The cost of every body and segment: its part of the variation of information."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ CSV_COLUMNS = ("kind", "id", "voxels", "parts", "voi", "share")
 
 @dataclass(frozen=True)
 class Costs:
-    """Cost of every object, in the order of ids.
+    """Costs of all bodies or all segments, by ascending id.
 
     Parameters
     ----------
     ids : uint64 ndarray of shape (N,)
-        Truth bodies, or segments.
+        Bodies of the ground truth, or segments.
     voxels, num_parts : int64 ndarray of shape (N,)
-        Voxels that have both labels, and how many objects of the other kind they lie in.
+        Voxels that have both a body and a segment, and the number of objects of the other kind that they lie in.
     voi : float64 ndarray of shape (N,)
-        Bits; the sum is ``voi_split`` for truth bodies and ``voi_merge`` for segments.
+        Bits. The sum is ``voi_split`` for bodies and ``voi_merge`` for segments.
     """
 
     ids: np.ndarray
@@ -38,37 +38,37 @@ class Costs:
 
 
 def body_costs(table: ContingencyTable) -> tuple[Costs, Costs]:
-    """Divide the VOI of the convention ``foreground`` among truth bodies (splits) and segments (mergers).
+    """Divide the VOI of the convention ``foreground`` among bodies (splits) and segments (mergers).
 
     Parameters
     ----------
     table : ContingencyTable
-        Pairs of truth and segment.
+        Pairs of body and segment.
 
     Returns
     -------
     Costs, Costs
-        Of truth bodies and of segments.
+        Of bodies and of segments.
     """
     both = table.foreground()
     return _costs(both.a, both.voxels), _costs(both.b, both.voxels)
 
 
 def worst_bodies(table: ContingencyTable, count: int = NUM_WORST) -> dict[str, list[dict[str, Any]]]:
-    """List the bodies and segments that cost most bits of VOI, convention ``foreground``.
+    """List the bodies and segments that cost the most VOI under the convention ``foreground``.
 
     Parameters
     ----------
     table : ContingencyTable
-        Pairs of truth and segment.
+        Pairs of body and segment.
     count : int
-        Length of each list at most; faultless ones are not listed.
+        Maximum length of each list. Objects without error are not listed.
 
     Returns
     -------
     dict
-        ``worst_splits`` (truth bodies, their parts are segments) and ``worst_mergers`` (segments, their parts
-        are truth bodies): ``id``, ``voxels``, ``voi`` and the largest ``parts`` with ``id`` and ``voxels``.
+        ``worst_splits`` (bodies; their parts are segments) and ``worst_mergers`` (segments; their parts are bodies).
+        Each entry has ``id``, ``voxels``, ``voi`` and the largest ``parts`` with ``id`` and ``voxels``.
     """
     both = table.foreground()
     bodies, segments = body_costs(table)
@@ -79,17 +79,17 @@ def worst_bodies(table: ContingencyTable, count: int = NUM_WORST) -> dict[str, l
 
 
 def bodies_csv(table: ContingencyTable) -> str:
-    """Return the costs of every truth body and segment as CSV, the costliest first.
+    """Return the costs of all bodies and segments as CSV, the costliest first.
 
     Parameters
     ----------
     table : ContingencyTable
-        Pairs of truth and segment.
+        Pairs of body and segment.
 
     Returns
     -------
     str
-        Columns ``kind`` (truth, segment), ``id``, ``voxels``, ``parts``, ``voi`` (bits), ``share`` (of the sum of
+        Columns ``kind`` (truth, segment), ``id``, ``voxels``, ``parts``, ``voi`` (bits), ``share`` (of the sum over
         its kind).
     """
     text = io.StringIO()

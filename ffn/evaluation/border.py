@@ -1,4 +1,4 @@
-"""The border band that the CREMI challenge leaves out of its scores."""
+"""The band along body borders that the CREMI challenge excludes from its scores."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from ffn.io.volume import Volume
 
 
 def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
-    """Mark the voxels close to another label within their own xy section.
+    """Mark the voxels close to another label in the same xy section.
 
     Parameters
     ----------
     labels : integer ndarray of shape (Z, Y, X)
-        Truth, 0 is background and counts as a label.
+        Ground truth. Background, 0, counts as a label.
     border_nm : float
-        Half-width of the band, nanometres.
+        Half-width of the band, nm.
     voxel_size_zyx_nm : tuple of float
         Only y and x matter.
 
     Returns
     -------
     bool ndarray of shape (Z, Y, X)
-        True within `border_nm` of a voxel that has a neighbour (of 4) with another label; such voxels
-        themselves are at distance 0.
+        True within `border_nm` of a voxel that differs from one of its 4 neighbours; such voxels are at distance 0.
     """
     near = np.zeros(labels.shape, dtype=bool)
     for z, section in enumerate(labels):
@@ -38,16 +37,16 @@ def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSi
 
 
 def read_without_border(truth: Volume, box: Box, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
-    """Read the truth with the border band set to 0; the same for every way of cutting a volume into boxes.
+    """Read the ground truth with the border band set to 0. The result does not depend on how a volume is cut.
 
     Parameters
     ----------
     truth : Volume
         Integer labels.
     box : Box
-        What to read; context in y and x is read as far as the volume goes.
+        What to read. A halo in y and x is read too, within the volume.
     border_nm, voxel_size_zyx_nm
-        As for `near_border`.
+        As in `near_border`.
     """
     _, y, x = voxel_size_zyx_nm
     margin = (0, math.ceil(border_nm / y) + 1, math.ceil(border_nm / x) + 1)
@@ -58,7 +57,7 @@ def read_without_border(truth: Volume, box: Box, border_nm: float, voxel_size_zy
 
 
 def _interior(section: np.ndarray) -> np.ndarray:
-    """Whether all four neighbours inside the section have the voxel's own label."""
+    """Whether a voxel has the same label as all its neighbours (4 at most) in the section."""
     inner = np.ones(section.shape, dtype=bool)
     for axis in (0, 1):
         same = np.diff(section.astype(np.int64), axis=axis) == 0

@@ -1,4 +1,4 @@
-"""Settings of the evaluation: truth skeletons, scores, the choice of a checkpoint, the sweep over merge graphs."""
+"""Settings of the evaluation: skeletons, scores, the choice of a checkpoint, the sweep of merge thresholds."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from ffn.evaluation.metrics import RankingName
 
 
 class SkeletonizeConfig(Section):
-    """Skeletons of the truth, for the expected run length; the workflow makes none at spacing 0."""
+    """Skeletons of the ground truth, for the expected run length. With spacing 0 the workflow makes none."""
 
     spacing_nm: Annotated[float, Field(ge=0)] = Field(
-        40.0, description="distance of the voxels that skeletons are made of; less is slower; 0 makes none, nm"
+        40.0, description="spacing of the voxels that skeletons are computed from, nm; 0 makes no skeletons"
     )
     min_voxels: PositiveInt = Field(1000, description="connected pieces with fewer voxels get no skeleton")
     invalidation_scale: PositiveFloat = Field(
-        1.5, description="branches are longer than this times the local radius, plus the constant"
+        1.5, description="a branch is longer than this times the local radius plus invalidation_const_nm"
     )
-    invalidation_const_nm: Annotated[float, Field(ge=0)] = Field(300.0, description="the constant, nm")
+    invalidation_const_nm: Annotated[float, Field(ge=0)] = Field(300.0, description="see invalidation_scale, nm")
 
 
 class EvaluateConfig(Section):
-    """Scores against the truth, beside a watershed baseline."""
+    """Scores against the ground truth, and those of a watershed baseline."""
 
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared at a time")
     border_nm: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="truth this close to another body in its section is ignored (convention cremi), nm"
+        0.0, description="convention cremi ignores voxels this close to another body in their section, nm"
     )
     erl_tolerance_nm: Annotated[float, Field(ge=0)] = Field(
-        200.0, description="length of a second skeleton that makes a segment a merger in the tolerant run length, nm"
+        200.0, description="tolerant run length: a merger holds this much of a second skeleton, nm"
     )
-    num_errors: NonNegativeInt = Field(20, description="splits, and mergers, that are listed with their places")
-    watershed: bool = Field(True, description="score the best of a sweep of watersheds of the image beside it")
+    num_errors: NonNegativeInt = Field(20, description="number of splits, and of mergers, to list with their places")
+    watershed: bool = Field(True, description="also score a baseline: the best of several watersheds of the image")
     watershed_max_voxels: PositiveInt = Field(
-        20_000_000, description="a larger box gets watersheds of its middle only; each voxel takes 90 bytes"
+        20_000_000, description="in a larger box, the watersheds cover only the middle; 90 bytes per voxel"
     )
 
 
 class SelectConfig(Section):
-    """Choice among the last checkpoints by their scores on a validation box, which is never reported on."""
+    """Choice among the last checkpoints by their scores on a validation box, which must not be reported on."""
 
-    checkpoints: NonNegativeInt = Field(0, description="how many of the last checkpoints compete; 0 takes the last one")
-    volume: str | None = Field(None, description="volume of the validation box; null where there is only one")
-    box: BoxText | None = Field(None, description="validation box: labelled, apart from every evaluate_box")
-    metric: RankingName = Field("voi", description="the score that decides")
-    convention: Literal["foreground", "all", "cremi"] = Field("all", description="the convention it is computed under")
+    checkpoints: NonNegativeInt = Field(0, description="number of last checkpoints to compare; 0 takes the last one")
+    volume: str | None = Field(None, description="volume of the validation box; null if there is only one")
+    box: BoxText | None = Field(None, description="validation box: has labels and overlaps no evaluate_box")
+    metric: RankingName = Field("voi", description="score to choose by")
+    convention: Literal["foreground", "all", "cremi"] = Field("all", description="convention of that score")
 
     @model_validator(mode="after")
     def _box_is_given(self) -> SelectConfig:
@@ -57,9 +57,9 @@ class SelectConfig(Section):
 
 
 class SweepConfig(Section):
-    """Scores of a merge graph at many thresholds."""
+    """Scores of a merge graph at several thresholds."""
 
     thresholds: tuple[Probability, ...] = Field(
-        (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95), description="to look at, beside no merge at all"
+        (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95), description="thresholds to score, besides no merging"
     )
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared at a time")

@@ -1,4 +1,4 @@
-"""Where errors are: for each, a voxel at which its parts touch, or nearly do, found in one pass over the blocks."""
+"""Locate errors: for each, find a voxel where its parts touch or come closest, in one pass over the blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ffn.io.volume import Read
 from ffn.progress import track
 from ffn.sampling.shuffle import mix
 
-SAMPLE_SIZE = 2048  # voxels remembered of a contact or part: bounds memory, and places it within a few voxels
+SAMPLE_SIZE = 2048  # voxels kept of a contact or part: bounds memory, and locates it to within a few voxels
 
 Ids = tuple[int, ...]
 
@@ -25,7 +25,7 @@ class Parts(NamedTuple):
     Parameters
     ----------
     kind : {"split", "merge"}
-        Whether owners are truth bodies and parts segments, or the other way round.
+        In a split, the owner is a body and its parts are segments; in a merger it is the other way round.
     owner, main, piece : int
         Ids.
     """
@@ -37,14 +37,14 @@ class Parts(NamedTuple):
 
 
 class ErrorPlace(NamedTuple):
-    """Where to look.
+    """Where to look at an error.
 
     Parameters
     ----------
     position_zyx : tuple of int
-        A voxel of the piece: in the middle of its contact with the main part, or where it comes closest to it.
+        A voxel of the piece, in the middle of its contact with the main part or where the two come closest.
     touching : bool
-        Whether the two have a common face.
+        Whether the two share a face.
     """
 
     position_zyx: ZYX
@@ -63,9 +63,9 @@ def find_places(
     truth, segmentation : callable
         Return the labels of a box.
     box : Box
-        Where to look.
+        Where to search.
     block_size_zyx : tuple of int
-        Voxels read at a time; the result does not depend on it.
+        Voxels read at a time. The result does not depend on it.
 
     Returns
     -------
@@ -74,8 +74,8 @@ def find_places(
 
     Notes
     -----
-    Of every contact and every part the voxels with the `SAMPLE_SIZE` smallest hashes of their position are kept:
-    a random sample that does not depend on the order in which voxels are met.
+    Of every contact and every part, the voxels with the `SAMPLE_SIZE` smallest hashes of their position are kept. This
+    is a random sample that does not depend on the order in which voxels are read.
     """
     if not parts:
         return []
@@ -88,7 +88,7 @@ def find_places(
 
 
 class _Sample:
-    """The voxels of a set with the smallest hashes, as numbers in the box."""
+    """The voxels of a set with the smallest hashes, as flat indices into the box."""
 
     def __init__(self) -> None:
         self.voxels = np.zeros(0, np.uint64)
@@ -121,7 +121,7 @@ class _Search:
         }
 
     def look(self, block: Box, wide: Box, truth: np.ndarray, segmentation: np.ndarray) -> None:
-        """Add the voxels of `block`; the arrays hold `wide`, a voxel more on the far sides where there is one."""
+        """Add the voxels of `block`. The arrays cover `wide`, which has one more layer on the far sides."""
         numbers = self._voxel_numbers(wide)
         inner = block.slices(wide.start)
         self._look_for_parts(truth[inner], segmentation[inner], numbers[inner])
@@ -139,7 +139,7 @@ class _Search:
                 self._add_contacts(kind, lookup, columns, (numbers[a][face], numbers[b][face]))
 
     def place(self, index: int) -> ErrorPlace:
-        """Return the place of a pair, once all blocks have been looked at."""
+        """Return the place of a pair. Call it after all blocks."""
         one = self._parts[index]
         contact = self._coordinates(self._contacts[index])
         if len(contact):
@@ -161,14 +161,14 @@ class _Search:
     def _add_contacts(
         self, kind: str, lookup: RowLookup, columns: tuple[np.ndarray, ...], voxels: tuple[np.ndarray, np.ndarray]
     ) -> None:
-        """Look for faces with the piece on either side."""
+        """Add the faces that have the piece on either side."""
         owner, near, far = columns
         for piece, main, side in ((near, far, voxels[0]), (far, near, voxels[1])):
             for key, rows in _matches(lookup, owner, piece, main):
                 self._contacts[self._numbers[kind][key]].add(side[rows])
 
     def _voxel_numbers(self, wide: Box) -> np.ndarray:
-        """Places of the voxels of `wide` in the C order of the whole box."""
+        """Flat indices of the voxels of `wide` in the whole box."""
         _, ny, nx = self._box.shape
         z, y, x = (np.arange(s.start, s.stop, dtype=np.uint64) for s in wide.slices(self._box.start))
         return (z[:, None, None] * np.uint64(ny) + y[:, None]) * np.uint64(nx) + x
@@ -183,7 +183,7 @@ def _lookup(rows: Sequence[Ids]) -> RowLookup:
 
 
 def _matches(lookup: RowLookup, *columns: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield a row of the lookup's table and the rows of `columns` that equal it, for each that has some."""
+    """Yield every row of the table that occurs in `columns`, with the rows of `columns` where it does."""
     found = lookup.find(*columns)
     rows = np.flatnonzero(found >= 0)
     rows = rows[np.argsort(found[rows], kind="stable")]
@@ -192,5 +192,5 @@ def _matches(lookup: RowLookup, *columns: np.ndarray) -> Iterator[tuple[int, np.
 
 
 def _pair(one: Parts, part: int) -> Ids:
-    """Truth body and segment of a part."""
+    """Body and segment of a part."""
     return (one.owner, part) if one.kind == "split" else (part, one.owner)

@@ -1,4 +1,4 @@
-"""The stage `evaluate`: score a segmentation, and a baseline beside it, against the truth."""
+"""The stage `evaluate`: score a segmentation and a baseline against the ground truth."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class References:
-    """What else a segmentation is measured with, besides the truth's labels.
+    """Optional inputs of an evaluation: a baseline and skeletons.
 
     Parameters
     ----------
     image : str, optional
-        Volume to segment by watershed, as a baseline.
+        Image to segment by watershed, as the baseline.
     baseline : str, optional
-        Segmentation to score instead, as the baseline.
+        Segmentation to use as the baseline instead.
     baseline_out : str, optional
-        ``FILE.h5:DATASET`` to keep the best watershed in.
+        ``FILE.h5:DATASET`` to save the best watershed in.
     skeletons : str, optional
-        Skeletons of the truth, for the expected run length; see `ffn.evaluation.skeletons.read_skeletons`.
+        Skeletons of the ground truth, for the expected run length; see `ffn.evaluation.skeletons.read_skeletons`.
     """
 
     image: str | None = None
@@ -51,7 +51,7 @@ class References:
     skeletons: str | None = None
 
     def inputs(self) -> dict[str, str]:
-        """Return what is read, for the provenance."""
+        """Return the inputs that are given, for the provenance."""
         read = {"image": self.image, "baseline": self.baseline, "skeletons": self.skeletons}
         return {name: spec for name, spec in read.items() if spec}
 
@@ -64,35 +64,35 @@ def evaluate(
     box: Box | None = None,
     references: References = References(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """Score a segmentation where it overlaps the truth, and write the scores as JSON.
+    """Score a segmentation where it overlaps the ground truth, and write the scores as JSON.
 
     Parameters
     ----------
     segmentation_spec, truth_spec : str
         Volumes of integer labels.
     out : path
-        JSON file; its keys are described in `ffn.evaluation.scores.summarize`, `ffn.evaluation.bodies.worst_bodies`,
-        `ffn.evaluation.worst_errors.error_entries` and `ffn.evaluation.run_length.expected_run_length`. Beside it are
-        written ``<name>-bodies.csv``, the cost of every body, and ``<name>-errors.csv``.
+        JSON file to write. For its keys, see `ffn.evaluation.scores.summarize`, `ffn.evaluation.bodies.worst_bodies`,
+        `ffn.evaluation.worst_errors.error_entries` and `ffn.evaluation.run_length.expected_run_length`. Two CSV files
+        are written to the same folder: ``<name>-bodies.csv``, the cost of every body and segment, and
+        ``<name>-errors.csv``.
     config : EvaluateConfig
         Block size, border band, number of errors, limits of the baseline.
     box : Box, optional
-        Part of the volumes to look at.
+        Part of the volumes to score.
     references : References, optional
-        The baseline, scored on the same voxels under the key ``baseline``, and skeletons.
+        A baseline, which is scored on the same voxels under the key ``baseline``, and skeletons.
 
     Returns
     -------
     dict
-        What was written.
+        The content of the JSON file.
 
     Raises
     ------
     EvaluationError
-        If the volumes and `box` have no voxel in common, the truth is empty there, or `out` cannot be
-        written.
+        If the volumes and `box` share no voxel, the ground truth is empty there, or `out` cannot be written.
     VolumeError
-        If a volume is missing or does not hold labels.
+        If a volume is missing or has no integer type.
     """
     with _writable(out), open_volume(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(truth)
@@ -119,22 +119,22 @@ def evaluate(
 
 
 def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
-    """Return the voxels that both volumes have, inside `box` where one is given.
+    """Return the box that both volumes cover, within `box` if given.
 
     Raises
     ------
     EvaluationError
-        If there are none.
+        If it is empty.
     """
     common = segmentation.box.intersect(truth.box)
     if common.is_empty:
         raise EvaluationError(
-            f"{segmentation.name}: lies at {segmentation.box} and the truth {truth.name} at {truth.box}, "
-            "expected voxels in common. Check the offsets with 'ffn info'"
+            f"{segmentation.name}: covers {segmentation.box} and the truth {truth.name} covers {truth.box}, "
+            "expected boxes that overlap. Check the offsets with 'ffn info'"
         )
     if box is not None and common.intersect(box).is_empty:
         raise EvaluationError(
-            f"--box: {box} has no voxel of {common}, where segmentation and truth overlap. Choose one inside"
+            f"--box: {box} lies outside {common}, where segmentation and truth overlap. Choose a box inside"
         )
     return common if box is None else common.intersect(box)
 
@@ -142,14 +142,14 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
 def _errors(
     table: ContingencyTable, truth: Volume, segmentation: Volume, box: Box, config: EvaluateConfig
 ) -> list[dict[str, Any]]:
-    """Return the costliest errors with their places."""
+    """Find the costliest errors and their places."""
     errors = worst_errors(table, config.num_errors)
     parts = [error.parts for error in errors]
     return error_entries(errors, find_places(parts, truth.read, segmentation.read, box, config.block_size_zyx))
 
 
 def _score_baseline(references: References, scorer: Scorer, segmentation: Volume, box: Box) -> dict[str, Any] | None:
-    """Score the given segmentation, or the best watershed of the image; None where there is neither."""
+    """Score the given baseline, or the best watershed of the image; return None if neither is given."""
     if references.baseline:
         with open_volume(references.baseline) as volume:
             require_labels(volume)
@@ -163,20 +163,20 @@ def _score_baseline(references: References, scorer: Scorer, segmentation: Volume
 
 
 def _write(out: Path, result: dict[str, Any], table: ContingencyTable) -> None:
-    """Write the scores last: where they are, everything is."""
+    """Write the scores last, so that their file implies the others."""
     write_text(out.with_name(f"{out.stem}-bodies.csv"), bodies_csv(table))
     write_text(out.with_name(f"{out.stem}-errors.csv"), errors_csv(result["errors"]))
     write_json(out, result)
 
 
 def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, references: References) -> VoxelSize:
-    """Voxel size of either volume; isotropic where neither knows, unless lengths are measured."""
+    """Return the voxel size of either volume, or (1, 1, 1) if neither has one and no length is measured."""
     size = truth.voxel_size_zyx_nm or segmentation.voxel_size_zyx_nm
     if size is None and (config.border_nm or references.skeletons):
         where = f"--border: {config.border_nm} nm" if config.border_nm else f"--skeletons: {references.skeletons}"
         raise EvaluationError(
-            f"{where} cannot be measured, {truth.name} and {segmentation.name} "
-            "have no attribute voxel_size_nm. Bring one of them in with 'ffn ingest --voxel-size'"
+            f"{where} cannot be measured: neither {truth.name} nor {segmentation.name} has a voxel size, "
+            "one is needed. Ingest one of them with 'ffn ingest --voxel-size'"
         )
     if segmentation.voxel_size_zyx_nm not in (None, size):
         log.warning("voxel sizes differ: truth %s nm, segmentation %s nm", size, segmentation.voxel_size_zyx_nm)
@@ -185,11 +185,11 @@ def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, ref
 
 @contextlib.contextmanager
 def _writable(out: str | Path) -> Iterator[None]:
-    """Complain about an output that cannot be written, before the work where that can be known."""
+    """Report an output that cannot be written, if possible before the work starts."""
     path = Path(out).absolute()
     folder = next(parent for parent in path.parents if parent.exists())
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        found = "is a folder" if path.is_dir() else f"{folder} is no folder that can be written to"
+        found = "is a folder" if path.is_dir() else f"{folder} is not a writable folder"
         raise EvaluationError(f"{out}: {found}, expected the name of a new file. Choose another --out")
     try:
         yield

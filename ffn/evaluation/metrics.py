@@ -1,7 +1,7 @@
-"""The metrics of a score file: how each is called, where it stands, and which way is better.
+"""The metrics of a score file: name, title, where each is found, and whether lower or higher is better.
 
-Tables, the report and the choice of a checkpoint follow this list, so a new metric is a row here and a value in
-`ffn.evaluation.scores`.
+Tables, the report and `ffn select` follow this list. To add a metric, compute it in `ffn.evaluation.scores` and add a
+row here. This module imports nothing heavy, because the command line reads it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure of a segmentation.
+    """One metric.
 
     Parameters
     ----------
     name : str
         Key in a score file.
     title : str
-        Head of its column in tables.
+        Column title in tables.
     better : {"lower", "higher"}, optional
-        Which of two values is better; none for a metric that does not rank segmentations.
+        The better one of two values. None for a metric that does not rank segmentations.
     by_convention : bool
-        Whether there is a value for each convention, or one for the segmentation.
+        Whether each convention has a value, or the segmentation has a single one.
     is_fraction : bool
         Whether tables show it in percent.
     """
@@ -36,11 +36,11 @@ class Metric:
     is_fraction: bool = False
 
     def value(self, scores: Mapping[str, Any], convention: str) -> float | None:
-        """Return the value in the content of a score file; None where the convention left no voxel."""
+        """Return the value from the content of a score file; None if the convention leaves no voxel."""
         return scores["scores"][convention][self.name] if self.by_convention else scores[self.name]
 
     def rank(self, value: float) -> float:
-        """Return a number that is lower for better values."""
+        """Return a number that is lower for a better value."""
         return -value if self.better == "higher" else value
 
 
@@ -57,5 +57,5 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 
 if TYPE_CHECKING:
     RankingName = str
-else:  # a type that pydantic checks and the command line lists
+else:  # pydantic checks it, and the command line lists the choices
     RankingName = Literal[tuple(metric.name for metric in METRICS if metric.better)]

@@ -1,4 +1,4 @@
-"""Expected run length: how far one can follow a neuron through a segmentation before it errs."""
+"""Expected run length: how far one can trace a neuron in a segmentation before the first error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ffn.progress import track
 
 
 def segments_at(read: Read, voxels_zyx: np.ndarray, box: Box, block_size_zyx: ZYX) -> np.ndarray:
-    """Look up the labels of single voxels, reading each block that holds some once.
+    """Look up the labels of single voxels. Each block that contains some is read once.
 
     Parameters
     ----------
@@ -22,9 +22,9 @@ def segments_at(read: Read, voxels_zyx: np.ndarray, box: Box, block_size_zyx: ZY
     voxels_zyx : int64 ndarray of shape (N, 3)
         Voxels inside `box`.
     box : Box
-        Where they lie.
+        The blocks start at its corner.
     block_size_zyx : tuple of int
-        Voxels read at a time; the result does not depend on it.
+        Voxels read at a time. The result does not depend on it.
 
     Returns
     -------
@@ -45,29 +45,29 @@ def segments_at(read: Read, voxels_zyx: np.ndarray, box: Box, block_size_zyx: ZY
 
 
 def expected_run_length(skeletons: Skeletons, segments: np.ndarray, tolerance_nm: float = 0.0) -> dict[str, Any]:
-    """Compute the expected run length (ERL) of a segmentation along skeletons of the truth.
+    """Compute the expected run length (ERL) of a segmentation along skeletons of the ground truth.
 
     Parameters
     ----------
     skeletons : Skeletons
         Nodes, edges and owners.
     segments : uint64 ndarray of shape (N,)
-        Segment at each node, 0 where there is none.
+        Segment at each node; 0 is background.
     tolerance_nm : float
-        A segment is no merger for a skeleton of which it holds less than this; 0 is the strict definition, where a
-        single node makes a merger.
+        A skeleton does not make a segment a merger if less than this length of it lies in the segment. 0 is the strict
+        definition, in which a single node is enough.
 
     Returns
     -------
     dict
-        ``erl_nm``, ``erl_truth_nm`` (of a faultless segmentation), ``nerl`` (their ratio), ``length_nm``,
-        ``num_skeletons``; and ``shares`` of the length that are ``correct``, ``split`` (the ends of an edge lie in
-        two segments), ``omitted`` (an end lies in none) and ``merged`` (in a segment of several skeletons).
+        ``erl_nm``, ``erl_truth_nm`` (of a perfect segmentation), ``nerl`` (their ratio), ``length_nm``,
+        ``num_skeletons``, and ``shares`` of the length: ``correct``, ``split`` (the ends of an edge lie in different
+        segments), ``omitted`` (an end lies in background) and ``merged`` (in a segment with several skeletons).
 
     Notes
     -----
-    Definition: Januszewski et al. 2018. A segment that holds nodes of two or more skeletons counts nothing
-    anywhere. Weighting skeletons by their lengths L_s makes ERL = Σ l² / Σ L, with l the correct length of one
+    Source: Januszewski et al. 2018. Edges in a segment that contains nodes of two or more skeletons do not count as
+    correct. Weighting skeletons by their lengths L gives ERL = Σ l² / Σ L, where l is the correct length of one
     skeleton in one segment.
     """
     lengths = skeletons.edge_lengths_nm()
@@ -97,7 +97,7 @@ def expected_run_length(skeletons: Skeletons, segments: np.ndarray, tolerance_nm
 
 
 def _merging(segments: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Segments that are paired with two or more skeletons."""
+    """Segments that contain two or more skeletons."""
     pairs = np.unique(np.stack([segments, owners])[:, segments != 0], axis=1)
     ids, counts = np.unique(pairs[0], return_counts=True)
     return ids[counts > 1]
@@ -106,7 +106,7 @@ def _merging(segments: np.ndarray, owners: np.ndarray) -> np.ndarray:
 def _long_pairs(
     segments: np.ndarray, owners: np.ndarray, lengths: np.ndarray, least_nm: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of segment and skeleton that share at least some length."""
+    """Pairs of segment and skeleton that share at least `least_nm`."""
     pairs, inverse = np.unique(np.stack([segments, owners]), axis=1, return_inverse=True)
     shared = np.bincount(inverse.ravel(), weights=lengths, minlength=pairs.shape[1])
     segments, owners = pairs[:, shared >= least_nm]

@@ -1,4 +1,4 @@
-"""Adapted Rand error and variation of information under three conventions, from a contingency table."""
+"""Adapted Rand error and variation of information of a contingency table, under three conventions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ffn.evaluation.metrics import METRICS
 
 
 class Convention(NamedTuple):
-    """What is done with voxels that have no truth or no segment; voxels without truth are always dropped.
+    """How to treat voxels without a body or without a segment. Voxels without a body never count.
 
     Parameters
     ----------
     text : str
         The convention in words.
     keeps_unsegmented : bool
-        Whether voxels without a segment count, as one segment of id 0.
+        Whether voxels without a segment count, as one segment with id 0.
     unsegmented_in_rand : bool
-        Whether segment 0 also counts among the segment sizes of the Rand error.
+        Whether that segment also counts among the segment sizes of the Rand error.
     squares : bool
-        Whether the Rand error pairs each voxel with itself too (n² instead of n(n - 1) pairs).
+        Whether the Rand error pairs each voxel with itself too: n² instead of n(n - 1) pairs.
     """
 
     text: str
@@ -34,20 +34,20 @@ class Convention(NamedTuple):
 
 CONVENTIONS = {
     "foreground": Convention(
-        "Only voxels that have both a truth body and a segment: read it together with the covered fraction.",
+        "Only voxels with both a body and a segment. Read it together with the covered fraction.",
         keeps_unsegmented=False,
         unsegmented_in_rand=False,
         squares=False,
     ),
     "all": Convention(
-        "All voxels of the truth; unsegmented ones count as one segment (as in scikit-image).",
+        "All voxels with a body. Unsegmented voxels count as one segment, as in scikit-image.",
         keeps_unsegmented=True,
         unsegmented_in_rand=True,
         squares=False,
     ),
     "cremi": Convention(
-        "All voxels of the truth outside of the border band, if any; unsegmented ones are one segment for "
-        "VOI, and none for ARE (as in the CREMI challenge).",
+        "All voxels with a body outside the border band, if there is one. Unsegmented voxels are one segment for VOI "
+        "and none for ARE, as in the CREMI challenge.",
         keeps_unsegmented=True,
         unsegmented_in_rand=False,
         squares=True,
@@ -58,24 +58,24 @@ Scores = dict[str, float | None]
 
 
 def score(table: ContingencyTable, convention: str) -> Scores:
-    """Compute all scores under one convention.
+    """Compute the scores under one convention.
 
     Parameters
     ----------
     table : ContingencyTable
-        Pairs of truth and segment.
+        Pairs of body and segment.
     convention : {"foreground", "all", "cremi"}
         Key of `CONVENTIONS`.
 
     Returns
     -------
     dict
-        The values of `METRICS` that depend on the convention; all None where it leaves no voxel.
+        The values of `METRICS` that depend on the convention; all None if it leaves no voxel.
 
     Notes
     -----
-    Definitions: Arganda-Carreras et al. 2015 (ARE), Meilă 2007 (VOI). Precision falls with mergers, recall
-    with splits; ``voi_split`` is H(segment | truth), ``voi_merge`` is H(truth | segment).
+    Sources: Arganda-Carreras et al. 2015 (ARE), Meilă 2007 (VOI). Mergers reduce precision, splits reduce recall.
+    ``voi_split`` is H(segment | truth), ``voi_merge`` is H(truth | segment), both in bits.
     """
     rule = CONVENTIONS[convention]
     kept = table.keep((table.a != 0) & (rule.keeps_unsegmented | (table.b != 0)))
@@ -85,21 +85,22 @@ def score(table: ContingencyTable, convention: str) -> Scores:
 
 
 def rand_error(table: ContingencyTable, with_unsegmented: bool = True, squares: bool = False) -> Scores:
-    """Adapted Rand error: 1 - F1 of the pairs of voxels that belong together.
+    """Compute the adapted Rand error: 1 - F1 over the pairs of voxels that belong together.
 
     Parameters
     ----------
     table : ContingencyTable
-        All its rows count.
+        Pairs of body and segment. All rows count.
     with_unsegmented : bool
-        Whether voxels of segment 0 are a segment; else they are found in no pair, but missed in the truth's.
+        Whether voxels of segment 0 form a segment. If not, their pairs are missing from the segmentation but still
+        count in the ground truth.
     squares : bool
-        Count n² instead of n(n - 1) pairs in n voxels.
+        Count n² instead of n(n - 1) pairs of n voxels.
 
     Returns
     -------
     dict
-        ``are``, ``are_precision``, ``are_recall``; a share of no pairs at all is 1.
+        ``are``, ``are_precision``, ``are_recall``. A share of no pairs is 1.
     """
     segmented = table if with_unsegmented else table.keep(table.b != 0)
     both = _num_pairs(segmented.voxels, squares)
@@ -113,7 +114,7 @@ def rand_error(table: ContingencyTable, with_unsegmented: bool = True, squares: 
 
 
 def variation_of_information(table: ContingencyTable) -> Scores:
-    """Variation of information in bits and its two parts; all rows of `table` count.
+    """Compute the variation of information and its two parts, in bits. All rows of `table` count.
 
     Returns
     -------
@@ -126,12 +127,12 @@ def variation_of_information(table: ContingencyTable) -> Scores:
 
 
 def cremi_score(scores: Scores) -> float | None:
-    """Return the score that the CREMI challenge ranks by, the geometric mean of VOI and ARE.
+    """Return the score of the CREMI challenge, the geometric mean of VOI and ARE.
 
     Parameters
     ----------
     scores : dict
-        Of the convention ``cremi``.
+        Scores under the convention ``cremi``.
 
     Examples
     --------
@@ -143,12 +144,12 @@ def cremi_score(scores: Scores) -> float | None:
 
 
 def summarize(table: ContingencyTable, cremi_table: ContingencyTable) -> dict[str, Any]:
-    """Collect what a score file says about one segmentation.
+    """Return the part of a score file that describes one segmentation.
 
     Parameters
     ----------
     table : ContingencyTable
-        Every voxel of the box.
+        Pairs of body and segment in the box.
     cremi_table : ContingencyTable
         The same without the border band of the convention ``cremi``.
 
@@ -169,12 +170,12 @@ def summarize(table: ContingencyTable, cremi_table: ContingencyTable) -> dict[st
 
 
 def entropy_terms(given: np.ndarray, voxels: np.ndarray) -> np.ndarray:
-    """Return each row's part of the conditional entropy, given the ids of another column.
+    """Return the part of each row in the conditional entropy, given the ids of one column.
 
     Parameters
     ----------
     given : uint64 ndarray of shape (N,)
-        Ids that are known.
+        The ids that are known.
     voxels : int64 ndarray of shape (N,)
         Voxels of each row.
 
@@ -188,13 +189,13 @@ def entropy_terms(given: np.ndarray, voxels: np.ndarray) -> np.ndarray:
 
 
 def _totals(ids: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Voxels of each distinct id, and the place of each row's id among them."""
+    """Voxels of each distinct id, and the index of each row's id among them."""
     inverse = np.unique(ids, return_inverse=True)[1]
     return np.bincount(inverse, weights=voxels), inverse
 
 
 def _num_pairs(voxels: np.ndarray, squares: bool) -> float:
-    """Ordered pairs of voxels in groups of these sizes; float, because 10¹⁰ voxels squared overflow int64."""
+    """Ordered pairs of voxels within groups of these sizes. Float, because the square of 10¹⁰ overflows int64."""
     sizes = voxels.astype(np.float64)
     return float((sizes * (sizes if squares else sizes - 1)).sum())
 

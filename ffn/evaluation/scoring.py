@@ -1,4 +1,4 @@
-"""One segmentation against the truth: its contingency table, its scores, its run length."""
+"""Compare one segmentation with the ground truth: contingency table, scores, run length."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> 
     box : Box
         Where to compare.
     block_size_zyx : tuple of int
-        Voxels read at a time; the result does not depend on it.
+        Voxels read at a time. The result does not depend on it.
     """
     blocks = list(box.blocks(block_size_zyx))
     return merge_tables(
@@ -39,18 +39,18 @@ def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> 
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores any segmentation in the same way.
+    """Score any segmentation against one ground truth.
 
     Parameters
     ----------
     truth : Volume
-        Labels that are right.
+        Labels of the ground truth.
     voxel_size_zyx_nm : tuple of float
-        Of the truth.
+        Its voxel size.
     config : EvaluateConfig
-        Block size and border band.
+        Block size, border band, tolerance.
     skeletons : Skeletons, optional
-        Of the truth.
+        Its skeletons.
     """
 
     truth: Volume
@@ -59,37 +59,37 @@ class Scorer:
     skeletons: Skeletons | None = None
 
     def table(self, read: Read, box: Box) -> ContingencyTable:
-        """Count the pairs of truth and the labels that `read` returns.
+        """Count the pairs of body and segment, where `read` returns the segments of a box.
 
         Raises
         ------
         EvaluationError
-            If no voxel has a truth.
+            If the ground truth is empty in `box`.
         """
         table = tabulate(self.truth.read, read, box, self.config.block_size_zyx)
         if not table.a.any():
             raise EvaluationError(
-                f"{self.truth.name}: holds no labelled voxel in {box}, expected some. Choose another --box"
+                f"{self.truth.name}: has no labelled voxel in {box}, at least one is needed. Choose another --box"
             )
         return table
 
     def scores(self, read: Read, box: Box, table: ContingencyTable | None = None) -> dict[str, Any]:
-        """Score the labels that `read` returns in `box`.
+        """Score the segments that `read` returns.
 
         Parameters
         ----------
         read : callable
-            Returns the labels of a box.
+            Returns the segments of a box.
         box : Box
             Where to compare.
         table : ContingencyTable, optional
-            What `table` returned for them, where it is known already.
+            The result of `table` for the same arguments, if it is known already.
 
         Returns
         -------
         dict
-            As `ffn.evaluation.scores.summarize`; with skeletons also ``erl`` (strict) and
-            ``erl_tolerant``, see `expected_run_length`.
+            See `ffn.evaluation.scores.summarize`. With skeletons, there are also ``erl`` (strict) and
+            ``erl_tolerant``; see `expected_run_length`.
         """
         table = self.table(read, box) if table is None else table
         inner = tabulate(self._inner_truth, read, box, self.config.block_size_zyx) if self.config.border_nm else table
@@ -104,7 +104,7 @@ class Scorer:
         inside = self.skeletons.crop(box, self.voxel_size_zyx_nm)
         if not inside.edge_lengths_nm().any():
             raise EvaluationError(
-                f"--skeletons: none of {len(np.unique(self.skeletons.owners))} lies in {box}, expected some. "
+                f"--skeletons: none of {len(np.unique(self.skeletons.owners))} lies in {box}, at least one is needed. "
                 "Are they in nanometres from the volume's origin?"
             )
         voxels = inside.voxels_zyx(self.voxel_size_zyx_nm)

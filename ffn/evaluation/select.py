@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 
 
 class Candidate(NamedTuple):
-    """A checkpoint that may be chosen.
+    """A checkpoint to choose from.
 
     Parameters
     ----------
     model : str
-        Its model folder.
+        Model folder.
     scores : str
-        What ``ffn evaluate`` wrote about it.
+        Score file of ``ffn evaluate``.
     """
 
     model: str
@@ -43,29 +43,29 @@ def select(
     config: SelectConfig,
     report_box: Box | None = None,
 ) -> dict[str, Any]:
-    """Copy the best candidate's model and write how all of them scored.
+    """Copy the model of the best candidate, and write the scores of all.
 
     Parameters
     ----------
     candidates : mapping of str to Candidate
-        By name, such as the step; of equal scores the later one is taken.
+        Candidates by name, such as the training step. Of equal scores, the later one wins.
     out_folder : path
-        Model folder to write, with ``selection.json`` beside the weights.
+        Model folder to write; it also gets ``selection.json``.
     config : SelectConfig
         Metric and convention.
     report_box : Box, optional
-        What the selected model will be reported on.
+        Box that the scores of the selected model will be reported for.
 
     Returns
     -------
     dict
-        What ``selection.json`` holds: ``best``, ``box``, ``metric``, ``convention`` and the ``candidates`` with
+        The content of ``selection.json``: ``best``, ``box``, ``metric``, ``convention`` and the ``candidates`` with
         their scores.
 
     Raises
     ------
     EvaluationError
-        If a score file is damaged, the candidates were scored on different voxels, none has a score, or the
+        If a score file is damaged, the candidates were scored on different boxes or truths, none has a score, or the
         validation box overlaps `report_box`.
     ModelError
         If the best model is missing or damaged.
@@ -74,8 +74,8 @@ def select(
     box = _common_place(scores)
     if report_box is not None and not box.intersect(report_box).is_empty:
         raise EvaluationError(
-            f"--report-box: {report_box} overlaps the validation box {box}, so the reported scores would be those "
-            "that were selected for. Keep the two apart"
+            f"--report-box: {report_box} overlaps the validation box {box}, so the reported scores would be biased by "
+            "the selection. Choose boxes that do not overlap"
         )
     table = {name: {m.name: m.value(entry, config.convention) for m in METRICS} for name, entry in scores.items()}
     best = _best({name: row[config.metric] for name, row in table.items()}, config)
@@ -102,12 +102,12 @@ def _read(path: str, convention: str) -> dict[str, Any]:
         for metric in METRICS:
             metric.value(scores, convention)
     except (OSError, ValueError, KeyError, TypeError) as reason:
-        raise EvaluationError(f"{path}: is no score file of 'ffn evaluate' ({reason!r}). Evaluate again") from None
+        raise EvaluationError(f"{path}: is not a score file of 'ffn evaluate' ({reason!r}). Evaluate again") from None
     return scores
 
 
 def _common_place(scores: Mapping[str, dict[str, Any]]) -> Box:
-    """Return the box that all were scored on."""
+    """Return the box that all candidates were scored on."""
     places = {name: (entry["box"], entry["provenance"]["inputs"]["truth"]) for name, entry in scores.items()}
     first = next(iter(places))
     for name, place in places.items():
@@ -119,11 +119,11 @@ def _common_place(scores: Mapping[str, dict[str, Any]]) -> Box:
 
 
 def _best(values: Mapping[str, float | None], config: SelectConfig) -> str:
-    """Name of the best value, the last of equal ones."""
+    """Return the name of the best value, the last one of equal values."""
     known = {name: value for name, value in values.items() if value is not None}
     if not known:
         raise EvaluationError(
-            f"select: no candidate has a {config.metric} under the convention {config.convention}, none segmented "
-            "anything. Train longer or take another box"
+            f"select: no candidate has a {config.metric} under the convention {config.convention}, at least one is "
+            "needed. None segmented anything: train longer or choose another box"
         )
     return min(reversed(known), key=lambda name: BY_NAME[config.metric].rank(known[name]))

@@ -1,4 +1,4 @@
-"""The stage `skeletonize`: centre lines of the truth's bodies, for the expected run length."""
+"""The stage `skeletonize`: skeletons of the bodies of the ground truth, for the expected run length."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ log = logging.getLogger(__name__)
 
 
 def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, box: Box | None = None) -> Skeletons:
-    """Skeletonize every body of a label volume and write the nodes and edges.
+    """Skeletonize every body of a label volume, and write nodes and edges.
 
     Parameters
     ----------
     labels_spec : str
         Volume of integer labels.
     out : path
-        HDF5 file, read by ``ffn evaluate --skeletons``.
+        HDF5 file to write, for ``ffn evaluate --skeletons``.
     config : SkeletonizeConfig
-        How finely, and what is too small.
+        Spacing, smallest body, TEASAR parameters.
     box : Box, optional
-        Part of the volume.
+        Part of the volume to skeletonize.
 
     Returns
     -------
@@ -43,14 +43,14 @@ def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, bo
     Raises
     ------
     EvaluationError
-        If the volume does not know its voxel size.
+        If the volume has no voxel size.
     VolumeError
-        If the volume cannot be read or does not hold labels.
+        If the volume cannot be read or has no integer type.
 
     Notes
     -----
-    Method: TEASAR (Sato et al. 2000) as kimimaro implements it, on every n-th voxel of each axis; each node is a
-    voxel of its body. The thinned volume is held in memory: 8 bytes for every cube of side `spacing_nm`.
+    Method: TEASAR (Sato et al. 2000), implemented by kimimaro, on every n-th voxel of each axis. Each node is a voxel
+    of its body. The thinned volume is held in memory, 8 bytes for every `spacing_nm`³.
     """
     with open_volume(labels_spec) as volume:
         require_labels(volume)
@@ -59,14 +59,14 @@ def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, bo
         size = volume.voxel_size_zyx_nm
         if size is None:
             raise EvaluationError(
-                f"{volume.name}: has no voxel size, lengths cannot be measured. Bring it in with 'ffn ingest "
+                f"{volume.name}: has no voxel size, it is needed to measure lengths. Ingest it with 'ffn ingest "
                 "--voxel-size'"
             )
         step = step_for(config.spacing_nm, size)
         labels = read_thinned(volume, box, step)
     skeletons = join(_trace(labels, box, step, size, config))
     if not len(skeletons.edges):
-        log.warning("no body in %s has a skeleton: none has %d voxels in one piece", box, config.min_voxels)
+        log.warning("no body in %s has a skeleton: no connected piece has %d voxels", box, config.min_voxels)
     skeletons.write(out, provenance("skeletonize", config, labels=labels_spec, box=box))
     log.info("%d skeletons, %.1f µm", len(np.unique(skeletons.owners)), skeletons.edge_lengths_nm().sum() / 1000)
     return skeletons
@@ -75,7 +75,7 @@ def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, bo
 def _trace(
     labels: np.ndarray, box: Box, step_zyx: ZYX, voxel_size_zyx_nm: VoxelSize, config: SkeletonizeConfig
 ) -> Iterator[Skeleton]:
-    """Skeletons of all bodies, by ascending id."""
+    """Yield the skeletons of all bodies, by ascending id."""
     import kimimaro
 
     spacing = np.array(step_zyx) * np.array(voxel_size_zyx_nm)

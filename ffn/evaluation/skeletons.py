@@ -1,4 +1,4 @@
-"""Skeletons of the truth: read from our file, a folder of SWC files or a precomputed folder, and written."""
+"""Skeletons of the ground truth: written to our file format, and read from it, from SWC or from precomputed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Skeletons:
     Parameters
     ----------
     nodes_zyx_nm : float64 ndarray of shape (N, 3)
-        Places from the origin of the full volume, nanometres; voxel v spans v … v + 1 voxel sizes.
+        Positions relative to the origin of the full volume, nm. Voxel v spans v … v + 1 voxel sizes.
     edges : int64 ndarray of shape (E, 2)
-        Nodes that are joined; both belong to one body.
+        Pairs of nodes. Both belong to the same body.
     owners : uint64 ndarray of shape (N,)
         Body of each node.
     """
@@ -58,7 +58,7 @@ class Skeletons:
 
 
 class Skeleton(NamedTuple):
-    """One body's nodes (nm, zyx) and edges."""
+    """Nodes (zyx, nm) and edges of one body."""
 
     owner: int
     nodes_zyx_nm: np.ndarray
@@ -66,7 +66,7 @@ class Skeleton(NamedTuple):
 
 
 def join(skeletons: Iterator[Skeleton] | list[Skeleton]) -> Skeletons:
-    """Put the skeletons of single bodies together."""
+    """Combine the skeletons of single bodies."""
     nodes, edges, owners, first = [np.zeros((0, 3))], [np.zeros((0, 2), np.int64)], [np.zeros(0, np.uint64)], 0
     for one in skeletons:
         nodes.append(np.asarray(one.nodes_zyx_nm, np.float64).reshape(-1, 3))
@@ -77,23 +77,23 @@ def join(skeletons: Iterator[Skeleton] | list[Skeleton]) -> Skeletons:
 
 
 def read_skeletons(path: str | Path) -> Skeletons:
-    """Read skeletons of the truth.
+    """Read skeletons of the ground truth.
 
     Parameters
     ----------
     path : path
-        What ``ffn skeletonize`` wrote, a folder of SWC files (x, y, z in nm; the file's name is the body's id), or
-        a Neuroglancer precomputed folder of skeletons, sharded or not.
+        A file of ``ffn skeletonize``, a folder of SWC files (x, y, z in nm; the file name is the id of the body), or a
+        Neuroglancer precomputed folder of skeletons, sharded or not.
 
     Returns
     -------
     Skeletons
-        None at all only where ``ffn skeletonize`` found no body large enough.
+        Empty only if ``ffn skeletonize`` found no body large enough.
 
     Raises
     ------
     EvaluationError
-        If a folder holds no skeletons, or something is damaged.
+        If a folder has no skeletons, or a file is damaged.
     """
     path = Path(path)
     kinds: dict[str, Callable[[Path], Skeletons]] = {
@@ -105,7 +105,7 @@ def read_skeletons(path: str | Path) -> Skeletons:
     skeletons = kinds[kind](path)
     if kind != "file" and not len(skeletons.edges):
         raise EvaluationError(
-            f"{path}: holds no skeleton, expected a file of 'ffn skeletonize', a folder of SWC files or a "
+            f"{path}: has no skeletons, expected a file of 'ffn skeletonize', a folder of SWC files or a "
             "precomputed folder of skeletons"
         )
     return skeletons
@@ -120,14 +120,14 @@ def _read_hdf5(path: Path) -> Skeletons:
 
 
 def _read_swc(folder: Path) -> Iterator[Skeleton]:
-    """Rows are: node, type, x, y, z, radius, parent (-1 for a root)."""
+    """Yield the skeletons of SWC files, whose columns are node, type, x, y, z, radius, parent (-1 for a root)."""
     for number, path in enumerate(sorted(folder.glob("*.swc")), start=1):
         try:
             rows = np.loadtxt(path, comments="#", ndmin=2)
             index = {int(node): i for i, node in enumerate(rows[:, 0])}
             edges = [(i, index[int(parent)]) for i, parent in enumerate(rows[:, 6]) if parent >= 0]
         except (ValueError, IndexError, KeyError) as reason:
-            raise EvaluationError(f"{path}: is no SWC file ({reason}), expected 7 columns a line") from None
+            raise EvaluationError(f"{path}: is not an SWC file ({reason}), expected 7 columns per line") from None
         owner = int(path.stem) if path.stem.isdecimal() else number
         yield Skeleton(owner, rows[:, 4:1:-1], np.array(edges, np.int64))
 
@@ -142,11 +142,11 @@ def _read_precomputed(folder: Path) -> Iterator[Skeleton]:
             edges = np.frombuffer(content, "<u4", 2 * num_edges, 8 + 12 * num_nodes).reshape(-1, 2)
             yield Skeleton(owner, (nodes_xyz @ matrix[:, :3].T + matrix[:, 3])[:, ::-1], edges)
     except (OSError, ValueError) as reason:
-        raise EvaluationError(f"{folder}: holds no precomputed skeletons ({reason}). Export them again") from None
+        raise EvaluationError(f"{folder}: has no precomputed skeletons ({reason}). Export them again") from None
 
 
 def _precomputed_entries(folder: Path, sharding: dict[str, Any] | None) -> Iterator[tuple[int, bytes]]:
-    """Yield the content of every skeleton with its id."""
+    """Yield id and content of every skeleton."""
     if sharding is None:
         for path in sorted(folder.iterdir(), key=lambda path: path.name):
             if path.name.isdecimal():

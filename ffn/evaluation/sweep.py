@@ -1,4 +1,4 @@
-"""The stage `sweep`: scores of a merge graph at every threshold, without writing a segmentation for each."""
+"""The stage `sweep`: score a merge graph at several thresholds, without writing a segmentation for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ffn.io.open import open_volume
 from ffn.io.volume import require_labels, require_other_file
 from ffn.provenance import provenance
 
-NO_MERGES = 1.01  # a threshold that no score reaches: the base segmentation
+NO_MERGES = 1.01  # no score reaches this threshold, so it gives the base segmentation
 
 
 def sweep(
@@ -30,28 +30,28 @@ def sweep(
     config: SweepConfig,
     box: Box | None = None,
 ) -> None:
-    """Write how scores against the truth change with the threshold of the merge graph.
+    """Write the scores that every threshold of the merge graph gives.
 
     Parameters
     ----------
     segmentation_spec : str
         Base segmentation.
     truth_spec : str
-        Labels.
+        Labels of the ground truth.
     graph_paths : sequence of str
         Files of ``ffn agglomerate`` for this base segmentation.
     out : str
-        JSON file: under ``sweep`` for each convention a list of rows by falling threshold, the first of them without
-        any merge.
+        JSON file to write. Under ``sweep`` it has a list of rows for each convention, by falling threshold. The first
+        row is without any merge.
     config : SweepConfig
         Thresholds, block size.
     box : Box, optional
-        Part to score.
+        Part of the volumes to score.
 
     Raises
     ------
     MergeGraphError, VolumeError, EvaluationError
-        If an input is missing, damaged or elsewhere.
+        If an input is missing or damaged, or the volumes do not overlap.
     """
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
     edges = read_graphs(graph_paths)
@@ -73,7 +73,7 @@ def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float
     Parameters
     ----------
     table : ContingencyTable
-        Truth and base segmentation.
+        Pairs of body and base segment.
     edges : list of MergeEdge
         The merge graph.
     threshold : float
@@ -82,8 +82,8 @@ def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float
     Returns
     -------
     dict of str to dict
-        For each convention ``threshold``, ``num_merges`` (segments that disappear), ``largest_group`` (segments in
-        it, which tells of runaway merges without a truth) and the scores.
+        For each convention: ``threshold``, ``num_merges`` (segments that disappear), ``largest_group`` (number of its
+        segments; it reveals runaway merging even without ground truth) and the scores.
     """
     base_ids, group_ids = merge_groups(edges, threshold)
     joined = merge_tables([ContingencyTable(table.a, apply_groups(table.b, base_ids, group_ids), table.voxels)])

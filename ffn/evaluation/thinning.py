@@ -1,4 +1,4 @@
-"""Labels read at a coarser spacing, block by block: one voxel out of every few."""
+"""Read labels at a coarser spacing, block by block."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.volume import Volume
 from ffn.progress import track
 
-BLOCK = 256  # voxels read at a time on each axis, rounded to whole steps
+BLOCK = 256  # voxels read at a time along each axis, rounded down to whole steps
 
 
 def step_for(spacing_nm: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
-    """Return how many voxels on each axis are at most `spacing_nm` long, at least 1."""
+    """Return how many voxels along each axis fit into `spacing_nm`, at least 1."""
     return zyx(max(1, math.floor(spacing_nm / side + 1e-9)) for side in voxel_size_zyx_nm)
 
 
 def read_thinned(volume: Volume, box: Box, step_zyx: ZYX) -> np.ndarray:
-    """Read the voxel in the middle of every `step_zyx` voxels.
+    """Read one voxel of every `step_zyx` voxels, the middle one.
 
     Parameters
     ----------
@@ -28,12 +28,12 @@ def read_thinned(volume: Volume, box: Box, step_zyx: ZYX) -> np.ndarray:
     box : Box
         What to read.
     step_zyx : tuple of int
-        Voxels that one of the result stands for.
+        Voxels of the volume per voxel of the result.
 
     Returns
     -------
     integer ndarray
-        Voxel i of an axis is voxel ``start + step // 2 + i * step`` of the volume.
+        Along each axis, voxel i is voxel ``start + step // 2 + i * step`` of the volume.
     """
     shape = [-(-(n - s // 2) // s) for n, s in zip(box.shape, step_zyx, strict=True)]
     thinned = np.zeros(shape, volume.dtype)

@@ -1,4 +1,4 @@
-"""The watershed that stands beside a segmentation: made, scored on the same voxels, kept."""
+"""Make the watershed baseline of a segmentation, score it on the same voxels, and save it."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def score_watershed(
     Parameters
     ----------
     scorer : Scorer
-        Knows the truth, and how many voxels the watershed may take.
+        Has the ground truth and the largest number of voxels for a watershed.
     image : Volume
-        What to segment.
+        Image to segment.
     segmentation : Volume
-        What the watershed stands beside.
+        Segmentation that the watershed is compared with.
     box : Box
         Where `segmentation` is scored.
     out : str, optional
-        ``FILE.h5:DATASET`` to keep the watershed in.
+        ``FILE.h5:DATASET`` to save the watershed in.
 
     Returns
     -------
     dict
-        ``method``, ``settings``, ``sweep``, ``box``, and scores; where the middle is not the whole box, under
-        ``beside`` those of `segmentation` in the middle.
+        ``method``, ``settings``, ``sweep``, ``box`` and the scores. If the middle is smaller than the box, ``beside``
+        has the scores of `segmentation` in the middle.
     """
     from ffn.evaluation.baseline import best_watershed
 
@@ -49,13 +49,13 @@ def score_watershed(
     result = {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, "box": str(middle)}
     result |= scorer.scores(lambda block: labels[block.slices(middle.start)], middle)
     if middle != box:
-        log.info("baseline: only in %s, the segmentation is scored there too", middle)
+        log.info("baseline: covers only %s, so the segmentation is scored there too", middle)
         result["beside"] = scorer.scores(segmentation.read, middle)
     return result
 
 
 def middle_of(box: Box, max_voxels: int) -> Box:
-    """Return the box of the same proportions around the same centre with at most `max_voxels` voxels.
+    """Return the middle of a box: the same proportions, at most `max_voxels` voxels.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The error browser's list: the costliest splits and mergers, each with its objects, its size and its place."""
+"""The costliest splits and mergers: the list behind the report's close-ups and the links of an export."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ CSV_COLUMNS = ("name", "kind", "z", "y", "x", "truth_ids", "segment_ids", "voxel
 
 
 class ErrorPair(NamedTuple):
-    """One error: a piece of an object that should be one with its main part, or apart from it.
+    """One error: a piece of an object that should be joined to its main part, or separated from it.
 
     Parameters
     ----------
     name : str
-        Such as ``split-01``, the costliest split.
+        Kind and rank: ``split-01`` is the costliest split.
     parts : Parts
-        In a split the owner is a truth body and its parts are segments; in a merger it is the other way round.
+        The objects involved. In a split, the owner is a body and its parts are segments; in a merger it is the other
+        way round.
     voxels : int
-        Of the piece.
+        Size of the piece.
     voi : float
-        Bits of VOI that mending this error alone would save.
+        Bits of VOI that correcting this error alone would save.
     """
 
     name: str
@@ -37,19 +38,19 @@ class ErrorPair(NamedTuple):
 
 
 def worst_errors(table: ContingencyTable, count: int) -> list[ErrorPair]:
-    """List the `count` costliest splits and the `count` costliest mergers, by what mending them would save.
+    """List the splits and mergers whose correction would save the most VOI.
 
     Parameters
     ----------
     table : ContingencyTable
-        Pairs of truth and segment; background counts on neither side.
+        Pairs of body and segment. Background does not count.
     count : int
-        Of each kind, at most.
+        Maximum number of each kind.
 
     Returns
     -------
     list of ErrorPair
-        Splits first, each kind in descending order of VOI.
+        Splits first; each kind by falling VOI.
     """
     both = table.foreground()
     splits = _pieces("split", both.a, both.b, both.voxels, count)
@@ -57,7 +58,7 @@ def worst_errors(table: ContingencyTable, count: int) -> list[ErrorPair]:
 
 
 def error_entries(errors: list[ErrorPair], places: list[ErrorPlace]) -> list[dict[str, Any]]:
-    """Return errors and their places as they stand in a score file."""
+    """Return errors and their places as entries of a score file."""
     return [
         {
             "name": error.name,
@@ -73,13 +74,13 @@ def error_entries(errors: list[ErrorPair], places: list[ErrorPlace]) -> list[dic
 
 
 def worst_of_each_kind(entries: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """Return the first `count` splits and the first `count` mergers among the errors of a score file."""
+    """Return the first `count` splits and the first `count` mergers of a score file."""
     kinds = ([entry for entry in entries if entry["kind"] == kind] for kind in ("split", "merge"))
     return [entry for of_kind in kinds for entry in of_kind[:count]]
 
 
 def errors_csv(entries: list[dict[str, Any]]) -> str:
-    """Return what `error_entries` returned as CSV; several ids of one column are separated by blanks."""
+    """Return the entries of a score file as CSV. Several ids in one column are separated by spaces."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
@@ -92,7 +93,7 @@ def errors_csv(entries: list[dict[str, Any]]) -> str:
 
 def _pieces(kind: str, owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray, count: int) -> Iterator[ErrorPair]:
     """Yield the costliest parts that are not the largest of their owner."""
-    order = np.lexsort((parts, -voxels, owners))  # the first row of each owner is its largest part
+    order = np.lexsort((parts, -voxels, owners))  # the first row of each owner is its main part
     owners, parts, voxels = owners[order], parts[order], voxels[order]
     main = np.repeat(*find_runs(owners))
     saved = _saving(voxels[main].astype(np.float64), voxels.astype(np.float64)) / max(voxels.sum(), 1)
@@ -104,12 +105,12 @@ def _pieces(kind: str, owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray
 
 
 def _ids(parts: Parts) -> dict[str, list[int]]:
-    """Return the objects involved, the larger part first."""
+    """Return the objects involved, the main part first."""
     owner, pieces = [parts.owner], [parts.main, parts.piece]
     truth, segments = (owner, pieces) if parts.kind == "split" else (pieces, owner)
     return {"truth_ids": truth, "segment_ids": segments}
 
 
 def _saving(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Bits times voxels that go when parts of a and b voxels become one."""
+    """Bits times voxels saved when parts of a and b voxels become one."""
     return (a + b) * np.log2(a + b) - a * np.log2(a) - b * np.log2(b)

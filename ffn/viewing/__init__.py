@@ -1,1 +1,1 @@
-"""Looking at neurons: Neuroglancer volumes, meshes and a state, and the viewer that shows them."""
+"""Neuroglancer: export of volumes, meshes, skeletons and states, and the viewer that shows them."""

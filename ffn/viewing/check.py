@@ -1,4 +1,4 @@
-"""Read an export back with cloud-volume, which shares no code with our writer, and compare it with its source."""
+"""Read an export back with cloud-volume, which shares no code with our writer, and compare it with its sources."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 BLOCK_ZYX: ZYX = (128, 256, 256)
 MAX_JPEG_DIFFERENCE = 6.0  # grey levels, mean over a block; JPEG of quality 90 loses one to three
-NUM_MESHES = 20  # sampled evenly over the segments by size
+NUM_MESHES = 20  # sampled evenly over the segments, ordered by size
 
 
 def require_reader() -> None:
-    """Refuse to start what could not be checked at the end.
+    """Check that cloud-volume is installed, before the export starts.
 
     Raises
     ------
@@ -41,38 +41,38 @@ def require_reader() -> None:
 def check_export(folder: Path, parts: dict[str, Part], config: ExportConfig) -> None:
     """Compare every volume of an export with its source.
 
-    Voxels must be equal (JPEG: close), resolution and offset of every mip as planned, and meshes of sampled segments
-    must end where their voxels end, within one voxel of the mip they are made of.
+    Voxels must be equal (with JPEG: close). Resolution, offset and size of every mip must be as planned. Meshes of
+    sampled segments must have the extent of their voxels, to within one voxel of the mip that they are made from.
 
     Parameters
     ----------
     folder : Path
         The export.
     parts : dict of str to Part
-        What it was made from.
+        Its sources.
     config : ExportConfig
-        How.
+        Settings of the export.
 
     Raises
     ------
     ExportError
-        Naming the first difference.
+        At the first difference.
     """
     for name, part in parts.items():
         _check_places(folder / name, part.scales)
         _check_voxels(folder / name, part, part.encoding(config))
         if name in LABELS_LAYERS:
             mip = mesh_mip(part.scales, config.mesh_mip)
-            # Twice as many voxels as a mesh needs, because a mip may have lost some.
+            # Downsampling may have removed voxels, so only check segments with twice the voxels that a mesh needs.
             least = 2 * config.min_mesh_voxels * part.scales[mip].box.num_voxels / part.box.num_voxels
             num_meshes = _check_meshes(folder / name, mip, part.scales[mip], least)
-            log.info("%s: %d meshes end where their voxels end", name, num_meshes)
-        log.info("%s: equal to %s when read back", name, part.volume.name)
+            log.info("%s: %d meshes have the extent of their voxels", name, num_meshes)
+        log.info("%s: equals %s when read back", name, part.volume.name)
 
 
 def _open(path: Path, mip: int = 0) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its imports
+        warnings.simplefilter("ignore")  # its imports warn
         from cloudvolume import CloudVolume
     return CloudVolume(f"file://{path.absolute()}", mip=mip, progress=False, fill_missing=True)
 
@@ -101,12 +101,12 @@ def _check_voxels(path: Path, part: Part, encoding: Encoding) -> None:
         difference = np.abs(found.astype(np.float64) - expected).mean()
         if not allowed or difference > allowed:
             raise _difference(
-                path, f"voxels in {block} differ by {difference:.3g} in the mean", f"allowed: {allowed:g}"
+                path, f"voxels in {block} differ by {difference:.3g} on average", f"at most {allowed:g} is allowed"
             )
 
 
 def _check_meshes(path: Path, mip: int, scale: Scale, min_voxels: float) -> int:
-    """Compare the extents of some meshes with those of their voxels at the same mip; return how many."""
+    """Compare the extents of some meshes with those of their voxels at the same mip; return the number of meshes."""
     volume, mips = _open(path), _open(path, mip)
     blocks = list(scale.box.blocks(BLOCK_ZYX))
     voxels = merge_segments([block_segments(_download(mips, block), block) for block in blocks])
@@ -118,12 +118,12 @@ def _check_meshes(path: Path, mip: int, scale: Scale, min_voxels: float) -> int:
             expected = place * np.array(scale.voxel_size_zyx_nm)
             if np.any(np.abs(side - expected) > scale.voxel_size_zyx_nm):
                 text = f"mesh of segment {segment_id} reaches {tuple(map(float, side))} nm"
-                raise _difference(path, text, f"its voxels {tuple(map(float, expected))} (zyx)")
+                raise _difference(path, text, f"expected {tuple(map(float, expected))} (zyx)")
     return len(sampled)
 
 
 def _sample(voxels: Segments, min_voxels: float) -> list[int]:
-    """Return rows of segments large enough to have a mesh, from the largest to the smallest."""
+    """Return the rows of some segments that have a mesh, from the largest to the smallest."""
     order = np.argsort(-voxels.voxels, kind="stable")
     meshed = order[voxels.voxels[order] >= min_voxels]
     steps = np.linspace(0, len(meshed) - 1, min(NUM_MESHES, len(meshed))).astype(int)
@@ -135,4 +135,4 @@ def _download(volume: Any, box: Box) -> np.ndarray:
 
 
 def _difference(path: Path, found: str, expected: str) -> ExportError:
-    return ExportError(f"--check: {path.name}: {found}, {expected}. The export is not to be trusted: report this")
+    return ExportError(f"--check: {path.name}: {found}, {expected}. Do not trust the export, and report this")

@@ -1,4 +1,4 @@
-"""Write everything that Neuroglancer needs to show a result; an interrupted export is continued."""
+"""Write everything that Neuroglancer needs to show a result. An interrupted export is resumed."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ from ffn.viewing.volumes import LABELS_LAYERS, Part, contrast, write_image, writ
 log = logging.getLogger(__name__)
 
 PROVENANCE_FILE = "provenance.json"
-DEBUG_LAYERS = ("edges", "probability")  # shown where they are; nothing is amiss if they are elsewhere
+DEBUG_LAYERS = ("edges", "probability")  # optional: left out if they do not overlap the exported box
 
 
 def export(
     sources: Sources, out: str | Path, config: ExportConfig, box: Box | None = None, check: bool = False
 ) -> None:
-    """Write an export folder; it appears whole or not at all.
+    """Write an export folder. It appears complete or not at all.
 
-    What a killed export wrote stays in a hidden folder beside `out`, and the same call goes on there.
+    A killed export leaves its work in a hidden folder next to `out`, where the same call resumes.
 
     Parameters
     ----------
     sources : Sources
-        What to export; each volume becomes a folder of its name.
+        What to export. Each volume becomes a folder with its name.
     out : path
-        Folder to make, or an earlier export to replace.
+        Folder to create, or an earlier export to replace.
     config : ExportConfig
         Encoding, meshes, skeletons, threads.
     box : Box, optional
-        Part to export, full-volume voxels; each volume contributes what it has of it. All where not given.
+        Part to export, full-volume voxels; default all. Each volume contributes the part that it covers.
     check : bool
         Whether to read everything back with an independent reader before the export appears.
 
     Raises
     ------
     ExportError
-        If nothing is given, a volume has an unusable type, no voxel size or another one than the others,
-        nothing of it lies in `box`, a table cannot be read, `out` cannot be written, is a folder that is no export
-        or is being written by another process, or what is read back differs.
+        If no volume is given, a volume has an unusable type or does not overlap `box`, voxel sizes are missing or
+        differ, a table cannot be read, or the check finds a difference. Also if `out` cannot be written, is a folder
+        that is not an export, or is being written by another process.
     """
     if check:
         from ffn.viewing.check import check_export, require_reader
@@ -84,7 +84,7 @@ def export(
 
 @contextlib.contextmanager
 def _filled(out: Path, parts: dict[str, Part], config: ExportConfig, sources: Sources) -> Iterator[Path]:
-    """Yield the folder to fill; with a record of what it was made from, it becomes the export."""
+    """Yield the folder to fill; afterwards add its provenance and turn it into the export."""
     whole = Box.hull(part.box for part in parts.values())
     record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
     states = {path: file_state(path) for path in sources.paths}
@@ -112,7 +112,9 @@ def _plan(volumes: dict[str, Volume], config: ExportConfig, box: Box | None) -> 
         if place is not None:
             parts[name] = part
     if not parts:
-        raise ExportError(f"export: nothing of {', '.join(volumes)} lies in {box}. Choose another --box")
+        raise ExportError(
+            f"--box: {box} overlaps none of {', '.join(volumes)}, at least one is needed. Choose another box"
+        )
     return parts
 
 
@@ -136,7 +138,7 @@ def _write(folder: Path, parts: dict[str, Part], tables: Tables, config: ExportC
 
 
 def _layers(parts: dict[str, Part], facts: dict[str, Segments], tables: Tables, config: ExportConfig) -> list[State]:
-    """List the layers: image and segmentation to see at once, all others to switch on."""
+    """List the layers. Image and segmentation are visible at first, all others can be switched on."""
     layers = []
     if "image" in parts:
         layers.append(image_layer("image", contrast(parts["image"])))
@@ -151,12 +153,12 @@ def _layers(parts: dict[str, Part], facts: dict[str, Segments], tables: Tables, 
         layers.append(errors_layer(tables.errors))
     for layer in layers:
         if layer["name"] in ("truth", "supervoxels", "agglomerated") and "segmentation" in facts:
-            layer["visible"] = False  # two coatings of colour at once show neither
+            layer["visible"] = False  # two colourings on top of each other are illegible
     return layers
 
 
 def _labels_layers(part: Part, segments: Segments, tables: Tables, config: ExportConfig) -> Iterator[State]:
-    """Yield the layer of labels, and of a segmentation its agglomeration and its skeletons."""
+    """Yield the layer of some labels; for a segmentation also its agglomeration and its skeletons."""
     meshed = {segment_id: n for segment_id, n in segments.sizes.items() if n >= config.min_mesh_voxels}
     layer = labels_layer(part.name, choose_segments(meshed, part.box.num_voxels))
     has_groups = part.name == tables.base
@@ -172,32 +174,34 @@ def _labels_layers(part: Part, segments: Segments, tables: Tables, config: Expor
 
 
 def _common_voxel_size(volumes: dict[str, Volume]) -> VoxelSize:
-    """Voxel size of all the volumes that state one."""
+    """Return the voxel size of the volumes that have one."""
     found = {v.name: v.voxel_size_zyx_nm for v in volumes.values() if v.voxel_size_zyx_nm is not None}
     if not found:
         names = ", ".join(volume.name for volume in volumes.values())
-        raise ExportError(f"{names}: no voxel size found, it is needed. Ingest it with --voxel-size Z Y X")
+        raise ExportError(f"{names}: no voxel size found, one is needed. Ingest with --voxel-size Z Y X")
     if len(set(found.values())) > 1:
         sizes = ", ".join(f"{size} of {name}" for name, size in found.items())
-        raise ExportError(f"export: voxel sizes differ: {sizes} (zyx, nm), all must be the same. Ingest again")
+        raise ExportError(f"export: voxel sizes differ: {sizes} (zyx, nm), expected one for all. Ingest again")
     return next(iter(found.values()))
 
 
 def _inside(volume: Volume, box: Box | None, required: bool) -> Box | None:
-    """Return the part of `box` that the volume has; None where it has none and need not."""
+    """Return the part of `box` that the volume covers; None if it covers none and is not required."""
     part = volume.box if box is None else volume.box.intersect(box)
     if not part.is_empty:
         return part
     if required:
-        raise ExportError(f"{volume.name}: its box {volume.box} has nothing of --box {box}. Choose another box")
-    log.info("%s: has nothing of %s, the layer is left out", volume.name, box)
+        raise ExportError(
+            f"{volume.name}: covers {volume.box}, expected an overlap with --box {box}. Choose another box"
+        )
+    log.info("%s: does not overlap %s, the layer is left out", volume.name, box)
     return None
 
 
 def _require_replaceable(out: Path) -> None:
-    """Refuse to replace a folder that is not ours, such as a mistyped home folder."""
+    """Refuse to replace a folder that is not an export, such as a mistyped home folder."""
     is_empty = out.is_dir() and not any(out.iterdir())
-    # Either file is enough: the workflow removes the state, its output, before it runs an export again.
+    # Either file is enough: Snakemake deletes the state, its output, before it reruns an export.
     is_export = any((out / name).is_file() for name in (STATE_FILE, PROVENANCE_FILE))
     if out.exists() and not is_empty and not is_export:
-        raise ExportError(f"{out}: exists and is no export, it will not be replaced. Choose another --out")
+        raise ExportError(f"{out}: is not an export, so it will not be replaced. Choose another --out")

@@ -1,4 +1,4 @@
-"""What an export is made from: volumes, and the tables beside them."""
+"""The inputs of an export: volumes and tables."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ ORIGIN_COLUMNS = 6  # id, seed z, y, x, FOVs, pass
 
 @dataclass(frozen=True)
 class Sources:
-    """What to export; volumes as ``file.h5:dataset`` or URL, None or empty for those that there are not.
+    """What to export. Volumes are given as ``file.h5:dataset`` or URL; None or empty leaves one out.
 
     Parameters
     ----------
     image : str, optional
-        Electron microscopy, uint8 or uint16.
+        Raw image, uint8 or uint16.
     segmentation : str, optional
-        Our segments.
+        Segmentation.
     truth : str, optional
-        Labels made by humans, or by the phantom.
+        Ground truth.
     supervoxels : str, optional
-        Segments before agglomeration.
+        Segmentation before agglomeration.
     edges : str, optional
-        Detected membranes, 0 or not.
+        Detected membranes; every value but 0 is an edge.
     probability : tuple of str
-        FFN probabilities, uint8 with 0 for never segmented; the files of several subvolumes become one layer.
+        FFN probabilities, uint8; 0 was never segmented. The files of several subvolumes become one layer.
     origins : tuple of str
         Files of ``ffn segment``: seeds and FOV counts for the segment properties.
     agglomeration : str, optional
-        CSV file ``base_id,group_id`` for the ids of `supervoxels`, else of `segmentation`.
+        CSV file ``base_id,group_id`` for the ids of `supervoxels` if given, else of `segmentation`.
     coordinates : str, optional
-        File of ``ffn coordinates``: where training examples come from.
+        File of ``ffn coordinates``: positions of training examples.
     errors : str, optional
-        Scores of ``ffn evaluate`` with a list of the worst errors.
+        Score file of ``ffn evaluate`` with the worst errors.
     """
 
     image: str | None = None
@@ -67,27 +67,27 @@ class Sources:
 
     @property
     def given(self) -> dict[str, str]:
-        """Names and specifications of everything that is given, for messages and provenance."""
+        """Names and specifications of all inputs that are given, for messages and provenance."""
         values = {name: " ".join(v) if isinstance(v, tuple) else v for name, v in vars(self).items()}
         return {name: value for name, value in values.items() if value}
 
     @property
     def paths(self) -> list[str]:
-        """What the specifications name, without datasets: files, folders and URLs."""
+        """Files, folders and URLs of all inputs, without datasets."""
         values = [value if isinstance(value, tuple) else (value,) for value in vars(self).values() if value]
         return [split_spec(spec)[0] for specs in values for spec in specs]
 
     @property
     def volumes(self) -> dict[str, tuple[str, ...]]:
-        """Specifications of the volumes; several files are one volume."""
+        """Specifications of each volume, which may consist of several files."""
         named = {name: (getattr(self, name),) for name in VOLUMES if getattr(self, name)}
         return named | ({"probability": self.probability} if self.probability else {})
 
 
 class Mosaic:
-    """Overlapping subvolumes as one volume: the largest value that any of them has, 0 where there is none.
+    """Overlapping subvolumes as one `Volume`: the largest value of any of them, 0 where there is none.
 
-    Files are open only while they are read, because there may be thousands; see `ffn.io.volume.Volume`.
+    Files are open only while they are read, because there may be thousands.
     """
 
     def __init__(self, specs: Sequence[str]) -> None:
@@ -117,7 +117,7 @@ class Mosaic:
 
 
 def open_parts(specs: Sequence[str]) -> contextlib.AbstractContextManager[Volume]:
-    """Return a context that opens one volume; several files are a mosaic."""
+    """Return a context manager that opens a volume; several files become a mosaic."""
     return open_volume(specs[0]) if len(specs) == 1 else contextlib.closing(Mosaic(specs))
 
 
@@ -127,7 +127,7 @@ def read_origins(paths: Sequence[str]) -> Origins:
     Raises
     ------
     ExportError
-        If a file has no table of origins.
+        If a file has no table ``origins``.
     """
     tables = [_read_origins_table(split_spec(path)[0]) for path in paths]
     rows = np.concatenate([np.empty((0, ORIGIN_COLUMNS), np.int64), *tables])
@@ -140,7 +140,7 @@ def read_groups(path: str) -> dict[int, int]:
     Raises
     ------
     ExportError
-        If the file cannot be read or a line is not ``base_id,group_id``.
+        If the file cannot be read, or a line is not ``base_id,group_id``.
     """
     groups = {}
     try:
@@ -157,12 +157,12 @@ def read_groups(path: str) -> dict[int, int]:
 
 
 def read_coordinates(path: str, box: Box, max_points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read training coordinates inside a box, evenly thinned out to about `max_points`.
+    """Read about `max_points` training coordinates, sampled evenly, and keep those inside a box.
 
     Returns
     -------
     int64 ndarray of shape (K, 3), uint8 ndarray of shape (K,)
-        Full-volume voxels zyx and partition of each.
+        Full-volume voxels (zyx), and the partition of each.
 
     Raises
     ------
@@ -184,19 +184,19 @@ def read_coordinates(path: str, box: Box, max_points: int) -> tuple[np.ndarray, 
 
 
 def read_errors(path: str) -> list[dict[str, Any]]:
-    """Read the list of the worst errors from scores.
+    """Read the worst errors from a score file.
 
     Raises
     ------
     ExportError
-        If the file cannot be read or has no such list.
+        If the file cannot be read or has no list of errors with names.
     """
     try:
         errors = json.loads(Path(path).read_text())["errors"]
     except OSError as reason:
         raise ExportError(f"{path}: cannot be read ({reason.strerror}). Run ffn evaluate first") from None
     except (ValueError, KeyError, TypeError):
-        raise ExportError(f"{path}: has no list of errors, expected scores of this version's ffn evaluate") from None
+        raise ExportError(f"{path}: has no list of errors, expected scores of this version of ffn evaluate") from None
     for error in errors:
         if not ERROR_KEYS <= error.keys() or not re.fullmatch(r"(split|merge)-\d+", str(error["name"])):
             raise ExportError(
@@ -210,5 +210,5 @@ def _read_origins_table(path: str) -> np.ndarray:
     with hdf5.open_file(path, ExportError) as file:
         if "origins" not in file or file["origins"].shape[1:] != (ORIGIN_COLUMNS,):
             found = sorted(hdf5.list_datasets(file))
-            raise ExportError(f"{path}: has no table 'origins' but {found}, expected a file of 'ffn segment'")
+            raise ExportError(f"{path}: has {found} but no table 'origins', expected a file of 'ffn segment'")
         return file["origins"][()]

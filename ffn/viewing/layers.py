@@ -1,4 +1,4 @@
-"""Layers of a Neuroglancer state: how each kind of volume of an export is drawn."""
+"""Layers of a Neuroglancer state: how each volume of an export is shown."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from ffn.viewing.state import BASE, State
 
-MAX_MAPPED = 100_000  # ids whose groups a state may list; a browser takes seconds to read more
+MAX_MAPPED = 100_000  # ids in the groups of a state; with more, a browser takes seconds to load it
 
-# Where a value is 0 the layers below show through.
+# The layers below show through where a value is 0.
 EDGES_SHADER = "void main() { float v = toNormalized(getDataValue()); emitRGBA(vec4(1.0, 0.35, 0.1, 0.7 * v)); }"
 PROBABILITY_SHADER = (
     "void main() { float v = toNormalized(getDataValue()); emitRGBA(vec4(colormapJet(v), v > 0.0 ? 0.5 : 0.0)); }"
@@ -21,33 +21,33 @@ POINTS_SHADER = (
 
 
 def image_layer(name: str, contrast: tuple[float, float]) -> State:
-    """Return the layer of the folder `name`, an image.
+    """Return an image layer.
 
     Parameters
     ----------
     name : str
-        Of the folder and of the layer.
+        Name of the layer and of its folder.
     contrast : tuple of float
-        Values shown black and white.
+        Values shown as black and as white.
     """
     shader = {"normalized": {"range": list(contrast)}}
     return {"type": "image", "name": name, "source": source(name), "shaderControls": shader}
 
 
 def overlay_layer(name: str, shader: str) -> State:
-    """Return the layer of the folder `name`, voxels to lay over the image, hidden at first."""
+    """Return a layer drawn over the image, from the folder `name`; hidden at first."""
     return {"type": "image", "name": name, "source": source(name), "shader": shader, "visible": False}
 
 
 def labels_layer(name: str, segment_ids: Sequence[int]) -> State:
-    """Return the layer of the folder `name`, a segmentation with its meshes.
+    """Return a segmentation layer with its meshes.
 
     Parameters
     ----------
     name : str
-        Of the folder and of the layer.
+        Name of the layer and of its folder.
     segment_ids : sequence of int
-        Selected segments: shown in 3D, and stronger than the others in the sections.
+        Selected segments: shown in 3D, and in stronger colours in the sections.
     """
     return {
         "type": "segmentation",
@@ -60,7 +60,7 @@ def labels_layer(name: str, segment_ids: Sequence[int]) -> State:
 
 
 def skeletons_layer(name: str) -> State:
-    """Return the layer of the skeletons in the folder `name`: of the segments selected there, hidden at first."""
+    """Return a layer with the skeletons of the segments selected in layer `name`; hidden at first."""
     return {
         "type": "segmentation",
         "name": f"{name} skeletons",
@@ -76,7 +76,7 @@ def skeletons_layer(name: str) -> State:
 
 
 def with_groups(layer: State, groups: Mapping[int, int], known: set[int]) -> State:
-    """Return a labels layer that shows the segments of a group as one.
+    """Return a segmentation layer that shows each group of segments as one.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def with_groups(layer: State, groups: Mapping[int, int], known: set[int]) -> Sta
     groups : mapping of int to int
         Group of each base id.
     known : set of int
-        Base ids that the layer has; of more than `MAX_MAPPED` ids in groups the smallest groups stay apart.
+        Base ids that occur in the layer. Beyond `MAX_MAPPED` ids, the smallest groups are left out.
     """
     members: dict[int, list[int]] = {}
     for base_id, group_id in groups.items():
@@ -103,7 +103,7 @@ def with_groups(layer: State, groups: Mapping[int, int], known: set[int]) -> Sta
 
 
 def points_layer(name: str) -> State:
-    """Return the layer of the folder `name`, training coordinates coloured by partition, hidden at first."""
+    """Return a layer of training coordinates from the folder `name`, coloured by partition; hidden at first."""
     return {
         "type": "annotation",
         "name": name,
@@ -114,7 +114,7 @@ def points_layer(name: str) -> State:
 
 
 def errors_layer(errors: Sequence[Mapping[str, Any]]) -> State:
-    """Return the layer of the worst errors, one point each, hidden at first.
+    """Return a layer with a point for each of the worst errors; hidden at first.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def errors_layer(errors: Sequence[Mapping[str, Any]]) -> State:
             "type": "point",
             "id": error["name"],
             "point": [n + 0.5 for n in error["position_zyx"][::-1]],
-            "description": f"{error['name']}: {error['voxels']} voxels, true bodies {_listed(error['truth_ids'])}, "
+            "description": f"{error['name']}: {error['voxels']} voxels, bodies {_listed(error['truth_ids'])}, "
             f"segments {_listed(error['segment_ids'])}",
         }
         for error in errors
@@ -142,7 +142,7 @@ def errors_layer(errors: Sequence[Mapping[str, Any]]) -> State:
 
 
 def source(name: str) -> str:
-    """Return the address of the folder `name` of an export."""
+    """Return the URL of the folder `name` of an export."""
     return f"precomputed://{BASE}/{name}"
 
 

@@ -1,4 +1,4 @@
-"""Links of an export: a state that looks at the whole volume, and one for each of the worst errors."""
+"""Links of an export: a state of the whole volume, and one for each of the worst errors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ffn.io.atomic import write_json
 from ffn.viewing.segments import Segments
 from ffn.viewing.state import LINKS_FOLDER, State, make_state
 
-NUM_SHOWN = 12  # pieces of one error that are selected; a body may have hundreds of specks
-SECTION_ZOOM = 0.4  # of the scale that shows the whole volume
-MARGIN = 1.4  # around the box of the shown segments in 3D; the error is seldom at its centre
+NUM_SHOWN = 12  # objects of one error to select; a body may have hundreds of specks
+SECTION_ZOOM = 0.4  # relative to the scale that shows the whole volume
+MARGIN = 1.4  # around the bounding box of the selected objects in 3D; the error is seldom at its centre
 FOCUS = {"selectedAlpha": 0.55, "notSelectedAlpha": 0.08}
 
 
 def write_links(
     folder: Path, whole: State, errors: list[dict[str, Any]], facts: Mapping[str, Segments], voxel_size: VoxelSize
 ) -> None:
-    """Write the states.
+    """Write the states of all links.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ def write_links(
     whole : dict
         State that shows everything.
     errors : list of dict
-        Errors of ``ffn evaluate``; a link has the error's name.
+        Errors of ``ffn evaluate``. Each link has the name of its error.
     facts : mapping of str to Segments
-        Of the layers ``segmentation`` and ``truth``, as far as there are.
+        Segments of the layers ``segmentation`` and ``truth``, where they exist.
     voxel_size : tuple of float
-        Zyx, nm.
+        Sides of a voxel, zyx, nm.
     """
     write_json(folder / LINKS_FOLDER / "whole.json", whole)
     for error in errors:
@@ -41,7 +41,7 @@ def write_links(
 
 
 def _error_state(whole: State, error: dict[str, Any], facts: Mapping[str, Segments], voxel_size: VoxelSize) -> State:
-    """Show what should be of one colour and is of several: the pieces of a split body, the bodies of a merger."""
+    """Select what should have one colour but has several: the pieces of a split body, or the bodies of a merger."""
     ids = {"segmentation": error["segment_ids"][:NUM_SHOWN], "truth": error["truth_ids"][:NUM_SHOWN]}
     shown = "truth" if error["kind"] == "merge" and "truth" in facts else "segmentation"
     layers = [_focused(layer, ids, shown) for layer in whole["layers"]]
@@ -54,7 +54,7 @@ def _error_state(whole: State, error: dict[str, Any], facts: Mapping[str, Segmen
 
 
 def _focused(layer: State, ids: Mapping[str, list[int]], shown: str) -> State:
-    """Select the segments of an error in its layer, and show only one of the layers with labels."""
+    """Select the objects of an error in a layer, and show only one of the label layers."""
     if layer["name"] == "errors":
         return {**layer, "visible": True}
     if layer["name"] not in ids:

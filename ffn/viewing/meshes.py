@@ -16,29 +16,29 @@ from ffn.viewing.precomputed import Scale
 from ffn.viewing.segments import number_segments
 from ffn.viewing.shards import write_shards
 
-MAX_REDUCTION = 100  # triangles before simplification for one after it, where the error allows
+MAX_REDUCTION = 100  # largest factor by which simplification reduces the triangles
 
 
 def write_meshes(
     folder: Path, labels: np.ndarray, scale: Scale, segment_ids: list[int], empty_ids: Sequence[int] = ()
 ) -> None:
-    """Write the surfaces of segments.
+    """Write the meshes of segments.
 
-    Needs the labels in memory, about twice their size; that is why they come from a coarser mip.
+    Memory: about twice the size of `labels`, which is why a coarser mip is used for large volumes.
 
     Parameters
     ----------
     folder : Path
-        Folder to make, or one that an interrupted call left.
+        Folder to create, or one left by an interrupted call.
     labels : uint64 ndarray of shape (Z, Y, X)
         Voxels of one mip.
     scale : Scale
-        Place and voxel size of `labels`.
+        Box and voxel size of `labels`.
     segment_ids : list of int
-        Segments to mesh.
+        Segments to mesh. A segment without voxels at this mip gets an empty mesh.
     empty_ids : sequence of int
-        Segments that get an empty mesh, as those do that have no voxel at this mip: a client that asks for a mesh
-        that is not there reports an error, and its screenshots wait for the mesh forever.
+        Further segments that get an empty mesh. Neuroglancer reports an error for a missing mesh, and its screenshots
+        would wait for it forever.
     """
     folder.mkdir(parents=True, exist_ok=True)
     voxel_nm = min(scale.voxel_size_zyx_nm)
@@ -64,23 +64,22 @@ def surfaces(
 ) -> Iterator[tuple[int, zmesh.Mesh]]:
     """Yield the simplified surface of each segment.
 
-    Marching cubes put the surface halfway between the centres of two voxels, on the face that they share;
-    segments are closed where the array ends. Simplification moves it by no more than the shortest side of a
-    voxel.
+    Marching cubes place the surface halfway between voxel centres, on the face that two voxels share. Surfaces are
+    closed where the array ends. Simplification moves them by at most the shortest side of a voxel.
 
     Parameters
     ----------
     labels : uint64 ndarray of shape (Z, Y, X)
         Segment ids.
     voxel_size_zyx_nm : tuple of float
-        Nanometres.
+        Sides of a voxel, nm.
     segment_ids : list of int
-        Wanted segments.
+        Segments to mesh.
 
     Yields
     ------
     int, zmesh.Mesh
-        Segment id, and its surface with vertices xyz in nm from the outer corner of the first voxel.
+        Segment id, and its surface. Vertices are xyz in nm from the outer corner of the first voxel.
     """
     wanted = np.array(sorted(segment_ids), np.uint64)
     mesher = zmesh.Mesher(voxel_size_zyx_nm[::-1])

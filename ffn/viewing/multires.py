@@ -1,4 +1,4 @@
-"""Encode one mesh as Neuroglancer wants it: levels of detail cut into an octree of Draco fragments.
+"""Encode a mesh in Neuroglancer's multi-resolution format: levels of detail, cut into an octree of Draco fragments.
 
 Source of the format: Neuroglancer, ``src/datasource/precomputed/meshes.md``. Arrays are xyz, as in the files.
 """
@@ -15,35 +15,35 @@ import zmesh
 from ffn.viewing.shards import Item
 
 QUANTIZATION_BITS = 16
-COMPRESSION_LEVEL = 7  # of 10; higher ones are slower to write and to read, and hardly smaller
+COMPRESSION_LEVEL = 7  # of 10; higher levels are slower to write and read, and hardly smaller
 MAX_LODS = 6
-MIN_FRAGMENT_VOXELS = 32  # finest fragments are at least this long; smaller ones cost more requests than they save
-LOD_REDUCTION = 4  # triangles from one level to the next; a surface of half the resolution has a quarter
+MIN_FRAGMENT_VOXELS = 32  # length of the finest fragments; smaller ones cost more requests than they save
+LOD_REDUCTION = 4  # fewer triangles per level; a surface at half the resolution has a quarter
 
 Node = tuple[int, int, int]
 Fragments = dict[Node, bytes]
 
 
 def encode_mesh(mesh: zmesh.Mesh, origin_xyz_nm: Sequence[float], voxel_nm: float) -> Item:
-    """Encode a mesh with as many levels of detail as its size deserves.
+    """Encode a mesh; the number of levels of detail depends on its size.
 
     Parameters
     ----------
     mesh : zmesh.Mesh
-        Closed surface with at least one triangle; vertices xyz in nanometres.
+        Closed surface with at least one triangle; vertices are xyz in nm.
     origin_xyz_nm : sequence of three float
-        Added to all vertices; kept apart because float32 vertices of a large volume would lose precision.
+        Added to all vertices. It is separate because float32 vertices in a large volume would lose precision.
     voxel_nm : float
-        Resolution of `mesh`: the shortest side of the voxels that it was made of.
+        Resolution of `mesh`: the shortest side of the voxels that it was made from.
 
     Returns
     -------
     Item
-        Manifest, prefixed by the fragments of all levels.
+        The manifest, with the fragments of all levels as prefix.
     """
     low, extent = np.floor(mesh.vertices.min(0)), np.ptp(mesh.vertices, axis=0)
     lods = _levels_of_detail(mesh, extent.max() / voxel_nm)
-    # A nanometre more than needed, so that no vertex lies on the far border and falls into the node beyond.
+    # Slightly larger than needed, so that no vertex on the far border falls into the next node.
     shape = np.ceil((extent + 2) / 2 ** (len(lods) - 1)).astype(np.float32)
     levels: list[Fragments] = []
     for lod, level in enumerate(lods):
@@ -54,7 +54,7 @@ def encode_mesh(mesh: zmesh.Mesh, origin_xyz_nm: Sequence[float], voxel_nm: floa
 
 
 def _levels_of_detail(mesh: zmesh.Mesh, extent_voxels: float) -> list[zmesh.Mesh]:
-    """Simplify again and again, while the finest fragments stay large enough."""
+    """Simplify repeatedly while the finest fragments stay large enough."""
     lods = [mesh]
     num_lods = min(MAX_LODS, 1 + int(np.log2(max(1, extent_voxels / MIN_FRAGMENT_VOXELS))))
     low, high = mesh.vertices.min(0), mesh.vertices.max(0)
@@ -68,9 +68,9 @@ def _levels_of_detail(mesh: zmesh.Mesh, extent_voxels: float) -> list[zmesh.Mesh
 
 
 def _fragments(mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, children: Fragments) -> Fragments:
-    """Cut one level into octree nodes, in Z order; a node without triangles but with children is empty.
+    """Cut one level into octree nodes, in Z order. A node with children but without triangles is empty.
 
-    Nodes above the finest are cut at their middle too, because Neuroglancer draws them in octants.
+    Nodes of coarser levels are also cut in the middle, because Neuroglancer draws them by octant.
     """
     cell = shape * 2.0 ** max(lod - 1, 0)
     parts: dict[Node, list[zmesh.Mesh]] = defaultdict(list)
@@ -86,7 +86,7 @@ def _fragments(mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, c
 
 
 def _draco(mesh: zmesh.Mesh, origin: np.ndarray, size: np.ndarray) -> bytes:
-    """Compress, with vertices as integers in the node's frame; empty if rounding leaves no triangle."""
+    """Compress a mesh with integer vertices in the frame of its node; empty if rounding leaves no triangle."""
     scaled = (mesh.vertices - origin) / size * (2**QUANTIZATION_BITS - 1)
     rounded = np.clip(np.round(scaled), 0, 2**QUANTIZATION_BITS - 1).astype(np.uint32)
     points, index = np.unique(rounded, axis=0, return_inverse=True)
@@ -122,9 +122,9 @@ def _parent(node: Sequence[int]) -> Node:
 
 
 def _morton(node: Node) -> int:
-    """Place on the Z curve: bits interleaved, x lowest."""
+    """Position on the Z-order curve: interleaved bits, x lowest."""
     return sum((n >> bit & 1) << (3 * bit + axis) for axis, n in enumerate(node) for bit in range(MAX_LODS + 1))
 
 
-# One level of detail with one node without triangles.
+# One level of detail with a single node and no triangles.
 EMPTY_MESH = Item(_manifest([{(0, 0, 0): b""}], np.zeros(3), np.ones(3), 1.0))

@@ -1,4 +1,4 @@
-"""Write points as a precomputed annotation layer: any number of them in three files.
+"""Write points as a precomputed annotation layer of three files.
 
 Source of the format: Neuroglancer, ``src/datasource/precomputed/annotations.md``. Points are zyx here, xyz there.
 """
@@ -17,23 +17,23 @@ from ffn.viewing.shards import Item, write_shards
 def write_points(
     folder: Path, points_zyx: np.ndarray, classes: np.ndarray, box: Box, voxel_size_zyx_nm: VoxelSize
 ) -> None:
-    """Write points with a class each, the property ``partition`` of the layer.
+    """Write points and their partitions, which become the property ``partition`` of the layer.
 
     Parameters
     ----------
     folder : Path
-        Folder to make.
+        Folder to create.
     points_zyx : ndarray of shape (K, 3)
-        Voxels inside `box`; shown at their centres.
+        Voxels inside `box`, shown at their centres.
     classes : uint8 ndarray of shape (K,)
         Partition of each.
     box : Box
-        Full-volume voxels.
+        Bounds of the layer, full-volume voxels.
     voxel_size_zyx_nm : tuple of float
-        Nanometres.
+        Sides of a voxel, nm.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # After three floats and the class, three bytes that fill the last word.
+    # Three bytes of padding follow the three floats and the class.
     rows = np.zeros(len(points_zyx), [("xyz", "<f4", 3), ("class", "u1"), ("fill", "u1", 3)])
     rows["xyz"], rows["class"] = points_zyx[:, ::-1] + 0.5, classes
     (folder / "by_id").mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
-"""Write sharded Neuroglancer precomputed volumes with mips, shards side by side; zyx here, xyz in the files.
+"""Write sharded Neuroglancer precomputed volumes with mips, several shards in parallel.
 
-Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded}.md``.
+Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded}.md``. Axes are zyx here, xyz there.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ffn.io.volume import Read
 from ffn.progress import progress_bar
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
-SHARD_BYTES = 2**26  # decoded; one shard is one transaction, which holds its voxels about four times
+SHARD_BYTES = 2**26  # decoded; a shard is one transaction, which needs about four times this memory
 PIECE_ZYX: ZYX = (128, 128, 128)  # downsampled at a time, from up to 256³ voxels
 JPEG_QUALITY = 90
-CACHE_BYTES = 2**26  # an odd offset makes neighbouring pieces of a mip share source chunks
+CACHE_BYTES = 2**26  # with an odd offset, neighbouring pieces of a mip share source chunks
 
 Visit = Callable[[Box, np.ndarray], object]
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How one kind of volume is stored.
+    """Storage format of one kind of volume.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class Encoding:
     chunks : str
         Encoding of a chunk: ``jpeg``, ``png`` or ``compressed_segmentation``.
     shards : str
-        Compression on top of it inside the shards: ``raw`` or ``gzip``.
+        Additional compression inside the shards: ``raw`` or ``gzip``.
     downsample : str
         ``mean`` or ``mode``.
     options : dict
-        More members of the scale's metadata.
+        Further members of the scale's metadata.
     """
 
     kind: Literal["image", "segmentation"]
@@ -77,9 +77,9 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
     dtype : numpy.dtype
         Type of a voxel.
     wanted : str
-        ``jpeg`` or ``png``; 16 bits always become PNG, which JPEG cannot hold.
+        ``jpeg`` or ``png``. Images of 16 bits are always PNG.
     name : str
-        Of the volume, for messages.
+        Name of the volume, for messages.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
         If Neuroglancer has no compressed encoding for `dtype`.
     """
     if dtype not in (np.uint8, np.uint16):
-        raise ExportError(f"{name}: has type {dtype}, an image must be uint8 or uint16. Ingest it as one of these")
+        raise ExportError(f"{name}: has type {dtype}, expected an image of uint8 or uint16. Ingest it as one of these")
     if wanted == "jpeg" and dtype == np.uint8:
         return Encoding("image", "uint8", "jpeg", "raw", "mean", {"jpeg_quality": JPEG_QUALITY})
     return Encoding("image", dtype.name, "png", "raw", "mean")
@@ -95,16 +95,16 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
 
 @dataclass(frozen=True)
 class Scale:
-    """One mip: where its voxels are and how large.
+    """One mip: its box and voxel size.
 
     Parameters
     ----------
     box : Box
-        In voxels of this mip.
+        Box in voxels of this mip.
     voxel_size_zyx_nm : tuple of float
-        Nanometres.
+        Sides of a voxel, nm.
     factors_zyx : tuple of int
-        Downsampling from the mip before.
+        Downsampling factors relative to the previous mip.
     """
 
     box: Box
@@ -113,17 +113,17 @@ class Scale:
 
 
 def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
-    """List the mips of a volume, until it fits one chunk.
+    """Plan the mips of a volume, down to a mip that fits into one chunk.
 
-    An axis is halved unless its voxels are already twice as long as the shortest side, so that anisotropic
-    voxels become cubes first.
+    An axis is halved unless its voxels are already twice as long as the shortest side, so that anisotropic voxels
+    become more isotropic.
 
     Parameters
     ----------
     box : Box
-        Mip 0.
+        Box of mip 0.
     voxel_size_zyx_nm : tuple of float
-        Of mip 0, nanometres.
+        Voxel size of mip 0, nm.
 
     Examples
     --------
@@ -139,26 +139,26 @@ def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
 def write_volume(
     path: Path, encoding: Encoding, scales: list[Scale], read: Read, visit: Visit | None = None, threads: int = 1
 ) -> None:
-    """Write a volume and all its mips, or what an interrupted call left out of them.
+    """Write a volume and all its mips, or complete what an interrupted call wrote.
 
-    A shard is one file that appears whole, so those that exist are kept. Memory is bounded by the shards under way,
-    each about four times `SHARD_BYTES`, whatever the size of the volume; the same input gives the same bytes.
+    A shard is a file that appears complete, so existing shards are kept. Memory is about four times `SHARD_BYTES` for
+    each shard in progress, whatever the size of the volume. The same input gives the same bytes.
 
     Parameters
     ----------
     path : Path
-        Folder to make, or one that an interrupted call with the same arguments left.
+        Folder to create, or one left by an interrupted call with the same arguments.
     encoding : Encoding
-        How to store it.
+        Storage format.
     scales : list of Scale
         Mips, from `plan_scales`.
     read : callable
-        Returns the voxels of a box of mip 0, in the encoding's type. Called by one thread at a time, because not
-        every reader of files bears more.
+        Returns the voxels of a box of mip 0, in the type of the encoding. Only one thread calls it at a time, because
+        not every reader is thread-safe.
     visit : callable, optional
-        Called with the box and the voxels of every shard of mip 0, written or kept; by several threads at once.
+        Called with the box and the voxels of every shard of mip 0, written or kept. Several threads call it at once.
     threads : int
-        Shards written side by side.
+        Number of shards written in parallel.
     """
     reading = threading.Lock()
 
@@ -183,18 +183,18 @@ def write_volume(
 
 
 def open_scale(path: Path, mip: int) -> ts.TensorStore:
-    """Open one mip for reading, with axes z, y, x in full-volume coordinates of that mip."""
+    """Open one mip for reading, with axes zyx in full-volume coordinates of that mip."""
     spec = {"driver": "neuroglancer_precomputed", "kvstore": _kvstore(path), "scale_index": mip}
     return _zyx_view(ts.open(spec, read=True).result())
 
 
 def read_scale(path: Path, mip: int) -> np.ndarray:
-    """Read one whole mip back.
+    """Read one mip.
 
     Returns
     -------
     ndarray of shape (Z, Y, X)
-        C-contiguous, first voxel at the start of the mip's box.
+        C-contiguous; starts at the box of the mip.
     """
     return np.ascontiguousarray(open_scale(path, mip).read().result())
 
@@ -209,7 +209,7 @@ def _next_scale(scale: Scale) -> Scale:
 
 
 class _Level:
-    """One mip under construction."""
+    """One mip that is being written."""
 
     def __init__(self, path: Path, encoding: Encoding, scale: Scale, finer: ts.TensorStore | None) -> None:
         store = _create_scale(path, encoding, scale)
@@ -221,7 +221,7 @@ class _Level:
         self._source = None if finer is None else ts.downsample(finer, scale.factors_zyx, encoding.downsample)
 
     def write(self, shard: Box, load: Read, again: object) -> None:
-        """Write one shard unless it is there: from the volume, or in pieces from the mip before."""
+        """Write one shard unless it exists: from the volume, or piece by piece from the previous mip."""
         missing = not self._file(shard).exists()
         if self._source is None and (missing or again is not None):
             voxels = load(shard)
@@ -236,7 +236,7 @@ class _Level:
                 target[piece.slices()] = self._source[piece.slices()].read().result()
 
     def _file(self, shard: Box) -> Path:
-        """Return the file of a shard; one without a voxel above 0 has none, and is cheap to look at again."""
+        """Return the file of a shard. A shard without a voxel above 0 has no file, and is cheap to process again."""
         corner = zyx((a - b) // n for a, b, n in zip(shard.start, self._scale.box.start, CHUNK_ZYX, strict=True))
         code = _compressed_morton(corner, _chunk_grid(self._scale.box)) >> self._shards["preshift_bits"]
         number, digits = code % 2 ** self._shards["shard_bits"], -(-self._shards["shard_bits"] // 4)
@@ -263,7 +263,7 @@ def _create_scale(path: Path, encoding: Encoding, scale: Scale) -> ts.TensorStor
 
 
 def _sharding(box: Box, encoding: Encoding) -> dict[str, Any]:
-    """Make shards of at most `SHARD_BYTES` decoded; chunk ids are Morton codes, so that shards are boxes."""
+    """Return a layout with shards of at most `SHARD_BYTES` decoded. Chunk ids are Morton codes, so shards are boxes."""
     chunk_bytes = math.prod(CHUNK_ZYX) * np.dtype(encoding.dtype).itemsize
     shard_bits = (SHARD_BYTES // chunk_bytes).bit_length() - 1
     id_bits = sum((n - 1).bit_length() for n in _chunk_grid(box))
@@ -283,7 +283,7 @@ def _chunk_grid(box: Box) -> ZYX:
 
 
 def _compressed_morton(chunk_zyx: ZYX, grid_zyx: ZYX) -> int:
-    """Id of a chunk: bits interleaved, x lowest; an axis stops when its bits reach the end of the grid."""
+    """Id of a chunk: interleaved bits, x lowest. An axis contributes only the bits that its grid needs."""
     code, place = 0, 0
     for bit in range(max(grid_zyx).bit_length()):
         for axis in (2, 1, 0):
@@ -294,12 +294,12 @@ def _compressed_morton(chunk_zyx: ZYX, grid_zyx: ZYX) -> int:
 
 
 def _shard_shape(store: ts.TensorStore) -> ZYX:
-    """Voxels of one shard; it starts at the volume's offset, like the chunks."""
+    """Voxels of one shard. The grid of shards starts at the offset of the volume, like that of chunks."""
     return zyx((store.chunk_layout.write_chunk.shape or ())[2::-1])
 
 
 def _zyx_view(store: ts.TensorStore) -> ts.TensorStore:
-    """Return the same voxels with axes z, y, x in full-volume coordinates."""
+    """Return the same voxels with axes zyx in full-volume coordinates."""
     return store[..., 0].T
 
 

@@ -1,7 +1,7 @@
-"""List all segments with what is known about them, so that Neuroglancer can sort and filter them.
+"""List all segments with their properties, so that Neuroglancer can sort and filter them.
 
-Source of the format: Neuroglancer, ``src/datasource/precomputed/segment_properties.md``. Its queries know numbers of
-up to 32 bits, tags and labels; hence a bounding box is six numbers.
+Source of the format: Neuroglancer, ``src/datasource/precomputed/segment_properties.md``. Its queries handle numbers of
+up to 32 bits, tags and labels, so a bounding box is six numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ffn.errors import ExportError
 from ffn.viewing.segments import Matches, Segments
 
 FOLDER = "segment_properties"
-NO_PLACE = -1  # seed of a segment that has no origin; its count of FOVs is 0
+NO_SEED = -1  # coordinate of the seed of a segment without origin; its FOV count is 0
 
 
 class Column(NamedTuple):
@@ -26,11 +26,11 @@ class Column(NamedTuple):
     Parameters
     ----------
     name : str
-        As in queries, ``voxels>1000``.
+        Name in queries, as in ``voxels>1000``.
     description : str
-        Shown in the client.
+        Text shown by Neuroglancer.
     values : ndarray of shape (N,)
-        In the order of the segments.
+        Values in the order of the segments.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Column(NamedTuple):
 
 
 class Origins(NamedTuple):
-    """Where segments were seeded.
+    """The seeds of segments.
 
     Parameters
     ----------
     seeds_zyx : int ndarray of shape (K, 3)
         Full-volume voxels.
     num_fovs : int ndarray of shape (K,)
-        FOVs that the network saw from this seed.
+        Number of FOVs evaluated from each seed.
     """
 
     seeds_zyx: np.ndarray
@@ -54,62 +54,62 @@ class Origins(NamedTuple):
 
 
 def place_columns(segments: Segments) -> list[Column]:
-    """Return size and bounding box."""
+    """Return the size and bounding box of each segment."""
     columns = [Column("voxels", "voxels at mip 0", segments.voxels)]
     for axis, name in enumerate("zyx"):
         columns.append(Column(f"{name}_start", f"first {name} of the bounding box", segments.start_zyx[:, axis]))
-        columns.append(Column(f"{name}_stop", f"{name} after the bounding box", segments.stop_zyx[:, axis]))
+        columns.append(Column(f"{name}_stop", f"first {name} after the bounding box", segments.stop_zyx[:, axis]))
     return columns
 
 
 def origin_columns(segments: Segments, origins: Origins, ids: np.ndarray) -> list[Column]:
-    """Return seed and FOVs of each segment; of several origins the seed with most FOVs, and the FOVs of all.
+    """Return the seed and FOV count of each segment. With several origins: the seed with most FOVs, and all FOVs.
 
     Parameters
     ----------
     segments : Segments
-        Of the layer.
+        Segments of the layer.
     origins : Origins
-        Of all subvolumes.
+        Origins of all subvolumes.
     ids : uint64 ndarray of shape (K,)
-        Segment that holds each seed now; 0 for none.
+        Segment at each seed; 0 for none.
     """
     num_fovs = np.zeros(len(segments.ids), np.int64)
-    seeds = np.full((len(segments.ids), 3), NO_PLACE, np.int64)
+    seeds = np.full((len(segments.ids), 3), NO_SEED, np.int64)
     rows = np.searchsorted(segments.ids, ids)
     for origin in np.argsort(origins.num_fovs, kind="stable"):  # the last one stays
         if ids[origin]:
             num_fovs[rows[origin]] += origins.num_fovs[origin]
             seeds[rows[origin]] = origins.seeds_zyx[origin]
-    columns = [Column("fovs", "fields of view that the network saw from its seeds", num_fovs)]
+    columns = [Column("fovs", "fields of view evaluated from its seeds", num_fovs)]
     return columns + [Column(f"seed_{name}", f"{name} of the seed", seeds[:, i]) for i, name in enumerate("zyx")]
 
 
 def truth_columns(matches: Matches) -> list[Column]:
-    """Return the matched body and how much of the segment is of it."""
+    """Return the matching body of each segment, and the share of the segment in it."""
     return [
-        Column("truth", "true body with most of its voxels, 0 for none", matches.truth_ids),
-        Column("truth_share", "share of its labelled voxels that are of this body", matches.shares),
+        Column("truth", "body with most of its voxels, 0 for none", matches.truth_ids),
+        Column("truth_share", "share of its labelled voxels in this body", matches.shares),
     ]
 
 
 def group_column(segments: Segments, groups: Mapping[int, int]) -> Column:
-    """Return the agglomerated group of each segment; without one it is a group of itself."""
+    """Return the agglomerated group of each segment; a segment without one is its own group."""
     values = np.array([groups.get(i, i) for i in segments.ids.tolist()], np.uint64)
     return Column("group", "agglomerated object", values)
 
 
 def write_segment_properties(layer: Path, segments: Segments, columns: list[Column]) -> None:
-    """Write the segments of a layer.
+    """Write the properties of the segments of a layer.
 
     Parameters
     ----------
     layer : Path
-        Folder of a labels volume.
+        Folder of a label volume.
     segments : Segments
-        All that it has.
+        All its segments.
     columns : list of Column
-        What is known about them.
+        Their properties.
     """
     inline = {
         "ids": [str(segment_id) for segment_id in segments.ids.tolist()],
@@ -125,17 +125,17 @@ def read_segment_ids(layer: Path) -> set[int]:
     Raises
     ------
     ExportError
-        If the layer has no readable list of them.
+        If the layer has no readable list of segments.
     """
     path = layer / FOLDER / "info"
     try:
         return set(map(int, json.loads(path.read_text())["inline"]["ids"]))
     except (OSError, ValueError, KeyError):
-        raise ExportError(f"{path}: cannot be read, the list of segments is needed. Run ffn export again") from None
+        raise ExportError(f"{path}: cannot be read, expected a list of segments. Run ffn export again") from None
 
 
 def _labels(columns: list[Column]) -> Iterator[dict]:
-    """Show an id that no number of the format can hold as text beside the segment's own."""
+    """Yield ids too large for a number of the format as text, which is shown with the segment's id."""
     for column in columns:
         if _data_type(column.values) == "float32" and column.values.dtype == np.uint64:
             texts = [f"{column.name} {value}" if value else "" for value in column.values.tolist()]
@@ -156,7 +156,7 @@ def _number(column: Column) -> dict:
 
 
 def _data_type(values: np.ndarray) -> str:
-    """Smallest type of the format that holds all values; the format has no integers above 32 bits."""
+    """Smallest type of the format that can hold all values. The format has no integers above 32 bits."""
     if values.dtype.kind == "f":
         return "float32"
     low, high = int(values.min(initial=0)), int(values.max(initial=0))

@@ -1,4 +1,4 @@
-"""A folder that takes long to fill: whole or absent for everybody else, continued by whoever tries again."""
+"""A folder that takes long to fill. Others see it complete or not at all; a repeated call resumes the work."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LOCK_FILE = ".lock"
 
 @contextlib.contextmanager
 def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
-    """Yield a hidden folder beside `out` that replaces it when the block ends without an error.
+    """Yield a hidden folder next to `out`, which replaces `out` when the block ends without an error.
 
     Parameters
     ----------
     out : Path
         Final folder.
     plan : dict
-        Everything that decides about the content, JSON-ready.
+        Everything that determines the content, ready for JSON.
 
     Yields
     ------
@@ -39,8 +39,8 @@ def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
     Raises
     ------
     ExportError
-        If another process fills it. An `ExportError` of the block itself means that the content is of no use: a
-        repeated call begins anew.
+        If another process is filling the folder. If the block itself raises an `ExportError`, its content is useless,
+        and the next call starts over.
     """
     partial = out.with_name(f".{out.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
@@ -58,20 +58,20 @@ def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
 
 
 def file_state(path: str | Path) -> list[int] | None:
-    """Return size and time of change of a file, None for what is no file: enough to see that it was replaced."""
+    """Return size and modification time of a file, which show whether it was replaced; None if it is not a file."""
     path = Path(path)
     return [path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else None
 
 
 def _keep_if_same(folder: Path, plan: dict[str, Any]) -> None:
-    """Empty the folder unless it was begun with the same plan."""
+    """Empty the folder unless it was started with the same plan."""
     plan_file = folder / PLAN_FILE
     try:
         same = json.loads(plan_file.read_text()) == plan
     except (OSError, ValueError):
         same = False
     if same:
-        log.info("%s: goes on where an interrupted export stopped", folder)
+        log.info("%s: resuming an interrupted export", folder)
         return
     for entry in folder.iterdir():
         if entry.is_dir():
@@ -83,7 +83,7 @@ def _keep_if_same(folder: Path, plan: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path, out: Path) -> Iterator[None]:
-    """Keep others out as long as this process lives."""
+    """Lock out other processes for the length of the block."""
     with path.open("a") as file:
         _take(file, out)
         yield
@@ -93,6 +93,6 @@ def _take(file: IO[str], out: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ExportError(f"{out}: another process exports to it, one at a time is possible. Wait for it") from None
+        raise ExportError(f"{out}: another process is exporting to it, only one may. Wait until it ends") from None
     except OSError as reason:  # a file system without locks
-        log.warning("%s: no lock can be taken (%s): see to it that only one export writes it", out, reason)
+        log.warning("%s: cannot be locked (%s). Make sure that only one export writes to it", out, reason)

@@ -1,4 +1,4 @@
-"""Render a Neuroglancer viewer without a screen, in a headless Chromium that loads it like any browser."""
+"""Render a Neuroglancer viewer without a screen, in headless Chromium."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     import neuroglancer
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-TIMEOUT_SECONDS = 180.0  # a large export on a busy machine; the usual picture takes five
+TIMEOUT_SECONDS = 180.0  # for a large export on a busy machine; a usual picture takes five seconds
 POLL_SECONDS = 0.05
 
-# WebGL 2 in software, which Neuroglancer needs and a machine without a GPU does not offer by itself; and
-# nothing that a browser does on its own, such as looking for updates.
+# Neuroglancer needs WebGL 2, which without a GPU must be rendered in software. The other flags turn off what a browser
+# does unasked, such as looking for updates.
 FLAGS = (
     "--headless=new",
     "--use-gl=angle",
     "--use-angle=swiftshader",
     "--enable-unsafe-swiftshader",
     "--ignore-gpu-blocklist",
-    "--no-sandbox",  # the sandbox refuses to run as root; the only page that is opened is our own
-    "--disable-dev-shm-usage",  # containers often have 64 MB of it
+    "--no-sandbox",  # the sandbox does not run as root; the only page that is opened is our own
+    "--disable-dev-shm-usage",  # containers often have only 64 MB of /dev/shm
     "--disable-quic",
     "--disable-background-networking",
     "--disable-component-update",
@@ -62,21 +62,21 @@ def find_browser() -> str:
 
 
 def take_screenshot(viewer: neuroglancer.Viewer, size: tuple[int, int], path: Path) -> None:
-    """Save a picture of the viewer's panels once everything in view is loaded.
+    """Save a picture of the viewer once everything in view is loaded.
 
     Parameters
     ----------
     viewer : neuroglancer.Viewer
-        With its state set.
+        Viewer with its state set.
     size : tuple of int
         Width and height, pixels.
     path : Path
-        PNG to write.
+        PNG file to write.
 
     Raises
     ------
     ExportError
-        If there is no browser, it does not start, or the picture is not complete in time.
+        If there is no browser, it ends early, the picture is not complete in time, or `path` cannot be written.
     """
     with viewer.config_state.txn() as config:
         config.show_ui_controls = False
@@ -92,18 +92,21 @@ def take_screenshot(viewer: neuroglancer.Viewer, size: tuple[int, int], path: Pa
 
 
 def _complete_picture(viewer: neuroglancer.Viewer, size: tuple[int, int], process: subprocess.Popen) -> bytes:
-    """Ask the client for pictures until one has the right size."""
+    """Request pictures until one has the right size."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         replies: queue.Queue[Any] = queue.Queue()
         viewer.async_screenshot(replies.put)
         while replies.empty():
             if process.poll() is not None:
-                raise ExportError(f"--screenshot: the browser ended with {process.returncode}. Does it run?")
+                raise ExportError(
+                    f"--screenshot: the browser ended with code {process.returncode} before the picture was taken. "
+                    "Does it start by hand?"
+                )
             if time.monotonic() > deadline:
                 raise ExportError(
-                    f"--screenshot: the picture was not complete after {TIMEOUT_SECONDS:.0f} s, "
-                    "the export may be damaged. Look at it with ffn view, without --screenshot"
+                    f"--screenshot: the picture was not complete after {TIMEOUT_SECONDS:.0f} s, so the export may be "
+                    "damaged. Look at it with ffn view, without --screenshot"
                 )
             time.sleep(POLL_SECONDS)
         picture = replies.get().screenshot
@@ -113,9 +116,9 @@ def _complete_picture(viewer: neuroglancer.Viewer, size: tuple[int, int], proces
 
 @contextlib.contextmanager
 def _browser(size: tuple[int, int], url: str) -> Iterator[subprocess.Popen]:
-    """Open `url` in a browser of its own, with a profile that is thrown away."""
+    """Open `url` in a separate browser with a temporary profile."""
     command = [find_browser()]
-    command = [*dying_with_parent("KILL"), *command]  # not even kill -9 of ours leaves a browser behind
+    command = [*dying_with_parent("KILL"), *command]  # no browser is left behind, even after kill -9
     with tempfile.TemporaryDirectory(prefix="ffn-browser-", ignore_cleanup_errors=True) as profile:
         options = [*FLAGS, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"]
         process = subprocess.Popen(
@@ -123,7 +126,7 @@ def _browser(size: tuple[int, int], url: str) -> Iterator[subprocess.Popen]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # its helper processes too can be ended, and Ctrl-C reaches only us
+            start_new_session=True,  # Ctrl-C reaches only us, and its helper processes can be killed as a group
         )
         try:
             yield process

@@ -1,4 +1,4 @@
-"""What is known about every segment of a layer: size, place, where it was seeded, which true body it is."""
+"""Sizes, bounding boxes, seeds and matching bodies of all segments of a layer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ffn.contingency import ContingencyTable, count_pairs, find_runs, largest_pa
 from ffn.geometry import Box
 from ffn.io.volume import Read
 
-MAX_PENDING = 2**22  # rows of blocks before they are merged: 256 MiB
+MAX_PENDING = 2**22  # rows that wait before they are merged: 256 MiB
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Facts of segments, one row for each, ascending by id.
+    """Sizes and bounding boxes of segments, by ascending id.
 
     Parameters
     ----------
@@ -35,11 +35,11 @@ class Segments:
 
     @property
     def sizes(self) -> dict[int, int]:
-        """Voxels by id."""
+        """Number of voxels by id."""
         return dict(zip(self.ids.tolist(), self.voxels.tolist(), strict=True))
 
     def box(self, segment_ids: list[int]) -> Box | None:
-        """Return the bounding box of some of the segments together; None if none of them is here."""
+        """Return the common bounding box of some segments; None if none of them occurs."""
         rows = np.isin(self.ids, np.array(segment_ids, np.uint64))
         if not rows.any():
             return None
@@ -49,14 +49,14 @@ class Segments:
 
 @dataclass(frozen=True)
 class Matches:
-    """The true body that shares most voxels with each segment; rows as in `Segments`.
+    """The body that shares most voxels with each segment; rows as in `Segments`.
 
     Parameters
     ----------
     truth_ids : uint64 ndarray of shape (N,)
-        0 where nothing of the segment has a label.
+        Body; 0 if no voxel of the segment has one.
     shares : float64 ndarray of shape (N,)
-        Fraction of the segment's labelled voxels that are of this body.
+        Share of the segment's labelled voxels that lie in this body.
     """
 
     truth_ids: np.ndarray
@@ -64,14 +64,14 @@ class Matches:
 
 
 class SegmentCounter:
-    """Collect facts of the segments of a volume, block by block in any order and from several threads.
+    """Count the segments of a volume, block by block in any order and from several threads.
 
     Parameters
     ----------
     truth : callable, optional
-        Returns the true labels of a box, 0 where there are none.
+        Returns the bodies in a box; 0 is background.
     points_zyx : int ndarray of shape (K, 3), optional
-        Places whose segment is wanted, full-volume voxels.
+        Voxels whose segments to look up, full-volume coordinates.
     """
 
     def __init__(self, truth: Read | None = None, points_zyx: np.ndarray | None = None) -> None:
@@ -89,7 +89,7 @@ class SegmentCounter:
         Parameters
         ----------
         block : Box
-            Place of `labels`; blocks must not overlap.
+            Box of `labels`. Blocks must not overlap.
         labels : uint64 ndarray of shape (Z, Y, X)
             Segment ids.
         """
@@ -108,15 +108,15 @@ class SegmentCounter:
 
     def _read_truth(self, block: Box) -> np.ndarray:
         assert self._truth is not None
-        with self._reading:  # not every reader of files bears several threads
+        with self._reading:  # not every reader is thread-safe
             return self._truth(block)
 
     def segments(self) -> Segments:
-        """Return the facts of all blocks together."""
+        """Return the segments of all blocks."""
         return merge_segments(self._blocks)
 
     def matches(self, segments: Segments) -> Matches:
-        """Return the best true body of each segment."""
+        """Return the best matching body of each segment."""
         table = merge_tables(self._pairs)
         best = table.keep(largest_parts(table.a, table.b, table.voxels))
         row = np.searchsorted(segments.ids, table.a)
@@ -128,7 +128,7 @@ class SegmentCounter:
 
 
 def block_segments(labels: np.ndarray, block: Box) -> Segments:
-    """Count voxels and find the bounding box of every segment of one block.
+    """Return sizes and bounding boxes of the segments of one block.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def block_segments(labels: np.ndarray, block: Box) -> Segments:
 
 
 def merge_segments(parts: list[Segments]) -> Segments:
-    """Join the facts of disjoint blocks."""
+    """Combine the segments of disjoint blocks."""
     empty = np.empty((0, 3), np.int64)
     nothing = Segments(np.empty(0, np.uint64), np.empty(0, np.int64), empty, empty)
     columns = [[getattr(part, name) for part in [nothing, *parts]] for name in Segments.__dataclass_fields__]
@@ -154,33 +154,33 @@ def merge_segments(parts: list[Segments]) -> Segments:
 
 
 def number_segments(labels: np.ndarray, wanted: np.ndarray, border: int = 0) -> np.ndarray:
-    """Replace each wanted id by its place in `wanted`, counted from 1, and others by 0.
+    """Replace each wanted id by its index in `wanted`, counted from 1, and all other ids by 0.
 
     Parameters
     ----------
     labels : uint64 ndarray of shape (Z, Y, X)
         Segment ids.
     wanted : uint64 ndarray of shape (N,)
-        Ascending.
+        Ids in ascending order.
     border : int
-        Voxels of 0 to put around the array.
+        Voxels of 0 to add on every side.
 
     Returns
     -------
     uint32 ndarray of shape (Z + 2 border, Y + 2 border, X + 2 border)
-        Half as large as `labels`, which is why the libraries that follow get it.
+        Needs half the memory of `labels` in the libraries that process it.
     """
     numbers = np.zeros(np.add(labels.shape, 2 * border), np.uint32)
     inside = tuple(slice(border, border + n) for n in labels.shape)
     if len(wanted):
-        for section, target in zip(labels, numbers[inside], strict=True):  # one by one, for the memory
+        for section, target in zip(labels, numbers[inside], strict=True):  # one section at a time saves memory
             place = np.searchsorted(wanted, section).clip(max=len(wanted) - 1)
             target[:] = np.where(wanted[place] == section, place + 1, 0)
     return numbers
 
 
 def _grouped(rows: Segments) -> Segments:
-    """Join rows of the same id."""
+    """Combine rows with the same id."""
     order = np.argsort(rows.ids, kind="stable")
     ids, first = np.unique(rows.ids[order], return_index=True)
     if not len(ids):

@@ -1,4 +1,4 @@
-"""Serve a folder on loopback with what sharded volumes need: byte ranges, and CORS for a foreign client."""
+"""Serve a folder on the loopback interface, with the byte ranges and CORS headers that Neuroglancer needs."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def serve(folder: Path, port: int = 0) -> Iterator[str]:
     Parameters
     ----------
     folder : Path
-        Nothing outside of it is served.
+        Folder to serve. Nothing outside it is served.
     port : int
-        On the loopback interface; 0 takes a free one.
+        Port on the loopback interface; 0 takes a free one.
 
     Yields
     ------
     str
-        URL of the folder, without a slash at the end.
+        URL of the folder, without a trailing slash.
 
     Raises
     ------
     ExportError
-        If the port cannot be taken.
+        If the port is not available.
     """
     try:
         server = _Server((HOST, port), partial(_Handler, folder.resolve()))
@@ -66,20 +66,20 @@ def serve(folder: Path, port: int = 0) -> Iterator[str]:
 
 
 def port_error(port: int, reason: OSError) -> ExportError:
-    """Explain why `port` cannot be listened on."""
-    return ExportError(f"--port: {HOST}:{port} cannot be taken ({reason.strerror}). Choose another one, or 0 for any")
+    """Return the error for a port that cannot be listened on."""
+    return ExportError(f"--port: {HOST}:{port} is not available ({reason.strerror}). Choose another one, or 0 for any")
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Keep quiet about clients that went away, which browsers do all the time."""
-        logger.debug("request of %s failed", client_address, exc_info=True)
+        """Log failed requests only for debugging: browsers drop connections all the time."""
+        logger.debug("request from %s failed", client_address, exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # keeps connections; a volume is thousands of small requests
+    protocol_version = "HTTP/1.1"  # keeps connections open; a volume takes thousands of small requests
     timeout = 60
 
     def __init__(self, root: Path, *args: object) -> None:
@@ -95,11 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(with_body=False)
 
     def do_OPTIONS(self) -> None:
-        """Answer the question of a browser whether it may ask for a range."""
+        """Answer a CORS preflight request."""
         self._send_head(HTTPStatus.NO_CONTENT, 0)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log requests where somebody looks for them."""
+        """Log requests for debugging."""
         logger.debug(format, *args)
 
     def _respond(self, with_body: bool) -> None:
@@ -121,11 +121,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._copy(file, start, stop)
 
     def _find(self) -> Path | None:
-        """Return the file that is asked for, None if there is none inside the folder."""
+        """Return the requested file; None if it does not exist or lies outside the folder."""
         try:
             path = (self._root / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
             return path if path.is_relative_to(self._root) and path.is_file() else None
-        except (OSError, ValueError):  # a null byte, a name too long, a malformed address
+        except (OSError, ValueError):  # a null byte, a name that is too long, a malformed URL
             return None
 
     def _send_head(self, status: HTTPStatus, length: int, content_range: str | None = None) -> None:
@@ -149,10 +149,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return the first byte to send and the first one not to; an empty range if it lies outside of the file.
+    """Return the half-open byte range to send; it is empty if it lies outside the file.
 
-    None means the whole file: without a header, for one that makes no sense, and for several ranges, which
-    HTTP allows a server to ignore.
+    None means the whole file: if there is no header, if it is malformed, or if it has several ranges, which HTTP allows
+    a server to ignore.
 
     Examples
     --------

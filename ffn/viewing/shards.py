@@ -1,4 +1,4 @@
-"""Write values under 64-bit ids into few files: Neuroglancer's ``uint64_sharded_v1``, as its meshes need it.
+"""Write values by 64-bit id into a few files: Neuroglancer's ``uint64_sharded_v1``, with the prefix that meshes need.
 
 Source of the format: Neuroglancer, ``src/datasource/precomputed/sharded.md``.
 """
@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-SHARD_BYTES = 2**26  # wanted size of a file
-MINISHARD_ITEMS = 64  # wanted length of the index that a reader fetches to find one id
+SHARD_BYTES = 2**26  # target size of a file
+MINISHARD_ITEMS = 64  # target length of the index that a reader fetches to find one id
 
 
 class Item(NamedTuple):
-    """What is stored under one id.
+    """The bytes stored for one id.
 
     Parameters
     ----------
     value : bytes
-        What the index points to.
+        The value that the index points to.
     prefix : bytes
-        Stored right before the value; Neuroglancer looks for the fragments of a mesh there.
+        Stored directly before the value; Neuroglancer expects the fragments of a mesh there.
     """
 
     value: bytes
@@ -73,12 +73,12 @@ def _sharding(items: dict[int, Item]) -> dict[str, Any]:
 
 
 def _bits(ratio: float) -> int:
-    """Bits that make at least `ratio` groups."""
+    """Bits that distinguish at least `ratio` groups."""
     return max(0, int(np.ceil(ratio)) - 1).bit_length()
 
 
 def _encode_shard(items: dict[int, Item], minishard_bits: int) -> bytes:
-    """Lay out one file: where each minishard's index is, the values, the indices."""
+    """Encode one file: the positions of the minishard indices, the values, and the indices."""
     minishards: list[list[int]] = [[] for _ in range(2**minishard_bits)]
     for key in items:
         minishards[key % 2**minishard_bits].append(key)
@@ -97,7 +97,7 @@ def _encode_shard(items: dict[int, Item], minishard_bits: int) -> bytes:
 
 
 def _encode_index(rows: list[tuple[int, int, int]]) -> bytes:
-    """Encode id, start and end of a minishard's values: differences of ids, gaps before values, sizes."""
+    """Encode (id, start, end) of the values of a minishard as differences of ids, gaps before values, and sizes."""
     if not rows:
         return b""
     keys, starts, ends = np.array(rows, np.uint64).T

@@ -1,6 +1,6 @@
-"""Centre lines of segments with their radius, made block by block and written as sharded Neuroglancer skeletons.
+"""Skeletons of segments with radii, computed block by block and written as sharded Neuroglancer skeletons.
 
-Source of the format: Neuroglancer, ``src/datasource/precomputed/skeletons.md``. The lines are kimimaro's TEASAR.
+Source of the format: Neuroglancer, ``src/datasource/precomputed/skeletons.md``. Method: TEASAR by kimimaro.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ffn.viewing.precomputed import Scale, open_scale
 from ffn.viewing.segments import number_segments
 from ffn.viewing.shards import Item, write_shards
 
-BLOCK_ZYX: ZYX = (256, 256, 256)  # voxels of the mip; kimimaro holds about 30 bytes for each
-# A branch ends within scale · radius + const of the line that covers it; kimimaro's defaults, nm.
+BLOCK_ZYX: ZYX = (256, 256, 256)  # voxels of the mip; kimimaro needs about 30 bytes for each
+# kimimaro's defaults, nm. A path invalidates all voxels within scale · radius + const of it.
 TEASAR = {
     "scale": 1.5,
     "const": 300,
@@ -41,9 +41,9 @@ RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}
 def write_skeletons(
     layer: Path, mip: int, scale: Scale, segment_ids: list[int], empty_ids: Sequence[int] = (), processes: int = 1
 ) -> None:
-    """Write the skeletons of segments into the folder ``skeletons`` of a labels layer.
+    """Write the skeletons of segments into the folder ``skeletons`` of a label volume.
 
-    Blocks share a layer of voxels, on which kimimaro ends the lines of both sides at the same points. Memory: one
+    Neighbouring blocks share a layer of voxels, where kimimaro ends the paths of both at the same points. Memory: one
     block for each process, and all skeletons.
 
     Parameters
@@ -51,16 +51,15 @@ def write_skeletons(
     layer : Path
         Folder of the volume.
     mip : int
-        Which of its mips to read.
+        Mip to read.
     scale : Scale
-        Place and voxel size of that mip.
+        Box and voxel size of that mip.
     segment_ids : list of int
-        Segments wanted.
+        Segments to skeletonize. A segment without voxels at this mip gets an empty skeleton.
     empty_ids : sequence of int
-        Segments that get an empty skeleton, as those do that have no voxel at this mip; see
-        `ffn.viewing.meshes.write_meshes`.
+        Further segments that get an empty skeleton; see `ffn.viewing.meshes.write_meshes`.
     processes : int
-        Blocks worked on side by side.
+        Number of blocks processed in parallel.
     """
     folder = layer / "skeletons"
     folder.mkdir(exist_ok=True)
@@ -83,32 +82,32 @@ def write_skeletons(
 
 
 def encode_skeleton(skeleton: Skeleton) -> bytes:
-    """Encode vertices xyz and radius in nm, and edges."""
+    """Encode vertices (xyz, nm), edges and radii (nm)."""
     sizes = np.array([len(skeleton.vertices), len(skeleton.edges)], "<u4")
     parts = [sizes, skeleton.vertices.astype("<f4"), skeleton.edges.astype("<u4"), skeleton.radii.astype("<f4")]
     return b"".join(part.tobytes() for part in parts)
 
 
 def _blocks(box: Box) -> Iterator[Box]:
-    """Cut a box into blocks, each with the first layer of the next ones."""
+    """Cut a box into blocks that each include the first layer of the next."""
     for block in box.blocks(BLOCK_ZYX):
         z, y, x = block.stop
         yield Box(block.start, (z + 1, y + 1, x + 1)).intersect(box)
 
 
 def _spread(work: partial, blocks: list[Box], processes: int) -> Iterator[dict[int, Skeleton]]:
-    """Do `work` on all blocks, in processes where that pays."""
+    """Apply `work` to all blocks, in several processes if there are several blocks."""
     processes = min(processes, len(blocks))
     if processes <= 1:
         yield from map(work, blocks)
         return
-    # Spawned, because TensorStore has threads, and a forked process would inherit their locks.
+    # TensorStore has threads, and a forked process would inherit their locks.
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         yield from pool.map(work, blocks)
 
 
 def _block_skeletons(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, block: Box) -> dict[int, Skeleton]:
-    """Return the skeletons of one block by segment, in nm."""
+    """Return the skeletons of one block by segment id, in nm."""
     labels = open_scale(layer, mip)[block.slices()].read().result()
     found = kimimaro.skeletonize(
         number_segments(labels, wanted).T,
@@ -119,7 +118,7 @@ def _block_skeletons(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, bl
         progress=False,
         parallel=1,
     )
-    # kimimaro counts from the centre of the first voxel.
+    # kimimaro measures from the centre of the first voxel.
     origin = (np.add(block.start, 0.5) * scale.voxel_size_zyx_nm)[::-1]
     for skeleton in found.values():
         skeleton.vertices = (skeleton.vertices + origin).astype(np.float32)
@@ -127,7 +126,7 @@ def _block_skeletons(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, bl
 
 
 def _joined(pieces: list[Skeleton]) -> Skeleton:
-    """Make one tree of what the blocks have of a segment."""
+    """Join the pieces of a segment from all blocks into one skeleton."""
     if len(pieces) == 1:
         return pieces[0]
     return kimimaro.postprocess(Skeleton.simple_merge(pieces), dust_threshold=0, tick_threshold=0)

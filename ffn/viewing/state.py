@@ -1,4 +1,4 @@
-"""The Neuroglancer state of an export: which neurons, seen from where; kept, read and changed."""
+"""The Neuroglancer state of an export: which segments are shown, and from where."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ffn.geometry import Box, VoxelSize
 
 STATE_FILE = "neuroglancer.json"
 LINKS_FOLDER = "links"
-BASE = "{base}"  # stands for the URL of the folder until somebody serves it
-NUM_SELECTED = 16  # neurons in the first view; more of them hide each other
-MAX_SELECTED_FRACTION = 0.04  # of the volume; a larger body fills the block and hides all others
-ORIENTATION = (-0.5, 0.25, 0.15, 0.81)  # quaternion of the 3D panel: no face of the block seen from the front
-FILLING = 0.85  # share of the block's diagonal that spans the 3D panel; its corners may leave the picture
-PANEL_WIDTH = 700  # pixels, one of four panels in a window of common size
+BASE = "{base}"  # placeholder for the URL of the folder, replaced when it is served
+NUM_SELECTED = 16  # segments in the first view; more of them hide each other
+MAX_SELECTED_FRACTION = 0.04  # of the volume; a larger segment hides all others
+ORIENTATION = (-0.5, 0.25, 0.15, 0.81)  # quaternion of the 3D panel; shows no face of the block head-on
+FILLING = 0.85  # share of the block's diagonal that spans the 3D panel; its corners may be cut off
+PANEL_WIDTH = 700  # pixels of one of four panels in a typical window
 BACKGROUND = "#101418"
 
 State = dict[str, Any]
 
 
 def choose_segments(sizes: Mapping[int, int], num_voxels: int) -> list[int]:
-    """Choose the segments of the first view: the largest ones, without those that would hide all others.
+    """Choose the segments of the first view: the largest, except those that would hide all others.
 
     Parameters
     ----------
     sizes : mapping of int to int
         Voxels of each segment.
     num_voxels : int
-        Of the volume.
+        Voxels of the volume.
 
     Returns
     -------
@@ -49,21 +49,21 @@ def choose_segments(sizes: Mapping[int, int], num_voxels: int) -> list[int]:
 
 
 def make_state(layers: list[State], box: Box, voxel_size_zyx_nm: VoxelSize) -> State:
-    """Put layers into a state that looks at the centre of a box, with sections that fill their panels.
+    """Return a state that looks at the centre of a box, with sections that fill their panels.
 
     Parameters
     ----------
     layers : list of dict
         From `ffn.viewing.layers`.
     box : Box
-        What to look at, voxels.
+        What to look at, full-volume voxels.
     voxel_size_zyx_nm : tuple of float
-        Nanometres; Neuroglancer measures lengths on the screen in the shortest side.
+        Sides of a voxel, nm. Neuroglancer measures lengths on the screen in the shortest side.
 
     Returns
     -------
     dict
-        JSON-ready; the sources have the placeholder ``{base}``, see `load_state`.
+        Ready for JSON. The sources contain the placeholder ``{base}``; see `load_state`.
     """
     centre = [(a + b) / 2 for a, b in zip(box.start, box.stop, strict=True)]
     shortest = min(voxel_size_zyx_nm)
@@ -93,9 +93,9 @@ def load_state(export: Path, base: str, link: str | None = None) -> State:
     export : Path
         Folder that `ffn.viewing.export.export` wrote.
     base : str
-        URL at which the folder is served, without a slash at the end.
+        URL of the folder, without a trailing slash.
     link : str, optional
-        Name of one of its links; default the state that shows everything.
+        Name of one of its links. The default is the state that shows everything.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def load_state(export: Path, base: str, link: str | None = None) -> State:
 
 
 def select_segments(state: State, segment_ids: Sequence[int]) -> State:
-    """Return the state with other segments selected in every layer that selects its own."""
+    """Return a state with `segment_ids` selected in every layer that has a selection."""
     chosen = [str(segment_id) for segment_id in segment_ids]
     layers = [{**layer, "segments": chosen} if "segments" in layer else layer for layer in state["layers"]]
     return {**state, "layers": layers}

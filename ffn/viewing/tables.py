@@ -1,4 +1,4 @@
-"""The tables that go with the volumes of an export, read and checked before anything is written."""
+"""The tables of an export, read and checked before anything is written."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ffn.viewing.properties import Origins
 
 @dataclass(frozen=True)
 class Tables:
-    """What is known beside the volumes.
+    """Tables that complement the volumes.
 
     Parameters
     ----------
     origins : Origins or None
         Seeds of the segmentation.
     groups : mapping of int to int
-        Agglomerated group of the base ids.
+        Agglomerated group of each base id.
     base : str or None
-        Layer whose ids these are.
+        Layer that has the base ids.
     points : int64 ndarray of shape (K, 3)
         Training coordinates.
     point_classes : uint8 ndarray of shape (K,)
         Their partitions.
     errors : list of dict
-        Worst errors, those that get a link.
+        Worst errors, each of which gets a link.
     """
 
     origins: Origins | None = None
@@ -49,16 +49,16 @@ def read_tables(sources: Sources, box: Box, config: ExportConfig) -> Tables:
     Parameters
     ----------
     sources : Sources
-        Names of the files.
+        Files to read.
     box : Box
-        Place of the export; only training coordinates inside are of use.
+        Box of the export. Training coordinates outside are dropped.
     config : ExportConfig
-        How many of them, and how many links.
+        Number of coordinates, number of links.
 
     Raises
     ------
     ExportError
-        If one of them cannot be read.
+        If a table cannot be read.
     """
     points = read_coordinates(sources.coordinates, box, config.max_points) if sources.coordinates else ()
     given = {"points": points[0], "point_classes": points[1]} if points else {}

@@ -1,4 +1,4 @@
-"""Show an export in the client that comes with the Neuroglancer package: no internet, loopback only."""
+"""Show an export in the Neuroglancer client of the Python package. It needs no internet and uses only loopback."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def view(
     Parameters
     ----------
     export : Path
-        Folder that ``ffn export`` wrote.
+        Folder written by ``ffn export``.
     config : ViewConfig
         What to show, and where to serve it.
     announce : callable
         Called with the link once it can be opened.
     screenshot : path, optional
-        PNG to write instead of waiting for somebody to look.
+        PNG file to write instead of waiting for an interrupt.
 
     Raises
     ------
     ExportError
-        If a segment or link is not in the export, a port is taken, or no picture can be made.
+        If the export lacks a segment or link, a port is not available, or no picture can be taken.
     """
     with _stop_on_signals(), _served(export, config) as base:
         viewer = _open_viewer(_state(export, base, config), config.port)
@@ -50,7 +50,7 @@ def view(
 
             take_screenshot(viewer, config.size, Path(screenshot))
             return
-        with contextlib.suppress(KeyboardInterrupt):  # once the link is out, this is how a look at it ends
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the usual way to end the viewer
             announce(viewer.get_viewer_url())
             if config.open and _has_screen():
                 webbrowser.open(viewer.get_viewer_url())
@@ -58,7 +58,7 @@ def view(
 
 
 def _served(export: Path, config: ViewConfig) -> contextlib.AbstractContextManager[str]:
-    """Serve the export, unless another server does, and return its address."""
+    """Serve the export unless another server does; return its URL."""
     if config.data_url is not None:
         return contextlib.nullcontext(config.data_url.rstrip("/"))
     return serve(export, config.port + 1 if config.port else 0)
@@ -73,13 +73,13 @@ def _state(export: Path, base: str, config: ViewConfig) -> State:
 
 
 def _require_segments(export: Path, state: State, segment_ids: tuple[int, ...]) -> None:
-    """Check that each segment is in one of the layers that select their own."""
+    """Check that each segment occurs in a layer that has a selection."""
     folders = {layer["source"]["url"].rpartition("/")[2] for layer in state["layers"] if "segments" in layer}
     known = {segment_id for name in sorted(folders) for segment_id in read_segment_ids(export / name)}
     unknown = [segment_id for segment_id in segment_ids if segment_id not in known]
     if unknown:
         raise ExportError(
-            f"--segments: {unknown[0]} is not among the {len(known)} segments of {export}. Is it an old id?"
+            f"--segments: {unknown[0]} is not in {export}, expected ids of its {len(known)} segments. Is it an old id?"
         )
 
 
@@ -95,13 +95,13 @@ def _open_viewer(state: State, port: int) -> neuroglancer.Viewer:
 
 
 def _has_screen() -> bool:
-    """Whether a browser can show something; without a screen, a text browser might take the terminal."""
+    """Whether there is a screen. Without one, a text browser might take over the terminal."""
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 @contextlib.contextmanager
 def _stop_on_signals() -> Iterator[None]:
-    """Let SIGTERM end the viewer as Ctrl-C does, so that the browser is closed too."""
+    """Treat SIGTERM like Ctrl-C, so that the browser is closed too."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Write one layer of an export: an image, an overlay, or labels with meshes, skeletons and properties."""
+"""Write one volume of an export: an image, an overlay, or labels with meshes, skeletons and properties."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from ffn.viewing.tables import Tables
 
 log = logging.getLogger(__name__)
 
-Shown = tuple[list[int], list[int]]  # segments with a surface and a skeleton, and those too small for them
+Shown = tuple[list[int], list[int]]  # segments with a mesh and a skeleton, and those too small for them
 
 LABELS_LAYERS = ("segmentation", "truth", "supervoxels")
 CONTRAST_PERCENTILES = (0.5, 99.5)
-CONTRAST_SHAPE_ZYX = (128, 128, 128)  # enough voxels to know the grey levels, read from the centre
-MAX_MESHED_VOXELS = 2**27  # meshing holds a whole mip, 12 bytes per voxel: 1.5 GiB
+CONTRAST_SHAPE_ZYX = (128, 128, 128)  # part of the image that the contrast is measured on
+MAX_MESHED_VOXELS = 2**27  # meshing holds a whole mip in memory, 12 bytes per voxel: 1.5 GiB
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is exported of one volume.
+    """The exported part of one volume.
 
     Parameters
     ----------
     name : str
-        Of the layer.
+        Name of the layer.
     volume : Volume
-        Open.
+        The open volume.
     box : Box
-        Full-volume voxels.
+        Part to export, full-volume voxels.
     voxel_size_zyx_nm : tuple of float
-        Nanometres.
+        Sides of a voxel, nm.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Part:
 
     @property
     def scales(self) -> list[Scale]:
-        """Mips of the layer."""
+        """Mips of the volume."""
         return plan_scales(self.box, self.voxel_size_zyx_nm)
 
     def encoding(self, config: ExportConfig) -> Encoding:
-        """How the layer is stored; overlays lossless, because they are measurements."""
+        """Return the storage format. Overlays are measurements, so they are lossless."""
         if self.name in LABELS_LAYERS:
             return LABELS
         wanted = config.image_encoding if self.name == "image" else "png"
@@ -72,7 +72,7 @@ class Part:
         return image_encoding(dtype, wanted, self.volume.name)
 
     def read(self, box: Box) -> np.ndarray:
-        """Return voxels as they are stored: labels of 64 bits, edges as 0 and 255 so that their mips are shades."""
+        """Return voxels as stored: labels as uint64, edges as 0 and 255 so that their mips have intermediate shades."""
         voxels = self.volume.read(box)
         if self.name in LABELS_LAYERS:
             return voxels.astype(np.uint64, copy=False)
@@ -87,11 +87,11 @@ def write_image(part: Part, path: Path, config: ExportConfig, threads: int) -> N
     part : Part
         What to write.
     path : Path
-        Folder to make.
+        Folder to create.
     config : ExportConfig
         Encoding.
     threads : int
-        Shards written side by side.
+        Number of shards written in parallel.
     """
     write_volume(path, part.encoding(config), part.scales, part.read, threads=threads)
 
@@ -104,22 +104,22 @@ def write_labels(
     Parameters
     ----------
     part : Part
-        What to write; only a segmentation has skeletons.
+        What to write. Only a segmentation gets skeletons.
     path : Path
-        Folder to make.
+        Folder to create.
     config : ExportConfig
-        Mips and sizes of meshes and skeletons.
+        Mips of meshes and skeletons, smallest segment.
     tables : Tables
         Origins and groups for the properties.
     truth : Part or None
-        True labels to match the segments with.
+        Ground truth to match the segments with.
     threads : int
-        Shards written, or blocks skeletonized, side by side.
+        Number of shards written, or blocks skeletonized, in parallel.
 
     Returns
     -------
     Segments
-        Sizes and places.
+        Sizes and bounding boxes.
     """
     origins = tables.origins if part.name == "segmentation" else None
     counter = SegmentCounter(
@@ -140,14 +140,14 @@ def write_labels(
 
 
 def contrast(part: Part) -> tuple[float, float]:
-    """Return the grey levels to show black and white."""
+    """Return the grey levels to show as black and as white."""
     middle = part.box.middle(CONTRAST_SHAPE_ZYX).intersect(part.box)
     low, high = np.percentile(part.volume.read(middle), CONTRAST_PERCENTILES)
     return float(low), float(max(high, low + 1))
 
 
 class _Inside:
-    """Labels of a part of a volume, 0 around it."""
+    """Labels of a part of a volume; 0 outside it."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -161,17 +161,17 @@ class _Inside:
 
 
 def _write_meshes(path: Path, part: Part, wanted_mip: int, shown: Shown) -> None:
-    """Mesh the wanted mip, or the first coarser one that fits into memory, unless an interrupted call did."""
+    """Write meshes, unless an interrupted call has already written them."""
     if (path / "mesh" / "info").exists():
         return
     mip = mesh_mip(part.scales, wanted_mip)
     if mip > min(wanted_mip, len(part.scales) - 1):
-        log.warning("%s: mip %d has too many voxels to mesh, mip %d is taken", part.name, wanted_mip, mip)
+        log.warning("%s: mip %d has too many voxels to mesh, using mip %d", part.name, wanted_mip, mip)
     write_meshes(path / "mesh", read_scale(path, mip), part.scales[mip], *shown)
 
 
 def mesh_mip(scales: list[Scale], wanted: int) -> int:
-    """Return the mip that meshes are made of: the wanted one, or the first coarser one that fits into memory."""
+    """Return the mip to make meshes from: the wanted one, or the first coarser one that fits into memory."""
     fitting = [mip for mip, scale in enumerate(scales) if scale.box.num_voxels <= MAX_MESHED_VOXELS]
     return max(min(wanted, len(scales) - 1), min(fitting, default=len(scales) - 1))
 
@@ -185,7 +185,7 @@ def _write_skeletons(path: Path, part: Part, wanted_mip: int, shown: Shown, proc
 
 
 def _columns(part: Part, segments: Segments, counter: SegmentCounter, tables: Tables, has_truth: bool) -> list[Column]:
-    """Collect what is known about the segments of a layer."""
+    """Collect the properties of the segments of a layer."""
     columns = place_columns(segments)
     if part.name == "segmentation" and tables.origins is not None:
         columns += origin_columns(segments, tables.origins, counter.ids_at_points)

@@ -104,7 +104,7 @@ def test_a_killed_job_goes_on_where_it_was(scene, caplog):
     partial.write_bytes(b"".join(lines[:3]) + lines[3][:7])  # killed while the second edge was written
     with caplog.at_level("INFO"):
         assert agglomerate(scene)[0] == 0
-    assert "going on after 1 decision points" in caplog.text
+    assert "resuming after 1 decision points" in caplog.text
     assert graph.read_bytes() == done and not partial.exists()
 
 
@@ -113,7 +113,7 @@ def test_a_partial_graph_of_other_options_is_not_continued(scene, caplog):
     graph.rename(graph.with_name("graph.csv.partial"))
     with caplog.at_level("INFO"):
         assert agglomerate(scene, "--min-recovered", "0.3")[0] == 0
-    assert "going on after" not in caplog.text
+    assert "resuming after" not in caplog.text
 
 
 def test_a_segmentation_without_overlaps_is_refused(scene, capsys):
@@ -148,14 +148,14 @@ def test_a_graph_of_another_segmentation_is_refused(scene, capsys):
     _, graph = agglomerate(scene)
     graph.write_text(graph.read_text().replace(f"\n{FIRST},{SECOND},", "\n5,77,"))
     assert merge(scene, graph) == 2
-    assert "has no segment 5, which the graph joins" in capsys.readouterr().err
+    assert "lacks segment 5, expected all that the graph joins" in capsys.readouterr().err
     assert not (scene / "merged.h5").exists()
 
 
 def test_parts_made_with_different_options_are_refused(scene, capsys):
     one, two = agglomerate(scene)[1], agglomerate(scene, "--min-crossing", "0.5", name="two")[1]
     assert merge(scene, one, two) == 2
-    assert "two.csv: was made with another model or other options than" in capsys.readouterr().err
+    assert "two.csv: differs in model or options from" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["0,9,0.9", "9,4,0.9", "4,9,nan", "4,9,1.5", "-4,9,0.9", f"4,{2**65},0.9"])
@@ -185,7 +185,7 @@ def test_a_partial_graph_of_changed_voxels_is_not_continued(scene, caplog):
         writer.write(BOX, image)
     with caplog.at_level("INFO"):
         assert agglomerate(scene, "--box", "100:132,20:54,3:40")[0] == 0
-    assert "going on after" not in caplog.text
+    assert "resuming after" not in caplog.text
 
 
 def test_damage_in_a_partial_graph_is_not_kept(scene):

@@ -87,7 +87,7 @@ def test_rules(a, b, expected):
 
 def test_ids_that_do_not_fit_are_refused():
     highest = np.full(4, 2**63 - 1, np.uint64)
-    with pytest.raises(VolumeError, match="after id 9223372036854775807 is no room for 1 more"):
+    with pytest.raises(VolumeError, match="1 new ids after 9223372036854775807 exceed"):
         fragment_ids(count_pairs(highest, np.array([1, 1, 1, 2])), 1)
 
 

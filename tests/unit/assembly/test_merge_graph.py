@@ -39,8 +39,8 @@ def test_what_is_written_is_read(tmp_path):
     [
         ("", "starts with 'nothing', expected the columns segment_a"),
         ("a,b\n1,2\n", "starts with 'a,b', expected the columns"),
-        (",".join(COLUMNS) + "\n1,2,0.5\n", r"line 2: '1,2,0.5' is no edge .* rerun agglomerate"),
-        (",".join(COLUMNS) + "\n" + edge(1, 2, 0.5).row().replace("500", "many") + "\n", "line 2: .* is no edge"),
+        (",".join(COLUMNS) + "\n1,2,0.5\n", r"line 2: '1,2,0.5' is not an edge .* rerun agglomerate"),
+        (",".join(COLUMNS) + "\n" + edge(1, 2, 0.5).row().replace("500", "many") + "\n", "line 2: .* is not an edge"),
     ],
 )
 def test_a_damaged_file_is_refused_by_name(tmp_path, text, message):

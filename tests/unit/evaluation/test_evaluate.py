@@ -184,17 +184,17 @@ def make_unsized(path):
         ),
         (
             lambda t, s, p: {"--segmentation": write(p / "f.h5", "s", s, (50, 0, 0))},
-            r"lies at 50:60,0:18,0:28 and the truth .* at 0:10,0:18,0:28",
+            r"covers 50:60,0:18,0:28 and the truth .* covers 0:10,0:18,0:28",
         ),
         (
             lambda t, s, p: {"--box": "10:12,0:18,0:28"},
-            "--box: 10:12,0:18,0:28 has no voxel of 0:10,0:18,0:28",
+            "--box: 10:12,0:18,0:28 lies outside 0:10,0:18,0:28",
         ),
         (
             lambda t, s, p: {"--truth": write(p / "f.h5", "s", t * 0)},
-            "holds no labelled voxel in 0:10,0:18,0:28",
+            "has no labelled voxel in 0:10,0:18,0:28",
         ),
-        (lambda t, s, p: {"--box": "0:10,0:1,0:28"}, "holds no labelled voxel in 0:10,0:1,0:28"),
+        (lambda t, s, p: {"--box": "0:10,0:1,0:28"}, "has no labelled voxel in 0:10,0:1,0:28"),
         (lambda t, s, p: {"--border": "-1"}, "--border: found '-1'"),
         (lambda t, s, p: {"--baseline-out": "b.h5:segmentation"}, "expected --image too"),
         (lambda t, s, p: {"--image": write(p / "f.h5", "s", t[:5])}, "outside of the volume 0:5,0:18,0:28"),
@@ -205,7 +205,7 @@ def make_unsized(path):
         (lambda t, s, p: {"--out": str(p)}, "is a folder"),
         (
             lambda t, s, p: {"--out": str(p / "labels.h5" / "s.json")},
-            "labels.h5 is no folder that can be written to",
+            "labels.h5 is not a writable folder",
         ),
         (
             lambda t, s, p: dict.fromkeys(("--truth", "--segmentation"), make_unsized(p / "u.h5")) | {"--border": "20"},

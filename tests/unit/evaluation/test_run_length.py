@@ -210,10 +210,10 @@ def test_every_form_of_skeletons_is_read(tmp_path, two, kind):
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (lambda p: p.mkdir(), "holds no skeleton"),
-        (lambda p: p.mkdir() or (p / "a.swc").write_text("1 0 1 2\n"), "a.swc: is no SWC file"),
-        (lambda p: p.mkdir() or (p / "a.swc").write_text("1 0 1 2 3 1 9\n"), "a.swc: is no SWC file"),
-        (lambda p: p.mkdir() or (p / "info").write_text("{"), "holds no precomputed skeletons"),
+        (lambda p: p.mkdir(), "has no skeletons"),
+        (lambda p: p.mkdir() or (p / "a.swc").write_text("1 0 1 2\n"), "a.swc: is not an SWC file"),
+        (lambda p: p.mkdir() or (p / "a.swc").write_text("1 0 1 2 3 1 9\n"), "a.swc: is not an SWC file"),
+        (lambda p: p.mkdir() or (p / "info").write_text("{"), "has no precomputed skeletons"),
         (lambda p: None, "no such file"),
         (lambda p: hdf5.write_arrays(p, {"edges": np.zeros((1, 2))}, {}), "has no dataset 'nodes_zyx_nm'"),
     ],

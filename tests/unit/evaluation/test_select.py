@@ -81,7 +81,7 @@ def edit(path, **changes):
     [
         (lambda p: edit(p, box="0:4,0:5,0:7"), {}, "20: was scored on .*0:7.*expected one box"),
         (lambda p: edit(p, provenance={"inputs": {"truth": "other"}}), {}, "20: was scored on .*other"),
-        (lambda p: Path(p).write_text("{"), {}, "20.json: is no score file"),
+        (lambda p: Path(p).write_text("{"), {}, "20.json: is not a score file"),
         (lambda p: None, {"config": SelectConfig(convention="foreground")}, "no candidate has a voi"),
         (lambda p: None, {"report_box": Box.parse("3:9,0:5,0:6")}, "--report-box: .* overlaps the validation box"),
     ],

@@ -201,5 +201,5 @@ def test_sixteen_bits_become_png():
 
 
 def test_other_types_are_no_image():
-    with pytest.raises(ExportError, match="a.h5:raw: has type float32, an image must be uint8 or uint16"):
+    with pytest.raises(ExportError, match="a.h5:raw: has type float32, expected an image of uint8 or uint16"):
         image_encoding(np.dtype(np.float32), "jpeg", "a.h5:raw")

@@ -124,7 +124,7 @@ def test_a_client_that_goes_away_does_not_end_the_server(ask, tmp_path, capfd):
 def test_a_port_in_use_is_one_line(tmp_path):
     with serve(tmp_path) as url:
         port = urlsplit(url).port
-        with pytest.raises(ExportError, match=f"--port: 127.0.0.1:{port} cannot be taken .* Choose another"):
+        with pytest.raises(ExportError, match=f"--port: 127.0.0.1:{port} is not available .* Choose another"):
             with serve(tmp_path, port):
                 pytest.fail("two servers on one port")
 
