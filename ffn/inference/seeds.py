@@ -35,7 +35,7 @@ def find_seeds(
     voxel_size_zyx_nm : tuple of float
         Voxel size; distances are in units of the smallest side.
     box : Box
-        Bounding box of the subvolume, full-volume voxels.
+        Box of the subvolume, full-volume voxels.
     points : int64 ndarray of shape (N, 3), optional
         What `read_points` returned for ``seed_points``; for the policy `points`.
 
@@ -111,7 +111,7 @@ def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
     Parameters
     ----------
     box : Box
-        Bounding box of the subvolume. The grid is that of the full volume, so overlapping subvolumes share its points.
+        Box of the subvolume. The grid is that of the full volume, so overlapping subvolumes share its points.
     step_zyx : tuple of int
         Distance between two seeds, voxels; the first is half a step from the origin.
 
@@ -140,7 +140,7 @@ def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
     points : int64 ndarray of shape (N, 3)
         Full-volume voxels, zyx.
     box : Box
-        Bounding box of the subvolume.
+        Box of the subvolume.
 
     Returns
     -------

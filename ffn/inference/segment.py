@@ -37,7 +37,7 @@ SHOW_SECONDS = 0.2
 
 
 class Subvolume(NamedTuple):
-    """Grey levels of shape ``box.shape``, their bounding box, and the voxel size."""
+    """Grey levels of shape ``box.shape``, their box, and the voxel size."""
 
     raw: np.ndarray
     box: Box

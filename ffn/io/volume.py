@@ -1,4 +1,4 @@
-"""The volume protocol, and checks of volumes: dtype, bounding box, voxel size."""
+"""The volume protocol, and checks of volumes: dtype, box, voxel size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Volume(Protocol):
     name : str
         Path or URL for messages.
     box : Box
-        Bounding box in full-volume voxels.
+        Box in full-volume voxels.
     dtype : numpy.dtype
         Type of the voxels.
     voxel_size_zyx_nm : tuple of float or None
@@ -52,12 +52,12 @@ class Volume(Protocol):
 
 @dataclass(frozen=True)
 class Placement:
-    """Bounding box, voxel size and provenance of a volume to write.
+    """Box, voxel size and provenance of a volume to write.
 
     Parameters
     ----------
     box : Box
-        Bounding box in full-volume voxels.
+        Box in full-volume voxels.
     voxel_size_zyx_nm : tuple of float
         In nm.
     provenance : dict

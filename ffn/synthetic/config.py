@@ -20,7 +20,7 @@ class SynthConfig(Section):
     """
 
     shape_zyx: tuple[Length, Length, Length] = Field((160, 128, 128), description="size of the volume, voxels")
-    voxel_size_zyx_nm: PositiveVoxelSize = Field((10.0, 10.0, 10.0), description="voxel size, nm")
+    voxel_size_zyx_nm: PositiveVoxelSize = Field((10.0, 10.0, 10.0), description="edge lengths of a voxel, nm")
 
     neurite_radius_nm: Range = Field(
         (40.0, 110.0), description="radius of the thinnest and of the thickest neurite, log-uniform between, nm"
