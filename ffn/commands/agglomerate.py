@@ -1,6 +1,6 @@
 """Score which touching segments are one object: the network grows both sides of every contact in a small window.
 
-The base segmentation stays as it is; 'ffn merge' applies the graph, 'ffn sweep' shows what every threshold would give.
+The base segmentation is not changed. 'ffn merge' applies the graph, and 'ffn sweep' scores every threshold.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from ffn.options import add_box_option, add_options, from_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn agglomerate``."""
     text = "base segmentation FILE.h5:DATASET of ffn segment, reconcile or consensus"
     parser.add_argument("--segmentation", required=True, metavar="VOLUME", help=text)
     parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
@@ -23,7 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.assembly.agglomerate import agglomerate
 
     config = from_arguments(AgglomerateConfig, arguments)

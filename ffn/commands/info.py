@@ -1,4 +1,4 @@
-"""Describe a volume, coordinates, records, a model, scores, an export, or the folder of a run."""
+"""Describe a volume, coordinates, records, a model, scores, an export or a run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn info``."""
-    parser.add_argument("path", metavar="PATH", help="volume (FILE.h5:DATASET, folder, URL …), file or folder of ours")
+    parser.add_argument("path", metavar="PATH", help="volume (FILE.h5:DATASET, URL, …), or any file or folder of a run")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--check", action="store_true", help="also read all of it and compare checksums")
+    parser.add_argument("--check", action="store_true", help="also read everything and compare checksums")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the description."""
     import json
 
     from ffn.report.describe import describe, render

@@ -1,4 +1,4 @@
-"""Join the segments whose edges in the merge graph reach a score; the base segmentation stays as it is."""
+"""Join the segments whose edges in the merge graph reach the threshold. The base segmentation is not changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from ffn.options import add_options, from_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn merge``."""
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
     parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="base segmentation, FILE.h5:DATASET")
     parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
@@ -18,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.assembly.merge import merge
 
     config = from_arguments(MergeConfig, arguments)

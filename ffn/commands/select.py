@@ -1,4 +1,4 @@
-"""Choose the best of several checkpoints by their scores on a validation box."""
+"""Choose the best of several checkpoints by its score on a validation box."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ FORM = "NAME=MODEL_DIR,SCORES.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn select``."""
     parser.add_argument(
         "--candidate",
         required=True,
         action="append",
         metavar=FORM,
-        help="a model and its scores on the validation box; once for each",
+        help="a model and its scores on the validation box; repeat for each",
     )
     parser.add_argument(
         "--report-box",
         type=Box.parse,
         metavar="Z0:Z1,Y0:Y1,X0:X1",
-        help="what the chosen model will be reported on: an overlap with the validation box is an error",
+        help="box that the chosen model will be reported on; it must not overlap the validation box",
     )
-    parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="copy of the best, and selection.json")
+    parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="copy of the best model, with selection.json")
     add_options(parser, SelectConfig, skip=("checkpoints", "volume", "box"))
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.evaluation.select import Candidate, select
 
     candidates = {}

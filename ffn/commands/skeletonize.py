@@ -1,4 +1,4 @@
-"""Find the centre lines of the truth's bodies, along which 'ffn evaluate --skeletons' measures run length."""
+"""Skeletonize the bodies of the ground truth, along which 'ffn evaluate --skeletons' measures run length."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from ffn.options import add_box_option, add_options, from_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn skeletonize``."""
-    parser.add_argument("--labels", required=True, metavar="VOLUME", help="bodies")
+    parser.add_argument("--labels", required=True, metavar="VOLUME", help="bodies of the ground truth")
     add_box_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.h5", help="nodes and edges")
+    parser.add_argument("--out", required=True, metavar="FILE.h5", help="skeletons to write")
     add_options(parser, SkeletonizeConfig)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run the stage."""
     from ffn.evaluation.skeletonize import skeletonize
 
     skeletonize(arguments.labels, arguments.out, from_arguments(SkeletonizeConfig, arguments), arguments.box)

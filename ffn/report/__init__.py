@@ -1,1 +1,1 @@
-"""What is told to a person: pages, pictures, tables, descriptions."""
+"""Output for people: the report page, its pictures and tables, and descriptions of files."""

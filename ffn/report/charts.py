@@ -1,4 +1,4 @@
-"""Line charts as inline SVG; colours come from the page, so that they follow its light or dark mode."""
+"""Line charts as inline SVG. Colours come from the page's CSS, so they follow its light or dark mode."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Line(NamedTuple):
     Parameters
     ----------
     name : str
-        For the legend; empty keeps it out of there.
+        Text in the legend; a curve with an empty name has no entry.
     x, y : ndarray of shape (N,)
-        Points in the order of x; points that are not finite are left out.
+        Points in the order of x. Points that are not finite are left out.
     style : str
-        CSS class, which gives colour and width.
+        CSS class that sets colour and width.
     shape : {'line', 'dots', 'area'}
-        A line through the points, the points alone, or what lies between the line and `base`.
+        A line through the points, the points alone, or the area between the line and `base`.
     base : ndarray of shape (N,), optional
-        Lower edge of an area; none is 0.
+        Lower edge of an area, default 0.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A chart with its legend: triples of CSS class, name and shape."""
+    """A chart and its legend, whose entries are CSS class, name and shape."""
 
     title: str
     svg: str
@@ -49,7 +49,7 @@ class Chart(NamedTuple):
 def chart(
     title: str, lines: list[Line], y_range: tuple[float | None, float | None] = (None, None), x_label: str = "step"
 ) -> Chart:
-    """Draw curves in one frame, with a legend of those that have a name; parameters as of `line_chart`."""
+    """Draw curves in one frame, with a legend of those that have a name. Parameters are those of `line_chart`."""
     legend = [(line.style, line.name, str(line.shape)) for line in lines if line.name]
     return Chart(title, line_chart(lines, title, x_label, y_range), legend)
 
@@ -62,18 +62,18 @@ def line_chart(
     Parameters
     ----------
     lines : list of Line
-        At least one finite point in all.
+        Curves with at least one finite point in total.
     title : str
-        Read out instead of the picture.
+        Text for screen readers.
     x_label : str
-        Under the horizontal axis.
+        Text below the horizontal axis.
     y_range : tuple of float or None
-        Ends of the vertical axis; None takes the data's.
+        Ends of the vertical axis; None takes those of the data.
 
     Returns
     -------
     str
-        An ``<svg>`` element; the legend is left to the page.
+        An ``<svg>`` element without legend.
     """
     finite = [_thinned(line) for line in lines]
     x_ticks = ticks(*_extent([line.x for line in finite]))
@@ -101,29 +101,29 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 class _Frame(NamedTuple):
-    """Maps data to the drawing."""
+    """Map data to the drawing."""
 
     x_range: tuple[float, float]
     y_range: tuple[float, float]
 
     def x(self, value: np.ndarray | float) -> np.ndarray | float:
-        """Horizontal place."""
+        """Horizontal position."""
         a, b = self.x_range
         return LEFT + (value - a) / (b - a) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: np.ndarray | float) -> np.ndarray | float:
-        """Vertical place."""
+        """Vertical position."""
         a, b = self.y_range
         return HEIGHT - BOTTOM - (value - a) / (b - a) * (HEIGHT - TOP - BOTTOM)
 
 
 def stacked(x: np.ndarray, parts: dict[str, np.ndarray]) -> list[Line]:
-    """Return areas on top of each other, the first one lowest.
+    """Return stacked areas, the first one lowest.
 
     Parameters
     ----------
     x : ndarray of shape (N,)
-        Common to all.
+        Horizontal positions of all areas.
     parts : dict of str to ndarray of shape (N,)
         Heights by name.
     """
@@ -134,7 +134,7 @@ def stacked(x: np.ndarray, parts: dict[str, np.ndarray]) -> list[Line]:
 
 
 def _thinned(line: Line) -> Line:
-    """Keep finite points, and no more than can be seen."""
+    """Keep at most `MAX_POINTS` finite points."""
     x, y = np.asarray(line.x, np.float64), np.asarray(line.y, np.float64)
     base = np.zeros(len(x)) if line.base is None else line.base
     finite = np.flatnonzero(np.isfinite(x) & np.isfinite(y) & np.isfinite(base))
@@ -161,7 +161,7 @@ def _grid(frame: _Frame, x_ticks: list[float], y_ticks: list[float]) -> list[str
 
 
 def _mark(frame: _Frame, line: Line) -> str:
-    """Draw what `_thinned` left."""
+    """Draw one curve from `_thinned`."""
     points = _points(frame, line.x, line.y)
     if line.shape == "dots":
         drawn = (f'<circle cx="{x}" cy="{y}" r="3"/>' for x, y in points)

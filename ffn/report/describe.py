@@ -1,4 +1,4 @@
-"""Describe any file of ours: volumes, coordinates, records, models, trainings, scores, exports, runs."""
+"""Describe any file of the pipeline: volumes, coordinates, records, models, trainings, scores, exports, runs."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ CHECK_BLOCK_ZYX: ZYX = (64, 512, 512)
 
 
 def describe(spec: str, check: bool = False) -> Description:
-    """Describe a volume, a file of several, coordinates, records, a model, a training, scores, an export or a run.
+    """Describe a file or folder that a stage reads or writes.
 
     Parameters
     ----------
     spec : str
-        Volume in any form that `ffn.io.open.open_volume` reads, or path of a file or folder of ours.
+        Volume in any form that `ffn.io.open.open_volume` reads, or path of a file or folder.
     check : bool
         Also read everything, so that damage shows as an error.
 
     Returns
     -------
     dict
-        JSON-ready. `kind` is ``volume``, ``volumes``, ``coordinates``, ``arrays``, ``records``, ``model``,
+        Ready for JSON. `kind` is ``volume``, ``volumes``, ``coordinates``, ``arrays``, ``records``, ``model``,
         ``training`` (a model folder without a model yet), ``checkpoint``, ``scores``, ``export`` or ``run``. A volume
         has `shape`, `dtype`, `voxel_size` (nm), `offset` (all zyx) and `provenance`; records have `counts` and
-        `shards`; a model and a checkpoint have `architecture`, `fov`, `deltas` (zyx) and `num_weights`; a model that
-        was trained and a training have `last` and `best_validation` (step and scores) and `checkpoints`.
+        `shards`; a model and a checkpoint have `architecture`, `fov`, `deltas` (zyx) and `num_weights`; a trained model
+        and a training have `last` and `best_validation` (step and scores) and `checkpoints`.
 
     Raises
     ------
     FfnError
-        If nothing of a known kind is there, or it is damaged.
+        If `spec` is missing, damaged or of unknown kind.
     """
     path = Path(spec)
     for is_kind, describe_kind in _KINDS:
@@ -55,7 +55,7 @@ def describe(spec: str, check: bool = False) -> Description:
 
 
 def render(description: Description) -> str:
-    """Return a description as an aligned table of two columns; that of a run ends with its scores."""
+    """Return a description as an aligned table of two columns. The scores of a run follow its table."""
     if description["kind"] != "run":
         return _table(description)
     from ffn.report.score_table import format_summary
@@ -141,7 +141,7 @@ def _coordinates(shapes: dict[str, tuple], attributes: Description) -> Descripti
 
 
 def _plain(value: Any) -> Any:
-    """Turn an attribute into what JSON can hold."""
+    """Convert an attribute for JSON."""
     if isinstance(value, str):
         try:
             return json.loads(value)
@@ -195,7 +195,7 @@ def _checkpoint(folder: Path, check: bool) -> Description:
 
 
 def _progress(folder: Path) -> Description:
-    """How far a training is, and how good."""
+    """Return the progress and the scores of a training."""
     from ffn.training.monitoring.metrics import SCORES, best_validation, read_metrics
 
     shown = ("step", "epoch", "loss", *SCORES, "learning_rate", "fovs_per_second", "skipped_steps")
@@ -229,7 +229,7 @@ def _scores(path: Path, check: bool) -> Description:
 
 
 def _summary_of_scores(content: Description) -> Description:
-    """Scores and counts, without the lists of single bodies."""
+    """Return scores and counts, without the lists of errors and bodies."""
     keys = ("box", "covered_fraction", "num_segments", "num_truth", "scores")
     summary = {key: content[key] for key in keys if key in content} | {"scores": content["scores"]}
     if content.get("baseline"):
@@ -244,7 +244,7 @@ def _export(folder: Path, check: bool) -> Description:
 
 def _run(folder: Path, check: bool) -> Description:
     paths = RunPaths(folder)
-    makers = {stage.outputs[0].path: name for name, stage in STAGES.items()}  # `ingest` stands for `synth`, too
+    makers = {stage.outputs[0].path: name for name, stage in STAGES.items()}  # `ingest` also stands for `synth`
     found = {name: len(paths.existing(name)) for name in makers.values()}
     return {
         "kind": "run",
@@ -262,7 +262,7 @@ def _is_hdf5(path: Path) -> bool:
     return path.suffix.lower() in HDF5_SUFFIXES and split_spec(str(path))[1] is None
 
 
-# In the order of asking: a file in a folder decides what the folder is.
+# Checked in this order: the files in a folder tell what the folder is.
 _KINDS: tuple[tuple[Callable[[Path], bool], Callable[[Path, bool], Description]], ...] = (
     (_is_hdf5, _hdf5),
     (lambda path: (path / "index.json").is_file(), _records),

@@ -40,7 +40,7 @@ from ffn.workflow.paths import RunPaths
 
 log = logging.getLogger(__name__)
 
-# Dong et al. 2019 (arXiv 1905.06236), table of results; measured by others, on other boxes of FIB-25.
+# Table of results in Dong et al. 2019 (arXiv 1905.06236). Measured by others, on other boxes of FIB-25.
 PUBLISHED = (
     ("MALA (Funke et al. 2018)", None, 1.1470),
     ("CELIS-MC (Maitin-Shepard et al. 2016)", None, 1.1208),
@@ -48,20 +48,20 @@ PUBLISHED = (
     ("FFN, distributed (Dong et al. 2019)", 0.1074, 1.9518),
 )
 SWEPT = {"voi": "sum", "voi_split": "split", "voi_merge": "merge"}
-SWEPT_CONVENTIONS = ("foreground", "all")  # the third, cremi, lies between them
-SWEEP_AXIS = "threshold of merging; at 1 nothing is merged"
+SWEPT_CONVENTIONS = ("foreground", "all")  # scores under cremi lie between them
+SWEEP_AXIS = "merge threshold; at 1 nothing is merged"
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def report(run_dir: str | Path, out: str | Path) -> None:
-    """Write the report of a run; what the run does not have is said in a sentence.
+    """Write the report of a run. For parts that the run lacks, the page says so.
 
     Parameters
     ----------
     run_dir : path
-        Folder of the run, laid out as the workflow does.
+        Folder of the run, with the workflow's layout.
     out : path
-        HTML file; it needs no other file and no network.
+        HTML file to write. It needs no other file and no network.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def report(run_dir: str | Path, out: str | Path) -> None:
 
 
 def render(run_dir: Path) -> str:
-    """Return the page as text."""
+    """Return the HTML of the page."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -107,7 +107,7 @@ def render(run_dir: Path) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as a person says it.
+    """Return a time for people to read.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def core_hours(seconds: float) -> str:
 
 
 def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
-    """Everything that the template shows about one volume."""
+    """Return everything that the template shows of one volume."""
     rows = score_rows(files.scores) if files.scores else []
     errors = (files.scores or {}).get("errors", [])
     with open_volumes(files) as volumes:
@@ -153,12 +153,12 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
 
 
 def sweep_charts(sweep: dict[str, list[dict[str, Any]]]) -> list[Chart]:
-    """Draw how the scores change with the threshold of agglomeration; the row without merges stands at 1.
+    """Draw the scores as a function of the merge threshold. The row without merges is drawn at 1.
 
     Parameters
     ----------
     sweep : dict of str to list of dict
-        Rows with ``threshold``, ``voi_split``, ``voi_merge``, ``voi`` and ``are`` by convention.
+        For each convention, rows with ``threshold``, ``voi_split``, ``voi_merge``, ``voi`` and ``are``.
 
     Returns
     -------
@@ -179,7 +179,7 @@ def sweep_charts(sweep: dict[str, list[dict[str, Any]]]) -> list[Chart]:
 
 
 def _provenance(files: VolumeFiles) -> list[dict[str, Any]]:
-    """Say for each file of a volume what made it."""
+    """Return the provenance of each file of a volume."""
     entries = []
     for spec in (files.image, files.truth, files.segmentation):
         if spec:

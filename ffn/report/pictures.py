@@ -1,4 +1,4 @@
-"""Slices through image, truth and segmentation, as pictures for the report."""
+"""Pictures of slices through image, ground truth and segmentation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ffn.contingency import ContingencyTable, largest_parts
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.sampling.shuffle import mix
 
-MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and a page of a megabyte or two
+MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and the page stays at one or two megabytes
 OPACITY = 0.45
-CONTOUR = 0.35  # brightness of the lines between segments
+CONTOUR = 0.35  # relative brightness of the lines between segments
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 MIN_LUMINANCE = 0.32
 
@@ -31,11 +31,11 @@ class Plane(NamedTuple):
     name : str
         Its axes, such as ``xy``.
     axis : int
-        The axis it is cut across, index in zyx.
+        Index (zyx) of the axis perpendicular to it.
     box : Box
-        One voxel thick.
+        Its voxels, one thick along `axis`.
     size_pixels : tuple of int
-        Height and width of its picture, in proportion to nanometres.
+        Height and width of its picture, proportional to nanometres.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Plane(NamedTuple):
 
 
 def planes(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Plane]:
-    """Return three orthogonal slices through the middle of `box`, all drawn at one scale."""
+    """Return three orthogonal slices through the middle of `box`, all at the same scale."""
     lengths = [n * size for n, size in zip(box.shape, voxel_size_zyx_nm, strict=True)]
     pixels = [max(1, round(MAX_PIXELS * length / max(lengths))) for length in lengths]
     middle = zyx((a + b) // 2 for a, b in zip(box.start, box.stop, strict=True))
@@ -57,28 +57,28 @@ def planes(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Plane]:
 
 
 def colors(ids: np.ndarray) -> np.ndarray:
-    """Return a colour for every id, always the same for the same id.
+    """Return a colour for every id. The same id always gets the same colour.
 
     Parameters
     ----------
     ids : uint64 ndarray of shape (N,)
-        Truth bodies or segments.
+        Bodies or segments.
 
     Returns
     -------
     float64 ndarray of shape (N, 3)
         RGB in [0, 1]; black for id 0.
     """
-    mixed = mix(ids.astype(np.uint64))  # neighbouring ids get colours far apart
+    mixed = mix(ids.astype(np.uint64))  # so that consecutive ids get different colours
     parts = [(mixed >> np.uint64(shift) & np.uint64(0xFFFF)) / 0xFFFF for shift in (0, 16, 32)]
     rgb = hsv2rgb(np.stack([parts[0], 0.55 + 0.4 * parts[1], 0.7 + 0.3 * parts[2]], axis=-1))
     luminance = rgb @ LUMINANCE
-    lift = np.clip((MIN_LUMINANCE - luminance) / (1 - luminance), 0, 1)[:, None]  # dark blue is hard to see
+    lift = np.clip((MIN_LUMINANCE - luminance) / (1 - luminance), 0, 1)[:, None]  # lightens dark blue
     return np.where(ids[:, None] == 0, 0.0, rgb + lift * (1 - rgb))
 
 
 def best_bodies(table: ContingencyTable) -> dict[int, int]:
-    """Map every segment to the truth body that it shares most voxels with; absent where it shares none."""
+    """Map every segment to the body that it shares most voxels with. Segments that share none are absent."""
     both = table.foreground()
     best = both.keep(largest_parts(both.b, both.a, both.voxels))
     return dict(zip(best.b.tolist(), best.a.tolist(), strict=True))
@@ -90,7 +90,7 @@ def gray(voxels: np.ndarray, size_pixels: tuple[int, int]) -> np.ndarray:
     Parameters
     ----------
     voxels : ndarray of shape (H, W)
-        Of any type; its darkest and brightest half percent are clipped.
+        Any type. The darkest and brightest 0.5 % are clipped.
     size_pixels : tuple of int
         Height and width of the picture.
 
@@ -106,7 +106,7 @@ def gray(voxels: np.ndarray, size_pixels: tuple[int, int]) -> np.ndarray:
 
 
 def overlay(picture: np.ndarray, labels: np.ndarray, color_ids: dict[int, int] | None = None) -> np.ndarray:
-    """Colour the labels over a gray picture and draw lines where they meet.
+    """Draw coloured labels over a gray picture, with lines between them.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def overlay(picture: np.ndarray, labels: np.ndarray, color_ids: dict[int, int] |
     labels : uint64 ndarray of shape (h, w)
         Slice of a label volume; 0 stays gray.
     color_ids : dict, optional
-        Ids to take a label's colour from, where they are not its own.
+        Maps labels to other ids, whose colours they get.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def _nearest(labels: np.ndarray, size_pixels: tuple[int, ...]) -> np.ndarray:
 
 
 def _contours(labels: np.ndarray) -> np.ndarray:
-    """Pixels whose right or lower neighbour is another segment; background only ends a segment."""
+    """Pixels of segments whose right or lower neighbour has another label."""
     lines = np.zeros(labels.shape, dtype=bool)
     lines[:-1] |= labels[:-1] != labels[1:]
     lines[:, :-1] |= labels[:, :-1] != labels[:, 1:]

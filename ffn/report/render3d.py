@@ -1,4 +1,4 @@
-"""A 3D picture of neurons without a browser or a graphics card: surfaces, a depth buffer, light."""
+"""Render neurons in 3D without a browser or a GPU: surfaces, a depth buffer, shading."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 from scipy import ndimage
 from skimage.measure import marching_cubes
 
-SMOOTHING = 0.7  # voxels; without it the stairs of the voxels show
+SMOOTHING = 0.7  # voxels; without it, the voxels show as stairs
 AZIMUTH, ELEVATION = np.radians(38.0), np.radians(24.0)
 SUPERSAMPLING = 2
 LIGHT_XYZ = np.array([-0.45, 0.6, 0.66])  # from the left, above and behind the viewer
-DEPTH_SHADING = 0.9  # how much darker what lies behind a nearer edge is (Luft et al. 2006)
+DEPTH_SHADING = 0.9  # how much to darken what lies behind a nearer edge (Luft et al. 2006)
 EDGES_GRAY = 0.55
 
 
 class View(NamedTuple):
-    """From nanometres to pixels of the large picture.
+    """Projection from nanometres to pixels of the supersampled picture.
 
     Parameters
     ----------
     rotation : float64 ndarray of shape (3, 3)
-        Takes zyx to right, up, towards the viewer.
+        Maps zyx to right, up, towards the viewer.
     centre_nm : float64 ndarray of shape (3,)
-        What is in the middle.
+        Point in the middle of the picture, zyx.
     scale : float
         Pixels per nanometre.
     size_pixels : tuple of int
@@ -45,12 +45,12 @@ class View(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """What is seen in each pixel of the large picture, each of shape (H, W, …).
+    """Buffers of the supersampled picture, of shape (H, W, …).
 
     Parameters
     ----------
     depth : float32 ndarray
-        Larger is nearer, -inf where there is nothing.
+        Larger is nearer; -inf where nothing is drawn.
     normal : float32 ndarray of shape (H, W, 3)
         Right, up, towards the viewer.
     color : float32 ndarray of shape (H, W, 3)
@@ -70,18 +70,18 @@ def render(
     Parameters
     ----------
     labels : integer ndarray of shape (Z, Y, X)
-        At most a few hundred voxels on each axis.
+        At most a few hundred voxels along each axis.
     spacing_zyx_nm : ndarray of shape (3,)
-        Side of a voxel.
+        Sides of a voxel.
     colors : dict of int to ndarray of shape (3,)
-        RGB in [0, 1] of the objects to draw.
+        Objects to draw, with their RGB in [0, 1].
     width_pixels : int
-        Of the picture; the height follows.
+        Width of the picture; the height follows from it.
 
     Returns
     -------
     uint8 ndarray of shape (H, W, 4)
-        RGBA, transparent where nothing is, so that it fits light and dark pages.
+        RGBA. The background is transparent, so it suits light and dark pages.
     """
     view = _view(np.array(labels.shape) * spacing_zyx_nm, SUPERSAMPLING * width_pixels)
     shape = view.size_pixels
@@ -103,7 +103,7 @@ def render(
 
 
 def _view(extent_nm: np.ndarray, width_pixels: int) -> View:
-    """Look at the middle of a box from the front, the right and above, so that it fills the picture."""
+    """Return a view of a box from the front, the right and above, so that the box fills the picture."""
     a, e = AZIMUTH, ELEVATION
     turn = np.array([[np.cos(a), 0, np.sin(a)], [0, 1, 0], [-np.sin(a), 0, np.cos(a)]])
     tilt = np.array([[1, 0, 0], [0, np.cos(e), -np.sin(e)], [0, np.sin(e), np.cos(e)]])
@@ -143,7 +143,7 @@ def _rasterise(
     color: np.ndarray,
     buffers: Buffers,
 ) -> None:
-    """Fill triangles, the nearest one wins; normals and depths are interpolated."""
+    """Fill triangles with interpolated normals and depths. The nearest triangle wins."""
     depth, normal, colors = buffers.depth, buffers.normal, buffers.color
     height, width = depth.shape
     for f in range(faces.shape[0]):
@@ -168,7 +168,7 @@ def _rasterise(
 
 
 def _shade(buffers: Buffers) -> np.ndarray:
-    """Light the surfaces, and darken what lies just behind something nearer; RGB."""
+    """Shade the surfaces, and darken what lies just behind something nearer; return RGB."""
     seen = np.isfinite(buffers.depth)
     light = LIGHT_XYZ / np.linalg.norm(LIGHT_XYZ)
     diffuse = np.clip(0.5 + 0.5 * (buffers.normal @ light), 0, 1) ** 1.4
@@ -182,7 +182,7 @@ def _shade(buffers: Buffers) -> np.ndarray:
         weight = ndimage.gaussian_filter(seen.astype(np.float32), width)
         around = ndimage.gaussian_filter(depth, width) / np.maximum(weight, 1e-6)
         brightness *= 1 - DEPTH_SHADING * np.clip(around - depth, 0, 0.6)
-        brightness *= 0.78 + 0.22 * depth  # distance fades a little
+        brightness *= 0.78 + 0.22 * depth  # fades slightly with distance
     return np.clip(buffers.color * brightness[..., None] + 0.16 * gloss[..., None], 0, 1)
 
 
@@ -203,7 +203,7 @@ def _draw_box(rgba: np.ndarray, depth: np.ndarray, view: View, extent_nm: np.nda
 
 
 def _reduce(rgba: np.ndarray) -> np.ndarray:
-    """Average blocks of pixels, colours weighted by opacity."""
+    """Reduce the supersampled picture: average blocks of pixels, with colours weighted by opacity."""
     n = SUPERSAMPLING
     height, width = rgba.shape[0] // n, rgba.shape[1] // n
     blocks = rgba[: height * n, : width * n].reshape(height, n, width, n, 4)

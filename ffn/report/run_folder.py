@@ -1,4 +1,4 @@
-"""What the folder of a run holds, as the report and its summary need it."""
+"""Read the folder of a run, for the report and its summary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ffn.workflow.stages import RULES
 
 
 class VolumeFiles(NamedTuple):
-    """Files of one volume; None where there is none.
+    """Files of one volume; None for those that do not exist.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class VolumeFiles(NamedTuple):
     image, truth, segmentation, baseline : str or None
         Volumes, as ``FILE.h5:DATASET``.
     scores : dict or None
-        What ``ffn evaluate`` wrote.
+        Content of the score file.
     """
 
     name: str
@@ -45,13 +45,13 @@ class StageCost(NamedTuple):
     stage : str
         Name of the Snakemake rule.
     num_jobs : int
-        How many jobs were measured.
+        Number of jobs measured.
     seconds, longest_seconds : float
-        Wall time of all jobs together and of the longest one.
+        Wall time: the sum over all jobs, and the longest job.
     peak_mib : float or None
-        Largest resident memory of a job; None where no job ran long enough to be measured.
+        Largest resident memory of a job; None if no job ran long enough to be measured.
     cpu_seconds : float
-        Processor time of all jobs together; Snakemake samples it, so the last seconds of a job may be missing.
+        Processor time of all jobs. Snakemake samples it, so the last seconds of a job may be missing.
     """
 
     stage: str
@@ -63,7 +63,7 @@ class StageCost(NamedTuple):
 
 
 def read_volumes(run_dir: Path) -> list[VolumeFiles]:
-    """Find the segmented or evaluated volumes of a run, by name.
+    """Find the volumes of a run that were segmented or evaluated, sorted by name.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def read_volumes(run_dir: Path) -> list[VolumeFiles]:
     """
     paths = RunPaths(run_dir)
     if not paths.is_run():
-        raise EvaluationError(f"{run_dir}: holds no stage's output, expected the folder of a run such as results/demo")
+        raise EvaluationError(f"{run_dir}: has no output of a stage, expected the folder of a run such as results/demo")
     names = {path.parent.name for path in paths.existing("reconcile", order="")}
     names |= {path.stem for path in paths.existing("evaluate")}
     config = paths.read_config()
@@ -80,49 +80,49 @@ def read_volumes(run_dir: Path) -> list[VolumeFiles]:
 
 
 def find_export(path: Path, volume: str | None) -> Path:
-    """Return the export that `path` means.
+    """Find an export.
 
     Parameters
     ----------
     path : Path
-        An export, or a run with one or several of them.
+        An export, or a run that has exports.
     volume : str or None
-        Name of the volume, needed where a run has several.
+        Name of the volume; needed if a run has several exports.
 
     Raises
     ------
     ExportError
-        If none is there, or it is not clear which one.
+        If there is no export, or several match.
     """
     if (path / STATE_FILE).is_file():
         return path
     found = {state.parent.name: state.parent for state in RunPaths(path).existing("export")}
     names = ", ".join(found)
     if not found:
-        raise ExportError(f"{path}: is no export and holds none in precomputed/. Run ffn export, or the whole workflow")
+        raise ExportError(f"{path}: is not an export and has none in precomputed/. Run ffn export or the workflow")
     if volume is None and len(found) == 1:
         return next(iter(found.values()))
     if volume is None:
-        raise ExportError(f"{path}: holds several volumes ({names}), one is needed. Choose it with --volume")
+        raise ExportError(f"{path}: has several exports ({names}), expected one. Choose it with --volume")
     if volume not in found:
         raise ExportError(f"--volume: {volume!r} is not in {path}, expected one of: {names}")
     return found[volume]
 
 
 def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
-    """Read the scores of a volume at every threshold of agglomeration; empty where there are none."""
+    """Read the scores of a volume at every merge threshold; empty if there was no sweep."""
     path = Path(RunPaths(run_dir).of("sweep", volume=name))
     return _read_json(path, "sweep").get("sweep", {}) if path.is_file() else {}
 
 
 def read_selection(run_dir: Path) -> dict[str, Any]:
-    """Read how the checkpoint was chosen; empty where there was no choice."""
+    """Read the choice of the checkpoint; empty if none was made."""
     path = Path(RunPaths(run_dir).of("select", "selection"))
     return _read_json(path, "select") if path.is_file() else {}
 
 
 def read_costs(run_dir: Path) -> list[StageCost]:
-    """Add up Snakemake's benchmark files below ``benchmarks/``, named ``<stage>[.<name>].tsv``, by stage."""
+    """Add up Snakemake's benchmark files by stage. They are named ``benchmarks/<stage>[.<name>].tsv``."""
     jobs: dict[str, list[dict[str, float]]] = {}
     root = run_dir / "benchmarks"
     for path in sorted(root.rglob("*.tsv")):
@@ -160,7 +160,7 @@ def _read_scores(path: Path) -> dict[str, Any] | None:
             error["name"]
     except (ValueError, KeyError, TypeError) as reason:
         raise EvaluationError(
-            f"{path}: is no score file of this version's 'ffn evaluate' ({reason!r}). "
+            f"{path}: is not a score file of this version of 'ffn evaluate' ({reason!r}). "
             "Delete it and rerun the stage evaluate"
         ) from None
     return scores

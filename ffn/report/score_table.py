@@ -1,4 +1,4 @@
-"""Scores beside those of the baseline, as rows for the report and as text for a terminal."""
+"""Tables of the scores of a segmentation and its baseline, for the report and for a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MISSING = "–"
 
 
 class Cell(NamedTuple):
-    """A figure as text, and whether it is better than that of the other method."""
+    """A value as text, and whether it is better than that of the other method."""
 
     text: str
     is_better: bool
@@ -29,7 +29,7 @@ class ScoreRow(NamedTuple):
     Parameters
     ----------
     convention, method : str
-        What the figures stand for.
+        What the values belong to.
     cells : list of Cell
         One for each metric.
     """
@@ -40,30 +40,30 @@ class ScoreRow(NamedTuple):
 
 
 def score_rows(scores: dict[str, Any]) -> list[ScoreRow]:
-    """Put the scores of the FFN and of its baseline side by side.
+    """Tabulate the scores of the FFN and of its baseline.
 
     Parameters
     ----------
     scores : dict
-        What ``ffn evaluate`` wrote.
+        Content of a score file.
 
     Returns
     -------
     list of ScoreRow
-        For each convention the FFN's, then the baseline's where there is one.
+        For each convention: the FFN, then the baseline if there is one.
     """
     methods = _methods(scores)
     return [_row(convention, method, methods) for convention, method in itertools.product(scores["scores"], methods)]
 
 
 def run_lengths(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Return name, strict and tolerant run length of every method that was followed along skeletons."""
+    """Return name, strict run length and tolerant run length of every method that was scored along skeletons."""
     methods = _methods(scores) if scores else {}
     return [(name, entry["erl"], entry["erl_tolerant"]) for name, entry in methods.items() if "erl" in entry]
 
 
 def _methods(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Scores by method; a baseline that saw only the middle of the box stands beside the FFN's scores there."""
+    """Scores by method. If the baseline covers only the middle of the box, the FFN's scores there are added."""
     own, *others = method_names(scores)
     if not others:
         return {own: scores}
@@ -75,7 +75,7 @@ def _methods(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def method_names(scores: dict[str, Any]) -> list[str]:
-    """Return how the segmentation, and the baseline where there is one, are called."""
+    """Return the names of the segmentation and, if there is one, of the baseline."""
     return ["FFN", Path(scores["baseline"]["method"]).name] if "baseline" in scores else ["FFN"]
 
 
@@ -90,7 +90,7 @@ def format_scores(run_dir: str | Path) -> str:
     Returns
     -------
     str
-        One table for each evaluated volume, the better of two figures marked by ``*``.
+        A table for each evaluated volume. The better of two values is marked by ``*``.
 
     Raises
     ------
@@ -98,21 +98,21 @@ def format_scores(run_dir: str | Path) -> str:
         If `run_dir` is not the folder of a run, or a score file is damaged.
     """
     tables = [_text_table(volume) for volume in read_volumes(Path(run_dir)) if volume.scores]
-    return "\n\n".join(tables) or f"{run_dir}: nothing has been evaluated yet"
+    return "\n\n".join(tables) or f"{run_dir}: no volume has been evaluated yet"
 
 
 def format_summary(run_dir: str | Path, report: str | Path) -> str:
-    """Return the score table, the place of the report and the command that shows the segmentation.
+    """Return the score table, the path of the report and the command that shows the segmentation.
 
     Parameters
     ----------
     run_dir : path
         Folder of the run.
     report : path
-        The page that ``ffn report`` writes.
+        Page that ``ffn report`` writes.
     """
     place = report if Path(report).is_file() else f"none yet, write it with 'ffn report {run_dir}'"
-    program = sys.argv[0] if Path(sys.argv[0]).name == "ffn" else "ffn"  # as it was called, for copying
+    program = sys.argv[0] if Path(sys.argv[0]).name == "ffn" else "ffn"  # as called, so that the line can be pasted
     lines = [format_scores(run_dir), "", f"report       {place}"]
     if RunPaths(run_dir).existing("export"):
         lines.append(f"Neuroglancer {min(program, os.path.relpath(program), key=len)} view {run_dir}")
@@ -120,7 +120,7 @@ def format_summary(run_dir: str | Path, report: str | Path) -> str:
 
 
 def figure(value: float | None, digits: int = 3) -> str:
-    """Return a score as text, a dash where there is none."""
+    """Return a score as text; a missing score is a dash."""
     return MISSING if value is None else f"{value:.{digits}f}"
 
 
@@ -130,7 +130,7 @@ def percent(value: float) -> str:
 
 
 def cell_text(metric: Metric, value: float | None) -> str:
-    """Return a value of a metric as tables show it."""
+    """Return the value of a metric as tables show it."""
     return percent(value) if metric.is_fraction and value is not None else figure(value)
 
 
@@ -159,15 +159,15 @@ def _text_table(volume: VolumeFiles) -> str:
         marks = ("*" if cell.is_better else margin for cell, margin in zip(row.cells, margins, strict=True))
         rows.append([row.convention, row.method, *(c.text + mark for c, mark in zip(row.cells, marks, strict=True))])
     title = f"{volume.name}, box {scores['box']}: {scores['num_segments']} segments, {scores['num_truth']} bodies"
-    legend = ["* the better of the two"] if "baseline" in scores else []
+    legend = ["* better of the two"] if "baseline" in scores else []
     if scores.get("baseline", {}).get("beside"):
-        legend.append(f"middle: {scores['baseline']['box']}, where the baseline was made")
+        legend.append(f"middle: {scores['baseline']['box']}, the part that the baseline covers")
     legend += [_text_run_length(*entry) for entry in run_lengths(scores)]
     return "\n".join([title, *_aligned(rows), *legend])
 
 
 def _text_run_length(method: str, strict: dict[str, Any], tolerant: dict[str, Any]) -> str:
-    """One line on the expected run length of a method."""
+    """Return one line on the expected run length of a method."""
     runs = (f"{entry['erl_nm'] / 1000:.2f} µm (NERL {entry['nerl']:.3f})" for entry in (strict, tolerant))
     strictly, tolerantly = runs
     return (
@@ -177,7 +177,7 @@ def _text_run_length(method: str, strict: dict[str, Any], tolerant: dict[str, An
 
 
 def _aligned(rows: list[list[str]], num_left: int = 2) -> Iterator[str]:
-    """Pad cells to columns: the first `num_left` to the left, the figures to the right."""
+    """Pad cells to columns: the first `num_left` are left-aligned, all others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = enumerate(zip(row, widths, strict=True))

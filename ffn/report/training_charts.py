@@ -1,4 +1,4 @@
-"""The curves of a training, drawn from its ``metrics.csv`` and ``validation.csv``."""
+"""Training curves, drawn from ``metrics.csv`` and ``validation.csv``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Columns = dict[str, np.ndarray]
 
 
 def training_charts(metrics: Sequence[MetricsRow], validation: Sequence[MetricsRow] = ()) -> list[Chart]:
-    """Draw the curves that there are columns for; files of earlier versions have fewer.
+    """Draw a chart for each set of columns that the files have. Files of earlier versions have fewer.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def training_charts(metrics: Sequence[MetricsRow], validation: Sequence[MetricsR
     -------
     list of Chart
         Loss; accuracy, precision, recall and F1, smoothed with factor 0.9 as in the paper; learning rate; FOVs/s;
-        what a step's time consists of.
+        breakdown of the time of a step.
     """
     if not metrics:
         return []
@@ -38,7 +38,7 @@ def training_charts(metrics: Sequence[MetricsRow], validation: Sequence[MetricsR
 
 
 def _finite_columns(rows: Sequence[MetricsRow]) -> Columns:
-    """Columns with at least one number."""
+    """Columns with at least one finite value."""
     columns = {name: np.array([row[name] for row in rows], np.float64) for name in (rows[0] if rows else ())}
     return {name: values for name, values in columns.items() if np.isfinite(values).any()}
 
@@ -71,7 +71,7 @@ def _curve_chart(rows: Columns, name: str, title: str) -> Chart | None:
 
 
 def _time_chart(rows: Columns) -> Chart | None:
-    """Draw the parts of a step's time on top of each other, without the first row, which holds the compilation."""
+    """Draw the breakdown of a step's time, without the first row, which includes compilation."""
     if not rows.keys() >= STEP_PARTS.keys() or len(rows["step"]) < 3:
         return None
     parts = {text: rows[name][1:] for name, text in STEP_PARTS.items()}

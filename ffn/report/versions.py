@@ -1,4 +1,4 @@
-"""Versions of what computes, for the report."""
+"""Versions of the software, for the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of one volume: slices, neurons in 3D, the worst errors from close by."""
+"""The pictures of one volume: slices, neurons in 3D, close-ups of the worst errors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ffn.report.run_folder import VolumeFiles
 from ffn.report.score_table import method_names
 
 NUM_NEURONS = 14  # in 3D; more of them hide each other
-MAX_NEURON_FRACTION = 0.06  # of the volume; a larger body fills the box and hides all others
-SAMPLES_3D = 96  # on the longest axis, up to twice as many
+MAX_NEURON_FRACTION = 0.06  # of the volume; a larger neuron hides all others
+SAMPLES_3D = 96  # along the longest axis, at least; up to twice as many
 WIDTH_3D = 560
 NUM_CLOSE_UPS = 3  # of each kind of error
 CLOSE_UP_NM = 1600.0  # side of a close-up
@@ -35,20 +35,20 @@ class Picture(NamedTuple):
 
 
 class OpenVolumes(NamedTuple):
-    """The volumes that a set of pictures shows.
+    """The volumes to draw.
 
     Parameters
     ----------
     image : Volume
         The raw image.
     labels : dict of str to Volume
-        Truth, segmentation and baseline by title, as far as they are there and cover `box`.
+        Ground truth, segmentation and baseline by title, if they exist and cover `box`.
     own : str
         Title of the segmentation.
     box : Box
-        What is shown.
+        What to draw.
     color_ids : dict
-        For each title the truth bodies whose colours its segments take.
+        For each title, the bodies whose colours its segments get.
     """
 
     image: Volume
@@ -59,13 +59,13 @@ class OpenVolumes(NamedTuple):
 
     @property
     def voxel_size_zyx_nm(self) -> VoxelSize:
-        """Voxel size, isotropic where nobody knows."""
+        """Voxel size of the image; cubes of 1 nm if it has none."""
         return voxel_size_of(self.image)
 
 
 @contextlib.contextmanager
 def open_volumes(files: VolumeFiles) -> Iterator[OpenVolumes | None]:
-    """Open what a volume's pictures need, for the length of a ``with`` block; None without image or segmentation."""
+    """Open the volumes to draw for the length of a ``with`` block; None if image or segmentation is missing."""
     if not files.image or not files.segmentation:
         yield None
         return
@@ -84,7 +84,7 @@ def open_volumes(files: VolumeFiles) -> Iterator[OpenVolumes | None]:
 
 
 def slices(volumes: OpenVolumes) -> list[dict[str, Any]]:
-    """Return rows of pictures in three planes: image, and what there is of truth, segmentation and baseline."""
+    """Return a row of pictures for each of three planes: image, ground truth, segmentation, baseline."""
     planes = pictures.planes(volumes.box, volumes.voxel_size_zyx_nm)
     return [
         {"plane": plane, "extent": _extent(plane, volumes.voxel_size_zyx_nm), "pictures": _row(plane, volumes)}
@@ -93,7 +93,7 @@ def slices(volumes: OpenVolumes) -> list[dict[str, Any]]:
 
 
 def neurons(volumes: OpenVolumes) -> list[Picture]:
-    """Draw the largest neurons of the segmentation in 3D, beside the truth bodies that they belong to."""
+    """Draw the largest neurons of the segmentation in 3D, and the bodies that they match."""
     from ffn.report.render3d import render
 
     size = volumes.voxel_size_zyx_nm
@@ -116,12 +116,12 @@ def neurons(volumes: OpenVolumes) -> list[Picture]:
 
 
 def close_ups(volumes: OpenVolumes, errors: list[dict[str, Any]]) -> dict[str, list[Picture]]:
-    """Draw the section around the worst errors, by the errors' names such as ``split-01``."""
+    """Draw the sections around the worst errors, by error name."""
     return {error["name"]: _close_up(volumes, error) for error in worst_of_each_kind(errors, NUM_CLOSE_UPS)}
 
 
 def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
-    """Image, truth and segmentation around an error, in its section; only the objects involved are coloured."""
+    """Draw image, ground truth and segmentation around an error. Only the objects involved are coloured."""
     size = volumes.voxel_size_zyx_nm
     radius = zyx((0, *(max(8, round(CLOSE_UP_NM / 2 / side)) for side in size[1:])))
     centre = zyx(error["position_zyx"])
@@ -139,7 +139,7 @@ def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
 
 
 def _largest(labels: np.ndarray, huge: set[int]) -> list[int]:
-    """Ids of the largest objects, without those that would hide all others."""
+    """Ids of the largest objects, except those that would hide all others."""
     ids, counts = np.unique(labels, return_counts=True)
     ordered = [int(ids[i]) for i in np.argsort(-counts, kind="stable") if ids[i] != 0]
     return ([one for one in ordered if one not in huge] or ordered)[:NUM_NEURONS]
@@ -155,7 +155,7 @@ def _shown_ids(ids: list[int], color_ids: dict[int, int]) -> np.ndarray:
 
 
 def _color_ids(volume: Volume, labels: dict[str, Volume], box: Box) -> dict[int, int]:
-    """Ids of the truth bodies whose colours the segments of `volume` take."""
+    """Ids of the bodies whose colours the segments of `volume` get."""
     if "truth" not in labels or volume is labels["truth"]:
         return {}
     return pictures.best_bodies(tabulate(labels["truth"].read, volume.read, box, CHUNK_ZYX))
@@ -171,7 +171,7 @@ def _row(plane: pictures.Plane, volumes: OpenVolumes) -> list[Picture]:
 
 
 def _extent(plane: pictures.Plane, voxel_size_zyx_nm: VoxelSize) -> str:
-    """Width and height in micrometres, and where the slice lies."""
+    """Return width and height in micrometres, and the position of the slice."""
     lengths = [n * size / 1000 for n, size in zip(plane.box.shape, voxel_size_zyx_nm, strict=True)]
     height, width = (length for axis, length in enumerate(lengths) if axis != plane.axis)
     return f"{width:.3g} × {height:.3g} µm at {'zyx'[plane.axis]} = {plane.box.start[plane.axis]}"

@@ -196,7 +196,7 @@ def make_unsized(path):
         ),
         (lambda t, s, p: {"--box": "0:10,0:1,0:28"}, "has no labelled voxel in 0:10,0:1,0:28"),
         (lambda t, s, p: {"--border": "-1"}, "--border: found '-1'"),
-        (lambda t, s, p: {"--baseline-out": "b.h5:segmentation"}, "expected --image too"),
+        (lambda t, s, p: {"--baseline-out": "b.h5:segmentation"}, "which needs --image"),
         (lambda t, s, p: {"--image": write(p / "f.h5", "s", t[:5])}, "outside of the volume 0:5,0:18,0:28"),
         (
             lambda t, s, p: {"--baseline": write(p / "f.h5", "s", t[:5])},

@@ -113,12 +113,12 @@ def test_the_page_says_what_the_run_has(run):
     assert "tiny <run>" in text
     assert f"{scores['scores']['all']['are']:.3f}" in text
     assert f"{scores['baseline']['scores']['cremi']['voi']:.3f}" in text
-    assert "Other data: not to be ranked" in text and "1.9518" in text
+    assert "Other data: do not rank these" in text and "1.9518" in text
     assert "1 min 36 s" in text and "2,048 MiB" in text
     assert "<script>alert(1)</script>" in text  # as text, not as a tag
     assert "xz plane, 0.18 × 0.48 µm at y = 8" in text
     assert "split-01" in text and "merge-01" in text and "All 2 listed errors" in text
-    assert "threshold of merging" in text and "Step 00000500 has the best VOI" in text
+    assert "merge threshold; at 1" in text and "Step 00000500 has the best VOI" in text
     assert "core hours" in text and "numpy" in text and f"CREMI score √(VOI · ARE): {scores['cremi_score']:.3f}" in text
 
 
@@ -166,7 +166,7 @@ def test_the_text_table_is_aligned_and_marks_the_better(run):
     assert title.startswith("cube, box 10:22,0:16,6:24: 6 segments, 8 bodies")
     assert header.split()[:3] == ["convention", "method", "ARE"]
     assert len(rows) == 6 and {len(row) for row in (header, *rows)} == {len(header)}
-    assert "*" in rows[0] and legend == "* the better of the two"
+    assert "*" in rows[0] and legend == "* better of the two"
 
 
 def test_better_means_lower_errors_and_higher_shares():
@@ -338,21 +338,21 @@ def test_planes_keep_the_proportions_of_nanometres():
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (lambda run: None, "holds no stage's output"),
+        (lambda run: None, "has no output of a stage"),
         (
             lambda run: (run / "evaluation").mkdir() or (run / "evaluation/a.json").write_text("{"),
-            "a.json: is no score",
+            "a.json: is not a score",
         ),
         (
             lambda run: (run / "evaluation").mkdir() or (run / "evaluation/a.json").write_text("{}"),
-            "a.json: is no score",
+            "a.json: is not a score",
         ),
         (
             lambda run: (
                 (run / "evaluation").mkdir()
                 or (run / "evaluation/a.json").write_text('{"box": "0:1,0:1,0:1", "scores": {"all": {}}}')
             ),
-            "a.json: is no score file of this version",
+            "a.json: is not a score file of this version",
         ),
         (
             lambda run: (run / "model").mkdir() or (run / "report.html").mkdir(),

@@ -217,10 +217,10 @@ def test_an_export_is_found_by_its_folder_or_its_run(tmp_path):
 
 
 def test_several_or_no_exports_are_one_line(tmp_path):
-    with pytest.raises(ExportError, match="is no export and holds none in precomputed/. Run ffn export"):
+    with pytest.raises(ExportError, match="is not an export and has none in precomputed/. Run ffn export"):
         find_export(tmp_path / "nothing", None)
     make_exports(tmp_path, "b", "a")
-    with pytest.raises(ExportError, match=r"holds several volumes \(a, b\), one is needed. Choose it with --volume"):
+    with pytest.raises(ExportError, match=r"has several exports \(a, b\), expected one. Choose it with --volume"):
         find_export(tmp_path, None)
     with pytest.raises(ExportError, match="--volume: 'c' is not in .*, expected one of: a, b"):
         find_export(tmp_path, "c")
