@@ -112,7 +112,7 @@ def _target(out_spec: str) -> tuple[str, str]:
         raise VolumeError(f"{out_spec}: expected FILE.h5:DATASET to write to")
     if dataset in RESERVED:
         raise VolumeError(
-            f"{out_spec}: {dataset!r} is the name of another result, expected a free name, as 'segmentation'"
+            f"{out_spec}: {dataset!r} is another dataset of this file, expected a free name. Choose 'segmentation'"
         )
     return path, dataset
 

@@ -1,4 +1,4 @@
-"""The checkpoint of a segmentation job: read back whole, or refused with a reason."""
+"""The checkpoint of a segmentation job is read back unchanged or refused with a reason."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from ffn.errors import ModelError, SegmentError, VolumeError
+from ffn.errors import SegmentError
 from ffn.inference.checkpoint import CheckpointFile, checksum
 from ffn.io import hdf5
 
@@ -30,7 +30,7 @@ def test_what_was_saved_is_loaded(tmp_path):
 
 
 @pytest.mark.parametrize("other", [{**MINE, "voxels": "abd"}, {"min_segment_size": "1000"}])
-def test_a_checkpoint_of_another_job_is_named_and_not_used(tmp_path, caplog, other):
+def test_a_checkpoint_of_another_job_is_not_used_and_the_difference_logged(tmp_path, caplog, other):
     checkpoint(tmp_path, other).save(STATE)
     with caplog.at_level(logging.INFO):
         assert checkpoint(tmp_path).load() is None
@@ -56,11 +56,11 @@ def test_a_damaged_checkpoint_is_one_warning(tmp_path, caplog, damage):
 
 
 def test_bits_flipped_anywhere_are_one_warning(tmp_path, caplog):
-    """HDF5's own structures, too: h5py has a different error for nearly each of them."""
+    """This includes the structures of HDF5, for each of which h5py has another error."""
     file, rng = checkpoint(tmp_path), np.random.default_rng(0)
     file.save(STATE)
     content = np.frombuffer(file.path.read_bytes(), np.uint8)
-    structure = np.flatnonzero(content)  # flips in the empty space between are harmless
+    structure = np.flatnonzero(content)  # flips in empty space are harmless
     for _ in range(80):
         damaged = content.copy()
         damaged[rng.choice(structure, 3)] ^= (1 << rng.integers(8, size=3)).astype(np.uint8)
@@ -71,27 +71,13 @@ def test_bits_flipped_anywhere_are_one_warning(tmp_path, caplog):
         assert loaded is None or all(np.array_equal(loaded[name], STATE[name]) for name in STATE)
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, KeyError, ValueError, TypeError, OSError])
-def test_whatever_h5py_raises_is_damage(tmp_path, monkeypatch, kind):
-    checkpoint(tmp_path).save(STATE)
-
-    def fail(*_):
-        raise kind("bad symbol table node")
-
-    monkeypatch.setattr(hdf5.h5py.Group, "visititems", fail)
-    with pytest.raises(ModelError, match="seg.h5.checkpoint: is damaged .*bad symbol table node.*Delete it"):
-        hdf5.read_arrays(tmp_path / "seg.h5.checkpoint", ModelError)
-    with hdf5.open_file(tmp_path / "seg.h5.checkpoint") as file, pytest.raises(VolumeError, match="is damaged"):
-        hdf5.list_datasets(file)
-
-
-def test_text_is_no_array(tmp_path):
+def test_a_fingerprint_of_another_type_is_damage(tmp_path):
     with hdf5.create_file(tmp_path / "seg.h5.checkpoint") as file:
         file["fingerprint"] = "text"
     assert checkpoint(tmp_path).load() is None
 
 
-def test_it_is_written_when_it_is_time_to(tmp_path):
+def test_a_checkpoint_is_written_when_the_interval_has_passed(tmp_path):
     never, later, now = (checkpoint(tmp_path, seconds=seconds) for seconds in (0, 1000, 1e-9))
     for file in (never, later):
         file.save_when_due(lambda: STATE)
@@ -109,7 +95,7 @@ def test_sigterm_saves_and_ends_the_job_with_one_line(tmp_path):
     assert checkpoint(tmp_path).load() is not None
 
 
-def test_other_threads_leave_signals_alone(tmp_path):
+def test_a_thread_does_not_handle_signals(tmp_path):
     found = []
 
     def work():
@@ -122,7 +108,7 @@ def test_other_threads_leave_signals_alone(tmp_path):
     assert found == [signal.getsignal(signal.SIGTERM)]
 
 
-def test_checksums_tell_voxels_and_nothing_apart():
+def test_checksums_differ_between_arrays_and_no_array():
     array = np.arange(12, dtype=np.uint8).reshape(3, 4)
     assert checksum(array) == checksum(array.T.copy().T) != checksum(array + 1)
     assert checksum(None) != checksum(array)

@@ -1,20 +1,18 @@
-"""Flood filling with a network whose answer is known: what is bright and connected to the centre is the object."""
+"""Flood filling with a network whose answer is known: the object is what is bright and connected to the centre."""
 
 import numpy as np
 import pytest
 from scipy import ndimage
 
 from ffn.config import ModelConfig, SegmentConfig
-from ffn.inference.canvas import REJECTED, Canvas, Thresholds, logit
 from ffn.inference.flood import FloodFill
-from ffn.inference.movement import FaceMaxMovement, face_max_offsets
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 CONFIG = SegmentConfig(min_segment_size=20)
 
 
 class Connected:
-    """Engine that calls the bright component of the central voxel the object, surest where it is brightest."""
+    """Engine whose object is the bright component of the central voxel, with the POM highest where it is brightest."""
 
     def predict(self, image, pom_logit):
         assert image.shape == pom_logit.shape == (1, 5, 7, 9)
@@ -24,7 +22,7 @@ class Connected:
 
 
 class Blurred:
-    """Engine whose answer depends on image and POM alike, so that what grows depends on how it grew."""
+    """Engine whose answer depends on image and POM, so that the result depends on the order of FOVs."""
 
     def __init__(self, batch_size):
         self.shape = (batch_size, 5, 7, 9)
@@ -36,7 +34,7 @@ class Blurred:
 
 
 def blobs(rng):
-    """Smooth random image where objects meet, merge and weaken, with more seeds than objects."""
+    """Return a smooth random image in which objects meet and weaken, and more seeds than objects."""
     image = ndimage.gaussian_filter(rng.normal(size=(24, 30, 40)), 2)
     image = (image / image.std() + rng.uniform(0, 0.5)).astype(np.float32)
     seeds = np.argwhere((ndimage.maximum_filter(image, 3) == image) | (rng.random(image.shape) < 0.003))
@@ -92,7 +90,7 @@ def test_every_seed_has_one_outcome():
     names = ("outside", "taken", "too_close", "weak", "too_small", "segments")
     assert sum(filling.counters[name] for name in names) == filling.counters["seeds"] == 6
     assert filling.counters["outside"] == 1
-    assert filling.counters["too_close"] == 1  # on the gap, beside the first tube
+    assert filling.counters["too_close"] == 1  # in the gap, next to the first tube
     assert filling.counters["weak"] == 2  # on dark voxels
 
 
@@ -102,82 +100,16 @@ def test_small_objects_are_dropped():
     assert filling.counters["too_small"] == 1
 
 
-def test_nothing_is_overwritten_and_overlaps_are_recorded():
+def test_earlier_segments_are_not_overwritten_and_overlaps_are_recorded():
     image = two_tubes()
-    image[4:10, 9, 18:22] = 1  # a bridge: the first object takes both tubes where it reaches
+    image[4:10, 9, 18:22] = 1  # a bridge, over which the first object takes both tubes
     alone = fill(image, [(6, 6, 5)])
-    low = SegmentConfig(min_segment_size=20, segment_threshold=0.015)  # claims even the background it has seen
+    low = SegmentConfig(min_segment_size=20, segment_threshold=0.015)  # claims even the background that it visited
     both = fill(two_tubes(), [(6, 6, 5), (6, 12, 20)], low)
     first = fill(two_tubes(), [(6, 6, 5)], low).segmentation == 1
     assert alone.segmentation[6, 12, 20] == 1
     assert (both.segmentation[first] == 1).all()
     assert both.origins[1].overlaps[1] > 0
-
-
-def test_freeze_rule_keeps_background_of_this_object():
-    canvas = Canvas(np.zeros((5, 7, 9), np.float32), MODEL, Thresholds.of(CONFIG))
-    canvas.start((2, 3, 4))
-    update = np.full((5, 7, 9), -4, np.float32)
-    update[2, 3, 4] = 4
-    canvas.write((2, 3, 4), update)
-    risen = canvas.write((2, 3, 4), np.full((5, 7, 9), 4, np.float32))
-    assert risen[2, 3, 4] == 4
-    assert np.count_nonzero(risen == -4) == risen.size - 1
-
-    off = Canvas(canvas.image, MODEL, Thresholds.of(SegmentConfig(disco_seed_threshold=-1)))
-    off.start((2, 3, 4))
-    off.write((2, 3, 4), update.copy())
-    assert (off.write((2, 3, 4), np.full((5, 7, 9), 4, np.float32)) == 4).all()
-
-
-def test_canvas_pads_what_was_never_visited_and_clears_for_the_next_seed():
-    canvas = Canvas(np.zeros((9, 9, 11), np.float32), MODEL, Thresholds.of(CONFIG))
-    canvas.start((4, 4, 5))
-    _, pom = canvas.read((4, 4, 5))
-    assert pom[2, 3, 4] == pytest.approx(logit(0.95))
-    assert np.count_nonzero(pom == np.float32(logit(0.05))) == pom.size - 1
-    canvas.write((4, 4, 5), np.ones((5, 7, 9), np.float32))
-    canvas.start((4, 4, 4))
-    assert np.count_nonzero(~np.isnan(canvas.pom_logit)) == 1
-    assert canvas.segmentation[0, 0, 0] != REJECTED
-
-
-def test_face_offsets_are_sorted_by_score_and_respect_the_threshold():
-    pom = np.full((5, 7, 9), -4, np.float32)
-    pom[3, 3, 4] = 5  # +z face, centre
-    pom[2, 1, 2] = 7  # -y face
-    pom[2, 3, 7] = 1  # +x face, below the threshold
-    assert face_max_offsets(pom, MODEL.deltas_zyx, 2.0) == [(7.0, (0, -2, -2)), (5.0, (1, 0, 0))]
-
-
-def test_face_ties_go_to_the_first_voxel_in_c_order():
-    pom = np.full((5, 7, 9), -4, np.float32)
-    pom[1, 2:5, 3:6] = 3
-    assert face_max_offsets(pom, MODEL.deltas_zyx, 2.0)[0] == (3.0, (-1, -1, -1))
-
-
-def test_a_corner_shared_by_faces_is_queued_once():
-    pom = np.full((5, 7, 9), -4, np.float32)
-    pom[3, 5, 7] = 3
-    assert face_max_offsets(pom, MODEL.deltas_zyx, 2.0) == [(3.0, (1, 2, 3))]
-
-
-def test_an_axis_without_delta_has_no_faces():
-    pom = np.full((1, 7, 9), 3, np.float32)
-    offsets = [offset for _, offset in face_max_offsets(pom, (0, 2, 3), 2.0)]
-    assert all(z == 0 for z, _, _ in offsets) and len(offsets) == 3  # corners shared by neighbouring faces
-
-
-def test_cells_are_visited_once():
-    movement = FaceMaxMovement((10, 10, 10), MODEL.deltas_zyx, 2.0)
-    assert movement.pop() == (10, 10, 10)
-    pom = np.full((5, 7, 9), -4, np.float32)
-    pom[3, 3, 4] = 5
-    movement.update((10, 10, 10), pom)
-    assert movement.pop() == (11, 10, 10)
-    movement.update((11, 10, 10), np.full((5, 7, 9), -4, np.float32))
-    movement.update((9, 10, 10), pom)  # leads back to the seed's cell
-    assert movement.pop() is None
 
 
 OPTIONS = [
@@ -191,7 +123,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("rng_seed", range(4))
-def test_several_objects_at_once_give_the_sequential_result(rng_seed, options):
+def test_growing_several_objects_at_once_gives_the_sequential_result(rng_seed, options):
     rng = np.random.default_rng(rng_seed)
     image, seeds = blobs(rng)
     alone = started(image, seeds, **options)
@@ -205,7 +137,7 @@ def test_several_objects_at_once_give_the_sequential_result(rng_seed, options):
         assert many.num_evaluated == sum(many.claims.counters[name] for name in ("fovs", "discarded_fovs"))
 
 
-def test_objects_are_grown_ahead_and_discarded_when_an_older_one_needs_their_place():
+def test_objects_grow_ahead_and_are_discarded_if_an_older_one_takes_their_voxels():
     image, seeds = blobs(np.random.default_rng(0))
     rounds, discarded = {}, {}
     for batch_size in (1, 4):
@@ -217,7 +149,7 @@ def test_objects_are_grown_ahead_and_discarded_when_an_older_one_needs_their_pla
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_a_saved_state_goes_on_to_the_same_end(batch_size):
+def test_a_saved_state_resumes_to_the_same_end(batch_size):
     image, seeds = blobs(np.random.default_rng(0))
     options = {"disco_seed_threshold": 0.3, "max_object_voxels": 800}
     masked = np.indices(image.shape).sum(axis=0) > 65
@@ -243,11 +175,11 @@ def test_masked_voxels_are_neither_seeded_nor_entered_nor_claimed():
     filling = flood.filling()
     assert filling.counters["masked"] == filling.counters["segments"] == 1
     assert filling.segmentation[6, 6, 8] == 1
-    assert not filling.segmentation[:, :, 18:].any()  # and it did not go past the mask
+    assert not filling.segmentation[:, :, 18:].any()  # it did not pass the mask
     assert filling.segmentation.min() == 0 and not filling.probability[masked].any()
 
 
-def test_a_mask_is_no_segment_to_keep_away_from():
+def test_a_seed_may_be_next_to_a_mask():
     masked = np.zeros((14, 20, 40), bool)
     masked[:, :, 9:] = True
     flood = FloodFill(two_tubes(), MODEL, CONFIG, Connected(), masked)
@@ -256,7 +188,7 @@ def test_a_mask_is_no_segment_to_keep_away_from():
     assert flood.claims.counters["segments"] == 1
 
 
-def test_limits_keep_what_has_grown():
+def test_an_object_at_a_limit_keeps_what_has_grown():
     whole = fill(two_tubes(), [(6, 6, 5)])
     few = fill(two_tubes(), [(6, 6, 5)], SegmentConfig(min_segment_size=20, max_fovs=4))
     small = fill(two_tubes(), [(6, 6, 5)], SegmentConfig(min_segment_size=20, max_object_voxels=500))
@@ -267,7 +199,7 @@ def test_limits_keep_what_has_grown():
     assert fill(two_tubes(), [(6, 6, 5)], exact).counters["limited"] == whole.counters["limited"] == 0
 
 
-def test_a_second_pass_has_its_own_size_and_forgets_rejected_seeds():
+def test_a_second_pass_has_its_own_size_limit_and_retries_rejected_seeds():
     image = two_tubes()
     image[11:13, 16:19, 18:23] = 1
     flood = FloodFill(image, MODEL, SegmentConfig(min_segment_size=200, second_min_segment_size=10), Connected())

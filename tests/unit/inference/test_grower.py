@@ -1,4 +1,4 @@
-"""Objects that grow side by side, as agglomeration needs them: on canvases of their own, nothing claimed."""
+"""Independent objects that grow on their own canvases, as agglomeration needs them."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
 
 
 class Bright:
-    """Engine that takes what is bright; it remembers the sizes of its batches."""
+    """Engine whose object is what is bright; it records its batches."""
 
     def __init__(self):
         self.calls = []
@@ -22,7 +22,7 @@ class Bright:
 
 
 def canvas(length, brightness):
-    """A bar along x; every object has its own brightness."""
+    """Return a canvas with a bar along x."""
     image = np.full((7, 9, 30), -1, np.float32)
     image[3, 4, 4 : 4 + length] = brightness
     return Canvas(image, MODEL, Thresholds.of(SegmentConfig()))
@@ -40,12 +40,12 @@ def test_independent_objects_grow_in_lockstep(batch_size):
         assert np.count_nonzero(c.object_mask()[1]) == length
     num_fovs = [grower.num_fovs for grower in growers]
     assert max(map(len, engine.calls)) == min(batch_size, len(growers))
-    assert sum(map(len, engine.calls)) == sum(num_fovs)  # nothing is computed in vain
+    assert sum(map(len, engine.calls)) == sum(num_fovs)  # no FOV is computed twice
     assert len(engine.calls) == {1: sum(num_fovs), 2: len(engine.calls), 5: max(num_fovs)}[batch_size]
     assert not canvases[0].segmentation.any()
 
 
-def test_an_object_stays_inside_what_is_not_masked():
+def test_an_object_does_not_enter_the_mask():
     c = canvas(20, 3.0)
     c.segmentation[:, :, 14:] = MASKED
     grower = ObjectGrower(c, (3, 4, 5), MODEL.deltas_zyx)
@@ -53,16 +53,7 @@ def test_an_object_stays_inside_what_is_not_masked():
     assert grower.evaluated[:, 2].max() < 14
 
 
-def test_canvases_share_a_given_segmentation():
-    labels = np.zeros((7, 9, 30), np.int32)
-    image = np.ones(labels.shape, np.float32)
-    one, other = (Canvas(image, MODEL, Thresholds.of(SegmentConfig()), labels) for _ in range(2))
-    one.segmentation[3, 4, 5] = 7
-    other.start((3, 4, 5))
-    assert not other.may_visit((3, 4, 5))
-
-
-def test_the_next_position_is_looked_for_again_when_it_has_been_taken():
+def test_a_next_position_that_was_taken_is_replaced():
     c = canvas(20, 3.0)
     grower = ObjectGrower(c, (3, 4, 12), MODEL.deltas_zyx)
     batch = FovBatch(Bright(), MODEL.fov_size_zyx)
@@ -74,7 +65,7 @@ def test_the_next_position_is_looked_for_again_when_it_has_been_taken():
 
 
 @pytest.mark.parametrize("limits", [Limits(max_fovs=3), Limits(max_voxels=8)])
-def test_limits_count_the_same_after_a_resume(limits):
+def test_limits_count_on_after_a_resume(limits):
     def after(num_resumes):
         c = canvas(20, 3.0)
         grower = ObjectGrower(c, (3, 4, 5), MODEL.deltas_zyx, limits)

@@ -1,62 +1,74 @@
-"""Seeds: middle of every object, on a grid or as listed; in order, the same on every call."""
+"""Seeds: in the middle of objects, on a grid or at given points; in order, and the same on every call."""
 
 import numpy as np
 import pytest
 
 from ffn.config import SegmentConfig
-from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.inference.points import points_file, read_points
-from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, slice_peak_seeds
+from ffn.inference.canvas import MASKED, REJECTED
+from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, points_inside, slice_peak_seeds
 
 BOX = Box((10, 20, 30), (20, 40, 60))
+CUBES = (10.0, 10.0, 10.0)
 
 
-def two_tubes():
-    """Two bright neurites along x with dark membranes around them."""
-    image = np.full((30, 40, 60), -1, np.float32)
-    image[5:16, 5:16] = 1
-    image[18:27, 22:35] = 1
+def image_with(*tubes, shape=(30, 40, 60)):
+    """Return a dark image with bright tubes along x, each given by its slices in z and y."""
+    image = np.full(shape, -1, np.float32)
+    for z, y in tubes:
+        image[z, y] = 1
     return image
 
 
-def test_seeds_lie_in_the_middle_of_objects_in_ascending_order():
-    image = two_tubes()
-    seeds = peak_seeds(image, (10, 10, 10), 3)
-    assert len(seeds) > 2
+def two_tubes():
+    """Return tubes of 11 x 11 voxels around (10, 10), and of 9 x 13 voxels around (22, 28)."""
+    return image_with((slice(5, 16), slice(5, 16)), (slice(18, 27), slice(22, 35)))
+
+
+def bright(seeds, image):
+    return seeds[image[tuple(seeds.T)] > 0]
+
+
+def test_seeds_are_in_the_middle_of_objects_in_ascending_order():
+    seeds = peak_seeds(two_tubes(), CUBES, 3)
     assert seeds.tolist() == sorted(seeds.tolist())
-    inside = seeds[image[tuple(seeds.T)] > 0]
-    assert {10} <= {int(z) for z, y, _ in inside if y < 16}
-    assert any(y > 22 for _, y, _ in inside)
+    first, second = seeds[seeds[:, 0] < 16], seeds[seeds[:, 0] > 16]
+    assert len(first) > 5 and len(second) > 5
+    assert {(z, y) for z, y, _ in first.tolist()} == {(10, 10)}
+    # The second tube is wider than it is high, so its voxels farthest from the membrane are a strip in y.
+    assert {z for z, _, _ in second.tolist()} == {22}
+    assert {y for _, y, _ in second.tolist()} <= {26, 27, 28, 29, 30}
 
 
 def test_seeds_are_reproducible_and_apart():
     image = two_tubes() + np.random.default_rng(0).normal(0, 0.05, (30, 40, 60)).astype(np.float32)
-    first, second = peak_seeds(image, (10, 10, 10), 3), peak_seeds(image, (10, 10, 10), 3)
+    first, second = peak_seeds(image, CUBES, 3), peak_seeds(image, CUBES, 3)
     assert np.array_equal(first, second)
     gaps = np.abs(first[:, None] - first[None]).max(axis=-1)
     assert gaps[np.triu_indices(len(first), 1)].min() > 3
 
 
-def test_anisotropic_voxels_move_the_distance():
-    image = two_tubes()
-    assert not np.array_equal(peak_seeds(image, (10, 10, 10), 3), peak_seeds(image, (40, 10, 10), 3))
+def test_distances_to_membranes_follow_the_voxel_size():
+    """A flat tube, 11 voxels high and 27 wide: its middle is a plane; with voxels four times as high, a line."""
+    image = image_with((slice(14, 25), slice(10, 37)), shape=(40, 50, 60))
+    cubes, high = (bright(peak_seeds(image, size, 3), image) for size in (CUBES, (40.0, 10.0, 10.0)))
+    assert set(cubes[:, 0]) == {19} and np.ptp(cubes[:, 1]) > 9
+    assert set(high[:, 1]) == {23} and set(high[:, 0]) == {18, 19, 20}
 
 
 def test_a_blank_image_has_no_seeds():
-    assert peak_seeds(np.zeros((12, 13, 14), np.float32), (10, 10, 10), 3).shape == (0, 3)
+    assert peak_seeds(np.zeros((12, 13, 14), np.float32), CUBES, 3).shape == (0, 3)
 
 
 def sections():
-    """Three slices: a bright square on the left, on the right, and nothing at all."""
+    """Return three slices: a bright square on the left, one on the right, and a blank slice."""
     image = np.zeros((3, 30, 44), np.float32)
     image[0, 8:21, 6:19] = image[1, 8:21, 24:37] = 1
     return image
 
 
-def find(config, image=None, box=BOX):
+def find(config, image=None, box=BOX, points=None):
     image = np.zeros(box.shape, np.float32) if image is None else image
-    points = None if config.seed_points is None else read_points(config.seed_points)
     return find_seeds(image, config, (40.0, 8.0, 8.0), box, points)
 
 
@@ -102,54 +114,19 @@ def test_overlapping_subvolumes_share_the_points_of_the_grid():
     assert len(expected) > 3
 
 
-def test_points_keep_their_order_and_lose_those_outside(tmp_path):
-    path = tmp_path / "seeds.csv"
-    path.write_text("z,y,x\n19,39,59\n10, 20, 30\n20,25,35\n\n11,22,33\n")
-    config = SegmentConfig(seed_policy="points", seed_points=str(path))
-    assert find(config).tolist() == [[9, 19, 29], [0, 0, 0], [1, 2, 3]]
+def test_points_keep_their_order_unless_it_is_reversed():
+    points = np.array([[19, 39, 59], [10, 20, 30], [20, 25, 35], [11, 22, 33]])
+    config = SegmentConfig(seed_policy="points", seed_points="points.csv")
+    assert find(config, points=points).tolist() == [[9, 19, 29], [0, 0, 0], [1, 2, 3]]
     backward = config.model_copy(update={"seed_order": "reversed"})
-    assert find(backward).tolist() == [[1, 2, 3], [0, 0, 0], [9, 19, 29]]
+    assert find(backward, points=points).tolist() == [[1, 2, 3], [0, 0, 0], [9, 19, 29]]
 
 
-def test_a_single_point_needs_no_file():
-    assert find(SegmentConfig(seed_policy="points", seed_points="12, 22,32")).tolist() == [[2, 2, 2]]
-    assert points_file("12, 22,32") is None and str(points_file("a/12.csv")) == "a/12.csv"
-
-
-def test_points_that_all_lie_outside_are_a_warning(tmp_path, caplog):
-    path = tmp_path / "seeds.csv"
-    path.write_text("z,y,x\n9,22,32\n10,20,60\n")
-    config = SegmentConfig(seed_policy="points", seed_points=str(path))
-    assert find(config).shape == (0, 3)
+def test_points_outside_are_dropped_and_none_left_is_a_warning(caplog):
+    points = np.array([[9, 22, 32], [10, 20, 60]])
+    assert points_inside(points, BOX.grow((1, 0, 0))).tolist() == [[0, 2, 2]] and not caplog.messages
+    assert points_inside(points, BOX).shape == (0, 3)
     assert caplog.messages == [f"0 of 2 seed points lie in {BOX}, so nothing will be segmented there"]
-    caplog.clear()
-    assert len(find(config, box=Box((9, 20, 30), (20, 40, 60)))) == 1 and not caplog.messages
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "seeds.csv line 1: found '', expected the header 'z,y,x'"),
-        ("x,y,z\n1,2,3\n", "seeds.csv line 1: found 'x,y,z', expected the header 'z,y,x'"),
-        ("z,y,x\n1,2,3\n4,5\n", "seeds.csv line 3: found '4,5', expected three whole numbers z,y,x"),
-        ("z,y,x\n1,2,3.5\n", "seeds.csv line 2: found '1,2,3.5', expected three whole numbers"),
-        (b"z,y,x\n\xff\xfe\n", "seeds.csv: cannot be read as CSV"),
-        ("z,y,x\n99999999999999999999,1,1\n", "seeds.csv line 2: found '9{20},1,1', .* at most 18 digits"),
-        (None, "seed points: found '.*seeds.csv', expected a CSV file or three whole numbers z,y,x"),
-    ],
-)
-def test_malformed_points_are_one_clear_error(tmp_path, content, message):
-    path = tmp_path / "seeds.csv"
-    if content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ConfigError, match=message):
-        read_points(str(path))
-
-
-def test_a_single_point_has_to_fit_into_64_bits():
-    assert read_points("-999999999999999999,0,1").tolist() == [[-999999999999999999, 0, 1]]
-    with pytest.raises(ConfigError, match="found '9{20},1,1', expected .* at most 18 digits"):
-        read_points("99999999999999999999,1,1")
 
 
 def test_points_and_policy_belong_together():
@@ -159,21 +136,21 @@ def test_points_and_policy_belong_together():
         SegmentConfig(seed_policy="grid", seed_points="1,2,3")
 
 
-def test_second_seeds_lie_only_in_what_is_empty():
+def test_seeds_of_the_second_pass_are_in_empty_space_only():
     image = two_tubes()
     segmentation = np.zeros(image.shape, np.int32)
     segmentation[5:16, 5:16] = 7
-    segmentation[18:27, 22:35, :30] = -2
-    segmentation[22, 28, 45] = -1
-    seeds = empty_space_seeds(image, segmentation, (10, 10, 10), 3)
+    segmentation[18:27, 22:35, :30] = MASKED
+    segmentation[22, 28, 45] = REJECTED
+    seeds = empty_space_seeds(image, segmentation, CUBES, 3)
     assert seeds.tolist() == sorted(seeds.tolist())
     values = segmentation[tuple(seeds.T)]
-    assert len(seeds) > 2 and set(values.tolist()) <= {0, -1}
-    inside = seeds[(image[tuple(seeds.T)] > 0)]
-    assert len(inside) > 0 and inside[:, 2].min() > 30  # the maxima keep away from what is masked, too
+    assert len(seeds) > 2 and set(values.tolist()) <= {0, REJECTED}
+    inside = bright(seeds, image)
+    assert len(inside) > 0 and inside[:, 2].min() > 30  # maxima keep their distance from the mask
 
 
-def test_second_seeds_of_an_empty_segmentation_are_the_first():
+def test_with_nothing_segmented_the_second_pass_has_the_seeds_of_the_first():
     image = two_tubes()
     empty = np.zeros(image.shape, np.int32)
     assert np.array_equal(empty_space_seeds(image, empty, (20, 10, 10), 3), peak_seeds(image, (20, 10, 10), 3))

@@ -1,99 +1,20 @@
-import json
-
-import h5py
 import numpy as np
 import pytest
 
-from ffn.errors import ModelError, VolumeError
+from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io import hdf5
-from ffn.io.hdf5_volume import create_volume, create_volumes, require_replaceable
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement, Volume, require_image, require_labels, split_spec
-
-SHAPE = (8, 16, 32)
-START = (3, -2, 100)
-VOXELS = np.arange(np.prod(SHAPE), dtype=np.uint16).reshape(SHAPE)
-PLACEMENT = Placement(Box.from_shape(SHAPE, START), (40.0, 4.0, 4.5), {"stage": "test"})
-
-
-@pytest.fixture
-def spec(tmp_path):
-    spec = f"{tmp_path}/raw.h5:raw"
-    with create_volume(spec, np.uint16, PLACEMENT) as out:
-        out.write(PLACEMENT.box, VOXELS)
-    return spec
-
-
-def write_foreign(path, attributes, shape=SHAPE, name="raw"):
-    with h5py.File(path, "w") as file:
-        file.create_dataset(name, data=np.zeros(shape, np.uint8)).attrs.update(attributes)
-    return f"{path}:{name}"
-
-
-def test_a_volume_knows_its_place(spec):
-    with open_volume(spec) as volume:
-        assert isinstance(volume, Volume)
-        assert volume.box == Box(START, (11, 14, 132))
-        assert volume.voxel_size_zyx_nm == (40.0, 4.0, 4.5)
-        assert volume.dtype == np.uint16
-        assert volume.provenance == {"stage": "test"}
-        np.testing.assert_array_equal(volume.read(), VOXELS)
-
-
-def test_boxes_are_in_full_volume_coordinates(spec):
-    box = Box((4, 0, 110), (6, 14, 120))
-    with open_volume(spec) as volume:
-        np.testing.assert_array_equal(volume.read(box), VOXELS[1:3, 2:16, 10:20])
-
-
-def test_blocks_come_in_any_order_and_the_rest_is_zero(tmp_path):
-    box = PLACEMENT.box
-    blocks = list(box.blocks((3, 5, 7)))
-    with create_volume(f"{tmp_path}/a.h5:a", np.uint16, PLACEMENT) as out:
-        for block in reversed(blocks[1:]):
-            out.write(block, VOXELS[block.slices(box.start)])
-    with open_volume(f"{tmp_path}/a.h5") as volume:
-        found = volume.read()
-    expected = VOXELS.copy()
-    expected[:3, :5, :7] = 0
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_one_file_holds_volumes_of_one_place_and_tables(tmp_path):
-    table = np.arange(6).reshape(2, 3)
-    dtypes = {"edges": np.uint8, "deep/distance": np.float32}
-    with create_volumes(tmp_path / "m.h5", dtypes, PLACEMENT, {"origins": table}) as out:
-        out["deep/distance"].write(PLACEMENT.box, VOXELS / 2)
-    with open_volume(f"{tmp_path}/m.h5:deep/distance") as volume:
-        assert (volume.dtype, volume.box) == (np.float32, PLACEMENT.box)
-        np.testing.assert_array_equal(volume.read(), VOXELS / 2)
-    arrays, _ = hdf5.read_arrays(tmp_path / "m.h5")
-    np.testing.assert_array_equal(arrays["origins"], table)
-
-
-def test_the_same_content_makes_the_same_bytes(tmp_path):
-    for name in "ab":
-        with create_volume(f"{tmp_path}/{name}.h5:raw", np.uint16, PLACEMENT) as out:
-            out.write(PLACEMENT.box, VOXELS)
-    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
-
-
-def test_an_error_while_writing_leaves_no_file(tmp_path):
-    with pytest.raises(ZeroDivisionError), create_volume(f"{tmp_path}/a.h5:a", np.uint8, PLACEMENT):
-        raise ZeroDivisionError
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "box", [Box((2, 0, 100), (5, 1, 101)), Box((3, 0, 100), (12, 1, 101)), Box((4, 0, 110), (4, 1, 111))]
+from ffn.io.volume import (
+    require_image,
+    require_inside,
+    require_labels,
+    require_other_file,
+    require_same_voxel_size,
+    split_spec,
+    voxel_size_of,
 )
-def test_a_box_outside_is_refused(spec, box):
-    with (
-        open_volume(spec) as volume,
-        pytest.raises(VolumeError, match="raw.h5:raw: box .* is empty or outside of the volume"),
-    ):
-        volume.read(box)
+
+from .volumes import write_foreign
 
 
 @pytest.mark.parametrize(
@@ -111,167 +32,63 @@ def test_a_spec_is_split_at_the_dataset(spec, parts):
     assert split_spec(spec) == parts
 
 
-def test_missing_file(tmp_path):
-    with (
-        pytest.raises(VolumeError, match="no.h5: no such file, expected an HDF5 file"),
-        open_volume(f"{tmp_path}/no.h5:raw"),
-    ):
-        pass
-
-
-def test_wrong_dataset_lists_those_there_are(spec):
-    with (
-        pytest.raises(VolumeError, match=r"expected dataset 'labels', found \['raw'\]"),
-        open_volume(spec[:-3] + "labels"),
-    ):
-        pass
-
-
-def test_one_of_several_datasets_has_to_be_named(tmp_path):
-    with create_volumes(tmp_path / "m.h5", {"edges": np.uint8, "distance": np.float32}, PLACEMENT):
-        pass
-    with (
-        pytest.raises(VolumeError, match=r"'FILE.h5:DATASET', found \['distance', 'edges'\]"),
-        open_volume(tmp_path / "m.h5"),
-    ):
-        pass
-
-
-def test_a_volume_has_three_axes(tmp_path):
-    spec = write_foreign(tmp_path / "a.h5", {}, shape=(2, 3))
-    with (
-        pytest.raises(VolumeError, match=r"has shape \(2, 3\), expected three axes z, y, x"),
-        open_volume(spec),
-    ):
-        pass
-
-
-def test_a_truncated_file_is_refused(spec, tmp_path):
-    path = tmp_path / "raw.h5"
-    path.write_bytes(path.read_bytes()[:-200])
-    with (
-        pytest.raises(VolumeError, match="cannot be read as HDF5 .* expected a whole file. Delete it and rerun"),
-        open_volume(spec),
-    ):
-        pass
-
-
-def test_a_flipped_bit_is_refused(spec, tmp_path):
-    path = tmp_path / "raw.h5"
-    with h5py.File(path) as file:
-        chunk = file["raw"].id.get_chunk_info(0)
-    content = bytearray(path.read_bytes())
-    content[chunk.byte_offset + chunk.size // 2] ^= 4
-    path.write_bytes(content)
-    with open_volume(spec) as volume, pytest.raises(VolumeError, match="raw.h5:raw: is damaged"):
-        volume.read()
-
-
 @pytest.mark.parametrize(
-    "attributes, voxel_size, start",
-    [
-        ({}, None, (0, 0, 0)),
-        ({"offset": (1, 2, 3)}, None, (1, 2, 3)),
-        ({"voxel_size_nm": (8, 4, 4), "offset": (1, 2, 3), "resolution": (1, 1, 1)}, (8, 4, 4), (1, 2, 3)),
-        ({"resolution": (40.0, 4.0, 4.0)}, (40, 4, 4), (0, 0, 0)),
-        ({"resolution": (40.0, 4.0, 4.0), "offset": (1480.0, 3644.0, -8.0)}, (40, 4, 4), (37, 911, -2)),
-        ({"provenance": "made by hand"}, None, (0, 0, 0)),
-    ],
+    "box", [Box((2, 0, 100), (5, 1, 101)), Box((3, 0, 100), (12, 1, 101)), Box((4, 0, 110), (4, 1, 111))]
 )
-def test_attributes_of_other_tools(tmp_path, attributes, voxel_size, start):
-    with open_volume(write_foreign(tmp_path / "a.h5", attributes)) as volume:
-        assert volume.voxel_size_zyx_nm == voxel_size
-        assert volume.box == Box.from_shape(SHAPE, start)
-        assert volume.provenance == {}
-
-
-@pytest.mark.parametrize(
-    "attributes, message",
-    [
-        ({"offset": (1, 2)}, "attribute offset is .* expected three numbers"),
-        ({"voxel_size_nm": "ten"}, "attribute voxel_size_nm is 'ten', expected three numbers"),
-        (
-            {"resolution": (4, 0, 4)},
-            r"attribute resolution is \(4.0, 0.0, 4.0\), expected three positive lengths",
-        ),
-        ({"resolution": (4, 4, 4), "offset": (0, 6, 0)}, "expected a whole number of voxels"),
-    ],
-)
-def test_unusable_attributes(tmp_path, attributes, message):
-    with pytest.raises(VolumeError, match=message), open_volume(write_foreign(tmp_path / "a.h5", attributes)):
-        pass
-
-
-def test_a_new_volume_needs_a_dataset(tmp_path):
-    with (
-        pytest.raises(VolumeError, match="raw.h5: expected FILE.h5:DATASET"),
-        create_volume(f"{tmp_path}/raw.h5", np.uint8, PLACEMENT),
-    ):
-        pass
-
-
-def test_a_new_file_does_not_replace_a_folder(tmp_path):
-    (tmp_path / "raw.h5").mkdir()
-    with (
-        pytest.raises(VolumeError, match="raw.h5: is a folder"),
-        create_volume(f"{tmp_path}/raw.h5:raw", np.uint8, PLACEMENT),
-    ):
-        pass
-    assert (tmp_path / "raw.h5").is_dir()
-
-
-def test_a_new_file_needs_a_folder_that_is_none(tmp_path):
-    (tmp_path / "file").write_text("x")
-    spec = f"{tmp_path}/file/raw.h5:raw"
-    with (
-        pytest.raises(VolumeError, match="raw.h5: cannot be written"),
-        create_volume(spec, np.uint8, PLACEMENT),
-    ):
-        pass
-
-
-def test_replacing_a_file_of_other_datasets_is_refused(spec, tmp_path):
-    require_replaceable(tmp_path / "raw.h5", {"raw", "labels"})
-    require_replaceable(tmp_path / "raw.h5", {"/raw"})
-    require_replaceable(tmp_path / "new.h5", {"raw"})
-    with pytest.raises(VolumeError, match=r"holds \['raw'\], expected no datasets but \['labels'\]"):
-        require_replaceable(tmp_path / "raw.h5", {"labels"})
-    with (
-        pytest.raises(VolumeError, match=r"holds \['raw'\], expected no datasets but \['labels'\]"),
-        create_volume(f"{tmp_path}/raw.h5:labels", np.uint64, PLACEMENT),
-    ):
-        pass
+def test_a_box_outside_the_volume_and_an_empty_box_are_refused(spec, box):
     with open_volume(spec) as volume:
-        assert np.array_equal(volume.read(), VOXELS)
-    (tmp_path / "raw.h5").write_bytes(b"\x89HDF\r\n\x1a\n truncated")
-    require_replaceable(tmp_path / "raw.h5", {"labels"})
+        require_inside(volume, volume.box)
+        with pytest.raises(
+            VolumeError, match="raw.h5:raw: box .* is empty or outside of the volume .*, expected a box"
+        ):
+            require_inside(volume, box)
 
 
 @pytest.mark.parametrize(
     "dtype, is_image, is_labels",
-    [("u1", True, True), ("u2", True, True), ("f4", True, False), ("i4", False, True)],
+    [("u1", True, True), ("u2", True, True), ("u4", False, True), ("f4", True, False), ("i4", False, True)],
 )
-def test_types_of_images_and_labels(tmp_path, dtype, is_image, is_labels):
-    spec = f"{tmp_path}/a.h5:a"
-    with create_volume(spec, np.dtype(dtype), PLACEMENT):
-        pass
-    with open_volume(spec) as volume:
+def test_images_are_unsigned_or_float_and_labels_are_integers(tmp_path, dtype, is_image, is_labels):
+    with open_volume(write_foreign(tmp_path / "a.h5", dtype=dtype)) as volume:
         for require, fits in ((require_image, is_image), (require_labels, is_labels)):
             if fits:
                 require(volume)
             else:
-                with pytest.raises(VolumeError, match=f"a.h5:a: has type {volume.dtype}, expected"):
+                with pytest.raises(VolumeError, match=f"a.h5:raw: has type {volume.dtype}, expected"):
                     require(volume)
 
 
-def test_arrays_and_attributes_of_a_file_come_back(tmp_path):
-    arrays = {"conv/weights": np.arange(6, dtype=np.float32).reshape(2, 3), "step": np.array(7)}
-    hdf5.write_arrays(tmp_path / "w.h5", arrays, {"note": json.dumps([1]), "rate": 0.5})
-    found, attributes = hdf5.read_arrays(tmp_path / "w.h5")
-    assert found.keys() == arrays.keys() and all(np.array_equal(found[k], arrays[k]) for k in arrays)
-    assert attributes == {"note": "[1]", "rate": 0.5}
+@pytest.mark.parametrize(
+    "size, other, is_same",
+    [
+        ((40, 4, 4), (40.03, 4, 4), True),
+        ((40, 4, 4), (40.05, 4, 4), False),
+        ((40, 4, 4), (4, 4, 40), False),
+        (None, (40, 4, 4), True),
+        ((40, 4, 4), None, True),
+    ],
+)
+def test_voxel_sizes_that_both_volumes_declare_must_be_equal(tmp_path, size, other, is_same):
+    attributes = [{} if each is None else {"voxel_size_nm": np.array(each, float)} for each in (size, other)]
+    specs = [write_foreign(tmp_path / f"{name}.h5", each) for name, each in zip("ab", attributes, strict=True)]
+    with open_volume(specs[0]) as a, open_volume(specs[1]) as b:
+        if is_same:
+            require_same_voxel_size(a, b)
+        else:
+            with pytest.raises(VolumeError, match="a.h5:raw: has voxels of .* nm, expected the .* nm of .*b.h5:raw"):
+                require_same_voxel_size(a, b)
 
 
-def test_the_caller_chooses_the_error(tmp_path):
-    with pytest.raises(ModelError, match="w.h5: no such file"):
-        hdf5.read_arrays(tmp_path / "w.h5", ModelError)
+def test_a_voxel_without_declared_size_is_a_cube(tmp_path, spec):
+    with open_volume(spec) as volume, open_volume(write_foreign(tmp_path / "a.h5")) as foreign:
+        assert voxel_size_of(volume) == (40.0, 4.0, 4.5)
+        assert voxel_size_of(foreign) == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("out", ["raw.h5:raw", "raw.h5:other", "x/../raw.h5:raw"])
+def test_an_output_in_the_file_of_an_input_is_refused(tmp_path, monkeypatch, out):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").mkdir()
+    require_other_file("new.h5:raw", "raw.h5:raw", "labels.h5:labels")
+    with pytest.raises(VolumeError, match=f"{out}: is the file of the input, expected another file"):
+        require_other_file(out, "labels.h5:labels", f"{tmp_path}/raw.h5:raw")

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig, SegmentConfig
+from ffn.geometry import Box
+from ffn.inference.canvas import MASKED, REJECTED, Canvas, Thresholds, logit
+
+MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
+CENTER = (4, 5, 6)
+
+
+def new_canvas(segmentation=None, **options):
+    image = np.arange(9 * 11 * 13, dtype=np.float32).reshape(9, 11, 13)
+    return Canvas(image, MODEL, Thresholds.of(SegmentConfig(**options)), segmentation)
+
+
+def fov(value):
+    return np.full(MODEL.fov_size_zyx, value, np.float32)
+
+
+def test_frozen_background_stays_background():
+    update = fov(-4)
+    update[2, 3, 4] = 4
+    on, off = new_canvas(), new_canvas(disco_seed_threshold=-1)
+    for canvas in (on, off):
+        canvas.start(CENTER)
+        canvas.write(CENTER, update.copy())
+    risen = on.write(CENTER, fov(4))
+    assert risen[2, 3, 4] == 4
+    assert np.count_nonzero(risen == -4) == risen.size - 1
+    assert (off.write(CENTER, fov(4)) == 4).all()
+
+
+def test_new_voxels_are_not_frozen():
+    canvas = new_canvas()
+    canvas.start(CENTER)
+    canvas.write(CENTER, fov(-4))
+    moved = canvas.write((5, 5, 6), fov(4))
+    assert (moved[-1] == 4).all() and (moved[:-1] == -4).all()
+
+
+def test_the_pom_is_padded_where_it_was_not_visited():
+    canvas = new_canvas()
+    canvas.start(CENTER)
+    image, pom = canvas.read(CENTER)
+    np.testing.assert_array_equal(image, canvas.image[2:7, 2:9, 2:11])
+    assert pom[2, 3, 4] == pytest.approx(logit(0.95))
+    assert np.count_nonzero(pom == np.float32(logit(0.05))) == pom.size - 1
+
+
+def test_the_next_seed_starts_on_a_clear_canvas():
+    canvas = new_canvas()
+    canvas.start(CENTER)
+    canvas.write(CENTER, fov(1))
+    canvas.start((4, 5, 5))
+    assert np.argwhere(~np.isnan(canvas.pom_logit)).tolist() == [[4, 5, 5]]
+
+
+def test_the_fov_stays_inside_the_subvolume():
+    canvas = new_canvas()
+    assert canvas.reach == Box((2, 3, 4), (7, 8, 9))
+    inside = [(z, y, x) for z in range(9) for y in range(11) for x in range(13) if canvas.fits((z, y, x))]
+    assert len(inside) == 5**3
+    assert all(Box.from_shape(canvas.shape).contains(canvas.fov(position)) for position in inside)
+
+
+@pytest.mark.parametrize(("label", "is_free"), [(0, True), (REJECTED, True), (MASKED, False), (7, False)])
+def test_the_fov_enters_free_voxels_only(label, is_free):
+    canvas = new_canvas(np.full((9, 11, 13), label, np.int32))
+    canvas.start(CENTER)
+    assert bool(canvas.may_visit(CENTER)) == is_free
+    canvas.pom_logit[CENTER] = canvas.thresholds.move - 0.01
+    assert not canvas.may_visit(CENTER)
+
+
+def test_the_object_covers_what_reaches_the_segment_threshold():
+    canvas = new_canvas(segment_threshold=0.6)
+    canvas.start(CENTER)
+    update = fov(logit(0.59))
+    update[0, 0, 0] = update[2, 3, 4] = logit(0.6)
+    canvas.write(CENTER, update)
+    box, mask = canvas.object_mask()
+    assert box == canvas.fov(CENTER)
+    assert np.argwhere(mask).tolist() == [[0, 0, 0], [2, 3, 4]]
+    assert canvas.covers(np.array([[2, 2, 2], [4, 5, 6], [4, 5, 5], [0, 0, 0]])).tolist() == [True, True, False, False]
+
+
+def test_a_resumed_canvas_holds_the_same_object():
+    canvas, other = new_canvas(), new_canvas()
+    canvas.start(CENTER)
+    canvas.write(CENTER, fov(3))
+    canvas.write((5, 5, 6), fov(2))
+    other.start((3, 4, 5))
+    other.resume(*canvas.visited_pom())
+    np.testing.assert_array_equal(other.pom_logit, canvas.pom_logit)
+    assert other.visited_pom()[0] == Box((2, 2, 2), (8, 9, 11))
+
+
+def test_canvases_share_a_given_segmentation():
+    labels = np.zeros((9, 11, 13), np.int32)
+    one, other = new_canvas(labels), new_canvas(labels)
+    one.segmentation[CENTER] = 7
+    other.start(CENTER)
+    assert not other.may_visit(CENTER)

@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+
+from ffn.config import SegmentConfig
+from ffn.geometry import Box
+from ffn.inference.canvas import MASKED, REJECTED
+from ffn.inference.claims import Claims, origins_table, overlaps_table
+from ffn.inference.objects import GrownObject
+
+SHAPE = (6, 8, 10)
+
+
+def new_claims(**options):
+    config = SegmentConfig(**{"min_boundary_dist_zyx": (0, 1, 2), **options})
+    return Claims(config, Box.from_shape(SHAPE).grow((-1, -1, -1)), np.zeros(SHAPE, np.int32))
+
+
+def grown(box, seed=None, is_strong=True, limited=False, num_fovs=5):
+    """An object that fills `box`."""
+    seed = seed or box.start
+    return GrownObject(seed, np.array([seed] * num_fovs), is_strong, limited, box, np.full(box.shape, 200, np.uint8))
+
+
+FIRST = Box((1, 2, 2), (4, 5, 6))
+SECOND = Box((1, 2, 4), (4, 5, 9))
+
+
+def settle_both():
+    claims = new_claims()
+    assert claims.settle(grown(FIRST), min_voxels=1, pass_number=1)
+    assert claims.settle(grown(SECOND, seed=(1, 2, 8)), min_voxels=1, pass_number=2)
+    return claims
+
+
+def test_earlier_objects_keep_their_voxels_and_overlaps_are_counted():
+    claims = settle_both()
+    filling = claims.filling()
+    assert (filling.segmentation[FIRST.slices()] == 1).all()
+    assert np.count_nonzero(filling.segmentation == 2) == SECOND.num_voxels - 3 * 3 * 2
+    assert ((filling.probability > 0) == (filling.segmentation > 0)).all()
+    assert claims.num_filled == np.count_nonzero(filling.segmentation)
+    assert origins_table(filling.origins).tolist() == [[1, 1, 2, 2, 5, 1], [2, 1, 2, 8, 5, 2]]
+    assert overlaps_table(filling.origins).tolist() == [[2, 1, 3 * 3 * 2]]
+
+
+@pytest.mark.parametrize(
+    ("seed", "objection"),
+    [
+        ((0, 4, 4), "outside"),
+        ((4, 7, 4), "outside"),
+        ((2, 3, 3), "taken"),
+        ((3, 5, 5), "too_close"),
+        ((3, 4, 7), "too_close"),
+        ((3, 6, 5), None),
+        ((3, 4, 8), None),
+        ((4, 4, 5), None),
+        ((1, 6, 8), "masked"),
+    ],
+)
+def test_a_seed_starts_in_reach_free_and_away_from_segments(seed, objection):
+    claims = new_claims()
+    claims.segmentation[1, 6, 8] = MASKED
+    claims.settle(grown(FIRST), min_voxels=1, pass_number=1)
+    assert claims.objection(seed) == objection
+
+
+@pytest.mark.parametrize(
+    ("is_strong", "min_voxels", "outcome"),
+    [(True, 36, "segments"), (True, 37, "too_small"), (False, 1, "weak")],
+)
+def test_a_settled_object_has_one_outcome(is_strong, min_voxels, outcome):
+    claims = new_claims()
+    became = claims.settle(grown(FIRST, is_strong=is_strong, limited=True), min_voxels, pass_number=1)
+    assert became == (outcome == "segments")
+    counted = {name: count for name, count in claims.counters.items() if count}
+    assert counted == {"seeds": 1, outcome: 1, "fovs": 5, "limited": 1}
+    assert claims.segmentation[FIRST.start] == (1 if became else REJECTED)
+
+
+def test_a_seed_too_close_to_a_segment_is_rejected_until_the_next_pass():
+    claims = new_claims()
+    claims.refuse((3, 5, 5), "too_close")
+    claims.refuse((0, 0, 0), "outside")
+    assert np.argwhere(claims.segmentation == REJECTED).tolist() == [[3, 5, 5]]
+    assert not claims.filling().segmentation.any()
+    claims.forget_rejections()
+    assert not claims.segmentation.any()
+
+
+def test_an_object_is_valid_while_its_seed_and_the_centres_of_its_fovs_are_free():
+    claims = new_claims()
+    evaluated = np.array([[4, 6, 8], [4, 6, 2]])
+    assert claims.is_valid((4, 6, 8), evaluated)
+    claims.segmentation[4, 6, 2] = REJECTED
+    assert claims.is_valid((4, 6, 8), evaluated)
+    claims.segmentation[4, 6, 2] = 1
+    assert not claims.is_valid((4, 6, 8), evaluated)
+    assert claims.is_valid((4, 6, 8), evaluated[:1])
+    claims.segmentation[4, 6, 6] = 1
+    assert not claims.is_valid((4, 6, 8), evaluated[:1]), "the seed is too close to a segment now"
+
+
+def test_saved_claims_are_restored():
+    claims = settle_both()
+    restored = new_claims()
+    restored.resume(claims.state())
+    assert restored.filling().origins == claims.filling().origins
+    assert restored.counters == claims.counters and restored.num_filled == claims.num_filled
+    np.testing.assert_array_equal(restored.segmentation, claims.segmentation)
+    np.testing.assert_array_equal(restored.probability, claims.probability)

@@ -1,0 +1,81 @@
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from ffn.errors import ModelError, VolumeError
+from ffn.io import hdf5
+
+ARRAYS = {"conv/weights": np.arange(6, dtype=np.float32).reshape(2, 3), "step": np.array(7)}
+
+
+def write(path):
+    hdf5.write_arrays(path, ARRAYS, {"note": json.dumps([1]), "rate": 0.5})
+    return path
+
+
+def test_arrays_and_attributes_of_a_file_are_read_back(tmp_path):
+    found, attributes = hdf5.read_arrays(write(tmp_path / "w.h5"))
+    assert found.keys() == ARRAYS.keys() and all(np.array_equal(found[k], ARRAYS[k]) for k in ARRAYS)
+    assert attributes == {"note": "[1]", "rate": 0.5}
+
+
+@pytest.mark.parametrize("content", [["text", "more"], h5py.Empty("f4")], ids=["text", "empty"])
+def test_what_is_not_an_array_of_numbers_is_refused(tmp_path, content):
+    with hdf5.create_file(tmp_path / "a.h5") as file:
+        file["a"] = content
+    with pytest.raises(VolumeError, match="a.h5: is damaged .*has type"):
+        hdf5.read_arrays(tmp_path / "a.h5")
+
+
+def test_the_caller_chooses_the_class_of_the_error(tmp_path):
+    with pytest.raises(ModelError, match="w.h5: no such file"):
+        hdf5.read_arrays(tmp_path / "w.h5", ModelError)
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    path = write(tmp_path / "w.h5")
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(VolumeError, match="cannot be read as HDF5 .* expected a whole file. Delete it and rerun"):
+        hdf5.open_file(path)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyError, ValueError, TypeError, OSError])
+def test_whatever_h5py_raises_for_a_damaged_file_becomes_one_error(tmp_path, monkeypatch, kind):
+    path = write(tmp_path / "w.h5")
+
+    def fail(*_):
+        raise kind("bad symbol table node")
+
+    monkeypatch.setattr(hdf5.h5py.Group, "visititems", fail)
+    with pytest.raises(ModelError, match="w.h5: is damaged .*bad symbol table node.*Delete it"):
+        hdf5.read_arrays(path, ModelError)
+    with hdf5.open_file(path) as file, pytest.raises(VolumeError, match="w.h5: is damaged"):
+        hdf5.list_datasets(file)
+
+
+def test_a_new_file_does_not_replace_a_folder(tmp_path):
+    (tmp_path / "raw.h5").mkdir()
+    with pytest.raises(VolumeError, match="raw.h5: is a folder"), hdf5.create_file(tmp_path / "raw.h5"):
+        pass
+    assert (tmp_path / "raw.h5").is_dir()
+
+
+def test_a_file_below_a_file_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(VolumeError, match="raw.h5: cannot be written"), hdf5.create_file(tmp_path / "file/raw.h5"):
+        pass
+
+
+def test_rows_are_taken_in_any_order_across_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5, "ROWS_PER_CHUNK", 8)
+    rows = np.random.default_rng(1).integers(0, 1000, (61, 3)).astype(np.int32)
+    with hdf5.create_file(tmp_path / "t.h5") as file:
+        table = hdf5.create_rows(file, "t", 3, np.int32)
+        for part in np.split(rows, [5, 5, 40]):
+            hdf5.append_rows(table, part)
+    wanted = np.array([60, 0, 7, 8, 60, 33, 1])
+    with hdf5.open_file(tmp_path / "t.h5") as file:
+        np.testing.assert_array_equal(hdf5.take_rows(file["t"], wanted), rows[wanted])
+        assert hdf5.take_rows(file["t"], wanted[:0]).shape == (0, 3)

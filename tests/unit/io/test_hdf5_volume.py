@@ -1,0 +1,147 @@
+import h5py
+import numpy as np
+import pytest
+
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.io import hdf5
+from ffn.io.hdf5_volume import create_volume, create_volumes, require_replaceable
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume
+
+from .volumes import PLACEMENT, SHAPE, START, VOXELS, write_foreign
+
+
+def test_a_volume_knows_its_box_and_voxel_size(spec):
+    with open_volume(spec) as volume:
+        assert isinstance(volume, Volume)
+        assert volume.box == Box(START, (11, 14, 132))
+        assert volume.voxel_size_zyx_nm == (40.0, 4.0, 4.5)
+        assert volume.dtype == np.uint16
+        assert volume.provenance == {"stage": "test"}
+        np.testing.assert_array_equal(volume.read(), VOXELS)
+
+
+def test_boxes_are_in_full_volume_coordinates(spec):
+    box = Box((4, 0, 110), (6, 14, 120))
+    with open_volume(spec) as volume:
+        np.testing.assert_array_equal(volume.read(box), VOXELS[1:3, 2:16, 10:20])
+        with pytest.raises(VolumeError, match="is empty or outside of the volume"):
+            volume.read(box.shift((-2, 0, 0)))
+
+
+def test_blocks_are_written_in_any_order_and_the_rest_is_zero(tmp_path):
+    box = PLACEMENT.box
+    blocks = list(box.blocks((3, 5, 7)))
+    with create_volume(f"{tmp_path}/a.h5:a", np.uint16, PLACEMENT) as out:
+        for block in reversed(blocks[1:]):
+            out.write(block, VOXELS[block.slices(box.start)])
+    with open_volume(f"{tmp_path}/a.h5") as volume:
+        found = volume.read()
+    expected = VOXELS.copy()
+    expected[:3, :5, :7] = 0
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_one_file_holds_several_volumes_and_tables(tmp_path):
+    table = np.arange(6).reshape(2, 3)
+    dtypes = {"edges": np.uint8, "deep/distance": np.float32}
+    with create_volumes(tmp_path / "m.h5", dtypes, PLACEMENT, {"origins": table}) as out:
+        out["deep/distance"].write(PLACEMENT.box, VOXELS / 2)
+    with open_volume(f"{tmp_path}/m.h5:deep/distance") as volume:
+        assert (volume.dtype, volume.box) == (np.float32, PLACEMENT.box)
+        np.testing.assert_array_equal(volume.read(), VOXELS / 2)
+    arrays, _ = hdf5.read_arrays(tmp_path / "m.h5")
+    np.testing.assert_array_equal(arrays["origins"], table)
+
+
+def test_the_same_content_makes_the_same_bytes(tmp_path):
+    for name in "ab":
+        with create_volume(f"{tmp_path}/{name}.h5:raw", np.uint16, PLACEMENT) as out:
+            out.write(PLACEMENT.box, VOXELS)
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+def test_an_error_while_writing_leaves_no_file(tmp_path):
+    with pytest.raises(ZeroDivisionError), create_volume(f"{tmp_path}/a.h5:a", np.uint8, PLACEMENT):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_volume_has_three_axes(tmp_path):
+    spec = write_foreign(tmp_path / "a.h5", shape=(2, 3))
+    with (
+        pytest.raises(VolumeError, match=r"has shape \(2, 3\), expected three axes z, y, x"),
+        open_volume(spec),
+    ):
+        pass
+
+
+def test_a_flipped_bit_is_an_error(spec, tmp_path):
+    path = tmp_path / "raw.h5"
+    with h5py.File(path) as file:
+        chunk = file["raw"].id.get_chunk_info(0)
+    content = bytearray(path.read_bytes())
+    content[chunk.byte_offset + chunk.size // 2] ^= 4
+    path.write_bytes(content)
+    with open_volume(spec) as volume, pytest.raises(VolumeError, match="raw.h5:raw: is damaged"):
+        volume.read()
+
+
+@pytest.mark.parametrize(
+    "attributes, voxel_size, start",
+    [
+        ({}, None, (0, 0, 0)),
+        ({"offset": (1, 2, 3)}, None, (1, 2, 3)),
+        ({"voxel_size_nm": (8, 4, 4), "offset": (1, 2, 3), "resolution": (1, 1, 1)}, (8, 4, 4), (1, 2, 3)),
+        ({"resolution": (40.0, 4.0, 4.0)}, (40, 4, 4), (0, 0, 0)),
+        ({"resolution": (40.0, 4.0, 4.0), "offset": (1480.0, 3644.0, -8.0)}, (40, 4, 4), (37, 911, -2)),
+        ({"provenance": "made by hand"}, None, (0, 0, 0)),
+    ],
+)
+def test_attributes_of_other_tools_are_understood(tmp_path, attributes, voxel_size, start):
+    with open_volume(write_foreign(tmp_path / "a.h5", attributes)) as volume:
+        assert volume.voxel_size_zyx_nm == voxel_size
+        assert volume.box == Box.from_shape(SHAPE, start)
+        assert volume.provenance == {}
+
+
+@pytest.mark.parametrize(
+    "attributes, message",
+    [
+        ({"offset": (1, 2)}, "attribute offset is .* expected three numbers"),
+        ({"voxel_size_nm": "ten"}, "attribute voxel_size_nm is 'ten', expected three numbers"),
+        ({"resolution": (4, 0, 4)}, r"attribute resolution is \(4.0, 0.0, 4.0\), expected three positive lengths"),
+    ],
+)
+def test_unusable_attributes_are_refused(tmp_path, attributes, message):
+    with pytest.raises(VolumeError, match=message), open_volume(write_foreign(tmp_path / "a.h5", attributes)):
+        pass
+
+
+def test_a_new_volume_needs_a_dataset(tmp_path):
+    with (
+        pytest.raises(VolumeError, match="raw.h5: expected FILE.h5:DATASET"),
+        create_volume(f"{tmp_path}/raw.h5", np.uint8, PLACEMENT),
+    ):
+        pass
+
+
+def test_a_file_with_other_datasets_is_not_replaced(spec, tmp_path):
+    require_replaceable(tmp_path / "raw.h5", {"raw", "labels"})
+    require_replaceable(tmp_path / "raw.h5", {"/raw"})
+    require_replaceable(tmp_path / "new.h5", {"raw"})
+    with pytest.raises(VolumeError, match=r"holds \['raw'\], expected no datasets but \['labels'\]"):
+        require_replaceable(tmp_path / "raw.h5", {"labels"})
+    with (
+        pytest.raises(VolumeError, match=r"holds \['raw'\], expected no datasets but \['labels'\]"),
+        create_volume(f"{tmp_path}/raw.h5:labels", np.uint64, PLACEMENT),
+    ):
+        pass
+    with open_volume(spec) as volume:
+        assert np.array_equal(volume.read(), VOXELS)
+
+
+def test_a_damaged_file_is_replaced(tmp_path):
+    (tmp_path / "raw.h5").write_bytes(b"\x89HDF\r\n\x1a\n truncated")
+    require_replaceable(tmp_path / "raw.h5", {"labels"})

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+
+from ffn.errors import VolumeError
+from ffn.io.hdf5_volume import create_volume, create_volumes
+from ffn.io.open import open_volume, read_table
+
+from .volumes import PLACEMENT, VOXELS
+
+
+def test_the_only_volume_of_a_file_needs_no_name(spec):
+    with open_volume(spec.removesuffix(":raw")) as volume:
+        assert volume.name == spec
+        np.testing.assert_array_equal(volume.read(), VOXELS)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with (
+        pytest.raises(VolumeError, match="no.h5: no such file, expected an HDF5 file"),
+        open_volume(f"{tmp_path}/no.h5:raw"),
+    ):
+        pass
+
+
+def test_the_error_for_a_wrong_dataset_lists_those_in_the_file(spec):
+    with (
+        pytest.raises(VolumeError, match=r"expected dataset 'labels', found \['raw'\]"),
+        open_volume(spec[:-3] + "labels"),
+    ):
+        pass
+
+
+def test_one_of_several_datasets_must_be_named(tmp_path):
+    with create_volumes(tmp_path / "m.h5", {"edges": np.uint8, "distance": np.float32}, PLACEMENT):
+        pass
+    with (
+        pytest.raises(VolumeError, match=r"'FILE.h5:DATASET', found \['distance', 'edges'\]"),
+        open_volume(tmp_path / "m.h5"),
+    ):
+        pass
+
+
+def test_a_table_is_read_from_the_file_of_its_volume(tmp_path):
+    spec, table = f"{tmp_path}/a.h5:a", np.arange(6).reshape(2, 3)
+    with create_volume(spec, np.uint8, PLACEMENT, {"origins": table}):
+        pass
+    np.testing.assert_array_equal(read_table(spec, "origins"), table)
+    assert read_table(spec, "overlaps") is None
+    assert read_table(str(tmp_path), "origins") is None, "other formats have no tables"
+    with pytest.raises(VolumeError, match="no.h5: no such file"):
+        read_table(f"{tmp_path}/no.h5:a", "origins")
