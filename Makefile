@@ -1,10 +1,11 @@
-# The commands of this repository. Each does the set-up it needs: `make demo` and `make test` work on a fresh clone.
+# The commands of this repository. Each does the set-up that it needs, so `make demo` and `make test` work on a fresh
+# clone.
 
 SHELL := /bin/bash
 # Rules call `ffn` by name.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-# Without bytecode every process compiles what it imports: TensorFlow, three times as long.
+# Without bytecode, every process compiles what it imports, and importing TensorFlow takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo pictures test test-all lint format docs lock clean
@@ -12,36 +13,36 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
-setup:  ## make or update .venv; GPU=1 takes TensorFlow's CUDA build, PYTHON=... another Python
+setup:  ## make or update .venv; GPU=1: TensorFlow's CUDA build, PYTHON=...: another Python, HOROVOD_PATCH=build
 	@GPU="$(GPU)" PYTHON="$(PYTHON)" envs/setup.sh
 
-demo: setup  ## the whole pipeline on a synthetic volume, then its scores and how to look at it
+demo: setup  ## run the whole pipeline on a synthetic volume, print its scores and how to look at the result
 	snakemake --profile profiles/local
 	ffn report results/demo --summary
 
-pictures: demo  ## render the pictures of README.md and docs/ again from the demo
+pictures: demo  ## render the pictures in README.md and docs/ from the demo
 	ffn view results/demo --screenshot docs/images/neuroglancer.png
 	ffn view results/demo --screenshot docs/images/neurons.png --layout 3d --size 1000 700
 	ffn view results/demo --screenshot docs/images/error.png --link split-01
 
-test: setup  ## run the tests but the slow ones; ARGS="-k name" selects some
+test: setup  ## run all but the slow tests; ARGS="-k name" selects some
 	pytest $(ARGS)
 
-test-all: setup  ## run all tests, those of kills, faults, studies and a real Slurm cluster, too
+test-all: setup  ## run all tests, also those with kills, faults, studies and a real Slurm cluster
 	pytest -m "" $(ARGS)
 
-lint: setup  ## style and types: ruff, snakefmt, mypy
+lint: setup  ## check style and types: ruff, snakefmt, mypy
 	ruff check
 	ruff format --check
 	snakefmt --check Snakefile rules
 	mypy
 
-format: setup  ## put the code in the agreed form
+format: setup  ## format the code: ruff, snakefmt
 	ruff check --fix
 	ruff format
 	snakefmt Snakefile rules
 
-docs: .venv-docs/.setup-done  ## build the documentation site, build/site/index.html; any warning is an error
+docs: .venv-docs/.setup-done  ## build the documentation site, build/site/index.html; a warning is an error
 	rm -rf build/site docs/api
 	.venv-docs/bin/sphinx-build -q -E -W --keep-going -j auto -c docs -d build/doctrees . build/site
 
@@ -51,9 +52,9 @@ docs: .venv-docs/.setup-done  ## build the documentation site, build/site/index.
 	.venv-docs/bin/pip --disable-pip-version-check install -q --no-deps --require-hashes -r $<
 	touch $@
 
-lock:  ## recompile envs/*.lock and envs/ffn.yaml from envs/*.in; UPGRADE=1 takes the newest versions
+lock:  ## make envs/*.lock and envs/ffn.yaml from envs/*.in; UPGRADE=1 takes the newest versions
 	UPGRADE="$(UPGRADE)" envs/lock.sh
 
-clean:  ## remove environments, caches and the site; results/ and the cached Horovod wheel stay
+clean:  ## remove environments, caches and the site, but not results/ or the cached Horovod wheel
 	rm -rf .venv .venv-docs .pytest_cache .ruff_cache .mypy_cache build *.egg-info
 	find ffn tests -name __pycache__ -prune -exec rm -rf {} +

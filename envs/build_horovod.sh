@@ -2,14 +2,14 @@
 # Print the path of a Horovod wheel for this environment, building it first if the cache has none.
 #
 #   envs/build_horovod.sh PYTHON [cpu|gpu] [LOG]
-#   envs/build_horovod.sh --check     # only look at HOROVOD_PATCH
+#   envs/build_horovod.sh --check     # only check HOROVOD_PATCH
 #
-# PYTHON is an interpreter with the locked requirements installed. With gpu, gradients are reduced on the GPU
-# if nvcc and NCCL are there (HOROVOD_NCCL_HOME names an unusual place for NCCL). The tools' output goes to LOG.
+# PYTHON is an interpreter with the locked requirements installed. With gpu, gradients are reduced on the GPU if nvcc
+# and NCCL are installed (HOROVOD_NCCL_HOME names NCCL's folder if it is not /usr). The tools' output goes to LOG.
 #
-# Horovod is patched; the patches' headers say why. HOROVOD_PATCH chooses:
+# Horovod is patched; the headers of the patches say why. HOROVOD_PATCH chooses:
 #
-#   all     both patches (default). The version is 0.28.1+ffn, by which ffn knows that the threads wake up for a tensor.
+#   all     both patches (default). The version is 0.28.1+ffn, which tells ffn that the threads wake up for a tensor.
 #   build   horovod-builds.patch only. The version is 0.28.1+ffn.build.
 #
 # Built with GCC 12 (Debian 12, Python 3.11); horovod-builds.patch alone also with GCC 14 (Debian 13, Python 3.13).
@@ -30,11 +30,11 @@ log=${3:-$(mktemp)}
 say() { echo "    $*" >&2; }
 die() { { grep ' error: ' "$log" || cat "$log"; } | tail -n 25 >&2; say "$*"; exit 1; }
 
-# --- What there is to build with ------------------------------------------------------------------------
+# --- Which backends can be built ------------------------------------------------------------------------
 backends=gloo
 flags=(HOROVOD_WITH_GLOO=1)
 if mpi_command=$(mpicxx -show 2>/dev/null); then
-    # The wrapper's command line names the MPI's headers and libraries: another MPI is another wheel.
+    # The wrapper's command line names the headers and libraries of this MPI. Another MPI needs another wheel.
     backends+=-mpi$(sha256sum <<<"$mpi_command" | cut -c1-6)
     flags+=(HOROVOD_WITH_MPI=1)
     say "with Gloo and MPI ($(command -v mpicxx))"
@@ -53,7 +53,7 @@ if [[ $device == gpu ]]; then
     fi
 fi
 
-# --- The wheel's place in the cache ---------------------------------------------------------------------
+# --- Where the wheel is in the cache --------------------------------------------------------------------
 tags=$("$python" - "$device" <<'PYTHON'
 import importlib.metadata, platform, sys
 
@@ -68,14 +68,14 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/ffn-pipeline/wheels/$tags-$device-$backend
 cached_wheel() { find "$cache" -name 'horovod-*.whl' 2>/dev/null | grep . ; }
 
 if cached_wheel; then
-    say "the wheel is there already, in $cache"
+    say "found the wheel in $cache"
     exit
 fi
 
 # --- Build it -------------------------------------------------------------------------------------------
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-say "building it, once (about 3 minutes on 2 cores)"
+say "building the wheel, only once (about 3 minutes on 2 cores)"
 
 unpack() {
     "$python" -m pip download --no-deps --no-binary horovod --no-build-isolation --require-hashes \
@@ -85,8 +85,8 @@ unpack() {
         cat "${patches[@]}" | patch -d "$work/source" -p1
 }
 
-# CXXFLAGS: Horovod relies on other headers to bring these along, which ended with GCC 13 and 14.
-# CMAKE_POLICY_VERSION_MINIMUM: it asks for the behaviour of a CMake so old that CMake 4 no longer imitates it.
+# CXXFLAGS: Horovod expects other headers to include these two, which they no longer do since GCC 13 and 14.
+# CMAKE_POLICY_VERSION_MINIMUM: Horovod asks for the behaviour of a CMake so old that CMake 4 refuses it.
 compile() {
     local cores
     cores=$(nproc)
@@ -97,16 +97,16 @@ compile() {
         "$python" -m pip wheel --use-pep517 --no-deps --no-build-isolation --no-cache-dir -w "$work/wheel" "$work/source"
 }
 
-loads() { # a wheel that does not must not be kept
+loads() { # a wheel that cannot be imported must not be kept
     "$python" -m pip install --no-deps --target "$work/check" "$work"/wheel/horovod-*.whl &&
         PYTHONPATH=$work/check "$python" -c 'import horovod.tensorflow as hvd; hvd.init(); print(hvd.__file__)'
 }
 
-{ unpack && compile && loads; } >>"$log" 2>&1 || die "it could not be built; all of its output is in $log"
+{ unpack && compile && loads; } >>"$log" 2>&1 || die "the wheel could not be built. The whole output is in $log"
 
-# Renamed into place on the cache's own file system: nobody ever finds half a wheel there.
+# Renamed into place within one file system, so that the cache never has half a wheel.
 mkdir -p "$(dirname "$cache")"
 mkdir "$cache.$$"
 mv "$work"/wheel/horovod-*.whl "$cache.$$/"
-mv -T "$cache.$$" "$cache" 2>/dev/null || rm -rf "$cache.$$" # another build was faster
+mv -T "$cache.$$" "$cache" 2>/dev/null || rm -rf "$cache.$$" # another build finished first
 cached_wheel

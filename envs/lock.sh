@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Recompile the lock files and the conda environment from requirements.in and docs.in. Called by `make lock`.
 #
-# Locked versions stay unless an input rules them out; `make lock UPGRADE=1` takes the newest.
+# Locked versions stay unless an input rules them out. `make lock UPGRADE=1` takes the newest ones.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -21,7 +21,7 @@ compile() { # INPUT OUTPUT [OPTION...]: one version per package for every Python
 compile requirements.in requirements.lock ${UPGRADE:+--upgrade}
 compile docs.in docs.lock ${UPGRADE:+--upgrade}
 
-# The same with TensorFlow's CUDA build; all other versions are as above.
+# The same with TensorFlow's CUDA build. All other versions stay the same.
 mkdir "$work/gpu"
 sed 's/^tensorflow-cpu==/tensorflow[and-cuda]==/' requirements.in >"$work/gpu/requirements.in"
 compile "$work/gpu/requirements.in" requirements-gpu.lock --constraint requirements.lock --no-annotate

@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
-# Make or update .venv so that everything in this repository runs. Called by `make setup`; silent if there is
+# Make or update .venv, so that everything in this repository runs. Called by `make setup`. Prints nothing if there is
 # nothing to do.
 #
-#   make setup GPU=1                 TensorFlow's CUDA build (GPU=0 goes back). Never tested: no GPU was at hand.
+#   make setup GPU=1                 TensorFlow's CUDA build (GPU=0 goes back). Not tested: we had no GPU.
 #   make setup PYTHON=python3.12
 #   make setup HOROVOD_PATCH=build   Horovod without horovod-wakes-up.patch (HOROVOD_PATCH=all goes back).
 #
-# .venv remembers these choices. Any step may be interrupted; the next call takes it up again.
+# .venv remembers these choices. Any step may be interrupted; the next call repeats it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=$PWD/.venv
 log=$PWD/logs/setup.log
-stamp=$venv/.setup-done         # the state of all inputs at the last complete set-up
-variant_file=$venv/.variant     # the device, Python and place .venv was made for
-patch_file=$venv/.horovod-patch # the HOROVOD_PATCH it was made with
-installing=$venv/.installing    # there while pip writes: what it leaves when killed cannot be trusted
+stamp=$venv/.setup-done         # checksum of all inputs of the last complete set-up
+variant_file=$venv/.variant     # the device, Python and folder that .venv was made for
+patch_file=$venv/.horovod-patch # the HOROVOD_PATCH that it was made with
+installing=$venv/.installing    # exists while pip writes; if pip is killed, its files cannot be trusted
 
 say() { echo "setup: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-# --- For which Python and device ------------------------------------------------------------------------
+# --- Which Python, which device -------------------------------------------------------------------------
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
 find_python() {
@@ -52,8 +52,8 @@ envs/build_horovod.sh --check || exit
 lock=envs/requirements.lock
 [[ $device == cpu ]] || lock=envs/requirements-gpu.lock
 
-# --- Nothing to do? -------------------------------------------------------------------------------------
-state() { # of all that .venv is made from; an MPI that came or went asks for another Horovod
+# --- Is there anything to do? ---------------------------------------------------------------------------
+state() { # checksum of everything that .venv is made from; with MPI installed or removed, Horovod is another one
     {
         echo "$variant $HOROVOD_PATCH $(mpicxx -show 2>/dev/null)"
         cat "$lock" envs/horovod.lock envs/horovod-*.patch envs/build_horovod.sh envs/setup.sh pyproject.toml
@@ -62,24 +62,24 @@ state() { # of all that .venv is made from; an MPI that came or went asks for an
 }
 
 exec 9<envs
-flock -n 9 || { say "waiting for another set-up of this folder to end"; flock 9; }
+flock -n 9 || { say "waiting for another set-up in this folder to end"; flock 9; }
 [[ -x $venv/bin/python && $(cat "$stamp" 2>/dev/null) == "$(state)" ]] && exit
 
 mkdir -p "$(dirname "$log")"
 : >"$log"
 
 # --- System packages ------------------------------------------------------------------------------------
-# what it is | the commands that work if it is there | its Debian packages
+# description | commands that succeed if it is installed | its Debian packages
 required=(
     "a C++ compiler, make and patch, to build Horovod|c++ --version && make --version && patch --version|g++ make patch"
     "Python's venv module|'$python' -c 'import ensurepip, venv'|python$version-venv"
 )
 optional=(
-    "MPI (Horovod will use Gloo)|mpicxx -show && mpirun --version|libopenmpi-dev openmpi-bin"
-    "a browser (no screenshots; on Ubuntu it is a snap)|chromium --version|chromium"
+    "MPI (Horovod uses Gloo instead)|mpicxx -show && mpirun --version|libopenmpi-dev openmpi-bin"
+    "a browser for screenshots (on Ubuntu it is a snap)|chromium --version|chromium"
 )
 
-missing() { # the given rows whose commands fail
+missing() { # print those of the given rows whose commands fail
     local row check
     for row in "$@"; do
         check=${row#*|}
@@ -93,8 +93,8 @@ apt() { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" >
 absent=$(missing "${required[@]}" "${optional[@]}")
 if [[ -n $absent && $EUID == 0 ]] && command -v apt-get >/dev/null; then
     say "installing system packages: $(packages_of "$absent")"
-    apt update || say "apt-get update failed, going on with the package lists there are"
-    while read -r row; do # one by one: what one distribution does not have must not stop the others
+    apt update || say "apt-get update failed, continuing with the present package lists"
+    while read -r row; do # one row at a time: a package that a distribution lacks must not stop the others
         read -ra packages <<<"$(packages_of "$row")"
         apt install -y --no-install-recommends "${packages[@]}" || say "apt-get could not install ${packages[*]}"
     done <<<"$absent"
@@ -106,15 +106,15 @@ if [[ -n $absent ]]; then
 fi
 absent=$(missing "${optional[@]}")
 if [[ -n $absent ]]; then
-    say "going on without: $(names_of "$absent"). To have it: sudo apt-get install -y $(packages_of "$absent")"
+    say "continuing without: $(names_of "$absent"). To install it: sudo apt-get install -y $(packages_of "$absent")"
 fi
 
 # --- The environment ------------------------------------------------------------------------------------
-step() { # MESSAGE COMMAND...: the output goes to the log, and its end to the terminal if the command fails
+step() { # MESSAGE COMMAND...: output goes to the log; if the command fails, the end of the log goes to the terminal
     say "$1"
     "${@:2}" >>"$log" 2>&1 && return
     tail -n 25 "$log" >&2
-    die "this failed: $1. Above is the end of $log. To try again: make setup"
+    die "failed: $1. The end of $log is above. To try again: make setup"
 }
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
@@ -131,17 +131,17 @@ if [[ -e $installing || $(cat "$variant_file" 2>/dev/null) != "$variant" || ! -x
 fi
 echo "$HOROVOD_PATCH" >"$patch_file"
 
-touch "$installing" # the lock is complete (no dependency is to be looked for); bytecode is made when first used
+touch "$installing" # --no-deps: the lock is complete; --no-compile: Python makes the bytecode when it needs it
 step "[2/5] $(grep -c '^[a-zA-Z]' "$lock") locked packages for $device (1 to 5 minutes; see logs/setup.log)" \
     pip install --no-deps --no-compile --require-hashes -r "$lock"
 rm "$installing"
 
 say "[3/5] Horovod"
-wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horovod was not built, see $log"
+wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horovod was not built. See $log"
 step "[4/5] installing Horovod and the ffn command" \
     pip install --no-deps --no-build-isolation --force-reinstall "$wheel" --editable .
 say "[5/5] the training kernels for CPUs with AMX"
-envs/build_kernels.sh "$venv/bin/python" >>"$log" 2>&1 || say "going on without them, see $log: training in bfloat16 is slower"
+envs/build_kernels.sh "$venv/bin/python" >>"$log" 2>&1 || say "they were not built, so training in bfloat16 is slower. See $log"
 step "checking that it works" check
 
 state >"$stamp"

@@ -1,4 +1,4 @@
-"""`make setup` where something is missing or was interrupted; Python, pip and compilers are stand-ins."""
+"""`make setup` on machines where something is missing or was interrupted; Python, pip and compilers are fakes."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# Answers like the interpreter it stands for, and writes down what pip was asked for.
+# Answers like a real interpreter and records what pip was asked for.
 FAKE_PYTHON = r"""#!/usr/bin/env bash
 case "$*" in
     *version_info*) echo "@VERSION@" ;;
@@ -39,7 +39,7 @@ def script(path: Path, text: str = "#!/bin/sh\nexit 0\n") -> Path:
 
 
 class Machine:
-    """A clone of the set-up files, on a machine where every tool is a stand-in."""
+    """A clone of the set-up files, on a machine where every tool is a fake."""
 
     def __init__(self, folder: Path) -> None:
         self.clone, self.bin, self.log = folder / "clone", folder / "bin", folder / "pip.log"
@@ -127,17 +127,17 @@ def test_missing_compiler_stops_and_names_the_command(machine):
     assert "sudo apt-get install -y g++ make patch" in result.stderr.splitlines()[-1]
 
 
-def test_missing_mpi_is_said_and_gloo_used(machine):
+def test_missing_mpi_is_reported_and_gloo_used(machine):
     machine.lose("mpicxx")
     machine.lose("apt-get")
     result = machine.setup()
     assert result.returncode == 0
-    assert "going on without: MPI" in result.stderr and "libopenmpi-dev" in result.stderr
+    assert "continuing without: MPI" in result.stderr and "libopenmpi-dev" in result.stderr
     assert "with Gloo only" in result.stderr
     assert machine.wheels()[0].parent.name.count("mpi") == 0
 
 
-def test_mpi_that_comes_later_gets_its_own_wheel(machine):
+def test_mpi_installed_later_gets_its_own_wheel(machine):
     machine.lose("mpicxx")
     machine.setup()
     script(machine.bin / "mpicxx", "#!/bin/sh\necho g++ -lmpi\n")
@@ -145,7 +145,7 @@ def test_mpi_that_comes_later_gets_its_own_wheel(machine):
     assert sorted("mpi" in wheel.parent.name for wheel in machine.wheels()) == [False, True]
 
 
-def test_failed_install_shows_the_log_and_starts_afresh(machine):
+def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine):
     result = machine.setup(FAIL="pip")
     assert result.returncode == 1
     assert "no space left" in result.stderr
@@ -166,7 +166,7 @@ def test_failed_horovod_build_leaves_no_wheel_and_keeps_the_packages(machine):
     assert kept.exists() and len(machine.wheels()) == 1
 
 
-def test_patch_that_does_not_apply_leaves_no_wheel_and_another_one_makes_another(machine):
+def test_patch_that_does_not_apply_leaves_no_wheel_and_a_changed_patch_makes_another_wheel(machine):
     patch = machine.clone / "envs" / "horovod-wakes-up.patch"
     patch.write_text(WAKES_UP.replace("-builds", "-something else"))
     assert machine.setup().returncode == 1
@@ -177,7 +177,7 @@ def test_patch_that_does_not_apply_leaves_no_wheel_and_another_one_makes_another
     assert len(machine.wheels()) == 2
 
 
-def test_horovod_that_only_builds_is_another_wheel_and_remembered(machine):
+def test_horovod_patch_build_makes_another_wheel_and_is_remembered(machine):
     machine.setup()
     assert machine.setup(HOROVOD_PATCH="build").returncode == 0
     assert {wheel.name.split("-")[1]: wheel.read_text() for wheel in machine.wheels()} == {
@@ -213,7 +213,7 @@ def test_another_tensorflow_gets_another_wheel(machine):
     assert len(machine.wheels()) == 2
 
 
-def test_gpu_switch_takes_the_other_lock_in_a_new_environment(machine):
+def test_gpu_takes_the_other_lock_in_a_new_environment(machine):
     machine.setup()
     (machine.clone / ".venv" / "of-the-cpu").touch()
     assert machine.setup(GPU="1").returncode == 0
