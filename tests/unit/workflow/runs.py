@@ -1,0 +1,30 @@
+"""Configurations of small runs."""
+
+import pytest
+
+from ffn.errors import ConfigError
+from ffn.workflow.run import load_run
+
+PHANTOM = {"synthetic": {"shape_zyx": [64, 48, 80]}}
+VALIDATED = {**PHANTOM, "train_box": "0:40,0:48,0:80", "validate_box": "40:64,0:48,0:80"}
+SMALL = {"fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3], "depth": 2, "features": 4}
+GOOD = {
+    "volumes": {"phantom": PHANTOM},
+    "model": SMALL,
+    "train": {"permutable_axes": ["y"]},
+    "subvolumes": {"size_zyx": [40, 40, 40], "overlap_zyx": [16, 16, 16]},
+}
+
+
+def changed(**sections):
+    """GOOD with some sections updated."""
+    merged = {key: dict(value) for key, value in GOOD.items()}
+    for name, value in sections.items():
+        merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) and value else value
+    return merged
+
+
+def require_one_line(change, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        load_run(changed(**change))
+    assert "\n" not in str(error.value)
