@@ -128,7 +128,7 @@ def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
 
 
 def _blocks(box: Box, itemsize: int) -> list[Box]:
-    """Slabs as thick as a chunk, so that each slice is decoded once; large slices are cut into strips."""
+    """Slabs as thick as a chunk; larger ones are cut into strips, for each of which a slice is decoded again."""
     depth, height, _ = CHUNK_ZYX
     width = box.shape[2]
     rows = BLOCK_BYTES // (depth * width * itemsize) // height * height

@@ -11,7 +11,7 @@ def names(folder):
 
 
 def dead_pid():
-    """Number of a process that is gone."""
+    """Return the number of a process that has ended."""
     with subprocess.Popen(["true"]) as process:
         return process.pid
 
@@ -71,7 +71,7 @@ def test_leftovers_of_killed_processes_are_removed(tmp_path, name):
         f".other.tmp-{_HOST}-{dead}",
     }
     for other in others:
-        (tmp_path / other).write_text("of somebody else")
+        (tmp_path / other).write_text("not ours")
     write_text(tmp_path / name, "x")
     assert set(names(tmp_path)) == {name, *others}
 

@@ -1,12 +1,8 @@
-import re
-
 import h5py
 import numpy as np
 import pytest
-import tifffile
 from PIL import Image
 
-from ffn.cli import main
 from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
@@ -70,7 +66,7 @@ def test_an_image_keeps_type_and_voxels(tmp_path):
         ("u8", "labels", "u8"),
     ],
 )
-def test_kind_and_type(tmp_path, dtype, kind, expected):
+def test_kind_and_type_decide_the_type_of_the_output(tmp_path, dtype, kind, expected):
     source = write_hdf5(tmp_path / "source.h5", any=image(dtype))
     ingest(source, f"{tmp_path}/out.h5:out", NM.model_copy(update={"kind": kind}))
     found = read(f"{tmp_path}/out.h5")
@@ -78,7 +74,7 @@ def test_kind_and_type(tmp_path, dtype, kind, expected):
     np.testing.assert_array_equal(found, image())
 
 
-def test_labels_beyond_63_bits_stay_exact(tmp_path):
+def test_labels_above_2_to_the_63_stay_exact(tmp_path):
     labels = image(np.uint64) + np.uint64(2**63)
     ingest(write_hdf5(tmp_path / "s.h5", any=labels), f"{tmp_path}/l.h5:labels", NM)
     np.testing.assert_array_equal(read(f"{tmp_path}/l.h5:labels"), labels)
@@ -93,7 +89,7 @@ def test_offset_and_box_are_full_volume_coordinates(tmp_path):
         np.testing.assert_array_equal(volume.read(), image()[1:3, 2:6, 3:])
 
 
-def test_place_of_the_source_is_kept(tmp_path):
+def test_box_and_voxel_size_of_the_source_are_kept(tmp_path):
     placement = Placement(Box.from_shape(SHAPE, (7, 8, 9)), (30.0, 5.0, 6.0))
     with create_volume(f"{tmp_path}/a.h5:a", np.uint8, placement) as out:
         out.write(placement.box, image())
@@ -106,7 +102,7 @@ def test_place_of_the_source_is_kept(tmp_path):
 
 @pytest.mark.parametrize("offset", [(0, 0, 0), (3, 70, -1)])
 @pytest.mark.parametrize("block_bytes", [1, 64 * 64 * 20, 2**28])
-def test_the_block_size_does_not_matter(tmp_path, monkeypatch, block_bytes, offset):
+def test_the_result_does_not_depend_on_the_block_size(tmp_path, monkeypatch, block_bytes, offset):
     monkeypatch.setattr(stage, "BLOCK_BYTES", block_bytes)
     volume = np.random.default_rng(2).integers(0, 9, (70, 150, 20), np.uint8)
     source = write_hdf5(tmp_path / "source.h5", raw=volume)
@@ -114,12 +110,29 @@ def test_the_block_size_does_not_matter(tmp_path, monkeypatch, block_bytes, offs
     np.testing.assert_array_equal(read(f"{tmp_path}/out.h5"), volume)
 
 
-def test_each_slice_is_decoded_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("block_rows", "num_strips"), [(128, 1), (64, 2)])
+def test_a_slice_is_decoded_once_for_each_strip(tmp_path, monkeypatch, block_rows, num_strips):
+    """The 70 slices of 90 rows make slabs of 64 and 6 slices; a block holds `block_rows` rows of them."""
     source = write_stack(tmp_path / "stack", np.random.default_rng(2).integers(0, 9, (70, 90, 20), np.uint8))
+    monkeypatch.setattr(stage, "BLOCK_BYTES", 64 * 20 * block_rows)
     decoded, decode = [], stacks.read_pixels
     monkeypatch.setattr(stacks, "read_pixels", lambda path: decoded.append(path.name) or decode(path))
     ingest(source, f"{tmp_path}/out.h5:raw", NM)
-    assert decoded == [f"s{i}.png" for i in range(8, 78)]
+    names = [f"s{i}.png" for i in range(8, 78)]
+    assert decoded == names[:64] * num_strips + names[64:] * num_strips
+
+
+@pytest.mark.parametrize(
+    ("itemsize", "height", "width", "num_strips"),
+    [(1, 2048, 2048, 1), (1, 2049, 2048, 2), (1, 2090, 2000, 2), (2, 1024, 2048, 1), (8, 1024, 2048, 4)],
+)
+def test_large_slices_are_cut_into_strips_of_whole_chunks(itemsize, height, width, num_strips):
+    box = Box((0, 0, 0), (100, height, width))
+    blocks = stage._blocks(box, itemsize)
+    assert len(blocks) == 2 * num_strips
+    assert sum(block.num_voxels for block in blocks) == box.num_voxels
+    assert all(block.start[1] % 64 == 0 and block.shape[2] == width for block in blocks)
+    assert max(block.num_voxels for block in blocks) * itemsize <= stage.BLOCK_BYTES
 
 
 def test_the_same_source_gives_the_same_bytes(tmp_path):
@@ -129,13 +142,13 @@ def test_the_same_source_gives_the_same_bytes(tmp_path):
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-def test_ingesting_over_the_own_source(tmp_path):
+def test_a_source_can_be_replaced_by_its_copy(tmp_path):
     spec = write_hdf5(tmp_path / "a.h5", raw=image()) + ":raw"
     ingest(spec, spec, NM)
     np.testing.assert_array_equal(read(spec), image())
 
 
-def test_a_constant_image_is_reported(tmp_path, caplog):
+def test_a_constant_image_is_a_warning(tmp_path, caplog):
     ingest(write_hdf5(tmp_path / "s.h5", raw=np.full(SHAPE, 7, np.uint8)), f"{tmp_path}/raw.h5:raw", NM)
     assert "every voxel is 7. Is it the right file?" in caplog.text
 
@@ -153,7 +166,7 @@ def test_supervoxels_become_bodies(tmp_path):
     np.testing.assert_array_equal(read(f"{tmp_path}/labels.h5"), expected)
 
 
-def test_another_dataset_of_such_a_file_is_not_mapped(tmp_path):
+def test_another_dataset_of_a_neuroproof_file_is_not_mapped(tmp_path):
     source = write_hdf5(tmp_path / "np.h5", stack=SUPERVOXELS, other=SUPERVOXELS, transforms=np.array(BODIES))
     ingest(source + ":other", f"{tmp_path}/labels.h5:labels", NM)
     np.testing.assert_array_equal(read(f"{tmp_path}/labels.h5"), SUPERVOXELS)
@@ -169,7 +182,7 @@ def test_another_dataset_of_such_a_file_is_not_mapped(tmp_path):
         ([*BODIES[1:], [5, -4]], "np.h5:stack: holds the label -4, expected no negative label"),
     ],
 )
-def test_incomplete_tables_are_refused(tmp_path, transforms, message):
+def test_an_unusable_table_of_bodies_is_refused(tmp_path, transforms, message):
     source = write_hdf5(tmp_path / "np.h5", stack=SUPERVOXELS, transforms=np.array(transforms))
     with pytest.raises(VolumeError, match=message):
         ingest(source + ":stack", f"{tmp_path}/labels.h5:labels", NM)
@@ -188,7 +201,7 @@ def test_incomplete_tables_are_refused(tmp_path, transforms, message):
         ("f8", "labels", "has type float64, expected integer labels"),
     ],
 )
-def test_types_that_do_not_fit_the_kind(tmp_path, dtype, kind, message):
+def test_a_type_that_does_not_fit_the_kind_is_refused(tmp_path, dtype, kind, message):
     source = write_hdf5(tmp_path / "s.h5", any=image(dtype))
     with pytest.raises(VolumeError, match=f"s.h5:any: {message}"):
         ingest(source, f"{tmp_path}/out.h5:out", NM.model_copy(update={"kind": kind}))
@@ -197,14 +210,14 @@ def test_types_that_do_not_fit_the_kind(tmp_path, dtype, kind, message):
 @pytest.mark.parametrize(
     "labels, message", [(-image(np.int64), "holds the label -"), (0 * image(np.int64), "every voxel is 0")]
 )
-def test_labels_are_positive_somewhere(tmp_path, labels, message):
+def test_labels_that_are_negative_or_all_0_are_refused(tmp_path, labels, message):
     source = write_hdf5(tmp_path / "s.h5", any=labels)
     with pytest.raises(VolumeError, match=message):
         ingest(source, f"{tmp_path}/out.h5:out", NM)
     assert not (tmp_path / "out.h5").exists()
 
 
-def test_the_voxel_size_has_to_be_known_once(tmp_path):
+def test_the_voxel_size_must_be_known_and_agree_with_the_source(tmp_path):
     source = write_hdf5(tmp_path / "s.h5", raw=image())
     with pytest.raises(
         ConfigError, match=r"--voxel-size: is missing and .*s.h5:raw declares none, expected Z Y X in nm"
@@ -219,176 +232,15 @@ def test_the_voxel_size_has_to_be_known_once(tmp_path):
         ingest(f"{tmp_path}/known.h5", f"{tmp_path}/out.h5:raw", other)
 
 
-def bad_stack(spoil):
-    def write(folder):
-        path = write_stack(folder / "stack")
-        spoil(folder / "stack")
-        return path
-
-    return write
-
-
-def single(name, write):
-    def write_into(folder):
-        write(folder / name)
-        return str(folder / name)
-
-    return write_into
-
-
-CASES = {
-    "missing path": (lambda folder: str(folder / "nowhere"), "", "no such file or folder"),
-    "empty folder": (single("empty", lambda path: path.mkdir()), "", "is in no known format"),
-    "gap": (
-        bad_stack(lambda stack: (stack / "s10.png").unlink()),
-        "",
-        "slice 10 is missing between s9.png and s11.png",
-    ),
-    "colour": (
-        bad_stack(lambda stack: Image.new("RGB", (20, 12)).save(stack / "s9.png")),
-        "",
-        "s9.png: is a colour image",
-    ),
-    "unequal": (
-        bad_stack(lambda stack: Image.new("L", (19, 12)).save(stack / "s9.png")),
-        "",
-        "s9.png: is uint8 12 x 19",
-    ),
-    "truncated": (
-        bad_stack(lambda stack: (stack / "s9.png").write_bytes((stack / "s10.png").read_bytes()[:-80])),
-        "",
-        "s9.png: cannot be decoded",
-    ),
-    "float TIFF": (
-        single("a.tif", lambda path: tifffile.imwrite(path, np.zeros(SHAPE, "f4"))),
-        "",
-        "type float32",
-    ),
-    "no HDF5": (single("a.h5", lambda path: path.write_text("x")), "", "a.h5: cannot be read as HDF5"),
-    "two datasets": (
-        single("a.h5", lambda path: write_hdf5(path, a=image(), b=image())),
-        "",
-        "found ['a', 'b']",
-    ),
-    "no voxel size": (bad_stack(lambda stack: None), "no", "--voxel-size: is missing"),
-    "zero voxel size": (bad_stack(lambda stack: None), "--voxel-size 10 0 10", "--voxel-size: found '0'"),
-    "two numbers": (bad_stack(lambda stack: None), "--voxel-size 10 10", "expected 3 arguments"),
-    "bad box": (bad_stack(lambda stack: None), "--box 0:9", "box: '0:9' is not a box"),
-    "box outside": (
-        bad_stack(lambda stack: None),
-        "--box 0:6,0:4,0:4",
-        "box 0:6,0:4,0:4 leaves the volume 0:5,0:12,0:20",
-    ),
-    "box before the offset": (
-        bad_stack(lambda stack: None),
-        "--offset 9 9 9 --box 0:4,0:4,0:4",
-        "leaves the volume 9:14",
-    ),
-    "bad kind": (bad_stack(lambda stack: None), "--kind picture", "--kind: found 'picture'"),
-    "empty labels": (
-        bad_stack(lambda stack: [write_black(p) for p in stack.iterdir()]),
-        "--kind labels",
-        "every voxel is 0",
-    ),
-    "unquoted glob": (bad_stack(lambda stack: None), "second.png third.png", "SOURCE: found 3"),
-}
-
-
-def write_black(path):
-    Image.new("L", (20, 12)).save(path)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_mistakes_are_one_line_and_leave_no_output(tmp_path, capsys, case):
-    prepare, options, message = CASES[case]
-    source = prepare(tmp_path)
-    words = [] if options == "no" else options.split()
-    if "--voxel-size" not in words and options != "no":
-        words = [*words, "--voxel-size", "10", "10", "10"]
-    try:
-        code = main(["ingest", source, *words, "--out", f"{tmp_path}/out/raw.h5:raw"])
-    except SystemExit as exit_:
-        code = exit_.code
-    captured = capsys.readouterr()
-    assert code == 2
-    (line,) = [line for line in captured.err.splitlines() if "error" in line]
-    assert message in line
-    assert "Traceback" not in captured.err
-    assert not list(tmp_path.glob("out/*")) and not list(tmp_path.glob("out/.*"))
-
-
-@pytest.mark.parametrize(
-    "out, message",
-    [("raw", "raw: expected FILE.h5:DATASET"), ("old.h5:raw", "holds ['labels'], expected no datasets but ['raw']")],
-)
-def test_unusable_outputs(tmp_path, capsys, out, message):
-    source = write_stack(tmp_path / "stack")
-    write_hdf5(tmp_path / "old.h5", labels=image())
-    assert main(["ingest", source, "--voxel-size", "10", "10", "10", "--out", f"{tmp_path}/{out}"]) == 2
-    assert message in capsys.readouterr().err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["old.h5", "stack"]
-    np.testing.assert_array_equal(read(f"{tmp_path}/old.h5"), image())
-
-
-def test_the_form_of_the_contract(tmp_path):
-    source = write_stack(tmp_path / "stack")
-    assert main(["ingest", source, "--out", f"{tmp_path}/raw.h5:raw", "--voxel-size", "10", "10", "10"]) == 0
-    np.testing.assert_array_equal(read(f"{tmp_path}/raw.h5:raw"), image())
-
-
-# --- synth -------------------------------------------------------------------------------------------------
-
-
-def synth(folder, seed="1", out=("raw.h5:raw", "labels.h5:labels")):
-    shape = ["--shape", "16", "20", "24", "--voxel-size", "20", "10", "12"]
-    outputs = ["--out-image", f"{folder}/{out[0]}", "--out-labels", f"{folder}/{out[1]}"]
-    return main(["synth", *shape, "--rng-seed", seed, *outputs])
-
-
-def test_synth_writes_image_and_labels_of_one_place(tmp_path):
-    assert synth(tmp_path) == 0
-    with open_volume(f"{tmp_path}/raw.h5:raw") as raw, open_volume(f"{tmp_path}/labels.h5:labels") as labels:
-        assert raw.box == labels.box == Box.from_shape((16, 20, 24))
-        assert raw.voxel_size_zyx_nm == labels.voxel_size_zyx_nm == (20, 10, 12)
-        assert (raw.dtype, labels.dtype) == (np.uint8, np.uint64)
-        assert raw.provenance["stage"] == "synth" and raw.provenance["inputs"]["rng_seed"] == "1"
-        assert np.ptp(raw.read()) > 0 and labels.read().any()
-
-
-def test_synth_depends_on_the_seed_only(tmp_path):
-    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        synth(tmp_path / name, seed)
-    first, again, other = (read(f"{tmp_path}/{name}/raw.h5") for name in "abc")
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
-
-
-@pytest.mark.parametrize(
-    "out, message",
-    [
-        (
-            ("one.h5:raw", "one.h5:labels"),
-            "--out-labels: .*one.h5:labels is the file of the image, expected another file",
-        ),
-        (("raw.h5", "labels.h5:labels"), "raw.h5: expected FILE.h5:DATASET"),
-        (("raw.h5:raw", "labels.tif"), "labels.tif: expected FILE.h5:DATASET"),
-    ],
-)
-def test_synth_refuses_unusable_outputs(tmp_path, capsys, out, message):
-    assert synth(tmp_path, out=out) == 2
-    assert re.search(message, capsys.readouterr().err)
-    assert list(tmp_path.iterdir()) == []
-
-
 # --- real data ---------------------------------------------------------------------------------------------
 
 
-def test_neuroproof_labels_are_the_published_bodies(shared_fib25, tmp_path):
+def test_neuroproof_labels_of_fib25_become_the_published_bodies(shared_fib25, tmp_path):
     ingest(f"{shared_fib25}/labels_neuroproof_z000-170.h5:stack", f"{tmp_path}/labels.h5:labels", NM)
     np.testing.assert_array_equal(read(f"{tmp_path}/labels.h5"), read(f"{shared_fib25}/labels_z000-170.h5:stack"))
 
 
-def test_the_fib25_image(shared_fib25, tmp_path):
+def test_the_image_of_fib25_is_copied(shared_fib25, tmp_path):
     ingest(f"{shared_fib25}/raw", f"{tmp_path}/raw.h5:raw", NM)
     with open_volume(f"{tmp_path}/raw.h5") as out, open_volume(f"{shared_fib25}/raw/*.png") as source:
         np.testing.assert_array_equal(out.read(), source.read())

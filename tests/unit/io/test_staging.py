@@ -1,4 +1,4 @@
-"""Inputs copied to node-local scratch: whole, current, and never needed."""
+"""Inputs are copied to node-local scratch, but nothing depends on the copies."""
 
 import logging
 import multiprocessing
@@ -19,7 +19,7 @@ from ffn.io.volume import Placement
 
 @pytest.fixture
 def volume(tmp_path):
-    """A volume of 3 × 5 × 7 voxels."""
+    """Spec of a volume of 3 × 5 × 7 voxels."""
     spec = f"{tmp_path}/shared/raw.h5:raw"
     voxels = np.arange(105, dtype=np.uint8).reshape(3, 5, 7)
     with create_volume(spec, np.uint8, Placement(Box.from_shape(voxels.shape, (1, 2, 3)))) as writer:
@@ -46,7 +46,7 @@ def copies(scratch):
     return sorted(path for path in scratch.rglob("*.h5") if "tmp" not in path.name)
 
 
-def test_a_staged_volume_has_the_same_place_and_voxels(volume, tmp_path):
+def test_a_staged_volume_has_the_same_box_and_voxels(volume, tmp_path):
     stage_specs([volume], str(tmp_path / "scratch"))
     staged = staged_spec(volume, str(tmp_path / "scratch"))
     assert staged.startswith(str(tmp_path / "scratch")) and staged.endswith(":raw")
@@ -65,7 +65,7 @@ def test_a_folder_is_staged_whole(records, tmp_path, monkeypatch):
     }
 
 
-def test_what_is_there_is_used_again_until_the_original_changes(volume, tmp_path):
+def test_a_copy_is_used_until_the_original_changes(volume, tmp_path):
     scratch = tmp_path / "scratch"
     stage_specs([volume], str(scratch))
     (copy,) = copies(scratch)
@@ -74,9 +74,9 @@ def test_what_is_there_is_used_again_until_the_original_changes(volume, tmp_path
     assert [path.stat().st_ino for path in copies(scratch)] == [made]
 
     os.utime(volume.removesuffix(":raw"), ns=(5, 5))
-    assert staged_spec(volume, str(scratch)) == volume  # the copy is of what it was
+    assert staged_spec(volume, str(scratch)) == volume  # the copy is outdated
     stage_specs([volume], str(scratch))
-    (newer,) = copies(scratch)  # and the older copy is gone
+    (newer,) = copies(scratch)  # the outdated copy is gone
     assert newer.stat().st_ino != made and staged_spec(volume, str(scratch)) == f"{newer}:raw"
 
 
@@ -88,7 +88,7 @@ def test_without_scratch_the_original_is_used(folder, volume, caplog):
     assert staged_spec(volume, folder) == volume
 
 
-def test_a_full_disk_is_no_error(volume, tmp_path, monkeypatch, caplog):
+def test_on_a_full_disk_the_original_is_used(volume, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(staging, "MIN_FREE_BYTES", shutil.disk_usage(tmp_path).total)
     stage_specs([volume], str(tmp_path / "scratch"))
     assert "MiB free" in caplog.text
@@ -103,7 +103,7 @@ def test_a_copy_that_differs_is_not_used(volume, tmp_path, monkeypatch, caplog):
     assert copies(tmp_path / "scratch") == []
 
 
-def test_urls_and_missing_files_stay_as_they_are(tmp_path):
+def test_urls_and_missing_files_are_not_staged(tmp_path):
     for spec in ("precomputed://https://somewhere/x", f"{tmp_path}/none.h5:raw"):
         stage_specs([spec], str(tmp_path / "scratch"))
         assert staged_spec(spec, str(tmp_path / "scratch")) == spec

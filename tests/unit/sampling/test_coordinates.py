@@ -1,11 +1,10 @@
-"""Coordinates: exactly the eligible voxels, each under its partition, and a count of all others."""
+"""Coordinates are exactly the eligible voxels by partition; all others are counted."""
 
 import json
 
 import numpy as np
 import pytest
 
-from ffn.cli import main
 from ffn.config import CoordinatesConfig
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box
@@ -66,7 +65,7 @@ def test_tables_hold_the_eligible_voxels_once(tmp_path, inputs):
     assert counts["margin"] == BOX.num_voxels - 16 * 21 * 23
 
 
-def test_background_on_request(tmp_path, inputs):
+def test_background_is_included_on_request(tmp_path, inputs):
     config = CONFIG.model_copy(update={"include_background": True})
     coordinates(*inputs, tmp_path / "c.h5", config)
     tables, counts = read(tmp_path / "c.h5")
@@ -94,20 +93,7 @@ def test_the_same_input_gives_the_same_tables(tmp_path, inputs):
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-def test_rows_are_read_in_any_order_across_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(hdf5, "ROWS_PER_CHUNK", 8)
-    rows = np.random.default_rng(1).integers(0, 1000, (61, 3)).astype(np.int32)
-    with hdf5.create_file(tmp_path / "t.h5") as file:
-        table = hdf5.create_rows(file, "t", 3, np.int32)
-        for part in np.split(rows, [5, 5, 40]):
-            hdf5.append_rows(table, part)
-    wanted = np.array([60, 0, 7, 8, 60, 33, 1])
-    with hdf5.open_file(tmp_path / "t.h5") as file:
-        np.testing.assert_array_equal(hdf5.take_rows(file["t"], wanted), rows[wanted])
-        assert hdf5.take_rows(file["t"], wanted[:0]).shape == (0, 3)
-
-
-def test_nothing_left_says_what_removed_how_many(tmp_path, inputs):
+def test_the_error_for_no_eligible_voxel_counts_what_removed_them(tmp_path, inputs):
     config = CONFIG.model_copy(update={"min_membrane_distance": 4.0})
     with pytest.raises(RecordError, match=r"none of the 17820 .* 10092 are in the margin .* near a membrane"):
         coordinates(*inputs, tmp_path / "c.h5", config)
@@ -117,7 +103,7 @@ def test_nothing_left_says_what_removed_how_many(tmp_path, inputs):
     assert not (tmp_path / "c.h5").exists()
 
 
-def test_bad_input_is_one_error(tmp_path, inputs):
+def test_unusable_input_is_one_error(tmp_path, inputs):
     out = tmp_path / "c.h5"
     labels = write(tmp_path / "l.h5", "labels", PARTITIONS.astype(np.uint64)) + ":labels"
     with pytest.raises(VolumeError, match="has type uint64, expected uint8 partitions of 'ffn partition'"):
@@ -131,13 +117,3 @@ def test_bad_input_is_one_error(tmp_path, inputs):
     with pytest.raises(VolumeError, match="box 4:24,30:57,100:133 is empty or outside of the volume 4:24,31"):
         coordinates(inputs[0], small, out, CONFIG)
     assert not out.exists()
-
-
-def test_command_line(tmp_path, inputs, capsys):
-    out = str(tmp_path / "c.h5")
-    words = ["coordinates", "--partitions", inputs[0], "--membrane", inputs[1], "--out", out]
-    assert main([*words, "--margin", "2", "3", "5", "--min-membrane-distance", "1.5"]) == 0
-    tables, _ = read(out)
-    assert as_set(tables[1]) == expected(1)
-    assert main([*words, "--margin", "2", "3", "-5"]) == 2
-    assert "--margin: found '-5'" in capsys.readouterr().err

@@ -1,40 +1,19 @@
-"""Partitions: equal to the definition, whatever the blocks, the threads and the labels."""
+"""Partitions equal their definition, whatever the blocks, the threads and the labels."""
 
 import numpy as np
 import pytest
 
-from ffn.cli import main
 from ffn.config import PartitionConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
-from ffn.sampling.lom import lom_counts
 from ffn.sampling.partition import classify, large_labels, partition
 
-BOX = Box((3, 10, 0), (27, 43, 50))
-RADIUS = (2, 4, 3)
+from .tissue import BOX, RADIUS, count_by_definition, tissue
+
 CONFIG = PartitionConfig(lom_radius_zyx=RADIUS, min_size=200, block_size_zyx=(9, 32, 13))
-
-
-def tissue(shape=BOX.shape, num_objects=25, rng_seed=0) -> np.ndarray:
-    """Voronoi cells with background between them and ids of any size."""
-    rng = np.random.default_rng(rng_seed)
-    centers = rng.random((num_objects, 3)) * shape
-    voxels = np.argwhere(np.ones(shape))
-    distances = np.sqrt(((voxels[:, None] - centers) ** 2).sum(axis=2))
-    order = np.sort(distances, axis=1)
-    names = rng.integers(1, 2**63, num_objects, dtype=np.uint64)
-    return np.where(order[:, 1] - order[:, 0] < 1.5, 0, names[distances.argmin(axis=1)]).reshape(shape)
-
-
-def count_by_definition(labels, radius, ids) -> np.ndarray:
-    """Look at every voxel of every neighbourhood."""
-    windows = np.lib.stride_tricks.sliding_window_view(labels, [2 * r + 1 for r in radius])
-    centres = labels[tuple(slice(r, n - r) for r, n in zip(radius, labels.shape, strict=True))]
-    counts = (windows == centres[..., None, None, None]).sum(axis=(3, 4, 5))
-    return np.where(np.isin(centres, ids), counts, 0)
 
 
 def write_labels(path, labels, box=BOX) -> str:
@@ -51,22 +30,6 @@ def run(tmp_path, labels, config=CONFIG, **options) -> np.ndarray:
         return volume.read()
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("radius", [RADIUS, (1, 1, 6), (5, 2, 1)])
-def test_counts_equal_the_definition(radius, threads):
-    labels = tissue()
-    ids = np.unique(labels)[1:]
-    for chosen in (ids, ids[::3], ids[:0]):
-        counts = lom_counts(labels, radius, chosen, threads)
-        np.testing.assert_array_equal(counts, count_by_definition(labels, radius, chosen))
-
-
-def test_counts_of_labels_as_fine_as_voxels():
-    labels = np.random.default_rng(1).integers(0, 4, (9, 12, 20)).astype(np.uint64)
-    ids = np.arange(1, 4, dtype=np.uint64)
-    np.testing.assert_array_equal(lom_counts(labels, RADIUS, ids), count_by_definition(labels, RADIUS, ids))
-
-
 def test_partitions_equal_the_definition_in_blocks(tmp_path):
     labels = tissue()
     ids, sizes = np.unique(labels, return_counts=True)
@@ -80,12 +43,12 @@ def test_partitions_equal_the_definition_in_blocks(tmp_path):
     assert len(np.unique(expected)) >= 9
 
 
-def test_thresholds_belong_to_the_partition_above():
+def test_a_fraction_equal_to_a_threshold_is_in_the_partition_above():
     assert classify(np.arange(0, 126, 25), (2, 2, 2), (0.2, 0.6, 1.0)).tolist() == [0, 2, 2, 3, 3, 4]
     assert classify(np.array([24, 74, 124]), (2, 2, 2), (0.2, 0.6, 1.0)).tolist() == [1, 2, 3]
 
 
-def test_renaming_and_splitting_off_other_objects_changes_nothing(tmp_path):
+def test_the_partition_of_an_object_depends_neither_on_ids_nor_on_other_objects(tmp_path):
     labels = tissue()
     before = run(tmp_path, labels)
     renamed = np.where(labels == 0, 0, labels.max() - labels + 1)
@@ -97,7 +60,7 @@ def test_renaming_and_splitting_off_other_objects_changes_nothing(tmp_path):
     np.testing.assert_array_equal(split[labels == chosen], before[labels == chosen])
 
 
-def test_a_label_counts_where_it_is_as_large_as_the_minimum(tmp_path):
+def test_a_label_of_exactly_the_minimum_size_is_kept(tmp_path):
     labels = np.zeros(BOX.shape, np.uint64)
     labels[8:12, 10:20, 10:20] = 5
     labels[8:12, 22:32, 30:40] = 6
@@ -107,7 +70,7 @@ def test_a_label_counts_where_it_is_as_large_as_the_minimum(tmp_path):
     assert set(np.unique(partitions[labels == 6])) <= {0, 255}
 
 
-def test_a_box_hides_what_is_outside(tmp_path):
+def test_voxels_outside_the_box_have_no_influence(tmp_path):
     labels, box = tissue(), Box((5, 12, 7), (26, 40, 41))
     config = PartitionConfig(lom_radius_zyx=RADIUS, min_size=100)
     spec = write_labels(tmp_path / "l.h5", labels)
@@ -123,12 +86,12 @@ def test_a_box_hides_what_is_outside(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint16])
-def test_labels_of_any_integer_type(tmp_path, dtype):
+def test_labels_of_any_integer_type_give_the_same_partitions(tmp_path, dtype):
     ids, labels = np.unique(tissue(), return_inverse=True)
     np.testing.assert_array_equal(run(tmp_path, labels.astype(dtype)), run(tmp_path, ids[labels]))
 
 
-def test_sizes_are_summed_over_blocks(tmp_path):
+def test_label_sizes_are_summed_over_blocks(tmp_path):
     labels = tissue()
     with open_volume(write_labels(tmp_path / "l.h5", labels)) as volume:
         found = large_labels(volume, list(BOX.blocks((7, 8, 9))), 500)
@@ -137,7 +100,7 @@ def test_sizes_are_summed_over_blocks(tmp_path):
 
 
 @pytest.mark.fib25
-def test_real_labels_equal_the_definition(shared_fib25, tmp_path):
+def test_partitions_of_real_labels_equal_the_definition(shared_fib25, tmp_path):
     source = f"{shared_fib25}/labels_z000-170.h5:stack"
     partition(source, f"{tmp_path / 'p.h5'}:p", PartitionConfig())
     with open_volume(source) as volume, open_volume(f"{tmp_path / 'p.h5'}:p") as out:
@@ -152,7 +115,7 @@ def test_real_labels_equal_the_definition(shared_fib25, tmp_path):
         assert partitions[z, y, x] == expected
 
 
-def test_bad_input_is_one_error(tmp_path):
+def test_unusable_input_is_one_error(tmp_path):
     out = f"{tmp_path / 'p.h5'}:p"
     image = write_labels(tmp_path / "i.h5", np.ones(BOX.shape, np.float32))
     with pytest.raises(VolumeError, match="has type float32, expected integer labels"):
@@ -164,28 +127,3 @@ def test_bad_input_is_one_error(tmp_path):
     with pytest.raises(VolumeError, match="expected FILE.h5:DATASET"):
         partition(labels, str(tmp_path / "p.h5"), CONFIG)
     assert not (tmp_path / "p.h5").exists()
-
-
-def test_command_line(tmp_path, capsys):
-    labels, out = write_labels(tmp_path / "l.h5", tissue()), f"{tmp_path / 'p.h5'}:partitions"
-    words = [
-        "partition",
-        "--labels",
-        labels,
-        "--out",
-        out,
-        "--lom-radius",
-        "2",
-        "4",
-        "3",
-        "--min-size",
-        "200",
-    ]
-    assert main([*words, "--threads", "1"]) == 0
-    with open_volume(out) as volume:
-        np.testing.assert_array_equal(volume.read(), run(tmp_path, tissue()))
-    assert main([*words, "--thresholds", "0.5", "0.1"]) == 2
-    assert "must be 1 to 253 ascending fractions" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main([*words, "--threads", "-1"])
-    assert "'-1' is not a whole number" in capsys.readouterr().err

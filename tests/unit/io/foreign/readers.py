@@ -1,4 +1,4 @@
-"""What tests of sources share: a small volume, and checks that it is read as it is, or refused."""
+"""What the tests of formats share: a small volume, and checks that a source is read as it is or refused."""
 
 import numpy as np
 import pytest

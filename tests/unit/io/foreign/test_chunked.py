@@ -51,29 +51,29 @@ def test_zarr_is_zyx(tmp_path, driver, prefix):
     check(f"file://{path}")
 
 
-def test_zarr_with_named_axes_goes_by_their_names(tmp_path):
+def test_named_axes_of_zarr_are_put_in_order(tmp_path):
     metadata = {"dimension_names": ["x", "y", "z"]}
     check(create_store(tmp_path / "raw.zarr", "zarr3", SHAPE[::-1], voxels().transpose(), metadata=metadata))
 
 
-def test_zarr_with_one_time_and_channel(tmp_path):
+def test_axes_of_length_1_are_dropped(tmp_path):
     check(create_store(tmp_path / "raw.zarr", "zarr", (1, 1, *SHAPE), voxels()[None, None]))
 
 
 @pytest.mark.parametrize("shape", [(2, *SHAPE), SHAPE[1:]])
-def test_zarr_of_another_shape(tmp_path, shape):
+def test_zarr_with_other_axes_is_refused(tmp_path, shape):
     path = create_store(tmp_path / "raw.zarr", "zarr", shape)
     refuse(path, f"raw.zarr: has shape {shape}, expected three axes and one channel")
 
 
-def test_zarr_attributes_of_funlib(tmp_path):
+def test_attributes_of_funlib_are_read(tmp_path):
     path = create_store(tmp_path / "raw.zarr", "zarr", SHAPE, voxels())
     (tmp_path / "raw.zarr/.zattrs").write_text(json.dumps({"voxel_size": [40, 4, 4], "offset": [400, 0, -8]}))
     assert check(path, box=Box.from_shape(SHAPE, (10, 0, -2))) == (40, 4, 4)
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_voxel_size_of_ome_zarr(tmp_path, version):
+def test_the_voxel_size_of_ome_zarr_is_read(tmp_path, version):
     axes = [{"name": "c", "type": "channel"}] + [{"name": n, "type": "space", "unit": "micrometer"} for n in "zyx"]
     transform = {"type": "scale", "scale": [1, 0.04, 0.004, 0.0045]}
     datasets = [{"path": "s0", "coordinateTransformations": [transform]}, {"path": "s1"}]
@@ -108,7 +108,7 @@ def test_precomputed_keeps_offset_and_voxel_size(tmp_path):
 
 @pytest.fixture
 def server(tmp_path):
-    """Address that serves `tmp_path`, and the paths asked for."""
+    """Address of a server for `tmp_path`, and the paths that were requested."""
     asked = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -135,7 +135,7 @@ def test_precomputed_over_http_fetches_only_what_a_box_needs(tmp_path, server, p
     assert len({path for path in asked}) == 1
 
 
-def test_a_url_without_volume(server):
+def test_a_url_without_a_volume_is_refused(server):
     address, _ = server
     refuse(
         f"precomputed://{address}/nothing",
@@ -161,7 +161,7 @@ def test_gzipped_chunks_are_refused_instead_of_read_as_zeros(tmp_path):
         ("zarr://", {}, "Failed to detect format"),
     ],
 )
-def test_folders_that_hold_no_array(tmp_path, prefix, content, message):
+def test_a_folder_without_an_array_is_refused(tmp_path, prefix, content, message):
     folder = tmp_path / "volume"
     folder.mkdir()
     for name, text in content.items():

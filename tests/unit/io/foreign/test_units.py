@@ -1,0 +1,53 @@
+import pytest
+
+from ffn.errors import VolumeError
+from ffn.io.foreign.units import three_numbers, to_nm, world_place
+
+
+@pytest.mark.parametrize(
+    ("sizes", "units", "expected"),
+    [
+        ((40, 4, 4.5), ("", "nm", "nanometer"), (40, 4, 4.5)),
+        ((0.04, 0.004, 0.004), ("um", "µm", "micrometer"), (40, 4, 4)),
+        ((4e-5, 4e-6, 4e-9), ("mm", "millimeter", "m"), (40, 4, 4)),
+        ((40, 4, 4), ("nm", "nm", "pixel"), None),
+        ((40, 0, 4), ("nm", "nm", "nm"), None),
+    ],
+)
+def test_lengths_become_nm_unless_they_are_unusable(sizes, units, expected):
+    found = to_nm(sizes, units)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({}, (None, (0, 0, 0))),
+        ({"offset": (4, 4, 4)}, (None, (0, 0, 0))),
+        ({"resolution": (40, 4, 4)}, ((40, 4, 4), (0, 0, 0))),
+        ({"voxel_size": (40, 4, 4), "offset": (400, 0, -8)}, ((40, 4, 4), (10, 0, -2))),
+        ({"resolution": (0.1, 0.1, 0.1), "offset": (0.3, 0.7, 0)}, ((0.1, 0.1, 0.1), (3, 7, 0))),
+    ],
+)
+def test_offsets_in_nm_become_voxels(attributes, expected):
+    assert world_place(attributes, "a.h5:raw") == expected
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"resolution": (4, 4, 4), "offset": (0, 6, 0)}, r"attribute offset is \(0.0, 6.0, 0.0\) nm, expected a whole"),
+        ({"resolution": (4, 0, 4)}, "attribute resolution is .* expected three positive lengths"),
+        ({"resolution": (4, 4)}, r"attribute resolution is \(4, 4\), expected three numbers. Correct it"),
+    ],
+)
+def test_unusable_attributes_are_refused(attributes, message):
+    with pytest.raises(VolumeError, match=f"a.h5:raw: {message}"):
+        world_place(attributes, "a.h5:raw")
+
+
+@pytest.mark.parametrize("value", [(1, 2), (1, 2, 3, 4), "abc", None, 3, ("a", 2, 3)])
+def test_anything_but_three_numbers_is_refused(value):
+    assert three_numbers((1, "2", 3.5), "offset") == (1.0, 2.0, 3.5)
+    with pytest.raises(VolumeError, match="offset is .*, expected three numbers"):
+        three_numbers(value, "offset")
