@@ -1,0 +1,44 @@
+import numpy as np
+
+from ffn.synthetic.config import SynthConfig
+from ffn.synthetic.neurites import MAX_SQUEEZE, STEP_NM, grow_neurites
+
+CONFIG = SynthConfig(shape_zyx=(64, 88, 104))
+
+
+def test_the_radii_of_neurites_stay_in_the_configured_range() -> None:
+    paths = grow_neurites(CONFIG, np.random.default_rng(0))
+    radii_nm = np.concatenate([path.radii_nm for path in paths])
+    low, high = CONFIG.neurite_radius_nm
+    assert low <= radii_nm.min() < 1.2 * low
+    assert 0.8 * high < radii_nm.max() <= high
+
+
+def test_a_straight_neurite_does_not_turn() -> None:
+    straight = SynthConfig(shape_zyx=(16, 20, 200), tortuosity=0.0, branch_spacing_nm=1e9)
+    for path in grow_neurites(straight, np.random.default_rng(0))[:5]:
+        steps = np.diff(path.points_nm, axis=0)
+        assert np.allclose(steps, steps[0])
+
+
+def test_neurites_shorter_than_the_limit_are_left_out() -> None:
+    everything, kept = (
+        grow_neurites(SynthConfig(shape_zyx=(32, 40, 48), min_neurite_nm=limit_nm), np.random.default_rng(0))
+        for limit_nm in (0.0, 800.0)
+    )
+    length_nm: dict[int, float] = {}
+    for path in everything:
+        length_nm[path.neurite_id] = length_nm.get(path.neurite_id, 0.0) + STEP_NM * len(path.points_nm)
+    long = {number for number, length in length_nm.items() if length >= 800}
+    assert {path.neurite_id for path in kept} == long
+    assert 0 < len(long) < len(length_nm)
+
+
+def test_neurites_grow_around_each_other() -> None:
+    """A tip may press into a neighbour by a share of its radius, and radii vary, but axes stay apart."""
+    config = SynthConfig(shape_zyx=(48, 48, 48), varicosity=0.0, branch_spacing_nm=1e9)
+    paths = grow_neurites(config, np.random.default_rng(0))
+    for number, path in enumerate(paths):
+        for other in paths[:number]:
+            gaps_nm = np.linalg.norm(path.points_nm[:, None] - other.points_nm[None], axis=-1)
+            assert gaps_nm.min() > (1 - MAX_SQUEEZE) * path.radii_nm[0] + 0.9 * other.radii_nm[0]

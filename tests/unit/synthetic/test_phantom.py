@@ -1,0 +1,112 @@
+"""The phantom has consistent labels, is reproducible, and is hard enough for an honest demo."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import ndimage
+from skimage.feature import peak_local_max
+from skimage.filters import threshold_otsu
+from skimage.measure import label
+from skimage.metrics import adapted_rand_error, variation_of_information
+from skimage.segmentation import watershed
+
+from ffn.synthetic.config import SynthConfig
+from ffn.synthetic.phantom import Phantom, make_phantom
+from ffn.synthetic.tissue import border_distance_nm
+
+SMALL = SynthConfig(shape_zyx=(24, 40, 56), min_neurite_voxels=100)
+DEMO = SynthConfig(shape_zyx=(64, 88, 104))
+
+
+@pytest.fixture(scope="module")
+def phantom() -> Phantom:
+    return make_phantom(DEMO, rng_seed=1)
+
+
+def differing(**changes: object) -> SynthConfig:
+    return SynthConfig.model_validate({**SMALL.model_dump(), **changes})
+
+
+def test_arrays_have_the_configured_shape_and_type(phantom: Phantom) -> None:
+    assert phantom.image.shape == phantom.labels.shape == DEMO.shape_zyx
+    assert phantom.image.dtype == np.uint8
+    assert phantom.labels.dtype == np.uint64
+
+
+def test_every_label_is_one_connected_piece_and_ids_have_no_gap(phantom: Phantom) -> None:
+    pieces, num_pieces = label(phantom.labels, connectivity=3, return_num=True)
+    ids, sizes = np.unique(phantom.labels, return_counts=True)
+    assert ids.tolist() == list(range(1, num_pieces + 1))
+    assert sizes.min() >= DEMO.min_neurite_voxels
+
+
+def test_neurites_differ_in_size_and_run_through_the_volume(phantom: Phantom) -> None:
+    sizes = np.bincount(phantom.labels.ravel())[1:]
+    assert len(sizes) > 20
+    assert sizes.max() < 0.3 * phantom.labels.size
+    in_first_half, in_last_half = (set(np.unique(half)) for half in np.split(phantom.labels, 2))
+    assert len(in_first_half & in_last_half) > 0.2 * len(sizes)
+    assert in_last_half - in_first_half
+
+
+def test_same_seed_gives_the_same_bytes_and_another_seed_does_not() -> None:
+    first, again, other = (make_phantom(SMALL, rng_seed) for rng_seed in (5, 5, 6))
+    assert first.image.tobytes() == again.image.tobytes()
+    assert first.labels.tobytes() == again.labels.tobytes()
+    assert (first.image != other.image).any()
+    assert (first.labels != other.labels).any()
+
+
+def test_imaging_settings_do_not_change_the_labels() -> None:
+    plain = make_phantom(SMALL, 3)
+    noisy = make_phantom(differing(noise=30.0, mitochondria_per_um3=0.0), 3)
+    assert (plain.labels == noisy.labels).all()
+    assert noisy.image.std() > plain.image.std()
+
+
+def test_membranes_are_dark_and_neurites_bright(phantom: Phantom) -> None:
+    border_nm = border_distance_nm(phantom.labels, DEMO.voxel_size_zyx_nm)
+    on_border = phantom.image[border_nm == 0].mean()
+    inside = np.median(phantom.image[border_nm >= 40])
+    assert on_border < 115
+    assert inside - on_border > 35
+
+
+def test_anisotropic_voxels_image_the_same_scale_of_tissue() -> None:
+    config = differing(shape_zyx=(16, 64, 64), voxel_size_zyx_nm=(40.0, 10.0, 10.0))
+    labels = make_phantom(config, 7).labels
+    changes = [np.mean(np.diff(labels.astype(np.int64), axis=axis) != 0) for axis in range(3)]
+    # Sections are four times as far apart, so a step along z crosses a border more often.
+    assert changes[0] > 1.8 * max(changes[1:])
+
+
+def test_threshold_and_connected_components_merge_most_neurites(phantom: Phantom) -> None:
+    smooth = ndimage.gaussian_filter(phantom.image.astype(np.float32), 1)
+    pieces = label(smooth > threshold_otsu(smooth), connectivity=3)
+    ids, sizes = np.unique(phantom.labels, return_counts=True)
+    piece_of = [most_common_piece(pieces[phantom.labels == i]) for i in ids[sizes > 1000]]
+    _, member, num_members = np.unique(piece_of, return_inverse=True, return_counts=True)
+    # 0.86 and more at the default size; this smaller volume has fewer neurites to merge.
+    assert np.mean(num_members[member] > 1) > 0.5
+
+
+def most_common_piece(pieces: np.ndarray) -> int:
+    return int(np.bincount(pieces[pieces > 0]).argmax())
+
+
+def test_a_watershed_is_neither_useless_nor_good(phantom: Phantom) -> None:
+    smooth = ndimage.gaussian_filter(phantom.image.astype(np.float32), 2)
+    scores = [watershed_scores(smooth, offset, phantom.labels) for offset in (-8, 0)]
+    assert 0.15 < min(are for are, _ in scores) < 0.65
+    assert 1.0 < min(voi for _, voi in scores) < 2.8
+
+
+def watershed_scores(smooth: np.ndarray, offset: float, truth: np.ndarray) -> tuple[float, float]:
+    """Return ARE and VOI (bits) of a watershed that is seeded away from dark voxels."""
+    distance = ndimage.gaussian_filter(ndimage.distance_transform_edt(smooth > threshold_otsu(smooth) + offset), 1)
+    peaks = peak_local_max(distance, min_distance=9, threshold_abs=1.5, exclude_border=False)
+    markers = np.zeros(truth.shape, np.int32)
+    markers[tuple(peaks.T)] = np.arange(1, len(peaks) + 1)
+    segmentation = watershed(-smooth, markers)
+    return adapted_rand_error(truth, segmentation)[0], sum(variation_of_information(truth, segmentation))

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+
+from ffn.errors import ConfigError, VolumeError
+from ffn.geometry import Box
+from ffn.io.open import open_volume
+from ffn.synthetic.config import SynthConfig
+from ffn.synthetic.write import synth
+
+CONFIG = SynthConfig(shape_zyx=(16, 20, 24), voxel_size_zyx_nm=(20, 10, 12))
+
+
+def make(folder, rng_seed=1, image="raw.h5:raw", labels="labels.h5:labels"):
+    synth(f"{folder}/{image}", f"{folder}/{labels}", CONFIG, rng_seed)
+
+
+def read(spec):
+    with open_volume(spec) as volume:
+        return volume.read()
+
+
+def test_image_and_labels_have_the_same_box_and_voxel_size(tmp_path):
+    make(tmp_path)
+    with open_volume(f"{tmp_path}/raw.h5:raw") as raw, open_volume(f"{tmp_path}/labels.h5:labels") as labels:
+        assert raw.box == labels.box == Box.from_shape((16, 20, 24))
+        assert raw.voxel_size_zyx_nm == labels.voxel_size_zyx_nm == (20, 10, 12)
+        assert (raw.dtype, labels.dtype) == (np.uint8, np.uint64)
+        assert raw.provenance["stage"] == "synth" and raw.provenance["inputs"]["rng_seed"] == "1"
+        assert np.ptp(raw.read()) > 0 and labels.read().any()
+
+
+def test_the_result_depends_on_the_seed(tmp_path):
+    for name, rng_seed in (("a", 1), ("b", 1), ("c", 2)):
+        make(tmp_path / name, rng_seed)
+    first, again, other = (read(f"{tmp_path}/{name}/raw.h5") for name in "abc")
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize(
+    ("image", "labels", "error", "message"),
+    [
+        ("one.h5:raw", "one.h5:labels", ConfigError, "--out-labels: .*one.h5:labels is the file of the image"),
+        ("raw.h5", "labels.h5:labels", VolumeError, "raw.h5: expected FILE.h5:DATASET"),
+        ("raw.h5:raw", "labels.tif", VolumeError, "labels.tif: expected FILE.h5:DATASET"),
+    ],
+)
+def test_unusable_outputs_are_refused_before_anything_is_written(tmp_path, image, labels, error, message):
+    with pytest.raises(error, match=message):
+        make(tmp_path, image=image, labels=labels)
+    assert list(tmp_path.iterdir()) == []
