@@ -4,7 +4,7 @@ from ffn import progress
 from ffn.progress import track
 
 
-def test_items_pass_through():
+def test_all_items_are_yielded():
     assert list(track(iter("abc"), None, "letters")) == ["a", "b", "c"]
 
 
@@ -15,14 +15,14 @@ def test_a_log_gets_whole_lines(capsys):
     assert not any("\r" in line for line in lines)
 
 
-def test_what_was_done_before_is_shown_from_the_start(capsys):
+def test_earlier_work_counts_from_the_start(capsys):
     with progress.progress_bar(8, "train", "step", done=4) as bar:
         bar.update(4)
     lines = capsys.readouterr().err.splitlines()
     assert "train:  50% 4/8" in lines[0] and "train: 100% 8/8" in lines[-1]
 
 
-def test_a_log_gets_a_line_now_and_then(capsys, monkeypatch):
+def test_a_log_gets_few_lines(capsys, monkeypatch):
     list(track(range(1000), 1000, "blocks"))
     assert len(capsys.readouterr().err.splitlines()) <= 3
     monkeypatch.setattr(progress, "LOG_INTERVAL_SECONDS", 0.0)

@@ -1,4 +1,4 @@
-"""Processes that know nothing of each other take different GPUs."""
+"""Processes that do not know each other take different GPUs."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ TAKE = "import sys; from ffn.machine.gpu import take_gpu; print(take_gpu(2), tak
 
 @pytest.fixture
 def take(tmp_path):
-    """Function that starts a process which takes one of two GPUs, twice."""
+    """Return a function that starts a process which takes one of two GPUs, twice."""
     started = []
 
     def start(**variables):
@@ -28,7 +28,7 @@ def take(tmp_path):
         process.communicate()
 
 
-def test_each_process_has_its_own_until_there_are_none_left(take):
+def test_each_process_gets_its_own_gpu_until_all_are_taken(take):
     first, taken = take()
     assert taken == ["0", "0"], "a process keeps the one that it has"
     assert take()[1] == ["1", "1"]
@@ -38,12 +38,12 @@ def test_each_process_has_its_own_until_there_are_none_left(take):
     assert take()[1] == ["0", "0"]
 
 
-def test_gpus_are_known_by_the_names_that_the_scheduler_gave(take):
+def test_gpus_are_told_apart_by_the_names_from_the_scheduler(take):
     assert take(CUDA_VISIBLE_DEVICES="2,3")[1] == take(CUDA_VISIBLE_DEVICES="0,1")[1] == ["0", "0"]
     assert take(CUDA_VISIBLE_DEVICES="0,3")[1] == ["1", "1"]
 
 
-def test_jobs_that_number_their_gpus_from_zero_do_not_keep_them_from_each_other(take):
+def test_jobs_that_number_their_gpus_from_0_do_not_block_each_other(take):
     assert [take()[1], take()[1]] == [["0", "0"], ["1", "1"]]
     other = {"SLURM_JOB_ID": f"another{os.getpid()}"}
     assert [take(**other)[1], take(**other)[1]] == [["0", "0"], ["1", "1"]]

@@ -1,35 +1,83 @@
-"""Processes that end together."""
-
+import logging
 import os
+import signal
+import subprocess
 import sys
 import time
 
-from ffn.machine.processes import dying_with_parent, run_together
+import pytest
+
+from ffn.machine.processes import dying_with_parent, exit_code, run_together
 
 
-def test_the_first_failure_gives_the_exit_code_is_logged_and_ends_the_others(caplog):
-    code = "import os, sys, time; sys.exit(7) if os.environ['N'] == '1' else time.sleep(600)"
-    start = time.monotonic()
-    environments = [{**os.environ, "N": str(number)} for number in range(3)]
-    assert run_together([sys.executable, "-c", code], environments, own_groups=True) == 7
+def environments(number, **variables):
+    return [{**os.environ, **variables, "N": str(n)} for n in range(number)]
+
+
+def python(code):
+    return [sys.executable, "-c", f"import os, signal, sys, time; n = int(os.environ['N']); {code}"]
+
+
+def test_all_processes_run_in_their_own_environment(tmp_path):
+    code = "open(os.path.join(os.environ['FOLDER'], str(n)), 'w').close()"
+    assert run_together(python(code), environments(3, FOLDER=str(tmp_path))) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
+
+
+def test_the_first_failure_ends_the_others_and_gives_the_exit_code(caplog):
+    code = "sys.exit(7) if n == 1 else time.sleep(600)"
+    with caplog.at_level(logging.ERROR):
+        assert run_together(python(code), environments(3), own_groups=True) == 7
     assert caplog.messages == ["process 1 ended with exit code 7, so all end"]
-    assert time.monotonic() - start < 60
 
 
 def test_a_process_that_ignores_sigterm_is_killed():
-    code = "import os, signal, sys, time; signal.signal(15, signal.SIG_IGN); n = os.environ"
-    code += "['N']; time.sleep(int(n) or 1); sys.exit(3)"
-    environments = [{**os.environ, "N": number} for number in ("0", "600")]
-    assert run_together([sys.executable, "-c", code], environments, grace=0.5) == 3
+    code = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600 if n else 1); sys.exit(3)"
+    assert run_together(python(code), environments(2), grace=0.5) == 3
 
 
+@pytest.mark.parametrize(("returncode", "code"), [(0, 0), (3, 3), (-signal.SIGKILL, 137), (-signal.SIGTERM, 143)])
+def test_a_signal_becomes_an_exit_code_as_in_a_shell(returncode, code):
+    assert exit_code(returncode) == code
+
+
+def test_signals_are_forwarded_to_all_processes(tmp_path):
+    """The children record SIGUSR1 and end; their parent, a process of its own, gets the signal."""
+    child = (
+        "import os, signal, sys, time\n"
+        "def record(*_): open(os.environ['N'], 'w').close(); sys.exit(0)\n"
+        "signal.signal(signal.SIGUSR1, record); open('ready' + os.environ['N'], 'w').close(); time.sleep(600)\n"
+    )
+    parent = (
+        "import os, sys; from ffn.machine.processes import run_together\n"
+        f"sys.exit(run_together([sys.executable, '-c', {child!r}], [{{**os.environ, 'N': n}} for n in '01']))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", parent], cwd=tmp_path, env=environment) as process:
+        while len(list(tmp_path.glob("ready?"))) < 2 and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait() == 0
+    assert sorted(path.name for path in tmp_path.glob("[01]")) == ["0", "1"]
+
+
+@pytest.fixture
+def _forget():
+    dying_with_parent.cache_clear()
+    yield
+    dying_with_parent.cache_clear()
+
+
+@pytest.mark.usefixtures("_forget")
 def test_a_setpriv_without_pdeathsig_is_not_used(tmp_path, monkeypatch):
-    """With that of util-linux 2.32, on Enterprise Linux 8, every job would end at once."""
+    """With util-linux 2.32, as on Enterprise Linux 8, every job would end at once."""
     (tmp_path / "setpriv").write_text("#!/bin/sh\necho \"setpriv: unrecognized option '$1'\" >&2; exit 1\n")
     (tmp_path / "setpriv").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    dying_with_parent.cache_clear()
-    try:
-        assert dying_with_parent() == ()
-    finally:
-        dying_with_parent.cache_clear()
+    assert dying_with_parent() == ()
+
+
+@pytest.mark.usefixtures("_forget")
+def test_without_setpriv_a_command_stays_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert dying_with_parent() == ()

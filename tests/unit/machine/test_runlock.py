@@ -7,13 +7,13 @@ from ffn.errors import ConfigError
 from ffn.machine.runlock import take_lock
 
 
-def test_the_holder_is_named_and_a_closed_file_gives_the_lock_back(tmp_path):
+def test_the_error_names_the_holder_and_a_closed_file_releases_the_lock(tmp_path):
     with take_lock(tmp_path), pytest.raises(ConfigError, match=rf"process \d+ on {socket.gethostname()} works on it"):
         take_lock(tmp_path, seconds=0.1)
     take_lock(tmp_path).close()
 
 
-def test_a_holder_that_ends_in_time_is_waited_for(tmp_path, monkeypatch, caplog):
+def test_the_lock_is_taken_when_its_holder_ends_in_time(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     holder = take_lock(tmp_path)
     monkeypatch.setattr("ffn.machine.runlock.time.sleep", lambda seconds: holder.close())
@@ -21,7 +21,7 @@ def test_a_holder_that_ends_in_time_is_waited_for(tmp_path, monkeypatch, caplog)
     assert [message.split()[1] for message in caplog.messages] == ["waiting"]
 
 
-def test_what_a_dead_machine_may_have_left_does_not_count(tmp_path, caplog):
+def test_the_lock_of_another_machine_can_be_ignored(tmp_path, caplog):
     with take_lock(tmp_path):
         (tmp_path / ".lock").write_text("process 7 on node3")
         assert take_lock(tmp_path, here_only=True) is None

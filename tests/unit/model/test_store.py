@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+import yaml
+
+from ffn.config import ModelConfig
+from ffn.errors import ModelError
+from ffn.model.network import weight_shapes
+from ffn.model.store import Model, check_weights, load_architecture, load_model, normalise, save_model, weights_checksum
+
+CONFIG = ModelConfig(depth=2, features=3, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)
+
+
+def random_weights(rng_seed=0):
+    rng = np.random.default_rng(rng_seed)
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in weight_shapes(CONFIG).items()}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_model(tmp_path / "model", Model(CONFIG, random_weights(), {"stage": "test"}))
+    return tmp_path / "model"
+
+
+def test_a_saved_model_is_loaded(folder):
+    model = load_model(folder)
+    assert (model.config, model.provenance) == (CONFIG, {"stage": "test"})
+    assert model.weights.keys() == weight_shapes(CONFIG).keys()
+    assert all(np.array_equal(model.weights[name], array) for name, array in random_weights().items())
+    assert load_architecture(folder) == CONFIG
+
+
+def test_weights_of_another_model_are_refused(tmp_path, folder):
+    save_model(tmp_path / "other", Model(CONFIG, random_weights(1), {}))
+    (tmp_path / "other/weights.h5").replace(folder / "weights.h5")
+    with pytest.raises(ModelError, match="weights.h5: checksum differs from model.yaml, expected the weights of this"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "model.yaml: no such file, expected a model folder"),
+        ("model: [", "model.yaml: is not YAML"),
+        ("- a list", "model.yaml: has no section 'model'"),
+        ("model: 3", "model.yaml: has no section 'model'"),
+        ("model: {depth: 0}", "model.yaml: model.depth"),
+    ],
+)
+def test_an_unusable_description_is_refused(folder, text, message):
+    (folder / "model.yaml").unlink()
+    if text is not None:
+        (folder / "model.yaml").write_text(text)
+    with pytest.raises(ModelError, match=message):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weights: weights.pop("conv1_b/biases"), r"conv1_b/biases: found nothing, expected \(3,\)"),
+        (lambda weights: weights.update(extra=np.zeros(2)), r"extra: found \(2,\), expected nothing"),
+        (lambda weights: weights.update({"conv_lom/biases": np.zeros(2)}), r"conv_lom/biases: found \(2,\), expected"),
+    ],
+)
+def test_weights_that_do_not_fit_the_architecture_are_not_saved(tmp_path, change, message):
+    weights = random_weights()
+    check_weights(CONFIG, weights, "model")
+    change(weights)
+    with pytest.raises(ModelError, match=message):
+        save_model(tmp_path / "model", Model(CONFIG, weights, {}))
+    assert not (tmp_path / "model").exists()
+
+
+def test_the_description_is_written_last(tmp_path, monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ffn.model.store.atomic.write_text", fail)
+    with pytest.raises(KeyboardInterrupt):
+        save_model(tmp_path / "model", Model(CONFIG, random_weights(), {}))
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["weights.h5"]
+
+
+def test_images_are_normalised_with_the_figures_of_the_model(folder):
+    found = normalise(np.array([80, 100, 140], np.uint8), load_model(folder))
+    assert found.dtype == np.float32 and found.tolist() == [-1, 0, 2]
+
+
+def test_a_model_without_normalisation_is_refused(folder):
+    description = yaml.safe_load((folder / "model.yaml").read_text())
+    description["model"]["image_mean"] = None
+    (folder / "model.yaml").write_text(yaml.safe_dump(description))
+    with pytest.raises(ModelError, match="image_mean, model.image_stddev: None, 20.0, expected two numbers"):
+        normalise(np.zeros(3), load_model(folder))
+
+
+def test_the_checksum_covers_names_and_values():
+    weights = random_weights()
+    renamed = {name.replace("conv1_a", "conv9_a"): array for name, array in weights.items()}
+    changed = {**weights, "conv0_a/biases": weights["conv0_a/biases"] + 1}
+    assert weights_checksum(weights) == weights_checksum(dict(reversed(weights.items())))
+    assert len({weights_checksum(each) for each in (weights, renamed, changed)}) == 3
