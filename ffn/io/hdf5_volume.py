@@ -12,7 +12,7 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io import hdf5
-from ffn.io.foreign.units import three_numbers, world_place
+from ffn.io.foreign.units import three_numbers, voxel_size_and_offset
 from ffn.io.volume import Placement, require_inside, split_spec
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
@@ -27,7 +27,7 @@ class Hdf5Volume:
         self._dataset = dataset
         self.name = name
         self.dtype = dataset.dtype
-        self.voxel_size_zyx_nm, start = _place(dataset, name)
+        self.voxel_size_zyx_nm, start = _voxel_size_and_offset(dataset, name)
         self.box = Box.from_shape(zyx(dataset.shape), start)
         self.provenance = _provenance(dataset)
 
@@ -133,11 +133,11 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
         raise VolumeError(f"{path}: holds {others}, expected no datasets but {sorted(names)}. Choose another file")
 
 
-def _place(dataset: hdf5.Dataset, name: str) -> tuple[VoxelSize | None, ZYX]:
+def _voxel_size_and_offset(dataset: hdf5.Dataset, name: str) -> tuple[VoxelSize | None, ZYX]:
     """Voxel size and offset from our attributes (offset in voxels) or CREMI's (offset in nm)."""
     attributes = dataset.attrs
     if "voxel_size_nm" not in attributes and "resolution" in attributes:
-        return world_place(attributes, name)
+        return voxel_size_and_offset(attributes, name)
     size = attributes.get("voxel_size_nm")
     start = three_numbers(attributes.get("offset", (0, 0, 0)), f"{name}: attribute offset")
     return None if size is None else three_numbers(size, f"{name}: attribute voxel_size_nm"), zyx(start)

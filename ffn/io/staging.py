@@ -56,7 +56,7 @@ def staged_spec(spec: str, folder: str) -> str:
     scratch, source = _scratch(folder), _source(spec)
     if scratch is None or source is None:
         return spec
-    copy = _place(source, scratch)
+    copy = _copy_path(source, scratch)
     return spec.replace(str(source), str(copy), 1) if copy.exists() else spec
 
 
@@ -78,7 +78,7 @@ def _files(source: Path) -> list[Path]:
     return sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
 
 
-def _place(source: Path, scratch: Path) -> Path:
+def _copy_path(source: Path, scratch: Path) -> Path:
     """Path of the copy; it changes with the size and the modification time of every file."""
     states = [(str(file), (state := file.stat()).st_size, state.st_mtime_ns) for file in _files(source)]
     version = hashlib.sha256(repr(states).encode()).hexdigest()[:16]
@@ -87,7 +87,7 @@ def _place(source: Path, scratch: Path) -> Path:
 
 
 def _stage(source: Path, scratch: Path) -> None:
-    copy = _place(source, scratch)
+    copy = _copy_path(source, scratch)
     with _exclusive(copy.parent.parent):
         if copy.exists():
             log.info("%s is already in %s", source, copy.parent)
@@ -104,11 +104,11 @@ def _stage(source: Path, scratch: Path) -> None:
 def _copy(source: Path, target: Path) -> None:
     """Copy a file, or the files in a folder, and compare the checksums."""
     for file in _files(source):
-        place = target / file.relative_to(source) if source.is_dir() else target
-        place.parent.mkdir(parents=True, exist_ok=True)
-        expected = _copy_file(file, place)
-        if _checksum(place) != expected:
-            raise VolumeError(f"{place} differs from {file}, so the disk is unreliable")
+        copy = target / file.relative_to(source) if source.is_dir() else target
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        expected = _copy_file(file, copy)
+        if _checksum(copy) != expected:
+            raise VolumeError(f"{copy} differs from {file}, so the disk is unreliable")
 
 
 def _copy_file(source: Path, target: Path) -> str:

@@ -12,7 +12,7 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, add, subtract, zyx
-from ffn.io.foreign.units import to_nm, world_place
+from ffn.io.foreign.units import to_nm, voxel_size_and_offset
 from ffn.io.volume import require_inside
 
 DRIVERS = {
@@ -55,7 +55,7 @@ class ChunkedVolume:
         self._array = _as_zyx(store, driver, spec)
         self.dtype = np.dtype(self._array.dtype.numpy_dtype)
         self.provenance: dict = {}
-        start, self.voxel_size_zyx_nm = self._place(store)
+        start, self.voxel_size_zyx_nm = self._offset_and_voxel_size(store)
         self.box = Box.from_shape(zyx(self._array.shape), start)
 
     def read(self, box: Box | None = None) -> np.ndarray:
@@ -81,24 +81,24 @@ class ChunkedVolume:
 
     def _open(self, spec: str) -> ts.TensorStore:
         prefix, separator, rest = spec.partition("://")
-        driver, place = (DRIVERS[prefix], rest) if separator and prefix in DRIVERS else ("auto", spec)
-        kvstore: Any = place if "://" in place else {"driver": "file", "path": f"{Path(place).absolute()}/"}
+        driver, address = (DRIVERS[prefix], rest) if separator and prefix in DRIVERS else ("auto", spec)
+        kvstore: Any = address if "://" in address else {"driver": "file", "path": f"{Path(address).absolute()}/"}
         try:
             return ts.open({"driver": driver, "kvstore": kvstore}, read=True, context=self._context).result()
         except (ValueError, OSError) as error:
             raise VolumeError(
                 f"{spec}: cannot be opened ({_first_line(error)}), "
-                f"expected one array of zarr, N5 or precomputed. {_advice(place)}"
+                f"expected one array of zarr, N5 or precomputed. {_advice(address)}"
             ) from None
 
-    def _place(self, store: ts.TensorStore) -> tuple[ZYX, VoxelSize | None]:
+    def _offset_and_voxel_size(self, store: ts.TensorStore) -> tuple[ZYX, VoxelSize | None]:
         """Offset in voxels and voxel size, from the format or from attributes."""
         start = zyx(self._array.domain.inclusive_min)
         units = [unit for unit in self._array.dimension_units if unit is not None]
         if len(units) == 3:
             return start, to_nm([unit.multiplier for unit in units], [unit.base_unit for unit in units])
         assert store.kvstore is not None  # all of DRIVERS have one
-        size, offset = world_place(_attributes(store.kvstore), self.name)
+        size, offset = voxel_size_and_offset(_attributes(store.kvstore), self.name)
         return add(start, offset), size or _ome_voxel_size(store.kvstore)
 
     def _refuse_gzipped_chunks(self, store: ts.TensorStore) -> None:
@@ -170,10 +170,10 @@ def _read_json(folder: ts.KvStore, name: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _advice(place: str) -> str:
+def _advice(address: str) -> str:
     """Return the next step: if the folder is a group, name one of its arrays."""
     markers = (".zarray", "zarr.json", "attributes.json", "info")
-    found = sorted({path.parent.name for marker in markers for path in Path(place).glob(f"*/{marker}")})
+    found = sorted({path.parent.name for marker in markers for path in Path(address).glob(f"*/{marker}")})
     return f"Name one of those inside: {', '.join(found[:5])}" if found else "Check path and format"
 
 

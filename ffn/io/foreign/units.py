@@ -39,7 +39,7 @@ def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
     return z, y, x
 
 
-def world_place(attributes: Mapping[str, Any], name: str) -> tuple[VoxelSize | None, ZYX]:
+def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[VoxelSize | None, ZYX]:
     """Read `resolution` or `voxel_size`, and `offset`, all in nm and zyx, as CREMI and funlib write them.
 
     Parameters
@@ -61,7 +61,7 @@ def world_place(attributes: Mapping[str, Any], name: str) -> tuple[VoxelSize | N
 
     Examples
     --------
-    >>> world_place({"resolution": (40, 4, 4), "offset": (1480, 3644, 3644)}, "cremi.h5:labels")
+    >>> voxel_size_and_offset({"resolution": (40, 4, 4), "offset": (1480, 3644, 3644)}, "cremi.h5:labels")
     ((40.0, 4.0, 4.0), (37, 911, 911))
     """
     found = next((attributes[key] for key in ("resolution", "voxel_size") if key in attributes), None)

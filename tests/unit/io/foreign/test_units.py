@@ -1,7 +1,7 @@
 import pytest
 
 from ffn.errors import VolumeError
-from ffn.io.foreign.units import three_numbers, to_nm, world_place
+from ffn.io.foreign.units import three_numbers, to_nm, voxel_size_and_offset
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_lengths_become_nm_unless_they_are_unusable(sizes, units, expected):
     ],
 )
 def test_offsets_in_nm_become_voxels(attributes, expected):
-    assert world_place(attributes, "a.h5:raw") == expected
+    assert voxel_size_and_offset(attributes, "a.h5:raw") == expected
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_offsets_in_nm_become_voxels(attributes, expected):
 )
 def test_unusable_attributes_are_refused(attributes, message):
     with pytest.raises(VolumeError, match=f"a.h5:raw: {message}"):
-        world_place(attributes, "a.h5:raw")
+        voxel_size_and_offset(attributes, "a.h5:raw")
 
 
 @pytest.mark.parametrize("value", [(1, 2), (1, 2, 3, 4), "abc", None, 3, ("a", 2, 3)])
