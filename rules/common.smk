@@ -99,7 +99,7 @@ for stage in STAGES:
 
 
 # --- Processes -------------------------------------------------------------------------------------------------
-# `.venv/bin/snakemake` without an activated environment: its jobs and the profile's scripts need that one, too.
+# If `.venv/bin/snakemake` starts without an activated environment, jobs and the scheduler's commands still need it.
 if shutil.which("ffn") is None:
     folders = [os.path.dirname(sys.executable), *os.get_exec_path()]
     os.environ.update(PATH=os.pathsep.join(folders))

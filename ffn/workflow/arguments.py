@@ -11,7 +11,7 @@ from ffn.workflow.pipeline import Pipeline
 
 
 def option(name: str, files: Iterable[str], suffix: str = "") -> str:
-    """Return an option with these files, nothing where there are none.
+    """Return an option with these files, or nothing if there are no files.
 
     Examples
     --------

@@ -109,7 +109,7 @@ class Pipeline:
 
     @cached_property
     def compared(self) -> list[str]:
-        """Volumes that are scored against a watershed, too."""
+        """Volumes for which a watershed is scored as well."""
         return self.evaluated if self.run.evaluate.watershed else []
 
     @cached_property

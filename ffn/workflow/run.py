@@ -48,7 +48,7 @@ class VolumeConfig(Section):
     )
     validate_box: BoxText = Field("none", description="what training is validated on, apart from train_box")
     segment_box: BoxText = Field("all", description="what is segmented")
-    evaluate_box: BoxText = Field("all", description="what is scored, as far as it is labelled and segmented")
+    evaluate_box: BoxText = Field("all", description="box to score, within its labelled and segmented part")
 
     @model_validator(mode="after")
     def _one_source(self) -> VolumeConfig:
@@ -119,10 +119,10 @@ class RunConfig(StageSections):
             model = ModelConfig(**(values.get("model") or {}))
             train = TrainConfig(**(values.get("train") or {}))
         except (ValidationError, TypeError):
-            return values  # reported as an error of its own section
+            return values  # the error is reported with that section
         context = [r + d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         segment = values.get("segment")
-        segment = segment if isinstance(segment, dict) else {}  # anything else is an error of its own section, too
+        segment = segment if isinstance(segment, dict) else {}  # anything else is also reported with that section
         flood = {name: segment[name] for name in FloodConfig.model_fields if name in segment}
         window = [r + WINDOW_MOVES * d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         derived: dict[str, dict[str, Any]] = {

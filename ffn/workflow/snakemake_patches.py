@@ -159,12 +159,12 @@ def _registered(executor: RemoteExecutor, *arguments: Any, **options: Any) -> No
     _report_job_submission(executor, *arguments, **options)
 
 
-# --- Any number of SIGTERMs ends Snakemake after what runs -----------------------------------------------------
+# --- Any number of SIGTERMs ends Snakemake after its running jobs -----------------------------------------------------
 def _told_to_end(scheduler: JobScheduler, *signal: Any) -> None:
-    """Take a SIGTERM in a thread of its own. Not reported upstream.
+    """Handle a SIGTERM in a separate thread. Not reported upstream.
 
-    Snakemake's handler takes a lock. It waits for ever where the thread that it interrupts holds that lock, be it the
-    handler of an earlier SIGTERM; schedulers send one to every process, and shells hand theirs on. `threading` would
-    take locks, too.
+    Snakemake's handler takes a lock. If the thread that it interrupts already holds that lock, the handler waits for
+    ever. That thread may be in the handler of an earlier SIGTERM: schedulers send one to every process, and shells pass
+    theirs on. `threading` is not used because it takes locks as well.
     """
     _thread.start_new_thread(_exit_gracefully, (scheduler,))
