@@ -1,5 +1,5 @@
-# From raw EM to segmented neurons. `snakemake --profile profiles/local` runs everything that config.yaml describes;
-# the target STAGE_all (… membrane_all) stops there, `--forcerun STAGE` repeats a stage, `-n` shows the plan.
+# From raw EM to segmented neurons. `snakemake --profile profiles/local` runs everything that config.yaml describes.
+# The target STAGE_all (such as membrane_all) stops after a stage, `--forcerun STAGE` repeats it, `-n` shows the plan.
 
 
 include: "rules/common.smk"

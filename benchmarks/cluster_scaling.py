@@ -1,7 +1,7 @@
 """Strong scaling of training over emulated nodes: the same global batch on 1, 2 and 3 nodes of a mini Slurm cluster.
 
-Needs root and Slurm (docs/profiles/slurm.md). The nodes share this machine's cores: with one thread a rank, figures for
-more nodes than cores show the cost of sharing, not that of the network.
+Needs root and Slurm (docs/profiles/slurm.md). The nodes share this machine's cores, one thread per rank. With more
+nodes than cores, the figures show the cost of sharing cores, not that of the network.
 
     python -m benchmarks.cluster_scaling --steps 60
 """
@@ -32,7 +32,7 @@ DATA = [
 
 
 def main() -> None:
-    """Measure and print a table and one line of JSON."""
+    """Measure, and print a table and one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 3])
@@ -46,7 +46,7 @@ def main() -> None:
         with MiniSlurm(folder / "slurm", max(arguments.nodes)) as cluster:
             rates = {nodes: rate(cluster, folder, nodes, arguments.steps) for nodes in arguments.nodes}
     first = min(rates)
-    print(f"{os.cpu_count()} cores, global batch {GLOBAL_BATCH}, {arguments.steps} steps, one rank and thread a node")
+    print(f"{os.cpu_count()} cores, global batch {GLOBAL_BATCH}, {arguments.steps} steps, 1 rank per node, 1 thread")
     print("nodes  FOVs/s  speed-up  efficiency")
     for nodes, speed in rates.items():
         gain = speed / rates[first]
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def rate(cluster: MiniSlurm, folder: Path, nodes: int, steps: int) -> float:
-    """Return the FOVs per second of the second half of a training on so many nodes."""
+    """Return the FOVs per second of the second half of a training on `nodes` nodes."""
     out = folder / f"model-{nodes}"
     launch = [
         "salloc",

@@ -1,9 +1,10 @@
-"""What compressing gradients costs and saves: bytes, time to encode and decode, and the links on which it pays.
+"""Measure what compressing gradients costs and saves: bytes, time to encode and decode, links on which it pays.
 
-The gradient is that of the paper's network (472,353 weights) as random numbers. `encode + decode` is the CPU time of
-one process, one thread, whose messages stand for those of N workers. `exchange` is wall time on two local processes of
-Horovod, where bandwidth is that of memory and what remains is latency. `pays below` is the bandwidth of a process's
-link at which the bytes saved, sent around a ring, take as long as the compression does: on faster links it is a loss.
+The gradient has the size of the paper's network (472,353 weights) and consists of random numbers. `encode + decode` is
+the CPU time of one process with one thread, which decodes its own message once for each of N workers. `exchange` is
+the wall time with two local Horovod processes: the bandwidth is that of memory, so mostly latency remains.
+`pays below` is the bandwidth of a process's link at which the saved bytes, sent around a ring, take as long as the
+compression. On faster links, compression loses time.
 """
 
 from __future__ import annotations
@@ -36,28 +37,28 @@ KINDS = {
     "qsgd, 127 levels": TrainConfig(compression="qsgd", qsgd_levels=127),
 }
 PROCESSES = 2
-STALL_SECONDS = 60  # after which Horovod gives up
+STALL_SECONDS = 60  # then Horovod gives up
 
 
 class Pretended(ProcessGroup):
-    """The first of many processes, whose messages are all alike and arrive at once."""
+    """The first of many processes whose messages are all the same and arrive at once."""
 
     def __init__(self, size: int) -> None:
         self.size = size
 
     def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
-        """Return the vector as often as there are processes."""
+        """Return the vector once for each process."""
         import tensorflow as tf
 
         return tf.repeat(vector[None], self.size, 0)
 
 
 def main() -> None:
-    """Print the table, or measure the exchange where a child is asked to."""
+    """Print the table; in a child process, measure the exchange."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--depth", type=int, default=9, help="of the network (default: 9, the paper's)")
-    parser.add_argument("--workers", type=int, nargs="+", default=[2, 16, 128], help="(default: 2 16 128)")
-    parser.add_argument("--rounds", type=int, default=30, help="of which the median counts (default: 30)")
+    parser.add_argument("--depth", type=int, default=9, help="depth of the network (default: 9, as in the paper)")
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 16, 128], help="how many (default: 2 16 128)")
+    parser.add_argument("--rounds", type=int, default=30, help="exchanges; the table has the median (default: 30)")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -66,7 +67,7 @@ def main() -> None:
         child(model, arguments.rounds)
         return
     exchanged = run_children(arguments.depth, arguments.rounds)
-    print(f"{num_weights(model)} weights; exchange of {PROCESSES} local processes, all in ms per step")
+    print(f"{num_weights(model)} weights; exchange between {PROCESSES} local processes; times in ms per step")
     print(f"{'':18} {'workers':>8} {'MB sent':>8} {'encode + decode':>16} {'exchange':>9} {'pays below':>14}")
     for workers in arguments.workers:
         plain = None
@@ -79,7 +80,7 @@ def main() -> None:
 
 
 def breakeven(extra_ms: float, saved_bytes: int) -> str:
-    """Return the link on which sending the bytes takes as long as saving them."""
+    """Return the bandwidth at which sending the saved bytes takes as long as saving them."""
     if saved_bytes <= 0:
         return "never" if saved_bytes < 0 else ""
     return f"{saved_bytes * 8 / max(extra_ms, 1e-3) / 1e6:.2f} Gbit/s"
@@ -88,7 +89,7 @@ def breakeven(extra_ms: float, saved_bytes: int) -> str:
 def cost(
     model: ModelConfig, train: TrainConfig, group: ProcessGroup, rounds: int, clock: Callable[[], float]
 ) -> tuple[float, int]:
-    """Return milliseconds of a step's average by `clock`, and the bytes that a process sends."""
+    """Return the time of averaging one step's gradients, ms of `clock`, and the bytes that a process sends."""
     import tensorflow as tf
 
     from ffn.training.parallel.exchange import TAIL, make_exchange
@@ -100,7 +101,7 @@ def cost(
     exchange = make_exchange(train, sizes, group, rng_seed=1)
     mean = tf.function(exchange.mean, autograph=False)
     times = []
-    for _ in range(rounds + 3):  # of which the first three do not count
+    for _ in range(rounds + 3):  # the first three do not count
         start = clock()
         mean([vector], tf.constant(0, tf.int64)).numpy()
         times.append(clock() - start)
@@ -108,7 +109,7 @@ def cost(
 
 
 def run_children(depth: int, rounds: int) -> dict[str, float]:
-    """Return milliseconds of the whole exchange between two local processes."""
+    """Return the time of the whole exchange between two local processes, ms."""
     launcher = [sys.executable, "-m", *Layout(PROCESSES, PROCESSES, PROCESSES).command.split()]
     command = [sys.executable, __file__, "--child", "--depth", str(depth), "--rounds", str(rounds)]
     output = subprocess.check_output(launcher + command, text=True)
@@ -116,7 +117,7 @@ def run_children(depth: int, rounds: int) -> dict[str, float]:
 
 
 def child(model: ModelConfig, rounds: int) -> None:
-    """Measure as one of the processes; the first one prints."""
+    """Measure as one of the processes; rank 0 prints."""
     with process_group(PROCESSES, STALL_SECONDS) as group:
         results = {name: cost(model, train, group, rounds, time.perf_counter)[0] for name, train in KINDS.items()}
         if group.rank == 0:

@@ -1,7 +1,8 @@
-"""Compare `ffn evaluate` with scikit-image on volumes of many labels: time, peak memory, equal figures.
+"""Compare `ffn evaluate` with scikit-image on volumes with many labels: time, peak memory, equality of the scores.
 
-Each runs in a process of its own, one after the other, on the same HDF5 files: truth of about `--labels` cells, and
-a segmentation that splits and merges some of them. Memory is the peak of the process less what its imports take.
+They run one after the other, each in a separate process, on the same HDF5 files: a ground truth of about `--labels`
+cells, and a segmentation that splits and merges some of them. Memory is the peak of the process minus what its imports
+take.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ SLAB = 64  # sections made at a time
 
 
 def main() -> None:
-    """Run the comparison and print a table, or one of its rows where a child is asked to."""
+    """Run the comparison and print a table; in a child process, measure one row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=512, help="voxels on every axis (default: 512)")
-    parser.add_argument("--labels", type=int, default=100_000, help="about so many (default: 100000)")
-    parser.add_argument("--only", choices=list(METHODS), help="run only this one")
+    parser.add_argument("--size", type=int, default=512, help="voxels along every axis (default: 512)")
+    parser.add_argument("--labels", type=int, default=100_000, help="approximate number of labels (default: 100000)")
+    parser.add_argument("--only", choices=list(METHODS), help="run only this method")
     parser.add_argument("--child", nargs=2, metavar=("METHOD", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def make_volumes(folder: Path, size: int, num_labels: int) -> int:
-    """Write a truth of sheared columns cut into cells, and a segmentation with splits, mergers and holes."""
+    """Write a ground truth of sheared columns cut into cells, and a segmentation with splits, mergers and holes."""
     edge = max(2, round((size**3 / num_labels) ** (1 / 3)))
     box = Box.from_shape((size, size, size))
     place = Placement(box, (10.0, 10.0, 10.0))
@@ -95,7 +96,7 @@ METHODS = {"ffn evaluate": ours, "scikit-image": scikit_image}
 
 
 def measure(method: str, folder: str) -> dict[str, float]:
-    """Run one method; time, memory and figures."""
+    """Run one method; return time, memory and scores."""
     import skimage.metrics  # noqa: F401
     from scipy.spatial import KDTree  # noqa: F401
 
@@ -109,7 +110,7 @@ def measure(method: str, folder: str) -> dict[str, float]:
 
 
 def peak_mib() -> float:
-    """Return the largest resident memory of this process so far; getrusage would count its parent's too."""
+    """Return the peak resident memory of this process; getrusage would also count its parent's."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 

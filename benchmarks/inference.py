@@ -1,14 +1,14 @@
 """Time the network in TensorFlow and OpenVINO, float32 and bfloat16, in turn on the same fields of view (FOVs).
 
-Every round runs all four engines, so that a machine which slows down slows down all of them: read the ratio to
-TensorFlow float32, taken within each round, before the FOVs/s. FOVs are cut from a synthetic phantom, their predicted
-object map (POM) from its truth, as if the object in the middle were half known. GFLOP are counted from the
-architecture: 2 x 27 x inputs x outputs x voxels for each convolution (1 instead of 27 for the last), products with
-the padding of the borders included, additions and activations left out. The peak is measured, not looked up: matrix
-products of 512 x 512 in the same precision through OpenVINO, one chain of them a thread, in every round, too.
+Every round runs all four engines, so a machine that slows down slows down all of them. Trust the ratio to TensorFlow
+float32, which is taken within each round, more than the FOVs/s. FOVs are cut from a synthetic phantom, and their
+predicted object map (POM) from its labels, as if half of the object in the middle were known. GFLOP are counted from
+the architecture: 2 x 27 x inputs x outputs x voxels for each convolution (1 instead of 27 for the last), including
+products with the padding of the borders, without additions and activations. The peak is measured in every round:
+OpenVINO computes products of 512 x 512 matrices in the same precision, one chain of them per thread.
 
-The last lines are the time that flood filling costs outside of the network (canvas, queue, moves), with an engine that
-thresholds the image and whose own time is subtracted.
+The last lines give the time that flood filling takes outside the network (canvas, queue, moves). Its engine thresholds
+the image, and the time of the engine is subtracted.
 
   python benchmarks/inference.py                          depth 9 and 12 with 32 features, untrained weights
   python benchmarks/inference.py --model models/fib25     a trained network, for meaningful logit differences
@@ -43,15 +43,15 @@ ENGINES = [
     ("tensorflow", "bfloat16"),
     ("openvino", "float32"),
     ("openvino", "bfloat16"),
-]  # the first is what the others are compared with
-MATRIX = 512  # of 256 to 2048, and one or all threads to a chain, what came out fastest here
+]  # the others are compared with the first
+MATRIX = 512  # the fastest of 256 to 2048; one thread per chain was faster than all
 CHAIN = 128
 PHANTOM_SHAPE = (96, 112, 128)
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one engine, in the units of the table's header."""
+    """Measurements of one engine, in the units of the table's header."""
 
     depth: int
     batch_size: int
@@ -67,7 +67,7 @@ class Row:
 
 
 def main() -> None:
-    """Run the comparison, print tables, write them as JSON where asked."""
+    """Run the comparison, print tables, and write them as JSON with ``--json``."""
     arguments = parse()
     phantom = make_phantom(SynthConfig(shape_zyx=PHANTOM_SHAPE), rng_seed=0)
     peaks = {name: matmul(name, arguments.threads) for name in ("float32", "bfloat16")}
@@ -81,7 +81,7 @@ def main() -> None:
                 rows.append(row)
     outside = {size: milliseconds_outside(phantom, models[0].config, size) for size in arguments.batch}
     for size, milliseconds in outside.items():
-        print(f"outside of the network, batch size {size}: {milliseconds:.3f} ms per FOV")
+        print(f"outside the network, batch size {size}: {milliseconds:.3f} ms per FOV")
     if arguments.json:
         report = {"machine": machine(arguments.threads), "rows": [asdict(row) for row in rows]}
         report["outside_ms_per_fov"] = outside
@@ -91,12 +91,12 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", metavar="MODEL_DIR", help="measure this network instead")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4], help="FOVs of a call (default: 1 4)")
-    parser.add_argument("--fovs", type=int, default=16, help="FOVs of a round, a multiple of --batch (default: 16)")
-    parser.add_argument("--rounds", type=int, default=3, help="the table gives medians over them (default: 3)")
+    parser.add_argument("--model", metavar="MODEL_DIR", help="network to measure (default: untrained ones)")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4], help="FOVs per call (default: 1 4)")
+    parser.add_argument("--fovs", type=int, default=16, help="FOVs per round, a multiple of --batch (default: 16)")
+    parser.add_argument("--rounds", type=int, default=3, help="the table has their medians (default: 3)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
-    parser.add_argument("--json", metavar="FILE.json", help="write all figures here, too")
+    parser.add_argument("--json", metavar="FILE.json", help="also write all figures to this file")
     arguments = parser.parse_args()
     if any(size < 1 or arguments.fovs % size for size in arguments.batch):
         parser.error(f"--fovs: {arguments.fovs} is not a multiple of each batch size {arguments.batch}")
@@ -104,7 +104,7 @@ def parse() -> argparse.Namespace:
 
 
 def untrained(depth: int) -> Model:
-    """Make a network of 32 features and FOV 33³ as training would start it."""
+    """Make a network with 32 features and FOV 33³ and the weights that training starts from."""
     config = ModelConfig(depth=depth, features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
     return Model(config, initial_weights(config, rng_seed=0), {})
 
@@ -116,7 +116,7 @@ def normalised(phantom: Phantom) -> np.ndarray:
 
 
 def fovs(phantom: Phantom, model: Model, num: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut `num` random FOVs; image and POM in logits, float32 (num, Z, Y, X)."""
+    """Return image and POM (logits) of `num` random FOVs, float32 (num, Z, Y, X)."""
     size = np.array(model.config.fov_size_zyx)
     starts = np.random.default_rng(0).integers(0, np.array(phantom.image.shape) - size + 1, (num, 3))
     boxes = [Box(tuple(start), tuple(start + size)) for start in starts.tolist()]
@@ -137,9 +137,9 @@ def compare(
     peaks: dict[str, Callable[[], float]],
     arguments: argparse.Namespace,
 ) -> list[Row]:
-    """Run the engines in turn; one row for each."""
+    """Run the engines in turn; return one row for each."""
     engines = [create_engine(model, *kind, arguments.threads, batch_size) for kind in ENGINES]
-    answers = [predict_all(engine, inputs, batch_size) for engine in engines]  # warms up, too
+    answers = [predict_all(engine, inputs, batch_size) for engine in engines]  # also warms up
     rounds = [
         ([rate(engine, inputs, batch_size) for engine in engines], [peaks[precision]() for _, precision in ENGINES])
         for _ in range(arguments.rounds)
@@ -175,7 +175,7 @@ def gflop(config: ModelConfig) -> float:
 
 
 def matmul(precision: str, threads: int) -> Callable[[], float]:
-    """Return a measurement of GFLOP/s: on every thread a chain of products of matrices that fit its cache."""
+    """Return a function that measures GFLOP/s: each thread multiplies a chain of matrices that fit its cache."""
     import openvino
     from openvino import opset13 as ops
 
@@ -201,7 +201,7 @@ def matmul(precision: str, threads: int) -> Callable[[], float]:
 
 
 class Threshold:
-    """Engine that calls bright voxels the object, and measures its own time."""
+    """Engine that takes bright voxels for the object and measures its own time."""
 
     name = "threshold"
 
@@ -217,7 +217,7 @@ class Threshold:
 
 
 def milliseconds_outside(phantom: Phantom, model: ModelConfig, batch_size: int) -> float:
-    """Flood the phantom with an engine that costs nothing; milliseconds per FOV."""
+    """Flood-fill the phantom; return the time outside the engine, milliseconds per FOV."""
     image, engine = normalised(phantom), Threshold()
     config = SegmentConfig(batch_size=batch_size)
     flood = FloodFill(image, model, config, engine)
@@ -234,7 +234,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def machine(threads: int) -> dict[str, object]:
-    """Say what the figures were taken on."""
+    """Describe the machine that the figures were measured on."""
     cpus = [text.split(":", 1)[1].strip() for text in _cpuinfo() if text.startswith("model name")]
     return {"cpu": cpus[0] if cpus else platform.processor(), "threads": threads, "load": os.getloadavg()[0]}
 

@@ -1,9 +1,9 @@
-"""Time what training does beside the network: reading, augmentation, walk, batch and score, in ms per FOV.
+"""Time what training does besides the network: reading, augmentation, walk, batch and score, in ms per FOV.
 
-Measures random patches of the labelled FIB-25 slab where ../shared has it, else noise of the same size. The
-network is replaced by a map that knows the truth and adds noise, so walks are as long as those of a trained
-network. All is CPU time of one thread; in training, reading and augmentation run in the background, on the same
-cores. The last column is the share of a step at --fovs-per-second.
+Measures random patches of the labelled FIB-25 slab if ../shared has it, else of noise of the same size. Instead of the
+network's answer, walks get the ground truth plus noise, so they are as long as those of a trained network. All times
+are CPU time of one thread. In training, reading and augmentation run in the background, on the same cores. The last
+column is the share of a step at --fovs-per-second.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ COLUMNS = ("read", "augment", "batch", "walk", "score")
 
 
 class Clock:
-    """CPU time by what it was spent on."""
+    """CPU time by activity."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def measure(self, name: str, *without: str) -> Iterator[None]:
-        """Count what the block takes, less what is counted as `without` meanwhile."""
+        """Count the time of the block, minus the time counted under `without` meanwhile."""
         inner = sum(self.seconds[other] for other in without)
         start = time.thread_time()
         yield
@@ -95,7 +95,7 @@ class Source:
 
 
 class _Timed:
-    """A training volume whose reads are counted."""
+    """A training volume whose reads are timed."""
 
     def __init__(self, volume: TrainingVolume, clock: Clock) -> None:
         self._volume, self._clock = volume, clock
@@ -113,10 +113,10 @@ class _Timed:
 def main() -> None:
     """Run all cases and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--image", metavar="FILE.h5:DATASET", help="measure this volume instead; needs --labels")
+    parser.add_argument("--image", metavar="FILE.h5:DATASET", help="volume to measure; needs --labels")
     parser.add_argument("--labels", metavar="FILE.h5:DATASET", help="its labels")
-    parser.add_argument("--steps", type=int, default=200, help="of each case (default: 200)")
-    parser.add_argument("--fovs-per-second", type=float, default=20, help="of the network (default: 20)")
+    parser.add_argument("--steps", type=int, default=200, help="steps per case (default: 200)")
+    parser.add_argument("--fovs-per-second", type=float, default=20, help="speed of the network (default: 20)")
     parser.add_argument("--on-demand", action="store_true", help="keep nothing in memory, as if the volume were huge")
     arguments = parser.parse_args()
     if arguments.on_demand:
@@ -134,7 +134,7 @@ def main() -> None:
 
 
 def find_volume() -> tuple[str, str]:
-    """Return image and labels of FIB-25, else of noise written to a temporary folder."""
+    """Return image and labels of FIB-25, or of noise that is written to a temporary folder."""
     image, labels = SHARED / "raw", SHARED / "labels_z000-170.h5"
     if image.exists() and labels.exists():
         return str(image), f"{labels}:stack"
@@ -175,7 +175,7 @@ def answer(batch: Batch, noise: np.ndarray) -> np.ndarray:
 
 
 def timed_proceed(walks: LaneWalks, outcome: Outcome, clock: Clock) -> None:
-    """Move on, counting the scores apart."""
+    """Proceed, and count the time of the scores separately."""
     for walk in walks._walks.values():
         score = type(walk).score
 

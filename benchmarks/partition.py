@@ -1,8 +1,8 @@
-"""Time `ffn partition` against the usual way: for each label a summed-volume table of the whole array.
+"""Time `ffn partition` against the usual way, a summed-volume table of the whole array for each label.
 
-Measures the labelled FIB-25 slab where ../shared has it, else random cells of the same size: objects of at
-least 10,000 voxels, then all objects, then all after cutting them into ten times as many. Wall time includes
-reading and writing the files; CPU time is the sum over all cores, which is fairer on a busy machine.
+Measures the labelled FIB-25 slab if ../shared has it, else random cells of the same size. There are three cases:
+objects of at least 10,000 voxels, all objects, and all objects cut into ten times as many. Wall time includes reading
+and writing the files. CPU time is the sum over all cores, which is fairer on a busy machine.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SHAPE = (170, 250, 250)
 def main() -> None:
     """Run the comparison and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--labels", metavar="FILE.h5:DATASET", help="measure these labels instead")
-    parser.add_argument("--lom-radius", type=int, default=24, help="voxels on every axis (default: 24)")
+    parser.add_argument("--labels", metavar="FILE.h5:DATASET", help="labels to measure")
+    parser.add_argument("--lom-radius", type=int, default=24, help="voxels along every axis (default: 24)")
     parser.add_argument("--threads", type=int, default=0, help="0 takes all cores (default: 0)")
     parser.add_argument("--usual", default=100, type=int, help="most labels to time the usual way (default: 100)")
     arguments = parser.parse_args()
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def load(spec: str | None) -> np.ndarray:
-    """Read the labels to measure, or make some."""
+    """Read the labels to measure, or make random ones."""
     spec = spec or (f"{FIB25}:stack" if FIB25.exists() else None)
     if spec is None:
         return random_cells()
@@ -63,7 +63,7 @@ def random_cells(num_objects: int = 120, rng_seed: int = 0) -> np.ndarray:
 
 
 def cut(labels: np.ndarray, factor: int) -> np.ndarray:
-    """Cut labels at the walls of cubes, of the largest edge that gives `factor` times as many."""
+    """Cut labels along the faces of cubes, as large as still gives `factor` times as many labels."""
     objects, index = np.unique(labels, return_inverse=True)
     for edge in range(64, 1, -4):
         z, y, x = (axis // edge for axis in np.indices(labels.shape, sparse=True))
@@ -86,7 +86,7 @@ def compare(labels: np.ndarray, config: PartitionConfig, threads: int, most_usua
 
 
 def run_stage(labels: np.ndarray, config: PartitionConfig, threads: int) -> tuple[np.ndarray, str]:
-    """Run the stage from file to file; the part with whole neighbourhoods, and the time."""
+    """Run the stage from file to file; return the part with whole neighbourhoods, and the time."""
     with tempfile.TemporaryDirectory() as folder:
         source, out = f"{folder}/labels.h5:labels", f"{folder}/partitions.h5:partitions"
         with create_volume(source, np.uint64, Placement(Box.from_shape(zyx(labels.shape)))) as writer:
@@ -99,7 +99,7 @@ def run_stage(labels: np.ndarray, config: PartitionConfig, threads: int) -> tupl
 
 
 def one_pass_per_label(labels: np.ndarray, ids: np.ndarray, config: PartitionConfig) -> np.ndarray:
-    """Sum each label's mask over the array, and take differences of the sums at the corners of the boxes."""
+    """Sum each label's mask over the array, and take differences at the corners of the boxes."""
     radius = config.lom_radius_zyx
     counts = np.zeros(labels[inner(radius)].shape, dtype=np.int32)
     for label in ids:

@@ -1,12 +1,12 @@
 """Train the same network in float32 and in bfloat16 on a finished run's records, in turn, with several seeds.
 
-The question is whether bfloat16 buys its speed with quality: both should reach the same F1 after the same number of
-steps. Every run draws its own initial weights and order of examples from its seed, the two precisions of a seed the
-same ones. F1 is that of the training examples since the row before, smoothed by 0.9 over the rows as in the paper.
+The question is whether bfloat16 costs quality: both should reach the same F1 after the same number of steps. Initial
+weights and order of examples follow from the seed, so the two precisions of one seed have the same ones. F1 is that of
+the training examples since the previous row, smoothed over the rows with factor 0.9 as in the paper.
 
   python benchmarks/precision.py results/demo --steps 1500 --seeds 1 2 3
 
-Needs the run's stages up to `records`: snakemake --profile profiles/local records
+Needs the run's stages up to `records`: snakemake --profile profiles/local records_all
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ROWS = 10  # of the printed table
 
 
 def main() -> None:
-    """Train all, print the curves side by side."""
+    """Train all networks, and print the curves side by side."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="such as results/demo")
-    parser.add_argument("--steps", type=int, default=1500, help="of every training (default: 1500)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="(default: 1 2 3)")
+    parser.add_argument("--steps", type=int, default=1500, help="steps per training (default: 1500)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="random seeds (default: 1 2 3)")
     parser.add_argument("--log-steps", type=int, default=25, help="steps between two points of a curve (default: 25)")
     arguments = parser.parse_args()
     config = load_run(yaml.safe_load((arguments.run / "config.yaml").read_text()))
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def train(arguments: argparse.Namespace, config: RunConfig, precision: str, seed: int, out: Path) -> None:
-    """Train one network in one process, which stands for all workers of the run."""
+    """Train one network in one process, with all workers of the run as virtual workers."""
     options = config.train.model_copy(
         update={
             "num_workers": 1,
@@ -78,14 +78,14 @@ def train(arguments: argparse.Namespace, config: RunConfig, precision: str, seed
 
 
 def read_curve(out: Path) -> dict[str, np.ndarray]:
-    """Return step, smoothed F1, loss and FOVs/s of a training."""
+    """Return steps, smoothed F1, smoothed loss and FOVs/s of a training."""
     rows = read_metrics(out / "metrics.csv")
     curve = {name: np.array([row[name] for row in rows]) for name in ("step", "f1", "loss", "fovs_per_second")}
     return {**curve, "f1": np.asarray(smoothed(curve["f1"])), "loss": np.asarray(smoothed(curve["loss"]))}
 
 
 def report(curves: dict[str, list[dict[str, np.ndarray]]]) -> None:
-    """Print mean and spread of both precisions at the same steps, and the speeds."""
+    """Print mean and standard deviation of both precisions at the same steps, and the speeds."""
     steps = curves[PRECISIONS[0]][0]["step"]
     shown = np.unique(np.linspace(0, len(steps) - 1, ROWS + 1).astype(int)[1:])
     print(f"{'step':>8} " + " ".join(f"{f'F1 {precision}':>20}" for precision in PRECISIONS) + "   difference ± s.e.")
@@ -104,7 +104,7 @@ def report(curves: dict[str, list[dict[str, np.ndarray]]]) -> None:
 
 
 def deviation(values: np.ndarray) -> float:
-    """Return the standard deviation that a few values are a sample of; NaN for a single one."""
+    """Return the sample standard deviation; NaN for a single value."""
     return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
 

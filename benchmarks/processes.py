@@ -1,16 +1,21 @@
-"""Time training with two processes against one, a thread each: what exchange and waiting for each other cost.
+"""Time training with two processes against one, one thread each: the cost of exchanging and of waiting.
 
-The contenders run in turn, a round each, and are suspended while others run: one process; two that know nothing of each
-other, which is what the machine allows (cores share caches and units, hosts are busy); and two under Horovod. Every
-process keeps to a core of its own. Ratios are taken within each round. Where the two without Horovod are not twice as
-fast as one, read what Horovod reaches of them. "two in step" is computed from the steps of those without Horovod, as if
-each step of both took as long as the slower one: what an exchange that costs nothing would reach on cores that are
-disturbed at different times. The processor time is that of a step and process, all threads together.
+The contenders run in turn, one round each, and are suspended while others run:
 
-A virtual machine's core may be half of a real one, whose other half is somebody else's: steps then take two to three
-times as long, for seconds and on each core for itself. So each process times a small matrix product between its
-steps, and the second table compares steps like with like: those of one process on a core as fast as ever ("free") with
-those of two on two such cores, and steps on slowed ("shared") cores with steps on two slowed ones.
+- one: one process.
+- two without Horovod: two processes that know nothing of each other. This is what the machine allows, because cores
+  share caches and execution units, and hosts are busy.
+- two: two processes with Horovod.
+
+Every process is bound to one core. Ratios are taken within each round. If the two without Horovod are not twice as fast
+as one, look at the ratio to them. "two in step" is computed from the steps of the two without Horovod, as if each step
+of both took as long as the slower one. It is what a free exchange would reach on cores that are disturbed at different
+times. The processor time is that of one step of one process, over all its threads.
+
+The core of a virtual machine may be a hyperthread, and the second hyperthread of the real core may be busy. Steps then
+take two to three times as long, for seconds at a time and on each core independently. So each process times a small
+matrix product between its steps, and the second table compares only steps in the same state: one process on a core at
+full speed ("free") with two on two such cores, and one process on a slowed core ("shared") with two on two slowed ones.
 
   python benchmarks/processes.py --batch 1 4 --rounds 20
   python benchmarks/processes.py --launcher "mpirun --oversubscribe --bind-to none -np {ranks}"
@@ -45,14 +50,15 @@ from ffn.workflow.rank_layout import LOCAL_LAUNCHER, Layout
 ONE, APART, IN_STEP, TWO = "one", "two without Horovod", "two in step", "two"
 PROCESSES = {ONE: 1, APART: 2, TWO: 2}
 WARM_UP = 6  # steps
-SLOWED = 1.3  # times the fastest probe's time; an idle and a busy neighbour differ by 1.5
+SLOWED = 1.3  # times the fastest probe's time; a busy second hyperthread makes probes 1.5 times as slow
 START_SECONDS = 300
 
 
 class Round(NamedTuple):
-    """What a contender did in a round: wall and processor seconds, of shape (processes, steps).
+    """One round of a contender: wall and processor seconds of shape (processes, steps).
 
-    The probes are the seconds of a fixed product before each step and after the last one, (processes, steps + 1).
+    The probes are the seconds of a fixed matrix product before each step and after the last one, of shape
+    (processes, steps + 1).
     """
 
     seconds: np.ndarray
@@ -61,16 +67,16 @@ class Round(NamedTuple):
 
     @property
     def steps_per_second(self) -> float:
-        """Of all processes together."""
+        """Steps per second of all processes together."""
         return float((1 / self.seconds.mean(axis=1)).sum())
 
     def in_step(self) -> Round:
-        """Return the same round, had the processes waited for each other after each step."""
+        """Return the round as if the processes had waited for each other after each step."""
         return self._replace(seconds=np.broadcast_to(self.seconds.max(axis=0), self.seconds.shape))
 
 
 class Contender:
-    """Processes that train when told to, and are suspended otherwise."""
+    """Processes that train when they are told to, and are suspended otherwise."""
 
     def __init__(self, name: str, address: Path, arguments: argparse.Namespace) -> None:
         self._launched: list[subprocess.Popen[bytes]] = []
@@ -98,7 +104,7 @@ class Contender:
         return Round(*(np.array(parts) for parts in zip(*answers, strict=True)))
 
     def close(self) -> None:
-        """End the processes, also suspended ones."""
+        """Kill the processes, also suspended ones."""
         self._each(psutil.Process.kill)
         for launched in self._launched:
             launched.wait()
@@ -113,7 +119,7 @@ class Contender:
 
 
 def main() -> None:
-    """Run the comparison, print a table, write it as JSON where asked."""
+    """Run the comparison, print tables, and write all figures as JSON with ``--json``."""
     arguments = parse()
     if arguments.contender:
         train_when_told(arguments)
@@ -156,7 +162,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = common_options(__doc__, rounds=20)
-    parser.add_argument("--launcher", default=LOCAL_LAUNCHER, help="of the two, as in a profile (default: %(default)s)")
+    parser.add_argument("--launcher", default=LOCAL_LAUNCHER, help="as in a profile (default: %(default)s)")
     parser.add_argument("--contender", choices=PROCESSES, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, default=0, help=argparse.SUPPRESS)
@@ -181,7 +187,7 @@ def launches(name: str, command: list[str], launcher: str) -> list[list[str]]:
 
 
 def compare(arguments: argparse.Namespace) -> dict[str, list[Round]]:
-    """Run the contenders in turn, each round in another order; what each did, round by round."""
+    """Run the contenders in turn, in another order each round; return the rounds of each."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         contenders = {}
         for index, name in enumerate(PROCESSES):
@@ -197,7 +203,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, list[Round]]:
 
 
 def print_alike(rounds: dict[str, list[Round]]) -> None:
-    """Print what two processes reach on cores in the same state as that of one, from the medians of such steps."""
+    """Print the speed of two processes relative to one on cores in the same state, from the medians of such steps."""
     fastest = float(min(each.probes.min() for name in PROCESSES for each in rounds[name]))
     random = np.random.default_rng(0)
     print(f"{'':5} {'cores':20} {'one ms':>8} {'steps':>5} {'two ms':>8} {'steps':>5} {'to one':>7} {'90 %':>11}")
@@ -218,7 +224,7 @@ def print_alike(rounds: dict[str, list[Round]]) -> None:
 
 
 def steps_in_state(rounds: list[Round], slowed: bool, fastest: float) -> list[np.ndarray]:
-    """Return for each round the seconds of those steps before and after which all cores were slowed, or none was."""
+    """Return, for each round, the seconds of the steps before and after which all cores were slowed, or none was."""
     found = []
     for each in rounds:
         is_slow = each.probes > SLOWED * fastest
@@ -228,12 +234,12 @@ def steps_in_state(rounds: list[Round], slowed: bool, fastest: float) -> list[np
 
 
 def median_of_draw(steps: list[np.ndarray], random: np.random.Generator) -> float:
-    """Return the median of the steps of as many rounds, drawn with replacement; steps of a round are alike."""
+    """Return the median step of rounds drawn with replacement (whole rounds, because their steps are correlated)."""
     return float(np.median(np.concatenate([steps[i] for i in random.integers(len(steps), size=len(steps))])))
 
 
 def train_when_told(arguments: argparse.Namespace) -> None:
-    """Be a process of a contender: for each line, a number of steps, train and answer with what it took."""
+    """Be one process of a contender: read numbers of steps, train that many, and answer with the times."""
     launch = launched_rank() if arguments.contender == TWO else None
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[launch.rank if launch else arguments.core]})
@@ -247,21 +253,21 @@ def train_when_told(arguments: argparse.Namespace) -> None:
 
 
 def answer(channel: socket.socket, group: ProcessGroup, arguments: argparse.Namespace) -> None:
-    """Train as the other end of the channel says."""
+    """Train as the other end of the channel asks."""
     learner, batch = make_learner("bfloat16", arguments, group)
     matrix = np.ones((384, 384), np.float32)
     with channel.makefile("rw") as lines:
         for line in lines:
             probes, steps = [probe(matrix)], []
             for _ in range(int(line)):
-                group.barrier()  # a slower probe is no part of the other's step
+                group.barrier()  # so that a slow probe does not count as part of the other process's step
                 steps.append(timed(lambda: learner.step(batch, 1e-4)))
                 probes.append(probe(matrix))
             print(json.dumps([*np.transpose(steps).tolist(), probes]), file=lines, flush=True)
 
 
 def probe(matrix: np.ndarray) -> float:
-    """Return the seconds of a product that takes about a millisecond, the best of three."""
+    """Return the shortest of three times of a product that takes about a millisecond, seconds."""
     return min(timeit.repeat(lambda: matrix @ matrix, number=1, repeat=3))
 
 

@@ -1,14 +1,14 @@
-"""What cutting a box into overlapping subvolumes costs: reconciled subvolumes against the same box in one piece.
+"""Measure what tiling costs: reconciled subvolumes against the same box segmented in one piece.
 
     ffn segment --image raw.h5:raw --model model/ --box 0:112,0:112,0:112 --out whole.h5:segmentation
     ffn segment --image raw.h5:raw --model model/ --box 0:80,0:80,0:80    --out parts/0.h5:segmentation
     ...                                                 (the other seven; overlaps of at least one FOV)
     python benchmarks/tiling.py parts/*.h5 --whole whole.h5:segmentation --truth labels.h5:labels
 
-Reconciles the subvolumes with the given options and prints VOI (bits; foreground: voxels that both have labelled)
-between the two segmentations and of each to the truth. Then it counts unions, that is matches of ids of two subvolumes,
-and those that merge truth: both sides have at least 100 voxels of truth in their subvolume, more than half of them of
-one body, and the two bodies differ.
+Reconciles the subvolumes with the given options. Prints the VOI (in bits, over the voxels that both label) between the
+two segmentations, and between each and the ground truth. Then counts unions, that is, matches of ids of two
+subvolumes, and those that merge bodies: on both sides, at least 100 voxels have a ground truth, more than half of these
+belong to one body, and the two bodies differ.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ BLOCK = (128, 128, 128)
 
 
 def main() -> None:
-    """Reconcile, compare and print."""
+    """Reconcile, compare and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("subvolumes", nargs="+", metavar="FILE.h5", help="files of ffn segment")
     parser.add_argument("--whole", required=True, metavar="FILE.h5:DATASET", help="the box segmented in one piece")
-    parser.add_argument("--truth", required=True, metavar="FILE.h5:DATASET", help="labels, 0 is unknown")
+    parser.add_argument("--truth", required=True, metavar="FILE.h5:DATASET", help="ground truth, 0 is unknown")
     add_box_option(parser)
     add_options(parser, ReconcileConfig)
     arguments = parser.parse_args()
@@ -53,11 +53,11 @@ def main() -> None:
             print_scores(a, b, truth, arguments.box or b.box)
     with open_volume(arguments.truth) as truth:
         unions, judged, merging = count_unions(specs, truth, config)
-    print(f"unions: {unions}; of them with truth on both sides: {judged}; merging truth: {merging}")
+    print(f"unions: {unions}; of them with ground truth on both sides: {judged}; merging bodies: {merging}")
 
 
 def print_scores(whole: Volume, tiled: Volume, truth: Volume, box: Box) -> None:
-    """Print a table of the three comparisons over `box` where both volumes lie."""
+    """Print a table of the three comparisons, each over the part of `box` that both volumes cover."""
     print(f"{'':18} {'VOI':>7} {'split':>7} {'merge':>7} {'covered':>8} {'segments':>9}")
     rows = [("tiled : whole", whole, tiled), ("whole : truth", truth, whole), ("tiled : truth", truth, tiled)]
     for name, first, second in rows:
@@ -76,7 +76,7 @@ def compare(first: Volume, second: Volume, box: Box) -> ContingencyTable:
 
 
 def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -> tuple[int, int, int]:
-    """Count the matches of reconciliation, those that truth can judge, and those that it says are wrong."""
+    """Count the matches of reconciliation, those that the ground truth can judge, and those that it calls wrong."""
     tiling, ordered, _ = open_tiling(specs)
     with VolumePool() as pool:
         nodes = Nodes.of([scan(pool.open(spec), tiling.core(index)) for index, spec in enumerate(ordered)])
@@ -88,7 +88,7 @@ def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -
 
 
 def majority_bodies(hull: Box, specs: Sequence[str], nodes: Nodes, pool: VolumePool, truth: Volume) -> np.ndarray:
-    """Return the body that most of each node's truth belongs to, 0 where there is little truth or no majority."""
+    """Return the body of the majority of each node's ground truth, 0 if there is little of it or no majority."""
     bodies = np.zeros(nodes.num_nodes, np.uint64)
     for index, spec in enumerate(specs):
         table = compare(truth, pool.open(spec), hull).foreground()

@@ -1,12 +1,12 @@
 """Time training: TensorFlow's convolutions in float32 and bfloat16, this package's kernels, PyTorch, in turn.
 
-A step is the whole of it: forward, loss, backward, Adam; by default depth 9, 32 features, FOV 33³. Every contender has
-a process of its own, with the same number of threads, which sleeps while another one runs. Every round runs all of
-them, so that a machine which slows down slows down all of them: read the ratio to TensorFlow float32, taken within each
-round, before the FOVs/s (fields of view per second).
+A step consists of forward pass, loss, backward pass and Adam; by default with depth 9, 32 features and FOV 33³. Every
+contender is a separate process with the same number of threads, and sleeps while another one runs. Every round runs all
+of them, so a machine that slows down slows down all of them. Trust the ratio to TensorFlow float32, which is taken
+within each round, more than the FOVs/s (fields of view per second).
 
-The profile of a step with the kernels gives the wall time of the network and of the update; inside of the network, the
-processor time of its parts divided by the threads. What is left is waiting of one thread for another.
+The profile of a step with the kernels gives the processor time of the parts of the network, divided by the number of
+threads. The rest of the wall time is threads waiting for each other, loss, Adam and TensorFlow.
 
   python benchmarks/training.py --torch-python ~/torch/bin/python
 """
@@ -37,14 +37,14 @@ WARM_UP = 4  # steps
 
 
 class Contender:
-    """A process that trains when told to."""
+    """A process that trains when it is told to."""
 
     def __init__(self, name: str, command: list[str]) -> None:
         self.name = name
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def train(self, steps: int) -> dict[str, float]:
-        """Return the seconds of `steps` steps, and of their parts as far as they are known."""
+        """Return the seconds of `steps` steps, and of those parts that the contender measures."""
         assert self._process.stdin and self._process.stdout
         print(steps, file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
@@ -55,7 +55,7 @@ class Contender:
 
 
 def main() -> None:
-    """Run the comparison, print tables, write them as JSON where asked."""
+    """Run the comparison, print tables, and write them as JSON with ``--json``."""
     arguments = parse()
     if arguments.contender:
         train_when_told(arguments)
@@ -78,15 +78,15 @@ def main() -> None:
 
 
 def common_options(description: str | None, rounds: int) -> argparse.ArgumentParser:
-    """Return a parser of what is trained, how often, and where figures go."""
+    """Return a parser with options for what is trained, how often, and where the figures go."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4], help="FOVs of a process's step (default: 1 4)")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4], help="FOVs per process and step (default: 1 4)")
     parser.add_argument("--depth", type=int, default=9, help="modules of the network (default: 9)")
-    parser.add_argument("--features", type=int, default=32, help="of its convolutions (default: 32)")
+    parser.add_argument("--features", type=int, default=32, help="feature maps of its convolutions (default: 32)")
     parser.add_argument("--fov", type=int, default=33, help="side of its FOV, voxels (default: 33)")
-    parser.add_argument("--steps", type=int, default=10, help="of a round (default: 10)")
-    parser.add_argument("--rounds", type=int, default=rounds, help=f"the table gives medians (default: {rounds})")
-    parser.add_argument("--json", metavar="FILE.json", help="write all figures here, too")
+    parser.add_argument("--steps", type=int, default=10, help="steps per round (default: 10)")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"the table has their medians (default: {rounds})")
+    parser.add_argument("--json", metavar="FILE.json", help="also write all figures to this file")
     return parser
 
 
@@ -94,13 +94,13 @@ def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = common_options(__doc__, rounds=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
-    parser.add_argument("--torch-python", metavar="PYTHON", help="an interpreter with PyTorch (default: without it)")
+    parser.add_argument("--torch-python", metavar="PYTHON", help="an interpreter with PyTorch (default: no PyTorch)")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def compare(batch_size: int, arguments: argparse.Namespace) -> tuple[list[str], list[list[dict[str, float]]]]:
-    """Run the contenders in turn; what each says in each round."""
+    """Run the contenders in turn; return their names and what each measured in each round."""
     contenders = start(batch_size, arguments)
     for each in contenders:
         each.train(WARM_UP)
@@ -117,7 +117,7 @@ def start(batch_size: int, arguments: argparse.Namespace) -> list[Contender]:
     own = [sys.executable, __file__, *map(str, size)]
     contenders = [Contender(name, [*own, "--contender", name]) for name in CONTENDERS]
     if not arguments.torch_python:
-        print(f"{PYTORCH} is left out: --torch-python names no interpreter that has it", file=sys.stderr)
+        print(f"{PYTORCH} is left out, because --torch-python was not given", file=sys.stderr)
         return contenders
     script = Path(__file__).with_name("training_pytorch.py")
     numbers = map(str, (arguments.depth, batch_size, arguments.threads, arguments.features, arguments.fov))
@@ -125,7 +125,7 @@ def start(batch_size: int, arguments: argparse.Namespace) -> list[Contender]:
 
 
 def train_when_told(arguments: argparse.Namespace) -> None:
-    """Be a contender: for each line on standard input, a number of steps, train and print the seconds."""
+    """Be a contender: read numbers of steps from standard input, train that many, and print the seconds."""
     if arguments.contender != "kernels bfloat16":
         kernels.library_path = lambda: Path("none, for comparison")
     learner, batch = make_learner(CONTENDERS[arguments.contender], arguments, ProcessGroup())
@@ -141,12 +141,12 @@ def train_when_told(arguments: argparse.Namespace) -> None:
 
 
 def parts_of(arguments: argparse.Namespace) -> dict[str, float]:
-    """Return the processor seconds that the kernels have spent, if this contender uses them."""
+    """Return the processor seconds spent by the kernels, if this contender uses them."""
     return kernels.processor_seconds() if arguments.contender == "kernels bfloat16" else {}
 
 
 def make_learner(precision: str, arguments: argparse.Namespace, group: ProcessGroup) -> tuple[Learner, Batch]:
-    """Return what trains, and random FOVs to train on."""
+    """Return a learner and random FOVs to train on."""
     (batch_size,) = arguments.batch
     train = TrainConfig(
         precision=precision, batch_size=batch_size, intra_op_threads=arguments.threads, pin_threads=False

@@ -1,9 +1,9 @@
-"""The contender PyTorch of benchmarks/training.py, for an interpreter that has PyTorch and need not have ffn.
+"""The PyTorch contender of benchmarks/training.py. Its interpreter needs PyTorch, but not ffn.
 
   python benchmarks/training_pytorch.py DEPTH BATCH THREADS FEATURES FOV
 
-For each line on standard input, a number of steps, it trains so long and prints the seconds as JSON. Convolutions
-compute in bfloat16 (autocast), channels last, which is what PyTorch is fastest with on CPUs with AMX.
+Reads numbers of steps from standard input, one per line, trains that many and prints the seconds as JSON. Convolutions
+compute in bfloat16 (autocast) with channels last, the fastest way of PyTorch on CPUs with AMX.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Network(torch.nn.Module):
 
 
 def main() -> None:
-    """Train as asked on standard input."""
+    """Train as standard input asks."""
     depth, batch, threads, features, fov = map(int, sys.argv[1:])
     torch.set_num_threads(threads)
     torch.manual_seed(0)

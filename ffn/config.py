@@ -23,7 +23,7 @@ from pydantic import (
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box
 
-MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, axes exchanged in training show tissue that does not exist
+MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in training makes tissue that does not exist
 
 
 class Section(BaseModel):
@@ -32,7 +32,7 @@ class Section(BaseModel):
     Attributes
     ----------
     headings : mapping of str to str
-        What a long section is divided into, by the first field of each part.
+        Headings that divide a long section, by the first field below each.
     """
 
     headings: ClassVar[Mapping[str, str]] = {}
@@ -60,7 +60,7 @@ Axes = tuple[Literal["z", "y", "x"], ...]
 
 
 class IngestConfig(Section):
-    """What a source is, and what it does not say about itself."""
+    """Facts about a source that its metadata may lack."""
 
     kind: Literal["auto", "image", "labels"] = Field(
         "auto", description="what the voxels are; auto takes integers wider than 16 bit for labels"
@@ -75,7 +75,7 @@ class IngestConfig(Section):
 
 
 class MembraneConfig(Section):
-    """Edge detection: Sobel strength against its own Gaussian blur."""
+    """Detection of membranes: voxels whose Sobel gradient exceeds its own Gaussian blur."""
 
     sigma: PositiveFloat = Field(49 / 6, description="standard deviation of the adaptive threshold's blur, voxels")
     max_distance: PositiveFloat = Field(
@@ -85,7 +85,7 @@ class MembraneConfig(Section):
 
 
 class PartitionConfig(Section):
-    """Active fractions of the local object mask (LOM)."""
+    """Partitions of the labelled voxels by the active fraction of their local object mask (LOM)."""
 
     lom_radius_zyx: NonNegativeZYX = Field(
         (24, 24, 24), description="half-size of the LOM: FOV radius + deltas, voxels"
@@ -162,7 +162,7 @@ class ModelConfig(Section):
 
 
 class SubvolumesConfig(Section):
-    """How a box is cut into jobs of flood filling."""
+    """How a box is divided into subvolumes, one job of flood filling each."""
 
     size_zyx: PositiveZYX = Field((256, 256, 256), description="size of one subvolume, voxels")
     overlap_zyx: NonNegativeZYX = Field(
@@ -260,7 +260,7 @@ class SegmentConfig(FloodConfig):
 
 
 class ReconcileConfig(Section):
-    """Matching ids of overlapping subvolumes."""
+    """Joining overlapping subvolumes into one volume with global ids."""
 
     min_overlap_fraction: Fraction = Field(
         0.5,
@@ -275,7 +275,7 @@ class ReconcileConfig(Section):
 
 
 class ConsensusConfig(Section):
-    """Split-biased consensus of two segmentations that differ in the order of seeds."""
+    """Consensus of two segmentations that differ in the order of their seeds; it splits wherever they disagree."""
 
     enabled: bool = Field(
         False, description="segment everything twice, with seeds forward and reversed, and continue with the consensus"
@@ -289,7 +289,7 @@ class ConsensusConfig(Section):
 
 
 class AgglomerateConfig(FloodConfig):
-    """Scoring the contacts of a base segmentation by regrowing both sides."""
+    """Scores of the contacts between base segments, from growing both sides again."""
 
     enabled: bool = Field(False, description="whether the workflow agglomerates")
     min_overlap_voxels: PositiveInt = Field(
@@ -337,14 +337,14 @@ def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
 
 
 class MergeConfig(Section):
-    """Applying a merge graph."""
+    """Application of a merge graph."""
 
     threshold: Probability = Field(0.5, description="lowest score that joins two segments")
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
 
 
 class FillConfig(Section):
-    """Unsegmented voxels given to the segments around them; the workflow leaves the stage out at distance 0."""
+    """Giving unsegmented voxels to the segments around them. With max_distance 0, the workflow leaves the stage out."""
 
     max_distance: Annotated[float, Field(ge=0)] = Field(
         0.0, description="largest distance from a segment, in units of the smallest voxel side; 0 fills nothing"
@@ -354,7 +354,7 @@ class FillConfig(Section):
 
 
 class StageSections(Section):
-    """The sections of this module as a run's configuration has them; those of the packages are in `workflow.run`."""
+    """The sections of this module that a run's configuration has; those of the packages are in `workflow.run`."""
 
     membrane: MembraneConfig = MembraneConfig()
     partition: PartitionConfig = PartitionConfig()

@@ -1,4 +1,4 @@
-# Optional: scores the contacts of the base segmentation by regrowing both sides, one job for each part of the volume.
+# Optional: scores of the contacts between base segments, from growing both sides again. One job per part of the volume.
 
 
 rule agglomerate:

@@ -26,16 +26,16 @@ from ffn.workflow.stages import STAGES
 
 snakemake_patches.apply(workflow)
 
-# `--configfile other.yaml` replaces the demo's configuration; Snakemake alone would merge the two.
+# `--configfile other.yaml` replaces the demo's configuration. Without this, Snakemake would merge the two.
 if not snakemake_patches.has_configfile(workflow):
 
     configfile: "config.yaml"
 
 
-# Modules that a site's software comes from, for `--software-deployment-method env-modules`; no part of a run.
+# Environment modules of the site, for `--software-deployment-method env-modules`. They are not part of the run.
 MODULES = shlex.split(str(config.pop("modules", None) or ""))
 
-# The configuration says how many processes train, the profile where they run and what starts them.
+# The configuration says how many processes train. The profile says where they run and what starts them.
 CORES = snakemake_patches.cores(workflow)
 GPUS = snakemake_patches.gpus(workflow)
 SITE = snakemake_patches.site(workflow, "train")
@@ -60,7 +60,7 @@ PATHS = PIPELINE.paths
 IMAGE = PATHS.of("ingest", "image")
 LABELS = PATHS.of("ingest", "labels")
 SEED = RUN.rng_seed
-# The jobs that run side by side share the cores of this machine; on a cluster the profile sets their threads.
+# Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.
 SEGMENT_THREADS = max(1, CORES // max(1, len(PIPELINE.targets("segment"))))
 AGGLOMERATE_THREADS = max(1, CORES // max(1, len(PIPELINE.targets("agglomerate"))))
 
@@ -99,12 +99,12 @@ for stage in STAGES:
 
 
 # --- Processes -------------------------------------------------------------------------------------------------
-# `.venv/bin/snakemake` without an activated environment: its jobs and the profile's scripts need that one, too.
+# If `.venv/bin/snakemake` starts without an activated environment, jobs and the scheduler's commands still need it.
 if shutil.which("ffn") is None:
     folders = [os.path.dirname(sys.executable), *os.get_exec_path()]
     os.environ.update(PATH=os.pathsep.join(folders))
 
-# A job dies with the Snakemake that started it: a repeated run must not meet the orphans of a killed one.
+# A job dies with the Snakemake that started it, so that a repeated run does not compete with orphans of a killed one.
 if dying_with_parent() and not snakemake_patches.is_module(workflow):
     shell.prefix(f"exec {shlex.join(dying_with_parent())} ")
 

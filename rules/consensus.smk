@@ -1,4 +1,4 @@
-# Optional: the segmentations with seeds forward and reversed, split wherever they disagree; both of them stay.
+# Optional: the segmentations with seeds forward and reversed, split wherever they disagree. Both inputs stay.
 
 
 rule consensus:

@@ -1,4 +1,4 @@
-# ARE, VOI, coverage and run length against the truth, of the segmentation and of a watershed on the same voxels.
+# ARE, VOI, coverage and run length of the segmentation, and of a watershed baseline on the same voxels.
 
 
 rule evaluate:

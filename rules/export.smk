@@ -1,4 +1,4 @@
-# Neuroglancer precomputed volumes, meshes, skeletons and states; with what the run knows about the segments.
+# Neuroglancer precomputed volumes, meshes, skeletons, states, and all facts about the segments.
 
 
 rule export:

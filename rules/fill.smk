@@ -1,4 +1,4 @@
-# Optional: unsegmented voxels given to the segments around them; the unfilled volume stays.
+# Optional: unsegmented voxels given to the segments around them. The unfilled volume stays.
 
 
 rule fill:

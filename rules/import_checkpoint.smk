@@ -1,4 +1,4 @@
-# Weights to start from: a checkpoint, ours or a published one, as a model folder.
+# The model folder that training starts from, made from one of our checkpoints or a published one.
 
 
 rule import_checkpoint:

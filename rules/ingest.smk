@@ -1,4 +1,4 @@
-# Images and labels of any format in the project's own.
+# Images and labels of any supported format, converted to the project's format.
 
 
 rule ingest:

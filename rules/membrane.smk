@@ -1,4 +1,4 @@
-# Edges, and the distance of every voxel to the nearest.
+# Edges of the image, and the distance of every voxel to the nearest edge.
 
 
 rule membrane:

@@ -1,4 +1,4 @@
-# Joins base segments along the merge graph; the base segmentation stays.
+# Base segments joined along the merge graph. The base segmentation stays as it is.
 
 
 rule merge:

@@ -1,4 +1,4 @@
-# One page with everything a person wants to know about the run.
+# One HTML page about the run.
 
 
 rule report:

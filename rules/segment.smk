@@ -1,4 +1,4 @@
-# Flood filling, one job for each overlapping subvolume; for the consensus once more with reversed seeds.
+# Flood filling, one job per overlapping subvolume. For the consensus, once more with reversed seeds.
 
 
 rule segment:

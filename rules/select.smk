@@ -1,4 +1,4 @@
-# The best of the last checkpoints: each segments the validation box and is scored there; `segment` uses the best.
+# The best of the last checkpoints. Each segments the validation box and is scored there; `segment` uses the best.
 VALIDATION_VOXELS = Box.parse(RUN.select.box).num_voxels if PIPELINE.steps else 0
 
 

@@ -1,4 +1,4 @@
-# Centre lines of the truth's bodies, where the configuration gives none.
+# Skeletons of the bodies of the ground truth, unless the configuration gives them.
 
 
 rule skeletonize:

@@ -1,11 +1,11 @@
 # Studies of distributed training: how it scales, which learning rate it needs, what it costs to reach a score.
-# Each training run is a job that resumes where it was killed. The best rate is known only when the grid is done, so the
-# file of a further seed does not name the rate: the plan does not depend on results.
+# Each training run is one job, which resumes after it was killed. The best rate is known only when the grid is done.
+# Therefore the files of further seeds do not name the rate, and the plan does not depend on results.
 
 STUDY_RUN = "workers-{workers}-rate-{rate}-seed-{seed}"
 STUDY_BEST_RUN = "workers-{workers}-seed-{seed}"
 STUDY_SEEDS = [SEED + i for i in range(RUN.study.seeds)]
-# The network of the studies is small; everything else is trained as section `train` says, in one process.
+# The studies train a small network in one process. Everything else is as in section `train`.
 STUDY_MODEL = RUN.model.model_copy(
     update={
         "depth": RUN.study.depth or RUN.model.depth,
@@ -29,7 +29,7 @@ STUDY_TRAIN = RUN.train.model_copy(
 )
 # How the processes of a measurement are placed on the site's nodes.
 STUDY_LAYOUTS = {str(processes): layout_of(processes, SITE, CORES) for processes in RUN.study.processes}
-# The same threads for one process as for as many as share a node.
+# As many threads for one process as each process has when several share a node.
 MEASURE_TRAIN = RUN.train.model_copy(
     update={
         "virtual_workers": 1,
@@ -112,7 +112,7 @@ rule study_train_best:
         "> {log} 2>&1"
 
 
-# Other jobs would spoil the times: on a single machine it reserves all cores, however many it uses.
+# Other jobs would distort the times, so on a single machine this job reserves all cores.
 rule study_measure:
     input:
         rules.train.input.records,

@@ -1,4 +1,4 @@
-# A synthetic volume with labels, in the project's own format.
+# A synthetic volume with labels, in the project's format.
 
 
 rule synth:

@@ -1,8 +1,9 @@
 # Synchronous data-parallel training.
 
 
-# `resources.mpi` starts the processes of what follows it, memory is that of a node (ffn/workflow/rank_layout.py). metrics.csv,
-# validation.csv and checkpoints/ are no outputs: Snakemake would remove them before a rerun that has to resume from them.
+# `resources.mpi` is the launcher, and memory is that of one node (ffn/workflow/rank_layout.py). metrics.csv,
+# validation.csv and checkpoints/ are not declared as outputs, because Snakemake would remove them before a rerun, which
+# has to resume from them.
 rule train:
     input:
         records=PATHS.of("records"),

@@ -64,7 +64,7 @@ def cloud_volume():
 
 @pytest.fixture(scope="session")
 def shared_dir():
-    """Folder of the real data: $FFN_SHARED, or `shared` beside the repository; skips without it."""
+    """Folder of the real data: $FFN_SHARED, or `shared` next to the repository; skips without it."""
     folder = Path(os.environ.get("FFN_SHARED", REPOSITORY.parent / "shared"))
     if not (folder / "data").is_dir():
         pytest.skip(f"no real data in {folder}; FFN_SHARED may name another folder")

@@ -69,7 +69,7 @@ class Pause:
         return found
 
     def wait(self, starter: subprocess.Popen, number: int = 1) -> list[psutil.Process]:
-        """Wait until so many are stopped while what has started them runs, and return them."""
+        """Wait until this many are stopped while their starter still runs, and return them."""
         deadline = time.monotonic() + SECONDS
         while len(found := self.stopped()) < number:
             assert starter.poll() is None, f"ended with {starter.returncode} before {number} came to {self._text}"

@@ -38,7 +38,7 @@ def measure(
     out_path : str
         HDF5 file that rank 0 writes: ``compute_seconds`` and ``allreduce_seconds``, float64 (processes, steps);
         ``message_bytes`` (sizes,) and ``message_seconds`` (sizes, repeats). ``compute_seconds`` is the time of
-        everything that a process does by itself.
+        everything that a process does without the others.
     model : ModelConfig
         Architecture; training starts from new weights.
     config : TrainConfig

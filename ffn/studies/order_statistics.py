@@ -86,7 +86,7 @@ class StepTimes(NamedTuple):
         return self.shift + np.exp(self.log_mean - self.log_stddev * ndtri(probability))
 
     def survival(self, seconds: np.ndarray) -> np.ndarray:
-        """Return the probabilities that a step takes longer; accurate for tiny ones, too."""
+        """Return the probabilities that a step takes longer; also accurate for tiny ones."""
         from scipy.special import ndtr
 
         rest = np.maximum(np.asarray(seconds) - self.shift, np.finfo(float).tiny)

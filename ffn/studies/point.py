@@ -25,7 +25,7 @@ def train_point(
     rng_seed: int,
     rates_path: str | None = None,
 ) -> None:
-    """Train, or resume training, and write the metrics; a run that diverges ends early, which is a result, too.
+    """Train, or resume training, and write the metrics; a run that diverges ends early, which is also a result.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class TrainConfig(Section):
     fov_policy: Literal["fixed", "fixed_window", "max_pred"] = Field(
         "fixed",
         description="moves of the FOV; fixed: from the centre to those of its six neighbours whose POM is high enough; "
-        "fixed_window: likewise, with the highest POM within one voxel; max_pred: as in inference",
+        "fixed_window: the same, with the highest POM within one voxel; max_pred: as in inference",
     )
     fov_moves: PositiveInt = Field(
         1, description="deltas that the FOV may move from the centre along each axis; above 1 for max_pred only"

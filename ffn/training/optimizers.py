@@ -128,7 +128,7 @@ def make_optimizer(train: TrainConfig, variables: Sequence[keras.Variable]) -> k
     Parameters
     ----------
     train : TrainConfig
-        Optimizer, momentum and weight decay. Every step sets the learning rate anew.
+        Optimizer, momentum and weight decay. Every step sets the learning rate.
     variables : sequence of keras.Variable
         The weights. Vectors among them (biases) never decay.
     """

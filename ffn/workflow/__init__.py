@@ -1,1 +1,1 @@
-"""What turns a configuration into jobs."""
+"""Turn a configuration into jobs."""

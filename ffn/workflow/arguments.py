@@ -11,7 +11,7 @@ from ffn.workflow.pipeline import Pipeline
 
 
 def option(name: str, files: Iterable[str], suffix: str = "") -> str:
-    """Return an option with these files, nothing where there are none.
+    """Return an option with these files, or nothing if there are no files.
 
     Examples
     --------
@@ -40,22 +40,22 @@ def validation_volumes(pipeline: Pipeline) -> str:
 
 
 def candidates(pipeline: Pipeline) -> str:
-    """Return the checkpoints that compete, each with its scores, as `ffn select` takes them."""
+    """Return the checkpoints to choose from, each with its scores, as `ffn select` takes them."""
     models = {step: os.path.dirname(pipeline.paths.of("select", "candidate", step=step)) for step in pipeline.steps}
     scores = {step: pipeline.paths.of("select", "candidate_scores", step=step) for step in pipeline.steps}
     return " ".join(f"--candidate {step}={models[step]},{scores[step]}" for step in pipeline.steps)
 
 
 def skeletons(pipeline: Pipeline, volume: str) -> str:
-    """Return the skeletons of the truth that `ffn evaluate` takes: those that were made, or those given, if any."""
+    """Return the skeletons for `ffn evaluate`: those that the workflow made, those of the configuration, or none."""
     given = pipeline.run.volumes[volume].skeletons
     return option("--skeletons", [given] if given else pipeline.files("skeletonize", volume=volume))
 
 
 def staging(wildcards: Any, resources: Any) -> str:
-    """Return the option with the node-local folder that the profile wants inputs in, as its resource `stage_to`.
+    """Return the option with the node-local folder for inputs, from the profile's resource `stage_to`.
 
-    It is quoted, because its variables are those of each node.
+    It is quoted, because each node expands its variables.
     """
     folder = resources.get("stage_to")
     return option("--stage-to", [folder] if folder else [])

@@ -1,4 +1,4 @@
-"""What the jobs of the stages need of a machine: memory and time, by measured factors."""
+"""What jobs need: memory and time, from measured factors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ffn.config import ModelConfig
 from ffn.workflow.stages import STAGES
 
 BASE_MINUTES = 10  # start, imports, a slow file system
-SAFETY = 4  # of the time: cores and file systems differ
-FOVS_PER_DELTAS = 1.0  # FOVs for each box of `deltas_zyx` voxels; FIB-25: 0.84
+SAFETY = 4  # factor on the time: cores and file systems differ
+FOVS_PER_DELTAS = 1.0  # FOVs per `deltas_zyx` box of voxels; FIB-25: 0.84
 FLOPS_PER_CORE = 5e10  # of a convolution in float32 on an old core; ours do 1.7e11, in bfloat16 with AMX 1e12
 
 
@@ -21,7 +21,7 @@ def memory_mb(stage: str, num_voxels: int = 0, threads: int = 1) -> int:
     stage : str
         Key of `STAGES`.
     num_voxels : int
-        What the job holds at once: a block, or its whole box.
+        Voxels that the job holds at once: a block, or its whole box.
     threads : int
         Threads or processes of the job.
 
@@ -63,7 +63,7 @@ def flooding_minutes(num_voxels: int, model: ModelConfig, threads: int = 1) -> i
     num_voxels : int
         Voxels of the box.
     model : ModelConfig
-        The network: its operations for a FOV, and the deltas between two of them.
+        The network: its operations per FOV, and its deltas.
     threads : int
         Threads of the job.
 
@@ -76,6 +76,6 @@ def flooding_minutes(num_voxels: int, model: ModelConfig, threads: int = 1) -> i
 
 
 def fov_flops(model: ModelConfig) -> float:
-    """Floating point operations of one evaluation of the network: its 3×3×3 convolutions, two for each module."""
+    """Floating-point operations per FOV: the network's 3×3×3 convolutions, two per module."""
     layer = 2 * 27 * model.features**2 * math.prod(model.fov_size_zyx)
     return float(2 * model.depth * layer)

@@ -40,7 +40,7 @@ class RunPaths:
         return f"{self.root}/{CONFIG}"
 
     def of(self, stage: str, output: str | None = None, **wildcards: str) -> str:
-        """Return where a stage writes; wildcards that are not given stay, as Snakemake wants them.
+        """Return where a stage writes; wildcards that are not given stay in the path, as Snakemake needs them.
 
         Parameters
         ----------
@@ -55,7 +55,7 @@ class RunPaths:
         return f"{self.root}/{WILDCARD.sub(lambda match: wildcards.get(match[1], match[0]), path)}"
 
     def folder(self, stage: str) -> str:
-        """Return the folder of a stage's first output: of a model, of records."""
+        """Return the folder of a stage's first output, such as a model folder."""
         return os.path.dirname(self.of(stage))
 
     def checkpoint(self, step: str) -> str:
@@ -67,31 +67,31 @@ class RunPaths:
         return "/".join([self.root, "studies", *parts])
 
     def existing(self, stage: str, output: str | None = None, **wildcards: str) -> list[Path]:
-        """Return the files of a stage that are there, sorted, whatever the value of the wildcards not given."""
+        """Return the existing files of a stage, sorted, for all values of the wildcards that are not given."""
         every = dict.fromkeys(WILDCARD.findall(find_output(stage, output).path), "*") | wildcards
         pattern = Path(self.of(stage, output, **every)).relative_to(self.root)
         return sorted(Path(self.root).glob(str(pattern)))
 
     def log(self, *parts: str) -> str:
-        """Return the log of a job: its rule and its wildcards."""
+        """Return the path of a job's log, from its rule and its wildcards."""
         return f"{self.root}/logs/{'/'.join(parts)}.log"
 
     def benchmark(self, *parts: str) -> str:
-        """Return where Snakemake writes a job's time and memory: its rule and its wildcards."""
+        """Return where Snakemake writes a job's time and memory, from its rule and its wildcards."""
         return f"{self.root}/benchmarks/{'.'.join(parts)}.tsv"
 
     def is_run(self) -> bool:
-        """Whether the folder holds anything of a run."""
+        """Whether the folder has any output of a stage."""
         names = {Path(output.path).parts[0] for stage in STAGES.values() for output in stage.outputs}
         return any((Path(self.root) / name).is_dir() for name in names)
 
     def read_config(self) -> RunConfig | None:
-        """Return the configuration of the run; None where there is none, as in a folder put together by hand.
+        """Return the configuration of the run, or None in a folder without one, such as one made by hand.
 
         Raises
         ------
         ConfigError
-            If it is not one of this version.
+            If this version cannot read it.
         """
         path = Path(self.config)
         if not path.is_file():
@@ -100,7 +100,7 @@ class RunPaths:
             return load_run(yaml.safe_load(path.read_text()))
         except (ConfigError, yaml.YAMLError) as reason:
             raise ConfigError(
-                f"{path}: is no configuration of this version ({reason}). Run the workflow again"
+                f"{path}: cannot be read ({reason}), expected a configuration of this version. Run the workflow again"
             ) from None
 
     def base(self, run: RunConfig, **wildcards: str) -> str:
@@ -109,7 +109,7 @@ class RunPaths:
         return self.of(stage, **{"order": "", **wildcards})
 
     def merged(self, run: RunConfig, **wildcards: str) -> str:
-        """Return the segmentation after agglomeration, where that is enabled."""
+        """Return the segmentation after agglomeration, or the base segmentation if agglomeration is off."""
         return self.of("merge", **wildcards) if run.agglomerate.enabled else self.base(run, **wildcards)
 
     def final(self, run: RunConfig, **wildcards: str) -> str:

@@ -1,4 +1,4 @@
-"""What a run makes of which volume, and the files that each stage has to make."""
+"""What a run makes from which volume, and the files that each stage has to make."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ffn.workflow.places import Place, contact_boxes, subvolume_boxes
 from ffn.workflow.run import RunConfig
 from ffn.workflow.stages import STAGES, Output
 
-Boxes = dict[str, dict[str, Box]]  # of jobs, by volume and name of the job
+Boxes = dict[str, dict[str, Box]]  # boxes of jobs, by volume and job name
 
 
 class Pipeline:
@@ -39,7 +39,7 @@ class Pipeline:
 
     @property
     def warnings(self) -> list[str]:
-        """What is allowed but makes scores look better than they are."""
+        """Settings that are allowed but make scores look better than they are."""
         found = [
             f"volumes.{name}: evaluate_box and train_box overlap, so its scores include training data"
             for name in self.evaluated
@@ -50,10 +50,10 @@ class Pipeline:
             found.append("select.box and train_box overlap, so the choice favours checkpoints that memorised that box")
         return found
 
-    # --- Volumes by what is made of them ---------------------------------------------------------------------
+    # --- Volumes by what is made from them ---------------------------------------------------------------------
     @cached_property
     def synthetic(self) -> list[str]:
-        """Volumes that are made, not read."""
+        """Volumes that the run synthesises."""
         return [name for name, volume in self.run.volumes.items() if volume.synthetic]
 
     @cached_property
@@ -99,7 +99,7 @@ class Pipeline:
 
     @cached_property
     def filled(self) -> list[str]:
-        """Volumes whose unsegmented voxels are given away."""
+        """Volumes whose unsegmented voxels are filled."""
         return self.segmented if self.run.fill.max_distance else []
 
     @cached_property
@@ -109,7 +109,7 @@ class Pipeline:
 
     @cached_property
     def compared(self) -> list[str]:
-        """Volumes that are scored against a watershed, too."""
+        """Volumes for which a watershed is scored as well."""
         return self.evaluated if self.run.evaluate.watershed else []
 
     @cached_property
@@ -136,20 +136,20 @@ class Pipeline:
 
     @cached_property
     def orders(self) -> dict[str, SegmentConfig]:
-        """Orders of seeds by what they add to the names of files; the consensus needs both."""
+        """Orders of seeds, by their suffix in file names; the consensus needs both."""
         both = {"": self.run.segment, "-reversed": self.run.segment.model_copy(update={"seed_order": "reversed"})}
         return both if self.run.consensus.enabled else {"": self.run.segment}
 
     # --- Models ----------------------------------------------------------------------------------------------
     @cached_property
     def imported(self) -> list[str]:
-        """The checkpoint that is turned into a model folder first, ours or a published one."""
+        """The checkpoint that is first turned into a model folder, ours or a published one."""
         init = self.run.init
         return [init] if init and (is_checkpoint(init) or not os.path.isdir(init)) else []
 
     @property
     def imported_manifest(self) -> list[str]:
-        """The manifest of that checkpoint, if it is one of ours."""
+        """The manifest of that checkpoint, if it is ours."""
         return [f"{init.rstrip('/')}/{MANIFEST}" for init in self.imported if is_checkpoint(init)]
 
     @property
@@ -161,7 +161,7 @@ class Pipeline:
 
     @property
     def model(self) -> str:
-        """Model folder that training leaves; without training the initial one."""
+        """Model folder that training writes; without training, the initial one."""
         trained = self.paths.folder("train")
         return trained if self.run.train.max_steps > 0 else self.initial or trained
 
@@ -172,7 +172,7 @@ class Pipeline:
 
     @cached_property
     def steps(self) -> list[str]:
-        """Checkpoints that compete for being used."""
+        """Checkpoints that `select` chooses from."""
         return [f"{step:08d}" for step in self.run.selectable_steps]
 
     # --- Sizes of jobs, as functions of their wildcards --------------------------------------------------------
@@ -181,11 +181,11 @@ class Pipeline:
         return lambda wildcards: getattr(self.places[wildcards.volume], box).num_voxels
 
     def voxels_of_job(self, boxes: str) -> Callable[[Any], int]:
-        """Voxels of the job's own box, one of ``"subvolumes"`` or ``"contact_boxes"``."""
+        """Voxels of the job's box, one of ``"subvolumes"`` or ``"contact_boxes"``."""
         return lambda wildcards: getattr(self, boxes)[wildcards.volume][wildcards.subvolume].num_voxels
 
     def scored_at_once(self, wildcards: Any) -> int:
-        """Voxels that evaluation holds: those of the watershed baseline, else of a block."""
+        """Voxels that evaluation holds at once: those of the watershed baseline, or of a block."""
         config = self.run.evaluate
         block = math.prod(config.block_size_zyx)
         voxels = self.places[wildcards.volume].evaluate_box.num_voxels
@@ -198,7 +198,7 @@ class Pipeline:
 
     # --- Inputs of the export --------------------------------------------------------------------------------
     def shown_labels(self, volume: str) -> list[str]:
-        """Return the truth that is exported next to a segmentation, if there is one."""
+        """Return the ground truth to export with a segmentation, if there is one."""
         return [self.paths.of("ingest", "labels", volume=volume)] if self.places[volume].shows_truth else []
 
     def agglomerated_base(self, volume: str) -> list[str]:
@@ -207,7 +207,7 @@ class Pipeline:
 
     # --- Files -----------------------------------------------------------------------------------------------
     def targets(self, stage: str) -> list[str]:
-        """Return every file that a stage has to make; none where the configuration leaves the stage out."""
+        """Return every file that a stage has to make; none if the configuration leaves the stage out."""
         return [path for output in STAGES[stage].outputs for path in self.files(stage, output.name)]
 
     def files(self, stage: str, output: str | None = None, **given: str) -> list[str]:
@@ -218,7 +218,7 @@ class Pipeline:
         stage, output : str
             As in `RunPaths.of`.
         **given : str
-            Wildcards that only one value is wanted of, such as ``volume="cube"``.
+            Wildcards to fix to one value, such as ``volume="cube"``.
         """
         made = find_output(stage, output)
         values = {name: self._values(name, made) for name in WILDCARD.findall(made.path) if name != "subvolume"}

@@ -1,4 +1,4 @@
-"""Places of a run's volumes: sources are opened and boxes checked before the first job starts."""
+"""Open the sources of a run's volumes and check the boxes before the first job starts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ffn.workflow.run import RunConfig, VolumeConfig
 
 @dataclass(frozen=True)
 class Place:
-    """Where a volume's image and truth lie, and the boxes of the configuration with 'all' resolved.
+    """Boxes of a volume's image and ground truth, and the boxes of the configuration with 'all' resolved.
 
     Parameters
     ----------
     image : Box
         The whole image.
     labels : Box or None
-        The whole truth.
+        The whole ground truth.
     voxel_size_zyx_nm : tuple of float
         As configured, else from the image's metadata.
     config : VolumeConfig
@@ -40,12 +40,12 @@ class Place:
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether there is something to score. 'all' may be empty; an explicit box may not."""
+        """Whether there is something to score. 'all' may resolve to nothing; an explicit box may not."""
         return self.config.is_evaluated and (self.config.evaluate_box != "all" or not self.evaluate_box.is_empty)
 
     @property
     def shows_truth(self) -> bool:
-        """Whether some of what is segmented has labels."""
+        """Whether a part of the segmented box has labels."""
         return self.labels is not None and not self.segment_box.intersect(self.labels).is_empty
 
     @property
@@ -56,7 +56,7 @@ class Place:
         )
 
     def selects_on_training_data(self, box: str) -> bool:
-        """Whether a validation box holds voxels that are trained on."""
+        """Whether a validation box contains voxels that are trained on."""
         return self.config.is_trained_on and not self.train_box.intersect(Box.parse(box)).is_empty
 
     @property
@@ -73,12 +73,12 @@ class Place:
 
     @property
     def segment_box(self) -> Box:
-        """What is segmented."""
+        """The box to segment."""
         return self._resolve(self.config.segment_box, self.image)
 
     @property
     def evaluate_box(self) -> Box:
-        """What is scored: by default the labelled part of what is segmented."""
+        """The box to score: by default the labelled part of `segment_box`."""
         assert self.labels is not None
         return self._resolve(self.config.evaluate_box, self.segment_box.intersect(self.labels))
 
@@ -88,7 +88,7 @@ class Place:
 
 
 def check_sources(config: RunConfig) -> dict[str, Place]:
-    """Open every source and check that boxes and FOV fit in.
+    """Open every source, and check that boxes and FOV fit.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     Raises
     ------
     ConfigError
-        Naming the key, its value and what is wrong with it.
+        If one does not fit; the message names the key and its value.
     """
     _check_init(config)
     places = {}
@@ -118,7 +118,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
 
 
 def segment_files(config: SegmentConfig) -> list[str]:
-    """Return the files that flood filling reads besides the image, so that editing them repeats it.
+    """Return the files that flood filling reads besides the image, so that a change of one repeats it.
 
     A mask in a folder or at a URL is not a file, so it is left out.
     """
@@ -162,7 +162,7 @@ def _check_init(config: RunConfig) -> None:
 
 
 def _check_mask(config: RunConfig, places: dict[str, Place]) -> None:
-    """Refuse a mask that does not cover all that is segmented."""
+    """Refuse a mask that does not cover the box to segment."""
     if config.segment.mask is None:
         return
     mask, _ = _source("segment.mask", config.segment.mask)
@@ -261,7 +261,7 @@ def _check_selection(config: RunConfig, place: Place) -> None:
 
 
 def _check_validation(name: str, place: Place, config: RunConfig) -> None:
-    """Check that a validation box of training holds the centre of a patch, and nothing that is trained on."""
+    """Check that a validation box of training has room for the centre of a patch and is apart from `train_box`."""
     where = f"volumes.{name}.validate_box: {place.validate_box}"
     patch, labelled = patch_size(config.model, config.train), _surroundings(place, "validate_box")
     half = (patch[0] // 2, patch[1] // 2, patch[2] // 2)
@@ -278,7 +278,7 @@ def _check_validation(name: str, place: Place, config: RunConfig) -> None:
 
 
 def _check_training(name: str, place: Place, config: RunConfig) -> None:
-    """Check that a training box holds whole neighbourhoods, and that exchanged axes have equal voxels."""
+    """Check that a training box has room for whole LOMs, and that exchanged axes have equal voxel sizes."""
     for i, axis in enumerate("zyx"):
         need = 2 * max(config.partition.lom_radius_zyx[i], config.coordinates.margin_zyx[i]) + 1
         if place.train_box.shape[i] < need:

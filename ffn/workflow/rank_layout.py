@@ -21,12 +21,12 @@ class Layout:
     ranks : int
         Processes of the job.
     ranks_per_node : int
-        Processes on a node at most.
+        Most processes on a node.
     cores_per_node : int
         Cores of a node, which its processes share.
     launcher : str
-        Command that starts the processes of what follows it, with ``{ranks}``, ``{nodes}``, ``{per_node}`` and
-        ``{depth}`` in it.
+        Command that starts the processes; the command of one process follows it. It may contain ``{ranks}``,
+        ``{nodes}``, ``{per_node}`` and ``{depth}``.
 
     Examples
     --------

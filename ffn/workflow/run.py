@@ -48,7 +48,7 @@ class VolumeConfig(Section):
     )
     validate_box: BoxText = Field("none", description="what training is validated on, apart from train_box")
     segment_box: BoxText = Field("all", description="what is segmented")
-    evaluate_box: BoxText = Field("all", description="what is scored, as far as it is labelled and segmented")
+    evaluate_box: BoxText = Field("all", description="box to score, within its labelled and segmented part")
 
     @model_validator(mode="after")
     def _one_source(self) -> VolumeConfig:
@@ -66,7 +66,7 @@ class VolumeConfig(Section):
 
     @property
     def has_labels(self) -> bool:
-        """Whether there is a truth."""
+        """Whether the volume has a ground truth."""
         return self.synthetic is not None or self.labels is not None
 
     @property
@@ -112,17 +112,17 @@ class RunConfig(StageSections):
     @model_validator(mode="before")
     @classmethod
     def _derive(cls, values: Any) -> Any:
-        """Derive what is not given: sizes from FOV and deltas, agglomeration's flooding from `segment`."""
+        """Derive values that are not given: sizes from FOV and deltas, agglomeration's flood filling from `segment`."""
         if not isinstance(values, dict):
             return values
         try:
             model = ModelConfig(**(values.get("model") or {}))
             train = TrainConfig(**(values.get("train") or {}))
         except (ValidationError, TypeError):
-            return values  # reported as an error of its own section
+            return values  # the error is reported with that section
         context = [r + d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         segment = values.get("segment")
-        segment = segment if isinstance(segment, dict) else {}  # anything else is an error of its own section, too
+        segment = segment if isinstance(segment, dict) else {}  # anything else is also reported with that section
         flood = {name: segment[name] for name in FloodConfig.model_fields if name in segment}
         window = [r + WINDOW_MOVES * d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         derived: dict[str, dict[str, Any]] = {
@@ -242,13 +242,13 @@ class RunConfig(StageSections):
         return self
 
     def as_written(self) -> dict[str, Any]:
-        """Return the configuration as plain data for a YAML file, what names the run first."""
+        """Return the configuration as plain data for a YAML file, starting with the keys that name the run."""
         values = self.model_dump(mode="json")
         return {name: values[name] for name in ("run", "rng_seed", "init", "volumes")} | values
 
     @property
     def is_validated(self) -> bool:
-        """Whether training is validated where volumes are set apart for it."""
+        """Whether training is validated, provided that a volume has a validation box."""
         return self.train.max_steps > 0 and self.train.validation_steps > 0
 
     @property
@@ -260,7 +260,7 @@ class RunConfig(StageSections):
 
     @property
     def selectable_steps(self) -> list[int]:
-        """Steps of the checkpoints that compete for being used; empty where the last one simply is."""
+        """Steps of the checkpoints that `select` chooses from; empty if the last one is used."""
         return self.kept_steps[-self.select.checkpoints :] if self.select.checkpoints else []
 
     @property
@@ -289,7 +289,7 @@ def load_run(values: dict[str, Any]) -> RunConfig:
     Raises
     ------
     ConfigError
-        One line: key, value, expectation.
+        If a value is wrong; one line with key, value and expectation.
     """
     try:
         return RunConfig.model_validate(values)

@@ -1,7 +1,7 @@
-"""Every touch of Snakemake's internals: what it does not offer, for the one version that was tried.
+"""Everything that touches Snakemake's internals, for the one version that it was tested with.
 
-Each patch says what Snakemake does without it, and where that was reported. As a `module` of another workflow this one
-patches nothing: the jobs of that workflow are not ours.
+Each patch says what Snakemake does without it, and where that was reported. When another workflow uses this one as a
+`module`, nothing is patched, because the jobs of that workflow are not ours.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def require_version() -> None:
     Raises
     ------
     WorkflowError
-        If it is another one.
+        If it has another version.
     """
     if snakemake.__version__.split(".")[:2] != SERIES.split("."):
         raise WorkflowError(
@@ -51,7 +51,7 @@ def apply(workflow: Workflow) -> None:
     JobScheduler.exit_gracefully = _told_to_end
 
 
-# --- What rules may not ask, but a workflow has to know -------------------------------------------------------
+# --- What Snakemake does not tell the rules -------------------------------------------------------
 def is_module(workflow: Workflow) -> bool:
     """Whether another workflow uses this one by its `module` statement."""
     return not workflow.modifier.is_main_snakefile()
@@ -73,13 +73,13 @@ def gpus(workflow: Workflow) -> int:
 
 
 def site(workflow: Workflow, rule: str) -> dict[str, Any]:
-    """Return what the profile's ``set-resources`` says of a rule, as it is written there."""
+    """Return a rule's ``set-resources`` of the profile, as written there."""
     resources = workflow.resource_settings._parsed_overwrite_resources.get(rule, {})
     return {name: resources[name].raw for name in resources}
 
 
 def submits(workflow: Workflow) -> bool:
-    """Whether jobs go to a cluster, and this is not one of them."""
+    """Whether jobs go to a cluster and this process is not such a job."""
     return not (workflow.local_exec or workflow.remote_exec)
 
 
@@ -90,9 +90,9 @@ def submit_command(workflow: Workflow) -> str | None:
 
 # --- Software of all rules -----------------------------------------------------------------------------------
 def give_software(workflow: Workflow, conda: str, modules: list[str], version: str) -> None:
-    """Give all rules of this workflow the same environment, and a parameter that repeats them in another version.
+    """Give all rules of this workflow the same environment, and a parameter that reruns them with another version.
 
-    Snakemake has directives for a rule alone (https://github.com/snakemake/snakemake/issues/551).
+    Snakemake has these directives only for single rules (https://github.com/snakemake/snakemake/issues/551).
     """
     from snakemake.deployment.env_modules import EnvModules
 
@@ -104,13 +104,13 @@ def give_software(workflow: Workflow, conda: str, modules: list[str], version: s
         rule.set_params(version=version)
 
 
-# --- A failed group repeats only what is not done -------------------------------------------------------------
-# Snakemake repeats all jobs of a group, also those that were done (https://github.com/snakemake/snakemake/issues/4248).
-_FOUND: dict[str, int | None] = {}  # when the products of grouped jobs had been written before their first submission
+# --- A failed group repeats only its unfinished jobs -------------------------------------------------------------
+# Snakemake repeats all jobs of a group, also finished ones (https://github.com/snakemake/snakemake/issues/4248).
+_FOUND: dict[str, int | None] = {}  # when the outputs of grouped jobs had been written before their first submission
 
 
 def _unfinished(group: GroupJob) -> list[Any]:
-    """Members of a group that are still to be done, as targets of the Snakemake that runs the group."""
+    """Unfinished members of a group, as targets of the Snakemake that runs the group."""
     for job in group.jobs:
         for path in _products(job):
             _FOUND.setdefault(path, _written(path))
@@ -124,15 +124,15 @@ def _products(job: Any) -> list[str]:
 
 
 def _written(path: str) -> int | None:
-    """When a file was written, None where there is none."""
+    """When a file was written; None if there is no file."""
     return os.stat(path).st_mtime_ns if os.path.exists(path) else None
 
 
 # --- Ctrl-C cancels every job --------------------------------------------------------------------------------
 class ActiveJobs(list):
-    """Submitted jobs, also while their state is asked for.
+    """Submitted jobs, including those whose state is being queried.
 
-    Snakemake empties its list to ask, so a Ctrl-C in that moment cancels no job. Not reported upstream.
+    Snakemake empties its list for the query, so a Ctrl-C in that moment cancels no job. Not reported upstream.
     """
 
     asked: tuple = ()
@@ -143,12 +143,12 @@ class ActiveJobs(list):
         super().clear()
 
     def extend(self, jobs: Any) -> None:
-        """Take the jobs back that are still active."""
+        """Take back the jobs that are still active."""
         super().extend(jobs)
         self.asked = ()
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the jobs, those included that are being asked for."""
+        """Iterate over the jobs, including those that are being queried."""
         return itertools.chain(super().__iter__(), self.asked)
 
 
@@ -159,12 +159,12 @@ def _registered(executor: RemoteExecutor, *arguments: Any, **options: Any) -> No
     _report_job_submission(executor, *arguments, **options)
 
 
-# --- Any number of SIGTERMs ends Snakemake after what runs -----------------------------------------------------
+# --- Any number of SIGTERMs ends Snakemake after its running jobs -----------------------------------------------------
 def _told_to_end(scheduler: JobScheduler, *signal: Any) -> None:
-    """Take a SIGTERM in a thread of its own. Not reported upstream.
+    """Handle a SIGTERM in a separate thread. Not reported upstream.
 
-    Snakemake's handler takes a lock. It waits for ever where the thread that it interrupts holds that lock, be it the
-    handler of an earlier SIGTERM; schedulers send one to every process, and shells hand theirs on. `threading` would
-    take locks, too.
+    Snakemake's handler takes a lock. If the thread that it interrupts already holds that lock, the handler waits for
+    ever. That thread may be in the handler of an earlier SIGTERM: schedulers send one to every process, and shells pass
+    theirs on. `threading` is not used because it takes locks as well.
     """
     _thread.start_new_thread(_exit_gracefully, (scheduler,))

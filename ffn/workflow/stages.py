@@ -11,19 +11,19 @@ from typing import NamedTuple
 
 
 class Output(NamedTuple):
-    """A file that a stage makes.
+    """A file that a stage writes.
 
     Parameters
     ----------
     name : str
-        What the rule calls it.
+        Its name in the rule.
     path : str
         Below the run's folder, with the wildcards ``{volume}``, ``{order}``, ``{subvolume}`` and ``{step}``.
     of : str
-        What it is made of: an attribute of `ffn.workflow.pipeline.Pipeline`, mostly a list of volumes. Where the list
-        is empty the stage has nothing to do.
+        What it is made from: an attribute of `ffn.workflow.pipeline.Pipeline`, mostly a list of volumes. If the list
+        is empty, the stage has nothing to do.
     boxes : str
-        Attribute of `Pipeline` with the boxes of the jobs, where one volume takes several.
+        Attribute of `Pipeline` with the boxes of the jobs, if one volume takes several.
     """
 
     name: str
@@ -34,15 +34,15 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True)
 class Need:
-    """Peak memory and time of one job, measured on the demo and on FIB-25, plus some room.
+    """Peak memory and time of one job, measured on the demo and on FIB-25, with a margin.
 
     Parameters
     ----------
     base_mb : int
-        Memory whatever the size; TensorFlow or OpenVINO alone take 1-2 GB.
+        Memory that does not depend on the size; TensorFlow or OpenVINO alone take 1-2 GB.
     bytes_per_voxel : float
-        Memory for each voxel that the stage holds at once: those of a block where it works block by block, else of
-        its box.
+        Memory for each voxel that the stage holds at once: those of a block if it works block by block, else those
+        of its box.
     mb_per_thread : int
         Memory for each of its threads or processes.
     seconds_per_mvoxel : float
@@ -68,13 +68,13 @@ class Stage:
     example : str
         A command line that works.
     outputs : tuple of Output
-        What the workflow makes; the first output of a job tells that the job is done.
+        What the workflow makes; a job is done when its first output exists.
     need : Need
         What a job needs of a machine.
     section : str
-        Key of the configuration, empty where there is none.
+        Key of the configuration, empty if there is none.
     rules : tuple of str
-        Rules in the order in which they run, where they are not just the one of the stage's name.
+        Rules in the order in which they run, if they are not just the one of the stage's name.
     """
 
     name: str
@@ -301,7 +301,7 @@ RULES = tuple(rule for stage in STAGES.values() for rule in stage.rules or (stag
 
 
 def table() -> str:
-    """Return the table of the stages that stands in README.md."""
+    """Return the table of stages in README.md."""
     rows = [f"| `{stage.name}` | {stage.title} | {_files(stage)} |" for stage in STAGES.values()]
     return "\n".join(["| stage | what it does | what it makes, under `results/<run>/` |", "| --- | --- | --- |", *rows])
 

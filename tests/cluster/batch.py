@@ -42,7 +42,7 @@ class Site:
         return self._cluster.login(*snakemake) if self._cluster else snakemake
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of somebody who has these commands, and impatience."""
+        """Return the environment of a user who has these commands and is impatient."""
         folders = [str(SHIMS / SCHEDULERS[self.profile]), str(Path(sys.executable).parent), os.environ["PATH"]]
         return {
             **(self._cluster.environment() if self._cluster else os.environ),
@@ -69,7 +69,7 @@ class Site:
         return done.stdout + done.stderr
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start Snakemake in a process group of its own, as a shell does."""
+        """Start Snakemake in a new process group, as a shell does."""
         null = subprocess.DEVNULL
         return subprocess.Popen(
             self.command(*arguments),

@@ -17,7 +17,7 @@ from .profiles import site_profile
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ALLOCATION = ("salloc", "--quiet", "--nodes=2", "--ntasks=2")
-# What a Horovod without MPI does: it says so, and every process that srun starts is a job of its own.
+# A Horovod without MPI says so, and every process that srun starts becomes a separate job.
 WITHOUT_MPI = """
 import horovod.common.basics
 horovod.common.basics.HorovodBasics.mpi_built = lambda self: False

@@ -34,7 +34,7 @@ def random_weights(depth):
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
-    """Prefixes of checkpoints as TensorFlow 1 writes them: in one process of its own, for its mode of execution."""
+    """Prefixes of checkpoints as TensorFlow 1 writes them: in a separate process, because of its mode of execution."""
     weights = random_weights(depth=2)
     incomplete = {name: array for name, array in weights.items() if name != "conv1_b/biases"}
     contents = {"whole": ("seed_update", weights), "other": ("other", weights), "part": ("seed_update", incomplete)}

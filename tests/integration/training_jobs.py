@@ -60,7 +60,7 @@ def make_tubes(folder: Path) -> None:
 
 
 def make_records(folder: Path, centers_zyx: np.ndarray, counts: tuple[int, ...]) -> None:
-    """Write shards of so many records each."""
+    """Write shards with the given numbers of records."""
     folder.mkdir()
     shards = []
     for number, part in enumerate(np.split(centers_zyx, np.cumsum(counts)[:-1])):
@@ -165,7 +165,7 @@ class Job:
             time.sleep(0.05)
 
     def wait_at(self, pause: Pause, processes: int) -> None:
-        """Wait until so many processes are stopped there."""
+        """Wait until this many processes are stopped there."""
         pause.wait(self._process, processes)
 
     def send(self, number: signal.Signals, rank: int | None = None) -> None:
@@ -191,7 +191,7 @@ def checkpoints(folder: Path) -> list[int]:
 
 
 def shared_state(folder: Path, step: int) -> dict[str, np.ndarray]:
-    """Weights and optimizer after so many steps."""
+    """Weights and optimizer after this many steps."""
     return hdf5.read_arrays(folder / f"checkpoints/step-{step:08d}/shared.h5")[0]
 
 

@@ -14,7 +14,7 @@ from ffn.io.volume import Placement
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
-FIRST, SECOND, OTHER = 4, 9, 11  # the halves of one tube, and the tube beside it
+FIRST, SECOND, OTHER = 4, 9, 11  # the halves of one tube, and the tube next to it
 
 
 STARTS = (4, 18)

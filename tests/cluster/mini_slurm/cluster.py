@@ -20,7 +20,7 @@ START_SECONDS = 120  # for daemons that do not start at all; a busy machine take
 PROGRAMS = ("slurmctld", "slurmd", "srun", "munged", "ip", "unshare", "nsenter", "setpriv")
 PACKAGES = "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2"
 
-# Two-node starts of Open MPI take 5 s instead of 15 s when it need not find out by itself how these nodes talk.
+# Two-node starts of Open MPI take 5 s instead of 15 s when it need not find out how these nodes communicate.
 OPEN_MPI = {
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "self,vader,tcp",
@@ -164,7 +164,7 @@ class MiniSlurm:
         self.wait_for_nodes()
 
     def processes(self) -> dict[str, list[Process]]:
-        """Return by node what runs there beside the system's own daemons; killed nodes are left out."""
+        """Return, by node, what runs there besides the system's daemons; killed nodes are left out."""
         return {name: node.processes() for name, node in self.nodes.items() if node.is_up}
 
     def jobs(self) -> list[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""One machine of the cluster: a process with network, host name, process ids and mounts of its own."""
+"""One machine of the cluster: a process with a separate network, host name, process ids and mounts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Node:
         return self._machine.pid
 
     def boot(self, bridge: Node | None = None) -> None:
-        """Start the machine, on a network of its own or plugged into the bridge of another."""
+        """Start the machine, on a new network or on the bridge of another machine."""
         # The machine dies with the process that booted it, and everything on it with its process 1.
         alone = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--uts", "--ipc", "--pid", "--mount"]
         inside = ["--fork", "--kill-child=KILL", "--mount-proc", "bash", "-c", BOOT, self.name, str(self._state)]
@@ -97,7 +97,7 @@ class Node:
         return ["nsenter", "--target", str(self.pid), "--net", "--uts"]
 
     def processes(self) -> list[Process]:
-        """Return everything that runs there beside its process 1 and its daemon."""
+        """Return everything that runs there besides process 1 and the daemon."""
         inside = os.readlink(f"/proc/{self.pid}/ns/pid_for_children")
         found = (_process(entry, inside) for entry in Path("/proc").glob("[0-9]*"))
         return [p for p in found if p is not None and not p.command.startswith(f"{self._daemon[0]} -D")]

@@ -17,7 +17,7 @@ from pathlib import Path
 STATE = Path(os.environ["FFN_SHIMS"])
 FIRST_ID = 1001
 BARE = ("HOME", "LANG", "FFN_SHIMS", "FFN_SHIM_BACKEND", "SLURM_CONF", "TF_CPP_MIN_LOG_LEVEL")  # what a job gets
-OPEN_MPI = "OMPI_MCA_"  # settings of the emulated network, too
+OPEN_MPI = "OMPI_MCA_"  # also settings of the emulated network
 
 
 def record() -> None:
@@ -120,7 +120,7 @@ class Local:
 
 
 class Slurm:
-    """Every job is a job of Slurm that has its nodes for itself."""
+    """Every job is a Slurm job with exclusive nodes."""
 
     def submit(self, script: str, nodes: int, minutes: float, log: str, variables: dict[str, str]) -> str:
         """Submit a script; `{id}` in the values of `variables` becomes the job's number."""

@@ -29,7 +29,7 @@ def origin(*row):
 
 
 def scene(folder, ids=(5, 8, 2, 3)):
-    """A tube that both subvolumes see (ids 0 and 2), one beside it that the right one has pushed upwards (1 and 3)."""
+    """A tube that both subvolumes see (ids 0 and 2), and one next to it that the right one has shifted (1 and 3)."""
     left, right = np.zeros(LEFT.shape, np.uint64), np.zeros(RIGHT.shape, np.uint64)
     left[:, 0:3], right[:, 0:3] = ids[0], ids[2]
     left[:, 4:6], right[:2, 3:6] = ids[1], ids[3]

@@ -35,7 +35,7 @@ def tubes(box: Box) -> np.ndarray:
 
 
 def write_tiles(folder, labels, rng=None) -> list[str]:
-    """Cut `labels` into subvolumes; `rng` gives every subvolume ids of its own."""
+    """Cut `labels` into subvolumes; `rng` gives every subvolume different ids."""
     specs = []
     for box in tile(BOX, (24, 30, 28), (8, 10, 8)):
         part = labels[box.slices(BOX.start)]

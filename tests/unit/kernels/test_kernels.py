@@ -37,7 +37,7 @@ def compile_cpp(*arguments: str | Path) -> None:
 def emulated_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The operations with emulated instructions.
 
-    They are called EmulatedForward and EmulatedBackward, so that TensorFlow can have the native ones beside them.
+    They are called EmulatedForward and EmulatedBackward, so that TensorFlow can also load the native ones.
     """
     folder = tmp_path_factory.mktemp("emulated")
     ops, network, library = (folder / name for name in ("ops.cc", "network.o", "library.so"))

@@ -1,4 +1,4 @@
-"""What an export holds beside the volumes: layers for debugging, agglomeration, errors with links; and its check."""
+"""What an export holds besides the volumes (layers for debugging, agglomeration, errors with links), and its check."""
 
 import json
 import shutil
@@ -194,7 +194,7 @@ def test_a_mip_too_large_to_mesh_is_replaced_by_a_coarser_one(monkeypatch):
 
 
 class TestInterruption:
-    """A killed export goes on, unless what it was made from has changed."""
+    """A killed export resumes, unless its sources have changed."""
 
     def interrupt(self, monkeypatch, sources, out):
         with monkeypatch.context() as patch:
@@ -220,7 +220,7 @@ class TestInterruption:
                 other = tmp_path / "out" / file.relative_to(tmp_path / "at once")
                 assert other.read_bytes() == file.read_bytes(), other
 
-    def test_a_changed_source_begins_anew(self, monkeypatch, tmp_path, sources):
+    def test_a_changed_source_starts_over(self, monkeypatch, tmp_path, sources):
         before = self.times(self.interrupt(monkeypatch, sources, tmp_path / "out"))
         write_volume(tmp_path / "seg.h5", (segments() > 0).astype(np.uint16))
         export(sources, tmp_path / "out", ExportConfig())

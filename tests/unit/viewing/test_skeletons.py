@@ -52,7 +52,7 @@ def test_a_skeleton_reaches_both_ends_of_its_neurite(read_skeleton, segment_id, 
 
 
 def test_blocks_are_joined_into_one_tree(read_skeleton, monkeypatch):
-    """An end may be left out as far as the end of a branch may: 300 nm and 1.5 radii."""
+    """A skeleton may end 300 nm plus 1.5 radii early, as a branch may."""
     monkeypatch.setattr(skeletons, "BLOCK_ZYX", (256, 256, 47))
     skeleton = read_skeleton(5)
     x = skeleton.vertices[:, 0]
