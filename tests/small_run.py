@@ -40,7 +40,7 @@ SMALL_RUN = {
         "permutable_axes": [],
     },
     "subvolumes": {"size_zyx": [64, 35, 48], "overlap_zyx": [14, 14, 14]},
-    "segment": {"min_segment_size": 50},
+    "segment": {"min_segment_size": 50, "checkpoint_seconds": 0.2},  # soon enough for tests that kill it
     "agglomerate": {"enabled": True, "min_overlap_voxels": 20},
     "fill": {"max_distance": 3},
 }

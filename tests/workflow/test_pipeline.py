@@ -46,7 +46,7 @@ def test_everything_is_made(finished):
     assert {"foreground", "all", "cremi"} <= scores["scores"].keys()
     assert 0 < scores["covered_fraction"] <= 1
     assert scores["baseline"]["scores"]["all"]["voi"] > 0
-    assert len(list((results / "segmentation/phantom/subvolumes").glob("*.h5"))) == 2
+    assert len(list((results / "segmentation/phantom/subvolumes").glob("*.h5"))) == 4
     assert "<html" in (results / "report.html").read_text().lower()
     assert yaml.safe_load((results / "config.yaml").read_text())["rng_seed"] == 3
     assert list(results.rglob(".*tmp*")) == []
