@@ -18,7 +18,7 @@ rule agglomerate:
         runtime=flooding(RUN.model, PIPELINE.voxels_of_job("contact_boxes")),
         gpu=min(1, GPUS),
     params:
-        box=lambda wildcards: PIPELINE.contact_boxes[wildcards.volume][wildcards.subvolume],
+        box=PIPELINE.box_of_job("contact_boxes"),
         model=subpath(input.model, parent=True),
         flags=flags(RUN.agglomerate, skip=("enabled", "job_size_zyx")),
     shell:

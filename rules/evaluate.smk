@@ -21,7 +21,7 @@ rule evaluate:
         mem_mb=memory("evaluate", PIPELINE.scored_at_once),
         runtime=duration("evaluate", PIPELINE.voxels("evaluate_box")),
     params:
-        box=lambda wildcards: PIPELINE.places[wildcards.volume].evaluate_box,
+        box=PIPELINE.box("evaluate_box"),
         skeletons=lambda wildcards: arguments.skeletons(PIPELINE, wildcards.volume),
         baseline=lambda wildcards, input, output: " ".join(
             [

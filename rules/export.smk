@@ -30,7 +30,7 @@ rule export:
         probability=lambda wildcards, input: arguments.option("--probability", input.subvolumes, ":probability"),
         agglomeration=lambda wildcards, input: arguments.option("--agglomeration", input.mapping),
         supervoxels=lambda wildcards, input: arguments.option("--supervoxels", input.base, ":segmentation"),
-        box=lambda wildcards: PIPELINE.places[wildcards.volume].segment_box,
+        box=PIPELINE.box("segment_box"),
         folder=subpath(output.state, parent=True),
         flags=flags(RUN.export),
     shell:

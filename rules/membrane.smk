@@ -15,7 +15,7 @@ rule membrane:
         mem_mb=memory("membrane", block_voxels(RUN.membrane)),
         runtime=duration("membrane", PIPELINE.voxels("train_box")),
     params:
-        box=lambda wildcards: PIPELINE.places[wildcards.volume].train_box,
+        box=PIPELINE.box("train_box"),
         flags=flags(RUN.membrane),
     shell:
         "ffn membrane --image {input.image}:raw --box {params.box} {params.flags} "

@@ -15,7 +15,7 @@ rule partition:
         mem_mb=memory("partition"),
         runtime=duration("partition", PIPELINE.voxels("train_box")),
     params:
-        box=lambda wildcards: PIPELINE.places[wildcards.volume].train_box,
+        box=PIPELINE.box("train_box"),
         flags=flags(RUN.partition),
     shell:
         "ffn partition --labels {input.labels}:labels --box {params.box} {params.flags} "

@@ -21,7 +21,7 @@ rule segment:
         runtime=flooding(RUN.model, PIPELINE.voxels_of_job("subvolumes")),
         gpu=min(1, GPUS),
     params:
-        box=lambda wildcards: PIPELINE.subvolumes[wildcards.volume][wildcards.subvolume],
+        box=PIPELINE.box_of_job("subvolumes"),
         model=subpath(input.model, parent=True),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
         stage=arguments.staging,

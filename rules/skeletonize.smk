@@ -15,7 +15,7 @@ rule skeletonize:
         mem_mb=memory("skeletonize", PIPELINE.voxels("evaluate_box")),
         runtime=duration("skeletonize", PIPELINE.voxels("evaluate_box")),
     params:
-        box=lambda wildcards: PIPELINE.places[wildcards.volume].evaluate_box,
+        box=PIPELINE.box("evaluate_box"),
         flags=flags(RUN.skeletonize),
     shell:
         "ffn skeletonize --labels {input.truth}:labels --box {params.box} {params.flags} "

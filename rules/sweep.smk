@@ -17,7 +17,7 @@ rule sweep:
         mem_mb=memory("sweep", block_voxels(RUN.sweep)),
         runtime=duration("sweep", PIPELINE.voxels("evaluate_box")),
     params:
-        box=lambda wildcards: PIPELINE.places[wildcards.volume].evaluate_box,
+        box=PIPELINE.box("evaluate_box"),
         flags=flags(RUN.sweep),
     shell:
         "ffn sweep {input.graphs} --segmentation {input.segmentation}:segmentation --truth {input.truth}:labels "

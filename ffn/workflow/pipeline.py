@@ -175,7 +175,15 @@ class Pipeline:
         """Checkpoints that `select` chooses from."""
         return [f"{step:08d}" for step in self.run.selectable_steps]
 
-    # --- Sizes of jobs, as functions of their wildcards --------------------------------------------------------
+    # --- Boxes and sizes of jobs, as functions of their wildcards --------------------------------------------
+    def box(self, name: str) -> Callable[[Any], str]:
+        """Return a box of the volume, such as ``"segment_box"``, as text: Snakemake ignores other types."""
+        return lambda wildcards: str(getattr(self.places[wildcards.volume], name))
+
+    def box_of_job(self, boxes: str) -> Callable[[Any], str]:
+        """Return the job's own box as text; `boxes` is one of ``"subvolumes"`` or ``"contact_boxes"``."""
+        return lambda wildcards: str(getattr(self, boxes)[wildcards.volume][wildcards.subvolume])
+
     def voxels(self, box: str) -> Callable[[Any], int]:
         """Voxels of a box of the volume, such as ``"segment_box"``."""
         return lambda wildcards: getattr(self.places[wildcards.volume], box).num_voxels

@@ -132,6 +132,23 @@ def test_a_section_reruns_only_its_stage_and_what_follows(finished):
 
 
 @pytest.mark.parametrize(
+    ("change", "first", "spared"),
+    [
+        ({"train_box": "0:38,0:56,0:72"}, {"membrane", "partition"}, {"synth"}),
+        ({"evaluate_box": "42:64,0:56,0:72"}, {"evaluate", "skeletonize", "sweep"}, {"train", "segment", "fill"}),
+        ({"segment_box": "0:64,0:56,0:70"}, {"segment", "agglomerate"}, {"train", "partition"}),
+        ({"skeletons": "."}, {"evaluate"}, {"fill", "sweep"}),
+    ],
+    ids=["train_box", "evaluate_box", "segment_box", "skeletons"],
+)
+def test_a_changed_box_reruns_what_depends_on_it(change, first, spared, finished):
+    finished.configure({**SMALL_RUN, "volumes": {"phantom": {**SMALL_RUN["volumes"]["phantom"], **change}}})
+    rules = planned(finished.plan())
+    finished.configure(SMALL_RUN)
+    assert first <= rules and not spared & rules
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"trian": {}}, "trian: unknown key"),
