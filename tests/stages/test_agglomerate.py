@@ -1,6 +1,7 @@
-"""`ffn agglomerate`, `merge` and `sweep`: a tube cut in two becomes one again, two tubes stay two."""
+"""`ffn agglomerate`, `merge` and `sweep`: two halves of a tube are joined, two tubes are not."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -14,9 +15,7 @@ from ffn.io.volume import Placement
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
-FIRST, SECOND, OTHER = 4, 9, 11  # the halves of one tube, and the tube next to it
-
-
+FIRST, SECOND, OTHER = 4, 9, 11  # the halves of one tube, and its neighbour
 STARTS = (4, 18)
 
 
@@ -29,7 +28,7 @@ def truth():
 
 @pytest.fixture
 def scene(tmp_path, bright_model, tubes):
-    """A base segmentation with one tube in two halves, and a network that follows what is bright."""
+    """A base segmentation with one tube in two halves, and a network that follows bright voxels."""
     labels = truth()
     base = np.where(labels == 1, FIRST, np.where(labels == 2, OTHER, 0)).astype(np.uint64)
     base[(labels == 1) & (np.arange(BOX.shape[2]) >= 29)] = SECOND
@@ -47,7 +46,8 @@ def scene(tmp_path, bright_model, tubes):
 def agglomerate(folder, *options, name="graph"):
     inputs = ["--segmentation", f"{folder}/base.h5:segmentation", "--image", f"{folder}/raw.h5:raw"]
     limits = ["--window-radius", "12", "12", "20", "--precision", "float32", "--max-fovs", "none"]
-    limits += ["--min-overlap-depth", "0"]
+    if "--min-overlap-depth" not in options:
+        limits += ["--min-overlap-depth", "0"]
     out = folder / f"{name}.csv"
     code = main(["agglomerate", *inputs, "--model", f"{folder}/model", *limits, *options, "--out", str(out)])
     return code, out
@@ -86,16 +86,37 @@ def test_a_batch_gives_the_same_graph(scene):
     assert [e.row() for e in read_graph(one)] == [e.row() for e in read_graph(two)]
 
 
+def pairs_of(edges):
+    return {(edge.segment_a, edge.segment_b) for edge in edges}
+
+
+def in_two_boxes(folder, *options):
+    """Return the graphs of two jobs that tile the volume; their border cuts the contact of FIRST and OTHER."""
+    boxes = "100:132,20:54,3:18", "100:132,20:54,18:63"
+    paths = [agglomerate(folder, "--box", box, *options, name=f"part{i}")[1] for i, box in enumerate(boxes)]
+    return [read_graph(path) for path in paths]
+
+
 def test_boxes_that_tile_the_volume_find_every_contact_once(scene):
-    whole = read_graph(agglomerate(scene)[1])
-    parts = []
-    for number, box in enumerate(("100:132,20:54,3:40", "100:132,20:54,40:63")):
-        parts += read_graph(agglomerate(scene, "--box", box, name=f"part{number}")[1])
-    assert {(e.segment_a, e.segment_b) for e in parts} == {(e.segment_a, e.segment_b) for e in whole}
-    assert sum(e.contact_faces for e in parts) == sum(e.contact_faces for e in whole)
+    whole, parts = read_graph(agglomerate(scene)[1]), in_two_boxes(scene)
+    faces = Counter()
+    for graph in parts:
+        faces.update({(edge.segment_a, edge.segment_b): edge.contact_faces for edge in graph})
+    assert all((FIRST, OTHER) in pairs_of(graph) for graph in parts)
+    assert faces == {(edge.segment_a, edge.segment_b): edge.contact_faces for edge in whole}
 
 
-def test_a_killed_job_goes_on_where_it_was(scene, caplog):
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="overlaps count in the whole volume, but faces only in the box of a job"
+)
+def test_boxes_that_tile_the_volume_pass_the_same_pairs(scene):
+    depths = {(e.segment_a, e.segment_b): e.overlap_voxels / e.contact_faces for e in read_graph(agglomerate(scene)[1])}
+    limit = ("--min-overlap-depth", str(1.5 * depths[FIRST, OTHER]))
+    whole = read_graph(agglomerate(scene, *limit, name="whole")[1])
+    assert set().union(*map(pairs_of, in_two_boxes(scene, *limit))) == pairs_of(whole)
+
+
+def test_a_killed_job_resumes_where_it_stopped(scene, caplog):
     _, graph = agglomerate(scene)
     done, partial = graph.read_bytes(), graph.with_name("graph.csv.partial")
     assert not partial.exists()
@@ -108,7 +129,7 @@ def test_a_killed_job_goes_on_where_it_was(scene, caplog):
     assert graph.read_bytes() == done and not partial.exists()
 
 
-def test_a_partial_graph_of_other_options_is_not_continued(scene, caplog):
+def test_a_partial_graph_of_other_options_is_not_resumed(scene, caplog):
     _, graph = agglomerate(scene)
     graph.rename(graph.with_name("graph.csv.partial"))
     with caplog.at_level("INFO"):
@@ -130,10 +151,10 @@ def test_a_shallow_overlap_is_no_candidate(scene):
     assert depths[FIRST, SECOND] > depths[FIRST, OTHER]
     limit = str(np.mean(list(depths.values())))
     graph = agglomerate(scene, "--min-overlap-depth", limit, name="deep")[1]
-    assert {(e.segment_a, e.segment_b) for e in read_graph(graph)} == {(FIRST, SECOND)}
+    assert pairs_of(read_graph(graph)) == {(FIRST, SECOND)}
 
 
-def test_nothing_to_look_at_is_an_empty_graph(scene):
+def test_without_candidates_the_graph_is_empty(scene):
     code, graph = agglomerate(scene, "--min-overlap-voxels", "1000")
     assert code == 0 and read_graph(graph) == []
 
@@ -144,43 +165,26 @@ def merge(folder, *graphs, out="merged.h5:segmentation"):
     )
 
 
-def test_a_graph_of_another_segmentation_is_refused(scene, capsys):
-    _, graph = agglomerate(scene)
-    graph.write_text(graph.read_text().replace(f"\n{FIRST},{SECOND},", "\n5,77,"))
-    assert merge(scene, graph) == 2
-    assert "lacks segment 5, expected all that the graph joins" in capsys.readouterr().err
-    assert not (scene / "merged.h5").exists()
-
-
 def test_parts_made_with_different_options_are_refused(scene, capsys):
     one, two = agglomerate(scene)[1], agglomerate(scene, "--min-crossing", "0.5", name="two")[1]
     assert merge(scene, one, two) == 2
     assert "two.csv: differs in model or options from" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["0,9,0.9", "9,4,0.9", "4,9,nan", "4,9,1.5", "-4,9,0.9", f"4,{2**65},0.9"])
-def test_edges_that_cannot_be_are_refused(scene, capsys, text):
-    _, graph = agglomerate(scene)
-    lines = graph.read_text().splitlines(keepends=True)
-    graph.write_text("".join([*lines[:2], text + lines[2][lines[2].index(",", lines[2].index(",", 3) + 1) :]]))
-    assert merge(scene, graph) == 2
-    assert "line 3" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("out", ["base.h5", "raw.h5"])
-def test_a_graph_never_replaces_an_input(scene, capsys, out):
+def test_a_graph_never_overwrites_an_input(scene, capsys, out):
     before = (scene / out).read_bytes()
     inputs = ["--segmentation", f"{scene}/base.h5:segmentation", "--image", f"{scene}/raw.h5:raw"]
     assert main(["agglomerate", *inputs, "--model", f"{scene}/model", "--out", f"{scene}/{out}"]) == 2
     assert "is the file of the input" in capsys.readouterr().err and (scene / out).read_bytes() == before
 
 
-def test_a_partial_graph_of_changed_voxels_is_not_continued(scene, caplog):
+def test_a_partial_graph_of_changed_voxels_is_not_resumed(scene, caplog):
     _, graph = agglomerate(scene, "--box", "100:132,20:54,3:40")
     graph.rename(graph.with_name("graph.csv.partial"))
     with open_volume(f"{scene}/raw.h5:raw") as volume:
         image = volume.read()
-    image[:, :, 40:] += 1  # behind the box, where windows reach
+    image[:, :, 40:] += 1  # outside the box, but within reach of its windows
     with create_volume(f"{scene}/raw.h5:raw", np.uint8, Placement(BOX, SIZE)) as writer:
         writer.write(BOX, image)
     with caplog.at_level("INFO"):
@@ -188,17 +192,10 @@ def test_a_partial_graph_of_changed_voxels_is_not_continued(scene, caplog):
     assert "resuming after" not in caplog.text
 
 
-def test_damage_in_a_partial_graph_is_not_kept(scene):
+def test_damaged_lines_of_a_partial_graph_are_dropped(scene):
     _, graph = agglomerate(scene)
     done, partial = graph.read_bytes(), graph.with_name("graph.csv.partial")
     lines = done.splitlines(keepends=True)
     partial.write_bytes(b"".join(lines[:2]) + b"4,9,\xff\x00\n" + lines[3])
     graph.unlink()
     assert agglomerate(scene)[0] == 0 and graph.read_bytes() == done
-
-
-def test_merging_into_the_base_is_refused(scene, capsys):
-    _, graph = agglomerate(scene)
-    base = f"{scene}/base.h5:segmentation"
-    assert main(["merge", str(graph), "--segmentation", base, "--out", f"{scene}/base.h5:other"]) == 2
-    assert "is the file of the input" in capsys.readouterr().err

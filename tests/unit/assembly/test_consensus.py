@@ -1,4 +1,4 @@
-"""Consensus: what both segmentations keep together stays together, exactly and for any block size."""
+"""The consensus keeps together what both segmentations keep together, whatever the blocks."""
 
 import numpy as np
 import pytest
@@ -8,21 +8,16 @@ from ffn.config import ConsensusConfig
 from ffn.contingency import count_pairs
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement
+
+from .conftest import write
 
 BOX = Box((4, -3, 10), (17, 20, 41))
-
-
-def write(path, voxels, box=BOX, size=(10, 10, 20)):
-    with create_volume(f"{path}:labels", voxels.dtype, Placement(box, size)) as writer:
-        writer.write(box, voxels)
-    return f"{path}:labels"
+SIZE = (10.0, 10.0, 20.0)
 
 
 def random_labels(rng, ids):
-    """Blobs of a few voxels with arbitrary ids, a part of them background."""
+    """Return blobs of a few voxels with arbitrary ids; some are background."""
     coarse = rng.integers(0, len(ids) + 2, [n // 4 + 1 for n in BOX.shape])
     fine = coarse.repeat(4, 0).repeat(4, 1).repeat(4, 2)[tuple(map(slice, BOX.shape))]
     return np.array([0, 0, *ids], np.uint64)[fine]
@@ -43,22 +38,22 @@ def by_definition(a, b, min_size):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_equals_the_definition_for_any_blocks(seed, tmp_path):
+def test_the_result_equals_the_definition_for_any_blocks(seed, tmp_path):
     rng = np.random.default_rng(seed)
     a = random_labels(rng, rng.choice(2**62, 5).astype(np.uint64))
     b = random_labels(rng, np.arange(1, 4)).astype(np.int32)
     config = ConsensusConfig(min_fragment_size=200, block_size_zyx=tuple(rng.integers(3, 40, 3).tolist()))
     out = f"{tmp_path}/out.h5:segmentation"
-    consensus(write(tmp_path / "a.h5", a), write(tmp_path / "b.h5", b), out, config)
+    consensus(write(tmp_path / "a.h5", a, BOX.start, SIZE), write(tmp_path / "b.h5", b, BOX.start, SIZE), out, config)
     with open_volume(out) as volume:
-        assert (volume.box, volume.dtype, volume.voxel_size_zyx_nm) == (BOX, np.uint64, (10, 10, 20))
+        assert (volume.box, volume.dtype, volume.voxel_size_zyx_nm) == (BOX, np.uint64, SIZE)
         found = volume.read()
     assert np.array_equal(found, by_definition(a, b, 200))
     assert len(np.unique(found)) > 6  # some were split
     assert ((found == 0) & (a != 0)).any()  # some fragments were small
 
 
-def test_no_merge_of_either_remains_and_nothing_new_is_merged():
+def test_every_pair_of_ids_is_one_fragment():
     rng = np.random.default_rng(0)
     a, b = random_labels(rng, np.arange(1, 9)), random_labels(rng, np.arange(1, 9))
     table = count_pairs(a, b)
@@ -71,21 +66,25 @@ def test_no_merge_of_either_remains_and_nothing_new_is_merged():
     ("a", "b", "expected"),
     [
         ([5, 5, 5, 5], [1, 1, 2, 2], [5, 5, 6, 6]),  # equal fragments: the smaller b keeps the id
-        ([5, 5, 5, 5], [0, 0, 0, 2], [5, 5, 5, 0]),  # what only a has is kept; a fragment of one voxel is dropped
+        (
+            [5, 5, 5, 5],
+            [0, 0, 0, 2],
+            [5, 5, 5, 0],
+        ),  # voxels that only a has are kept; one voxel is too few
         ([0, 0, 5, 5], [3, 3, 3, 3], [0, 0, 5, 5]),  # background of a stays
         ([5, 5, 9, 9, 5, 5, 5], [1, 1, 1, 1, 4, 4, 4], [10, 10, 9, 9, 5, 5, 5]),
         ([5, 2, 2], [5, 1, 1], [0, 2, 2]),
         ([], [], []),
     ],
 )
-def test_rules(a, b, expected):
+def test_ids_follow_the_rules(a, b, expected):
     a, b = np.array(a, np.uint64), np.array(b, np.uint64)
     table = count_pairs(a, b)
     by_pair = dict(zip(map(tuple, table.pairs.tolist()), fragment_ids(table, 2).tolist(), strict=True))
     assert [by_pair[pair] for pair in zip(a.tolist(), b.tolist(), strict=True)] == expected
 
 
-def test_ids_that_do_not_fit_are_refused():
+def test_new_ids_that_do_not_fit_are_refused():
     highest = np.full(4, 2**63 - 1, np.uint64)
     with pytest.raises(VolumeError, match="1 new ids after 9223372036854775807 exceed"):
         fragment_ids(count_pairs(highest, np.array([1, 1, 1, 2])), 1)
@@ -93,16 +92,16 @@ def test_ids_that_do_not_fit_are_refused():
 
 def test_boxes_that_differ_are_refused(tmp_path):
     labels = np.ones(BOX.shape, np.uint64)
-    specs = write(tmp_path / "a.h5", labels), write(tmp_path / "b.h5", labels, BOX.shift((0, 0, 1)))
-    with pytest.raises(VolumeError, match="b.h5:labels: covers 4:17,-3:20,11:42, expected the box of .*a.h5"):
+    specs = write(tmp_path / "a.h5", labels, BOX.start), write(tmp_path / "b.h5", labels, (4, -3, 11))
+    with pytest.raises(VolumeError, match="b.h5:b: covers 4:17,-3:20,11:42, expected the box of .*a.h5"):
         consensus(*specs, f"{tmp_path}/out.h5:segmentation", ConsensusConfig())
     assert not (tmp_path / "out.h5").exists()
 
 
-def test_inputs_are_not_replaced(tmp_path):
+def test_inputs_are_not_overwritten(tmp_path):
     labels = np.ones(BOX.shape, np.uint64)
     specs = write(tmp_path / "a.h5", labels), write(tmp_path / "b.h5", labels)
-    with pytest.raises(VolumeError, match="b.h5:labels: is the file of the input"):
+    with pytest.raises(VolumeError, match="b.h5:b: is the file of the input"):
         consensus(*specs, specs[1], ConsensusConfig())
 
 
@@ -113,15 +112,13 @@ def test_ids_that_tables_cannot_hold_are_refused(first, value, kind, tmp_path):
     odd = labels.astype(kind)
     odd[2:5] = value
     specs = [write(tmp_path / "odd.h5", odd), write(tmp_path / "good.h5", labels)]
-    with pytest.raises(VolumeError, match=f"odd.h5:labels: has id {value}, expected ids from 0 to 9223372036854775807"):
+    with pytest.raises(VolumeError, match=f"odd.h5:odd: has id {value}, expected ids from 0 to 9223372036854775807"):
         consensus(*specs[:: 1 if first else -1], f"{tmp_path}/out.h5:segmentation", ConsensusConfig())
     assert not (tmp_path / "out.h5").exists()
 
 
 def test_voxels_of_another_size_are_refused(tmp_path):
     labels = np.ones(BOX.shape, np.uint64)
-    specs = write(tmp_path / "a.h5", labels), write(tmp_path / "b.h5", labels, size=(10, 10, 21))
-    with pytest.raises(
-        VolumeError, match=r"b.h5:labels: has voxels of \(10.0, 10.0, 21.0\) nm, expected the .* 20.0\)"
-    ):
+    specs = write(tmp_path / "a.h5", labels, size=SIZE), write(tmp_path / "b.h5", labels, size=(10, 10, 21))
+    with pytest.raises(VolumeError, match=r"b.h5:b: has voxels of \(10.0, 10.0, 21.0\) nm, expected the .* 20.0\)"):
         consensus(*specs, f"{tmp_path}/out.h5:segmentation", ConsensusConfig())

@@ -1,13 +1,13 @@
-"""Contacts between segments: who touches whom, how much, and where it is brightest."""
+"""Contacts between segments: which segments touch, how much, and where the image is brightest."""
 
 import numpy as np
 import pytest
 
 from ffn.assembly.contacts import Contact, find_contacts, merge_contacts, spread
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement
+
+from .conftest import write
 
 BOX = Box((10, 20, 30), (26, 44, 62))
 SIZE = (20.0, 10.0, 10.0)
@@ -15,16 +15,14 @@ SIZE = (20.0, 10.0, 10.0)
 
 @pytest.fixture
 def volumes(tmp_path):
-    """Segments 3 | 7 side by side along x with a dark gap that is bright in one place, and 9 far behind 7."""
+    """Segments 3 and 7 along x with a dark gap that is bright in one place, and 9 after another gap behind 7."""
     labels = np.zeros(BOX.shape, np.uint64)
     labels[:, :, :14], labels[:, :, 18:26], labels[:, :, 30:] = 3, 7, 9
     image = np.full(BOX.shape, 150, np.uint8)
     image[:, :, 13:19] = image[:, :, 25:31] = 50
     image[4:9, 14:19, 13:19] = 150
-    for name, voxels in (("labels", labels), ("image", image)):
-        with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, Placement(BOX, SIZE)) as writer:
-            writer.write(BOX, voxels)
-    with open_volume(f"{tmp_path}/labels.h5:labels") as one, open_volume(f"{tmp_path}/image.h5:image") as other:
+    specs = (write(tmp_path / f"{n}.h5", v, BOX.start, SIZE) for n, v in (("labels", labels), ("image", image)))
+    with open_volume(next(specs)) as one, open_volume(next(specs)) as other:
         yield one, other
 
 
@@ -42,7 +40,7 @@ def test_the_decision_point_is_the_brightest_place_between_two_segments(volumes)
     assert contact.brightness > 100
 
 
-def test_only_pairs_asked_for_and_near_enough_are_found(volumes):
+def test_only_given_pairs_that_are_near_enough_are_found(volumes):
     assert [c.pair for c in contacts(volumes, [BOX], [(3, 7), (3, 9), (7, 9)])] == [(3, 7), (7, 9)]
     assert contacts(volumes, [BOX], [(3, 7)], max_distance=1.0) == []
     assert contacts(volumes, [BOX], [(3, 9)]) == []
@@ -50,7 +48,7 @@ def test_only_pairs_asked_for_and_near_enough_are_found(volumes):
 
 @pytest.mark.parametrize("max_points", [1, 3])
 @pytest.mark.parametrize("block_size", [(16, 24, 32), (5, 7, 9), (4, 24, 1)])
-def test_blocks_together_find_what_the_whole_finds(volumes, block_size, max_points):
+def test_blocks_find_what_the_whole_volume_finds(volumes, block_size, max_points):
     pairs = [(3, 7), (7, 9)]
     parts = contacts(volumes, BOX.blocks(block_size), pairs, max_points=max_points)
     assert parts == contacts(volumes, [BOX], pairs, max_points=max_points)
@@ -66,16 +64,20 @@ def test_the_brightest_point_is_kept_whatever_the_order():
     assert merge_contacts(parts, 3, SIZE) == merge_contacts(parts[::-1], 3, SIZE) == expected
 
 
-def test_points_lie_apart_and_are_as_many_as_asked_for():
+def test_points_lie_apart_and_are_limited_in_number():
     near, far = at(0, 23, 0, brightness=110.0), at(0, 60, 0, brightness=100.0)
     parts = [at(0, 24, 0, brightness=120.0), near, far, at(13, 24, 0, brightness=90.0)]
     positions = [c.position_zyx for c in merge_contacts(parts, 9, SIZE)]
-    assert positions == [(0, 24, 0), (0, 60, 0), (13, 24, 0)]  # 12 sections of twice the side are far enough
+    assert positions == [
+        (0, 24, 0),
+        (0, 60, 0),
+        (13, 24, 0),
+    ]  # 12 sections are as thick as 24 voxels
     assert [c.position_zyx for c in merge_contacts(parts, 2, SIZE)] == [(0, 24, 0), (0, 60, 0)]
     assert {c.faces for c in merge_contacts(parts, 9, SIZE)} == {4}
 
 
-def test_spread_measures_in_the_smallest_side():
+def test_spread_measures_distance_in_the_smallest_side():
     labels = np.zeros((7, 1, 7), np.uint64)
     labels[3, 0, 3] = 5
     near = spread(labels, (20.0, 10.0, 10.0), 2.0)

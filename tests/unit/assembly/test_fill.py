@@ -1,4 +1,4 @@
-"""Filling: gaps go to the segment on their side of the membrane, no farther than asked, and nothing else changes."""
+"""Gaps go to the segment on their side of the membrane, up to the maximum distance, and nothing else changes."""
 
 import numpy as np
 import pytest
@@ -7,16 +7,16 @@ from ffn.assembly.fill import fill, fill_gaps
 from ffn.config import FillConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement
+
+from .conftest import write
 
 SIZE = (10.0, 10.0, 20.0)
 CONFIG = FillConfig(max_distance=6, sigma=0, block_size_zyx=(9, 12, 10))
 
 
 def two_segments(shape=(18, 24, 31)):
-    """Two segments with a gap between them; the membrane is nearer to the first."""
+    """Return two segments with a gap between them, and an image whose membrane is nearer to the first."""
     labels = np.zeros(shape, np.uint64)
     labels[:, :, :8] = 2**40 + 1
     labels[:, :, 16:20] = 7
@@ -25,7 +25,42 @@ def two_segments(shape=(18, 24, 31)):
     return labels, image
 
 
-def test_gaps_meet_on_the_membrane_not_in_the_middle():
+def corridor():
+    """Return two segments along x and a bright corridor between them, which is open to the second at x = 4 and 5.
+
+    The membrane to the first segment is the brighter one, so without the opening the corridor would go to the first.
+    """
+    labels = np.zeros((6, 13, 50), np.uint64)
+    labels[:, :4], labels[:, 9:] = 1, 2
+    image = np.full(labels.shape, 200, np.uint8)
+    image[:, 4], image[:, 8] = 60, 40
+    image[:, 4:9, 27:] = np.array([30, 29, 10, 28, 30])[:, None]  # no ties
+    image[:, 8, 4:6] = 200
+    return labels, image
+
+
+def tissue():
+    """Return the insides of random cells, and a noisy image with dark membranes between them."""
+    rng = np.random.default_rng(0)
+    shape = (16, 24, 80)
+    centres = np.array([rng.integers(0, n, 30) for n in shape]).T
+    distances = np.stack([np.linalg.norm(np.stack(np.indices(shape), -1) - one, axis=-1) for one in centres])
+    nearest, second = np.sort(distances, axis=0)[:2]
+    image = np.clip(40 + 20 * (second - nearest) + rng.normal(0, 40, shape), 0, 255).astype(np.uint8)
+    return np.where(second - nearest > 8, distances.argmin(axis=0) + 1, 0).astype(np.uint64), image
+
+
+def fill_in_blocks(folder, labels, image, config):
+    """Fill a volume on disk, and check that its place stays."""
+    specs = [write(folder / f"{n}.h5", v, (5, 6, 7)) for n, v in (("labels", labels), ("image", image))]
+    out = f"{folder}/out.h5:segmentation"
+    fill(*specs, out, config)
+    with open_volume(out) as volume:
+        assert volume.box == Box.from_shape(labels.shape, (5, 6, 7))
+        return volume.read()
+
+
+def test_floods_meet_on_the_membrane_not_in_the_middle():
     labels, image = two_segments()
     filled = fill_gaps(labels, image, (10, 10, 10), CONFIG)
     assert (filled[:, :, :10] == 2**40 + 1).all()
@@ -33,30 +68,30 @@ def test_gaps_meet_on_the_membrane_not_in_the_middle():
     assert (filled[labels > 0] == labels[labels > 0]).all()
 
 
-def test_distance_counts_in_the_smallest_side():
+def test_distance_is_measured_in_the_smallest_side():
     labels, image = two_segments()
     assert (fill_gaps(labels, image, (10, 10, 10), CONFIG)[0, 0] > 0).sum() == 26
     assert (fill_gaps(labels, image, SIZE, CONFIG)[0, 0] > 0).sum() == 21  # 3 voxels of 20 nm
 
 
-def test_blocks_do_not_show(tmp_path):
-    labels, image = two_segments()
-    box = Box.from_shape(labels.shape, (5, 6, 7))
-    for name, voxels in (("labels", labels), ("image", image)):
-        with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, Placement(box, (10, 10, 10))) as writer:
-            writer.write(box, voxels)
-    fill(
-        f"{tmp_path}/labels.h5:labels",
-        f"{tmp_path}/image.h5:image",
-        f"{tmp_path}/out.h5:segmentation",
-        CONFIG,
-    )
-    with open_volume(f"{tmp_path}/out.h5:segmentation") as volume:
-        assert volume.box == box
-        assert np.array_equal(volume.read(), fill_gaps(labels, image, (10, 10, 10), CONFIG))
+@pytest.mark.parametrize("block", [(6, 13, 9), (4, 5, 9), (9, 99, 99)])
+def test_blocks_do_not_show_up_to_four_times_the_distance(block, tmp_path):
+    labels, image = corridor()
+    config = CONFIG.model_copy(update={"block_size_zyx": block})
+    filled = fill_in_blocks(tmp_path, labels, image, config)
+    assert (filled[:, 5:8, :27] == 2).all()  # also 21 voxels away from the opening
+    assert np.array_equal(filled, fill_gaps(labels, image, (1, 1, 1), config))
 
 
-def test_leaving_out_the_inside_of_segments_changes_nothing():
+def test_blocks_never_change_which_voxels_are_filled(tmp_path):
+    labels, image = tissue()
+    config = FillConfig(max_distance=4, sigma=0, block_size_zyx=(16, 24, 20))
+    filled, whole = fill_in_blocks(tmp_path, labels, image, config), fill_gaps(labels, image, (1, 1, 1), config)
+    assert np.array_equal(filled > 0, whole > 0) and np.array_equal(np.unique(filled), np.unique(labels))
+    assert 0.1 < ((whole > 0) & (labels == 0)).mean() < 0.9
+
+
+def test_leaving_out_the_inside_of_segments_does_not_change_the_result():
     from scipy import ndimage
     from skimage.segmentation import watershed
 
@@ -72,41 +107,28 @@ def test_leaving_out_the_inside_of_segments_changes_nothing():
     assert np.array_equal(found, expected)
 
 
-def test_less_than_a_voxel_fills_nothing():
+def test_a_distance_below_one_voxel_fills_nothing():
     labels, image = two_segments()
     config = CONFIG.model_copy(update={"max_distance": 0.5})
     assert np.array_equal(fill_gaps(labels, image, SIZE, config), labels)
 
 
 @pytest.mark.parametrize("labels", [np.zeros((4, 5, 6), np.uint64), np.full((4, 5, 6), 3, np.uint64)])
-def test_nothing_to_fill(labels):
+def test_a_volume_without_gaps_or_segments_stays_as_it_is(labels):
     assert np.array_equal(fill_gaps(labels, np.zeros(labels.shape, np.uint8), SIZE, CONFIG), labels)
 
 
-def test_image_has_to_cover_the_segmentation(tmp_path):
+def test_the_image_has_to_cover_the_segmentation(tmp_path):
     labels, image = two_segments()
-    box = Box.from_shape(labels.shape)
-    with create_volume(f"{tmp_path}/labels.h5:labels", np.uint64, Placement(box.shift((0, 0, 9)))) as writer:
-        writer.write(box.shift((0, 0, 9)), labels)
-    with create_volume(f"{tmp_path}/image.h5:image", np.uint8, Placement(box)) as writer:
-        writer.write(box, image)
+    specs = write(tmp_path / "labels.h5", labels, (0, 0, 9)), write(tmp_path / "image.h5", image)
     with pytest.raises(VolumeError, match="outside of the volume"):
-        fill(
-            f"{tmp_path}/labels.h5:labels",
-            f"{tmp_path}/image.h5:image",
-            f"{tmp_path}/out.h5:segmentation",
-            CONFIG,
-        )
+        fill(*specs, f"{tmp_path}/out.h5:segmentation", CONFIG)
     assert not (tmp_path / "out.h5").exists()
 
 
 @pytest.mark.parametrize("replaced", ["labels", "image"])
-def test_inputs_are_not_replaced(replaced, tmp_path):
+def test_inputs_are_not_overwritten(replaced, tmp_path):
     labels, image = two_segments()
-    box = Box.from_shape(labels.shape)
-    for name, voxels in (("labels", labels), ("image", image)):
-        with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, Placement(box)) as writer:
-            writer.write(box, voxels)
-    specs = f"{tmp_path}/labels.h5:labels", f"{tmp_path}/image.h5:image"
+    specs = write(tmp_path / "labels.h5", labels), write(tmp_path / "image.h5", image)
     with pytest.raises(VolumeError, match=f"{replaced}.h5:{replaced}: is the file of the input"):
         fill(*specs, f"{tmp_path}/{replaced}.h5:{replaced}", CONFIG)

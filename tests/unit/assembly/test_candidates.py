@@ -1,0 +1,104 @@
+"""Which fragments of a consensus agglomeration has to look at."""
+
+import numpy as np
+import pytest
+
+from ffn.assembly.candidates import candidates, halo_of, merged_faces, touching
+from ffn.assembly.consensus import consensus, fragment_ids
+from ffn.config import ConsensusConfig
+from ffn.contingency import ContingencyTable
+from ffn.geometry import Box
+from ffn.io.open import read_table
+
+from .conftest import read, write
+
+
+def row(*ids) -> np.ndarray:
+    """Return a row of cubes along x, each four voxels wide, with the given ids."""
+    return np.array(ids, np.uint64).repeat(4).reshape(1, 1, -1).repeat(4, 0).repeat(4, 1)
+
+
+def judged(folder, a, b, tables=(None, None), block=(3, 4, 7), max_gap=2.0):
+    """Return the overlaps of a consensus, keyed by positions of fragments in the row, and the consensus."""
+    specs = [
+        write(folder / f"{name}.h5", part, (2, -3, 5), tables=extra)
+        for name, part, extra in zip("ab", (a, b), tables, strict=True)
+    ]
+    out = str(folder / "all.h5:segmentation")
+    consensus(*specs, out, ConsensusConfig(min_fragment_size=20, max_gap=max_gap, block_size_zyx=block))
+    ids = read(out)[0, 0, ::4].tolist()
+    rows = {(ids.index(one), ids.index(other)): n for one, other, n in read_table(out, "overlaps").tolist()}
+    return {tuple(sorted(pair)): n for pair, n in rows.items()}, out
+
+
+@pytest.mark.parametrize("block", [(3, 4, 7), (2, 3, 1), (99, 99, 99)])
+def test_touching_fragments_of_one_object_in_either_segmentation_are_candidates(block, tmp_path):
+    a, b = row(1, 1, 1, 2, 2, 3, 4), row(7, 8, 9, 9, 0, 0, 5)
+    overlaps, _ = judged(tmp_path, a, b, block=block)
+    assert overlaps == {(0, 1): 64, (1, 2): 64, (2, 3): 64, (3, 4): 64}  # 0 and 2 do not touch, 0 of b joins nothing
+
+
+@pytest.mark.parametrize(("max_gap", "expected"), [(2.0, {(0, 2): 64}), (1.0, {})])
+def test_fragments_touch_across_a_gap(max_gap, expected, tmp_path):
+    a, b = row(1, 0, 1), row(7, 8, 9)  # four voxels of background
+    assert judged(tmp_path, a, b, max_gap=max_gap)[0] == expected
+
+
+def test_fragments_touch_across_a_fragment_too_small_to_keep(tmp_path):
+    b = row(7, 9)
+    b[:, :, 3] = 8  # 16 voxels
+    assert judged(tmp_path, row(1, 1), b)[0] == {(0, 1): 48}
+
+
+def test_overlaps_of_both_inputs_are_evidence(tmp_path):
+    a, b = row(10, 4, 6, 6), row(3, 1, 2, 9)
+    tables = {"overlaps": np.array([(10, 4, 250), (10, 6, 99)], np.int64)}, {"overlaps": np.array([(2, 1, 70)])}
+    overlaps, _ = judged(tmp_path, a, b, tables)
+    assert overlaps == {(0, 1): 250, (1, 2): 70, (2, 3): 64}  # 10 and 6 do not touch
+
+
+def test_evidence_of_both_inputs_adds_up(tmp_path):
+    a = row(10, 4)
+    tables = {"overlaps": np.array([(10, 4, 250)], np.int64)}, {"overlaps": np.array([(4, 10, 30), (10, 4, 5)])}
+    assert judged(tmp_path, a, a, tables)[0] == {(0, 1): 285}
+
+
+def test_origins_of_ids_that_remain_are_kept(tmp_path):
+    a = row(10, 4, 6)
+    a[0, 0, -1] = 5  # too small
+    origins = np.array([(10, 1, 2, 3, 40, 1), (5, 1, 2, 3, 41, 1), (6, 1, 2, 3, 42, 2)], np.int64)
+    _, out = judged(tmp_path, a, row(1, 1, 1), ({"origins": origins}, None))
+    assert read_table(out, "origins").tolist() == origins[[0, 2]].tolist()
+
+
+def test_only_pairs_of_pieces_that_touch_are_listed():
+    num = 20_000
+    one, many = np.ones(num, np.uint64), np.arange(1, num + 1, dtype=np.uint64)
+    table = ContingencyTable(one, many, np.full(num, 5))
+    faces = ContingencyTable(many[:-1] - 1, many[:-1], np.ones(num - 1, np.int64))
+    none = np.empty((0, 3), np.int64)
+    rows = candidates(table, fragment_ids(table, 5), faces, none, none)
+    assert len(rows) == num - 1  # of 2e8 pairs
+    assert (rows[:, 2] == 5).all()
+
+
+def test_without_fragments_there_are_no_candidates():
+    empty = ContingencyTable(*(np.zeros(0, kind) for kind in (np.uint64, np.uint64, np.int64)))
+    claims = np.array([(1, 2, 9)], np.int64)
+    assert candidates(empty, fragment_ids(empty, 5), empty, claims, claims).shape == (0, 3)
+
+
+def test_faces_of_blocks_add_up_to_those_of_the_volume():
+    rng = np.random.default_rng(0)
+    box = Box((2, -3, 5), (12, 9, 25))
+    labels = rng.integers(0, 5, box.shape).astype(np.uint64)
+    size, gap = (20.0, 10.0, 10.0), 2.0
+
+    def faces(blocks):
+        for block in blocks:
+            outer = block.grow(halo_of(gap, size)).intersect(box)
+            yield touching(labels[outer.slices(box.start)], block, outer, size, gap)
+
+    whole, parts = (merged_faces(faces(box.blocks(shape))) for shape in (box.shape, (3, 5, 7)))
+    assert np.array_equal(whole.pairs, parts.pairs) and np.array_equal(whole.voxels, parts.voxels)
+    assert whole.pairs.max() == 3 and len(whole.pairs) == 6  # four labels, as rows 0 to 3
