@@ -50,7 +50,7 @@ def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, bo
     Notes
     -----
     Method: TEASAR (Sato et al. 2000), implemented by kimimaro, on every n-th voxel of each axis. Each node is a voxel
-    of its body. The thinned volume is held in memory, 8 bytes for every `spacing_nm`³.
+    of its body. The thinned volume is held in memory, 8 bytes for every cube with sides of `spacing_nm`.
     """
     with open_volume(labels_spec) as volume:
         require_labels(volume)
