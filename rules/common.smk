@@ -78,24 +78,15 @@ wildcard_constraints:
 
 
 # --- Stages as targets: `snakemake membrane_all` --------------------------------------------------------------
-def files_of(stage):
-    """Input function: all files of a stage."""
-
-    def files(wildcards):
-        if not PIPELINE.targets(stage):
-            raise WorkflowError(f"{stage}: nothing to do there in this configuration")
-        return PIPELINE.targets(stage)
-
-    return files
-
-
 for stage in STAGES:
 
     rule:
         name:
             f"{stage.replace('-', '_')}_all"
         input:
-            files_of(stage),
+            PIPELINE.targets(stage),
+        message:
+            stage if PIPELINE.targets(stage) else f"{stage}: nothing to do in this configuration"
 
 
 # --- Processes -------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 
 rule records:
     input:
-        coordinates=expand(PATHS.of("coordinates"), volume=PIPELINE.trained),
+        coordinates=PIPELINE.training_coordinates,
     output:
         index=ensure(PATHS.of("records"), non_empty=True),
     log:

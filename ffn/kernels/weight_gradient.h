@@ -1,6 +1,6 @@
 // Gradient of the weights: for each tap, the sum over positions of output gradient (32 x 1) x shifted input (1 x 32).
 //
-// Here the positions are what the matrix product sums over, so both operands are packed anew, a range of positions at
+// Here the positions are what the matrix product sums over, so both operands are packed again, a range of positions at
 // a time, in a workspace that stays in the L2 cache:
 //     A   output gradient, transposed: [32 positions][32 channels] becomes [32 channels][32 positions], two tiles
 //     B   input in pairs of positions: row q holds positions 2q and 2q+1, channel by channel. An odd shift needs the

@@ -98,9 +98,10 @@ class RunPaths:
             return None
         try:
             return load_run(yaml.safe_load(path.read_text()))
-        except (ConfigError, yaml.YAMLError) as reason:
+        except (ConfigError, yaml.YAMLError, UnicodeDecodeError) as reason:
             raise ConfigError(
-                f"{path}: cannot be read ({reason}), expected a configuration of this version. Run the workflow again"
+                f"{path}: cannot be read ({' '.join(str(reason).split())}), expected a configuration of this version. "
+                "Correct it, or start the workflow again"
             ) from None
 
     def base(self, run: RunConfig, **wildcards: str) -> str:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ffn.config import SegmentConfig
+from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.training.checkpoint import MANIFEST, is_checkpoint
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
@@ -204,7 +205,19 @@ class Pipeline:
         """Voxels of all training boxes."""
         return sum(self.places[name].train_box.num_voxels for name in self.trained)
 
-    # --- Inputs of the export --------------------------------------------------------------------------------
+    # --- Inputs --------------------------------------------------------------------------------
+    def training_coordinates(self, wildcards: Any) -> list[str]:
+        """Return the coordinates that records are drawn from; refuse to make records of nothing.
+
+        Raises
+        ------
+        ConfigError
+            If training is switched off or no volume is trained on.
+        """
+        if not self.trained:
+            raise ConfigError("records: no volume is trained on in this configuration. Check train.max_steps")
+        return self.targets("coordinates")
+
     def shown_labels(self, volume: str) -> list[str]:
         """Return the ground truth to export with a segmentation, if there is one."""
         return [self.paths.of("ingest", "labels", volume=volume)] if self.places[volume].shows_truth else []

@@ -13,17 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import snakemake
-from snakemake.api import Workflow  # of snakemake.workflow, which only imports after the other
 from snakemake.exceptions import WorkflowError
-from snakemake.jobs import GroupJob
-from snakemake.scheduling.job_scheduler import JobScheduler
-from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 SERIES = "9.27"
-
-_get_target_spec = GroupJob.get_target_spec
-_report_job_submission = RemoteExecutor.report_job_submission
-_exit_gracefully = JobScheduler.exit_gracefully
 
 
 def require_version() -> None:
@@ -37,13 +29,25 @@ def require_version() -> None:
     if snakemake.__version__.split(".")[:2] != SERIES.split("."):
         raise WorkflowError(
             f"Snakemake {snakemake.__version__}: this workflow needs {SERIES}.x. Run 'make setup', or install "
-            f"'snakemake~={SERIES}'"
+            f"'snakemake~={SERIES}.0'"
         )
+
+
+require_version()  # another version may lack what follows
+
+from snakemake.api import Workflow  # noqa: E402  of snakemake.workflow, which only imports after the other
+from snakemake.deployment.env_modules import EnvModules  # noqa: E402
+from snakemake.jobs import GroupJob  # noqa: E402
+from snakemake.scheduling.job_scheduler import JobScheduler  # noqa: E402
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor  # noqa: E402
+
+_get_target_spec = GroupJob.get_target_spec
+_report_job_submission = RemoteExecutor.report_job_submission
+_exit_gracefully = JobScheduler.exit_gracefully
 
 
 def apply(workflow: Workflow) -> None:
     """Patch Snakemake, unless another workflow uses this one as a module; a second call changes nothing."""
-    require_version()
     if is_module(workflow):
         return
     GroupJob.get_target_spec = _unfinished
@@ -94,13 +98,13 @@ def give_software(workflow: Workflow, conda: str, modules: list[str], version: s
 
     Snakemake has these directives only for single rules (https://github.com/snakemake/snakemake/issues/551).
     """
-    from snakemake.deployment.env_modules import EnvModules
-
     for rule in workflow.modifier.rules:
         if rule.shellcmd is None:
             continue
-        rule.conda_env = conda
-        rule.env_modules = EnvModules(*modules) if modules else None
+        if rule.conda_env is None:  # else a workflow that uses this one as a module has given the rule another one
+            rule.conda_env = conda
+        if rule.env_modules is None and modules:
+            rule.env_modules = EnvModules(*modules)
         rule.set_params(version=version)
 
 

@@ -14,9 +14,15 @@ module ffn:
 
 use rule * from ffn as ffn_*
 
+use rule train from ffn as ffn_train with:
+    conda: "mine.yaml"
+
 rule evaluate:
     output: "mine.txt"
     shell: "echo mine > {{output}}"
+
+for rule in workflow.rules:
+    print(f"environment of {{rule.name}}: {{rule.conda_env}}")
 """
 
 
@@ -38,3 +44,9 @@ def test_the_module_plans_its_own_rules(outer):
     output = outer("-n", "ffn_evaluate_all")
     assert "rule ffn_evaluate:" in output and "rule ffn_train:" in output
     assert "ffn evaluate --segmentation results/small/" in output
+
+
+def test_an_environment_that_the_outer_workflow_gives_stays(outer):
+    output = outer("-n", "ffn_train_all")
+    assert "environment of ffn_train: mine.yaml" in output
+    assert "environment of ffn_records: ../envs/ffn.yaml" in output

@@ -90,6 +90,19 @@ def test_every_stage_is_a_target(stage, tmp_path):
     assert planned(output) >= rules - parallel.get(stage, set())
 
 
+def test_a_stage_that_is_left_out_says_so(tmp_path):
+    assert "consensus: nothing to do in this configuration" in Workflow(tmp_path, SMALL_RUN).plan("consensus_all")
+
+
+@pytest.mark.parametrize("target", ["records", "train", "study_scaling"])
+def test_nothing_is_trained_without_a_volume_to_train_on(target, tmp_path):
+    (tmp_path / "published.index").touch()
+    model = {**SMALL_RUN["model"], "image_mean": 128, "image_stddev": 33}
+    untrained = {"train": {**SMALL_RUN["train"], "max_steps": 0}, "init": f"{tmp_path}/published", "model": model}
+    done = Workflow(tmp_path, {**SMALL_RUN, **untrained}).fork("-n", target)
+    assert done.returncode != 0 and "records: no volume is trained on in this configuration" in done.stdout
+
+
 def test_dry_run_of_consensus_segments_in_both_orders(tmp_path):
     output = Workflow(tmp_path, {**SMALL_RUN, "consensus": {"enabled": True}}).plan("-p", "consensus_all")
     assert re.search(r"^segment +8$", output, re.MULTILINE)

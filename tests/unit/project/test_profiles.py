@@ -59,7 +59,7 @@ def test_there_is_no_default_profile():
 )
 def test_a_profile_works_by_its_name(name, line):
     command = [sys.executable, "-m", "snakemake", "--profile", name, "-n", "-p", "--nolock", "--forceall", "train"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert line in done.stdout + done.stderr
 
@@ -73,5 +73,5 @@ def test_each_node_expands_the_variables_of_the_staging_folder(tmp_path):
     values["set-resources"]["train"]["stage_to"] = "$NODE_DISK"
     place.write_text(yaml.safe_dump(values))
     command = [sys.executable, "-m", "snakemake", "--profile", str(place.parent), "-n", "-p", "--forceall", "train"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert "--stage-to '$NODE_DISK' " in done.stdout + done.stderr
