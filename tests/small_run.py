@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import json
@@ -10,10 +11,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
+
+from .pauses import Pause
 
 ROOT = Path(__file__).parents[1]
 
@@ -80,16 +83,20 @@ class Workflow:
         """Return the output of a dry run, which succeeds."""
         return shown(self.fork("-n", *arguments))
 
-    def start(self, *arguments: str, variables: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Start Snakemake, with further variables of the environment, and return."""
+    @contextlib.contextmanager
+    def started(self, *arguments: str, pause: Pause) -> Iterator[subprocess.Popen[bytes]]:
+        """Run Snakemake, whose jobs stop at `pause`, in a ``with`` block; at its end Snakemake is killed (-9)."""
         with (self.folder / "snakemake.log").open("ab") as log:
-            return subprocess.Popen(
-                self.command(*arguments),
-                env={**self.environment(), **(variables or {})},
-                cwd=self.folder,
-                stdout=log,
-                stderr=log,
+            environment = {**self.environment(), **pause.variables()}
+            process = subprocess.Popen(
+                self.command(*arguments), env=environment, cwd=self.folder, stdout=log, stderr=log
             )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            pause.resume()
 
     def succeed(self, *arguments: str) -> str:
         """Run Snakemake to its end, which is a good one, and return its output."""

@@ -16,15 +16,15 @@ def test_only_the_dead_nodes_subvolumes_are_made_again(undisturbed, idle, tmp_pa
     folder = workflow.results / "segmentation/phantom/subvolumes"
     # the first process that has a subvolume complete, but under another name
     pause = Pause("/subvolumes/", "ffn.io.atomic:_replace", before=True, token=tmp_path / "token")
-    process = workflow.start("reconcile_all", variables=pause.variables())
-    (stopped,) = pause.wait(process)
-    (node,) = [name for name, found in idle.processes().items() if stopped.pid in {p.pid for p in found}]
-    while len(list(folder.glob("z*.h5"))) < 3 or working_nodes(idle) != {node}:
-        assert process.poll() is None
-        time.sleep(0.1)
-    made = {path.name: path.stat().st_ino for path in folder.glob("z*.h5")}  # another one if written again
-    idle.kill_node(node)
-    assert process.wait() == 0
+    with workflow.started("reconcile_all", pause=pause) as process:
+        (stopped,) = pause.wait(process)
+        (node,) = [name for name, found in idle.processes().items() if stopped.pid in {p.pid for p in found}]
+        while len(list(folder.glob("z*.h5"))) < 3 or working_nodes(idle) != {node}:
+            assert process.poll() is None
+            time.sleep(0.1)
+        made = {path.name: path.stat().st_ino for path in folder.glob("z*.h5")}  # another one if written again
+        idle.kill_node(node)
+        assert process.wait() == 0
 
     lost = {path.name for path in folder.glob("z*.h5")} - made.keys()
     assert len(lost) == 1 and times_started(workflow, *lost) == 2

@@ -20,12 +20,11 @@ MADE_AFTER_RECORDS = ["model", "segmentation", "agglomeration", "evaluation", "p
 class Training:
     """A run of which every attempt to train stops after its first checkpoint, on both nodes."""
 
-    def __init__(self, workflow):
+    def __init__(self, workflow, pause, process):
         self.workflow = workflow
         self.cluster = workflow.cluster
-        self.pause = Pause("train", "ffn.training.checkpoint:CheckpointFolder.save")
-        retries = ["--retries", str(len(FAULTS))]
-        self.process = workflow.start("train_all", *retries, variables=self.pause.variables())
+        self.pause = pause
+        self.process = process
 
     def ranks(self):
         """Processes of training on each of its nodes, the Python that trains itself."""
@@ -102,17 +101,19 @@ FAULTS = {kill_rank: False, freeze_rank: False, kill_node: False, cancel: True, 
 @pytest.mark.timeout(1800)
 def test_training_survives_every_fault(undisturbed, idle, tmp_path):
     workflow = repeated(undisturbed, tmp_path / "disturbed", CONFIG, MADE_AFTER_RECORDS)
-    training = Training(workflow)
-    for number, (strike, is_asked) in enumerate(FAULTS.items(), 1):
-        struck = training.pause.wait(training.process, 2)
-        strike(training)
-        while any(process.is_running() for process in struck):
-            assert training.process.poll() is None
-            time.sleep(0.2)
-        training.pause.wait(training.process, 2)
-        step = training.resumed_from()
-        assert step // STEPS == number and (step % STEPS > 0) == is_asked, strike.__name__
-    training.pause.resume()
-    assert training.process.wait() == 0
+    pause = Pause("train", "ffn.training.checkpoint:CheckpointFolder.save")
+    with workflow.started("train_all", "--retries", str(len(FAULTS)), pause=pause) as process:
+        training = Training(workflow, pause, process)
+        for number, (strike, is_asked) in enumerate(FAULTS.items(), 1):
+            struck = pause.wait(process, 2)
+            strike(training)
+            while any(rank.is_running() for rank in struck):
+                assert process.poll() is None
+                time.sleep(0.2)
+            pause.wait(process, 2)
+            step = training.resumed_from()
+            assert step // STEPS == number and (step % STEPS > 0) == is_asked, strike.__name__
+        pause.resume()
+        assert process.wait() == 0
     assert digest(workflow.results / "model/weights.h5") == digest(undisturbed.results / "model/weights.h5")
     idle.wait_until_idle()

@@ -1,7 +1,6 @@
 """kill -9 of Snakemake in the middle of a stage: the same command resumes and ends with the same bytes."""
 
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
@@ -20,11 +19,9 @@ FINAL = [
 MADE_AFTER_RECORDS = ["model", "segmentation", "agglomeration", "evaluation", "precomputed"]
 
 
-def kill(process: subprocess.Popen, folder: Path, pause: Pause) -> None:
-    """Kill Snakemake alone; its jobs, some of which are stopped, have to end by themselves."""
-    process.kill()
-    process.wait()
-    while processes_in(folder):  # for ever if a job survives, until the time limit of every test
+def wait_for_orphans(folder: Path, pause: Pause) -> None:
+    """Wait until the jobs of a killed Snakemake have ended by themselves: for ever if one does not."""
+    while processes_in(folder):
         pause.resume()
         time.sleep(0.1)
 
@@ -50,17 +47,17 @@ def test_killed_in_train_and_in_segment_ends_with_the_same_bytes(finished, tmp_p
         shutil.rmtree(results / name)
 
     training = Pause("train", "ffn.training.checkpoint:CheckpointFolder.save")
-    process = workflow.start(variables=training.variables())
-    training.wait(process, number=2)
-    kill(process, workflow.folder, training)
+    with workflow.started(pause=training) as process:
+        training.wait(process, number=2)
+    wait_for_orphans(workflow.folder, training)
     assert list((results / "model/checkpoints").glob("step-*"))
     assert not (results / "model/model.yaml").exists()
 
     segmenting = Pause("segment", "ffn.inference.checkpoint:CheckpointFile.save")
-    process = workflow.start(variables=segmenting.variables())
-    segmenting.wait(process)
-    assert "resum" in (results / "logs/train.log").read_text().lower()
-    kill(process, workflow.folder, segmenting)
+    with workflow.started(pause=segmenting) as process:
+        segmenting.wait(process)
+        assert "resum" in (results / "logs/train.log").read_text().lower()
+    wait_for_orphans(workflow.folder, segmenting)
     assert list((results / "segmentation/phantom/subvolumes").glob("*.checkpoint"))
 
     workflow.succeed()
