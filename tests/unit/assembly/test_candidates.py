@@ -10,7 +10,7 @@ from ffn.contingency import ContingencyTable
 from ffn.geometry import Box
 from ffn.io.open import read_table
 
-from .conftest import read, write
+from ..volumes import read, write
 
 
 def row(*ids) -> np.ndarray:

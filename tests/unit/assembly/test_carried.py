@@ -9,7 +9,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume, read_table
 
-from .conftest import read, write
+from ..volumes import read, write
 
 LEFT, RIGHT = Box((0, 0, 0), (4, 6, 10)), Box((0, 0, 6), (4, 6, 16))
 CONFIG = ReconcileConfig(min_overlap_voxels=5)

@@ -10,7 +10,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 
-from .conftest import write
+from ..volumes import write
 
 BOX = Box((4, -3, 10), (17, 20, 41))
 SIZE = (10.0, 10.0, 20.0)

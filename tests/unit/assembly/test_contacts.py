@@ -7,7 +7,7 @@ from ffn.assembly.contacts import Contact, find_contacts, merge_contacts, spread
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 
-from .conftest import write
+from ..volumes import write
 
 BOX = Box((10, 20, 30), (26, 44, 62))
 SIZE = (20.0, 10.0, 10.0)

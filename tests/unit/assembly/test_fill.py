@@ -9,7 +9,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 
-from .conftest import write
+from ..volumes import write
 
 SIZE = (10.0, 10.0, 20.0)
 CONFIG = FillConfig(max_distance=6, sigma=0, block_size_zyx=(9, 12, 10))

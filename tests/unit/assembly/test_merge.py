@@ -11,7 +11,7 @@ from ffn.config import MergeConfig
 from ffn.errors import VolumeError
 from ffn.io.open import open_volume
 
-from .conftest import write
+from ..volumes import write
 
 BASE = np.array([0, 3, 3, 5, 8, 9], np.uint64).reshape(1, 2, 3).repeat(4, 2)
 CONFIG = MergeConfig(threshold=0.5, block_size_zyx=(1, 1, 5))

@@ -6,7 +6,7 @@ from ffn.assembly.nodes import Nodes, SubvolumeIds, scan
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 
-from .conftest import write
+from ..volumes import write
 
 
 def test_ids_are_listed_in_the_order_of_their_first_voxels(tmp_path, monkeypatch):

@@ -12,7 +12,8 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 
-from .conftest import TILED, TILES, read, write, write_tiles
+from ..volumes import read, write
+from .conftest import TILED, TILES, write_tiles
 
 CONFIG = ReconcileConfig(min_overlap_voxels=5, block_size_zyx=(16, 20, 24))
 

@@ -1,3 +1,5 @@
+"""The watershed baseline finds clear membranes."""
+
 import numpy as np
 import pytest
 from scipy import ndimage
@@ -26,21 +28,21 @@ def test_clear_membranes_are_found(tissue):
     assert sweep[0]["voi"] == pytest.approx(scores["voi"])
 
 
-def test_the_best_setting_wins_and_the_sweep_is_whole(tissue):
+def test_the_best_setting_comes_first_and_all_are_listed(tissue):
     _, sweep = best_watershed(*tissue, (20.0, 10.0, 10.0))
     assert len(sweep) == len(SWEEP)
     assert [entry["voi"] for entry in sweep] == sorted(entry["voi"] for entry in sweep)
     assert sweep[0]["settings"].keys() == {"sigma", "level", "distance"}
 
 
-def test_it_is_deterministic(tissue):
+def test_the_watersheds_are_deterministic(tissue):
     first, second = (dict(watersheds(tissue[0], (20.0, 10.0, 10.0))) for _ in range(2))
     assert first.keys() == second.keys() == set(SWEEP)
     assert all(np.array_equal(first[settings], second[settings]) for settings in SWEEP)
 
 
 def test_distance_follows_the_voxel_size():
-    """A slab of 3 sections is thin where a section counts as 1, thick where it counts as 4."""
+    """A slab of 3 sections is thin if a section is as thick as a pixel, and thick if it is as thick as 4."""
     image = np.full((15, 32, 48), 50, np.uint8)
     image[6:9] = 200
     thin, thick = (dict(watersheds(image, (z, 1.0, 1.0)))[SWEEP[2]] for z in (1.0, 4.0))
@@ -49,7 +51,7 @@ def test_distance_follows_the_voxel_size():
     assert (thick == 1).all()
 
 
-def test_specks_are_no_markers():
+def test_specks_are_not_markers():
     distance = np.zeros((6, 12, 20), np.float32)
     distance[1:5, 2:6, 2:8] = 2  # 96 voxels
     distance[1:3, 8:11, 14:18] = 2  # 24 voxels

@@ -1,9 +1,10 @@
+"""Rand error and variation of information agree with their definitions under each convention."""
+
 import numpy as np
 import pytest
 from skimage import metrics
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.bodies import worst_bodies
 from ffn.evaluation.scores import CONVENTIONS, score, summarize
 from ffn.geometry import Box
 from ffn.io.open import open_volume
@@ -53,7 +54,7 @@ def assert_agrees_with_scikit_image(truth, segmentation):
     labelled = truth != 0
     split, merge = metrics.variation_of_information(truth[labelled], segmentation[labelled])
     assert ours["are"] == pytest.approx(are, abs=1e-9)
-    # scikit-image returns the two in the other order than its documentation says
+    # scikit-image returns the two in the reverse of the documented order
     assert (ours["are_recall"], ours["are_precision"]) == pytest.approx(precision_and_recall, abs=1e-9)
     assert (ours["voi_split"], ours["voi_merge"]) == pytest.approx((split, merge), abs=1e-9)
     assert ours["voi"] == pytest.approx(split + merge, abs=1e-9)
@@ -65,7 +66,7 @@ def test_all_agrees_with_scikit_image(random_volumes):
 
 @pytest.mark.fib25
 def test_all_agrees_with_scikit_image_on_real_bodies(shared_fib25):
-    """Bodies against themselves moved by a few voxels, with a corner unsegmented."""
+    """Compare bodies with themselves, moved by a few voxels and with an unsegmented corner."""
     with open_volume(f"{shared_fib25 / 'labels_z000-170.h5'}:stack") as volume:
         labels = volume.read(Box.parse("20:50,0:250,0:250"))
     moved = np.roll(labels, (2, 5, 9), axis=(0, 1, 2))
@@ -93,7 +94,7 @@ def test_cremi_agrees_with_its_definition(random_volumes):
 
 @pytest.mark.parametrize(("share", "cremi", "all_voxels", "voi"), [(10, 0.105, 0.289, 1.03), (30, 0.342, 0.806, 2.57)])
 def test_holes_weigh_differently_under_each_convention(share, cremi, all_voxels, voi):
-    """A perfect segmentation of 50 bodies with holes; figures of the published implementations."""
+    """The values for a perfect segmentation of 50 bodies with holes are those of the published implementations."""
     truth = np.repeat(np.arange(1, 51), 10_000).reshape(50, 100, 100)
     segmentation = truth.copy()
     segmentation[:, :share] = 0
@@ -137,23 +138,3 @@ def test_summary_counts_ids_and_coverage():
     summary = summarize(table, table)
     assert summary["covered_fraction"] == pytest.approx(3 / 4)
     assert (summary["num_segments"], summary["num_truth"]) == (3, 2)
-
-
-def test_voi_of_the_bodies_adds_up_and_the_worst_comes_first(random_volumes):
-    table = count_pairs(*random_volumes)
-    worst = worst_bodies(table, count=100)
-    scores = score(table, "foreground")
-    for key, part in (("worst_splits", "voi_split"), ("worst_mergers", "voi_merge")):
-        costs = [body["voi"] for body in worst[key]]
-        assert costs == sorted(costs, reverse=True)
-        assert sum(costs) == pytest.approx(scores[part])
-
-
-def test_worst_bodies_name_their_parts():
-    truth = np.repeat([1, 2, 3, 0], [60, 30, 10, 5])
-    segmentation = np.repeat([11, 12, 22, 0], [40, 20, 40, 5])
-    worst = worst_bodies(count_pairs(truth, segmentation))
-    assert [body["id"] for body in worst["worst_splits"]] == [1]
-    assert worst["worst_splits"][0]["parts"] == [{"id": 11, "voxels": 40}, {"id": 12, "voxels": 20}]
-    assert [(m["id"], m["voxels"]) for m in worst["worst_mergers"]] == [(22, 40)]
-    assert worst["worst_mergers"][0]["parts"] == [{"id": 2, "voxels": 30}, {"id": 3, "voxels": 10}]

@@ -1,3 +1,5 @@
+"""The costliest errors are listed by what correcting them would save."""
+
 import csv
 import io
 
@@ -5,11 +7,9 @@ import numpy as np
 import pytest
 
 from ffn.contingency import count_pairs
-from ffn.evaluation import error_places
-from ffn.evaluation.bodies import bodies_csv
 from ffn.evaluation.error_places import Parts, find_places
 from ffn.evaluation.scores import score
-from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
+from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors, worst_of_each_kind
 from ffn.geometry import Box
 
 BOX = Box((5, -3, 100), (13, 9, 120))
@@ -35,7 +35,7 @@ def places_of(volumes, block=(4, 5, 6)):
     return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, block)
 
 
-def test_errors_are_found_where_they_are(volumes):
+def test_errors_have_their_objects_and_places(volumes):
     touching, far, merger = error_entries(*places_of(volumes))
     assert (touching["kind"], touching["truth_ids"], touching["segment_ids"]) == ("split", [1], [10, 11])
     assert touching["voxels"] == 8 * 4 * 4 and touching["touching"]
@@ -46,33 +46,14 @@ def test_errors_are_found_where_they_are(volumes):
     assert merger["position_zyx"][1] in (5, 6)
 
 
-def test_every_position_lies_in_the_piece():
-    rng = np.random.default_rng(2)
-    volumes = [rng.integers(0, 6, (4, 6, 10)).repeat(2, 0).repeat(2, 1).repeat(2, 2).astype(np.uint64) for _ in "ts"]
-    errors, places = places_of(volumes)
-    for error, place in zip(errors, places, strict=True):
-        z, y, x = np.array(place.position_zyx) - BOX.start
-        found = [volume[z, y, x] for volume in volumes]
-        assert found == ([error.parts.owner, error.parts.piece][:: 1 if error.parts.kind == "split" else -1])
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_blocks_do_not_change_the_places(seed, monkeypatch):
-    monkeypatch.setattr(error_places, "SAMPLE_SIZE", 7)
-    rng = np.random.default_rng(seed)
-    volumes = [rng.integers(0, 5, (4, 12, 10)).repeat(2, 0).repeat(2, 2).astype(np.uint64) for _ in "ts"]
-    whole = places_of(volumes, BOX.shape)
-    assert all(places_of(volumes, tuple(rng.integers(1, 9, 3).tolist())) == whole for _ in range(5))
-
-
-def test_mending_the_only_error_saves_all_of_the_voi():
+def test_correcting_the_only_error_saves_all_of_the_voi():
     truth, segments = np.repeat([1, 2], [60, 40]), np.repeat([5, 6, 7], [45, 15, 40])
     (error,) = worst_errors(count_pairs(truth, segments), 5)
     assert error.parts == Parts("split", 1, 5, 6)
     assert error.voi == pytest.approx(score(count_pairs(truth, segments), "foreground")["voi"])
 
 
-def test_savings_are_what_a_mended_segmentation_gains():
+def test_savings_are_what_the_corrected_segmentation_gains():
     rng = np.random.default_rng(5)
     truth, segments = rng.integers(0, 4, 2000), rng.integers(0, 5, 2000)
     before = score(count_pairs(truth, segments), "foreground")["voi_split"]
@@ -82,10 +63,9 @@ def test_savings_are_what_a_mended_segmentation_gains():
     assert before - score(count_pairs(truth, mended), "foreground")["voi_split"] == pytest.approx(error.voi)
 
 
-def test_no_errors_no_places(volumes):
+def test_a_perfect_segmentation_has_no_errors(volumes):
     truth = volumes[0]
     assert worst_errors(count_pairs(truth, truth), 10) == []
-    assert find_places([], reader(truth), reader(truth), BOX, (4, 4, 4)) == []
     assert worst_errors(count_pairs(*volumes), 0) == []
 
 
@@ -97,13 +77,7 @@ def test_the_csv_has_a_row_for_each_error(volumes):
     assert rows[0]["segment_ids"] == "10 11" and int(rows[0]["x"]) == 110
 
 
-def test_shares_of_all_bodies_add_up(volumes):
-    table = count_pairs(*volumes)
-    rows = list(csv.DictReader(io.StringIO(bodies_csv(table))))
-    scores = score(table, "foreground")
-    for kind, part in (("truth", "voi_split"), ("segment", "voi_merge")):
-        own = [row for row in rows if row["kind"] == kind]
-        assert sum(float(row["voi"]) for row in own) == pytest.approx(scores[part], rel=1e-4)
-        assert sum(float(row["share"]) for row in own) == pytest.approx(1, rel=1e-3)
-    assert [row["id"] for row in rows if row["kind"] == "truth"] == ["1", "2", "3"]
-    assert {row["id"]: row["parts"] for row in rows if row["kind"] == "segment"}["50"] == "2"
+def test_the_worst_of_each_kind_come_first(volumes):
+    entries = error_entries(*places_of(volumes))
+    assert [entry["name"] for entry in worst_of_each_kind(entries, 1)] == ["split-01", "merge-01"]
+    assert worst_of_each_kind(entries, 9) == entries and worst_of_each_kind(entries, 0) == []

@@ -8,8 +8,12 @@ import shutil
 import numpy as np
 import pytest
 
-from ffn.errors import TrainError
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder
+from ffn.cli import main
+from ffn.config import ModelConfig
+from ffn.errors import ModelError, TrainError
+from ffn.model.network import weight_shapes
+from ffn.model.store import load_model
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder, export_checkpoint
 from ffn.training.parallel.process_group import ProcessGroup
 
 FINGERPRINT = {"rng_seed": 1, "train": {"learning_rate": 0.1, "permutable_axes": ("y", "x")}}
@@ -205,3 +209,18 @@ def test_processes_with_different_weights_write_no_checkpoint(tmp_path, run_proc
         assert isinstance(error, TrainError)
         assert "at step 10 the weights of rank 1 differ from those of rank 0" in str(error)
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_checkpoint_becomes_a_model(tmp_path):
+    config = ModelConfig(depth=2, features=4, fov_size_zyx=(9, 11, 13), deltas_zyx=(2, 3, 3))
+    weights = {f"weights/{name}": np.full(shape, 7, np.float32) for name, shape in weight_shapes(config).items()}
+    folder = folder_of(tmp_path, {"model": config.model_dump(mode="json")})
+    folder.save(Checkpoint(40, weights | {"optimizer/000": np.zeros(3)}, {"positions": np.zeros(2)}))
+    path = tmp_path / "checkpoints" / "step-00000040"
+    export_checkpoint(path, tmp_path / "model")
+    model = load_model(tmp_path / "model")
+    assert model.config == config and all((array == 7).all() for array in model.weights.values())
+    (path / "shared.h5").write_bytes(b"damaged")
+    assert main(["import-checkpoint", str(path), "--out", str(tmp_path / "again")]) == 2
+    with pytest.raises(ModelError, match="step-00000020: no such checkpoint, .* holds .'step-00000040'"):
+        export_checkpoint(path.with_name("step-00000020"), tmp_path / "again")

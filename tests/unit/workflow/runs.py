@@ -14,6 +14,12 @@ GOOD = {
     "train": {"permutable_axes": ["y"]},
     "subvolumes": {"size_zyx": [40, 40, 40], "overlap_zyx": [16, 16, 16]},
 }
+SELECTING = {
+    **GOOD,
+    "volumes": {"phantom": {**PHANTOM, "train_box": "0:30,0:48,0:80", "evaluate_box": "44:64,0:48,0:80"}},
+    "train": {"permutable_axes": ["y"], "max_steps": 110, "checkpoint_steps": 25, "keep_checkpoints": 3},
+    "select": {"checkpoints": 2, "box": "30:44,0:48,0:80"},
+}
 
 
 def changed(**sections):

@@ -15,7 +15,7 @@ from ffn.model.store import Model, save_model
 from ffn.workflow.places import check_sources, segment_files, subvolume_boxes
 from ffn.workflow.run import load_run
 
-from .runs import GOOD, PHANTOM, SMALL, VALIDATED, changed
+from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED, changed
 
 
 @pytest.mark.parametrize(
@@ -154,3 +154,27 @@ def test_files_that_segmentation_reads_are_inputs_of_the_rule(tmp_path):
     assert segment_files(SegmentConfig(mask=str(mask))) == [str(mask)]
     assert segment_files(SegmentConfig(mask=str(tmp_path), seed_policy="points", seed_points="1,2,3")) == []
     assert segment_files(SegmentConfig(mask="precomputed://https://example.org/mask")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"checkpoints": 4}, r"select.checkpoints: 4, but training leaves 3"),
+        ({"box": None}, "select: box: None with checkpoints: 2"),
+        ({"box": "all"}, "select: box: all with"),
+        ({"volume": "other"}, "select.volume: 'other' is none of"),
+        ({"box": "30:45,0:48,0:80"}, "select.box: .* overlaps volumes.phantom.evaluate_box 44:64"),
+        ({"box": "30:44,0:48,0:81"}, "select.box: .* leaves the labelled part"),
+        ({"box": "30:44,0:48,0:12"}, "select.box: .* holds no FOV"),
+    ],
+)
+def test_a_bad_selection_stops_before_anything_runs(change, message):
+    check_sources(load_run(SELECTING))
+    with pytest.raises(ConfigError, match=message):
+        check_sources(load_run({**SELECTING, "select": {**SELECTING["select"], **change}}))
+
+
+def test_a_validation_box_that_is_trained_on_is_noticed():
+    place = check_sources(load_run(SELECTING))["phantom"]
+    assert not place.selects_on_training_data("30:44,0:48,0:80")
+    assert place.selects_on_training_data("29:44,0:48,0:80")

@@ -8,7 +8,7 @@ import yaml
 from ffn.errors import ConfigError
 from ffn.workflow.run import RunConfig, load_run
 
-from .runs import GOOD, PHANTOM, VALIDATED, changed, require_one_line
+from .runs import GOOD, PHANTOM, SELECTING, VALIDATED, changed, require_one_line
 
 
 @pytest.mark.parametrize(
@@ -116,3 +116,15 @@ def test_lom_and_margin_follow_the_model():
 def test_shipped_configurations_are_valid(path, pytestconfig):
     run = load_run(yaml.safe_load((pytestconfig.rootpath / path).read_text()))
     assert run.model.depth >= 2
+
+
+def test_the_last_checkpoints_are_known_before_training():
+    run = load_run(SELECTING)
+    assert run.kept_steps == [75, 100, 110] and run.selectable_steps == [100, 110]
+    assert load_run({**SELECTING, "select": {}}).selectable_steps == []
+    assert load_run({**SELECTING, "train": {**SELECTING["train"], "max_steps": 100}}).kept_steps == [50, 75, 100]
+
+
+def test_the_shipped_defaults_select_no_checkpoint(pytestconfig):
+    run = load_run(yaml.safe_load((pytestconfig.rootpath / "config.yaml").read_text()))
+    assert run.selectable_steps == []

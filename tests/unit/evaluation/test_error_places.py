@@ -1,0 +1,57 @@
+"""Errors are located in the piece that is wrong, whatever the blocks."""
+
+import numpy as np
+import pytest
+
+from ffn.contingency import count_pairs
+from ffn.evaluation import error_places
+from ffn.evaluation.error_places import Parts, find_places
+from ffn.evaluation.worst_errors import worst_errors
+from ffn.geometry import Box
+
+BOX = Box((5, -3, 100), (13, 9, 120))
+
+
+def reader(labels):
+    return lambda box: labels[box.slices(BOX.start)]
+
+
+def places_of(volumes, block=(4, 5, 6)):
+    errors = worst_errors(count_pairs(*volumes), 10)
+    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, block)
+
+
+def test_every_position_lies_in_the_piece():
+    rng = np.random.default_rng(2)
+    volumes = [rng.integers(0, 6, (4, 6, 10)).repeat(2, 0).repeat(2, 1).repeat(2, 2).astype(np.uint64) for _ in "ts"]
+    errors, places = places_of(volumes)
+    for error, place in zip(errors, places, strict=True):
+        z, y, x = np.array(place.position_zyx) - BOX.start
+        found = [volume[z, y, x] for volume in volumes]
+        assert found == ([error.parts.owner, error.parts.piece][:: 1 if error.parts.kind == "split" else -1])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_blocks_do_not_change_the_places(seed, monkeypatch):
+    monkeypatch.setattr(error_places, "SAMPLE_SIZE", 7)
+    rng = np.random.default_rng(seed)
+    volumes = [rng.integers(0, 5, (4, 12, 10)).repeat(2, 0).repeat(2, 2).astype(np.uint64) for _ in "ts"]
+    whole = places_of(volumes, BOX.shape)
+    assert all(places_of(volumes, tuple(rng.integers(1, 9, 3).tolist())) == whole for _ in range(5))
+
+
+def test_without_errors_there_are_no_places():
+    assert find_places([], None, None, BOX, (4, 4, 4)) == []
+
+
+def test_a_contact_is_located_in_its_middle_and_a_distant_piece_at_its_near_side():
+    truth, segments = np.ones((2, *BOX.shape), np.uint64)
+    segments[:, :, 10:15], segments[:, :, 15:] = 2, 0
+    segments[2:4, 2:4, 18:] = 3
+    touching, far = find_places(
+        [Parts("split", 1, 1, 2), Parts("split", 1, 1, 3)], reader(truth), reader(segments), BOX, (4, 5, 6)
+    )
+    assert touching.touching and touching.position_zyx[2] == BOX.start[2] + 10
+    assert not far.touching and far.position_zyx[2] == BOX.start[2] + 18
+    middle = np.add(BOX.start, BOX.stop) / 2
+    assert np.abs(np.subtract(touching.position_zyx, middle)[:2]).max() <= 1

@@ -1,0 +1,78 @@
+"""Skeletons are read from every format."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ffn.errors import EvaluationError
+from ffn.evaluation.skeletons import read_skeletons
+from ffn.geometry import Box
+from ffn.io import hdf5
+
+from .conftest import TUBE_SIZE_NM
+
+
+def test_cropping_keeps_the_edges_inside(two):
+    inside = two.crop(Box((0, 0, 10), (40, 1, 30)), TUBE_SIZE_NM)  # x from 200 to 600 nm, body 1 alone
+    assert set(inside.owners.tolist()) == {1}
+    assert inside.edge_lengths_nm().tolist() == pytest.approx([100.0] * (len(inside.owners) - 1))
+
+
+def write_swc(folder, skeletons):
+    folder.mkdir()
+    for owner in np.unique(skeletons.owners):
+        nodes = skeletons.nodes_zyx_nm[skeletons.owners == owner]
+        rows = [f"{i + 1} 0 {x} {y} {z} 1 {i if i else -1}" for i, (z, y, x) in enumerate(nodes.tolist())]
+        (folder / f"{owner}.swc").write_text("# written by a test\n" + "\n".join(rows) + "\n")
+
+
+def write_precomputed(folder, skeletons, sharded):
+    import tensorstore
+
+    sharding = {"@type": "neuroglancer_uint64_sharded_v1", "preshift_bits": 0, "minishard_bits": 1, "shard_bits": 1}
+    sharding |= {"hash": "identity", "data_encoding": "gzip", "minishard_index_encoding": "gzip"}
+    folder.mkdir()
+    info = {"@type": "neuroglancer_skeletons", "transform": [2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 7]}
+    (folder / "info").write_text(json.dumps(info | ({"sharding": sharding} if sharded else {})))
+    base = {"driver": "file", "path": f"{folder}/"}
+    spec = {"driver": "neuroglancer_uint64_sharded", "metadata": sharding, "base": base} if sharded else base
+    store = tensorstore.KvStore.open(spec).result()
+    for owner in np.unique(skeletons.owners).tolist():
+        nodes = skeletons.nodes_zyx_nm[skeletons.owners == owner][:, ::-1] - [0, 0, 7]
+        edges = np.stack([np.arange(len(nodes) - 1), np.arange(1, len(nodes))], -1).astype("<u4")
+        content = np.array([len(nodes), len(edges)], "<u4").tobytes()
+        content += (nodes / [2, 1, 1]).astype("<f4").tobytes() + edges.tobytes()
+        key = owner.to_bytes(8, "big") if sharded else str(owner)
+        store.write(key, content).result()
+
+
+@pytest.mark.parametrize("kind", ["swc", "precomputed", "sharded", "file"])
+def test_every_format_is_read(tmp_path, two, kind):
+    path = tmp_path / kind
+    if kind == "swc":
+        write_swc(path, two)
+    elif kind == "file":
+        two.write(path, {})
+    else:
+        write_precomputed(path, two, kind == "sharded")
+    read = read_skeletons(path)
+    assert np.allclose(read.nodes_zyx_nm, two.nodes_zyx_nm)
+    assert np.array_equal(np.sort(read.edges), two.edges) and np.array_equal(read.owners, two.owners)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda p: p.mkdir(), "has no skeletons"),
+        (lambda p: p.mkdir() or (p / "a.swc").write_text("1 0 1 2\n"), "a.swc: is not an SWC file"),
+        (lambda p: p.mkdir() or (p / "a.swc").write_text("1 0 1 2 3 1 9\n"), "a.swc: is not an SWC file"),
+        (lambda p: p.mkdir() or (p / "info").write_text("{"), "has no precomputed skeletons"),
+        (lambda p: None, "no such file"),
+        (lambda p: hdf5.write_arrays(p, {"edges": np.zeros((1, 2))}, {}), "has no dataset 'nodes_zyx_nm'"),
+    ],
+)
+def test_bad_skeletons_are_an_error_of_one_line(tmp_path, prepare, message):
+    prepare(tmp_path / "s")
+    with pytest.raises(EvaluationError, match=message):
+        read_skeletons(tmp_path / "s")

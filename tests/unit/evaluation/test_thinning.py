@@ -1,0 +1,26 @@
+"""Labels read at a coarser spacing."""
+
+import numpy as np
+
+from ffn.evaluation.thinning import read_thinned, step_for
+from ffn.geometry import Box
+
+
+class Labels:
+    """A volume in memory."""
+
+    def __init__(self, voxels, start):
+        self.voxels, self.box, self.dtype = voxels, Box.from_shape(voxels.shape, start), voxels.dtype
+
+    def read(self, box):
+        return self.voxels[box.slices(self.box.start)]
+
+
+def test_the_middle_voxel_of_every_step_is_read_whatever_the_blocks(monkeypatch):
+    rng = np.random.default_rng(0)
+    volume = Labels(rng.integers(0, 99, (11, 23, 30)).astype(np.uint64), (3, -5, 8))
+    expected = volume.voxels[1::3, 2::5, 0::1]
+    assert np.array_equal(read_thinned(volume, volume.box, (3, 5, 1)), expected)
+    monkeypatch.setattr("ffn.evaluation.thinning.BLOCK", 6)
+    assert np.array_equal(read_thinned(volume, volume.box, (3, 5, 1)), expected)
+    assert step_for(40, (30.0, 10.0, 90.0)) == (1, 4, 1)

@@ -1,0 +1,48 @@
+"""The watershed baseline is scored like the segmentation, in the middle of large boxes."""
+
+import json
+
+import pytest
+
+from ffn.cli import main
+from ffn.evaluation.config import EvaluateConfig
+from ffn.evaluation.evaluate import References, evaluate
+from ffn.evaluation.watershed_baseline import middle_of
+from ffn.geometry import Box
+from ffn.io.open import open_volume
+
+from .conftest import SIZE_ZYX_NM
+
+
+def test_the_watershed_is_scored_and_saved(tmp_path, specs, image):
+    arguments = ["--segmentation", specs[0], "--truth", specs[1], "--image", image, "--box", "1:9,0:18,2:28"]
+    kept = f"{tmp_path / 'base.h5'}:segmentation"
+    assert main(["evaluate", *arguments, "--baseline-out", kept, "--out", str(tmp_path / "s.json")]) == 0
+    baseline = json.loads((tmp_path / "s.json").read_text())["baseline"]
+    assert baseline["sweep"][0]["settings"] == baseline["settings"]
+    assert baseline["sweep"][0]["voi"] == pytest.approx(baseline["scores"]["all"]["voi"])
+    with open_volume(kept) as volume:
+        assert volume.box == Box.parse("1:9,0:18,2:28")
+        assert volume.voxel_size_zyx_nm == SIZE_ZYX_NM
+    again = evaluate(*specs, tmp_path / "t.json", EvaluateConfig(), volume.box, References(baseline=kept))
+    assert again["baseline"]["scores"] == baseline["scores"]
+
+
+def test_a_large_box_gets_watersheds_of_its_middle_only(tmp_path, specs, image):
+    config = EvaluateConfig(watershed_max_voxels=5040 // 8)
+    result = evaluate(*specs, tmp_path / "s.json", config, None, References(image=image))
+    baseline = result["baseline"]
+    assert baseline["box"] == "2:7,4:13,7:21"
+    middle = evaluate(*specs, tmp_path / "t.json", EvaluateConfig(), Box.parse(baseline["box"]))
+    assert baseline["beside"]["scores"] == middle["scores"] != result["scores"]
+
+
+def test_the_watershed_can_be_left_out(tmp_path, specs, image):
+    arguments = ["--segmentation", specs[0], "--truth", specs[1], "--image", image, "--no-watershed"]
+    assert main(["evaluate", *arguments, "--out", str(tmp_path / "s.json")]) == 0
+    assert "baseline" not in json.loads((tmp_path / "s.json").read_text())
+
+
+@pytest.mark.parametrize(("max_voxels", "expected"), [(4096, "1:9,0:16,-4:28"), (512, "3:7,4:12,4:20")])
+def test_the_middle_keeps_the_proportions(max_voxels, expected):
+    assert str(middle_of(Box.parse("1:9,0:16,-4:28"), max_voxels)) == expected
