@@ -1,3 +1,5 @@
+"""Descriptions of the files of the pipeline."""
+
 import json
 import subprocess
 import sys
@@ -68,7 +70,7 @@ def write_scores(folder, out):
 
 
 def show(capsys, *words):
-    """Print through the command line what is to be JSON."""
+    """Return the JSON that the command line prints."""
     assert main(["info", "--json", *map(str, words)]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -90,7 +92,7 @@ def test_a_volume(tmp_path, capsys):
     assert alone | {"path": spec} == expected | {"dataset": "raw", "tables": {}}
 
 
-def test_a_foreign_volume_says_nothing_of_its_voxels(tmp_path, capsys):
+def test_a_foreign_volume_may_lack_a_voxel_size(tmp_path, capsys):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"] = np.zeros((2, 3, 4), np.int32)
     found = show(capsys, f"{tmp_path}/a.h5:a")
@@ -141,13 +143,13 @@ def test_a_model(tmp_path, capsys):
     assert found["provenance"] == {"stage": "train"}
 
 
-def test_a_model_that_was_trained_says_how_far_and_how_good(tmp_path, capsys):
+def test_a_trained_model_has_its_progress_and_scores(tmp_path, capsys):
     folder = write_model(tmp_path / "model")
     (folder / "metrics.csv").write_text("step,loss,f1,later\n50,0.5,0.1,1\n100,0.25,0.2,1\n15")
     assert show(capsys, folder)["last"] == {"step": 100, "loss": 0.25, "f1": 0.2}
     (folder / "validation.csv").write_text("step,loss,f1\n0,1,nan\n50,1,0.5\n100,1,0.5\n150,1,0.25\n")
     (folder / "checkpoints/step-00000100").mkdir(parents=True)
-    (folder / "model.yaml").unlink()  # the training is under way
+    (folder / "model.yaml").unlink()  # the training is still running
     found = show(capsys, folder)
     assert found["kind"] == "training" and found["best_validation"] == {"step": 100, "loss": 1, "f1": 0.5}
     assert found["checkpoints"] == ["step-00000100"]
@@ -216,7 +218,7 @@ def test_the_table_is_aligned(tmp_path):
     assert len({len(line) - len(line.split(maxsplit=1)[1]) for line in lines}) == 1
 
 
-def test_check_finds_a_flipped_bit(tmp_path, capsys):
+def test_the_check_finds_a_flipped_bit(tmp_path, capsys):
     spec = write_volume(tmp_path / "raw.h5", "raw", classes())
     assert main(["info", "--check", spec]) == 0
     with h5py.File(tmp_path / "raw.h5") as file:
@@ -229,7 +231,7 @@ def test_check_finds_a_flipped_bit(tmp_path, capsys):
     assert "raw.h5:raw: is damaged" in capsys.readouterr().err
 
 
-def test_check_compares_checksums_of_records(tmp_path, capsys):
+def test_the_check_compares_checksums_of_records(tmp_path, capsys):
     folder = write_records(tmp_path)
     shards = sorted(folder.glob("*.gz"))
     shards[0].write_bytes(shards[1].read_bytes())
@@ -250,7 +252,7 @@ def test_check_compares_checksums_of_records(tmp_path, capsys):
         ("model/model.yaml", "a: 1", "model.yaml: has no section 'model'"),
     ],
 )
-def test_what_cannot_be_described(tmp_path, capsys, name, content, message):
+def test_what_cannot_be_described_is_an_error_of_one_line(tmp_path, capsys, name, content, message):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     if content is not None:
@@ -264,7 +266,7 @@ def test_what_cannot_be_described(tmp_path, capsys, name, content, message):
 
 
 def test_no_heavy_library_is_loaded(tmp_path):
-    """Whatever the kind: TensorFlow alone takes seconds to load."""
+    """TensorFlow alone takes seconds to load."""
     targets = [
         write_volume(tmp_path / "raw.h5", "raw", classes()),
         write_records(tmp_path),

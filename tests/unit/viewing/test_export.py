@@ -1,6 +1,5 @@
-"""The export folder: what is in it, at which place, and what is refused."""
+"""The content of an export folder, and what is refused."""
 
-import json
 import os
 
 import numpy as np
@@ -9,52 +8,17 @@ from PIL import Image
 
 from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
-from ffn.io.volume import Placement
-from ffn.report.run_folder import find_export
-from ffn.viewing.config import ExportConfig, ViewConfig
+from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 from ffn.viewing.precomputed import read_scale
-from ffn.viewing.state import choose_segments, load_state, make_state, select_segments
-from ffn.viewing.viewer import view
+from ffn.viewing.state import load_state
 
-BOX = Box((20, -10, 300), (20 + 24, -10 + 70, 300 + 90))
-SIZE_NM = (20.0, 8.0, 10.0)
-
-
-def write_volume(path, voxels, box=BOX, size_nm=SIZE_NM):
-    with create_volume(f"{path}:data", voxels.dtype, Placement(box, size_nm)) as writer:
-        writer.write(box, voxels)
-    return f"{path}:data"
+from ..volumes import write
+from .conftest import BOX, SIZE_NM, read_json, two_tubes
 
 
-def two_tubes():
-    """Two neurites along x, one voxel apart, and a speck too small for a mesh."""
-    labels = np.zeros(BOX.shape, np.uint32)
-    labels[6:12, 10:20, :] = 9
-    labels[6:12, 21:30, :] = 4
-    labels[20:22, 50:53, 5:8] = 70_000
-    return labels
-
-
-@pytest.fixture
-def sources(tmp_path):
-    labels = two_tubes()
-    image = (100 + 100 * (labels > 0)).astype(np.uint8)
-    part = Box(BOX.start, (30, 60, 390))
-    return Sources(
-        write_volume(tmp_path / "raw.h5", image),
-        write_volume(tmp_path / "seg.h5", labels),
-        write_volume(tmp_path / "truth.h5", labels[:10], part),
-    )
-
-
-def read_json(path):
-    return json.loads(path.read_text())
-
-
-def test_an_export_has_everything_at_its_place(tmp_path, sources, cloud_volume):
+def test_an_export_has_every_volume_at_its_place(tmp_path, sources, cloud_volume):
     export(sources, tmp_path / "out", ExportConfig())
     volume = cloud_volume(f"file://{tmp_path}/out/segmentation", progress=False, fill_missing=True)
     assert np.array_equal(volume[:][..., 0].T, two_tubes())
@@ -94,7 +58,7 @@ def test_the_state_shows_the_neurons_from_the_centre(tmp_path, sources):
     assert state["dimensions"] == {"x": [10e-9, "m"], "y": [8e-9, "m"], "z": [20e-9, "m"]}
 
 
-def test_an_export_again_is_byte_identical_and_replaces_the_first(tmp_path, sources):
+def test_a_repeated_export_replaces_the_first_with_the_same_bytes(tmp_path, sources):
     def content():
         files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
         return {str(path): path.read_bytes() for path in files}
@@ -107,7 +71,7 @@ def test_an_export_again_is_byte_identical_and_replaces_the_first(tmp_path, sour
     assert sorted(os.listdir(tmp_path)) == ["out", "raw.h5", "seg.h5", "truth.h5"]
 
 
-def test_a_box_cuts_all_volumes(tmp_path, sources):
+def test_a_box_crops_all_volumes(tmp_path, sources):
     box = Box((25, 0, 310), (100, 12, 350))
     export(sources, tmp_path / "out", ExportConfig(image_encoding="png"), box)
     assert np.array_equal(read_scale(tmp_path / "out/segmentation", 0), two_tubes()[5:, 10:22, 10:50])
@@ -115,8 +79,8 @@ def test_a_box_cuts_all_volumes(tmp_path, sources):
     assert read_json(tmp_path / "out/provenance.json")["inputs"]["box"] == "25:44,0:12,310:350"
 
 
-def test_labels_alone_and_without_segments_can_be_exported(tmp_path):
-    empty = write_volume(tmp_path / "seg.h5", np.zeros(BOX.shape, np.uint8))
+def test_a_segmentation_without_segments_can_be_exported(tmp_path):
+    empty = write(tmp_path / "seg.h5", np.zeros(BOX.shape, np.uint8), BOX.start, SIZE_NM)
     export(Sources(segmentation=empty), tmp_path / "out", ExportConfig())
     assert read_json(tmp_path / "out/segmentation/segment_properties/info")["inline"]["ids"] == []
     assert load_state(tmp_path / "out", "x")["layers"][0]["segments"] == []
@@ -149,11 +113,11 @@ def test_volumes_of_other_formats_can_be_exported(tmp_path, sources):
 
 
 def test_what_cannot_be_exported_leaves_nothing(tmp_path, sources):
-    floats = write_volume(tmp_path / "float.h5", np.zeros(BOX.shape, np.float32))
-    other = write_volume(tmp_path / "other.h5", two_tubes(), size_nm=(8.0, 8.0, 8.0))
+    floats = write(tmp_path / "float.h5", np.zeros(BOX.shape, np.float32), BOX.start, SIZE_NM)
+    other = write(tmp_path / "other.h5", two_tubes(), BOX.start, (8.0, 8.0, 8.0))
     cases = [
         (Sources(), None, "no volume is given, expected --image"),
-        (Sources(image=floats), None, "float.h5:data: has type float32, expected an image of"),
+        (Sources(image=floats), None, "float.h5:float: has type float32, expected an image of"),
         (
             Sources(image=sources.image, segmentation=other),
             None,
@@ -162,18 +126,18 @@ def test_what_cannot_be_exported_leaves_nothing(tmp_path, sources):
         (
             sources,
             Box((35, 0, 300), (40, 9, 350)),
-            "truth.h5:data: covers .* an overlap with --box 35:40,0:9",
+            "truth.h5:truth: covers .* an overlap with --box 35:40,0:9",
         ),
     ]
     for bad, box, message in cases:
         with pytest.raises(ExportError, match=message):
             export(bad, tmp_path / "out", ExportConfig(), box)
-    with pytest.raises(VolumeError, match="float.h5:data: has type float32, expected integer labels"):
+    with pytest.raises(VolumeError, match="float.h5:float: has type float32, expected integer labels"):
         export(Sources(segmentation=floats), tmp_path / "out", ExportConfig())
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_is_no_export_is_not_replaced(tmp_path, sources):
+def test_a_folder_that_is_not_an_export_is_not_replaced(tmp_path, sources):
     (tmp_path / "home").mkdir()
     (tmp_path / "home/thesis.tex").write_text("years of work")
     with pytest.raises(ExportError, match="home: is not an export, so it will not be replaced"):
@@ -181,61 +145,6 @@ def test_a_folder_that_is_no_export_is_not_replaced(tmp_path, sources):
     assert (tmp_path / "home/thesis.tex").read_text() == "years of work"
 
 
-def test_an_output_below_a_file_is_one_line(tmp_path, sources):
+def test_an_output_below_a_file_is_an_error(tmp_path, sources):
     with pytest.raises(ExportError, match=r"raw.h5/out: cannot be written \(.*\). Choose another --out"):
         export(sources, tmp_path / "raw.h5/out", ExportConfig())
-
-
-def test_the_first_view_leaves_out_what_hides_all_others():
-    sizes = {1: 500, **{i: i for i in range(2, 40)}}
-    assert choose_segments(sizes, 1000) == list(range(39, 23, -1))
-    assert choose_segments({5: 600, 6: 400}, 1000) == [5, 6]
-
-
-def test_sections_fill_their_panels_whatever_the_voxels():
-    """A cube of 1000 nm in voxels of 40, 10, 10 nm: 100 of the shortest sides on each axis."""
-    state = make_state([], Box.from_shape((25, 100, 100)), (40.0, 10.0, 10.0))
-    assert state["crossSectionScale"] == pytest.approx(100 / 700)
-    assert 100 < state["projectionScale"] < 100 * 3**0.5
-
-
-def test_segments_can_be_chosen_in_all_labels_layers():
-    state = {"layers": [{"type": "image"}, {"type": "segmentation", "segments": ["1"]}]}
-    assert select_segments(state, (3, 2**64 - 1))["layers"][1]["segments"] == ["3", str(2**64 - 1)]
-
-
-def make_exports(run, *names):
-    for name in names:
-        (run / "precomputed" / name).mkdir(parents=True)
-        (run / "precomputed" / name / "neuroglancer.json").write_text("{}")
-
-
-def test_an_export_is_found_by_its_folder_or_its_run(tmp_path):
-    make_exports(tmp_path, "fib25")
-    export_dir = tmp_path / "precomputed/fib25"
-    assert find_export(export_dir, None) == find_export(tmp_path, None) == find_export(tmp_path, "fib25") == export_dir
-
-
-def test_several_or_no_exports_are_one_line(tmp_path):
-    with pytest.raises(ExportError, match="is not an export and has none in precomputed/. Run ffn export"):
-        find_export(tmp_path / "nothing", None)
-    make_exports(tmp_path, "b", "a")
-    with pytest.raises(ExportError, match=r"has several exports \(a, b\), expected one. Choose it with --volume"):
-        find_export(tmp_path, None)
-    with pytest.raises(ExportError, match="--volume: 'c' is not in .*, expected one of: a, b"):
-        find_export(tmp_path, "c")
-
-
-def test_a_damaged_state_is_one_line(tmp_path):
-    (tmp_path / "neuroglancer.json").write_text("{")
-    with pytest.raises(ExportError, match=r"neuroglancer.json: is not JSON \(.*\). Run ffn export again"):
-        load_state(tmp_path, "x")
-
-
-def test_an_unknown_segment_is_one_line(tmp_path, sources):
-    export(sources, tmp_path / "out", ExportConfig())
-    with pytest.raises(ExportError, match="--segments: 8 is not in .*, expected ids of its 3 segments"):
-        view(tmp_path / "out", ViewConfig(segments=(9, 8)), announce=pytest.fail)
-    (tmp_path / "out/truth/segment_properties/info").unlink()
-    with pytest.raises(ExportError, match="truth/segment_properties/info: cannot be read, expected a list of segments"):
-        view(tmp_path / "out", ViewConfig(segments=(9,)), announce=pytest.fail)

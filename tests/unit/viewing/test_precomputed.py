@@ -1,4 +1,4 @@
-"""Volumes that an independent reader, cloud-volume, finds equal to what was written."""
+"""cloud-volume reads volumes as they were written."""
 
 import io
 import json
@@ -37,7 +37,7 @@ def labels_like(box):
     return small.repeat(9, 0).repeat(9, 1).repeat(9, 2)[:z, :y, :x]
 
 
-def test_labels_are_voxel_equal_at_an_odd_offset(tmp_path, read_back):
+def test_labels_are_equal_at_an_odd_offset(tmp_path, read_back):
     voxels = labels_like(ODD)
     write(tmp_path / "labels", ODD, voxels, LABELS)
     volume, found = read_back(tmp_path / "labels")
@@ -48,7 +48,7 @@ def test_labels_are_voxel_equal_at_an_odd_offset(tmp_path, read_back):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_png_images_are_lossless(tmp_path, dtype):
-    """Decoded with Pillow: the only chunk is a picture of x times y·z."""
+    """Pillow decodes the only chunk, a picture of x times y·z pixels."""
     box = Box((3, 0, 5), (33, 50, 65))
     voxels = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, box.shape, dtype)
     write(tmp_path / "image", box, voxels, image_encoding(voxels.dtype, "png", "a.h5:raw"))
@@ -70,7 +70,7 @@ def test_jpeg_images_are_close_and_smaller(tmp_path, read_back):
     assert sum(f.stat().st_size for f in tmp_path.rglob("*.shard")) < voxels.nbytes / 3
 
 
-def test_mips_follow_the_anisotropy_until_one_chunk():
+def test_mips_make_voxels_more_isotropic_down_to_one_chunk():
     scales = plan_scales(Box((1, 3, 5), (101, 303, 405)), (40.0, 8.0, 8.0))
     assert [s.factors_zyx for s in scales] == [(1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 2, 2)]
     assert [s.voxel_size_zyx_nm for s in scales][2:] == [(40, 32, 32), (80, 64, 64)]
@@ -78,8 +78,8 @@ def test_mips_follow_the_anisotropy_until_one_chunk():
     assert all(n <= 64 for n in scales[-1].box.shape) and any(n > 64 for n in scales[-2].box.shape)
 
 
-def test_mips_are_modes_and_means_of_what_lies_in_each_voxel(tmp_path, read_back):
-    """Computed here voxel by voxel, where the factors are 1, 2, 2 and the offset is odd on y and x."""
+def test_mips_are_modes_and_means_of_the_finer_voxels(tmp_path, read_back):
+    """Mips are computed voxel by voxel for the factors 1, 2, 2 and an odd offset in y and x."""
     box = Box((4, 3, 5), (8, 3 + 13, 5 + 80))
     voxels = np.random.default_rng(1).integers(0, 3, box.shape, dtype=np.uint64)
     write(tmp_path / "labels", box, voxels, LABELS)
@@ -95,7 +95,7 @@ def test_mips_are_modes_and_means_of_what_lies_in_each_voxel(tmp_path, read_back
 
 
 def test_many_shards_are_written_one_by_one(tmp_path, read_back, monkeypatch):
-    """Shards of eight chunks: no read covers more, together they cover everything once."""
+    """With shards of eight chunks, no read covers more, and together they cover everything once."""
     monkeypatch.setattr(precomputed, "SHARD_BYTES", 8 * 64**3 * 8)
     box = Box((7, 0, -9), (7 + 70, 150, -9 + 260))
     voxels, reads = labels_like(box), []
@@ -126,7 +126,7 @@ def test_shard_size_does_not_change_the_mips(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_mips_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch, seed):
-    """Random boxes, voxel sizes, shards and pieces against the mips of the whole array in memory."""
+    """Compare random boxes, voxel sizes, shards and pieces with the mips of the whole array in memory."""
     rng = np.random.default_rng(seed)
     box = Box.from_shape(tuple(rng.integers(20, 170, 3).tolist()), tuple(rng.integers(-70, 70, 3).tolist()))
     size_nm = tuple(rng.choice([8.0, 16.0, 40.0], 3).tolist())
@@ -149,10 +149,10 @@ def test_mips_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch, seed):
 
 
 class KilledError(Exception):
-    """What ends a write in the middle."""
+    """Ends a write in the middle."""
 
 
-def test_an_interrupted_write_goes_on_and_keeps_whole_shards(tmp_path, monkeypatch):
+def test_an_interrupted_write_is_resumed_and_keeps_complete_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(precomputed, "SHARD_BYTES", 8 * 64**3 * 8)
     box, size_nm = Box((7, 0, -9), (7 + 70, 150, -9 + 260)), (10.0, 10.0, 10.0)
     voxels, reads, path = labels_like(box) + np.uint64(1), [], tmp_path / "labels"
@@ -172,13 +172,13 @@ def test_an_interrupted_write_goes_on_and_keeps_whole_shards(tmp_path, monkeypat
     assert len(first) == 3
     write_volume(path, LABELS, plan_scales(box, size_nm), lambda block: read(block, 100))
     assert first.items() <= times().items()
-    assert len(reads) == len(set(reads)) == 6, "a shard that was there is read again"
+    assert len(reads) == len(set(reads)) == 6, "an existing shard was read again"
     write_volume(tmp_path / "at once", LABELS, plan_scales(box, size_nm), lambda b: voxels[b.slices(box.start)])
     for mip in range(len(plan_scales(box, size_nm))):
         assert np.array_equal(read_scale(path, mip), read_scale(tmp_path / "at once", mip))
 
 
-def test_a_visitor_sees_all_voxels_also_those_written_before(tmp_path):
+def test_a_visitor_sees_all_voxels_even_those_written_before(tmp_path):
     voxels = labels_like(ODD)
     for _ in range(2):
         seen = np.zeros_like(voxels)
@@ -200,6 +200,6 @@ def test_sixteen_bits_become_png():
     assert image_encoding(np.dtype(np.uint16), "jpeg", "a.h5:raw").chunks == "png"
 
 
-def test_other_types_are_no_image():
+def test_other_types_are_not_images():
     with pytest.raises(ExportError, match="a.h5:raw: has type float32, expected an image of uint8 or uint16"):
         image_encoding(np.dtype(np.float32), "jpeg", "a.h5:raw")

@@ -1,13 +1,10 @@
-"""Facts about segments, block by block as in one piece, and how Neuroglancer gets to know them."""
-
-import json
+"""Sizes, bounding boxes and matches of segments, counted block by block."""
 
 import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.viewing.properties import Origins, group_column, origin_columns, place_columns, write_segment_properties
-from ffn.viewing.segments import Matches, SegmentCounter, Segments, block_segments, number_segments
+from ffn.viewing.segments import Matches, SegmentCounter, block_segments, number_segments
 
 
 def random_labels(rng, box, ids=(0, 3, 7, 2**63 + 5)):
@@ -20,7 +17,7 @@ def random_labels(rng, box, ids=(0, 3, 7, 2**63 + 5)):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_blocks_of_any_size_give_what_the_whole_gives(seed):
+def test_blocks_of_any_size_give_the_result_of_the_whole(seed):
     rng = np.random.default_rng(seed)
     box = Box.from_shape(tuple(rng.integers(9, 40, 3).tolist()), (5, -17, 300))
     labels, truth = random_labels(rng, box), random_labels(rng, box, (0, 11, 12))
@@ -56,7 +53,7 @@ def test_a_segment_without_labelled_voxels_matches_no_body():
     assert matches.truth_ids.tolist() == [3, 0] and matches.shares.tolist() == [1, 0]
 
 
-def test_the_box_of_several_segments_holds_them_all():
+def test_the_box_of_several_segments_contains_all():
     labels = np.zeros((4, 5, 6), np.uint64)
     labels[0, 1, 2], labels[3, 2, 5] = 8, 9
     found = block_segments(labels, Box((10, 0, 0), (14, 5, 6)))
@@ -64,40 +61,14 @@ def test_the_box_of_several_segments_holds_them_all():
     assert found.box([77]) is None
 
 
-def test_segments_are_numbered_in_the_order_wanted():
+def test_segments_are_numbered_in_the_given_order():
     labels = np.array([[[5, 0, 2**63, 8]]], np.uint64)
     assert number_segments(labels, np.array([5, 2**63], np.uint64)).tolist() == [[[1, 0, 2, 0]]]
     assert number_segments(labels, np.array([8], np.uint64), border=1).shape == (3, 3, 6)
     assert not number_segments(labels, np.empty(0, np.uint64)).any()
 
 
-def three_segments():
-    return Segments(np.array([4, 6, 2**40], np.uint64), np.array([10, 20, 30]), np.zeros((3, 3)), np.ones((3, 3)))
-
-
-def test_the_largest_of_several_origins_is_the_seed_and_all_count():
-    origins = Origins(np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9], [0, 0, 0]]), np.array([5, 50, 7, 1000]))
-    columns = origin_columns(three_segments(), origins, np.array([4, 4, 2**40, 0], np.uint64))
-    values = {column.name: column.values.tolist() for column in columns}
-    assert values == {"fovs": [55, 0, 7], "seed_z": [4, -1, 7], "seed_y": [5, -1, 8], "seed_x": [6, -1, 9]}
-
-
-def test_numbers_are_of_types_that_the_format_has(tmp_path):
-    segments = three_segments()
-    start = np.array([[-5, 0, 0], [0, 0, 0], [0, 0, 0]])
-    segments = Segments(segments.ids, np.array([10, 2**31, 2**32]), start, start + 1)
-    columns = [*place_columns(segments), group_column(segments, {4: 6})]
-    (tmp_path / "layer").mkdir()
-    write_segment_properties(tmp_path / "layer", segments, columns)
-    inline = json.loads((tmp_path / "layer/segment_properties/info").read_text())["inline"]
-    kinds = {column["id"]: (column["type"], column.get("data_type")) for column in inline["properties"]}
-    assert kinds["voxels"] == ("number", "float32")
-    assert kinds["z_start"] == ("number", "int32") and kinds["y_start"] == ("number", "uint32")
-    labels = {column["id"]: column["values"] for column in inline["properties"] if column["type"] == "label"}
-    assert labels == {"group_label": ["group 6", "group 6", f"group {2**40}"]}, "an id too long for a number"
-
-
-def test_a_segment_without_truth_has_no_body():
+def test_a_volume_without_labels_matches_no_body():
     counter = SegmentCounter(lambda block: np.zeros(block.shape, np.uint64))
     labels = np.full((2, 3, 4), 5, np.uint64)
     counter.visit(Box.from_shape((2, 3, 4)), labels)

@@ -1,0 +1,41 @@
+"""What the folder of a run contains."""
+
+import pytest
+
+from ffn.errors import ExportError
+from ffn.report.run_folder import find_export, read_costs, read_volumes
+
+
+def test_costs_add_up_by_stage_in_the_order_of_the_pipeline(run):
+    train, segment = read_costs(run)
+    assert (train.stage, train.num_jobs, train.seconds, train.peak_mib) == ("train", 1, 95.5, 2048.2)
+    assert (segment.stage, segment.num_jobs, segment.seconds) == ("segment", 2, 50)
+    assert (segment.longest_seconds, segment.peak_mib, segment.cpu_seconds) == (30, 512, 36)
+
+
+def test_volumes_are_found_by_segmentation_or_scores(run):
+    (files,) = read_volumes(run)
+    assert files.name == "cube" and files.scores is not None
+    assert files.baseline.endswith("cube-baseline.h5:segmentation")
+
+
+def make_exports(run, *names):
+    for name in names:
+        (run / "precomputed" / name).mkdir(parents=True)
+        (run / "precomputed" / name / "neuroglancer.json").write_text("{}")
+
+
+def test_an_export_is_found_by_its_folder_or_its_run(tmp_path):
+    make_exports(tmp_path, "fib25")
+    export_dir = tmp_path / "precomputed/fib25"
+    assert find_export(export_dir, None) == find_export(tmp_path, None) == find_export(tmp_path, "fib25") == export_dir
+
+
+def test_several_or_no_exports_are_one_line(tmp_path):
+    with pytest.raises(ExportError, match="is not an export and has none in precomputed/. Run ffn export"):
+        find_export(tmp_path / "nothing", None)
+    make_exports(tmp_path, "b", "a")
+    with pytest.raises(ExportError, match=r"has several exports \(a, b\), expected one. Choose it with --volume"):
+        find_export(tmp_path, None)
+    with pytest.raises(ExportError, match="--volume: 'c' is not in .*, expected one of: a, b"):
+        find_export(tmp_path, "c")

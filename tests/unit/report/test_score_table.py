@@ -1,0 +1,49 @@
+"""The table of scores."""
+
+from ffn.cli import main
+from ffn.report.score_table import format_scores, score_rows
+
+from .conftest import SCORES
+
+
+def test_the_summary_has_the_scores_and_tells_how_to_see_more(copied, capsys):
+    assert main(["report", str(copied), "--summary"]) == 0
+    out = capsys.readouterr().out
+    assert format_scores(copied) in out
+    assert "write it with 'ffn report" in out and "view" not in out
+    (copied / "report.html").touch()
+    (copied / "precomputed/cube").mkdir(parents=True)
+    (copied / "precomputed/cube/neuroglancer.json").touch()
+    main(["report", str(copied), "--summary"])
+    out = capsys.readouterr().out
+    assert str(copied / "report.html") in out and f"ffn view {copied}" in out
+
+
+def test_the_table_is_aligned_and_marks_the_better_value(run):
+    title, header, *rows, legend = format_scores(run).splitlines()
+    assert title.startswith("cube, box 10:22,0:16,6:24: 6 segments, 8 bodies")
+    assert header.split()[:3] == ["convention", "method", "ARE"]
+    assert len(rows) == 6 and {len(row) for row in (header, *rows)} == {len(header)}
+    assert "*" in rows[0] and legend == "* better of the two"
+
+
+def test_better_means_lower_errors_and_higher_shares():
+    keys = ("are", "are_precision", "are_recall", "voi", "voi_split", "voi_merge")
+    own = {
+        "scores": {"all": dict(zip(keys, (0.1, 0.8, 0.9, 1.0, 0.5, None), strict=True))},
+        "covered_fraction": 0.5,
+    }
+    other = {"scores": {"all": dict.fromkeys(keys, 0.5)}, "covered_fraction": 1.0, "method": "watershed"}
+    ffn, watershed = score_rows({**own, "baseline": other})
+    assert [cell.is_better for cell in ffn.cells] == [True, True, True, False, False, False, False]
+    assert [cell.is_better for cell in watershed.cells] == [False, False, False, True, False, False, False]
+    assert [cell.text for cell in ffn.cells[-2:]] == ["–", "50.0 %"]
+
+
+def test_a_baseline_of_the_middle_is_compared_there():
+    entry = {"scores": {"all": {**SCORES}}, "covered_fraction": 0.5}
+    better = {"scores": {"all": {**SCORES, "voi": 0.5}}, "covered_fraction": 0.5}
+    baseline = {**entry, "method": "watershed", "box": "1:2,1:2,1:2", "beside": better}
+    whole, middle, watershed = score_rows({**better, "box": "0:3,0:3,0:3", "baseline": baseline})
+    assert [row.method for row in (whole, middle, watershed)] == ["FFN", "FFN, middle", "watershed, middle"]
+    assert not any(cell.is_better for cell in whole.cells) and middle.cells[3].is_better

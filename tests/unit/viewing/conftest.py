@@ -1,0 +1,112 @@
+"""Two tubes as volumes, with everything that an export can show of them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ffn.geometry import Box
+from ffn.io import hdf5
+from ffn.viewing.inputs import Sources
+from ffn.viewing.meshes import write_meshes
+from ffn.viewing.precomputed import LABELS, Scale, write_volume
+
+from ..volumes import write
+
+BOX = Box((20, -10, 300), (20 + 24, -10 + 70, 300 + 90))
+SIZE_NM = (20.0, 8.0, 10.0)
+MESH_SIZE_NM = (40.0, 20.0, 10.0)
+ERRORS = [
+    {"kind": kind, "name": name, "position_zyx": place, "truth_ids": truth, "segment_ids": segments, "voxels": 7}
+    for kind, name, place, truth, segments in (
+        ("split", "split-01", [29, 4, 310], [9], [90, 91]),
+        ("merge", "merge-01", [30, 9, 320], [9, 4], [91]),
+        ("split", "split-02", [29, 4, 340], [4], [44, 91]),
+    )
+]
+
+
+def two_tubes():
+    """Return two neurites along x, one voxel apart, and a speck that is too small for a mesh."""
+    labels = np.zeros(BOX.shape, np.uint32)
+    labels[6:12, 10:20, :] = 9
+    labels[6:12, 21:30, :] = 4
+    labels[20:22, 50:53, 5:8] = 70_000
+    return labels
+
+
+def read_json(path):
+    return json.loads(path.read_text())
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """Image, segmentation and a part of the ground truth."""
+    labels = two_tubes()
+    image = (100 + 100 * (labels > 0)).astype(np.uint8)
+    return Sources(
+        write(tmp_path / "raw.h5", image, BOX.start, SIZE_NM),
+        write(tmp_path / "seg.h5", labels, BOX.start, SIZE_NM),
+        write(tmp_path / "truth.h5", labels[:10], BOX.start, SIZE_NM),
+    )
+
+
+def true_tubes():
+    labels = np.zeros(BOX.shape, np.uint32)
+    labels[6:12, 10:20, :] = 9
+    labels[6:12, 21:30, :] = 4
+    return labels
+
+
+def segments():
+    """Return tube 9 in two pieces, one of which is merged with a part of tube 4."""
+    labels = np.zeros(BOX.shape, np.uint16)
+    labels[6:12, 10:20, :40], labels[6:12, 10:20, 40:] = 90, 91
+    labels[6:12, 21:30, :80], labels[6:12, 21:30, 80:] = 44, 91
+    return labels
+
+
+@pytest.fixture
+def all_sources(tmp_path):
+    """Everything that can be exported."""
+    labels = segments()
+    half = Box(BOX.start, (44, 60, 350)), Box((20, -10, 340), BOX.stop)
+    parts = [
+        write(tmp_path / f"p{i}.h5", np.full(b.shape, 99 + i, np.uint8), b.start, SIZE_NM) for i, b in enumerate(half)
+    ]
+    origins = np.array([[1, 28, 2, 310, 12, 1], [2, 28, 2, 380, 5, 1], [3, 28, 14, 330, 8, 2], [4, 21, -9, 301, 1, 1]])
+    hdf5.write_arrays(tmp_path / "origins.h5", {"origins": origins}, {})
+    coordinates = np.array([[30, 0, 320], [30, 1, 321], [30, 2, 322], [0, 0, 0]], np.int32)
+    hdf5.write_arrays(tmp_path / "coordinates.h5", {"partitions/3": coordinates, "partitions/11": coordinates[:1]}, {})
+    (tmp_path / "groups.csv").write_text("base_id,group_id\n90,1\n91,1\n44,44\n7,44\n")
+    (tmp_path / "scores.json").write_text(json.dumps({"errors": ERRORS}))
+    return Sources(
+        image=write(tmp_path / "raw.h5", (100 + labels // 2).astype(np.uint8), BOX.start, SIZE_NM),
+        segmentation=write(tmp_path / "seg.h5", labels, BOX.start, SIZE_NM),
+        truth=write(tmp_path / "truth.h5", true_tubes(), BOX.start, SIZE_NM),
+        edges=write(tmp_path / "edges.h5", (labels % 2).astype(np.uint8), BOX.start, SIZE_NM),
+        probability=tuple(parts),
+        origins=(str(tmp_path / "origins.h5"),),
+        agglomeration=str(tmp_path / "groups.csv"),
+        coordinates=str(tmp_path / "coordinates.h5"),
+        errors=str(tmp_path / "scores.json"),
+    )
+
+
+@pytest.fixture
+def make_layer(tmp_path, cloud_volume):
+    """Write a volume of one mip with meshes, and open it with cloud-volume."""
+
+    def make(box, labels, segment_ids):
+        scale, path = Scale(box, MESH_SIZE_NM), tmp_path / "labels"
+        write_volume(path, LABELS, [scale], lambda block: labels[block.slices(box.start)])
+        write_meshes(path / "mesh", labels, scale, segment_ids)
+        info = json.loads((path / "info").read_text())
+        (path / "info").write_text(json.dumps({**info, "mesh": "mesh"}))
+        return cloud_volume(f"file://{path}", progress=False)
+
+    return make
+
+
+def num_lods(volume, segment_id):
+    return volume.mesh.get_manifest(segment_id).num_lods

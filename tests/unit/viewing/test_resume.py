@@ -1,0 +1,66 @@
+"""A folder that is resumed after an interruption."""
+
+import numpy as np
+import pytest
+
+from ffn.errors import ExportError
+from ffn.viewing.config import ExportConfig
+from ffn.viewing.export import export
+from ffn.viewing.precomputed import read_scale
+from ffn.viewing.resume import resumable_folder
+
+from ..volumes import write
+from .conftest import BOX, SIZE_NM, segments
+
+
+class TestInterruption:
+    """A killed export resumes, unless its all_sources have changed."""
+
+    def interrupt(self, monkeypatch, sources, out):
+        with monkeypatch.context() as patch:
+            patch.setattr("ffn.viewing.volumes.write_meshes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                export(sources, out, ExportConfig())
+        assert not out.exists()
+        return out.with_name(f".{out.name}.partial")
+
+    def times(self, folder):
+        return {str(file.relative_to(folder)): file.stat().st_mtime_ns for file in folder.rglob("*.shard")}
+
+    def test_complete_shards_are_kept(self, monkeypatch, tmp_path, all_sources):
+        partial = self.interrupt(monkeypatch, all_sources, tmp_path / "out")
+        before = self.times(partial)
+        assert before
+        export(all_sources, tmp_path / "out", ExportConfig(threads=3))
+        assert before.items() <= self.times(tmp_path / "out").items()
+        assert not partial.exists()
+        export(all_sources, tmp_path / "at once", ExportConfig())
+        for file in (tmp_path / "at once").rglob("*"):
+            if file.is_file():
+                other = tmp_path / "out" / file.relative_to(tmp_path / "at once")
+                assert other.read_bytes() == file.read_bytes(), other
+
+    def test_a_changed_source_starts_over(self, monkeypatch, tmp_path, all_sources):
+        before = self.times(self.interrupt(monkeypatch, all_sources, tmp_path / "out"))
+        write(tmp_path / "seg.h5", (segments() > 0).astype(np.uint16), BOX.start, SIZE_NM)
+        export(all_sources, tmp_path / "out", ExportConfig())
+        assert not before.items() & self.times(tmp_path / "out").items()
+        assert np.array_equal(read_scale(tmp_path / "out/segmentation", 0), segments() > 0)
+
+    def test_two_exports_at_once_are_refused(self, monkeypatch, tmp_path, all_sources):
+        def again(*_, **__):
+            export(all_sources, tmp_path / "out", ExportConfig())
+
+        monkeypatch.setattr("ffn.viewing.export.write_image", again)
+        with pytest.raises(ExportError, match="out: another process is exporting to it, only one may"):
+            export(all_sources, tmp_path / "out", ExportConfig())
+
+
+def test_a_block_that_fails_starts_over(tmp_path):
+    with pytest.raises(ExportError), resumable_folder(tmp_path / "out", {"a": 1}) as folder:
+        (folder / "half").touch()
+        raise ExportError("the content is wrong")
+    with resumable_folder(tmp_path / "out", {"a": 1}) as folder:
+        assert not (folder / "half").exists()
+        (folder / "whole").touch()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
