@@ -66,3 +66,12 @@ def tubes(tmp_path):
         write(tmp_path / f"{name}.h5", voxels, (10, 20, 30), TUBE_SIZE_NM)
         for name, voxels in (("labels", labels), ("segmentation", segments))
     ]
+
+
+@pytest.fixture
+def random_volumes():
+    """Bodies, and segments that mostly follow them."""
+    rng = np.random.default_rng(1)
+    truth = rng.integers(0, 9, (7, 11, 13)).astype(np.uint64)
+    segmentation = np.where(rng.random(truth.shape) < 0.7, truth // 2, rng.integers(0, 6, truth.shape))
+    return truth, segmentation.astype(np.uint64)

@@ -11,14 +11,6 @@ from ffn.evaluation.bodies import bodies_csv, worst_bodies
 from ffn.evaluation.scores import score
 
 
-@pytest.fixture
-def random_volumes():
-    rng = np.random.default_rng(1)
-    truth = rng.integers(0, 9, (7, 11, 13)).astype(np.uint64)
-    segmentation = np.where(rng.random(truth.shape) < 0.7, truth // 2, rng.integers(0, 6, truth.shape))
-    return truth, segmentation.astype(np.uint64)
-
-
 def test_costs_add_up_to_the_voi_and_the_worst_comes_first(random_volumes):
     table = count_pairs(*random_volumes)
     worst = worst_bodies(table, count=100)

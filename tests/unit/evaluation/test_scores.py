@@ -14,14 +14,6 @@ def scores_of(truth, segmentation, convention):
     return score(count_pairs(np.asarray(truth), np.asarray(segmentation)), convention)
 
 
-@pytest.fixture
-def random_volumes():
-    rng = np.random.default_rng(1)
-    truth = rng.integers(0, 9, (7, 11, 13)).astype(np.uint64)
-    segmentation = np.where(rng.random(truth.shape) < 0.7, truth // 2, rng.integers(0, 6, truth.shape))
-    return truth, segmentation.astype(np.uint64)
-
-
 @pytest.mark.parametrize("convention", CONVENTIONS)
 def test_a_perfect_segmentation_has_no_error(convention):
     truth = np.repeat([0, 3, 4, 9], [5, 40, 20, 10]).reshape(3, 5, 5)
