@@ -149,7 +149,7 @@ def test_a_section_reruns_only_its_stage_and_what_follows(finished):
     [
         ({"train_box": "0:38,0:56,0:72"}, {"membrane", "partition"}, {"synth"}),
         ({"evaluate_box": "42:64,0:56,0:72"}, {"evaluate", "skeletonize", "sweep"}, {"train", "segment", "fill"}),
-        ({"segment_box": "0:64,0:56,0:70"}, {"segment", "agglomerate"}, {"train", "partition"}),
+        ({"segment_box": "2:64,0:56,0:72"}, {"segment", "agglomerate"}, {"train", "partition"}),
         ({"skeletons": "."}, {"evaluate"}, {"fill", "sweep"}),
     ],
     ids=["train_box", "evaluate_box", "segment_box", "skeletons"],
