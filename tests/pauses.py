@@ -16,6 +16,7 @@ import psutil
 
 VARIABLE = "FFN_TEST_PAUSE"
 PAUSING = Path(__file__).parent / "pausing"
+ROOT = Path(__file__).parents[1]  # commands in `tests` run from any folder
 
 
 class Pause:
@@ -52,7 +53,7 @@ class Pause:
 
     def variables(self) -> dict[str, str]:
         """Return what the environment of the processes has in addition."""
-        path = [str(PAUSING), *filter(None, [os.environ.get("PYTHONPATH")])]
+        path = [str(PAUSING), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {VARIABLE: self._text, "PYTHONPATH": os.pathsep.join(path)}
 
     def stopped(self) -> list[psutil.Process]:
