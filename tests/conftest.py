@@ -47,7 +47,7 @@ def pytest_make_collect_report():
 
 
 def _fail_if_skipped_in_ci(report):
-    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI", "false") != "false":
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") not in (None, "", "false"):
         path, line, reason = report.longrepr
         report.outcome = "failed"
         report.longrepr = f"{path}:{line}: {reason}. CI has to install it: only tests marked gpu may be skipped there."
