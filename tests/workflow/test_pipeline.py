@@ -137,11 +137,18 @@ def test_every_stage_can_be_forced(stage, finished):
     assert ("membrane" in rules) == (stage == "synth")
 
 
+def planned_with(finished, config) -> set[str]:
+    """Rules that a changed configuration makes a finished run repeat."""
+    finished.configure(config)
+    try:
+        return planned(finished.plan())
+    finally:
+        finished.configure(SMALL_RUN)
+
+
 def test_a_section_reruns_only_its_stage_and_what_follows(finished):
-    finished.configure({**SMALL_RUN, "reconcile": {"min_overlap_voxels": 7}})
-    output = finished.plan()
-    finished.configure(SMALL_RUN)
-    assert planned(output) == {*STAGES[STAGES.index("reconcile") :], "report", "all"} - {"skeletonize"}
+    rules = planned_with(finished, {**SMALL_RUN, "reconcile": {"min_overlap_voxels": 7}})
+    assert rules == {*STAGES[STAGES.index("reconcile") :], "report", "all"} - {"skeletonize"}
 
 
 @pytest.mark.parametrize(
@@ -155,9 +162,8 @@ def test_a_section_reruns_only_its_stage_and_what_follows(finished):
     ids=["train_box", "evaluate_box", "segment_box", "skeletons"],
 )
 def test_a_changed_box_reruns_what_depends_on_it(change, first, spared, finished):
-    finished.configure({**SMALL_RUN, "volumes": {"phantom": {**SMALL_RUN["volumes"]["phantom"], **change}}})
-    rules = planned(finished.plan())
-    finished.configure(SMALL_RUN)
+    volume = {**SMALL_RUN["volumes"]["phantom"], **change}
+    rules = planned_with(finished, {**SMALL_RUN, "volumes": {"phantom": volume}})
     assert first <= rules and not spared & rules
 
 
