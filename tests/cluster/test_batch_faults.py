@@ -42,6 +42,20 @@ def site_with(tmp_path, train: str, segment: str = QUICK, profile: str = "theta"
     return site
 
 
+def press_ctrl_c(process, site: Site) -> None:
+    """Interrupt Snakemake as a user does: it ignores a Ctrl-C while it writes a log line, so press until it answers."""
+
+    def has_answered() -> bool:
+        logs = site.folder.glob(".snakemake/log/*.log")
+        return process.poll() is not None or any("Terminating processes" in path.read_text() for path in logs)
+
+    while not has_answered():
+        process.send_signal(signal.SIGINT)
+        patience = time.monotonic() + 20
+        while not has_answered() and time.monotonic() < patience:
+            time.sleep(0.1)
+
+
 def wait_until(condition: Callable[[], object]) -> None:
     """Wait, as long as a test may take: how busy the machine is decides nothing."""
     while not condition():
@@ -54,7 +68,7 @@ def test_ctrl_c_cancels_what_was_submitted(profile, tmp_path):
     site = site_with(tmp_path, "touch started; sleep 600", "touch started{wildcards.i}; sleep 600", profile)
     process = site.start()
     wait_until(lambda: (site.folder / "started").exists() and list(site.folder.glob("started?")))
-    process.send_signal(signal.SIGINT)
+    press_ctrl_c(process, site)
     process.wait()
     wait_until(lambda: not list(site.state.glob("*.job")))
     listed = subprocess.run(["pgrep", "-f", str(site.folder)], capture_output=True, text=True).stdout

@@ -97,7 +97,11 @@ def test_ctrl_c_in_a_terminal_reaches_each_rank_once(tmp_path):
 def test_signals_reach_the_ranks(number, tmp_path):
     code = (
         "import os, signal, sys, time\n"
-        "def end(*_): open(os.environ['HOROVOD_RANK'], 'w').close(); os._exit(5)\n"
+        "def end(*_):\n"
+        "    open(os.environ['HOROVOD_RANK'], 'w').close()\n"
+        "    while not (os.path.exists('0') and os.path.exists('1')):\n"  # the first one's end would stop the other
+        "        time.sleep(0.01)\n"
+        "    os._exit(5)\n"
         f"signal.signal({number:d}, end); open('ready' + os.environ['HOROVOD_RANK'], 'w').close(); time.sleep(600)"
     )
     command = ffn_launch("-n", "2", "--", sys.executable, "-c", code)
