@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import logging
 import os
 import re
@@ -42,35 +43,45 @@ def _words(action: argparse.Action) -> list[str]:
 
 
 class Command(NamedTuple):
-    """A subcommand as the overview shows it; its module ``ffn.commands.<name>`` loads only when it is run."""
+    """A subcommand as the overview shows it.
 
+    Its module loads only when it is run. The module's ``add_arguments(parser)`` declares the arguments, sets the
+    function that takes them, and has the help as its docstring.
+    """
+
+    module: str
     summary: str
     example: str
 
 
 TOOLS = {
     "launch": Command(
+        "ffn.commands.launch",
         "start the ranks of a training, on this machine or by the scheduler's launcher, without MPI and ssh",
         "ffn launch -n 8 --ranks-per-node 2 -- ffn train --records records/ --volume … --out model/",
     ),
     "view": Command(
+        "ffn.commands.view",
         "open an export in Neuroglancer, or take a picture of it",
         "ffn view results/demo --screenshot neurons.png",
     ),
     "doctor": Command(
+        "ffn.commands.doctor",
         "say whether this site will work: scheduler, launcher, Horovod, file systems, nodes",
         "ffn doctor --profile slurm --nodes 2 --submit",
     ),
     "study": Command(
+        "ffn.commands.study",
         "study how training scales, and which learning rate it needs",
         "ffn study scaling measure-1.h5 measure-2.h5 --out scaling.json",
     ),
     "info": Command(
+        "ffn.commands.info",
         "describe a volume, a folder of records, a model or a run",
         "ffn info --json raw.h5:raw",
     ),
 }
-COMMANDS = {name: Command(stage.title, stage.example) for name, stage in STAGES.items()} | TOOLS
+COMMANDS = {name: Command(stage.module, stage.title, stage.example) for name, stage in STAGES.items()} | TOOLS
 
 FROM_FILE = "@FILE stands for the arguments in FILE, one per line, where there are too many for a command line."
 
@@ -105,15 +116,16 @@ def _run(argv: list[str]) -> int:
     if name not in COMMANDS:
         name = _overview().parse_args(argv or ["--help"]).command  # prints help, version or an error, and exits
     command = COMMANDS[name]
-    module = importlib.import_module("ffn.commands." + name.replace("-", "_"))
+    add_arguments = importlib.import_module(command.module).add_arguments
     parser = Parser(
         prog=f"ffn {name}",
-        description=f"{(module.__doc__ or '').strip()}\n\nexample:\n  {command.example}",
+        description=f"{inspect.getdoc(add_arguments)}\n\nexample:\n  {command.example}",
         epilog=FROM_FILE,
         fromfile_prefix_chars="@",
     )
-    module.add_arguments(parser)
-    module.run(parser.parse_args(argv[1:]))
+    add_arguments(parser)
+    arguments = parser.parse_args(argv[1:])
+    arguments.function(arguments)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import itertools
 import logging
@@ -22,12 +23,33 @@ from ffn.io import atomic
 from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.model.store import load_model, weights_checksum
+from ffn.options import add_box_option, add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
 
 OVERLAPS = "overlaps"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Score which touching segments are one object: the network grows both sides of every contact in a small window.
+
+    The base segmentation is not changed. 'ffn merge' applies the graph, and 'ffn sweep' scores every threshold.
+    """
+    text = "base segmentation FILE.h5:DATASET of ffn segment, reconcile or consensus"
+    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help=text)
+    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
+    parser.add_argument("--model", required=True, metavar="DIR", help="trained model")
+    parser.add_argument("--out", required=True, metavar="FILE.csv", help="merge graph to write")
+    add_box_option(parser)
+    add_options(parser, AgglomerateConfig, skip=("enabled", "job_size_zyx"))
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    config = from_arguments(AgglomerateConfig, arguments)
+    agglomerate(arguments.segmentation, arguments.image, arguments.model, arguments.out, config, arguments.box)
 
 
 def agglomerate(

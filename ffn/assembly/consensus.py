@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 from collections.abc import Iterable, Iterator
 
@@ -16,12 +17,30 @@ from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_labels, require_other_file, require_same_voxel_size, voxel_size_of
+from ffn.options import add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
 
 MAX_ID = 2**63 - 1  # tables are signed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Split-biased consensus of two segmentations: voxels stay together only where both agree.
+
+    It is meant for two runs with different seed orders, which rarely make the same merger. Agglomeration can join what
+    the consensus splits too much. Ids are those of A; parts split off from a segment of A get new ids.
+    """
+    parser.add_argument("a", metavar="A", help="labels, FILE.h5:DATASET; the result keeps its ids and background")
+    parser.add_argument("b", metavar="B", help="labels of the same box")
+    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
+    add_options(parser, ConsensusConfig, skip=("enabled",))
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    consensus(arguments.a, arguments.b, arguments.out, from_arguments(ConsensusConfig, arguments))
 
 
 def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig) -> None:

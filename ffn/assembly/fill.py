@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 
 from ffn.config import FillConfig
@@ -9,11 +11,28 @@ from ffn.geometry import Box, VoxelSize, relative_sides, zyx
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_labels, require_other_file, voxel_size_of
+from ffn.options import add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
 
 CONTEXT = 4.0  # halo in units of the maximum distance; floods meet along membranes, which may come from farther away
 TRUNCATE = 4.0  # radius of the Gaussian, standard deviations
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Assign unsegmented voxels to the segments around them, by a seeded watershed of the smoothed image.
+
+    The input is not changed. Voxels beyond the maximum distance stay unsegmented.
+    """
+    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="labels, FILE.h5:DATASET")
+    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
+    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 filled segmentation")
+    add_options(parser, FillConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    fill(arguments.segmentation, arguments.image, arguments.out, from_arguments(FillConfig, arguments))
 
 
 def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillConfig) -> None:

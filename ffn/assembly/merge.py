@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 from collections.abc import Sequence
 
@@ -13,10 +14,26 @@ from ffn.io import atomic
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, require_labels, require_other_file, voxel_size_of
+from ffn.options import add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Join the segments whose edges in the merge graph reach the threshold. The base segmentation is not changed."""
+    parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
+    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="base segmentation, FILE.h5:DATASET")
+    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
+    parser.add_argument("--mapping", metavar="FILE.csv", help="also write base_id,group_id of every joined segment")
+    add_options(parser, MergeConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    config = from_arguments(MergeConfig, arguments)
+    merge(arguments.segmentation, arguments.graphs, arguments.out, arguments.mapping, config)
 
 
 def merge(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +21,34 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement, Volume, require_labels, require_other_file, require_same_voxel_size, voxel_size_of
+from ffn.io.volume import (
+    Placement,
+    Volume,
+    require_labels,
+    require_other_file,
+    require_same_voxel_size,
+    split_spec,
+    voxel_size_of,
+)
+from ffn.options import add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Join overlapping subvolumes into one volume. Ids that match in the overlaps get the same global id."""
+    text = "files of ffn segment; the dataset is 'segmentation' unless given as FILE.h5:DATASET"
+    parser.add_argument("subvolumes", nargs="+", metavar="FILE.h5", help=text)
+    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
+    add_options(parser, ReconcileConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    specs = [spec if split_spec(spec)[1] else f"{spec}:segmentation" for spec in arguments.subvolumes]
+    reconcile(specs, arguments.out, from_arguments(ReconcileConfig, arguments))
 
 
 @dataclass(frozen=True)

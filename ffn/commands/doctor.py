@@ -1,8 +1,4 @@
-"""Check before the first long job whether this site works: one line per check, exit code 1 if one fails.
-
-On a login node it checks the scheduler's commands and Horovod; with --submit it also submits a job of a few minutes,
-which checks the nodes. Inside a job of the scheduler it checks the nodes of that job.
-"""
+"""The command `ffn doctor`."""
 
 from __future__ import annotations
 
@@ -12,6 +8,11 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Check before the first long job whether this site works: one line per check, exit code 1 if one fails.
+
+    On a login node it checks the scheduler's commands and Horovod; with --submit it also submits a job of a few
+    minutes, which checks the nodes. Inside a job of the scheduler it checks the nodes of that job.
+    """
     """Declare the options of ``ffn doctor``."""
     parser.add_argument(
         "--profile", default="local", help="a profile's folder, or its name in profiles/ (default: %(default)s)"
@@ -36,9 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="limit for the queue and for each step (default: %(default)g)",
     )
     parser.add_argument("--result", metavar="FILE", help="also write the findings as JSON")
+    parser.set_defaults(function=_run)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     """Print the table; exit with 1 if anything fails."""
     from ffn.cluster.doctor import Check, examine, table
     from ffn.cluster.site import read_site

@@ -1,7 +1,4 @@
-"""Convert a checkpoint to a model folder: a published TensorFlow 1 FFN, or a checkpoint of 'ffn train'.
-
-Depth and features come from the checkpoint. One of 'ffn train' also holds FOV, deltas and normalisation.
-"""
+"""The command `ffn import-checkpoint`."""
 
 from __future__ import annotations
 
@@ -13,6 +10,10 @@ from ffn.options import add_options, from_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Convert a checkpoint to a model folder: a published TensorFlow 1 FFN, or a checkpoint of 'ffn train'.
+
+    Depth and features come from the checkpoint. One of 'ffn train' also holds FOV, deltas and normalisation.
+    """
     parser.add_argument(
         "checkpoint",
         metavar="PREFIX_OR_DIR",
@@ -22,9 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, ModelConfig, skip=("depth", "features"))
     # the only published weights of this architecture are those for FIB-25
     parser.set_defaults(image_mean="128", image_stddev="33")
+    parser.set_defaults(function=_run)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     path = Path(arguments.checkpoint)
     if path.is_dir() or path.name.startswith("step-"):
         from ffn.training.checkpoint import export_checkpoint

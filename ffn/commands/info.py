@@ -1,4 +1,4 @@
-"""Describe a volume, coordinates, records, a model, scores, an export or a run."""
+"""The command `ffn info`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe a volume, coordinates, records, a model, scores, an export or a run."""
     parser.add_argument("path", metavar="PATH", help="volume (FILE.h5:DATASET, URL, …), or any file or folder of a run")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--check", action="store_true", help="also read everything and compare checksums")
+    parser.set_defaults(function=_run)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     import json
 
     from ffn.report.describe import describe, render

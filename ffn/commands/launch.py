@@ -1,9 +1,4 @@
-"""Start all ranks of one Horovod job without MPI and ssh, on this machine or on the nodes of a job.
-
-Inside a job of a scheduler, this command runs on the first node and serves as the meeting point of the ranks; `srun`,
-`aprun` or `mpiexec` starts the ranks on all nodes. It is for sites without MPI, or with another one than Horovod was
-built with. Outside of any job, or with --launcher local, all ranks run on this machine. If one fails, all end.
-"""
+"""The command `ffn launch`."""
 
 from __future__ import annotations
 
@@ -15,6 +10,13 @@ from ffn.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Start all ranks of one Horovod job without MPI and ssh, on this machine or on the nodes of a job.
+
+    Inside a job of a scheduler, this command runs on the first node and serves as the meeting point of the ranks;
+    `srun`, `aprun` or `mpiexec` starts the ranks on all nodes. It is for sites without MPI, or with another one than
+    Horovod was built with. Outside of any job, or with --launcher local, all ranks run on this machine. If one fails,
+    all end.
+    """
     """Declare the options of ``ffn launch``."""
     parser.add_argument("-n", "--num-ranks", type=int, required=True, metavar="INT", help="number of ranks")
     parser.add_argument("--ranks-per-node", type=int, metavar="INT", help="default: the launcher decides")
@@ -43,9 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="until the other ranks are killed after one has failed, with --launcher local (default: %(default)g)",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="what each rank runs")
+    parser.set_defaults(function=_run)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     """Run the command on all ranks and exit with their exit code."""
     command = arguments.command[arguments.command[:1] == ["--"] :]
     if not command:

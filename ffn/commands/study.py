@@ -1,18 +1,14 @@
-"""Study how training scales with the number of processes, the learning rate and the number of workers.
-
-Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_curves,
-study_efficiency. All except `train` and `measure` write FILE.json, FILE.png and FILE.html.
-"""
+"""The command `ffn study`."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from ffn.commands.train import add_data_arguments, parse_volumes
 from ffn.config import ModelConfig
 from ffn.options import add_options, from_arguments, whole_number
 from ffn.studies.config import StudyConfig
+from ffn.training.arguments import add_data_arguments, parse_volumes
 from ffn.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -22,7 +18,11 @@ METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without ra
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn study``."""
+    """Study how training scales with the number of processes, the learning rate and the number of workers.
+
+    Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_curves,
+    study_efficiency. All except `train` and `measure` write FILE.json, FILE.png and FILE.html.
+    """
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     _add_train(kinds.add_parser("train", help="do one training run of the studies"))
     _add_measure(
@@ -40,9 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         study.add_argument("files", nargs="+", metavar="FILE.csv", help=METRICS)
         study.add_argument("--rates", required=True, metavar="FILE.json", help="output of 'ffn study learning-rate'")
         study.add_argument("--scaling", required=True, metavar="FILE.json", help="output of 'ffn study scaling'")
+    parser.set_defaults(function=_run)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     """Run the study that the arguments name."""
     {
         "train": _train,

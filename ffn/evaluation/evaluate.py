@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import logging
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn.contingency import ContingencyTable
-from ffn.errors import EvaluationError
+from ffn.errors import ConfigError, EvaluationError
 from ffn.evaluation.bodies import bodies_csv, worst_bodies
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.error_places import find_places
@@ -24,9 +25,40 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, require_labels
+from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Score a segmentation and a baseline against the ground truth: ARE, VOI, coverage, run length, worst errors."""
+    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="labels to score")
+    parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels of the ground truth")
+    parser.add_argument(
+        "--skeletons",
+        metavar="PATH",
+        help="skeletons of the ground truth, for the expected run length: a file of 'ffn skeletonize', a folder of SWC "
+        "files (x, y, z in nm), or a precomputed folder",
+    )
+    add_box_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.json", help="scores; two CSV files are added")
+    group = parser.add_argument_group("baseline")
+    one = group.add_mutually_exclusive_group()
+    one.add_argument("--image", metavar="VOLUME", help="image to segment by watershed; the best of a sweep is scored")
+    one.add_argument("--baseline", metavar="VOLUME", help="segmentation to score instead of a watershed")
+    group.add_argument("--baseline-out", metavar="FILE.h5:DATASET", help="save the best watershed of --image")
+    add_options(parser, EvaluateConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if arguments.baseline_out and not arguments.image:
+        raise ConfigError(f"--baseline-out: {arguments.baseline_out} is for a watershed, which needs --image")
+    config = from_arguments(EvaluateConfig, arguments)
+    image = arguments.image if config.watershed else None
+    references = References(image, arguments.baseline, arguments.baseline_out, arguments.skeletons)
+    evaluate(arguments.segmentation, arguments.truth, arguments.out, config, arguments.box, references)
 
 
 @dataclass(frozen=True)

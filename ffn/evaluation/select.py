@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 from collections.abc import Mapping
@@ -9,17 +10,52 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ffn.errors import EvaluationError
+from ffn.errors import ConfigError, EvaluationError
 from ffn.evaluation.config import SelectConfig
 from ffn.evaluation.metrics import BY_NAME, METRICS
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.model.store import load_model, save_model
+from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
 
 SELECTION_FILE = "selection.json"
 
 log = logging.getLogger(__name__)
+
+
+FORM = "NAME=MODEL_DIR,SCORES.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Choose the best of several checkpoints by its score on a validation box."""
+    parser.add_argument(
+        "--candidate",
+        required=True,
+        action="append",
+        metavar=FORM,
+        help="a model and its scores on the validation box; repeat for each",
+    )
+    parser.add_argument(
+        "--report-box",
+        type=Box.parse,
+        metavar="Z0:Z1,Y0:Y1,X0:X1",
+        help="box that the chosen model will be reported on; it must not overlap the validation box",
+    )
+    parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="copy of the best model, with selection.json")
+    add_options(parser, SelectConfig, skip=("checkpoints", "volume", "box"))
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    candidates = {}
+    for text in arguments.candidate:
+        name, equals, rest = text.partition("=")
+        model, comma, scores = rest.partition(",")
+        if not (name and equals and model and comma and scores):
+            raise ConfigError(f"--candidate: {text!r} is incomplete, expected {FORM}")
+        candidates[name] = Candidate(model, scores)
+    select(candidates, arguments.out, from_arguments(SelectConfig, arguments), arguments.report_box)
 
 
 class Candidate(NamedTuple):

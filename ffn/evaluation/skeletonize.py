@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import math
 from collections.abc import Iterator
@@ -16,9 +17,23 @@ from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.open import open_volume
 from ffn.io.volume import require_inside, require_labels
+from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Skeletonize the bodies of the ground truth, along which 'ffn evaluate --skeletons' measures run length."""
+    parser.add_argument("--labels", required=True, metavar="VOLUME", help="bodies of the ground truth")
+    add_box_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.h5", help="skeletons to write")
+    add_options(parser, SkeletonizeConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    skeletonize(arguments.labels, arguments.out, from_arguments(SkeletonizeConfig, arguments), arguments.box)
 
 
 def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, box: Box | None = None) -> Skeletons:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,9 +18,26 @@ from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.open import open_volume
 from ffn.io.volume import require_labels, require_other_file
+from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import provenance
 
 NO_MERGES = 1.01  # no score reaches this threshold, so it gives the base segmentation
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Score the merge graph against the ground truth at several thresholds."""
+    parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
+    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="base segmentation, FILE.h5:DATASET")
+    parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels of the ground truth")
+    parser.add_argument("--out", required=True, metavar="FILE.json", help="scores to write")
+    add_box_option(parser)
+    add_options(parser, SweepConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    config = from_arguments(SweepConfig, arguments)
+    sweep(arguments.segmentation, arguments.truth, arguments.graphs, arguments.out, config, arguments.box)
 
 
 def sweep(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import time
@@ -27,6 +28,7 @@ from ffn.io.open import open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement, require_image, require_inside, require_other_file, split_spec, voxel_size_of
 from ffn.model.store import Model, load_model, normalise, weights_checksum
+from ffn.options import add_box_option, add_options, add_staging_option, from_arguments
 from ffn.progress import progress_bar
 from ffn.provenance import provenance
 
@@ -34,6 +36,22 @@ log = logging.getLogger(__name__)
 
 RESERVED = ("probability", "origins", "overlaps")
 SHOW_SECONDS = 0.2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flood-fill one box of an image: grow an object from every seed until the network finds no more of it."""
+    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
+    parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
+    add_box_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
+    add_staging_option(parser)
+    add_options(parser, SegmentConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    config = from_arguments(SegmentConfig, arguments)
+    segment(arguments.image, arguments.model, arguments.out, config, arguments.box, arguments.stage_to)
 
 
 class Subvolume(NamedTuple):
@@ -146,10 +164,10 @@ def _fill(
         del saved  # it is as large as the flood
     if flood.pass_number == 0:
         flood.begin(find_seeds(flood.image, config, part.voxel_size_zyx_nm, part.box, points))
-    _run(flood, checkpoint)
+    _run_pass(flood, checkpoint)
     if config.second_pass and flood.pass_number == 1:
         flood.begin(_second_seeds(flood, part.voxel_size_zyx_nm, config))
-        _run(flood, checkpoint)
+        _run_pass(flood, checkpoint)
     filling = flood.filling()
     log.info("segmented %s", json.dumps(filling.counters))
     return filling
@@ -161,7 +179,7 @@ def _second_seeds(flood: FloodFill, voxel_size: VoxelSize, config: SegmentConfig
     return seeds[::-1] if config.seed_order == "reversed" else seeds
 
 
-def _run(flood: FloodFill, checkpoint: CheckpointFile) -> None:
+def _run_pass(flood: FloodFill, checkpoint: CheckpointFile) -> None:
     """Flood one pass, with a progress bar and checkpoints."""
     log.info("pass %d: %d seeds in %s voxels", flood.pass_number, len(flood.seeds), flood.image.shape)
     with progress_bar(len(flood.seeds), "segment", "seed") as bar, checkpoint.saved_on_sigterm():

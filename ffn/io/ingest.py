@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -12,9 +13,11 @@ from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
 from ffn.io import hdf5
+from ffn.io.foreign import readable_formats
 from ffn.io.hdf5_volume import CHUNK_ZYX, VolumeWriter, create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_labels, split_spec
+from ffn.options import add_box_option, add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
 
@@ -24,6 +27,25 @@ BLOCK_BYTES = 2**28  # of output voxels; a few arrays of this size exist at a ti
 IMAGE_DTYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
 
 Conversion = Callable[[np.ndarray], np.ndarray]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Copy images or labels from any supported format into the project's format, and check them.
+
+    A folder or URL can name its format: zarr://PATH, n5://PATH or precomputed://PATH.
+    """
+    parser.add_argument("source", metavar="SOURCE", nargs="+", help=f"image or labels: {readable_formats()}")
+    add_box_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="volume to write")
+    add_options(parser, IngestConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if len(arguments.source) > 1:
+        count, first = len(arguments.source), arguments.source[0]
+        raise ConfigError(f"SOURCE: found {count} ({first} …), expected one. Put a glob in quotes: 'stack/*.png'")
+    ingest(arguments.source[0], arguments.out, from_arguments(IngestConfig, arguments), arguments.box)
 
 
 def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import logging
 from pathlib import Path
@@ -51,6 +52,24 @@ SWEPT = {"voi": "sum", "voi_split": "split", "voi_merge": "merge"}
 SWEPT_CONVENTIONS = ("foreground", "all")  # scores under cremi lie between them
 SWEEP_AXIS = "merge threshold; at 1 nothing is merged"
 TEMPLATES = Path(__file__).parent / "templates"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Write an HTML page about a run (pictures, curves, scores, cost of each stage), or print its scores."""
+    parser.add_argument("run", metavar="RUN_DIR", help="folder of the run, such as results/demo")
+    parser.add_argument("--out", metavar="FILE.html", help="page to write (default: RUN_DIR/report.html)")
+    parser.add_argument("--summary", action="store_true", help="print the scores and how to see more, write nothing")
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    out = arguments.out or str(Path(arguments.run) / "report.html")
+    if arguments.summary:
+        from ffn.report.score_table import format_summary
+
+        print(format_summary(arguments.run, out))
+        return
+    report(arguments.run, out)
 
 
 def report(run_dir: str | Path, out: str | Path) -> None:

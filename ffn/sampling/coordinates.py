@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import logging
@@ -17,6 +18,7 @@ from ffn.io import hdf5
 from ffn.io.open import open_volume
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
 from ffn.io.volume import Volume, require_inside, split_spec
+from ffn.options import add_box_option, add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
 
@@ -29,6 +31,23 @@ REASONS = {
     "background": "background or in small labels (partition 0, --include-background)",
     "membrane": "near a membrane (--min-membrane-distance)",
 }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """List the voxels that may be the centre of a training example: in a partition, away from membranes and border."""
+    parser.add_argument("--partitions", required=True, metavar="VOLUME", help="from 'ffn partition', FILE.h5:DATASET")
+    parser.add_argument(
+        "--membrane", metavar="FILE.h5", help="from 'ffn membrane' (default: keep voxels near membranes)"
+    )
+    add_box_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.h5", help="tables of coordinates, one for each partition")
+    add_options(parser, CoordinatesConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    config = from_arguments(CoordinatesConfig, arguments)
+    coordinates(arguments.partitions, arguments.membrane, arguments.out, config, arguments.box)
 
 
 def coordinates(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 from pathlib import Path
 
@@ -13,10 +14,26 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io.hdf5_volume import create_volumes
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside
+from ffn.options import add_box_option, add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Detect membranes: edges of the image, and the distance of every voxel to the nearest edge."""
+    parser.add_argument(
+        "--image", required=True, metavar="VOLUME", help="uint8, uint16 or float image, FILE.h5:DATASET"
+    )
+    add_box_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.h5", help="file for the datasets edges and distance")
+    add_options(parser, MembraneConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    membrane(arguments.image, arguments.out, from_arguments(MembraneConfig, arguments), arguments.box)
 
 
 def membrane(image_spec: str, out_path: str | Path, config: MembraneConfig, box: Box | None = None) -> None:

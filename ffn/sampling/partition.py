@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 
@@ -14,11 +15,28 @@ from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.training_records import OUTSIDE_PARTITION
 from ffn.io.volume import Placement, Volume, require_inside, require_labels, voxel_size_of
+from ffn.options import add_box_option, add_options, from_arguments, whole_number
 from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.sampling.lom import lom_counts, require_lom_fits
 
 log = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Sort labelled voxels by the fraction of their local object mask (LOM) that belongs to the same object."""
+    parser.add_argument("--labels", required=True, metavar="VOLUME", help="ground truth, FILE.h5:DATASET")
+    add_box_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint8 partitions")
+    text = "threads that count; 0 takes all cores of the job (default: 0)"
+    parser.add_argument("--threads", type=whole_number, default=0, metavar="INT", help=text)
+    add_options(parser, PartitionConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    config = from_arguments(PartitionConfig, arguments)
+    partition(arguments.labels, arguments.out, config, arguments.box, arguments.threads)
 
 
 def partition(

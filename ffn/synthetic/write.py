@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume, require_replaceable
 from ffn.io.volume import Placement, split_spec
+from ffn.options import add_options, from_arguments, whole_number
 from ffn.provenance import provenance
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.phantom import make_phantom
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Make a synthetic EM volume with labels: neurites, membranes with weak spots, organelles, noise."""
+    parser.add_argument(
+        "--rng-seed", type=whole_number, default=1, metavar="N", help="fixes everything random (default: 1)"
+    )
+    parser.add_argument("--out-image", required=True, metavar="FILE.h5:DATASET", help="uint8 image to write")
+    parser.add_argument("--out-labels", required=True, metavar="FILE.h5:DATASET", help="uint64 labels to write")
+    add_options(parser, SynthConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    synth(arguments.out_image, arguments.out_labels, from_arguments(SynthConfig, arguments), arguments.rng_seed)
 
 
 def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,9 @@ from ffn.machine.gpu import gpu_visible
 from ffn.machine.runlock import take_lock
 from ffn.model.precision import resolve_precision
 from ffn.model.store import Model, save_model
+from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
+from ffn.training.arguments import add_data_arguments, parse_validation, parse_volumes
 from ffn.training.config import TrainConfig
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.interruption import Interruption
@@ -25,6 +28,37 @@ from ffn.training.plan import TrainingData, TrainingPlan, choose_model, make_tra
 from ffn.training.validation_set import ValidationBox, make_validation_set
 
 LOCK_SECONDS = 120.0  # for the last step, validation and checkpoint of a training that is ending; our choice
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Train an FFN on records, as --num-workers processes of ffn launch, srun, mpirun or aprun.
+
+    The same command resumes an interrupted run from its newest checkpoint.
+    """
+    add_data_arguments(parser)
+    parser.add_argument(
+        "--validate",
+        action="append",
+        default=[],
+        metavar="NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1",
+        help="validation box in a volume, never trained on; repeatable",
+    )
+    parser.add_argument(
+        "--init",
+        metavar="MODEL_DIR",
+        help="model folder or checkpoint (checkpoints/step-…) to start from; sets the model options",
+    )
+    parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to resume")
+    add_options(parser, ModelConfig)
+    add_options(parser, TrainConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    volumes = parse_volumes(arguments.volume)
+    data = TrainingData(arguments.records, volumes, parse_validation(arguments.validate, volumes))
+    model, config = from_arguments(ModelConfig, arguments), from_arguments(TrainConfig, arguments)
+    train(data, arguments.out, model, config, arguments.rng_seed, arguments.init, arguments.stage_to)
 
 
 def train(

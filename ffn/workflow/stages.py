@@ -63,6 +63,8 @@ class Stage:
     ----------
     name : str
         Name of all of them; ``<name>_all`` is the stage's target.
+    module : str
+        What it does: the function, and the command line that calls it.
     title : str
         What it does, in one line.
     example : str
@@ -78,6 +80,7 @@ class Stage:
     """
 
     name: str
+    module: str
     title: str
     example: str
     outputs: tuple[Output, ...]
@@ -93,6 +96,7 @@ STAGES = {
     for stage in (
         Stage(
             name="synth",
+            module="ffn.synthetic.write",
             title="make a synthetic EM volume with labels",
             example="ffn synth --shape 96 128 160 --out-image raw.h5:raw --out-labels labels.h5:labels",
             outputs=(
@@ -103,6 +107,7 @@ STAGES = {
         ),
         Stage(
             name="ingest",
+            module="ffn.io.ingest",
             title="bring images or labels of any supported format into the project's format",
             example="ffn ingest 'stack/*.png' --voxel-size 10 10 10 --out raw.h5:raw",
             outputs=(
@@ -114,6 +119,7 @@ STAGES = {
         ),
         Stage(
             name="import-checkpoint",
+            module="ffn.commands.import_checkpoint",
             title="turn a published TensorFlow 1 FFN checkpoint into a model folder",
             example="ffn import-checkpoint model.ckpt-27465036 --out model/",
             outputs=(
@@ -125,6 +131,7 @@ STAGES = {
         ),
         Stage(
             name="membrane",
+            module="ffn.sampling.membrane",
             title="detect membranes: edges and the distance to them",
             example="ffn membrane --image raw.h5:raw --out membrane.h5",
             outputs=(Output("membrane", "membrane/{volume}.h5", of="trained"),),
@@ -133,6 +140,7 @@ STAGES = {
         ),
         Stage(
             name="partition",
+            module="ffn.sampling.partition",
             title="sort labelled voxels by the share of their neighbourhood that is the same object",
             example="ffn partition --labels labels.h5:labels --lom-radius 24 24 24 --out partitions.h5:partitions",
             outputs=(Output("partitions", "partitions/{volume}.h5", of="trained"),),
@@ -141,6 +149,7 @@ STAGES = {
         ),
         Stage(
             name="coordinates",
+            module="ffn.sampling.coordinates",
             title="list the voxels that training may start from",
             example="ffn coordinates --partitions partitions.h5:partitions --membrane membrane.h5 --out coordinates.h5",
             outputs=(Output("coordinates", "coordinates/{volume}.h5", of="trained"),),
@@ -149,6 +158,7 @@ STAGES = {
         ),
         Stage(
             name="records",
+            module="ffn.sampling.records",
             title="write balanced, shuffled, sharded TFRecord files of coordinates",
             example="ffn records --coordinates fib25=coordinates.h5 --num-shards 16 --out records/",
             outputs=(Output("index", "records/index.json", of="trained"),),
@@ -157,6 +167,7 @@ STAGES = {
         ),
         Stage(
             name="train",
+            module="ffn.training.train",
             title="train an FFN, on one process or under ffn launch, srun, mpirun, aprun",
             example="ffn launch -n 2 -- ffn train --records records/ --volume demo=raw.h5:raw,labels.h5:labels "
             "--out model/",
@@ -169,6 +180,7 @@ STAGES = {
         ),
         Stage(
             name="select",
+            module="ffn.evaluation.select",
             title="choose the best of several checkpoints by their scores on a validation box",
             example="ffn select --candidate 500=a/,a.json --candidate 1000=b/,b.json --out best/",
             outputs=(
@@ -186,6 +198,7 @@ STAGES = {
         ),
         Stage(
             name="segment",
+            module="ffn.inference.segment",
             title="flood-fill one box of an image",
             example="ffn segment --image raw.h5:raw --model model/ --box 0:128,0:128,0:128 --out seg.h5:segmentation",
             outputs=(
@@ -201,6 +214,7 @@ STAGES = {
         ),
         Stage(
             name="reconcile",
+            module="ffn.assembly.reconcile",
             title="join overlapping subvolumes into one volume with global ids",
             example="ffn reconcile subvolumes/*.h5 --out segmentation.h5:segmentation",
             outputs=(Output("segmentation", "segmentation/{volume}/segmentation{order}.h5", of="segmented"),),
@@ -209,6 +223,7 @@ STAGES = {
         ),
         Stage(
             name="consensus",
+            module="ffn.assembly.consensus",
             title="split two segmentations wherever they disagree",
             example="ffn consensus forward.h5:segmentation reversed.h5:segmentation --out consensus.h5:segmentation",
             outputs=(Output("segmentation", "segmentation/{volume}/consensus.h5", of="segmented_twice"),),
@@ -217,6 +232,7 @@ STAGES = {
         ),
         Stage(
             name="agglomerate",
+            module="ffn.assembly.agglomerate",
             title="score which touching segments are one object",
             example="ffn agglomerate --segmentation seg.h5:segmentation --image raw.h5:raw --model MODEL_DIR "
             "--out graph.csv",
@@ -230,6 +246,7 @@ STAGES = {
         ),
         Stage(
             name="merge",
+            module="ffn.assembly.merge",
             title="join the segments that a merge graph joins",
             example="ffn merge graph.csv --segmentation seg.h5:segmentation --out agglomerated.h5:segmentation",
             outputs=(
@@ -241,6 +258,7 @@ STAGES = {
         ),
         Stage(
             name="sweep",
+            module="ffn.evaluation.sweep",
             title="score a merge graph at every threshold",
             example="ffn sweep graph.csv --segmentation seg.h5:segmentation --truth labels.h5:labels --out sweep.json",
             outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
@@ -249,6 +267,7 @@ STAGES = {
         ),
         Stage(
             name="fill",
+            module="ffn.assembly.fill",
             title="give unsegmented voxels to the segments around them",
             example="ffn fill --segmentation seg.h5:segmentation --image raw.h5:raw --max-distance 10 "
             "--out filled.h5:segmentation",
@@ -258,6 +277,7 @@ STAGES = {
         ),
         Stage(
             name="skeletonize",
+            module="ffn.evaluation.skeletonize",
             title="find the centre lines of the truth's bodies, for the run length",
             example="ffn skeletonize --labels labels.h5:labels --out skeletons.h5",
             outputs=(Output("skeletons", "evaluation/{volume}-skeletons.h5", of="skeletonized"),),
@@ -266,6 +286,7 @@ STAGES = {
         ),
         Stage(
             name="evaluate",
+            module="ffn.evaluation.evaluate",
             title="score a segmentation against the truth: ARE, VOI, coverage, run length, worst errors",
             example="ffn evaluate --segmentation seg.h5:segmentation --truth labels.h5:labels --image raw.h5:raw "
             "--out scores.json",
@@ -280,6 +301,7 @@ STAGES = {
         ),
         Stage(
             name="export",
+            module="ffn.viewing.export",
             title="write Neuroglancer volumes, meshes, skeletons and states",
             example="ffn export --image raw.h5:raw --segmentation seg.h5:segmentation --out precomputed/",
             outputs=(Output("state", "precomputed/{volume}/neuroglancer.json", of="segmented"),),
@@ -288,6 +310,7 @@ STAGES = {
         ),
         Stage(
             name="report",
+            module="ffn.report.page",
             title="write one HTML page: slices, curves, scores, cost of the stages",
             example="ffn report results/demo --out results/demo/report.html",
             outputs=(Output("report", "report.html", of="volumes"),),

@@ -1,8 +1,6 @@
 """The command line itself: values that begin with a minus, arguments from a file."""
 
 import re
-import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,9 +33,7 @@ def test_a_box_may_begin_below_zero(partition_words):
 
 def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
     calls = []
-    monkeypatch.setitem(
-        sys.modules, "ffn.inference.segment", SimpleNamespace(segment=lambda *given: calls.append(given))
-    )
+    monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: calls.append(given))
     words = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg", "--seed-policy", "points"]
     words += ["--seed-points", "-1,2,3", "--mask-boxes", BOX, "-9:-8,0:1,-3:2", "--disco-seed-threshold", "-.5"]
     assert main([*words, "--box", BOX]) == 0

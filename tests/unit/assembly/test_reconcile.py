@@ -6,6 +6,7 @@ import pytest
 from ffn.assembly.nodes import Nodes, scan
 from ffn.assembly.pool import VolumePool
 from ffn.assembly.reconcile import find_joins, open_tiling, reconcile
+from ffn.cli import main
 from ffn.config import ReconcileConfig
 from ffn.contingency import count_pairs
 from ffn.errors import VolumeError
@@ -143,3 +144,12 @@ def test_voxels_of_another_size_are_refused(tmp_path):
         VolumeError, match=r"has voxels of \(10.0, 10.0, 30.0\) nm, expected the \(10.0, 10.0, 20.0\) nm of"
     ):
         reconcile(specs, str(tmp_path / "all.h5:segmentation"), CONFIG)
+
+
+def test_the_dataset_is_segmentation_unless_it_is_given(monkeypatch):
+    calls = []
+    monkeypatch.setattr("ffn.assembly.reconcile.reconcile", lambda *given: calls.append(given))
+    assert main(["reconcile", "a.h5", "b.h5:other", "--out", "all.h5:s", "--min-overlap-voxels", "7"]) == 0
+    ((specs, out, config),) = calls
+    assert (specs, out) == (["a.h5:segmentation", "b.h5:other"], "all.h5:s")
+    assert config.min_overlap_voxels == 7

@@ -91,3 +91,9 @@ def test_scores_that_cannot_be_compared_are_an_error(candidates, tmp_path, chang
 
 def test_a_box_next_to_the_validation_box_may_be_reported(candidates, tmp_path):
     assert select(candidates, tmp_path / "best", SelectConfig(), Box.parse("4:9,0:5,0:6"))["best"] == "20"
+
+
+@pytest.mark.parametrize("text", ["10", "10=", "10=model", "=model,scores.json"])
+def test_an_incomplete_candidate_is_refused(text, tmp_path, capsys):
+    assert main(["select", "--candidate", text, "--out", str(tmp_path / "best")]) == 2
+    assert "expected NAME=MODEL_DIR,SCORES.json" in capsys.readouterr().err

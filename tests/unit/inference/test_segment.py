@@ -2,8 +2,10 @@
 
 import pytest
 
+from ffn.cli import main
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import VolumeError
+from ffn.geometry import Box
 from ffn.inference.segment import RESERVED, _fingerprint, segment
 from ffn.model.store import Model
 
@@ -43,3 +45,23 @@ def test_a_checkpoint_of_another_model_or_image_is_another_job():
 
 def test_the_interval_of_checkpoints_does_not_make_another_job():
     assert fingerprint() == fingerprint(checkpoint_seconds=1.0)
+
+
+WORDS = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg"]
+
+
+def test_options_reach_the_stage(monkeypatch):
+    calls = []
+    monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: calls.append(given))
+    assert main(WORDS) == 0
+    assert main([*WORDS, "--box", "0:4,0:5,0:6", "--stage-to", "$TMPDIR", "--min-segment-size", "7"]) == 0
+    (*paths, config, box, stage_to), (*_, changed, small, folder) = calls
+    assert paths == ["a.h5:raw", "model", "b.h5:seg"]
+    assert (config.min_segment_size, box, stage_to) == (1000, None, None)
+    assert (changed.min_segment_size, small, folder) == (7, Box((0, 0, 0), (4, 5, 6)), "$TMPDIR")
+
+
+def test_an_impossible_option_is_refused_before_the_stage(monkeypatch, capsys):
+    monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: 1 / 0)
+    assert main([*WORDS, "--seed-policy", "points"]) == 2
+    assert "seed_policy points needs a CSV file" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """The report of a run."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -136,3 +137,16 @@ def test_bad_input_is_an_error_of_one_line(tmp_path, prepare, message, capsys):
     assert main(["report", str(tmp_path)]) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 1 and message in errors[0]
+
+
+def test_the_page_is_written_into_the_run_unless_it_is_given(monkeypatch):
+    calls = []
+    monkeypatch.setattr("ffn.report.page.report", lambda *given: calls.append(given))
+    assert main(["report", "results/demo"]) == main(["report", "results/demo", "--out", "a.html"]) == 0
+    assert calls == [("results/demo", str(Path("results/demo/report.html"))), ("results/demo", "a.html")]
+
+
+def test_the_summary_writes_nothing(monkeypatch, capsys):
+    monkeypatch.setattr("ffn.report.score_table.format_summary", lambda *given: " ".join(given))
+    assert main(["report", "results/demo", "--summary", "--out", "a.html"]) == 0
+    assert capsys.readouterr().out == "results/demo a.html\n"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ffn.cli import main
 from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
 from ffn.viewing.config import ExportConfig
@@ -148,3 +149,16 @@ def test_a_folder_that_is_not_an_export_is_not_replaced(tmp_path, sources):
 def test_an_output_below_a_file_is_an_error(tmp_path, sources):
     with pytest.raises(ExportError, match=r"raw.h5/out: cannot be written \(.*\). Choose another --out"):
         export(sources, tmp_path / "raw.h5/out", ExportConfig())
+
+
+def test_every_input_is_passed_on(monkeypatch):
+    calls = []
+    monkeypatch.setattr("ffn.viewing.export.export", lambda *given: calls.append(given))
+    names = ("image", "segmentation", "truth", "supervoxels", "agglomeration", "errors", "edges", "coordinates")
+    options = [word for name in names for word in (f"--{name}", f"{name}.h5")]
+    several = ["--origins", "a.h5", "b.h5", "--probability", "c.h5:p"]
+    assert main(["export", *options, *several, "--out", "out", "--check", "--threads", "3"]) == 0
+    ((sources, out, config, box, check),) = calls
+    given = {name: f"{name}.h5" for name in names} | {"origins": ("a.h5", "b.h5"), "probability": ("c.h5:p",)}
+    assert sources == Sources(**given) and vars(sources) == given
+    assert (out, config.threads, box, check) == ("out", 3, None, True)

@@ -1,41 +1,13 @@
-"""Train an FFN on records, as --num-workers processes of ffn launch, srun, mpirun or aprun.
-
-The same command resumes an interrupted run from its newest checkpoint.
-"""
+"""Arguments that name the data of a training, for `ffn train` and `ffn study train`."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.options import add_options, add_staging_option, from_arguments, whole_number
-from ffn.training.config import TrainConfig
-
-if TYPE_CHECKING:
-    from ffn.training.plan import ValidationSource
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ffn train``."""
-    add_data_arguments(parser)
-    parser.add_argument(
-        "--validate",
-        action="append",
-        default=[],
-        metavar="NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1",
-        help="validation box in a volume, never trained on; repeatable",
-    )
-    parser.add_argument(
-        "--init",
-        metavar="MODEL_DIR",
-        help="model folder or checkpoint (checkpoints/step-…) to start from; sets the model options",
-    )
-    parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to resume")
-    add_options(parser, ModelConfig)
-    add_options(parser, TrainConfig)
+from ffn.options import add_staging_option, whole_number
+from ffn.training.plan import ValidationSource
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,16 +24,6 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of everything random (default: 1)"
     )
     add_staging_option(parser)
-
-
-def run(arguments: argparse.Namespace) -> None:
-    from ffn.training.plan import TrainingData
-    from ffn.training.train import train
-
-    volumes = parse_volumes(arguments.volume)
-    data = TrainingData(arguments.records, volumes, _validation(arguments.validate, volumes))
-    model, config = from_arguments(ModelConfig, arguments), from_arguments(TrainConfig, arguments)
-    train(data, arguments.out, model, config, arguments.rng_seed, arguments.init, arguments.stage_to)
 
 
 def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:
@@ -81,10 +43,8 @@ def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:
     return volumes
 
 
-def _validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> dict[str, ValidationSource]:
+def parse_validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> dict[str, ValidationSource]:
     """Return the validation boxes by volume name, from ``NAME=IMAGE,LABELS,BOX``."""
-    from ffn.training.plan import ValidationSource
-
     sources: dict[str, ValidationSource] = {}
     example = "a=raw.h5:raw,labels.h5:a,0:99,0:99,200:299"
     for item in items:

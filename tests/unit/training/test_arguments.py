@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from ffn.commands.train import _validation, add_arguments, parse_volumes
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.training.arguments import parse_validation, parse_volumes
 from ffn.training.plan import ValidationSource
+from ffn.training.train import add_arguments
 
 VOLUMES = {"a": ("raw.h5:raw", "labels.h5:a")}
 
 
 def test_a_validation_box_comes_after_image_and_labels():
-    found = _validation(["a=raw.h5:raw,labels.h5:a,0:9,-5:9,20:30", "b=b.h5,l.h5,1:2,3:4,5:6"], VOLUMES)
+    found = parse_validation(["a=raw.h5:raw,labels.h5:a,0:9,-5:9,20:30", "b=b.h5,l.h5,1:2,3:4,5:6"], VOLUMES)
     assert found["a"] == ValidationSource("raw.h5:raw", "labels.h5:a", Box((0, -5, 20), (9, 9, 30)))
-    assert list(found) == ["a", "b"] and _validation([], VOLUMES) == {}
+    assert list(found) == ["a", "b"] and parse_validation([], VOLUMES) == {}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_a_validation_box_comes_after_image_and_labels():
 )
 def test_a_malformed_validation_gives_one_line(items, message):
     with pytest.raises(ConfigError) as caught:
-        _validation(items, VOLUMES)
+        parse_validation(items, VOLUMES)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
