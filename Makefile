@@ -13,8 +13,11 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
-setup:  ## make or update .venv; GPU=1: TensorFlow's CUDA build, PYTHON=...: another Python, HOROVOD_PATCH=build
-	@GPU="$(GPU)" PYTHON="$(PYTHON)" envs/setup.sh
+# Only pictures need a browser, and their tests.
+test test-all pictures: BROWSER ?= 1
+
+setup:  ## make or update .venv; envs/setup.sh explains GPU=1, PYTHON=..., HOROVOD_PATCH=build, SYSTEM=0, BROWSER=1
+	@GPU="$(GPU)" PYTHON="$(PYTHON)" SYSTEM="$(SYSTEM)" BROWSER="$(BROWSER)" envs/setup.sh
 
 demo: setup  ## run the whole pipeline on a synthetic volume, print its scores and how to look at the result
 	snakemake --profile profiles/local

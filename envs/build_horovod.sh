@@ -61,7 +61,7 @@ tensorflow = importlib.metadata.version("tensorflow" if sys.argv[1] == "gpu" els
 libc = "".join(platform.libc_ver())
 print(f"cp{sys.version_info[0]}{sys.version_info[1]}-tf{tensorflow}-{libc}-{platform.machine()}")
 PYTHON
-)
+)-cxx$(c++ -dumpversion | cut -d. -f1)
 recipe=$(cat "$here"/{build_horovod.sh,horovod.lock} "${patches[@]}" | sha256sum | cut -c1-6)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ffn-pipeline/wheels/$tags-$device-$backends-$recipe
 

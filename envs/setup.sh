@@ -6,7 +6,12 @@
 #   make setup PYTHON=python3.12
 #   make setup HOROVOD_PATCH=build   Horovod without horovod-wakes-up.patch (HOROVOD_PATCH=all goes back).
 #
-# .venv remembers these choices. Any step may be interrupted; the next call repeats it.
+# .venv remembers these choices. Any step may be interrupted; the next call repeats it. These two are not remembered:
+#
+#   make setup SYSTEM=0    No system packages. Otherwise, root gets those that are missing.
+#   make setup BROWSER=1   Chromium, too, for `ffn view --screenshot`. `make test` and `make pictures` ask for it.
+#
+# Packages come with uv if it is installed, else with pip.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -61,9 +66,14 @@ state() { # checksum of everything that .venv is made from; with MPI installed o
     } | sha256sum
 }
 
+is_up_to_date() { [[ -x $venv/bin/python && $(cat "$stamp" 2>/dev/null) == "$(state)" ]]; }
+is_without_browser() { [[ ${BROWSER:-} == 1 && ${SYSTEM:-} != 0 ]] && ! chromium --version >/dev/null 2>&1; }
+
 exec 9<envs
 flock -n 9 || { say "waiting for another set-up in this folder to end"; flock 9; }
-[[ -x $venv/bin/python && $(cat "$stamp" 2>/dev/null) == "$(state)" ]] && exit
+if is_up_to_date && ! is_without_browser; then
+    exit
+fi
 
 mkdir -p "$(dirname "$log")"
 : >"$log"
@@ -76,8 +86,9 @@ required=(
 )
 optional=(
     "MPI (Horovod uses Gloo instead)|mpicxx -show && mpirun --version|libopenmpi-dev openmpi-bin"
-    "a browser for screenshots (on Ubuntu it is a snap)|chromium --version|chromium"
 )
+[[ ${BROWSER:-} != 1 ]] ||
+    optional+=("a browser for screenshots (on Ubuntu it is a snap)|chromium --version|chromium")
 
 missing() { # print those of the given rows whose commands fail
     local row check
@@ -90,12 +101,18 @@ names_of() { cut -d'|' -f1 <<<"$1" | paste -sd';' | sed 's/;/; /g'; }
 packages_of() { cut -d'|' -f3 <<<"$1" | paste -sd' '; }
 apt() { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" >>"$log" 2>&1 </dev/null 9<&-; }
 
+download_of() { # what apt-get would download for these packages, and how much space it would take
+    LC_ALL=C apt-get install --assume-no --no-install-recommends "$@" 2>/dev/null |
+        sed -nE 's/^Need to get (.*) of archives\.$/\1/p; s/^After this operation, (.*) of additional.*$/\1 on disk/p' |
+        paste -sd',' | sed 's/,/, /'
+}
+
 absent=$(missing "${required[@]}" "${optional[@]}")
-if [[ -n $absent && $EUID == 0 ]] && command -v apt-get >/dev/null; then
-    say "installing system packages: $(packages_of "$absent")"
+if [[ -n $absent && $EUID == 0 && ${SYSTEM:-} != 0 ]] && command -v apt-get >/dev/null; then
     apt update || say "apt-get update failed, continuing with the present package lists"
     while read -r row; do # one row at a time: a package that a distribution lacks must not stop the others
         read -ra packages <<<"$(packages_of "$row")"
+        say "installing ${packages[*]} ($(download_of "${packages[@]}")): $(names_of "$row"). SYSTEM=0 leaves it out"
         apt install -y --no-install-recommends "${packages[@]}" || say "apt-get could not install ${packages[*]}"
     done <<<"$absent"
 fi
@@ -108,6 +125,9 @@ absent=$(missing "${optional[@]}")
 if [[ -n $absent ]]; then
     say "continuing without: $(names_of "$absent"). To install it: sudo apt-get install -y $(packages_of "$absent")"
 fi
+if is_up_to_date; then
+    exit
+fi
 
 # --- The environment ------------------------------------------------------------------------------------
 step() { # MESSAGE COMMAND...: output goes to the log; if the command fails, the end of the log goes to the terminal
@@ -116,10 +136,16 @@ step() { # MESSAGE COMMAND...: output goes to the log; if the command fails, the
     tail -n 25 "$log" >&2
     die "failed: $1. The end of $log is above. To try again: make setup"
 }
-pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+install() { # --no-deps: the locks are complete; --no-compile: Python makes the bytecode when it needs it
+    local installer=("$venv/bin/python" -m pip --disable-pip-version-check install)
+    if command -v uv >/dev/null; then
+        installer=(uv pip install --python "$venv/bin/python")
+    fi
+    "${installer[@]}" --no-deps --no-compile "$@"
+}
 
 check() {
-    pip check &&
+    "$venv/bin/python" -m pip --disable-pip-version-check check &&
         TF_CPP_MIN_LOG_LEVEL=3 "$venv/bin/python" -c 'import tensorflow, horovod.tensorflow' &&
         "$venv/bin/ffn" --version
 }
@@ -131,15 +157,15 @@ if [[ -e $installing || $(cat "$variant_file" 2>/dev/null) != "$variant" || ! -x
 fi
 echo "$HOROVOD_PATCH" >"$patch_file"
 
-touch "$installing" # --no-deps: the lock is complete; --no-compile: Python makes the bytecode when it needs it
+touch "$installing"
 step "[2/5] $(grep -c '^[a-zA-Z]' "$lock") locked packages for $device (1 to 5 minutes; see logs/setup.log)" \
-    pip install --no-deps --no-compile --require-hashes -r "$lock"
+    install --require-hashes -r "$lock"
 rm "$installing"
 
 say "[3/5] Horovod"
 wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horovod was not built. See $log"
 step "[4/5] installing Horovod and the ffn command" \
-    pip install --no-deps --no-build-isolation --force-reinstall "$wheel" --editable .
+    install --no-build-isolation --force-reinstall "$wheel" --editable .
 say "[5/5] the training kernels for CPUs with AMX"
 envs/build_kernels.sh "$venv/bin/python" >>"$log" 2>&1 || say "they were not built, so training in bfloat16 is slower. See $log"
 step "checking that it works" check

@@ -57,7 +57,7 @@ def find_browser() -> str:
     """
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        raise ExportError("--screenshot: no Chromium found, it is needed. Run: sudo apt-get install -y chromium")
+        raise ExportError("--screenshot: no Chromium found, it is needed. Run: make setup BROWSER=1")
     return browser
 
 

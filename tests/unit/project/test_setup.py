@@ -70,6 +70,13 @@ class Machine:
     def lose(self, tool: str) -> None:
         script(self.bin / tool, "#!/bin/sh\nexit 127\n")
 
+    def offer_packages(self) -> Path:
+        """Let apt-get succeed as on Debian; return the file that records what it was asked for."""
+        calls = self.bin.parent / "apt.log"
+        sizes = "Need to get 63.1 MB of archives.\nAfter this operation, 414 MB of additional disk space will be used."
+        script(self.bin / "apt-get", f"#!/bin/sh\necho $* >>{calls}\necho '{sizes}'\n")
+        return calls
+
     def setup(self, **changes: str) -> subprocess.CompletedProcess[str]:
         self.log.write_text("")
         command = [self.clone / "envs" / "setup.sh"]
@@ -125,6 +132,52 @@ def test_missing_compiler_stops_and_names_the_command(machine):
     assert result.returncode == 1
     assert "missing: a C++ compiler" in result.stderr.splitlines()[-1]
     assert "sudo apt-get install -y g++ make patch" in result.stderr.splitlines()[-1]
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root installs system packages")
+
+
+@needs_root
+def test_root_is_told_what_is_installed_how_large_it_is_and_why(machine):
+    machine.lose("mpicxx")
+    calls = machine.offer_packages()
+    line = next(line for line in machine.setup().stderr.splitlines() if "installing libopenmpi-dev" in line)
+    assert "openmpi-bin (63.1 MB, 414 MB on disk): MPI (Horovod uses Gloo instead). SYSTEM=0 leaves it out" in line
+    assert "install -y --no-install-recommends libopenmpi-dev openmpi-bin" in calls.read_text()
+
+
+@needs_root
+def test_system_0_touches_no_system_package(machine):
+    machine.lose("mpicxx")
+    calls = machine.offer_packages()
+    result = machine.setup(SYSTEM="0", BROWSER="1")
+    assert result.returncode == 0 and "continuing without: MPI" in result.stderr
+    assert not calls.exists()
+
+
+@needs_root
+def test_a_browser_is_installed_only_where_it_is_asked_for(machine):
+    machine.lose("chromium")
+    calls = machine.offer_packages()
+    assert machine.setup().returncode == 0 and not calls.exists()
+    result = machine.setup(BROWSER="1")
+    assert "install -y --no-install-recommends chromium" in calls.read_text() and "locked packages" not in result.stderr
+
+
+def test_uv_installs_the_packages_where_it_is_there(machine):
+    script(machine.bin / "uv", f"#!/bin/sh\necho uv $* >>{machine.log}\n")
+    assert machine.setup().returncode == 0
+    locked, ours = [line for line in machine.log.read_text().splitlines() if line.startswith("uv pip install")]
+    assert "--require-hashes -r envs/requirements.lock" in locked and "--editable ." in ours
+
+
+def test_another_compiler_makes_another_wheel(machine):
+    machine.setup()
+    script(machine.bin / "c++", "#!/bin/sh\necho 14.2\n")
+    with (machine.clone / "pyproject.toml").open("a") as changed:
+        changed.write("# changed\n")
+    machine.setup()
+    assert len(machine.wheels()) == 2
 
 
 def test_missing_mpi_is_reported_and_gloo_used(machine):

@@ -8,7 +8,7 @@ from ffn.viewing.screenshot import find_browser
 
 def test_a_missing_browser_is_an_error(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(ExportError, match="--screenshot: no Chromium found, it is needed. Run: sudo apt-get install"):
+    with pytest.raises(ExportError, match="--screenshot: no Chromium found, it is needed. Run: make setup BROWSER=1"):
         find_browser()
 
 
