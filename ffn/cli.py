@@ -65,6 +65,11 @@ TOOLS = {
         "open an export in Neuroglancer, or take a picture of it",
         "ffn view results/demo --screenshot neurons.png",
     ),
+    "watch": Command(
+        "ffn.commands.watch",
+        "show what the jobs of a run are doing",
+        "ffn watch results/demo",
+    ),
     "doctor": Command(
         "ffn.commands.doctor",
         "say whether this site will work: scheduler, launcher, Horovod, file systems, nodes",

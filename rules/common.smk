@@ -17,6 +17,7 @@ from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import lock_run
 from ffn.options import flags
 from ffn.workflow import arguments, snakemake_patches
+from ffn.workflow.live import LiveJobs
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources, segment_files
 from ffn.workflow.rank_layout import layout_of
@@ -107,3 +108,4 @@ onstart:
     except FfnError as error:
         raise WorkflowError(str(error)) from None
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
+    LiveJobs().start(logger)

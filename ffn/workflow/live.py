@@ -1,0 +1,123 @@
+"""What the jobs of a run are doing: their last progress, from their logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+TAIL_BYTES = 4096  # of a log, enough for its last lines
+TERMINAL_SECONDS = 1.0
+LINES_SECONDS = 60.0  # without a terminal; our choice
+ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
+
+_PROGRESS = re.compile(r"\S.*:\s+\d+% .*\[.*\]")  # a line of ffn.progress
+
+
+class RunningJob(NamedTuple):
+    """A job that Snakemake started or submitted.
+
+    Parameters
+    ----------
+    title : str
+        Rule and wildcards.
+    log : Path or None
+        Where its output goes.
+    """
+
+    title: str
+    log: Path | None
+
+    def line(self) -> str:
+        """Return its title and its last progress."""
+        return f"{self.title}: {self.log and last_progress(self.log) or 'no progress yet'}"
+
+
+def last_progress(log: Path) -> str | None:
+    r"""Return the last line of progress in a log, None if there is none.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> log = Path(tempfile.mkdtemp()) / "train.log"
+    >>> _ = log.write_text("train:  25% 30/120 [00:05<00:15, 5.97step/s]\nINFO checkpoint\n")
+    >>> last_progress(log)
+    'train:  25% 30/120 [00:05<00:15, 5.97step/s]'
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:  # a job in the queue has no log yet
+        return None
+    return next((line for line in reversed(lines) if _PROGRESS.fullmatch(line)), None)
+
+
+class LiveJobs(logging.Handler):
+    """Shows one line for each running job below Snakemake's output.
+
+    On a terminal, the lines are drawn again every second. In a file, those that changed are printed once a minute.
+    Snakemake's interface for logger plugins does not fit: a plugin that writes to the terminal replaces Snakemake's own
+    output, and gets its records late, from a queue.
+
+    Parameters
+    ----------
+    stream : text file
+        Where Snakemake writes.
+    """
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        super().__init__()
+        self._stream = stream
+        self._jobs: dict[int, RunningJob] = {}
+        self._drawn: list[str] = []
+        self._is_terminal = stream.isatty()
+
+    def start(self, logger: logging.Logger) -> None:
+        """Follow what `logger` says until this process ends."""
+        logger.handlers.insert(0, self)  # before the handler that writes, to erase the lines
+        threading.Thread(target=self._repeat, daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take note of jobs that start and end."""
+        self._erase()
+        fields: Mapping[str, Any] = record.__dict__
+        event = str(fields.get("event"))
+        if event == "job_info":
+            wildcards = " ".join((fields["wildcards"] or {}).values())
+            log = Path(fields["log"][0]) if fields["log"] else None
+            self._jobs[fields["jobid"]] = RunningJob(f"{fields['rule_name']} {wildcards}".strip(), log)
+        elif event in ("job_finished", "job_error"):
+            self._jobs.pop(fields.get("job_id", fields.get("jobid")), None)
+
+    def show(self) -> None:
+        """Show what the running jobs do now."""
+        self.acquire()  # as `handle` does around `emit`
+        try:
+            lines = [job.line() for job in self._jobs.values()]
+            if self._is_terminal:
+                self._erase()
+                size = shutil.get_terminal_size()
+                lines = [line[: size.columns - 1] for line in lines[: size.lines // 2]]
+            self._stream.writelines(f"{line}\n" for line in lines if line not in self._drawn)
+            self._stream.flush()
+            self._drawn = lines
+        finally:
+            self.release()
+
+    def _erase(self) -> None:
+        if self._is_terminal and self._drawn:
+            self._stream.write(ERASE_LINE_ABOVE * len(self._drawn))
+            self._drawn = []
+
+    def _repeat(self) -> None:
+        while True:
+            time.sleep(TERMINAL_SECONDS if self._is_terminal else LINES_SECONDS)
+            self.show()

@@ -1,0 +1,47 @@
+import os
+
+import pytest
+
+from ffn.cli import main
+from ffn.report.watch import status
+
+
+def write(path, text, age=0.0, now=1000.0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    os.utime(path, (now - age, now - age))
+
+
+@pytest.fixture
+def run(tmp_path):
+    write(tmp_path / "logs/membrane/fly.log", "membrane: 100% 8/8 [00:02<00:00, 4block/s]\n", age=30)
+    write(tmp_path / "benchmarks/membrane.fly.tsv", "s\n2\n", age=30)
+    write(tmp_path / "logs/segment/fly/z0-y0-x0.log", "segment:  10% 7/73 [00:05<00:45, 1.4seed/s]\n", age=4)
+    write(tmp_path / "logs/segment/fly/z0-y0-x9.log", "segment:   9% 6/73 [00:05<00:45, 1.4seed/s]\n", age=4000)
+    return tmp_path
+
+
+def test_done_jobs_are_counted_and_running_ones_shown(run):
+    assert status(run, 1000.0) == [
+        "jobs done: membrane 1",
+        "segment fly z0-y0-x0: segment:  10% 7/73 [00:05<00:45, 1.4seed/s] (4 s ago)",
+    ]
+
+
+def test_a_job_that_is_repeated_is_shown(run):
+    write(run / "logs/membrane/fly.log", "membrane:  50% 4/8 [00:01<00:01, 4block/s]\n", age=10)
+    assert status(run, 1000.0)[1] == "membrane fly: membrane:  50% 4/8 [00:01<00:01, 4block/s] (10 s ago)"
+
+
+def test_a_run_that_stands_still_says_so(run):
+    assert status(run, 2000.0)[1:] == ["no log changed in the last 120 s"]
+
+
+def test_the_command_looks_once(run, capsys):
+    assert main(["watch", str(run), "--once"]) == 0
+    assert capsys.readouterr().out.startswith("jobs done: membrane 1\n")
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
+    assert main(["watch", str(tmp_path)]) == 2
+    assert "has no logs, expected the folder of a run" in capsys.readouterr().err
