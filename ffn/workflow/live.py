@@ -91,7 +91,7 @@ class LiveJobs(logging.Handler):
         fields: Mapping[str, Any] = record.__dict__
         event = str(fields.get("event"))
         if event == "job_info":
-            wildcards = " ".join((fields["wildcards"] or {}).values())
+            wildcards = " ".join(filter(None, (fields["wildcards"] or {}).values()))
             log = Path(fields["log"][0]) if fields["log"] else None
             self._jobs[fields["jobid"]] = RunningJob(f"{fields['rule_name']} {wildcards}".strip(), log)
         elif event in ("job_finished", "job_error"):

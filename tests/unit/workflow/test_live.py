@@ -16,7 +16,9 @@ def snakemake_says(handler, event, **fields):
 
 
 def start(handler, number, log):
-    snakemake_says(handler, "job_info", jobid=number, rule_name="segment", wildcards={"volume": "fly"}, log=[str(log)])
+    snakemake_says(
+        handler, "job_info", jobid=number, rule_name="segment", wildcards={"volume": "fly", "order": ""}, log=[str(log)]
+    )
 
 
 @pytest.fixture
