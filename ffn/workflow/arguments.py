@@ -23,9 +23,11 @@ def option(name: str, files: Iterable[str], suffix: str = "") -> str:
 
 
 def source(pipeline: Pipeline, volume: str, key: str) -> str:
-    """Return source and voxel size of a volume's image or labels, as `ffn ingest` takes them."""
-    size = " ".join(map(str, pipeline.places[volume].voxel_size_zyx_nm))
-    return f"{shlex.quote(getattr(pipeline.run.volumes[volume], key))} --voxel-size {size}"
+    """Return source, voxel size and offset of a volume's image or labels, as `ffn ingest` takes them."""
+    config, size = pipeline.run.volumes[volume], pipeline.places[volume].voxel_size_zyx_nm
+    offset = config.labels_offset_zyx if key == "labels" else None
+    numbers = [option("--voxel-size", map(str, size)), option("--offset", map(str, offset or ()))]
+    return " ".join([shlex.quote(getattr(config, key)), *filter(None, numbers)])
 
 
 def training_volumes(pipeline: Pipeline) -> str:

@@ -187,13 +187,32 @@ def _place(name: str, volume: VolumeConfig) -> Place:
         box = Box.from_shape(volume.synthetic.shape_zyx)
         return Place(box, box, volume.synthetic.voxel_size_zyx_nm, volume)
     image, size = _source(f"volumes.{name}.image", volume.image)
-    labels = _source(f"volumes.{name}.labels", volume.labels)[0] if volume.labels else None
+    labels = _labels(name, volume, image) if volume.labels else None
     size = volume.voxel_size_zyx_nm or size
     if size is None:
         raise ConfigError(
             f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not declare it. Give z, y, x in nm"
         )
     return Place(image, labels, size, volume)
+
+
+def _labels(name: str, volume: VolumeConfig, image: Box) -> Box:
+    """Return the box of the labels, at the offset of the configuration or where the source says."""
+    box, _ = _source(f"volumes.{name}.labels", volume.labels)
+    if volume.labels_offset_zyx is None:
+        if box.intersect(image).is_empty:
+            raise ConfigError(
+                f"volumes.{name}.labels: {volume.labels} covers {box}, outside of the image {image}, "
+                "expected labels of a part of it. Say with labels_offset_zyx where they lie"
+            )
+        return box
+    moved = Box.from_shape(box.shape, volume.labels_offset_zyx)
+    if not image.contains(moved):
+        raise ConfigError(
+            f"volumes.{name}.labels_offset_zyx: {volume.labels_offset_zyx} puts the labels at {moved}, which leaves "
+            f"the image {image}. Give the place of their first voxel in the order z, y, x"
+        )
+    return moved
 
 
 def _source(key: str, source: str | None) -> tuple[Box, VoxelSize | None]:

@@ -34,6 +34,10 @@ class VolumeConfig(Section):
     synthetic: SynthConfig | None = Field(None, description="make this volume instead of reading one")
     image: str | None = Field(None, description=readable_formats())
     labels: str | None = Field(None, description="truth in any of these formats; null where there is none")
+    labels_offset_zyx: tuple[int, int, int] | None = Field(
+        None,
+        description="place of the labels' first voxel in the full volume, voxels; null takes what the source says",
+    )
     skeletons: str | None = Field(
         None,
         description="skeletons of the truth for the run length: SWC folder (nm) or precomputed; null computes them",
@@ -54,12 +58,17 @@ class VolumeConfig(Section):
     def _one_source(self) -> VolumeConfig:
         if (self.synthetic is None) == (self.image is None):
             raise ValueError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
-        if self.synthetic is not None and (self.labels or self.voxel_size_zyx_nm):
-            raise ValueError("'synthetic' brings its own 'labels' and 'voxel_size_zyx_nm', leave them out")
+        given = [name for name in ("labels", "labels_offset_zyx", "voxel_size_zyx_nm") if getattr(self, name)]
+        if self.synthetic is not None and given:
+            raise ValueError(f"'synthetic' brings its own {' and '.join(map(repr, given))}, leave them out")
         return self
 
     @model_validator(mode="after")
-    def _validated_on_labels(self) -> VolumeConfig:
+    def _labels_are_given(self) -> VolumeConfig:
+        if self.labels_offset_zyx and not self.labels and not self.synthetic:
+            raise ValueError(
+                f"labels_offset_zyx: {self.labels_offset_zyx} needs labels. Give some, or leave the offset out"
+            )
         if self.validate_box != "none" and not self.has_labels:
             raise ValueError(f"validate_box: {self.validate_box} needs labels. Give some, or leave the box out")
         return self

@@ -1,8 +1,12 @@
 """Arguments of commands are quoted for the shell."""
 
 import shlex
+from types import SimpleNamespace
 
+from ffn.geometry import Box
 from ffn.workflow import arguments
+from ffn.workflow.places import Place
+from ffn.workflow.run import VolumeConfig
 
 
 def test_an_option_without_files_is_nothing():
@@ -17,3 +21,15 @@ def test_files_are_quoted_with_their_dataset():
 def test_variables_of_a_node_reach_the_node():
     assert arguments.staging(None, {"stage_to": "$TMPDIR"}) == "--stage-to '$TMPDIR'"
     assert arguments.staging(None, {}) == ""
+
+
+def test_only_labels_are_moved_and_only_where_the_configuration_says_so():
+    def sources(**more):
+        volume = VolumeConfig(image="raw.h5", labels="my labels.h5", **more)
+        place = Place(Box.from_shape((9, 9, 9)), None, (30, 8, 8), volume)
+        pipeline = SimpleNamespace(run=SimpleNamespace(volumes={"cube": volume}), places={"cube": place})
+        return [arguments.source(pipeline, "cube", key) for key in ("image", "labels")]
+
+    assert sources() == ["raw.h5 --voxel-size 30 8 8", "'my labels.h5' --voxel-size 30 8 8"]
+    image, labels = sources(labels_offset_zyx=(2, -1, 0))
+    assert image == sources()[0] and labels == f"{sources()[1]} --offset 2 -1 0"

@@ -89,6 +89,29 @@ def test_labels_of_another_part_are_trained_on_but_not_scored(tmp_path):
     assert place.voxel_size_zyx_nm == (10, 10, 10)
 
 
+def labelled_part(tmp_path, **volume):
+    """Place of a volume of 64 × 48 × 80 voxels whose labels, 30 × 40 × 50, do not say where they lie."""
+    for name, dtype, shape in (("raw", np.uint8, (64, 48, 80)), ("labels", np.uint64, (30, 40, 50))):
+        with create_volume(f"{tmp_path}/{name}.h5:{name}", dtype, Placement(Box.from_shape(shape), (10, 10, 10))):
+            pass
+    sources = {"image": f"{tmp_path}/raw.h5", "labels": f"{tmp_path}/labels.h5"}
+    return check_sources(load_run({**GOOD, "volumes": {"cube": {**sources, **volume}}}))["cube"]
+
+
+def test_labels_lie_where_the_configuration_says(tmp_path):
+    place = labelled_part(tmp_path, labels_offset_zyx=[34, 4, 10], evaluate_box="40:60,4:44,10:60")
+    assert place.labels == place.train_box == Box.parse("34:64,4:44,10:60")
+    assert labelled_part(tmp_path).labels == Box.parse("0:30,0:40,0:50")
+
+
+def test_labels_that_leave_the_image_are_one_line(tmp_path):
+    message = r"volumes.cube.labels_offset_zyx: .35, 4, 10. puts the labels at 35:65,4:44,10:60, which leaves the image"
+    with pytest.raises(ConfigError, match=message + " 0:64,0:48,0:80"):
+        labelled_part(tmp_path, labels_offset_zyx=[35, 4, 10])
+    with pytest.raises(ConfigError, match=r"labels_offset_zyx: .0, -1, 0. puts the labels at 0:30,-1:39,0:50"):
+        labelled_part(tmp_path, labels_offset_zyx=[0, -1, 0])
+
+
 def test_validation_data_are_apart_and_hold_a_patch():
     def check(**volume):
         return check_sources(load_run({**GOOD, "volumes": {"a": {**VALIDATED, **volume}, "b": PHANTOM}}))["a"]

@@ -71,6 +71,14 @@ def test_bad_configuration_is_one_line(change, message):
             {"volumes": {"a": PHANTOM, "b": {"image": "b.h5:raw", "validate_box": "all"}}},
             "volumes.b: validate_box: all needs labels",
         ),
+        (
+            {"volumes": {"a": PHANTOM, "b": {"image": "b.h5:raw", "labels_offset_zyx": [0, 0, 4]}}},
+            r"volumes.b: labels_offset_zyx: \(0, 0, 4\) needs labels. Give some, or leave the offset out",
+        ),
+        (
+            {"volumes": {"a": {**PHANTOM, "labels_offset_zyx": [0, 0, 4]}}},
+            "volumes.a: 'synthetic' brings its own",
+        ),
         ({"train": {"use_best": True}}, "train.use_best: true, but training is not validated"),
         (
             {"train": {"use_best": True, "validation_steps": 0}, "volumes": {"a": VALIDATED}},
