@@ -15,6 +15,7 @@ from ffn.geometry import ZYX
 from ffn.io import hdf5
 from ffn.io.open import open_volume
 from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec
+from ffn.report.made_with import read_made_with
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.stages import STAGES
 
@@ -82,11 +83,11 @@ def _rows(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list) and value:
         return " ".join(map(_cell, value))
     if isinstance(value, float):
         return f"{value:.6g}"
-    return "-" if value is None or value == {} else str(value)
+    return "-" if value in (None, {}, []) else str(value)
 
 
 def _volume(spec: str, check: bool) -> Description:
@@ -244,11 +245,13 @@ def _export(folder: Path, check: bool) -> Description:
 
 def _run(folder: Path, check: bool) -> Description:
     paths = RunPaths(folder)
+    made = read_made_with(folder)
     makers = {stage.outputs[0].path: name for name, stage in STAGES.items()}  # `ingest` also stands for `synth`
     found = {name: len(paths.existing(name)) for name in makers.values()}
     return {
         "kind": "run",
         "stages": {name: count for name, count in found.items() if count},
+        "differences": [{"files": one.named_files, "what": what} for one in made for what in one.statements],
         "scores": {path.stem: _scores(path, check) for path in paths.existing("evaluate")},
         "report": paths.of("report"),
     }

@@ -15,8 +15,8 @@ from ffn import __version__
 from ffn.errors import EvaluationError
 from ffn.evaluation.metrics import METRICS
 from ffn.io.atomic import write_text
-from ffn.io.open import open_volume
 from ffn.report.charts import Chart, Line, chart
+from ffn.report.made_with import outdated, read_made_with
 from ffn.report.run_folder import (
     VolumeFiles,
     read_costs,
@@ -108,6 +108,7 @@ def render(run_dir: Path) -> str:
     model = Path(paths.folder("train"))
     metrics, validation = (read_metrics(model / name) for name in ("metrics.csv", "validation.csv"))
     config = Path(paths.config)
+    made = read_made_with(run_dir)
     return environment.get_template("report.html.jinja").render(
         run=run_dir.resolve().name,
         run_path=str(run_dir),
@@ -121,7 +122,8 @@ def render(run_dir: Path) -> str:
         selection=read_selection(run_dir),
         versions=package_versions(),
         config=config.read_text() if config.is_file() else "",
-        provenance=[entry for files in volumes for entry in _provenance(files)],
+        made=made,
+        outdated=outdated(made),
     )
 
 
@@ -195,15 +197,3 @@ def sweep_charts(sweep: dict[str, list[dict[str, Any]]]) -> list[Chart]:
             lines = [Line("ARE", x, y["are"], "s0")]
             charts.append(chart(f"Adapted Rand error: {convention}", lines, (0.0, None), SWEEP_AXIS))
     return charts
-
-
-def _provenance(files: VolumeFiles) -> list[dict[str, Any]]:
-    """Return the provenance of each file of a volume."""
-    entries = []
-    for spec in (files.image, files.truth, files.segmentation):
-        if spec:
-            with open_volume(spec) as volume:
-                entries.append({"file": spec, **volume.provenance})
-    if files.scores:
-        entries.append({"file": f"evaluation/{files.name}.json", **files.scores.get("provenance", {})})
-    return entries

@@ -72,6 +72,12 @@ class RunPaths:
         pattern = Path(self.of(stage, output, **every)).relative_to(self.root)
         return sorted(Path(self.root).glob(str(pattern)))
 
+    def wildcards(self, path: Path, stage: str, output: str | None = None) -> dict[str, str]:
+        """Return the wildcards of one of the `existing` files."""
+        pattern = WILDCARD.sub(r"(?P<\1>[^/]*)", self.of(stage, output))
+        match = re.fullmatch(pattern, str(path))
+        return match.groupdict() if match else {}
+
     def log(self, *parts: str) -> str:
         """Return the path of a job's log, from its rule and its wildcards."""
         return f"{self.root}/logs/{'/'.join(parts)}.log"

@@ -14,6 +14,7 @@ from ffn.io.volume import split_spec
 from ffn.model.store import load_architecture
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint_architecture
 from ffn.training.data.examples import patch_size
+from ffn.workflow.paths import RunPaths
 from ffn.workflow.run import RunConfig, VolumeConfig
 
 
@@ -114,6 +115,31 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         _check_selection(config, places[config.select_volume])
     _check_mask(config, places)
     _check_points(config.segment)
+    return places
+
+
+def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
+    """Return where the volumes lie, from what `synth` and `ingest` made, without opening their sources.
+
+    Returns
+    -------
+    dict of str to Place
+        By name of the volume; empty if one of them is not there.
+    """
+    places = {}
+    for name, volume in config.volumes.items():
+        if volume.synthetic is not None:
+            places[name] = _place(name, volume)
+            continue
+        files = {kind: paths.of("ingest", kind, volume=name) for kind in ("image", "labels") if getattr(volume, kind)}
+        if not all(Path(file).is_file() for file in files.values()):
+            return {}
+        found = {kind: _source(f"volumes.{name}.{kind}", file) for kind, file in files.items()}
+        image, size = found["image"]
+        labels = found["labels"][0] if "labels" in found else None
+        if labels and volume.labels_offset_zyx:
+            labels = Box.from_shape(labels.shape, volume.labels_offset_zyx)
+        places[name] = Place(image, labels, size or (1.0, 1.0, 1.0), volume)
     return places
 
 

@@ -1,0 +1,95 @@
+"""Read what a stage recorded in its output, whatever the kind of file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ffn.errors import FfnError, VolumeError
+from ffn.io import hdf5
+from ffn.io.hdf5_volume import Hdf5Volume
+
+PROVENANCE_FILE = "provenance.json"  # of a folder, next to what a program of others reads
+
+Record = dict[str, Any]
+
+
+def read_provenance(path: str | Path) -> Record:
+    """Return the provenance of an output of a stage.
+
+    Parameters
+    ----------
+    path : path
+        HDF5 file, JSON file, ``model.yaml``, merge graph (CSV) or ``neuroglancer.json`` of an export.
+
+    Returns
+    -------
+    dict
+        As `ffn.provenance.provenance` made it; empty if the file has none. ``inputs`` also has what the file says
+        elsewhere: ``box`` of a volume or of scores, ``rng_seed`` and ``weights`` of records. A model has its
+        architecture and normalisation as ``model``.
+
+    Raises
+    ------
+    VolumeError
+        If the file is missing or damaged.
+    """
+    path = Path(path)
+    read = _READERS.get(path.suffix)
+    try:
+        return read(path) if read else {}
+    except FfnError:
+        raise
+    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as reason:
+        what = " ".join(str(reason).split())
+        raise VolumeError(
+            f"{path}: its provenance cannot be read ({what}), expected a whole file. Delete it and rerun its stage"
+        ) from None
+
+
+def _of_hdf5(path: Path) -> Record:
+    with hdf5.open_file(path) as file:
+        if "provenance" in file.attrs:
+            return json.loads(file.attrs["provenance"])
+        for dataset in hdf5.list_datasets(file).values():
+            if dataset.ndim == 3 and "provenance" in dataset.attrs:
+                volume = Hdf5Volume(dataset, str(path))
+                return _with_inputs(volume.provenance, {"box": str(volume.box)}) if volume.provenance else {}
+        return {}
+
+
+def _of_json(path: Path) -> Record:
+    content = json.loads(path.read_text())
+    record = content.get("provenance")
+    if record:
+        return _with_inputs(record, {name: content[name] for name in ("box", "rng_seed", "weights") if name in content})
+    beside = path.parent / PROVENANCE_FILE
+    return json.loads(beside.read_text()) if beside.is_file() else {}
+
+
+def _of_yaml(path: Path) -> Record:
+    content = yaml.safe_load(path.read_text())
+    record = content.get("provenance")
+    return {**record, "model": content.get("model", {})} if record else {}
+
+
+def _of_csv(path: Path) -> Record:
+    with path.open() as file:
+        first = file.readline()
+    return json.loads(first[1:]) if first.startswith("#") else {}
+
+
+def _with_inputs(record: Record, said: Record) -> Record:
+    return {**record, "inputs": {**said, **record.get("inputs", {})}}
+
+
+_READERS: dict[str, Callable[[Path], Record]] = {
+    ".h5": _of_hdf5,
+    ".json": _of_json,
+    ".yaml": _of_yaml,
+    ".csv": _of_csv,
+}

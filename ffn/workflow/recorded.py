@@ -1,0 +1,219 @@
+"""What a file of a run records, and what it would record if the configuration of the run made it now.
+
+Values have their keys in config.yaml, such as ``train.max_steps``. Inputs that have no key keep their own names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pydantic.fields import FieldInfo
+
+from ffn.config import Section
+from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.stages import STAGES, Output
+
+Values = dict[str, Any]
+
+VOLUMES = ("synth", "ingest")  # stages that make the same files
+
+# Boxes of a volume that the stages work on, see `ffn.workflow.places.Place`.
+BOXES = {
+    **dict.fromkeys(("membrane", "partition", "coordinates"), "train_box"),
+    **dict.fromkeys(("reconcile", "consensus", "merge", "fill", "export"), "segment_box"),
+    **dict.fromkeys(("sweep", "skeletonize", "evaluate"), "evaluate_box"),
+}
+NOT_PASSED = {  # options of the workflow that the commands do not get
+    "agglomerate": {"enabled", "job_size_zyx"},
+    "consensus": {"enabled"},
+    "select": {"checkpoints", "volume", "box"},
+}
+MEASURED = ("model.image_mean", "model.image_stddev")  # null: the stage records what it found
+OPTIONAL_INPUTS = ("init", "skeletons", "validation")
+
+
+class Job(NamedTuple):
+    """What makes one file of a run.
+
+    Parameters
+    ----------
+    stage : str
+        Key of `STAGES`.
+    output : Output
+        Which of its outputs.
+    wildcards : dict of str to str
+        Their values in the path of the file.
+    """
+
+    stage: str
+    output: Output
+    wildcards: dict[str, str]
+
+    @property
+    def volume(self) -> str:
+        """Name of the volume; empty for a file of all volumes."""
+        return self.wildcards.get("volume", "")
+
+
+class Recipe(NamedTuple):
+    """What decides the content of a file.
+
+    Parameters
+    ----------
+    options : dict of str to value
+        Options of its stage.
+    inputs : dict of str to str or None
+        Boxes, random seeds, files.
+    """
+
+    options: Values
+    inputs: Values
+
+
+def recorded_recipe(record: dict[str, Any], job: Job) -> Recipe:
+    """Return what a file records of how it was made.
+
+    Parameters
+    ----------
+    record : dict
+        See `ffn.io.provenance.read_provenance`; not empty.
+    job : Job
+        What made the file.
+    """
+    config, inputs = record.get("config", {}), {**dict.fromkeys(OPTIONAL_INPUTS), **record.get("inputs", {})}
+    if job.stage in VOLUMES:
+        return _of_volume(record["stage"], config, inputs, job)
+    return Recipe(_flat({_section(record["stage"]): config, "model": record.get("model", {})}), _named(inputs, job))
+
+
+def configured_recipe(pipeline: Pipeline, command: str, job: Job) -> Recipe:
+    """Return what the same file would record now, without options that keep its content the same.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        The configuration and its volumes. Without volumes, boxes and inputs are left out.
+    command : str
+        Recorded command, such as ``segment`` for the segmentation of a competing checkpoint.
+    job : Job
+        What makes the file.
+    """
+    if job.stage in VOLUMES:
+        return _of_configured_volume(pipeline, job)
+    if job.output.name == "baseline":
+        return Recipe({}, {})  # the scores of the same job record what it was made with
+    sections = {key: _result_options(section) for key, section in _sections(pipeline, command, job).items()}
+    return Recipe(_flat(sections), _named(_inputs(pipeline, job), job) if pipeline.places else {})
+
+
+def _result_options(section: Section) -> Values:
+    """Return the options of a section that the result depends on."""
+    same_result = {name for name, info in type(section).model_fields.items() if _keeps_result(info)}
+    return section.model_dump(mode="json", exclude=same_result)
+
+
+def _keeps_result(info: FieldInfo) -> bool:
+    marks = info.json_schema_extra
+    return isinstance(marks, dict) and marks.get("result") is False
+
+
+def is_left_open(key: str, value: object) -> bool:
+    """Whether the configuration leaves a value to the stage, which records what it took."""
+    return value == "auto" or (value is None and (key in MEASURED or key.endswith(".voxel_size_zyx_nm")))
+
+
+def _flat(sections: dict[str, dict[str, Any]]) -> Values:
+    return {
+        f"{key}.{name}": value
+        for key, options in sections.items()
+        for name, value in options.items()
+        if name not in NOT_PASSED.get(key, ())
+    }
+
+
+def _section(command: str) -> str:
+    """Return the section of the configuration that a command records."""
+    return "model" if command == "import-checkpoint" else STAGES[command].section if command in STAGES else command
+
+
+def _sections(pipeline: Pipeline, command: str, job: Job) -> dict[str, Section]:
+    """Return the sections whose options the command gets, by their keys."""
+    run, key = pipeline.run, _section(command)
+    model: dict[str, Section] = {} if pipeline.initial else {"model": run.model}  # initial weights bring their own
+    if command == "import-checkpoint":
+        return model
+    if command == "segment":
+        return {key: pipeline.orders.get(job.wildcards.get("order", ""), run.segment)}
+    return ({key: getattr(run, key)} if hasattr(run, key) else {}) | (model if command == "train" else {})
+
+
+def _named(inputs: dict[str, Any], job: Job) -> Values:
+    """Return inputs by their keys in the configuration, where they have one; all are text, as in the records."""
+    box = {"select": "select.box"} | {stage: f"volumes.{job.volume}.{key}" for stage, key in BOXES.items()}
+    keys = {"box": box.get(job.stage, "box"), "checkpoint": "init", "weights": "train_weight"}
+    return {keys.get(name, name): None if value is None else str(value) for name, value in inputs.items()}
+
+
+def _inputs(pipeline: Pipeline, job: Job) -> dict[str, Any]:
+    """Return boxes, random seeds and files that a job gets, by the names under which they are recorded."""
+    run, paths, volume = pipeline.run, pipeline.paths, job.volume
+    own = {"box": getattr(pipeline.places[volume], BOXES[job.stage])} if job.stage in BOXES else {}
+    match job.stage:
+        case "import-checkpoint":
+            return {"checkpoint": run.init}
+        case "records":
+            weights = {name: run.volumes[name].train_weight for name in pipeline.trained}
+            return {"rng_seed": run.rng_seed, "weights": weights}
+        case "train":
+            return {"rng_seed": run.rng_seed, "init": pipeline.initial, "validation": _validation(pipeline)}
+        case "select":
+            return {"box": run.select.box}
+        case "segment":
+            return {"box": pipeline.subvolumes[volume][job.wildcards["subvolume"]]}
+        case "reconcile":
+            return own | {"subvolumes": len(pipeline.subvolumes[volume])}
+        case "agglomerate":
+            box = pipeline.contact_boxes[volume][job.wildcards["subvolume"]]
+            return {"box": box, "segmentation": f"{paths.base(run, volume=volume)}:segmentation"}
+        case "merge" | "sweep":
+            base = f"{paths.base(run, volume=volume)}:segmentation"
+            return own | {"segmentation": base, "graphs": len(pipeline.contact_boxes[volume])}
+        case "fill":
+            return own | {"segmentation": f"{paths.merged(run, volume=volume)}:segmentation"}
+        case "evaluate":
+            made = pipeline.files("skeletonize", volume=volume)
+            skeletons = run.volumes[volume].skeletons or (made[0] if made else None)
+            return own | {"segmentation": f"{paths.final(run, volume=volume)}:segmentation", "skeletons": skeletons}
+        case "export":
+            return own | {"segmentation": f"{paths.final(run, volume=volume)}:segmentation"}
+        case _:
+            return own
+
+
+def _validation(pipeline: Pipeline) -> str | None:
+    """Return the volumes and boxes that training is validated on, as `ffn train` records them."""
+    image, labels = (pipeline.paths.of("ingest", name) for name in ("image", "labels"))
+    sources = [
+        f"{name}={image}:raw,{labels}:labels,{pipeline.places[name].validate_box}".replace("{volume}", name)
+        for name in pipeline.validated
+    ]
+    return " ".join(sources) or None
+
+
+def _of_volume(command: str, config: dict[str, Any], inputs: dict[str, Any], job: Job) -> Recipe:
+    """Return what decides a synthetic volume, or one that was brought in."""
+    key, kind = f"volumes.{job.volume}", job.output.name
+    if command == "synth":
+        made = {f"{key}.{kind}": None, "rng_seed": inputs.get("rng_seed")}
+        return Recipe(_flat({f"{key}.synthetic": config}), made)
+    offset = {f"{key}.labels_offset_zyx": config.get("offset_zyx")} if kind == "labels" else {}
+    size = {f"{key}.voxel_size_zyx_nm": config.get("voxel_size_zyx_nm")}
+    return Recipe(size | offset, {f"{key}.{kind}": inputs.get("source")})
+
+
+def _of_configured_volume(pipeline: Pipeline, job: Job) -> Recipe:
+    volume = pipeline.run.volumes[job.volume].model_dump(mode="json")
+    if volume["synthetic"]:
+        return _of_volume("synth", volume["synthetic"], {"rng_seed": str(pipeline.run.rng_seed)}, job)
+    config = {**volume, "offset_zyx": volume["labels_offset_zyx"]}
+    return _of_volume("ingest", config, {"source": volume[job.output.name]}, job)

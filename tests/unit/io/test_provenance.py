@@ -1,0 +1,94 @@
+"""What made a file is read from any kind of output."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from ffn.config import FillConfig, ModelConfig
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volumes
+from ffn.io.provenance import read_provenance
+from ffn.io.volume import Placement
+from ffn.model.network import weight_shapes
+from ffn.model.store import Model, save_model
+from ffn.provenance import provenance
+
+RECORD = provenance("fill", FillConfig(max_distance=3), image="raw.h5:raw")
+BOX = Box.parse("-1:3,0:5,6:12")
+
+
+def test_a_volume_says_what_made_it_and_its_box(tmp_path):
+    with create_volumes(
+        tmp_path / "a.h5", {"edges": np.uint8, "distance": np.float32}, Placement(BOX, (1, 1, 1), RECORD)
+    ):
+        pass
+    found = read_provenance(tmp_path / "a.h5")
+    assert found == {**RECORD, "inputs": {"image": "raw.h5:raw", "box": "-1:3,0:5,6:12"}}
+
+
+def test_a_table_has_it_in_the_attributes_of_the_file(tmp_path):
+    with h5py.File(tmp_path / "coordinates.h5", "w") as file:
+        file.attrs["provenance"] = json.dumps(RECORD)
+        file["partitions/1"] = np.zeros((4, 3), np.int32)
+    assert read_provenance(tmp_path / "coordinates.h5") == RECORD
+
+
+def test_scores_and_records_add_what_they_say_elsewhere(tmp_path):
+    path = tmp_path / "index.json"
+    path.write_text(json.dumps({"rng_seed": 3, "weights": {"cube": 2.0}, "shards": [], "provenance": RECORD}))
+    assert read_provenance(path)["inputs"] == {"image": "raw.h5:raw", "rng_seed": 3, "weights": {"cube": 2.0}}
+    path.write_text(json.dumps({"box": "0:1,0:1,0:1", "scores": {}, "provenance": RECORD}))
+    assert read_provenance(path)["inputs"] == {"image": "raw.h5:raw", "box": "0:1,0:1,0:1"}
+
+
+def test_an_export_has_it_in_a_file_next_to_its_state(tmp_path):
+    (tmp_path / "neuroglancer.json").write_text('{"layers": []}')
+    assert read_provenance(tmp_path / "neuroglancer.json") == {}
+    (tmp_path / "provenance.json").write_text(json.dumps(RECORD))
+    assert read_provenance(tmp_path / "neuroglancer.json") == RECORD
+
+
+def test_a_model_adds_its_architecture(tmp_path):
+    config = ModelConfig(depth=1, features=2, image_mean=5, image_stddev=1)
+    weights = {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(config).items()}
+    save_model(tmp_path, Model(config, weights, RECORD))
+    assert read_provenance(tmp_path / "model.yaml") == {**RECORD, "model": config.model_dump(mode="json")}
+    assert read_provenance(tmp_path / "weights.h5") == {}
+
+
+def test_a_merge_graph_has_it_in_its_first_line(tmp_path):
+    (tmp_path / "graph.csv").write_text(f"# {json.dumps(RECORD)}\nsegment_a,segment_b\n1,2\n")
+    (tmp_path / "mapping.csv").write_text("base_id,group_id\n1,2\n")
+    assert read_provenance(tmp_path / "graph.csv") == RECORD
+    assert read_provenance(tmp_path / "mapping.csv") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", "{"),
+        ("a.json", "[]"),
+        ("a.json", '{"provenance": 5}'),
+        ("model.yaml", "a: [\n"),
+        ("model.yaml", "text"),
+        ("a.csv", "# {\n"),
+        ("a.h5", "x"),
+    ],
+)
+def test_a_damaged_file_is_one_line(name, content, tmp_path):
+    (tmp_path / name).write_text(content)
+    message = f"{name}: .*cannot be read .*, expected a whole file. Delete it and rerun"
+    with pytest.raises(VolumeError, match=message) as caught:
+        read_provenance(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+def test_foreign_volumes_have_none(tmp_path):
+    with h5py.File(tmp_path / "raw.h5", "w") as file:
+        file["raw"] = np.zeros((2, 2, 2), np.uint8)
+    assert read_provenance(tmp_path / "raw.h5") == {}
+    (tmp_path / "notes.txt").touch()
+    assert read_provenance(tmp_path / "notes.txt") == {}

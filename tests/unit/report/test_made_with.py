@@ -1,0 +1,246 @@
+"""The report compares what made each file with the configuration of the run."""
+
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+
+from ffn.cli import main
+from ffn.config import IngestConfig, SegmentConfig
+from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.volume import Placement
+from ffn.provenance import provenance
+from ffn.report.made_with import read_made_with
+from ffn.report.page import render
+from ffn.workflow.paths import RunPaths
+from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.places import Place
+from ffn.workflow.run import load_run
+
+from .conftest import Page
+
+IMAGE, LABELS = Box.parse("0:40,0:24,0:32"), Box.parse("4:30,0:24,0:32")
+CONFIG = {
+    "run": "tiny",
+    "volumes": {
+        "cube": {
+            "image": "raw.npy",
+            "labels": "labels.npy",
+            "labels_offset_zyx": [4, 0, 0],
+            "voxel_size_zyx_nm": [30, 8, 8],
+            "train_box": "4:20,0:24,0:32",
+            "evaluate_box": "20:30,0:24,0:32",
+        }
+    },
+    "model": {"depth": 2, "features": 4, "fov_size_zyx": [5, 7, 9], "deltas_zyx": [1, 2, 2]},
+    "subvolumes": {"size_zyx": [24, 24, 32], "overlap_zyx": [8, 8, 10]},
+    "train": {"max_steps": 300, "permutable_axes": []},
+    "fill": {"max_distance": 3},
+}
+
+
+def changed(**sections):
+    return {name: {**value, **sections.pop(name)} if name in sections else value for name, value in CONFIG.items()} | (
+        sections
+    )
+
+
+def with_volume(**options):
+    return changed(volumes={"cube": {**CONFIG["volumes"]["cube"], **options}})
+
+
+def configure(run, config):
+    """Write the configuration as the workflow does when it starts."""
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "config.yaml").write_text(yaml.safe_dump(load_run(config).as_written()))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """Folder of a run with the files of some stages, made as CONFIG says; they have no content."""
+    run = tmp_path_factory.mktemp("results") / "tiny"
+    config = load_run(CONFIG)
+    places = {"cube": Place(IMAGE, LABELS, (30, 8, 8), config.volumes["cube"])}
+    paths, pipeline = RunPaths(run), Pipeline(config, places)
+
+    def write(path, dtype, box, *recorded, **inputs):
+        placement = Placement(box, (30, 8, 8), provenance(*recorded, **inputs))
+        with create_volume(f"{path}:{path.rpartition('/')[2].partition('.')[0]}", dtype, placement):
+            pass
+
+    size = {"voxel_size_zyx_nm": (30, 8, 8)}
+    ingested = IngestConfig(kind="image", **size), IngestConfig(kind="labels", offset_zyx=LABELS.start, **size)
+    write(paths.of("ingest", volume="cube"), np.uint8, IMAGE, "ingest", ingested[0], source="raw.npy")
+    write(paths.of("ingest", "labels", volume="cube"), np.uint64, LABELS, "ingest", ingested[1], source="labels.npy")
+    write(paths.of("partition", volume="cube"), np.uint8, places["cube"].train_box, "partition", config.partition)
+    for stem, box in pipeline.subvolumes["cube"].items():
+        path = paths.of("segment", volume="cube", order="", subvolume=stem)
+        write(path, np.uint64, box, "segment", config.segment, engine="tensorflow float32")
+    filled, merged = paths.of("fill", volume="cube"), pipeline.paths.merged(config, volume="cube")
+    write(filled, np.uint64, IMAGE, "fill", config.fill, segmentation=f"{merged}:segmentation")
+    trained = config.train.model_copy(update={"precision": "float32"})
+    model = config.model.model_copy(update={"image_mean": 120.5, "image_stddev": 30.0})
+    description = {"model": model.model_dump(mode="json"), "provenance": provenance("train", trained, rng_seed=1)}
+    (run / "model").mkdir()
+    (run / "model/model.yaml").write_text(yaml.safe_dump(description))
+    configure(run, CONFIG)
+    return run
+
+
+@pytest.fixture
+def run(tiny, tmp_path):
+    """A copy of the tiny run, to change."""
+    shutil.copytree(tiny, tmp_path / "results/tiny")
+    return tmp_path / "results/tiny"
+
+
+def statements(run, config=None):
+    """Return what differs, by stage and first file, after a change of the configuration."""
+    if config:
+        configure(run, config)
+    return {(one.stage, one.files[0]): one.statements for one in read_made_with(run) if not one.is_as_configured}
+
+
+def test_files_made_as_configured_differ_in_nothing(run):
+    made = read_made_with(run)
+    assert [one.stage for one in made] == ["ingest", "ingest", "partition", "train", "segment", "fill"]
+    assert all(one.is_as_configured for one in made)
+    segmented = made[4]
+    assert segmented.named_files == "2 files: segmentation/cube/subvolumes/z000000-y000000-x000000.h5, …"
+    assert segmented.made_by.endswith(", tensorflow float32")
+
+
+@pytest.mark.parametrize(
+    ("config", "file", "statement"),
+    [
+        (
+            changed(train={"max_steps": 400, "permutable_axes": []}),
+            "model/model.yaml",
+            "train.max_steps: made with 300; config.yaml says 400",
+        ),
+        (
+            changed(model={"depth": 3}),
+            "model/model.yaml",
+            "model.depth: made with 2; config.yaml says 3",
+        ),
+        (changed(rng_seed=2), "model/model.yaml", "rng_seed: made with 1; config.yaml says 2"),
+        (
+            changed(train={"permutable_axes": ["y"]}),
+            "model/model.yaml",
+            'train.permutable_axes: made with []; config.yaml says ["y"]',
+        ),
+        (
+            changed(fill={"max_distance": 3.5}),
+            "segmentation/cube/filled.h5",
+            "fill.max_distance: made with 3.0; config.yaml says 3.5",
+        ),
+        (
+            changed(consensus={"enabled": True}),
+            "segmentation/cube/filled.h5",
+            "segmentation: made with results/tiny/segmentation/cube/segmentation.h5:segmentation; "
+            "config.yaml says results/tiny/segmentation/cube/consensus.h5:segmentation",
+        ),
+        (
+            with_volume(train_box="4:18,0:24,0:32"),
+            "partitions/cube.h5",
+            "volumes.cube.train_box: made with 4:20,0:24,0:32; config.yaml says 4:18,0:24,0:32",
+        ),
+        (
+            with_volume(image="other.npy"),
+            "volumes/cube/raw.h5",
+            "volumes.cube.image: made with raw.npy; config.yaml says other.npy",
+        ),
+        (
+            with_volume(labels_offset_zyx=[5, 0, 0]),
+            "volumes/cube/labels.h5",
+            "volumes.cube.labels_offset_zyx: made with [4, 0, 0]; config.yaml says [5, 0, 0]",
+        ),
+    ],
+)
+def test_both_values_of_a_changed_option_are_told(run, config, file, statement):
+    found = {files: lines for (_, files), lines in statements(run, config).items()}
+    assert found == {file: [statement]}
+
+
+def test_another_tiling_tells_boxes_and_files_that_nobody_needs(run):
+    found = statements(run, changed(subvolumes={"size_zyx": [28, 24, 32]}))
+    first, second = (f"segmentation/cube/subvolumes/z0000{z}-y000000-x000000.h5" for z in ("00", "16"))
+    assert found == {
+        ("segment", first): ["box: made with 0:24,0:24,0:32; config.yaml says 0:28,0:24,0:32"],
+        ("segment", second): ["config.yaml makes no such file any more"],
+    }
+
+
+def test_files_of_one_stage_that_differ_among_themselves_are_told_apart(run):
+    """Half of the subvolumes were made before the change, half of them afterwards."""
+    path = run / "segmentation/cube/subvolumes/z000016-y000000-x000000.h5"
+    config = load_run(changed(segment={"move_threshold": 0.8}))
+    box, record = Box.parse("16:40,0:24,0:32"), provenance("segment", config.segment, engine="tensorflow float32")
+    with create_volume(f"{path}:z000016-y000000-x000000", np.uint64, Placement(box, (30, 8, 8), record)):
+        pass
+    told = "segment.move_threshold: made with 0.8; config.yaml says 0.9"
+    assert statements(run) == {("segment", str(path.relative_to(run))): [told]}
+    segmented = [one for one in read_made_with(run) if one.stage == "segment"]
+    assert [one.named_files.partition(":")[0] for one in segmented] == ["1 of 2 files"] * 2
+
+
+def test_options_that_keep_the_result_are_no_difference(run, monkeypatch):
+    monkeypatch.setattr(SegmentConfig.model_fields["threads"], "json_schema_extra", {"result": False})
+    assert statements(run, changed(segment={"threads": 3})) == {}
+
+
+def test_what_the_configuration_leaves_to_the_stage_is_no_difference(run):
+    """The model records the precision that it was trained with, and the measured mean of the image."""
+    assert statements(run) == {}
+    found = statements(run, changed(train={"precision": "bfloat16"}, model={"image_mean": 128, "image_stddev": 33}))
+    assert found["train", "model/model.yaml"] == [
+        "train.precision: made with float32; config.yaml says bfloat16",
+        "model.image_mean: made with 120.5; config.yaml says 128.0",
+        "model.image_stddev: made with 30.0; config.yaml says 33.0",
+    ]
+
+
+def test_a_volume_that_is_gone_from_the_configuration(run):
+    other = {"synthetic": {"shape_zyx": [40, 40, 40]}, "train_box": "0:30,0:40,0:40", "evaluate_box": "none"}
+    found = statements(run, changed() | {"volumes": {"other": other}})
+    assert found["ingest", "volumes/cube/raw.h5"] == ["config.yaml makes no such file any more"]
+    assert ("train", "model/model.yaml") not in found
+
+
+def test_a_synthetic_volume_in_place_of_a_real_one(run):
+    synthetic = {
+        "synthetic": {"shape_zyx": IMAGE.shape},
+        "train_box": "4:20,0:24,0:32",
+        "evaluate_box": "20:30,0:24,0:32",
+    }
+    found = statements(run, changed() | {"volumes": {"cube": synthetic}})
+    assert found["ingest", "volumes/cube/raw.h5"] == ["volumes.cube.image: made with raw.npy; config.yaml says null"]
+
+
+def test_without_the_volumes_only_options_are_compared(run):
+    (run / "volumes/cube/labels.h5").unlink()
+    assert statements(run, with_volume(train_box="4:18,0:24,0:32")) == {}
+    assert len(statements(run, changed(fill={"max_distance": 4}))) == 1
+
+
+def test_without_a_configuration_nothing_differs(run):
+    (run / "config.yaml").unlink()
+    assert statements(run) == {} and len(read_made_with(run)) == 6
+
+
+def test_the_page_tells_what_was_made_otherwise(run):
+    text = Page(render(run)).text
+    assert "All 7 files with provenance were made as config.yaml says" in text and ": made with" not in text
+    configure(run, changed(fill={"max_distance": 3.5}))
+    text = Page(render(run)).text
+    assert text.count("fill.max_distance: made with 3.0; config.yaml says 3.5") == 1
+    assert "1 of 7 files was not made as config.yaml says" in text
+
+
+def test_the_summary_of_a_run_tells_it_too(run, capsys):
+    configure(run, changed(fill={"max_distance": 3.5}))
+    assert main(["info", str(run)]) == 0
+    told = "segmentation/cube/filled.h5  fill.max_distance: made with 3.0; config.yaml says 3.5"
+    assert told in capsys.readouterr().out
