@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 CHANGELOG = ROOT / "CHANGELOG.md"  # tells of files of its time
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "ffn").rglob("*.md")]
+PAGES = [*ROOT.glob("*.md"), ROOT / "config/README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "ffn").rglob("*.md")]
 TO_BE_WRITTEN = {"ffn/machine/schedulers/lsf.py"}  # by who follows a recipe
 PATH = re.compile(r"(?<![\w/.])(?:benchmarks|docs|envs|ffn|rules|tests)/[\w./*-]*[\w*]")
 

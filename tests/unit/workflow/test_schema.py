@@ -1,0 +1,51 @@
+"""Editors check a configuration as the models do."""
+
+import json
+
+import jsonschema
+import pytest
+import yaml
+
+from ffn.workflow.run import RunConfig
+from ffn.workflow.schema import schema
+
+CHECK = jsonschema.Draft202012Validator(json.loads(schema()))
+
+
+def test_the_schema_on_disk_is_that_of_the_models(pytestconfig):
+    written = (pytestconfig.rootpath / "config/schema.json").read_text()
+    assert written == schema(), "run: python -m ffn.workflow.schema > config/schema.json"
+
+
+def test_shipped_configurations_name_the_schema_and_fit_it(pytestconfig):
+    root = pytestconfig.rootpath
+    for file in (root / "config.yaml", *(root / "config").glob("*.yaml")):
+        words, named = file.read_text().splitlines()[0].split("$schema=")
+        assert words == "# yaml-language-server: " and (file.parent / named).samefile(root / "config/schema.json")
+        CHECK.validate(yaml.safe_load(file.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"trian": {}}, "'trian' was unexpected"),
+        ({"train": {"max_step": 5}}, "'max_step' was unexpected"),
+        ({"train": {"max_steps": "many"}}, "'many' is not of type 'integer'"),
+        ({"train": {"optimizer": "magic"}}, "'magic' is not one of"),
+        ({"model": {"fov_size_zyx": [33, 33]}}, "is too short"),
+        ({"segment": {"move_threshold": 1.5}}, "1.5 is greater than or equal to the maximum"),
+    ],
+)
+def test_mistakes_show_in_the_editor(change, words):
+    phantom = {"volumes": {"phantom": {"synthetic": {}}}}
+    assert list(CHECK.iter_errors(phantom)) == []
+    messages = [error.message for error in CHECK.iter_errors({**phantom, **change})]
+    assert len(messages) == 1 and words in messages[0], messages
+
+
+def test_every_option_is_explained_to_the_editor():
+    options = json.loads(schema())["$defs"]["TrainConfig"]["properties"]
+    described = RunConfig.model_fields["train"].annotation.model_fields
+    assert {name: option["description"] for name, option in options.items()} == {
+        name: field.description for name, field in described.items()
+    }
