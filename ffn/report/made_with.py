@@ -170,15 +170,17 @@ def _files(paths: RunPaths, pipeline: Pipeline | None) -> Iterator[_Made]:
     targets = _targets(pipeline) if pipeline else None
     for path, job in _outputs(paths):
         record, file = read_provenance(path), os.path.relpath(path, paths.root)
-        if not record.get("stage"):
-            continue
-        if job.stage in VOLUMES:
-            job = job._replace(stage=record["stage"])
-        is_wanted = targets is None or file in targets
-        recipe = recorded_recipe(record, job)
-        now = configured_recipe(pipeline, record["stage"], job) if pipeline and is_wanted else Recipe({}, {})
-        options = {key: value for key, value in recipe.options.items() if not now.options or key in now.options}
-        yield _Made(file, job, record, is_wanted, _differences(recipe, now), options)
+        if record.get("stage"):
+            job = job._replace(stage=record["stage"]) if job.stage in VOLUMES else job
+            yield _compared(file, job, record, pipeline, targets is None or file in targets)
+
+
+def _compared(file: str, job: Job, record: Record, pipeline: Pipeline | None, is_target: bool) -> _Made:
+    is_wanted = is_target and (pipeline is None or job.volume in ("", *pipeline.run.volumes))
+    recipe = recorded_recipe(record, job)
+    now = configured_recipe(pipeline, record["stage"], job) if pipeline and is_wanted else Recipe({}, {})
+    options = {key: value for key, value in recipe.options.items() if not now.options or key in now.options}
+    return _Made(file, job, record, is_wanted, _differences(recipe, now), options)
 
 
 def _outputs(paths: RunPaths) -> Iterator[tuple[Path, Job]]:

@@ -223,6 +223,8 @@ def test_without_the_volumes_only_options_are_compared(run):
     (run / "volumes/cube/labels.h5").unlink()
     assert statements(run, with_volume(train_box="4:18,0:24,0:32")) == {}
     assert len(statements(run, changed(fill={"max_distance": 4}))) == 1
+    found = statements(run, changed() | {"volumes": {"other": CONFIG["volumes"]["cube"]}})
+    assert found["ingest", "volumes/cube/raw.h5"] == ["config.yaml makes no such file any more"]
 
 
 def test_without_a_configuration_nothing_differs(run):
