@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import secrets
 import shutil
 import socket
 import sys
@@ -13,15 +14,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from ffn.cluster.rank import HOSTS, SLOTS, address_of
+from ffn.cluster.rank import HOSTS, SECRET, SLOTS, address_of
+from ffn.cluster.rendezvous import POLL_SECONDS, RendezvousServer, rendezvous_server
 from ffn.errors import ClusterError
 from ffn.machine.launchers import LAUNCHERS, LOCAL, Launcher
 from ffn.machine.processes import GRACE_SECONDS, dying_with_parent, run_together
-
-POLL_SECONDS = 0.05
-WAITING_CONNECTIONS = 1024  # socketserver's 5 would turn away ranks that connect by the thousand
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +57,36 @@ class Launch:
     grace_seconds: float = GRACE_SECONDS
 
 
+class Slot(NamedTuple):
+    """The place of a rank in Horovod's terms.
+
+    Parameters
+    ----------
+    rank, size : int
+        Number of the rank; number of ranks.
+    local_rank, local_size : int
+        The same on its host.
+    cross_rank, cross_size : int
+        Index of its host among the hosts with that local rank, and their number.
+    host : str
+        Where it runs.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    host: str
+
+
 def launch(job: Launch, command: Sequence[str]) -> int:
     """Run a command as all ranks of one Horovod job.
 
-    Horovod's rendezvous server runs in this process, which must run on a node of the job. The server listens at one
-    address: that of the chosen interface, or the loopback for ``local``. Like that of `horovodrun`, its traffic is
-    neither encrypted nor authenticated, so it belongs in the private network of a cluster.
+    The ranks meet in this process, which must run on a node of the job. It listens at one address: that of the chosen
+    interface, or the loopback for ``local``. Every request must begin with a secret of the job, which the ranks get by
+    their environment, because command lines are visible to everybody. The traffic is not encrypted.
 
     Parameters
     ----------
@@ -86,16 +109,18 @@ def launch(job: Launch, command: Sequence[str]) -> int:
     if name != "local" and shutil.which(name) is None:
         raise ClusterError(f"--launcher: {name} is not on PATH. Choose another one, or load the site's module")
     address = "127.0.0.1" if name == "local" else own_address(job.interface)
-    with _rendezvous_server(address, job.num_ranks) as port:
+    secret = secrets.token_urlsafe()
+    environment = {**os.environ, SECRET: secret}
+    with rendezvous_server(address, secret) as meeting, _assigning(meeting, job.num_ranks):
         variables = (LOCAL,) if name == "local" else LAUNCHERS[name].variables
-        server = [f"{address}:{port}", f"{job.timeout:g}", ",".join(known.rank for known in variables)]
+        server = [f"{address}:{meeting.port}", f"{job.timeout:g}", ",".join(known.rank for known in variables)]
         wrapped = [sys.executable, "-m", "ffn.cluster.rank", *server, *command]
         log.info("starting %d ranks by %s, rendezvous at %s", job.num_ranks, name, server[0])
         if name == "local":
-            environments = [{**os.environ, LOCAL.rank: str(rank)} for rank in range(job.num_ranks)]
+            environments = [{**environment, LOCAL.rank: str(rank)} for rank in range(job.num_ranks)]
             return run_together([*dying_with_parent(), *wrapped], environments, job.grace_seconds, own_groups=True)
         words = launcher_words(LAUNCHERS[name], name, job)
-        return run_together([*words, *wrapped], [os.environ])
+        return run_together([*words, *wrapped], [environment])
 
 
 def choose_launcher(environment: Mapping[str, str]) -> str:
@@ -120,44 +145,42 @@ def launcher_words(launcher: Launcher, name: str, job: Launch) -> list[str]:
     >>> launcher_words(LAUNCHERS["aprun"], "aprun", Launch(8, ranks_per_node=2, launcher_options=["-d", "32"]))
     ['aprun', '-n', '8', '-N', '2', '-d', '32']
     """
-    words = [name, *launcher.always, *launcher.count.format(job.num_ranks).split()]
+    words = [
+        name,
+        *launcher.always,
+        *launcher.pass_on.format(SECRET).split(),
+        *launcher.count.format(job.num_ranks).split(),
+    ]
     if job.ranks_per_node:
         words += launcher.nodes.format(math.ceil(job.num_ranks / job.ranks_per_node)).split()
         words += launcher.per_node.format(min(job.ranks_per_node, job.num_ranks)).split()
     return [*words, *job.launcher_options]
 
 
-def slots(hosts: Sequence[str]) -> list[Any]:
-    """Return the place of every rank in Horovod's terms.
+def slots(hosts: Sequence[str]) -> list[Slot]:
+    """Return the place of every rank, in order of rank.
 
     Parameters
     ----------
     hosts : sequence of str
         Host of each rank.
 
-    Returns
-    -------
-    list of SlotInfo
-        In order of rank: rank, local rank, cross rank (the host's index among the hosts with that local rank), sizes.
-
     Examples
     --------
     >>> [(s.local_rank, s.local_size, s.cross_rank, s.cross_size) for s in slots(["a", "b", "a"])]
     [(0, 2, 0, 2), (0, 1, 1, 2), (1, 2, 0, 1)]
     """
-    from horovod.runner.common.util.hosts import SlotInfo
-
     on_host: dict[str, int] = defaultdict(int)
     with_local: dict[int, int] = defaultdict(int)
     found = []
     for rank, host in enumerate(hosts):
         local = on_host[host]
-        found.append((host, rank, local, with_local[local]))
+        found.append((rank, local, with_local[local], host))
         on_host[host] += 1
         with_local[local] += 1
     return [
-        SlotInfo(host, rank, local, cross, len(hosts), on_host[host], with_local[local])
-        for host, rank, local, cross in found
+        Slot(rank, len(hosts), local, on_host[host], cross, with_local[local], host)
+        for rank, local, cross, host in found
     ]
 
 
@@ -193,45 +216,24 @@ def own_address(interface: str | None) -> str:
 
 
 @contextlib.contextmanager
-def _rendezvous_server(address: str, num_ranks: int) -> Iterator[int]:
-    """Serve Horovod's rendezvous at this address only, for the length of a ``with`` block; yield the port."""
-    from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
-
-    class Server(RendezvousHTTPServer):
-        request_queue_size = WAITING_CONNECTIONS
-
-    server = Server((address, 0), RendezvousHandler, False)
+def _assigning(server: RendezvousServer, num_ranks: int) -> Iterator[None]:
+    """Give every rank its place once all have registered, if they do so within the ``with`` block."""
     ended = threading.Event()
-    threads = [
-        # It checks this often whether to end; a signal before it has ended would change the exit code.
-        threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True),
-        threading.Thread(target=_assign, args=(server, num_ranks, ended), daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=_assign, args=(server, num_ranks, ended), daemon=True)
+    thread.start()
     try:
-        yield server.server_address[1]
+        yield
     finally:
         ended.set()
-        server.shutdown()
-        for thread in threads:
-            thread.join()
-        server.server_close()
+        thread.join()
 
 
-def _assign(server: Any, num_ranks: int, ended: threading.Event) -> None:
+def _assign(server: RendezvousServer, num_ranks: int, ended: threading.Event) -> None:
     """Give every rank its place as soon as all have registered."""
     while not ended.wait(POLL_SECONDS):
-        with server.cache_lock:
-            hosts = {int(rank): host.decode() for rank, host in server.cache.get(HOSTS, {}).items()}
+        hosts = {int(rank): host.decode() for rank, host in server.scope(HOSTS).items()}
         if hosts.keys() >= set(range(num_ranks)):
             places = slots([hosts[rank] for rank in range(num_ranks)])
-            server.init(places)  # this drops the hosts, which are no longer needed
-            with server.cache_lock:
-                server.cache[SLOTS] = {
-                    str(slot.rank): f"{slot.to_response_string()},{slot.hostname}".encode() for slot in places
-                }
-            log.info(
-                "ranks by node: %s", ", ".join(f"{s.hostname} {s.local_size}" for s in places if s.local_rank == 0)
-            )
+            server.values.update({(SLOTS, str(slot.rank)): ",".join(map(str, slot)).encode() for slot in places})
+            log.info("ranks by node: %s", ", ".join(f"{s.host} {s.local_size}" for s in places if s.local_rank == 0))
             return

@@ -1,7 +1,8 @@
 """One rank of `ffn launch`: learn its place from the server, then become the command.
 
-A scheduler's launcher runs this as ``python -m ffn.cluster.rank SERVER TIMEOUT VARIABLES COMMAND…``. Thousands of these
-start at once from one file system, so it imports little, and only from the standard library.
+A scheduler's launcher runs this as ``python -m ffn.cluster.rank SERVER TIMEOUT VARIABLES COMMAND…``, with the job's
+secret in the environment. Thousands of these start at once from one file system, so it imports little, and only from
+the standard library.
 """
 
 from __future__ import annotations
@@ -15,34 +16,69 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 HOSTS = "ffn-hosts"  # scope of the server in which ranks register their hosts
 SLOTS = "ffn-slots"  # scope in which ranks find their places
+SECRET = "FFN_LAUNCH_SECRET"  # variable with the first part of every path that the server answers
 FIRST_POLL_SECONDS = 0.1
 LAST_POLL_SECONDS = 5.0  # a server on one core answers a few hundred requests per second
 SIOCGIFADDR = 0x8915  # Linux: IPv4 address of an interface
 
 
+class Server(NamedTuple):
+    """Where the ranks meet.
+
+    Parameters
+    ----------
+    address : str
+        IPv4 address of the first node.
+    port : int
+        Port.
+    secret : str
+        First part of every path.
+    """
+
+    address: str
+    port: int
+    secret: str
+
+    @classmethod
+    def parse(cls, text: str, secret: str) -> Server:
+        """Read ``ADDRESS:PORT``."""
+        address, _, port = text.rpartition(":")
+        return cls(address, int(port), secret)
+
+    @property
+    def gloo_address(self) -> str:
+        """The address for Horovod's client.
+
+        The client sends its requests to ``http://`` + address + ``:PORT/SCOPE/KEY``. An address that brings its port
+        and the secret therefore makes the path ``/SECRET:PORT/SCOPE/KEY``.
+        """
+        return f"{self.address}:{self.port}/{self.secret}"
+
+
 def main(arguments: Sequence[str]) -> None:
     """Find the place of this rank and replace this process with the command."""
-    server, timeout, variables, *command = arguments
+    address, timeout, variables, *command = arguments
     rank = _rank(variables.split(","))
-    address, _, port = server.rpartition(":")
-    own_address, slot = rendezvous((address, int(port)), rank, float(timeout))
-    environment = rank_environment((address, int(port)), interface_of(own_address), slot)
+    server = Server.parse(address, _secret())
+    own_address, slot = rendezvous(server, rank, float(timeout))
+    environment = rank_environment(server, interface_of(own_address), slot)
     try:
         os.execvpe(command[0], list(command), {**os.environ, **environment})
     except OSError as reason:
         sys.exit(f"ffn launch: {command[0]} cannot be started on {socket.gethostname()}: {reason.strerror}")
 
 
-def rendezvous(server: tuple[str, int], rank: int, timeout: float) -> tuple[str, str]:
+def rendezvous(server: Server, rank: int, timeout: float) -> tuple[str, str]:
     """Tell the server where this rank runs, and wait until all ranks have done so.
 
     Parameters
     ----------
-    server : (str, int)
-        Address and port of `ffn launch`.
+    server : Server
+        The one of `ffn launch`.
     rank : int
         Number of this rank.
     timeout : float
@@ -70,19 +106,20 @@ def rendezvous(server: tuple[str, int], rank: int, timeout: float) -> tuple[str,
     sys.exit(f"ffn launch: rank {rank} on {socket.gethostname()}: {_missing(server, registered is not None, timeout)}")
 
 
-def rank_environment(server: tuple[str, int], interface: str, slot: str) -> dict[str, str]:
+def rank_environment(server: Server, interface: str, slot: str) -> dict[str, str]:
     """Return the variables from which Horovod learns its place and, with Gloo, its peers.
 
     Examples
     --------
-    >>> rank_environment(("10.0.0.1", 4000), "ib0", "3,4,1,2,1,2,n2")["HOROVOD_CROSS_RANK"]
-    '1'
+    >>> variables = rank_environment(Server("10.0.0.1", 4000, "x7"), "ib0", "3,4,1,2,1,2,n2")
+    >>> variables["HOROVOD_CROSS_RANK"], variables["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+    ('1', '10.0.0.1:4000/x7')
     """
     places = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME")
     return {
         **{f"HOROVOD_{name}": value for name, value in zip(places, slot.split(","), strict=True)},
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": server[0],
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(server[1]),
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": server.gloo_address,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(server.port),
         "HOROVOD_GLOO_IFACE": interface,
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
@@ -130,11 +167,20 @@ def _rank(variables: Sequence[str]) -> int:
     )
 
 
-def _request(server: tuple[str, int], method: str, path: str, body: bytes | None = None) -> tuple[bytes | None, str]:
+def _secret() -> str:
+    if secret := os.environ.get(SECRET):
+        return secret
+    sys.exit(
+        f"ffn launch: {SECRET} is not set on {socket.gethostname()}, but the launcher has to pass on the environment. "
+        f"Tell it to by --launcher-options, for Slurm '--export=ALL', for Open MPI '-x {SECRET}'"
+    )
+
+
+def _request(server: Server, method: str, path: str, body: bytes | None = None) -> tuple[bytes | None, str]:
     """Return the server's answer, None if there is none yet, and this machine's address on the server's network."""
-    connection = http.client.HTTPConnection(*server, timeout=10)
+    connection = http.client.HTTPConnection(server.address, server.port, timeout=10)
     try:
-        connection.request(method, path, body)
+        connection.request(method, f"/{server.secret}{path}", body)
         own_address = connection.sock.getsockname()[0]
         answer = connection.getresponse()
         content = answer.read()
@@ -143,8 +189,8 @@ def _request(server: tuple[str, int], method: str, path: str, body: bytes | None
         connection.close()
 
 
-def _missing(server: tuple[str, int], is_registered: bool, timeout: float) -> str:
-    where = f"{server[0]}:{server[1]}"
+def _missing(server: Server, is_registered: bool, timeout: float) -> str:
+    where = f"{server.address}:{server.port}"
     if is_registered:
         return (
             f"not all ranks reached {where} within {timeout:.0f} s. See the errors of other ranks, or raise --timeout"

@@ -44,6 +44,8 @@ class Launcher:
         batch script under Slurm has SLURM_PROCID=0, and all processes of its mpiexec inherit that.
     job_id : str
         Variable that is set inside a job of the scheduler this launcher belongs to; empty if it belongs to none.
+    pass_on : str
+        Option that passes on a variable of the environment; empty if the launcher passes on all of them.
     """
 
     count: str
@@ -52,6 +54,7 @@ class Launcher:
     always: tuple[str, ...]
     variables: tuple[RankVariables, ...]
     job_id: str = ""
+    pass_on: str = ""
 
 
 LAUNCHERS = {
@@ -60,7 +63,7 @@ LAUNCHERS = {
     ),
     "aprun": Launcher("-n {}", "-N {}", "", (), (ALPS, PMI, PMIX), cobalt.JOB_ID),
     "mpiexec": Launcher("-n {}", "--ppn {}", "", (), (PALS, PMI, PMIX, OPEN_MPI), pbs.JOB_ID),
-    "mpirun": Launcher("-n {}", "--map-by ppr:{}:node", "", (), (OPEN_MPI, PMIX, PMI)),
+    "mpirun": Launcher("-n {}", "--map-by ppr:{}:node", "", (), (OPEN_MPI, PMIX, PMI), pass_on="-x {}"),
 }
 
 

@@ -151,7 +151,7 @@ def training_job(
         near = group.together(lambda: _staged(data, stage_to, group)) if stage_to else data
         opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near))))
         volumes = {name: opened[name] for name in data.volumes}
-        initial = group.broadcast(group.together(lambda: choose_model(model, init_folder, rng_seed)))
+        initial = _of_rank_0(group.together(lambda: choose_model(model, init_folder, rng_seed)), group)
         initial = with_normalisation(initial, volumes, group)
         plan = group.together(lambda: make_training_plan(near, volumes, initial, config, rng_seed))
         yield TrainingJob(group, plan, opened)
@@ -166,6 +166,12 @@ def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
     lock = group.together(lambda: take_lock(folder, LOCK_SECONDS, here_only=True) if group.rank == 0 else None)
     with lock or contextlib.nullcontext():
         yield
+
+
+def _of_rank_0(model: Model, group: ProcessGroup) -> Model:
+    """Return the model of rank 0 on all processes."""
+    config, weights, provenance = group.broadcast((model.config.model_dump(), model.weights, model.provenance))
+    return Model(ModelConfig(**config), weights, provenance)
 
 
 def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingData:

@@ -124,9 +124,8 @@ def make_validation_set(
             )
         return None
     # only rank 0 draws: all processes would read the same file
-    records = group.broadcast(
-        group.together(lambda: _checked_records(boxes, model, train, rng_seed) if group.rank == 0 else ())
-    )
+    drawn = group.together(lambda: _checked_records(boxes, model, train, rng_seed) if group.rank == 0 else ())
+    records = tuple(Record(*record) for record in group.broadcast(drawn))
     volumes = {name: volume for name, (volume, _) in boxes.items()}
     maker = ExampleMaker(volumes, model, train.model_copy(update=WITHOUT_AUGMENTATION))
     checksums = {name: volume.checksum() for name, volume in volumes.items()}

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
+from ffn import errors
 from ffn.errors import FfnError, TrainError
 from ffn.machine.launchers import LaunchedRank, launched_rank
-from ffn.training.parallel.watchdog import START_SECONDS, Attendance, Watchdog
+from ffn.training.parallel.messages import LENGTH_BYTES, decode, encode, join, split
+from ffn.training.parallel.watchdog import LOOPBACK, START_SECONDS, Address, Attendance, Watchdog
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -52,7 +54,7 @@ class ProcessGroup:
         return vector[None]
 
     def gather(self, item: T) -> list[T]:
-        """Return the items of all processes in order of rank."""
+        """Return the items of all processes in order of rank; `messages.encode` says what can be sent."""
         return [item]
 
     def broadcast(self, item: T) -> T:
@@ -75,10 +77,10 @@ class ProcessGroup:
         FfnError
             On rank 0, the error of the lowest rank that failed. The other ranks exit with 2.
         """
-        outcome, failure = _attempt(action)
-        failures = [error for error in self.gather(failure) if error is not None]
+        outcome, error = _attempt(action)
+        failures = [failure for failure in self.gather(error and (type(error).__name__, str(error))) if failure]
         if failures:
-            self.fail(failures[0])
+            self.fail(error or _error(*failures[0]))
         return outcome  # type: ignore[return-value]  # None only where the action returned it
 
     def watch(self) -> None:
@@ -110,8 +112,8 @@ class HorovodGroup(ProcessGroup):
 
     def watch(self) -> None:
         """Start the watchdog, which ends the job when a process is stuck or gone. All processes call this together."""
-        watchdog = Watchdog(self._attendance)
-        watchdog.start(self.broadcast(watchdog.address))
+        watchdog = Watchdog(self._attendance, LOOPBACK if self.local_size == self.size else "")
+        watchdog.start(Address(*self.broadcast(watchdog.address)))
 
     def beat(self) -> None:
         """Tell the watchdog that this process has reached its next step."""
@@ -128,12 +130,17 @@ class HorovodGroup(ProcessGroup):
     def gather(self, item: T) -> list[T]:
         """Return the items of all processes in order of rank."""
         self._attendance.reach(time.monotonic(), is_step=False)
-        return self._hvd.allgather_object(item)
+        gathered = self._hvd.allgather(_tensor(join([encode(item)])), name="gather")
+        return [decode(message) for message in split(gathered.numpy().tobytes())]
 
     def broadcast(self, item: T) -> T:
         """Return the item of rank 0."""
         self._attendance.reach(time.monotonic(), is_step=False)
-        return self._hvd.broadcast_object(item, root_rank=0)
+        message = encode(item) if self.rank == 0 else b""
+        length = _tensor(len(message).to_bytes(LENGTH_BYTES, "big"))
+        length = self._hvd.broadcast(length, root_rank=0, name="broadcast_length")
+        room = _tensor(message.ljust(int.from_bytes(length.numpy().tobytes(), "big")))
+        return decode(self._hvd.broadcast(room, root_rank=0, name="broadcast").numpy().tobytes())
 
     def start_timeline(self, file: Path) -> None:
         """Start to record Horovod's timeline on rank 0, for chrome://tracing."""
@@ -204,6 +211,18 @@ def _attempt(action: Callable[[], T]) -> tuple[T | None, FfnError | None]:
         return action(), None
     except FfnError as error:
         return None, error
+
+
+def _error(name: str, text: str) -> FfnError:
+    """Return the error of another process."""
+    classes = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
+    return classes.get(name, FfnError)(text)
+
+
+def _tensor(message: bytes) -> tf.Tensor:
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(np.frombuffer(message, np.uint8))
 
 
 def _start_horovod(stall_seconds: int, with_timeline: bool) -> Any:

@@ -7,6 +7,7 @@ process regularly sends rank 0 a datagram that tells how far the process is, and
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import secrets
 import socket
@@ -18,7 +19,9 @@ from typing import NamedTuple, NoReturn
 
 BEATS_PER_LIMIT = 10
 MAX_INTERVAL = 5.0  # seconds; 2048 processes then cost rank 0 about 1 % of a core
-MESSAGE = struct.Struct("!16sIQ?")  # token of the job, rank, number of sync points reached, whether the job ends
+FIELDS = struct.Struct("!IQQ?")  # those of `Sign`
+SIGNATURE_BYTES = 16  # of HMAC-SHA256, behind the fields
+LOOPBACK = "127.0.0.1"
 RECEIVE_BUFFER = 1 << 22  # bytes; Linux' default of 2^18 holds the datagrams of a few hundred processes
 START_SECONDS = 1800.0  # minimum for each part of set-up (one reads all images) and for compiling; our choice
 
@@ -32,13 +35,46 @@ class Address(NamedTuple):
         IPv4 addresses of its machine. At least one must be reachable.
     port : int
         UDP port.
-    token : bytes of length 16
-        First bytes of all datagrams of this job.
+    key : bytes
+        Signs the datagrams of this job; those of others are ignored.
     """
 
     hosts: tuple[str, ...]
     port: int
-    token: bytes
+    key: bytes
+
+
+class Sign(NamedTuple):
+    """A sign of life.
+
+    Parameters
+    ----------
+    rank : int
+        Who sent it.
+    number : int
+        Higher than that of all earlier ones of this sender, so that nobody can send one again.
+    reached : int
+        Number of sync points that the sender has reached.
+    ends : bool
+        Whether the job ends.
+    """
+
+    rank: int
+    number: int
+    reached: int
+    ends: bool = False
+
+    def signed(self, key: bytes) -> bytes:
+        """Return the datagram."""
+        fields = FIELDS.pack(*self)
+        return fields + _signature(key, fields)
+
+    @classmethod
+    def verified(cls, key: bytes, datagram: bytes) -> Sign | None:
+        """Read a datagram; None if it is not one of this job."""
+        fields, signature = datagram[: FIELDS.size], datagram[FIELDS.size :]
+        is_ours = len(fields) == FIELDS.size and hmac.compare_digest(signature, _signature(key, fields))
+        return cls(*FIELDS.unpack(fields)) if is_ours else None
 
 
 class Attendance:
@@ -117,6 +153,8 @@ class Watchdog:
     ----------
     attendance : Attendance
         What this process knows. The watchdog adds what it hears.
+    host : str
+        IPv4 address to listen at; empty for all of this machine.
     now : callable
         Monotonic clock, seconds.
     leave : callable
@@ -126,6 +164,7 @@ class Watchdog:
     def __init__(
         self,
         attendance: Attendance,
+        host: str = "",
         now: Callable[[], float] = time.monotonic,
         leave: Callable[[int], NoReturn] = os._exit,
     ) -> None:
@@ -136,9 +175,12 @@ class Watchdog:
         self._interval = min(MAX_INTERVAL, attendance.limit / BEATS_PER_LIMIT)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        self._socket.bind(("", 0))
+        self._socket.bind((host, 0))
         self._peers: dict[int, tuple[str, int]] = {}
-        self.address = Address(_own_addresses(), self._socket.getsockname()[1], secrets.token_bytes(16))
+        self._sent = 0
+        self._numbers: dict[int, int] = {}  # of the last sign of each rank
+        hosts = (host,) if host else _own_addresses()
+        self.address = Address(hosts, self._socket.getsockname()[1], secrets.token_bytes())
         self._checked = now()
 
     def start(self, address: Address) -> None:
@@ -153,18 +195,19 @@ class Watchdog:
 
     def receive(self) -> None:
         """Wait for one datagram and handle it; rank 0 answers it."""
-        datagram, sender = self._socket.recvfrom(MESSAGE.size)
-        if len(datagram) != MESSAGE.size or not datagram.startswith(self.address.token):
+        datagram, sender = self._socket.recvfrom(FIELDS.size + SIGNATURE_BYTES + 1)  # shows one that is too long
+        sign = Sign.verified(self.address.key, datagram)
+        if sign is None or sign.number <= self._numbers.get(sign.rank, 0):
             return
-        _, rank, reached, ends = MESSAGE.unpack(datagram)
-        if 0 not in (rank, self._rank):  # meant for rank 0 on another machine, which has the same port number
+        if 0 not in (sign.rank, self._rank):  # meant for rank 0 on another machine, which has the same port number
             return
-        self._peers[rank] = sender
-        if ends:
+        self._numbers[sign.rank] = sign.number
+        self._peers[sign.rank] = sender
+        if sign.ends:
             self._end(None)
-        self._attendance.hear(rank, reached, self._now())
+        self._attendance.hear(sign.rank, sign.reached, self._now())
         if self._rank == 0:
-            self._send(rank)
+            self._send(sign.rank)
 
     def check(self) -> None:
         """End the job if a process is stuck or gone."""
@@ -193,7 +236,9 @@ class Watchdog:
 
     def _send(self, rank: int, ends: bool = False) -> None:
         """Send a sign of life to a process. Rank 0 gets it on all its addresses until it has answered from one."""
-        datagram = MESSAGE.pack(self.address.token, self._rank, self._attendance.reached[self._rank], ends)
+        self._sent += 1
+        sign = Sign(self._rank, self._sent, self._attendance.reached[self._rank], ends)
+        datagram = sign.signed(self.address.key)
         known = self._peers.get(rank)
         for target in [known] if known else [(host, self.address.port) for host in self.address.hosts]:
             with contextlib.suppress(OSError):  # no route to that address
@@ -207,6 +252,10 @@ class Watchdog:
         for rank in self._peers if self._rank == 0 else [0]:
             self._send(rank, ends=True)
         self._leave(2)
+
+
+def _signature(key: bytes, fields: bytes) -> bytes:
+    return hmac.digest(key, fields, "sha256")[:SIGNATURE_BYTES]
 
 
 def _own_addresses() -> tuple[str, ...]:

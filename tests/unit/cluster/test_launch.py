@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,7 +11,6 @@ import pytest
 from ffn.cluster.launch import (
     LAUNCHERS,
     Launch,
-    _rendezvous_server,
     launch,
     launcher_words,
     own_address,
@@ -45,11 +43,34 @@ def test_every_rank_learns_its_place(tmp_path, monkeypatch):
     ]
 
 
-def test_the_meeting_point_listens_at_one_address_only():
-    with _rendezvous_server("127.0.0.1", 1) as port:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.2", port), timeout=5)
+STRANGER = """
+import http.client, os
+server = "127.0.0.1", int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+for method in ("GET", "PUT", "DELETE"):
+    connection = http.client.HTTPConnection(*server)
+    connection.request(method, "/ffn-slots/0", b"planted" if method == "PUT" else None)
+    print(connection.getresponse().status, file=open("answers", "a"))
+"""
+
+
+def test_who_does_not_know_the_secret_cannot_give_ranks_another_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    assert launch(Launch(1, launcher="local", timeout=60), [sys.executable, "-c", STRANGER]) == 0
+    assert (tmp_path / "answers").read_text().split() == ["403"] * 3
+
+
+def test_the_secret_is_on_no_command_line(tmp_path, monkeypatch):
+    """A launcher that starts its only rank notes what everybody can see."""
+    fake = tmp_path / "mpirun"
+    fake.write_text('#!/bin/sh\necho "$@" > seen\necho "$FFN_LAUNCH_SECRET" > secret\n')
+    fake.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert launch(Launch(1, launcher="mpirun", interface="lo"), ["true"]) == 0
+    seen, secret = (tmp_path / "seen").read_text(), (tmp_path / "secret").read_text().strip()
+    assert len(secret) > 30 and secret not in seen
+    assert "-x FFN_LAUNCH_SECRET" in seen  # Open MPI passes on only what it is told to
 
 
 def test_ranks_that_alternate_between_nodes_of_different_size_have_their_places():
@@ -66,7 +87,7 @@ def test_ranks_that_alternate_between_nodes_of_different_size_have_their_places(
         ("srun", "srun --kill-on-bad-exit=1 --ntasks=6 --nodes=2 --ntasks-per-node=4 --mem=0"),
         ("aprun", "aprun -n 6 -N 4 --mem=0"),
         ("mpiexec", "mpiexec -n 6 --ppn 4 --mem=0"),
-        ("mpirun", "mpirun -n 6 --map-by ppr:4:node --mem=0"),
+        ("mpirun", "mpirun -x FFN_LAUNCH_SECRET -n 6 --map-by ppr:4:node --mem=0"),
     ],
 )
 def test_each_launcher_has_its_own_options(name, expected):

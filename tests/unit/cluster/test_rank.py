@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ffn.cluster.rank import interface_of, main, rank_environment
+from ffn.cluster.rank import Server, interface_of, main, rank_environment
 
 
 def test_a_rank_that_no_launcher_numbered_says_so(monkeypatch):
@@ -14,15 +14,23 @@ def test_a_rank_that_no_launcher_numbered_says_so(monkeypatch):
         main(["127.0.0.1:9", "1", "NO_SUCH_RANK", "true"])
 
 
+def test_a_rank_without_the_secret_says_so(monkeypatch):
+    monkeypatch.setenv("R", "4")
+    monkeypatch.delenv("FFN_LAUNCH_SECRET", raising=False)
+    with pytest.raises(SystemExit, match="ffn launch: FFN_LAUNCH_SECRET is not set on .* Tell it to by --launcher-opt"):
+        main(["127.0.0.1:9", "1", "R", "true"])
+
+
 def test_a_rank_without_a_server_says_so(monkeypatch):
     monkeypatch.setenv("R", "4")
+    monkeypatch.setenv("FFN_LAUNCH_SECRET", "x7")
     with pytest.raises(SystemExit, match="rank 4 on .*: could not reach the first node, 127.0.0.1:9, in 1 s"):
         main(["127.0.0.1:9", "1", "R", "true"])
 
 
 def test_the_network_of_nccl_stays_as_the_site_set_it(monkeypatch):
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "hsn")
-    variables = rank_environment(("10.0.0.1", 4000), "ib0", "3,4,1,2,1,2,n2")
+    variables = rank_environment(Server("10.0.0.1", 4000, "x7"), "ib0", "3,4,1,2,1,2,n2")
     assert (variables["NCCL_SOCKET_IFNAME"], variables["HOROVOD_GLOO_IFACE"]) == ("hsn", "ib0")
     assert variables["HOROVOD_HOSTNAME"] == "n2" and variables["HOROVOD_GLOO_RENDEZVOUS_PORT"] == "4000"
 

@@ -14,6 +14,7 @@ from ffn.io.tfrecord import encode_example, write_records
 from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.io.volume import Placement
 from ffn.training.data.volumes import open_training_volumes
+from ffn.training.parallel.messages import decode, encode
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingData
 from ffn.training.validation_set import ValidationBox
@@ -30,6 +31,9 @@ class ThreadGroup(ProcessGroup):
         self._mailboxes = mailboxes
 
     def gather(self, item):
+        return [decode(message) for message in self.exchanged(encode(item))]
+
+    def exchanged(self, item):
         self.send(item)
         items = [mailboxes[self.rank].get() for mailboxes in self._mailboxes]
         if any(item is ENDED for item in items):
@@ -40,12 +44,12 @@ class ThreadGroup(ProcessGroup):
         return self.gather(item)[0]
 
     def average(self, vector):
-        return sum(self.gather(vector)) / self.size
+        return sum(self.exchanged(vector)) / self.size
 
     def all_gather(self, vector):
         import tensorflow as tf
 
-        return tf.stack(self.gather(vector))
+        return tf.stack(self.exchanged(vector))
 
     def send(self, item):
         for mailbox in self._mailboxes[self.rank]:

@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import os
+import pathlib
+import pickle
 import sys
 import threading
 from types import ModuleType
@@ -9,8 +11,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from ffn.errors import TrainError, VolumeError
+from ffn.errors import DivergenceError, FfnError, TrainError, VolumeError
 from ffn.machine.launchers import RANK_VARIABLES
+from ffn.training.parallel.messages import encode, join
 from ffn.training.parallel.process_group import (
     HorovodGroup,
     ProcessGroup,
@@ -165,6 +168,55 @@ def test_an_error_of_any_process_ends_all_with_its_message(run_processes):
     failed = run_processes(3, lambda group: group.together(lambda: fail_on_rank_1(group)))
     assert {str(error) for error in failed} == {"b.h5: no such file"}
     assert run_processes(3, lambda group: group.together(lambda: group.rank)) == [0, 1, 2]
+
+
+class Exchange(Alone):
+    """Horovod in which a stranger speaks for process 1; it unpickles objects as the real one does."""
+
+    rank, size = staticmethod(lambda: 0), staticmethod(lambda: 2)
+
+    def __init__(self, message):
+        self.message = message
+
+    def allgather(self, tensor, name):
+        import tensorflow as tf
+
+        return tf.concat([tensor, np.frombuffer(join([self.message]), np.uint8)], 0)
+
+    def allgather_object(self, item):
+        return [item, pickle.loads(self.message)]
+
+    def broadcast(self, tensor, root_rank, name):
+        return tensor
+
+    def broadcast_object(self, item, root_rank):
+        return pickle.loads(self.message)
+
+
+class Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return pathlib.Path.touch, (self.path,)
+
+
+def test_what_a_stranger_sends_is_not_unpickled(tmp_path):
+    group = HorovodGroup(Exchange(pickle.dumps(Bomb(tmp_path / "exploded"))), 120)
+    with pytest.raises(ValueError, match="."):
+        group.gather("a")
+    assert not (tmp_path / "exploded").exists()
+    assert group.broadcast({"b": (1, 2)}) == {"b": (1, 2)}
+    assert not (tmp_path / "exploded").exists()
+    assert HorovodGroup(Exchange(encode("b")), 120).gather("a") == ["a", "b"]
+
+
+def test_errors_of_other_processes_keep_their_class():
+    failure = encode(("DivergenceError", "train: the gradient was not finite"))
+    with pytest.raises(DivergenceError, match="not finite"):
+        HorovodGroup(Exchange(failure), 120).together(lambda: None)
+    with pytest.raises(FfnError, match="^x$"):
+        HorovodGroup(Exchange(encode(("annotations", "x"))), 120).together(lambda: None)
 
 
 def test_arrays_are_summed_over_all_processes(run_processes):

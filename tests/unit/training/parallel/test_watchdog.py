@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from ffn.training.parallel.watchdog import MAX_INTERVAL, MESSAGE, Attendance, Watchdog
+from ffn.training.parallel.watchdog import LOOPBACK, MAX_INTERVAL, Attendance, Sign, Watchdog
 
 LIMIT = 10.0
 
@@ -112,7 +112,7 @@ def make_watchdog():
 
     def make(rank, size, now):
         book = attendance(rank, size)
-        dogs.append(Watchdog(book, now, leave))
+        dogs.append(Watchdog(book, LOOPBACK, now, leave))
         return dogs[-1], book
 
     yield make
@@ -120,22 +120,40 @@ def make_watchdog():
         dog._socket.close()
 
 
-def test_datagrams_for_rank_0_of_another_machine_are_ignored(make_watchdog):
-    dog, book = make_watchdog(2, 3, Clock())
+@pytest.fixture
+def receive():
+    """Function that lets a watchdog receive datagrams."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        for rank, reached in ((1, 1), (0, 7)):  # rank 0 listens at the same port, elsewhere
-            sender.sendto(MESSAGE.pack(dog.address.token, rank, reached, False), ("127.0.0.1", dog.address.port))
-            dog.receive()
+
+        def send(dog, *datagrams):
+            for datagram in datagrams:
+                sender.sendto(datagram, (LOOPBACK, dog.address.port))
+                dog.receive()
+
+        yield send
+
+
+def test_datagrams_for_rank_0_of_another_machine_are_ignored(make_watchdog, receive):
+    dog, book = make_watchdog(2, 3, Clock())
+    for sign in (Sign(1, 1, 1), Sign(0, 1, 7)):  # rank 0 listens at the same port, elsewhere
+        receive(dog, sign.signed(dog.address.key))
     assert book.reached == {2: 2, 0: 7}
 
 
-def test_datagrams_of_another_job_are_ignored(make_watchdog):
+def test_datagrams_of_strangers_are_ignored(make_watchdog, receive):
+    """One who saw datagrams can neither change them, nor send them again, nor end the job."""
     dog, book = make_watchdog(0, 2, Clock())
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        for datagram in (b"too short", MESSAGE.pack(bytes(16), 1, 5, True)):
-            sender.sendto(datagram, ("127.0.0.1", dog.address.port))
-            dog.receive()
+    ends, seen = Sign(1, 9, 5, ends=True), Sign(1, 3, 4).signed(dog.address.key)
+    receive(dog, b"", b"too short", ends.signed(bytes(32)), ends.signed(dog.address.key) + b"x")
+    receive(dog, ends.signed(bytes(32))[:-16] + seen[-16:])
     assert book.reached == {0: 2}
+    receive(dog, seen, Sign(1, 4, 6).signed(dog.address.key), seen)
+    assert book.reached == {0: 2, 1: 6}
+
+
+def test_a_job_on_one_machine_listens_at_its_loopback_only(make_watchdog):
+    dog, _ = make_watchdog(0, 2, Clock())
+    assert (dog.address.hosts, dog._socket.getsockname()[0]) == ((LOOPBACK,), LOOPBACK)
 
 
 @pytest.fixture
@@ -145,7 +163,7 @@ def job(make_watchdog):
     members = {rank: make_watchdog(rank, 3, now) for rank in range(3)}
     rank_0 = members[0][0]
     for dog, _ in members.values():
-        dog.address = rank_0.address._replace(hosts=("127.0.0.1",))
+        dog.address = rank_0.address
     return now, members
 
 
