@@ -9,6 +9,7 @@ import yaml
 from snakemake.exceptions import WorkflowError
 
 from ffn import __version__
+from ffn.cluster.job_script import warn_of_secrets
 from ffn.cluster.site import check_none_left
 from ffn.errors import FfnError
 from ffn.geometry import Box
@@ -104,7 +105,9 @@ if dying_with_parent() and not snakemake_patches.is_module(workflow):
 onstart:
     try:
         lock_run(PATHS.root)
-        check_none_left(snakemake_patches.submit_command(workflow), PATHS.root)
+        if submit := snakemake_patches.submit_command(workflow):
+            check_none_left(submit, PATHS.root)
+            warn_of_secrets()
     except FfnError as error:
         raise WorkflowError(str(error)) from None
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ffn.cluster.job_script import STATE, read_job, write_script
+from ffn.cluster.job_script import STATE, make_state, read_job, write_private, write_script
 from ffn.errors import ClusterError
 from ffn.io import atomic
 from ffn.machine.schedulers import Scheduler, find_scheduler, scheduler_names, slurm
@@ -48,7 +48,7 @@ def submit(scheduler: Scheduler, arguments: Sequence[str]) -> int:
     int
         Exit code: 1 if the scheduler refused the job; its reason is on standard error.
     """
-    STATE.mkdir(parents=True, exist_ok=True)
+    make_state()
     _write_cancel(scheduler)
     job = read_job(Path(arguments[0]))
     script = write_script(job, Path(arguments[0]), scheduler)
@@ -152,8 +152,7 @@ def _write_cancel(scheduler: Scheduler) -> None:
     text = f'#!/bin/sh\n{shlex.join([sys.executable, *MODULE, "cancel", name])} "$@" </dev/null >/dev/null 2>&1 &\n'
     if not path.exists() or path.read_text() != text:
         with atomic.atomic_path(path) as temporary:
-            temporary.write_text(text)
-            temporary.chmod(0o755)
+            write_private(temporary, text)
 
 
 def _submit(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ffn.cluster.batch import is_answering, run_command
 from ffn.cluster.findings import Finding, judge_build, judge_job, judge_nodes
-from ffn.cluster.job_script import exports
+from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_private
 from ffn.cluster.probe import MARKER, answers
 from ffn.cluster.site import LOG, Site
 from ffn.io import atomic
@@ -150,6 +150,7 @@ def _nodes(site: Site, check: Check) -> list[Finding]:
 def _submitted(site: Site, check: Check) -> list[Finding]:
     """Submit a job that checks from inside, and wait for its findings."""
     assert site.scheduler is not None
+    warn_of_secrets()
     with _marked(check.folder) as place:
         script, result = place / "job.sh", place / RESULT
         _write_script(script, result, site, check)
@@ -195,8 +196,7 @@ def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
     place = shlex.quote(str(result))
     lines = ["#!/bin/bash", *exports(), f"cd {shlex.quote(os.getcwd())}", shlex.join(inside)]
     lines += [f"[[ -e {place} ]] || {{ echo {shlex.quote(ended)} > {place}.tmp && mv {place}.tmp {place}; }}"]
-    atomic.write_text(script, "\n".join(lines) + "\n")
-    script.chmod(0o755)
+    write_private(script, "\n".join(lines) + "\n")
 
 
 @contextlib.contextmanager
@@ -215,7 +215,7 @@ def _restored(folder: Path) -> Iterator[None]:
 def _marked(folder: Path) -> Iterator[Path]:
     """Make a folder with a file that all nodes should see; remove it afterwards."""
     place = folder.absolute() / f".ffn-doctor-{secrets.token_hex(4)}"
-    place.mkdir()
+    place.mkdir(PRIVATE)
     atomic.write_text(place / MARKER, "seen")
     try:
         yield place

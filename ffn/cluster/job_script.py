@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shlex
@@ -14,11 +15,15 @@ from typing import Any
 from ffn.machine.schedulers import BatchJob, Scheduler
 
 STATE = Path(".snakemake/cluster")  # in the folder that Snakemake works in
+PRIVATE = 0o700  # mode of everything there
 RECORD_SECONDS = 120  # that a job waits for its record: NFS shows a new file up to a minute late
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")  # through which compute nodes reach volumes outside the site
-# Schedulers start jobs with a bare environment. Jobs also get these variables, and those with these prefixes.
+# Schedulers start jobs with a bare environment. Jobs also get these variables, and those with these prefixes, but none
+# that holds a password: the scheduler keeps copies of scripts, and users send them along when they ask for help.
 ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", *PROXIES, *map(str.upper, PROXIES))
 PREFIXES = ("FFN_", "HOROVOD_", "NCCL_", "OMPI_MCA_", "TF_")
+SECRET_NAME = re.compile("TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY", re.IGNORECASE)
+SECRET_VALUE = re.compile(r"://\S*@")  # user and password in a URL
 
 # A signal, at the walltime or from a cancel, is passed on to the whole job, which `set -m` makes one process group. The
 # job then has the scheduler's grace period to write a checkpoint; training stops earlier (training/interruption.py).
@@ -48,6 +53,8 @@ exit $code
 # inherit traps.
 SHELL_STAYS = "trap : TERM INT\n"
 
+log = logging.getLogger(__name__)
+
 
 def read_job(script: Path) -> BatchJob:
     """Return what Snakemake writes about a job in its script; account and queue may come from the environment."""
@@ -75,15 +82,36 @@ def with_environment(resources: Mapping[str, Any]) -> dict[str, Any]:
 
 def exports() -> list[str]:
     """Return the lines of a script that set the variables of this process that jobs need."""
-    names = [name for name in os.environ if name in ENVIRONMENT or name.startswith(PREFIXES)]
-    return [f"export {name}={shlex.quote(os.environ[name])}" for name in sorted(names)]
+    return [f"export {name}={shlex.quote(os.environ[name])}" for name in _passed_on() if not _is_secret(name)]
+
+
+def warn_of_secrets() -> None:
+    """Say in one line which variables jobs would get if they held no password."""
+    if names := [name for name in _passed_on() if _is_secret(name)]:
+        log.warning(
+            "%s: found a password or token, which no job script may hold. If the scheduler does not pass on the "
+            "environment, set it on the compute nodes, see docs/cluster.md",
+            ", ".join(names),
+        )
+
+
+def make_state() -> None:
+    """Make the folder for scripts, logs and records of jobs, which nobody else may read."""
+    STATE.mkdir(parents=True, exist_ok=True)
+    STATE.chmod(PRIVATE)  # it may be of an earlier version
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a new script that nobody else can read at any time."""
+    with open(path, "x", opener=lambda name, flags: os.open(name, flags, PRIVATE)) as file:
+        file.write(text)
 
 
 def write_script(job: BatchJob, job_script: Path, scheduler: Scheduler) -> Path:
     """Write the script that the scheduler starts: it runs the job's script and records its exit code."""
     stem = STATE.absolute() / f"{job.name}-{uuid.uuid4().hex[:8]}"
     copy, script = stem.with_suffix(".job"), stem.with_suffix(".sh")
-    copy.write_text(f"{SHELL_STAYS}{job_script.read_text()}")
+    write_private(copy, f"{SHELL_STAYS}{job_script.read_text()}")
     text = SCRIPT.format(
         exports="\n".join(exports()),
         seconds=60 * job.minutes,
@@ -94,6 +122,15 @@ def write_script(job: BatchJob, job_script: Path, scheduler: Scheduler) -> Path:
         on_node="" if job.is_mpi else scheduler.on_node(job),
         job_script=shlex.quote(str(copy)),
     )
-    script.write_text(text)
-    script.chmod(0o755)
+    write_private(script, text)
     return script
+
+
+def _passed_on() -> list[str]:
+    return sorted(name for name in os.environ if name in ENVIRONMENT or name.startswith(PREFIXES))
+
+
+def _is_secret(name: str) -> bool:
+    value = os.environ[name]
+    has_user = "@" in value if name.lower() in PROXIES else SECRET_VALUE.search(value)  # a proxy needs no ://
+    return bool(has_user or SECRET_NAME.search(name))

@@ -117,13 +117,13 @@ def read_site(profile: str, num_nodes: int) -> Site:
     return Site(str(folder), layout, scheduler, with_environment(_unquoted(resources)))
 
 
-def check_none_left(submit: str | None, folder: str) -> None:
+def check_none_left(submit: str, folder: str) -> None:
     """Make sure that no job of an earlier, killed Snakemake is still working on a run.
 
     Parameters
     ----------
-    submit : str or None
-        Snakemake's submit command, None if it does not submit jobs.
+    submit : str
+        Snakemake's submit command.
     folder : str
         Folder of the run.
 
@@ -132,8 +132,8 @@ def check_none_left(submit: str | None, folder: str) -> None:
     ClusterError
         If there is one: two jobs would write the same files.
     """
-    ids = makers_of(folder) if submit else []
-    if not submit or not ids:
+    ids = makers_of(folder)
+    if not ids:
         return
     scheduler = scheduler_of(submit)
     if left := still_queued(scheduler, ids):

@@ -1,10 +1,14 @@
 """The script that a scheduler runs, on this machine."""
 
+import os
+import stat
 import subprocess
 import time
 
+import pytest
+
 from ffn.cluster import job_script as module
-from ffn.cluster.job_script import STATE, exports, read_job, write_script
+from ffn.cluster.job_script import STATE, exports, make_state, read_job, warn_of_secrets, write_script
 from ffn.machine.schedulers import cobalt
 
 TRAINING = {"rule": "train", "resources": {"runtime": 90, "mpi": "aprun"}}
@@ -38,6 +42,50 @@ def test_a_job_that_snakemake_does_not_know_does_nothing(folder, job_script, mon
     done = subprocess.run([write_script(read_job(path), path, cobalt)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "no Snakemake waits for this job\n")
     assert not (folder / "made").exists() and not (STATE / "7.exit").exists()
+
+
+@pytest.fixture
+def loose_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_only_its_owner_reads_what_a_job_needs(folder, job_script, loose_umask):
+    STATE.chmod(0o755)  # as of version 0.3
+    make_state()
+    path = job_script(**TRAINING)
+    script = write_script(read_job(path), path, cobalt)
+    files = [STATE, script, script.with_suffix(".job")]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o700] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("https_proxy", "http://ada:s3cret@proxy:3128"),
+        ("HTTP_PROXY", "ada:s3cret@proxy:3128"),
+        ("FFN_DATA_URL", "https://s3cret@data.org/volume"),
+        ("FFN_LAUNCH_SECRET", "s3cret"),
+        ("TF_API_TOKEN", "s3cret"),
+        ("NCCL_PASSWORD", "s3cret"),
+        ("HOROVOD_API_KEY", "s3cret"),
+    ],
+)
+def test_no_script_holds_a_password_and_one_line_says_so(monkeypatch, caplog, name, value):
+    monkeypatch.setenv(name, value)
+    assert not any("s3cret" in line or name in line for line in exports())
+    warn_of_secrets()
+    [line] = caplog.messages
+    assert line.startswith(f"{name}: found a password or token, which no job script may hold.") and "s3cret" not in line
+
+
+def test_a_proxy_without_a_password_is_passed_on(monkeypatch, caplog):
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    monkeypatch.setenv("PATH", "/opt/python@3.11/bin:/bin")
+    assert {"export https_proxy=http://proxy:3128", "export PATH=/opt/python@3.11/bin:/bin"} <= set(exports())
+    warn_of_secrets()
+    assert caplog.messages == []
 
 
 def test_jobs_get_the_settings_of_libraries_and_no_other_variables(monkeypatch):

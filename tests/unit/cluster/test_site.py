@@ -106,7 +106,6 @@ def test_no_run_starts_alongside_the_jobs_of_a_killed_snakemake(submit, record, 
     with pytest.raises(ClusterError, match="^results/a: 1 jobs of an earlier Snakemake are still working .* qdel 7$"):
         check_none_left(command, "results/a")
     check_none_left(command, "results/another")
-    check_none_left(None, "results/a")
     monkeypatch.setattr(batch, "run_command", lambda command: done(stderr="cannot connect", code=1))
     with pytest.raises(ClusterError, match="qdel 7$"):
         check_none_left(command, "results/a")
