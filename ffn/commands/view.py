@@ -12,8 +12,9 @@ from ffn.viewing.config import ViewConfig
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Open an export in Neuroglancer, or take a picture of it.
 
-    Everything is served on the loopback interface of this machine. To view it from another computer, choose a port,
-    such as --port 8000, and forward it (the viewer) and the next one (the data):
+    Everything is served on the loopback interface of this machine, to those who know the link. To view it from another
+    computer, choose a port, such as --port 8000, and forward it (the viewer) and the next one (the data), both to the
+    same numbers:
     ssh -L 8000:127.0.0.1:8000 -L 8001:127.0.0.1:8001 HOST
     """
     parser.add_argument("path", metavar="PATH", help="an export, or a run such as results/demo")
@@ -27,7 +28,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from ffn.viewing.viewer import view
 
     def announce(link: str) -> None:
-        print(f"{link}\nCtrl-C ends the viewer.", flush=True)
+        print(f"{link}\nWho knows this link can see the data. Ctrl-C ends the viewer.", flush=True)
 
     config = from_arguments(ViewConfig, arguments)
     view(find_export(Path(arguments.path), config.volume), config, announce, arguments.screenshot)

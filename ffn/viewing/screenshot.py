@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ffn.errors import ExportError
 from ffn.io.atomic import atomic_path
 from ffn.machine.processes import dying_with_parent
+from ffn.viewing.redirect import page_leading_to
 
 if TYPE_CHECKING:
     import neuroglancer
@@ -82,7 +83,7 @@ def take_screenshot(viewer: neuroglancer.Viewer, size: tuple[int, int], path: Pa
         config.show_ui_controls = False
         config.show_panel_borders = False
         config.viewer_size = size
-    with _browser(size, viewer.get_viewer_url()) as process:
+    with page_leading_to(viewer.get_viewer_url()) as page, _browser(size, page) as process:
         picture = _complete_picture(viewer, size, process)
     try:
         with atomic_path(path) as temporary:

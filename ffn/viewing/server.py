@@ -1,11 +1,18 @@
-"""Serve a folder on the loopback interface, with the byte ranges and CORS headers that Neuroglancer needs."""
+"""Serve a folder on the loopback interface to one Neuroglancer, with the byte ranges that it needs.
+
+Every user of this machine can connect, and so can every web page in the browser of its user. So each address begins
+with a random token, and the browser lets no page read the answers but those of one origin (CORS). The header ``Host``
+must name this machine: it names another one if a web page's domain suddenly resolves to this address (DNS rebinding).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import logging
 import os
 import re
+import secrets
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -20,9 +27,13 @@ from ffn.errors import ExportError
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
+HOST_NAMES = (HOST, "localhost")
 PIECE_BYTES = 2**20
-CORS_HEADERS = {
-    "Access-Control-Allow-Origin": "*",
+HEADERS = {
+    "Accept-Ranges": "bytes",
+    "Cache-Control": "no-cache",
+    "Content-Type": "application/octet-stream",
+    "Referrer-Policy": "no-referrer",
     "Access-Control-Allow-Methods": "GET, HEAD, OPTIONS",
     "Access-Control-Allow-Headers": "Range",
     "Access-Control-Expose-Headers": "Accept-Ranges, Content-Length, Content-Range",
@@ -31,7 +42,7 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 @contextlib.contextmanager
-def serve(folder: Path, port: int = 0) -> Iterator[str]:
+def serve(folder: Path, port: int = 0, origin: str | None = None) -> Iterator[str]:
     """Serve `folder` in the background, for the length of a ``with`` block.
 
     Parameters
@@ -40,25 +51,28 @@ def serve(folder: Path, port: int = 0) -> Iterator[str]:
         Folder to serve. Nothing outside it is served.
     port : int
         Port on the loopback interface; 0 takes a free one.
+    origin : str, optional
+        Whose pages may read the files besides programs, such as ``http://127.0.0.1:8000``.
 
     Yields
     ------
     str
-        URL of the folder, without a trailing slash.
+        Secret URL of the folder, without a trailing slash.
 
     Raises
     ------
     ExportError
         If the port is not available.
     """
+    token = secrets.token_urlsafe()
     try:
-        server = _Server((HOST, port), partial(_Handler, folder.resolve()))
+        server = _Server((HOST, port), partial(_Handler, folder.resolve(), token, origin))
     except OSError as reason:
         raise port_error(port, reason) from None
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     try:
-        yield f"http://{HOST}:{server.server_address[1]}"
+        yield f"http://{HOST}:{server.server_address[1]}/{token}"
     finally:
         server.shutdown()
         server.server_close()
@@ -82,8 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # keeps connections open; a volume takes thousands of small requests
     timeout = 60
 
-    def __init__(self, root: Path, *args: object) -> None:
+    def __init__(self, root: Path, token: str, origin: str | None, *args: object) -> None:
         self._root = root
+        self._token = token
+        self._origin = origin
         super().__init__(*args)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
@@ -96,16 +112,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_OPTIONS(self) -> None:
         """Answer a CORS preflight request."""
-        self._send_head(HTTPStatus.NO_CONTENT, 0)
+        self._send_head(HTTPStatus.FORBIDDEN if self._asked() is None else HTTPStatus.NO_CONTENT)
 
     def log_message(self, format: str, *args: object) -> None:
         """Log requests for debugging."""
         logger.debug(format, *args)
 
     def _respond(self, with_body: bool) -> None:
-        path = self._find()
+        asked = self._asked()
+        path = None if asked is None else self._find(asked)
         if path is None:
-            self._send_head(HTTPStatus.NOT_FOUND, 0)
+            self._send_head(HTTPStatus.FORBIDDEN if asked is None else HTTPStatus.NOT_FOUND)
             return
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -120,21 +137,31 @@ class _Handler(BaseHTTPRequestHandler):
             if with_body:
                 self._copy(file, start, stop)
 
-    def _find(self) -> Path | None:
+    def _asked(self) -> str | None:
+        """Return the requested path behind the token; None if the request must not be answered."""
+        try:
+            host, path = urlsplit(f"//{self.headers['Host']}").hostname, urlsplit(self.path).path
+        except ValueError:
+            return None
+        _, _, path = path.partition("/")
+        token, _, asked = path.partition("/")
+        is_allowed = host in HOST_NAMES and hmac.compare_digest(token.encode(), self._token.encode())
+        return f"/{asked}" if is_allowed else None
+
+    def _find(self, asked: str) -> Path | None:
         """Return the requested file; None if it does not exist or lies outside the folder."""
         try:
-            path = (self._root / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
+            path = (self._root / unquote(asked).lstrip("/")).resolve()
             return path if path.is_relative_to(self._root) and path.is_file() else None
-        except (OSError, ValueError):  # a null byte, a name that is too long, a malformed URL
+        except (OSError, ValueError):  # a null byte, a name that is too long
             return None
 
-    def _send_head(self, status: HTTPStatus, length: int, content_range: str | None = None) -> None:
+    def _send_head(self, status: HTTPStatus, length: int = 0, content_range: str | None = None) -> None:
         self.send_response(status)
-        for name, value in CORS_HEADERS.items():
+        for name, value in HEADERS.items():
             self.send_header(name, value)
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Cache-Control", "no-cache")
-        self.send_header("Content-Type", "application/octet-stream")
+        if self._origin is not None:
+            self.send_header("Access-Control-Allow-Origin", self._origin)
         if content_range is not None:
             self.send_header("Content-Range", content_range)
         if status != HTTPStatus.NO_CONTENT:

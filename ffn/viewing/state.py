@@ -63,7 +63,7 @@ def make_state(layers: list[State], box: Box, voxel_size_zyx_nm: VoxelSize) -> S
     Returns
     -------
     dict
-        Ready for JSON. The sources contain the placeholder ``{base}``; see `load_state`.
+        Ready for JSON. The sources contain the placeholder ``{base}``; see `located`.
     """
     centre = [(a + b) / 2 for a, b in zip(box.start, box.stop, strict=True)]
     shortest = min(voxel_size_zyx_nm)
@@ -85,15 +85,13 @@ def make_state(layers: list[State], box: Box, voxel_size_zyx_nm: VoxelSize) -> S
     }
 
 
-def load_state(export: Path, base: str, link: str | None = None) -> State:
-    """Read a state of an export.
+def load_state(export: Path, link: str | None = None) -> State:
+    """Read a state of an export, with placeholders for its URL.
 
     Parameters
     ----------
     export : Path
         Folder that `ffn.viewing.export.export` wrote.
-    base : str
-        URL of the folder, without a trailing slash.
     link : str, optional
         Name of one of its links. The default is the state that shows everything.
 
@@ -107,11 +105,22 @@ def load_state(export: Path, base: str, link: str | None = None) -> State:
         names = ", ".join(sorted(file.stem for file in path.parent.glob("*.json"))) or "none"
         raise ExportError(f"--link: {link!r} is not in {export}, expected one of: {names}")
     try:
-        return json.loads(path.read_text().replace(BASE, base))
+        return json.loads(path.read_text())
     except OSError as reason:
         raise ExportError(f"{path}: cannot be read ({reason.strerror}). Run ffn export first") from None
     except ValueError as reason:
         raise ExportError(f"{path}: is not JSON ({reason}). Run ffn export again") from None
+
+
+def located(state: State, base: str) -> State:
+    """Return a state with the URL of the folder, given without a trailing slash.
+
+    Examples
+    --------
+    >>> located({"source": "precomputed://{base}/image"}, "http://h")
+    {'source': 'precomputed://http://h/image'}
+    """
+    return json.loads(json.dumps(state).replace(BASE, json.dumps(base)[1:-1]))
 
 
 def select_segments(state: State, segment_ids: Sequence[int]) -> State:

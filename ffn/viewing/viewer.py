@@ -9,14 +9,16 @@ import threading
 import webbrowser
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import neuroglancer
 
 from ffn.errors import ExportError
 from ffn.viewing.config import ViewConfig
 from ffn.viewing.properties import read_segment_ids
+from ffn.viewing.redirect import page_leading_to
 from ffn.viewing.server import HOST, port_error, serve
-from ffn.viewing.state import State, load_state, select_segments
+from ffn.viewing.state import State, load_state, located, select_segments
 
 
 def view(
@@ -43,8 +45,12 @@ def view(
     ExportError
         If the export lacks a segment or link, a port is not available, or no picture can be taken.
     """
-    with _stop_on_signals(), _served(export, config) as base:
-        viewer = _open_viewer(_state(export, base, config), config.port)
+    state = _state(export, config)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_stop_on_signals())
+        viewer = _open_viewer(config.port)
+        base = stack.enter_context(_served(export, config, viewer))
+        viewer.set_state(located(state, base))
         if screenshot is not None:
             from ffn.viewing.screenshot import take_screenshot
 
@@ -53,19 +59,20 @@ def view(
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the usual way to end the viewer
             announce(viewer.get_viewer_url())
             if config.open and _has_screen():
-                webbrowser.open(viewer.get_viewer_url())
+                webbrowser.open(stack.enter_context(page_leading_to(viewer.get_viewer_url())))
             threading.Event().wait()
 
 
-def _served(export: Path, config: ViewConfig) -> contextlib.AbstractContextManager[str]:
-    """Serve the export unless another server does; return its URL."""
+def _served(export: Path, config: ViewConfig, viewer: neuroglancer.Viewer) -> contextlib.AbstractContextManager[str]:
+    """Serve the export to the viewer unless another server does; return its URL."""
     if config.data_url is not None:
         return contextlib.nullcontext(config.data_url.rstrip("/"))
-    return serve(export, config.port + 1 if config.port else 0)
+    url = urlsplit(viewer.get_viewer_url())
+    return serve(export, config.port + 1 if config.port else 0, f"{url.scheme}://{url.netloc}")
 
 
-def _state(export: Path, base: str, config: ViewConfig) -> State:
-    state = {**load_state(export, base, config.link), "layout": config.layout}
+def _state(export: Path, config: ViewConfig) -> State:
+    state = {**load_state(export, config.link), "layout": config.layout}
     if config.segments:
         _require_segments(export, state, config.segments)
         return select_segments(state, config.segments)
@@ -83,11 +90,10 @@ def _require_segments(export: Path, state: State, segment_ids: tuple[int, ...]) 
         )
 
 
-def _open_viewer(state: State, port: int) -> neuroglancer.Viewer:
+def _open_viewer(port: int) -> neuroglancer.Viewer:
     neuroglancer.set_server_bind_address(HOST, port)
     try:
         viewer = neuroglancer.Viewer()
-        viewer.set_state(state)
         viewer.get_viewer_url()  # starts its server
     except OSError as reason:
         raise port_error(port, reason) from None

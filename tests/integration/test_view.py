@@ -169,6 +169,29 @@ def test_the_link_works_until_the_viewer_is_told_to_stop(start, export_dir):
         assert (process.returncode, errors) == (0, "")
 
 
+def test_the_browser_finds_the_link_where_other_users_do_not_see_it(start, export_dir, tmp_path):
+    """Browsers note their command line; the one that takes a picture then waits."""
+    noted = tmp_path / "arguments"
+    for name, then in (("chromium", "exec sleep 600"), ("xdg-open", "exit")):
+        script = tmp_path / name
+        script.write_text(f'#!/bin/sh\necho "$@" > {noted}.new && mv {noted}.new {noted}\n{then}\n')
+        script.chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":9", "BROWSER": f"{tmp_path}/xdg-open %s &"}
+    for arguments in (["--screenshot", tmp_path / "a.png"], []):
+        process = start(export_dir, *arguments, env={**os.environ, **variables})
+        while not noted.exists():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        [page] = [word for word in noted.read_text().split() if word.startswith("file://")]
+        assert "http://" not in noted.read_text()
+        link = re.search(r"url=(http://127\.0\.0\.1:\d+/v/\w+/)", Path(page.removeprefix("file://")).read_text())
+        with urllib.request.urlopen(link[1]) as answer:
+            assert answer.status == 200
+        noted.unlink()
+        process.terminate()
+        process.wait()
+
+
 def test_without_a_browser_a_screenshot_is_one_line(start, export_dir, tmp_path):
     environment = {**os.environ, "PATH": str(tmp_path)}
     process = start(export_dir, "--screenshot", tmp_path / "a.png", env=environment)

@@ -13,7 +13,7 @@ from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 from ffn.viewing.precomputed import read_scale
-from ffn.viewing.state import load_state
+from ffn.viewing.state import load_state, located
 
 from ..volumes import write
 from .conftest import BOX, SIZE_NM, read_json, two_tubes
@@ -49,7 +49,7 @@ def test_segment_properties_count_voxels_of_all_segments_and_small_ones_have_no_
 
 def test_the_state_shows_the_neurons_from_the_centre(tmp_path, sources):
     export(sources, tmp_path / "out", ExportConfig())
-    state = load_state(tmp_path / "out", "http://127.0.0.1:1")
+    state = located(load_state(tmp_path / "out"), "http://127.0.0.1:1")
     image, segmentation, skeletons, truth = state["layers"]
     assert image["source"] == "precomputed://http://127.0.0.1:1/image"
     assert image["shaderControls"]["normalized"]["range"] == [100, 200]
@@ -84,7 +84,7 @@ def test_a_segmentation_without_segments_can_be_exported(tmp_path):
     empty = write(tmp_path / "seg.h5", np.zeros(BOX.shape, np.uint8), BOX.start, SIZE_NM)
     export(Sources(segmentation=empty), tmp_path / "out", ExportConfig())
     assert read_json(tmp_path / "out/segmentation/segment_properties/info")["inline"]["ids"] == []
-    assert load_state(tmp_path / "out", "x")["layers"][0]["segments"] == []
+    assert load_state(tmp_path / "out")["layers"][0]["segments"] == []
 
 
 def test_the_voxel_size_may_come_from_another_volume(tmp_path, sources):

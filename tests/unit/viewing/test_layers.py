@@ -10,14 +10,14 @@ from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 from ffn.viewing.layers import labels_layer, with_groups
 from ffn.viewing.precomputed import read_scale
-from ffn.viewing.state import load_state
+from ffn.viewing.state import load_state, located
 
 from ..volumes import write
 from .conftest import SIZE_NM
 
 
 def layers(folder):
-    return {layer["name"]: layer for layer in load_state(folder, "http://h")["layers"]}
+    return {layer["name"]: layer for layer in located(load_state(folder), "http://h")["layers"]}
 
 
 def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_sources):

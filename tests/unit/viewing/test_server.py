@@ -1,7 +1,9 @@
-"""The loopback server: whole files, ranges, CORS, and nothing outside of its folder."""
+"""The loopback server: whole files, ranges, nothing for strangers, and nothing outside of its folder."""
 
 import http.client
 import socket
+import urllib.error
+import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,6 +12,7 @@ from ffn.errors import ExportError
 from ffn.viewing.server import parse_range, serve
 
 CONTENT = bytes(range(200))
+ORIGIN = "http://127.0.0.1:8000"
 
 
 @pytest.fixture
@@ -20,22 +23,25 @@ def ask(tmp_path):
     (tmp_path / "served/empty").write_bytes(b"")
     (tmp_path / "secret").write_bytes(b"secret")
     (tmp_path / "served/link").symlink_to(tmp_path / "secret")
-    with serve(tmp_path / "served") as url:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    with serve(tmp_path / "served", origin=ORIGIN) as url:
+        address = urlsplit(url)
+        connection = http.client.HTTPConnection(address.netloc, timeout=10)
 
-        def send(path="/layer/0.shard", method="GET", **headers):
-            connection.request(method, path, headers=headers)
+        def send(path="/layer/0.shard", method="GET", token=address.path, **headers):
+            connection.request(method, token + path, headers=headers)
             response = connection.getresponse()
             return response, response.read()
 
+        send.token = address.path
         yield send
         connection.close()
 
 
-def test_whole_files_with_cors(ask):
+def test_whole_files_for_the_pages_of_one_origin(ask):
     response, body = ask()
     assert (response.status, body) == (200, CONTENT)
-    assert response.headers["Access-Control-Allow-Origin"] == "*"
+    assert response.headers.get_all("Access-Control-Allow-Origin") == [ORIGIN]
+    assert response.headers["Referrer-Policy"] == "no-referrer"
     assert response.headers["Accept-Ranges"] == "bytes"
     assert response.headers["Content-Encoding"] is None
 
@@ -78,9 +84,40 @@ def test_head_sends_no_body_and_keeps_the_connection(ask):
 
 
 def test_the_question_before_a_range_request_of_another_origin(ask):
-    response, _ = ask(method="OPTIONS", Origin="http://127.0.0.1:1")
+    response, _ = ask(method="OPTIONS", Origin=ORIGIN)
     assert response.status == 204
     assert "Range" in response.headers["Access-Control-Allow-Headers"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_who_does_not_know_the_token_gets_nothing(ask, method):
+    assert len(ask.token) > 40
+    for token in ("", "/", "/another", ask.token[:-1], f"{ask.token}x", "/%ff", "//["):
+        response, body = ask(method=method, token=token)
+        assert (response.status, body) == (403, b"")
+
+
+@pytest.mark.parametrize("host", ["evil.org", "evil.org:80", "127.0.0.1.evil.org", "127.0.0.1@evil.org", "[", ""])
+def test_a_domain_that_suddenly_resolves_to_this_machine_gets_nothing(ask, host):
+    response, body = ask(Host=host)
+    assert (response.status, body) == (403, b"")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:9001", "localhost:9001", "LOCALHOST"])
+def test_a_forwarded_port_may_have_another_number(ask, host):
+    assert ask(Host=host)[1] == CONTENT
+
+
+def test_without_an_origin_no_page_may_read(tmp_path):
+    with serve(tmp_path) as url, pytest.raises(urllib.error.HTTPError, match="404") as missing:
+        urllib.request.urlopen(f"{url}/nothing")
+    assert "Access-Control-Allow-Origin" not in missing.value.headers
+    missing.value.close()
+
+
+def test_every_server_has_a_token_of_its_own(tmp_path):
+    with serve(tmp_path) as one, serve(tmp_path) as other:
+        assert urlsplit(one).path != urlsplit(other).path
 
 
 def test_an_empty_file(ask):
@@ -111,11 +148,11 @@ def test_nothing_else_is_served(ask, path):
 def test_a_client_that_goes_away_does_not_end_the_server(ask, tmp_path, capfd):
     with serve(tmp_path / "served") as url:
         address = urlsplit(url)
-        for request in (b"GET /layer/0.shard HTTP/1.1\r\n", b"nonsense\r\n\r\n"):
+        for request in (f"GET {address.path}/layer/0.shard HTTP/1.1\r\n".encode(), b"nonsense\r\n\r\n"):
             with socket.create_connection((address.hostname, address.port)) as client:
                 client.sendall(request)
         connection = http.client.HTTPConnection(address.netloc, timeout=10)
-        connection.request("GET", "/layer/0.shard")
+        connection.request("GET", f"{address.path}/layer/0.shard")
         assert connection.getresponse().read() == CONTENT
         connection.close()
     assert "Traceback" not in capfd.readouterr().err

@@ -28,4 +28,4 @@ def test_segments_are_selected_in_all_layers_with_a_selection():
 def test_a_damaged_state_is_an_error(tmp_path):
     (tmp_path / "neuroglancer.json").write_text("{")
     with pytest.raises(ExportError, match=r"neuroglancer.json: is not JSON \(.*\). Run ffn export again"):
-        load_state(tmp_path, "x")
+        load_state(tmp_path)
