@@ -1,22 +1,34 @@
-"""Copy inputs to a node's local disk, once per node, and verify the copies."""
+"""Copy inputs to a node's local disk, once per node, and verify the copies.
+
+Other users of the node can write to the folders for temporary files. What they may have planted there is never used.
+Copies lie in a folder of our own that nobody else can write to, and symbolic links are not followed. Beside a copy lie
+the checksums of its chunks. They are compared when the copy has been made, in full, and before every use, where that
+takes as long for a terabyte as for a megabyte: size and owner of every file, and `SAMPLES` chunks drawn at random.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import hashlib
+import json
 import logging
 import os
+import random
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ffn.errors import VolumeError
-from ffn.io.atomic import atomic_path
+from ffn.io.atomic import atomic_path, write_json
 from ffn.io.volume import HDF5_SUFFIXES, split_spec
 
 CHUNK_BYTES = 2**24
+SAMPLES = 4  # 64 MiB; our choice
 MIN_FREE_BYTES = 2**28  # left free for the temporary files of other programs; our choice
+CHECKSUMS = "checksums.json"
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +36,9 @@ log = logging.getLogger(__name__)
 def stage_specs(specs: Sequence[str], folder: str) -> None:
     """Copy volumes and folders to node-local scratch, unless copies exist; one process per node calls this.
 
-    Nothing depends on success. If the disk is full, the folder cannot be made or a copy differs from its source, this
-    logs a warning, and the original is used. Copies of earlier versions of the same input are removed.
+    Nothing depends on success. If the disk is full, the folder cannot be made or belongs to another user, or a copy
+    differs from its source, this logs a warning, and the original is used. Copies of earlier versions of the same input
+    are removed.
 
     Parameters
     ----------
@@ -40,13 +53,14 @@ def stage_specs(specs: Sequence[str], folder: str) -> None:
         return
     for source in dict.fromkeys(filter(None, map(_source, specs))):
         try:
+            _make_private(scratch)
             _stage(source, scratch)
         except (OSError, VolumeError) as reason:
             log.warning("--stage-to: %s is not copied (%s)", source, reason)
 
 
 def staged_spec(spec: str, folder: str) -> str:
-    """Return the spec of the current copy in the scratch folder, or `spec` itself if there is none.
+    """Return the spec of the current copy in the scratch folder, or `spec` itself if there is none that can be trusted.
 
     Parameters
     ----------
@@ -57,7 +71,7 @@ def staged_spec(spec: str, folder: str) -> str:
     if scratch is None or source is None:
         return spec
     copy = _copy_path(source, scratch)
-    return spec.replace(str(source), str(copy), 1) if copy.exists() else spec
+    return spec.replace(str(source), str(copy), 1) if _is_trusted(copy, scratch) else spec
 
 
 def _source(spec: str) -> Path | None:
@@ -74,6 +88,27 @@ def _scratch(folder: str) -> Path | None:
     return None if "$" in expanded else Path(expanded) / f"ffn-staged-{os.getuid()}"
 
 
+def _make_private(scratch: Path) -> None:
+    """Make the folder of our copies, unless it exists; see `_require_private`."""
+    scratch.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        scratch.mkdir(mode=0o700)
+    _require_private(scratch)
+
+
+def _require_private(scratch: Path) -> None:
+    """Make sure that nobody else can write to the folder of our copies, nor put another one in its place."""
+    state, parent = scratch.lstat(), scratch.parent.stat()
+    if not stat.S_ISDIR(state.st_mode):
+        raise VolumeError(f"{scratch} is not a folder, or a link to one")
+    if state.st_uid != os.getuid():
+        raise VolumeError(f"{scratch} belongs to user {state.st_uid}, not to {os.getuid()}")
+    if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise VolumeError(f"{scratch} can be written to by other users")
+    if parent.st_mode & stat.S_IWOTH and not parent.st_mode & stat.S_ISVTX:
+        raise VolumeError(f"{scratch.parent} lets other users replace our folder in it, as it has no sticky bit")
+
+
 def _files(source: Path) -> list[Path]:
     return sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
 
@@ -83,63 +118,100 @@ def _copy_path(source: Path, scratch: Path) -> Path:
     states = [(str(file), (state := file.stat()).st_size, state.st_mtime_ns) for file in _files(source)]
     version = hashlib.sha256(repr(states).encode()).hexdigest()[:16]
     origin = hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]
-    return scratch / origin / version / source.name
+    return scratch / origin / version / "copy" / source.name
 
 
 def _stage(source: Path, scratch: Path) -> None:
     copy = _copy_path(source, scratch)
-    with _exclusive(copy.parent.parent):
-        if copy.exists():
+    version = copy.parent.parent
+    with _exclusive(version.parent):
+        if _is_trusted(copy, scratch):
             log.info("%s is already in %s", source, copy.parent)
             return
         size, free = sum(file.stat().st_size for file in _files(source)), shutil.disk_usage(scratch).free
         if size + MIN_FREE_BYTES > free:
             raise VolumeError(f"it has {size / 2**20:.0f} MiB, {scratch} has {free / 2**20:.0f} MiB free")
         with atomic_path(copy) as temporary:
-            _copy(source, temporary)
-        _remove_others(copy)
+            checksums = _copy(source, temporary)
+        write_json(version / CHECKSUMS, checksums)
+        _remove_others(version)
     log.info("staged %s, %.1f MiB, in %s", source, size / 2**20, copy.parent)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file, or the files in a folder, and compare the checksums."""
+def _copy(source: Path, target: Path) -> dict[str, Any]:
+    """Copy a file, or the files in a folder; compare the checksums and return them by name."""
+    checksums = {}
     for file in _files(source):
-        copy = target / file.relative_to(source) if source.is_dir() else target
+        name = file.relative_to(source)  # of a single file: "."
+        copy = target / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         expected = _copy_file(file, copy)
-        if _checksum(copy) != expected:
+        if _checksums(copy) != expected:
             raise VolumeError(f"{copy} differs from {file}, so the disk is unreliable")
+        checksums[str(name)] = {"bytes": copy.stat().st_size, "sha256": expected}
+    return checksums
 
 
-def _copy_file(source: Path, target: Path) -> str:
-    """Copy a file; return the checksum of the source."""
-    digest = hashlib.sha256()
-    with source.open("rb") as reader, target.open("wb") as writer:
+def _copy_file(source: Path, target: Path) -> list[str]:
+    """Copy a file; return the checksums of the source's chunks."""
+    checksums = []
+    with source.open("rb") as reader, open(target, "xb", opener=_without_links) as writer:
         while chunk := reader.read(CHUNK_BYTES):
-            digest.update(chunk)
+            checksums.append(hashlib.sha256(chunk).hexdigest())
             writer.write(chunk)
         writer.flush()
         os.fsync(writer.fileno())
         os.posix_fadvise(writer.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # so that the comparison reads the disk
-    return digest.hexdigest()
+    return checksums
 
 
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _checksums(path: Path) -> list[str]:
+    count = -(-path.stat().st_size // CHUNK_BYTES)
+    return [_checksum(path, index) for index in range(count)]
 
 
-def _remove_others(copy: Path) -> None:
+def _checksum(path: Path, index: int) -> str:
+    """Checksum of one chunk."""
+    with open(path, "rb", opener=_without_links) as file:
+        file.seek(index * CHUNK_BYTES)
+        return hashlib.sha256(file.read(CHUNK_BYTES)).hexdigest()
+
+
+def _is_trusted(copy: Path, scratch: Path) -> bool:
+    """Whether there is a copy that only we can have written, and that is as it was when it was compared."""
+    try:
+        _require_private(scratch)
+        recorded = json.loads((copy.parent.parent / CHECKSUMS).read_text())
+        if not all(_is_ours(copy / name, checksums["bytes"]) for name, checksums in recorded.items()):
+            return False
+        chunks = [(name, *one) for name, checksums in recorded.items() for one in enumerate(checksums["sha256"])]
+        drawn = random.SystemRandom().sample(chunks, min(SAMPLES, len(chunks)))
+        return all(_checksum(copy / name, index) == expected for name, index, expected in drawn)
+    except (OSError, VolumeError, ValueError):
+        return False
+
+
+def _is_ours(file: Path, size: int) -> bool:
+    state = file.lstat()
+    return stat.S_ISREG(state.st_mode) and state.st_uid == os.getuid() and state.st_size == size
+
+
+def _without_links(path: str, flags: int) -> int:
+    """Open a file, but not through a symbolic link, which may lead to a file of the user."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _remove_others(version: Path) -> None:
     """Remove copies of earlier versions of the same input; open files stay readable."""
-    for version in copy.parent.parent.iterdir():
-        if version.is_dir() and version != copy.parent:
-            shutil.rmtree(version, ignore_errors=True)
+    for other in version.parent.iterdir():
+        if other.is_dir() and other != version:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
     """Keep other processes on this node out; locks are reliable because the disk is local."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    with open(folder / ".lock", "w", opener=_without_links) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -96,7 +96,7 @@ def test_on_a_full_disk_the_original_is_used(volume, tmp_path, monkeypatch, capl
 
 
 def test_a_copy_that_differs_is_not_used(volume, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(staging, "_checksum", lambda path: "other")
+    monkeypatch.setattr(staging, "_checksums", lambda path: ["other"])
     stage_specs([volume], str(tmp_path / "scratch"))
     assert "differs" in caplog.text
     assert staged_spec(volume, str(tmp_path / "scratch")) == volume
@@ -119,3 +119,107 @@ def test_processes_of_one_node_make_one_copy(volume, tmp_path):
         process.join()
         assert process.exitcode == 0
     assert len(copies(tmp_path / "scratch")) == 1
+
+
+class TestStrangers:
+    """Other users of the node may write to the scratch folder, and know the name of ours."""
+
+    @pytest.fixture
+    def scratch(self, tmp_path):
+        """Return a folder like ``/tmp``: for all users, with the sticky bit."""
+        folder = tmp_path / "scratch"
+        folder.mkdir()
+        folder.chmod(0o1777)
+        return folder
+
+    @pytest.fixture
+    def forged(self, volume, scratch):
+        """Return a copy that another user has planted, with other voxels."""
+        stage_specs([volume], str(scratch))
+        (copy,) = copies(scratch)
+        with create_volume(f"{copy}:raw", np.uint8, Placement(Box.from_shape((3, 5, 7), (1, 2, 3)))):
+            pass
+        return copy
+
+    def own_folder(self, scratch):
+        return scratch / f"ffn-staged-{os.getuid()}"
+
+    def assert_refused(self, volume, scratch, caplog, why):
+        """Nothing of the folder is used, nor written to it, and a line says why."""
+        before = sorted(scratch.rglob("*"))
+        stage_specs([volume], str(scratch))
+        assert why in caplog.text and caplog.text.count("\n") == 1
+        assert staged_spec(volume, str(scratch)) == volume
+        assert sorted(scratch.rglob("*")) == before
+
+    def become_another_user(self, scratch, monkeypatch):
+        """What we have made is a stranger's from now on, under the name of our folder."""
+        made, stranger = self.own_folder(scratch), os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: stranger + 1)
+        made.rename(self.own_folder(scratch))
+
+    def test_our_folder_is_closed_to_them(self, volume, scratch, monkeypatch):
+        stage_specs([volume], str(scratch))
+        assert self.own_folder(scratch).stat().st_mode & 0o777 == 0o700
+
+    def test_a_folder_of_a_stranger_is_not_used(self, volume, scratch, forged, monkeypatch, caplog):
+        self.become_another_user(scratch, monkeypatch)
+        self.assert_refused(volume, scratch, caplog, f"belongs to user {os.getuid() - 1}, not to {os.getuid()}")
+
+    def test_a_planted_link_does_not_empty_a_file_of_ours(self, volume, scratch, forged, tmp_path, caplog):
+        precious = tmp_path / "precious"
+        precious.write_text("x")
+        lock = forged.parents[2] / ".lock"
+        lock.unlink()
+        lock.symlink_to(precious)
+        stage_specs([volume], str(scratch))
+        assert precious.read_text() == "x"
+        assert "is not copied" in caplog.text
+
+    def test_a_link_in_place_of_our_folder_is_not_followed(self, volume, scratch, tmp_path, caplog):
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        self.own_folder(scratch).symlink_to(tmp_path / "elsewhere")
+        self.assert_refused(volume, scratch, caplog, "is not a folder, or a link to one")
+        assert list((tmp_path / "elsewhere").iterdir()) == []
+
+    def test_a_folder_that_others_can_write_to_is_not_used(self, volume, scratch, forged, caplog):
+        self.own_folder(scratch).chmod(0o770)
+        self.assert_refused(volume, scratch, caplog, "can be written to by other users")
+
+    def test_a_folder_that_others_can_replace_is_not_used(self, volume, scratch, forged, caplog):
+        scratch.chmod(0o777)
+        self.assert_refused(volume, scratch, caplog, "has no sticky bit")
+
+    def test_a_changed_copy_is_replaced(self, volume, scratch, forged):
+        assert staged_spec(volume, str(scratch)) == volume
+        stage_specs([volume], str(scratch))
+        staged = staged_spec(volume, str(scratch))
+        assert staged == f"{forged}:raw"
+        np.testing.assert_array_equal(voxels_of(staged)[1], voxels_of(volume)[1])
+
+    def test_a_copy_of_the_same_size_is_known_by_its_checksum(self, volume, scratch):
+        stage_specs([volume], str(scratch))
+        (copy,) = copies(scratch)
+        copy.write_bytes(bytes(copy.stat().st_size))
+        assert staged_spec(volume, str(scratch)) == volume
+
+    def test_a_link_in_place_of_a_copy_is_not_followed(self, volume, scratch):
+        stage_specs([volume], str(scratch))
+        (copy,) = copies(scratch)
+        copy.unlink()
+        copy.symlink_to(volume.removesuffix(":raw"))
+        assert staged_spec(volume, str(scratch)) == volume
+
+    def test_a_copy_without_checksums_is_not_used(self, volume, scratch):
+        stage_specs([volume], str(scratch))
+        (copy,) = copies(scratch)
+        (copy.parents[1] / "checksums.json").unlink()
+        assert staged_spec(volume, str(scratch)) == volume
+
+    def test_few_chunks_of_a_large_copy_are_read(self, records, scratch, monkeypatch):
+        monkeypatch.setattr(staging, "CHUNK_BYTES", 7)
+        stage_specs([str(records)], str(scratch))
+        read, checksum = [], staging._checksum
+        monkeypatch.setattr(staging, "_checksum", lambda *chunk: read.append(chunk) or checksum(*chunk))
+        assert staged_spec(str(records), str(scratch)) != str(records)
+        assert len(set(read)) == staging.SAMPLES
