@@ -1,24 +1,29 @@
-"""Lock a folder for one process; the lock ends with its process, so a killed run can be repeated at once."""
+"""Lock a folder for one process, on every file system and over all machines that share it.
+
+Two things keep others out: the kernel's lock, which ends with its process but which Lustre and NFS may lack, or keep to
+one machine; and a lease, which works everywhere. What is known of its holder decides. On the same machine, a process is
+gone when the process table says so. Elsewhere it is gone when it has given no sign of life for a whole lease.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import logging
-import os
-import socket
 import time
 from pathlib import Path
 from typing import IO
 
 from ffn.errors import ConfigError
+from ffn.machine.heartbeat import beating
+from ffn.machine.lease import LEASE_SECONDS, Holder, Lease
 
-POLL_SECONDS = 0.2
-NO_LOCK = "%s: cannot be locked (%s). Make sure that only one process works in it"
+POLL_SECONDS = 0.5
+KERNEL_LOCK, LEASE = ".lock", ".lease"  # a file and a folder in the locked folder
+SILENCE = f"Waiting up to {LEASE_SECONDS:g} s for a sign of life from there; if there is none, this process takes over"
 
 log = logging.getLogger(__name__)
-
-_held: list[IO[str]] = []
 
 
 def lock_run(folder: str | Path) -> None:
@@ -31,13 +36,14 @@ def lock_run(folder: str | Path) -> None:
     ConfigError
         If another process holds it.
     """
-    file = take_lock(folder)
-    if file is not None:
-        _held.append(file)  # closing the file would release the lock
+    atexit.register(take_lock(folder).close)
 
 
-def take_lock(folder: str | Path, seconds: float = 0.0, here_only: bool = False) -> IO[str] | None:
-    """Lock a folder until the returned file is closed or this process ends.
+def take_lock(folder: str | Path, seconds: float = 0.0) -> contextlib.ExitStack:
+    """Lock a folder until what is returned is closed, or this process ends.
+
+    If a process on another machine has locked it, wait for a sign of life from there. If there is none for
+    `LEASE_SECONDS`, take over; should that process wake up again, it ends itself.
 
     Parameters
     ----------
@@ -45,58 +51,62 @@ def take_lock(folder: str | Path, seconds: float = 0.0, here_only: bool = False)
         Created if it does not exist.
     seconds : float, default 0
         How long to wait for another process to release the lock.
-    here_only : bool, default False
-        Whether to ignore holders on other machines: a shared file system may keep the locks of dead machines.
 
     Returns
     -------
-    file or None
-        None if there is no lock: on a file system without locks, or with `here_only` if a process elsewhere holds it.
+    ExitStack
+        What holds the lock.
 
     Raises
     ------
     ConfigError
-        If another process holds it.
+        If another process holds it, or the folder cannot be written to.
     """
-    path = Path(folder) / ".lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(path.open("a+"))
-        if not _acquire(file, path.parent, seconds, here_only):
-            return None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        stack.pop_all()  # stays open
-    return file
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context((folder / KERNEL_LOCK).open("a"))
+            held = _acquire(file, Lease(folder / LEASE, looks=round(LEASE_SECONDS / POLL_SECONDS)), folder, seconds)
+            stack.callback(held.release)
+            stack.enter_context(beating(held.beat))
+            return stack.pop_all()
+    except OSError as reason:
+        raise ConfigError(f"{folder}: cannot be locked ({reason}), expected a folder to write to") from None
 
 
-def _acquire(file: IO[str], folder: Path, seconds: float, here_only: bool) -> bool:
-    """Wait for the lock as `take_lock` describes; return whether this process has it."""
-    deadline, is_logged = time.monotonic() + seconds, False
-    while (failure := _try_lock(file)) is not None:
-        if not isinstance(failure, BlockingIOError):  # Lustre may be mounted without locks
-            log.warning(NO_LOCK, folder, failure)
-            return False
-        file.seek(0)
-        holder = file.read().strip()
-        if here_only and holder and not holder.endswith(f" on {socket.gethostname()}"):
-            log.warning(NO_LOCK, folder, f"{holder} has locked it")
-            return False
-        if time.monotonic() >= deadline:
-            name = holder or "another process"
+def _acquire(file: IO[str], lease: Lease, folder: Path, seconds: float) -> Lease:
+    """Wait for the lock as `take_lock` describes."""
+    deadline, told = time.monotonic() + seconds, ""
+    while True:
+        is_locked = _is_locked(file)
+        holder = lease.look()
+        if (holder.is_gone if holder else not is_locked) and lease.claim(holder):
+            return lease
+        is_alive = _is_alive(holder, is_locked)
+        name = holder.title if holder else "another process"
+        if is_alive and time.monotonic() >= deadline:
             raise ConfigError(f"{folder}: {name} works on it, expected only one process. Wait for it or stop it")
-        if not is_logged:
-            log.info("%s: waiting for %s, which works on it", folder, holder)
-            is_logged = True
+        message = f"waiting for {name}, which works on it" if is_alive else f"{name} has locked it. {SILENCE}"
+        if message != told:
+            log.log(logging.INFO if is_alive else logging.WARNING, "%s: %s", folder, message)
+            told = message
         time.sleep(POLL_SECONDS)
-    return True
 
 
-def _try_lock(file: IO[str]) -> OSError | None:
-    """Try to take the lock; return the error if that fails."""
+def _is_alive(holder: Holder | None, is_locked: bool) -> bool:
+    """Whether a process certainly works in the folder; the kernel's lock tells only of processes on this machine."""
+    if holder and (holder.is_alive or holder.is_gone):
+        return holder.is_alive
+    return is_locked and (holder is None or (holder.process is not None and holder.process.is_of_this_machine))
+
+
+def _is_locked(file: IO[str]) -> bool:
+    """Try to take the kernel's lock; return whether another process has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as reason:
-        return reason
-    return None
+    except BlockingIOError:
+        return True
+    except OSError:  # Lustre may be mounted without locks; then there is only the lease
+        return False
+    return False

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ffn.errors import ExportError
 from ffn.io.atomic import atomic_path
+from ffn.machine.runlock import KERNEL_LOCK, LEASE, take_lock
 
 log = logging.getLogger(__name__)
 
 PLAN_FILE = ".plan.json"
-LOCK_FILE = ".lock"
 
 
 @contextlib.contextmanager
@@ -38,23 +37,25 @@ def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
 
     Raises
     ------
+    ConfigError
+        If another process is filling the folder.
     ExportError
-        If another process is filling the folder. If the block itself raises an `ExportError`, its content is useless,
-        and the next call starts over.
+        If the block raises it: then the content is useless, and the next call starts over.
     """
     partial = out.with_name(f".{out.name}.partial")
-    partial.mkdir(parents=True, exist_ok=True)
-    with _lock(partial / LOCK_FILE, out):
+    with take_lock(partial) as lock:
         _keep_if_same(partial, json.loads(json.dumps(plan)))
         try:
             yield partial
         except ExportError:
             (partial / PLAN_FILE).unlink()
             raise
-        for name in (PLAN_FILE, LOCK_FILE):
-            (partial / name).unlink()
         with atomic_path(out) as temporary:
-            partial.rename(temporary)
+            partial.rename(temporary)  # with the lock in it, so nobody else gets the folder
+            lock.close()
+            shutil.rmtree(temporary / LEASE)
+            for name in (PLAN_FILE, KERNEL_LOCK):
+                (temporary / name).unlink()
 
 
 def file_state(path: str | Path) -> list[int] | None:
@@ -74,25 +75,10 @@ def _keep_if_same(folder: Path, plan: dict[str, Any]) -> None:
         log.info("%s: resuming an interrupted export", folder)
         return
     for entry in folder.iterdir():
+        if entry.name in (KERNEL_LOCK, LEASE):
+            continue
         if entry.is_dir():
             shutil.rmtree(entry)
-        elif entry.name != LOCK_FILE:
+        else:
             entry.unlink()
     plan_file.write_text(json.dumps(plan))
-
-
-@contextlib.contextmanager
-def _lock(path: Path, out: Path) -> Iterator[None]:
-    """Lock out other processes for the length of the block."""
-    with path.open("a") as file:
-        _take(file, out)
-        yield
-
-
-def _take(file: IO[str], out: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ExportError(f"{out}: another process is exporting to it, only one may. Wait until it ends") from None
-    except OSError as reason:  # a file system without locks
-        log.warning("%s: cannot be locked (%s). Make sure that only one export writes to it", out, reason)
