@@ -110,5 +110,6 @@ onstart:
             warn_of_secrets()
     except FfnError as error:
         raise WorkflowError(str(error)) from None
+    atomic.remove_leftovers(PATHS.root)
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     LiveJobs().start(logger)

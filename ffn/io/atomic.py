@@ -6,12 +6,20 @@ import contextlib
 import glob
 import json
 import os
+import re
 import shutil
-import socket
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-_HOST = socket.gethostname().split(".")[0]
+from ffn.machine import process_id
+from ffn.machine.heartbeat import beating
+from ffn.machine.process_id import ProcessId, this_process
+
+# A living writer touches its temporary file every 10 s. The rest is for clocks that differ: beyond five minutes, the
+# services of a cluster (Kerberos, Slurm's munge) do not work any more.
+SILENT_SECONDS = 600.0
 
 
 @contextlib.contextmanager
@@ -26,19 +34,34 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     Yields
     ------
     Path
-        Path in the same folder. It is removed after an error; what killed processes of this host left for the same
-        target is removed, too.
+        Path in the same folder. It is removed after an error.
+
+    Notes
+    -----
+    What killed processes left for the same target is removed, too, once they are certainly gone. Those of this machine
+    are not in the process table. Those of others have not touched their file for `SILENT_SECONDS`, which is judged
+    before and after the block. A writer that was suspended for so long fails when it renames its file, and the target
+    stays whole.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_orphans(path)
-    temporary = path.with_name(f".{path.name}.tmp-{_HOST}-{os.getpid()}{path.suffix}")
+    leftovers = list(_leftovers(path.parent.glob(f".{glob.escape(path.name)}.*-*")))
+    _remove_gone(leftovers)
+    temporary = path.with_name(f".{path.name}.tmp-{this_process()}{path.suffix}")
     try:
-        yield temporary
+        with beating(lambda: _touch(temporary)):
+            yield temporary
         _sync(temporary)
         _replace(temporary, path)
     finally:
         _remove(temporary)
+    _remove_gone(leftovers)
+
+
+def remove_leftovers(folder: str | Path) -> None:
+    """Remove what killed processes left anywhere in a folder, as `atomic_path` does for one target."""
+    for parent, folders, files in os.walk(folder):
+        _remove_gone(_leftovers(Path(parent, name) for name in folders + files if name.startswith(".")))
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -55,7 +78,7 @@ def write_json(path: str | Path, content: object) -> None:
 def _replace(temporary: Path, path: Path) -> None:
     """Rename; move an existing folder out of the way first, because rename cannot replace one that has content."""
     if temporary.is_dir() and path.is_dir() and not path.is_symlink():
-        old = path.with_name(f".{path.name}.old-{_HOST}-{os.getpid()}")
+        old = path.with_name(f".{path.name}.old-{this_process()}")
         path.rename(old)
         temporary.rename(path)
         shutil.rmtree(old, ignore_errors=True)
@@ -80,9 +103,39 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _remove_orphans(path: Path) -> None:
-    """Remove temporary files for `path` whose process ran on this host and is gone."""
-    for orphan in path.parent.glob(f".{glob.escape(path.name)}.*-{_HOST}-*"):
-        pid = orphan.name.removesuffix(path.suffix).rsplit("-", 1)[-1]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            _remove(orphan)
+def _touch(path: Path) -> None:
+    with contextlib.suppress(OSError):  # it may not exist yet
+        os.utime(path)
+
+
+class _Leftover(NamedTuple):
+    path: Path
+    target: Path
+    is_old: bool  # the target before it was replaced
+    process: ProcessId
+
+
+def _leftovers(paths: Iterable[Path]) -> Iterator[_Leftover]:
+    """Temporary files and folders among `paths`."""
+    for path in paths:
+        match = re.fullmatch(rf"\.(.+)\.(tmp|old)-({process_id.PATTERN})(\.[^/]*)?", path.name)
+        process = match and ProcessId.parse(match[3])
+        if match and process:
+            yield _Leftover(path, path.with_name(match[1]), match[2] == "old", process)
+
+
+def _remove_gone(leftovers: Iterable[_Leftover]) -> None:
+    """Remove what no living process needs. The former content of a target stays until there is a new one."""
+    for leftover in leftovers:
+        if not (leftover.is_old and not leftover.target.exists()) and _is_gone(leftover):
+            _remove(leftover.path)
+
+
+def _is_gone(leftover: _Leftover) -> bool:
+    if leftover.process.is_visible:
+        return leftover.process.is_gone
+    try:
+        with tempfile.TemporaryFile(dir=leftover.path.parent) as file:  # tells the time by the file system's clock
+            return os.fstat(file.fileno()).st_mtime - leftover.path.stat().st_mtime > SILENT_SECONDS
+    except OSError:
+        return False
