@@ -128,7 +128,8 @@ def _remove_gone(leftovers: Iterable[_Leftover]) -> None:
     """Remove what no living process needs. The former content of a target stays until there is a new one."""
     for leftover in leftovers:
         if not (leftover.is_old and not leftover.target.exists()) and _is_gone(leftover):
-            _remove(leftover.path)
+            with contextlib.suppress(OSError):  # it may belong to another user
+                _remove(leftover.path)
 
 
 def _is_gone(leftover: _Leftover) -> bool:

@@ -4,8 +4,8 @@ A lease is a folder with a single file, which is named after the holder and touc
 renamed to the name of another one only if that is empty. So among those who claim a lease at the same time, one
 succeeds. Who takes over from a dead holder first removes the file of that name, which no other holder has.
 
-`filelock` was weighed: it would be a dependency of 4000 lines for these 60, and temporary files need the names of
-processes as well.
+`filelock` 4 has leases too. It is not used: it would be a dependency of 4000 lines, and it cannot name the processes
+that temporary files belong to (`process_id`), which is half of what a lease needs.
 """
 
 from __future__ import annotations
