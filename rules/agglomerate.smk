@@ -18,9 +18,10 @@ rule agglomerate:
         runtime=flooding(RUN.model, PIPELINE.voxels_of_job("contact_boxes")),
         gpu=min(1, GPUS),
     params:
+        launcher=arguments.launcher,
         box=PIPELINE.box_of_job("contact_boxes"),
         model=subpath(input.model, parent=True),
         flags=flags(RUN.agglomerate, skip=("enabled", "job_size_zyx")),
     shell:
-        "ffn agglomerate --segmentation {input.segmentation}:segmentation --image {input.image}:raw "
+        "{params.launcher} ffn agglomerate --segmentation {input.segmentation}:segmentation --image {input.image}:raw "
         "--model {params.model:q} --box {params.box} {params.flags} --out {output.graph} > {log} 2>&1"

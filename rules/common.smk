@@ -10,7 +10,7 @@ from snakemake.exceptions import WorkflowError
 
 from ffn import __version__
 from ffn.cluster.job_script import warn_of_secrets
-from ffn.cluster.site import check_none_left
+from ffn.cluster.site import check_commands, check_none_left
 from ffn.errors import FfnError
 from ffn.geometry import Box
 from ffn.io import atomic
@@ -38,14 +38,13 @@ if not snakemake_patches.has_configfile(workflow):
 MODULES = shlex.split(str(config.pop("modules", None) or ""))
 
 # The configuration says how many processes train. The profile says where they run and what starts them.
-CORES = snakemake_patches.cores(workflow)
 GPUS = snakemake_patches.gpus(workflow)
 SITE = snakemake_patches.site(workflow, "train")
 
 try:
     RUN = load_run(config)
     PIPELINE = Pipeline(RUN, check_sources(RUN))
-    LAYOUT = layout_of(RUN.train.num_workers, SITE, CORES)
+    LAYOUT = layout_of(RUN.train.num_workers, SITE, snakemake_patches.cores(workflow))
     LAYOUT.command  # names a wrong placeholder now, not in the job
 except FfnError as error:
     raise WorkflowError(str(error)) from None
@@ -62,6 +61,7 @@ PATHS = PIPELINE.paths
 IMAGE = PATHS.of("ingest", "image")
 LABELS = PATHS.of("ingest", "labels")
 SEED = RUN.rng_seed
+CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node
 # Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.
 SEGMENT_THREADS = max(1, CORES // max(1, len(PIPELINE.targets("segment"))))
 AGGLOMERATE_THREADS = max(1, CORES // max(1, len(PIPELINE.targets("agglomerate"))))
@@ -103,9 +103,12 @@ if dying_with_parent() and not snakemake_patches.is_module(workflow):
 
 
 onstart:
+    submit = snakemake_patches.submit_command(workflow)
+    launcher = LAYOUT.words if snakemake_patches.will_run(workflow, "train") else []
     try:
+        check_commands(snakemake_patches.executor(workflow), submit, launcher)
         lock_run(PATHS.root)
-        if submit := snakemake_patches.submit_command(workflow):
+        if submit:
             check_none_left(submit, PATHS.root)
             warn_of_secrets()
     except FfnError as error:

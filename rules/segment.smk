@@ -21,10 +21,11 @@ rule segment:
         runtime=flooding(RUN.model, PIPELINE.voxels_of_job("subvolumes")),
         gpu=min(1, GPUS),
     params:
+        launcher=arguments.launcher,
         box=PIPELINE.box_of_job("subvolumes"),
         model=subpath(input.model, parent=True),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
         stage=arguments.staging,
     shell:
-        "ffn segment --image {input.image}:raw --model {params.model:q} --box {params.box} {params.flags} "
+        "{params.launcher} ffn segment --image {input.image}:raw --model {params.model:q} --box {params.box} {params.flags} "
         "{params.stage} --out {output.segmentation}:segmentation > {log} 2>&1"

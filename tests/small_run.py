@@ -117,11 +117,13 @@ def shown(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout + done.stderr
 
 
-def fork_snakemake(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def fork_snakemake(
+    arguments: list[str], folder: Path, variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run Snakemake with these arguments in this folder, in a fork of `snakemake_forks`."""
     server = _forks()
     with tempfile.NamedTemporaryFile("r") as log:
-        request = {"arguments": arguments, "folder": str(folder), "log": log.name}
+        request = {"arguments": arguments, "folder": str(folder), "log": log.name, "variables": variables or {}}
         server.stdin.write(json.dumps(request) + "\n")
         server.stdin.flush()
         code = int(server.stdout.readline())

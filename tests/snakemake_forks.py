@@ -4,7 +4,7 @@ Starting Snakemake takes ten times as long as planning a small run. Forks of a p
 save that time and share no state, neither with each other nor with the tests.
 
 Each line of standard input is a request, as JSON: `arguments` of Snakemake, the `folder` to run in, the `log` for all
-its output. Each line of standard output is the exit code.
+its output, and `variables` of the environment. Each line of standard output is the exit code.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import ffn.workflow.pipeline
 import ffn.workflow.snakemake_patches  # noqa: F401
 
 
-def become_snakemake(arguments: list[str], folder: str, log: str) -> None:
+def become_snakemake(arguments: list[str], folder: str, log: str, variables: dict[str, str]) -> None:
     """Run Snakemake in this process and end it."""
+    os.environ.update(variables)
     os.chdir(folder)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):

@@ -243,7 +243,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("scheduler", choices=scheduler_names())
     parser.add_argument("arguments", nargs="+", metavar="JOB", help="the script to submit, or the ids of jobs")
     given = parser.parse_args(arguments)
-    return COMMANDS[given.command](find_scheduler(given.scheduler), given.arguments)
+    try:
+        return COMMANDS[given.command](find_scheduler(given.scheduler), given.arguments)
+    except ClusterError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def _commands(site: Site) -> list[Finding]:
     findings = []
     if site.scheduler is not None:
         findings.append(_scheduler(site.scheduler, site.commands))
-    launcher = (site.layout.command.split() or ["ffn"])[0]
+    launcher = (site.layout.words or ["ffn"])[0]
     if shutil.which(launcher) is None:
         text = f"{launcher} is not on PATH, but has to start the ranks. Load the site's module or take another profile"
         return [*findings, Finding("launcher", "FAIL", text)]
@@ -122,7 +122,7 @@ def _scheduler(scheduler: Scheduler, commands: list[str]) -> Finding:
 def _horovod(site: Site, check: Check) -> Finding:
     found = _answers([sys.executable, "-m", "ffn.cluster.probe", "build"], check.timeout)
     built = found[0] if found else {"error": "Python crashed"}
-    return judge_build(built, site.layout.command or "ffn launch")
+    return judge_build(built, shlex.join(site.layout.words) or "ffn launch")
 
 
 def _writing(folder: Path) -> Finding:

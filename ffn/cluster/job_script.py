@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ffn.cluster.queues import in_queue
 from ffn.machine.schedulers import BatchJob, Scheduler
 
 STATE = Path(".snakemake/cluster")  # in the folder that Snakemake works in
@@ -20,13 +21,15 @@ RECORD_SECONDS = 120  # that a job waits for its record: NFS shows a new file up
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")  # through which compute nodes reach volumes outside the site
 # Schedulers start jobs with a bare environment. Jobs also get these variables, and those with these prefixes, but none
 # that holds a password: the scheduler keeps copies of scripts, and users send them along when they ask for help.
-ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", *PROXIES, *map(str.upper, PROXIES))
-PREFIXES = ("FFN_", "HOROVOD_", "NCCL_", "OMPI_MCA_", "TF_")
+ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME", "XLA_FLAGS", *PROXIES, *map(str.upper, PROXIES))
+PREFIXES = ("FFN_", "FI_", "HOROVOD_", "MPICH_", "NCCL_", "OMPI_MCA_", "TF_")
 SECRET_NAME = re.compile("TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY", re.IGNORECASE)
 SECRET_VALUE = re.compile(r"://\S*@")  # user and password in a URL
 
 # A signal, at the walltime or from a cancel, is passed on to the whole job, which `set -m` makes one process group. The
 # job then has the scheduler's grace period to write a checkpoint; training stops earlier (training/interruption.py).
+# A job that fails after a signal leaves no exit code: if it was preempted, the scheduler starts it again under the same
+# id, and for Snakemake it goes on. If not, the scheduler soon does not know it any more, and Snakemake repeats it.
 # After a Ctrl-C or a late answer of the scheduler, Snakemake may not know of a job. Such a job ends at once, because
 # another one may do its work. (`ls` makes NFS update its list of files.)
 SCRIPT = """#!/bin/bash
@@ -41,9 +44,10 @@ done
 if [[ ! -e $job.submitted ]]; then echo "no Snakemake waits for this job" >&2; exit 1; fi
 set -m
 {on_node} sh {job_script} </dev/null &
-trap 'kill -TERM -- -$! 2>/dev/null' TERM INT
+trap 'told=1; kill -TERM -- -$! 2>/dev/null' TERM INT
 wait $!; code=$?
 while kill -0 $! 2>/dev/null; do wait $!; code=$?; done
+if [[ $told && $code != 0 ]]; then exit $code; fi
 echo $code > "$job.exit.tmp" && mv "$job.exit.tmp" "$job.exit"
 exit $code
 """
@@ -62,7 +66,7 @@ def read_job(script: Path) -> BatchJob:
     with script.open() as lines:
         values = json.loads(next(line for line in lines if line.startswith(mark)).removeprefix(mark))
     site = with_environment(values["resources"])
-    return BatchJob(
+    job = BatchJob(
         name=re.sub(r"[^\w-]", "-", f"ffn-{values.get('rule') or values.get('groupid')}")[:15],
         nodes=int(site.get("nodes", 1)),
         threads=int(values.get("threads", 1)),
@@ -72,6 +76,7 @@ def read_job(script: Path) -> BatchJob:
         site=site,
         outputs=tuple(values.get("output", ())),
     )
+    return in_queue(job)
 
 
 def with_environment(resources: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import yaml
 
 from ffn.cluster.batch import makers_of, scheduler_of, still_queued
 from ffn.cluster.job_script import with_environment
+from ffn.cluster.queues import in_queue
 from ffn.errors import ClusterError
 from ffn.machine.schedulers import BatchJob, Scheduler, slurm
 from ffn.workflow.needs import memory_mb
@@ -54,14 +56,7 @@ class Site:
     @property
     def commands(self) -> list[str]:
         """Commands of the scheduler that jobs need."""
-        if self.scheduler is None:
-            return []
-        asked = [
-            self.submit_command("script"),
-            self.scheduler.queue_command(["1"]),
-            self.scheduler.cancel_command(["1"]),
-        ]
-        return list(dict.fromkeys(words[0] for words in asked))
+        return commands_of(self.scheduler) if self.scheduler else []
 
     def submit_command(self, script: str) -> list[str]:
         """Return the command that submits a script as the check job, with the resources of training."""
@@ -77,7 +72,46 @@ class Site:
             is_mpi=True,
             site=site,
         )
-        return self.scheduler.submit_command(job, script, str(Path(LOG).absolute()))
+        return self.scheduler.submit_command(in_queue(job), script, str(Path(LOG).absolute()))
+
+
+def commands_of(scheduler: Scheduler) -> list[str]:
+    """Return the commands with which jobs of a scheduler are submitted, listed and cancelled.
+
+    Examples
+    --------
+    >>> commands_of(slurm)
+    ['sbatch', 'squeue', 'scancel']
+    """
+    job = BatchJob("any", nodes=1, threads=1, gpus=0, minutes=1, is_mpi=False, site={"mem_mb": 1})
+    asked = [scheduler.submit_command(job, "script", "log"), scheduler.queue_command([]), scheduler.cancel_command([])]
+    return [words[0] for words in asked]
+
+
+def check_commands(executor: str, submit: str | None, launcher: Sequence[str]) -> None:
+    """Make sure that this machine has what a profile submits jobs and starts ranks with.
+
+    Parameters
+    ----------
+    executor : str
+        Snakemake's plugin.
+    submit : str or None
+        Snakemake's submit command, None if the plugin has none.
+    launcher : sequence of str
+        Words of the launcher; empty if nothing needs one.
+
+    Raises
+    ------
+    ClusterError
+        If a command is missing: every job would fail, as often as `retries` says.
+    """
+    scheduler = scheduler_of(submit) if submit else slurm if executor == SLURM else None
+    needed = [*(commands_of(scheduler) if scheduler else []), *launcher[:1]]
+    if missing := [name for name in needed if shutil.which(name) is None]:
+        raise ClusterError(
+            f"profile: no {' and no '.join(missing)} on this machine, expected {' '.join(needed)}. "
+            "Start Snakemake on a login node of the profile's site, load the site's module, or choose another profile"
+        )
 
 
 def read_site(profile: str, num_nodes: int) -> Site:

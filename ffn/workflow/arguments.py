@@ -63,6 +63,11 @@ def staging(wildcards: Any, resources: Any) -> str:
     return option("--stage-to", [folder] if folder else [])
 
 
+def launcher(wildcards: Any, resources: Any) -> str:
+    """Return what starts a job on a node of its own, from the profile's resource `mpi`; at most sites nothing."""
+    return str(resources.get("mpi") or "")
+
+
 def _labelled(pipeline: Pipeline, name: str) -> str:
     image, labels = (pipeline.paths.of("ingest", output, volume=name) for output in ("image", "labels"))
     return f"{name}={image}:raw,{labels}:labels"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import shlex
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from ffn.errors import ConfigError
 
 LOCAL_LAUNCHER = "ffn launch --num-ranks {ranks} --launcher local --"
+ASSIGNMENT = re.compile(r"\w+=")  # of a variable, before a command
 SITE_NUMBERS = ("ranks_per_node", "cores_per_node")
 
 
@@ -64,6 +68,9 @@ class Layout:
     def command(self) -> str:
         """The launcher with its numbers filled in; empty for a single process, which needs no launcher.
 
+        If it begins with variables (``NAME=VALUE mpirun …``), `env` sets them, so that any program can start it, not
+        only a shell.
+
         Raises
         ------
         ConfigError
@@ -75,7 +82,20 @@ class Layout:
             raise ConfigError(
                 f"launcher: {self.launcher!r} has {sorted(unknown)}, expected {sorted(figures)} as placeholders"
             )
-        return self.launcher.format(**figures) if self.ranks > 1 else ""
+        command = self.launcher.format(**figures) if self.ranks > 1 else ""
+        return f"env {command}" if ASSIGNMENT.match(command) else command
+
+    @property
+    def words(self) -> list[str]:
+        """The command without the variables that it sets.
+
+        Examples
+        --------
+        >>> Layout(2, 1, 1, "KMP_BLOCKTIME=0 aprun -n {ranks}").words
+        ['aprun', '-n', '2']
+        """
+        words = shlex.split(self.command)
+        return list(itertools.dropwhile(lambda word: word == "env" or ASSIGNMENT.match(word), words))
 
 
 def layout_of(ranks: int, site: Mapping[str, object], cores: int) -> Layout:

@@ -92,6 +92,16 @@ def submit_command(workflow: Workflow) -> str | None:
     return getattr(workflow.executor_settings, "submit_cmd", None)
 
 
+def executor(workflow: Workflow) -> str:
+    """Return the name of the plugin that runs the jobs; known when the run starts."""
+    return str(workflow.executor_plugin.name)
+
+
+def will_run(workflow: Workflow, rule: str) -> bool:
+    """Whether this run has jobs of a rule; known when the run starts."""
+    return any(job.rule.name == rule for job in workflow.dag.needrun_jobs())
+
+
 # --- Software of all rules -----------------------------------------------------------------------------------
 def give_software(workflow: Workflow, conda: str, modules: list[str], version: str) -> None:
     """Give all rules of this workflow the same environment, and a parameter that reruns them with another version.

@@ -36,12 +36,12 @@ TINY_RUN = {
 LAUNCHED = {
     "theta": "aprun -n 2 -N 1 -d 64 -j 1 -cc depth -e OMP_NUM_THREADS=64 -e KMP_BLOCKTIME=0 ffn train ",
     "polaris": "mpiexec -n 2 --ppn 2 --depth 16 --cpu-bind depth --env OMP_NUM_THREADS=16 --env KMP_BLOCKTIME=0 "
-    "ffn train ",
+    "--env CUDA_VISIBLE_DEVICES=3,2,1,0 ffn train ",
 }
-COBALT = "qsub -n {nodes} -t {minutes} --mode script --jobname {name} -o {log} -e {log} -q debug-cache-quad -A brains"
+COBALT = "qsub -n {nodes} -t {minutes} --mode script --jobname {name} -o {log} -e {log} -q {queue} -A brains"
 PBS = (
     "qsub -l select={nodes}:ncpus={cores}{mpi}{gpus}:system=polaris -l place=scatter -l walltime={hours} "
-    "-l filesystems=home:eagle -r n -N {name} -j oe -o {log} -q preemptable -A brains"
+    "-l filesystems=home:eagle -r y -N {name} -j oe -o {log} -q preemptable -A brains"
 )
 # The entries of the queue, in the order of submission; equal for both schedulers.
 ENTRIES = ["synth", "prepare", "train", "segment", "reconcile", "assess"]
@@ -83,7 +83,7 @@ def test_polaris_on_slurm(cluster, tmp_path):
     run_pipeline(site)
     check_transcript("polaris", site)
     files = {"name": "ffn-train", "log": "ffn-train.log"}
-    options = PBS.format(nodes=1, cores=32, mpi=":mpiprocs=2", gpus=":ngpus=2", hours="24:00:00", **files)
+    options = PBS.format(nodes=1, cores=32, mpi=":mpiprocs=2", gpus=":ngpus=4", hours="24:00:00", **files)
     assert submission(site, "train") == f"{options} ffn-train.sh"
     assert all(" ffn train " in line for line in site.transcript("mpiexec"))
 
@@ -97,6 +97,11 @@ def test_theta_on_local_processes(tmp_path):
     check_transcript("theta", site)
     files = {"name": "ffn-train", "log": "ffn-train.log"}
     attrs = "--attrs mcdram=cache:numa=quad ffn-train.sh"
-    assert submission(site, "train") == f"{COBALT.format(nodes=2, minutes=360, **files)} {attrs}"
+    long = {"minutes": 180, "queue": "default"}  # no queue has two nodes for six hours
+    assert submission(site, "train") == f"{COBALT.format(nodes=2, **long, **files)} {attrs}"
+    assert submission(site, "segment").startswith("qsub -n 2 -t 180 "), "one job for both subvolumes"
+    segments = [line for line in site.transcript("aprun") if " ffn segment " in line]
+    assert len(segments) == 2
+    assert all(line.startswith("aprun -n 1 -N 1 -d 64 -j 1 -cc none ffn segment ") for line in segments)
     single = site.transcript("aprun")[0]
     assert re.fullmatch(r"aprun -n 1 -N 1 -d 1 -j 1 -cc none sh ffn-synth-\w+\.job", single)

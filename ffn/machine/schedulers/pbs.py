@@ -14,12 +14,12 @@ FORGOTTEN = ("Unknown Job Id", "has finished")
 
 
 def submit_command(job: BatchJob, script: str, log: str) -> list[str]:
-    """Return the qsub command of a job; after a failure Snakemake, not PBS, starts it again."""
+    """Return the qsub command of a job; after a preemption or the loss of a node, PBS starts it again."""
     hours, minutes = divmod(job.minutes, 60)
     command = ["qsub", "-l", _chunk(job), "-l", "place=scatter", "-l", f"walltime={hours:02d}:{minutes:02d}:00"]
     if job.site.get("pbs_filesystems"):
         command += ["-l", f"filesystems={job.site['pbs_filesystems']}"]
-    command += ["-r", "n", "-N", job.name, "-j", "oe", "-o", log]
+    command += ["-r", "y", "-N", job.name, "-j", "oe", "-o", log]
     return [*command, *job.options({"-q": "queue", "-A": "account"}), script]
 
 

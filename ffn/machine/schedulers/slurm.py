@@ -16,11 +16,13 @@ ACTIVE = "PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,REQUEUED,RESIZING,SIG
 
 
 def submit_command(job: BatchJob, script: str, log: str) -> list[str]:
-    """Return the sbatch command of a job; after a failure Snakemake, not Slurm, starts it again."""
+    """Return the sbatch command of a job; after a preemption or the loss of a node, Slurm starts it again."""
     log = log.replace("%", "%%")  # a single one starts a pattern such as %j
-    command = ["sbatch", "--parsable", "--no-requeue", f"--job-name={job.name}", f"--output={log}"]
+    command = ["sbatch", "--parsable", "--requeue", f"--job-name={job.name}", f"--output={log}"]
     command += [f"--nodes={job.nodes}", f"--ntasks={job.site.get('tasks', 1) if job.is_mpi else 1}"]
-    command += [f"--cpus-per-task={job.threads}", f"--time={job.minutes}", f"--mem={job.site['mem_mb']}"]
+    command += [f"--cpus-per-task={job.threads}", f"--time={job.minutes}"]
+    if job.site.get("mem_mb"):  # not where the profile says 0, because some sites refuse the option
+        command.append(f"--mem={job.site['mem_mb']}")
     if job.gpus:
         command.append(f"--gpus-per-node={job.gpus}")  # --ntasks-per-gpu would start more processes
     command += [f"--{option}={job.site[name]}" for name, option in SITE_NAMES.items() if job.site.get(name)]

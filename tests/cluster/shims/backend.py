@@ -27,6 +27,30 @@ def record() -> None:
         transcript.write(line)
 
 
+def check_queue(queues: dict[str, list[tuple[int, int, int, int]]], name: str, nodes: int, minutes: float) -> None:
+    """Refuse what a site's queue refuses: `queues` has least and most nodes and minutes."""
+    rows = queues.get(name, [])
+    if not any(low <= nodes <= high and least <= minutes <= most for low, high, least, most in rows):
+        sys.exit(f"qsub: {nodes} nodes for {minutes:.0f} minutes violate the limits of queue {name!r}")
+
+
+def claim_nodes(job: str, reserved: int, wanted: int) -> None:
+    """Take nodes of a job, which no other launcher has, until this process and its children end."""
+    free = reserved
+    for node in range(reserved):
+        claim = os.open(STATE / f"{job}.node{node}", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            free -= 1
+            continue
+        os.set_inheritable(claim, True)
+        wanted -= 1
+        if wanted == 0:
+            return
+    sys.exit(f"apsched: claim exceeds reservation's node-count: {reserved} nodes, of which {free} were free")
+
+
 def use_cores(environment: dict[str, str]) -> None:
     """Take a launcher's environment, with no more threads than this machine has for what stands for a node."""
     os.environ.update(environment)
@@ -44,26 +68,26 @@ class Local:
     def __init__(self) -> None:
         self._sessions: dict[str, str] = {}
 
-    def submit(self, script: str, nodes: int, minutes: float, log: str, variables: dict[str, str]) -> str:
-        """Start a script; `{id}` in the values of `variables` becomes the job's number."""
+    def submit(
+        self, script: str, nodes: int, minutes: float, log: str, variables: dict[str, str], turn: str = ""
+    ) -> str:
+        """Start a script; `{id}` in the values of `variables` becomes the job's number.
+
+        Of the jobs with the same `turn`, one runs at a time.
+        """
         number = self._next_number()
-        environment = {**bare_environment(), "PATH": os.defpath} | {
-            k: v.format(id=number) for k, v in variables.items()
-        }
-        known = self._file(number)
-        known.touch()
-        run = f'echo $$ > {known}; timeout -k 5 {60 * minutes:.0f} "$0"; rm -f {known}'
-        with open(log, "a") as output:
-            subprocess.Popen(
-                ["bash", "-c", run, script],
-                env=environment,
-                cwd="/",
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
+        exports = "".join(f"export {k}={shlex.quote(v.format(id=number))}\n" for k, v in variables.items())
+        known, lock = self._file(number), STATE / f"{turn or number}.turn"
+        limited = f"flock -o {lock} timeout -k 5 {60 * minutes:.0f} {shlex.quote(script)} >> {shlex.quote(log)} 2>&1"
+        (STATE / f"{number}.start").write_text(f"{exports}echo $$ > {known}\n{limited}\nrm -f {known}\n")
+        self._start(number)
         return number
+
+    def preempt(self, number: str) -> None:
+        """End a job without a warning and start it again, as a queue does with a job that may be run again."""
+        for process in self._processes(number):
+            _signal(process, signal.SIGKILL)
+        self._start(number)
 
     def live(self) -> list[str]:
         """Return the numbers of the jobs that are not over."""
@@ -95,6 +119,19 @@ class Local:
         options = ["--oversubscribe", "--bind-to", "none", "--host", f"localhost:{ranks}", "-np", str(ranks)]
         os.execvp("mpirun", ["mpirun", *options, *command])
 
+    def _start(self, number: str) -> None:
+        self._file(number).touch()
+        null = subprocess.DEVNULL
+        subprocess.Popen(
+            ["bash", STATE / f"{number}.start"],
+            env={**bare_environment(), "PATH": os.defpath},
+            cwd="/",
+            start_new_session=True,
+            stdin=null,
+            stdout=null,
+            stderr=null,
+        )
+
     def _next_number(self) -> str:
         with (STATE / "number").open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -122,7 +159,9 @@ class Local:
 class Slurm:
     """Every job is a Slurm job with exclusive nodes."""
 
-    def submit(self, script: str, nodes: int, minutes: float, log: str, variables: dict[str, str]) -> str:
+    def submit(
+        self, script: str, nodes: int, minutes: float, log: str, variables: dict[str, str], turn: str = ""
+    ) -> str:
         """Submit a script; `{id}` in the values of `variables` becomes the job's number."""
         exports = [f"export {k}={v.format(id='$SLURM_JOB_ID')}" for k, v in variables.items()]
         exports += [f"export {name}={shlex.quote(value)}" for name, value in bare_environment().items()]

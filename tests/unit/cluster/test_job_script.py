@@ -35,6 +35,22 @@ def test_a_job_knows_when_it_ends_and_records_its_exit_code(folder, job_script, 
     assert (STATE / "7.exit").read_text().strip() == "0"
 
 
+def test_a_job_that_is_told_to_end_and_started_again_goes_on(folder, job_script, record, monkeypatch):
+    """As by a preemption: for Snakemake it has not failed, so it keeps its attempt and its memory."""
+    monkeypatch.setenv("COBALT_JOBID", "7")
+    path = job_script("if [ -e tried ]; then exit 0; fi; touch tried; sleep 600", **TRAINING)
+    script = write_script(read_job(path), path, cobalt)
+    record("7", "submitted")
+    job = subprocess.Popen([script])
+    while not (folder / "tried").exists():
+        time.sleep(0.05)
+    job.terminate()
+    assert job.wait() not in (0, -15)
+    assert not (STATE / "7.exit").exists()
+    assert subprocess.run([script]).returncode == 0
+    assert (STATE / "7.exit").read_text().strip() == "0"
+
+
 def test_a_job_that_snakemake_does_not_know_does_nothing(folder, job_script, monkeypatch):
     monkeypatch.setenv("COBALT_JOBID", "7")
     monkeypatch.setattr(module, "RECORD_SECONDS", 1)
@@ -91,5 +107,14 @@ def test_a_proxy_without_a_password_is_passed_on(monkeypatch, caplog):
 def test_jobs_get_the_settings_of_libraries_and_no_other_variables(monkeypatch):
     monkeypatch.setenv("OMPI_MCA_btl_tcp_if_include", "ib0; rm -rf /")
     monkeypatch.setenv("SECRET", "x")
+    fast = {
+        "FI_CXI_DEFAULT_CQ_SIZE": "131072",
+        "MPICH_GPU_SUPPORT_ENABLED": "1",
+        "CUDA_HOME": "/cuda",
+        "XLA_FLAGS": "a",
+    }
+    for name, value in fast.items():
+        monkeypatch.setenv(name, value)
+    assert {f"export {name}={value}" for name, value in fast.items()} <= set(exports())
     assert "export OMPI_MCA_btl_tcp_if_include='ib0; rm -rf /'" in exports()
     assert not any("SECRET" in line for line in exports())

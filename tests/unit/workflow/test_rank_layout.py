@@ -1,8 +1,12 @@
 """Processes on nodes, and the launch line of every profile."""
 
+import shlex
+import subprocess
+
 import pytest
 
 from ffn.errors import ConfigError
+from ffn.machine.processes import dying_with_parent
 from ffn.workflow.rank_layout import Layout, layout_of
 
 
@@ -59,3 +63,13 @@ def test_figures_are_positive_numbers(value):
 def test_unknown_placeholders_are_named():
     with pytest.raises(ConfigError, match=r"has \['tasks'\], expected \['depth', 'nodes', 'per_node', 'ranks'\]"):
         _ = Layout(2, 1, 1, "srun -n {tasks}").command
+
+
+def test_a_launcher_may_begin_with_variables(tmp_path):
+    """Snakemake starts it behind `exec setpriv`, which takes the first word for a program."""
+    layout = Layout(2, 1, 1, f"ORDER='1 2' sh -c 'echo $ORDER $0 > {tmp_path}/seen' {{ranks}}")
+    prefix = shlex.join(dying_with_parent())
+    subprocess.run(["bash", "-c", f"exec {prefix} {layout.command}"], check=True)
+    assert (tmp_path / "seen").read_text() == "1 2 2\n"
+    assert layout.words[:2] == ["sh", "-c"]
+    subprocess.run(shlex.split(layout.command), check=True)  # as `ffn doctor` does, without a shell

@@ -8,7 +8,7 @@ from ffn.machine.schedulers import pbs
 def test_the_submit_command_has_what_training_needs(training):
     assert pbs.submit_command(training, "a.sh", "a.log") == (
         "qsub -l select=3:ncpus=32:mpiprocs=4:ngpus=4 -l place=scatter -l walltime=01:30:00 -l filesystems=home:eagle "
-        "-r n -N ffn-train -j oe -o a.log -q prod -A brains a.sh"
+        "-r y -N ffn-train -j oe -o a.log -q prod -A brains a.sh"
     ).split(" ")
 
 

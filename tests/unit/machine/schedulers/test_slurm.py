@@ -1,5 +1,7 @@
 """Slurm's command lines, and what they print."""
 
+from dataclasses import replace
+
 from ffn.machine.schedulers import slurm
 
 
@@ -7,6 +9,11 @@ def test_the_submit_command_has_what_training_needs(training):
     line = slurm.submit_command(training, "a.sh", "a.log")
     assert {"--nodes=3", "--ntasks=12", "--cpus-per-task=8", "--time=90", "--mem=2000"} <= set(line)
     assert {"--gpus-per-node=4", "--partition=prod", "--account=brains"} <= set(line)
+
+
+def test_a_site_may_refuse_requests_for_memory(training):
+    job = replace(training, site={**training.site, "mem_mb": 0})
+    assert not any("mem" in word for word in slurm.submit_command(job, "a.sh", "a.log"))
 
 
 def test_a_percent_sign_in_the_log_is_no_pattern(training):
