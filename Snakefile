@@ -19,4 +19,5 @@ for stage in STAGES:
 include: "rules/study.smk"
 
 
+snakemake_patches.keep_slurm_extra(workflow)
 snakemake_patches.give_software(workflow, "../envs/ffn.yaml", MODULES, __version__)

@@ -64,9 +64,8 @@ def in_queue(job: BatchJob) -> BatchJob:
         return job
     fitting = [queue for queue in queues if queue.least_nodes <= job.nodes <= queue.most_nodes]
     if not fitting:
-        raise ClusterError(
-            f"{job.name}: has {job.nodes} nodes, expected a number that a queue takes: {job.site['queues']}"
-        )
+        taken = job.site["queues"]
+        raise ClusterError(f"{job.name}: has {job.nodes} nodes, expected a number that a queue takes: {taken}")
     fitting = [queue for queue in fitting if queue.name == wanted] or fitting
     long_enough = [queue for queue in fitting if queue.most_minutes >= job.minutes]
     chosen = long_enough[0] if long_enough else max(fitting, key=lambda queue: queue.most_minutes)

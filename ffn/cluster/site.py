@@ -61,7 +61,8 @@ class Site:
     def submit_command(self, script: str) -> list[str]:
         """Return the command that submits a script as the check job, with the resources of training."""
         assert self.scheduler is not None
-        site = {"slurm_extra": self.layout.spread, **(self.resources or {}), "tasks": self.layout.ranks}
+        site = {**(self.resources or {}), "tasks": self.layout.ranks}
+        site["slurm_extra"] = f"{self.layout.spread} {site.get('slurm_extra', '')}"
         site["mem_mb"] = self.layout.per_node * memory_mb("train")
         job = BatchJob(
             "ffn-doctor",

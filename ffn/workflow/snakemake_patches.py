@@ -7,9 +7,10 @@ Each patch says what Snakemake does without it, and where that was reported. Whe
 from __future__ import annotations
 
 import _thread
+import functools
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import snakemake
@@ -38,6 +39,7 @@ require_version()  # another version may lack what follows
 from snakemake.api import Workflow  # noqa: E402  of snakemake.workflow, which only imports after the other
 from snakemake.deployment.env_modules import EnvModules  # noqa: E402
 from snakemake.jobs import GroupJob  # noqa: E402
+from snakemake.resources import Resource  # noqa: E402
 from snakemake.scheduling.job_scheduler import JobScheduler  # noqa: E402
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor  # noqa: E402
 
@@ -116,6 +118,24 @@ def give_software(workflow: Workflow, conda: str, modules: list[str], version: s
         if rule.env_modules is None and modules:
             rule.env_modules = EnvModules(*modules)
         rule.set_params(version=version)
+
+
+def keep_slurm_extra(workflow: Workflow) -> None:
+    """Add the profile's `slurm_extra` to that of a rule; Snakemake would take one of the two."""
+    settings = workflow.resource_settings
+    for rule in workflow.modifier.rules:
+        own = rule.ruleinfo.resources and rule.ruleinfo.resources[1].get("slurm_extra")
+        of_rule: Mapping[str, Any] = settings._parsed_overwrite_resources.get(rule.name, {})
+        given = [
+            known["slurm_extra"] for known in (of_rule, settings._parsed_default_resources) if "slurm_extra" in known
+        ]
+        if own and given:
+            both = functools.partial(_joined, Resource("slurm_extra", own), given[0])
+            rule.resources.update({"slurm_extra": both})
+
+
+def _joined(first: Resource, second: Resource, wildcards: Any, **known: Any) -> str:
+    return f"{first.evaluate(wildcards, **known).value} {second.evaluate(wildcards, **known).value}"
 
 
 # --- A failed group repeats only its unfinished jobs -------------------------------------------------------------

@@ -1,5 +1,6 @@
 """A profile that does not fit this machine, on Snakemake itself."""
 
+import re
 import shutil
 
 import pytest
@@ -33,3 +34,23 @@ def test_a_profile_of_another_machine_stops_before_the_first_job_with_one_line(n
     assert (done.returncode, done.stdout.count(line)) == (1, 1), done.stdout
     assert "Traceback" not in done.stdout and "Submitted" not in done.stdout
     assert not workflow.results.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--set-resources", "train:slurm_extra='--gpus-per-node=4'"),
+        ("--set-resources", "train:slurm_extra=--gpus-per-node=4"),
+        ("--default-resources", "slurm_extra='--gpus-per-node=4'"),
+    ],
+)
+def test_options_for_slurm_are_added_to_those_that_spread_the_ranks(option, text, tmp_path):
+    workflow = Workflow(tmp_path, SMALL_RUN)
+    output = workflow.plan("train_all", option, text, "--printshellcmds")
+    assert "slurm_extra=--ntasks-per-node=2 --gpus-per-node=4" in output
+
+
+def test_without_a_limit_of_memory_no_job_asks_for_any(tmp_path):
+    """Some sites refuse `--mem`; their profile says `mem_mb: 0`, and neither the plugin nor our module asks for 0."""
+    output = Workflow(tmp_path, SMALL_RUN).plan("reconcile_all", "--resources", "mem_mb=0")
+    assert set(re.findall(r"mem_mb=(\d+)", output)) == {"0"}

@@ -107,8 +107,9 @@ class Local:
 
     def lose(self, number: str) -> None:
         """End a job as the loss of its node does: nobody writes anything down."""
+        processes = self._processes(number)
         self._file(number).unlink()
-        for process in self._processes(number):
+        for process in processes:
             _signal(process, signal.SIGKILL)
 
     def launch(self, ranks: int, per_node: int, command: list[str]) -> None:
