@@ -3,9 +3,12 @@
 #
 #   envs/build_horovod.sh PYTHON [cpu|gpu] [LOG]
 #   envs/build_horovod.sh --check     # only check HOROVOD_PATCH
+#   envs/build_horovod.sh --mpi       # only print which MPI it would use; fail if there is none
 #
 # PYTHON is an interpreter with the locked requirements installed. With gpu, gradients are reduced on the GPU if nvcc
 # and NCCL are installed (HOROVOD_NCCL_HOME names NCCL's folder if it is not /usr). The tools' output goes to LOG.
+#
+# MPI comes from the compiler that MPICXX names, else from mpicxx, else from Cray's CC if cray-mpich is loaded.
 #
 # Horovod is patched; the headers of the patches say why. HOROVOD_PATCH chooses:
 #
@@ -23,6 +26,19 @@ case ${HOROVOD_PATCH:=all} in
 esac
 [[ ${1:-} != --check ]] || exit 0
 
+# Print the MPI compiler and what it adds to a command line: headers and libraries of this MPI.
+find_mpi() {
+    local compiler adds
+    for compiler in ${MPICXX:-mpicxx CC}; do
+        adds=$("$compiler" -show 2>/dev/null) || adds=$("$compiler" --cray-print-opts=all 2>/dev/null | grep mpi) || continue
+        command -v "$compiler"
+        echo "$adds"
+        return
+    done
+    return 1
+}
+if [[ ${1:-} == --mpi ]]; then find_mpi; exit; fi
+
 python=$1
 device=${2:-cpu}
 log=${3:-$(mktemp)}
@@ -33,14 +49,16 @@ die() { { grep ' error: ' "$log" || cat "$log"; } | tail -n 25 >&2; say "$*"; ex
 # --- Which backends can be built ------------------------------------------------------------------------
 backends=gloo
 flags=(HOROVOD_WITH_GLOO=1)
-if mpi_command=$(mpicxx -show 2>/dev/null); then
-    # The wrapper's command line names the headers and libraries of this MPI. Another MPI needs another wheel.
-    backends+=-mpi$(sha256sum <<<"$mpi_command" | cut -c1-6)
+if mpi=$(find_mpi); then
+    mpicxx=${mpi%%$'\n'*}
+    backends+=-mpi$(sha256sum <<<"${mpi#*$'\n'}" | cut -c1-6) # another MPI needs another wheel
     flags+=(HOROVOD_WITH_MPI=1)
-    say "with Gloo and MPI ($(command -v mpicxx))"
+    # CMake looks for mpicxx itself. Another compiler it takes for MPI's if it compiles everything.
+    [[ ${mpicxx##*/} == mpicxx ]] || flags+=(CXX="$mpicxx")
+    say "with Gloo and MPI ($mpicxx)"
 else
     flags+=(HOROVOD_WITHOUT_MPI=1)
-    say "with Gloo only: mpicxx was not found"
+    say "with Gloo only: ${MPICXX:-mpicxx, or CC with an MPI,} was not found"
 fi
 nccl_header() { find -L "${HOROVOD_NCCL_HOME:-/usr}/include" -maxdepth 2 -name nccl.h 2>/dev/null | grep -q .; }
 if [[ $device == gpu ]]; then

@@ -60,7 +60,7 @@ lock=envs/requirements.lock
 # --- Is there anything to do? ---------------------------------------------------------------------------
 state() { # checksum of everything that .venv is made from; with MPI installed or removed, Horovod is another one
     {
-        echo "$variant $HOROVOD_PATCH $(mpicxx -show 2>/dev/null)"
+        echo "$variant $HOROVOD_PATCH $(envs/build_horovod.sh --mpi)"
         cat "$lock" envs/horovod.lock envs/horovod-*.patch envs/build_horovod.sh envs/setup.sh pyproject.toml
         cat envs/build_kernels.sh ffn/kernels/*.{h,cc}
     } | sha256sum
@@ -85,7 +85,7 @@ required=(
     "Python's venv module|'$python' -c 'import ensurepip, venv'|python$version-venv"
 )
 optional=(
-    "MPI (Horovod uses Gloo instead)|mpicxx -show && mpirun --version|libopenmpi-dev openmpi-bin"
+    "MPI (Horovod uses Gloo instead)|envs/build_horovod.sh --mpi && { mpirun --version || mpiexec --version; }|libopenmpi-dev openmpi-bin"
 )
 [[ ${BROWSER:-} != 1 ]] ||
     optional+=("a browser for screenshots (on Ubuntu it is a snap)|chromium --version|chromium")

@@ -22,6 +22,7 @@ case "$*" in
     *" wheel "*)
         mkdir "${@: -2:1}" && cp "${@: -1}/source" "${@: -2:1}/horovod-0+$HOROVOD_LOCAL_VERSION-py3-none-any.whl"
         [[ "$FAIL" == wheel ]] && exit 1
+        env >"$HOME/built-with"
         echo built >>"$FAKE_LOG" ;;
     *"pip "*) echo "$*" >>"$FAKE_LOG"; [[ "$FAIL" == pip ]] && { echo "no space left"; exit 1; } ;;
 esac
@@ -196,6 +197,26 @@ def test_mpi_installed_later_gets_its_own_wheel(machine):
     script(machine.bin / "mpicxx", "#!/bin/sh\necho g++ -lmpi\n")
     machine.setup()
     assert sorted("mpi" in wheel.parent.name for wheel in machine.wheels()) == [False, True]
+
+
+def test_crays_compiler_brings_the_mpi(machine):
+    """On a Cray nothing is called mpicxx; CC knows MPI if its module is loaded, and has no option -show."""
+    machine.lose("mpicxx")
+    machine.lose("apt-get")
+    crays = '#!/bin/sh\n[ "$1" = --cray-print-opts=all ] && echo -lsci -lmpi_gnu\n'
+    compiler = script(machine.bin / "CC", crays)
+    result = machine.setup()
+    assert f"with Gloo and MPI ({compiler})" in result.stderr and "continuing without: MPI" not in result.stderr
+    assert f"CXX={compiler}" in (machine.bin.parent / "built-with").read_text()
+    script(compiler, crays.replace("-lmpi_gnu", ""))
+    assert "with Gloo only" in machine.setup().stderr, "its module is not loaded"
+
+
+def test_mpicxx_of_the_user_is_taken(machine):
+    mine = script(machine.bin / "mpiicpx", "#!/bin/sh\necho icpx -lmpi\n")
+    assert f"with Gloo and MPI ({mine})" in machine.setup(MPICXX=str(mine)).stderr
+    assert f"CXX={mine}" in (machine.bin.parent / "built-with").read_text()
+    assert "with Gloo only: nowhere was not found" in machine.setup(MPICXX="nowhere").stderr
 
 
 def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine):
