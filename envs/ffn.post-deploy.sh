@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Install Horovod, `ffn` and its kernels. Snakemake runs this in the new conda environment, from the repository's root.
+# Install Horovod, `ffn` and its kernels. Snakemake runs a copy of this in the new conda environment, from the folder of
+# the run; FFN_REPOSITORY says where the repository is (rules/common.smk).
 set -euo pipefail
+cd "$FFN_REPOSITORY"
 python=$CONDA_PREFIX/bin/python
 wheel=$(envs/build_horovod.sh "$python")
 "$python" -m pip install --no-deps "$wheel"

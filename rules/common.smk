@@ -10,7 +10,7 @@ from snakemake.exceptions import WorkflowError
 
 from ffn import __version__
 from ffn.cluster.job_script import warn_of_secrets
-from ffn.cluster.site import check_commands, check_none_left
+from ffn.cluster.site import ROOT, check_commands, check_none_left
 from ffn.errors import FfnError
 from ffn.geometry import Box
 from ffn.io import atomic
@@ -34,8 +34,13 @@ if not snakemake_patches.has_configfile(workflow):
     configfile: "config.yaml"
 
 
-# Environment modules of the site, for `--software-deployment-method env-modules`. They are not part of the run.
+# Environment modules of the site, for `--software-deployment-method env-modules`, and an image with the software, for
+# `--software-deployment-method apptainer`. They are not part of the run.
 MODULES = shlex.split(str(config.pop("modules", None) or ""))
+CONTAINER = config.pop("container", None)
+
+# envs/ffn.post-deploy.sh runs as a copy beside the new conda environment, in the folder of the run.
+os.environ["FFN_REPOSITORY"] = str(ROOT)
 
 # The configuration says how many processes train. The profile says where they run and what starts them.
 GPUS = snakemake_patches.gpus(workflow)

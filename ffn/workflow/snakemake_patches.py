@@ -120,6 +120,17 @@ def give_software(workflow: Workflow, conda: str, modules: list[str], version: s
         rule.set_params(version=version)
 
 
+def give_container(workflow: Workflow, image: str | None, has_launcher: bool) -> None:
+    """Give all rules the container with the software, if there is one.
+
+    If the site has a launcher, rules that it starts run outside, because it is not in the container. It can start one.
+    """
+    for rule in workflow.modifier.rules:
+        is_launched = has_launcher and "mpi" in rule.resources
+        if image and rule.shellcmd and rule.container_img is None and not is_launched:
+            rule.container_img = image
+
+
 def keep_slurm_extra(workflow: Workflow) -> None:
     """Add the profile's `slurm_extra` to that of a rule; Snakemake would take one of the two."""
     settings = workflow.resource_settings

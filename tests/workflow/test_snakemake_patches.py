@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,6 +61,18 @@ def test_another_version_is_one_line(monkeypatch):
     monkeypatch.setattr("snakemake.__version__", "9.30.1")
     with pytest.raises(Exception, match=r"^Snakemake 9.30.1: this workflow needs 9.27.x. Run 'make setup'"):
         snakemake_patches.require_version()
+
+
+@pytest.mark.parametrize(("has_launcher", "inside"), [(True, ["segment"]), (False, ["train", "segment"])])
+def test_what_a_site_launches_runs_outside_the_container(has_launcher, inside):
+    """The site's launcher is not in the container; ours is."""
+    rules = [
+        SimpleNamespace(name=name, shellcmd="ffn", container_img=None, resources=resources)
+        for name, resources in (("train", {"mpi": "srun"}), ("segment", {}))
+    ]
+    workflow = SimpleNamespace(modifier=SimpleNamespace(rules=rules))
+    snakemake_patches.give_container(workflow, "ffn.sif", has_launcher)
+    assert [rule.name for rule in rules if rule.container_img == "ffn.sif"] == inside
 
 
 @pytest.mark.slow
