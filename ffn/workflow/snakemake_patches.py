@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import snakemake
+import snakemake_executor_plugin_slurm
 from snakemake.exceptions import WorkflowError
 
 SERIES = "9.27"
@@ -55,6 +56,7 @@ def apply(workflow: Workflow) -> None:
     GroupJob.get_target_spec = _unfinished
     RemoteExecutor.report_job_submission = _registered
     JobScheduler.exit_gracefully = _told_to_end
+    snakemake_executor_plugin_slurm.pending_jobs_for_rule = _none_to_come
 
 
 # --- What Snakemake does not tell the rules -------------------------------------------------------
@@ -213,3 +215,11 @@ def _told_to_end(scheduler: JobScheduler, *signal: Any) -> None:
     theirs on. `threading` is not used because it takes locks as well.
     """
     _thread.start_new_thread(_exit_gracefully, (scheduler,))
+
+
+# --- A job array is what can run now -----------------------------------------------------------------------------
+# The plugin of Slurm drops jobs of an array while others of their rule are ready, and never submits them
+# (https://github.com/snakemake/snakemake-executor-plugin-slurm/issues/473).
+def _none_to_come(dag: Any, rule: str) -> int:
+    """Return how many jobs of a rule to wait for before those that Snakemake gave are submitted."""
+    return 0

@@ -1,5 +1,6 @@
 """What the patches of Snakemake mend, each on a real Snakemake that fails without it."""
 
+import logging
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import snakemake_executor_plugin_slurm
 
 from ffn.workflow import snakemake_patches
 
@@ -73,6 +75,26 @@ def test_what_a_site_launches_runs_outside_the_container(has_launcher, inside):
     workflow = SimpleNamespace(modifier=SimpleNamespace(rules=rules))
     snakemake_patches.give_container(workflow, "ffn.sif", has_launcher)
     assert [rule.name for rule in rules if rule.container_img == "ffn.sif"] == inside
+
+
+def test_jobs_of_an_array_are_submitted_while_others_are_ready():
+    """Snakemake's limit of jobs lets only some of them through, and the plugin never sees these again."""
+    snakemake_patches.apply(SimpleNamespace(modifier=SimpleNamespace(is_main_snakefile=lambda: True)))
+    rule = SimpleNamespace(name="segment")
+    jobs = [SimpleNamespace(rule=rule, name=rule.name, is_group=lambda: False) for _ in range(7)]
+    submitted = []
+    executor = SimpleNamespace(
+        array_jobs={"segment"},
+        max_array_size=1000,
+        logger=logging.getLogger(),
+        workflow=SimpleNamespace(dag=SimpleNamespace(ready_jobs=jobs[3:])),
+        _main_event_loop=object(),
+        _submit_array_jobs=submitted.append,
+        _submit_job=lambda job: submitted.append([job]),
+    )
+    for given in (jobs[:3], jobs[3:4]):
+        snakemake_executor_plugin_slurm.Executor.run_jobs(executor, given)
+    assert submitted == [jobs[:3], jobs[3:4]]
 
 
 @pytest.mark.slow

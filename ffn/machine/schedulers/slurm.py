@@ -16,9 +16,9 @@ ACTIVE = "PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,REQUEUED,RESIZING,SIG
 
 
 def submit_command(job: BatchJob, script: str, log: str) -> list[str]:
-    """Return the sbatch command of a job; after a preemption or the loss of a node, Slurm starts it again."""
+    """Return the sbatch command of a job; a failure is for Snakemake, unless `slurm_extra` has --requeue."""
     log = log.replace("%", "%%")  # a single one starts a pattern such as %j
-    command = ["sbatch", "--parsable", "--requeue", f"--job-name={job.name}", f"--output={log}"]
+    command = ["sbatch", "--parsable", "--no-requeue", f"--job-name={job.name}", f"--output={log}"]
     command += [f"--nodes={job.nodes}", f"--ntasks={job.site.get('tasks', 1) if job.is_mpi else 1}"]
     command += [f"--cpus-per-task={job.threads}", f"--time={job.minutes}"]
     if job.site.get("mem_mb"):  # not where the profile says 0, because some sites refuse the option

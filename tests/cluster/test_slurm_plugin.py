@@ -1,0 +1,42 @@
+"""What the profile `slurm` asks of Snakemake's plugin, on a real Slurm and jobs that do next to nothing."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ..small_run import ROOT
+from .conftest import ClusterWorkflow
+from .profiles import site_profile
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SNAKEFILE = """
+from ffn.workflow import snakemake_patches
+snakemake_patches.apply(workflow)
+
+rule all:
+    input:
+        expand("member{i}", i=range(7)),
+
+rule segment:
+    output: "member{i}"
+    resources: mem_mb=100, runtime=5
+    shell:
+        "if [ {wildcards.i} = 3 ] && [ ! -e tried ]; then touch tried; exit 1; fi; "
+        "echo ${{SLURM_ARRAY_JOB_ID-}} {wildcards.i} > {output}"
+"""
+
+
+def test_subvolumes_are_tasks_of_job_arrays(cluster, tmp_path):
+    """There are more than `jobs` allows at a time, for which the plugin by itself waits for ever; and one fails."""
+    workflow = ClusterWorkflow(tmp_path, {"run": "arrays"}, cluster)
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    place = site_profile(tmp_path, "slurm", **{"jobs": 3, "groups": {"all": "all"}, "slurm-array-jobs": "segment"})
+    snakemake = [sys.executable, "-m", "tests.cluster.impatient", "--directory", str(tmp_path), "--profile", str(place)]
+    command = cluster.login(*snakemake, "--snakefile", str(tmp_path / "Snakefile"))
+    done = subprocess.run(command, env=workflow.environment(), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = [(tmp_path / f"member{i}").read_text().split() for i in range(7)]
+    assert [words[-1] for words in made] == [str(i) for i in range(7)]
+    assert re.search(r"Submitted array job with Snakemake IDs \d+,\d+,\d+ and", done.stderr)
