@@ -1,5 +1,6 @@
 """What the profile `slurm` asks of Snakemake's plugin, on a real Slurm and jobs that do next to nothing."""
 
+import re
 import subprocess
 import sys
 
