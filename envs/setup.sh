@@ -85,7 +85,7 @@ required=(
     "Python's venv module|'$python' -c 'import ensurepip, venv'|python$version-venv"
 )
 optional=(
-    "MPI (Horovod uses Gloo instead)|envs/build_horovod.sh --mpi && { mpirun --version || mpiexec --version; }|libopenmpi-dev openmpi-bin"
+    "MPI (Horovod uses Gloo instead)|envs/build_horovod.sh --mpi && command -v mpirun mpiexec|libopenmpi-dev openmpi-bin"
 )
 [[ ${BROWSER:-} != 1 ]] ||
     optional+=("a browser for screenshots (on Ubuntu it is a snap)|chromium --version|chromium")
