@@ -182,9 +182,11 @@ class FloodConfig(Section):
         le=1,
         description="share of active FOV voxels above which background cannot come back; negative: never frozen",
     )
-    engine: Literal["auto", "tensorflow", "openvino"] = Field("auto", description="what runs the network")
+    engine: Literal["auto", "tensorflow", "openvino"] = Field(
+        "auto", description="what runs the network; auto takes the fastest where the run's first job is"
+    )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="number format of the network; auto takes bfloat16 where the CPU has AMX or AVX512-BF16"
+        "auto", description="number format of the network; auto takes the fastest where the run's first job is"
     )
     threads: NonNegativeInt = Field(0, description="threads of the engine; 0 takes the job's share of the cores")
     batch_size: PositiveInt = Field(1, description="objects grown at once, and so FOVs per call of the engine")

@@ -65,6 +65,12 @@ def add_staging_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stage-to", metavar="FOLDER", help=text)
 
 
+def add_machine_option(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the option ``--machine``, None where it is not given."""
+    text = "what 'auto' takes: the first job writes it there, and all others take the same (default: chosen anew)"
+    parser.add_argument("--machine", metavar="FOLDER", help=text)
+
+
 def whole_number(text: str) -> int:
     """Read the value of an option that counts things, such as ``--threads``.
 

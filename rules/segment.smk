@@ -26,6 +26,7 @@ rule segment:
         model=subpath(input.model, parent=True),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
         stage=arguments.staging,
+        machine=PATHS.machine,
     shell:
         "{params.launcher} ffn segment --image {input.image}:raw --model {params.model:q} --box {params.box} {params.flags} "
-        "{params.stage} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "{params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"

@@ -42,9 +42,10 @@ rule checkpoint_segment:
         box=RUN.select.box,
         model=subpath(input.model, parent=True),
         flags=flags(RUN.segment),
+        machine=PATHS.machine,
     shell:
         "ffn segment --image {input.image}:raw --model {params.model} --box {params.box} {params.flags} "
-        "--out {output.segmentation}:segmentation > {log} 2>&1"
+        "--machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
 
 
 rule checkpoint_evaluate:

@@ -17,13 +17,13 @@ from ffn.assembly.resegment import Resegmenter
 from ffn.config import AgglomerateConfig, require_window
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.inference.engine import create_engine
+from ffn.inference.choice import chosen_engine
 from ffn.inference.grower import FovBatch
 from ffn.io import atomic
 from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.model.store import load_model, weights_checksum
-from ffn.options import add_box_option, add_options, from_arguments
+from ffn.options import add_box_option, add_machine_option, add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
 
@@ -43,13 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="DIR", help="trained model")
     parser.add_argument("--out", required=True, metavar="FILE.csv", help="merge graph to write")
     add_box_option(parser)
+    add_machine_option(parser)
     add_options(parser, AgglomerateConfig, skip=("enabled", "job_size_zyx"))
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(AgglomerateConfig, arguments)
-    agglomerate(arguments.segmentation, arguments.image, arguments.model, arguments.out, config, arguments.box)
+    places = arguments.segmentation, arguments.image, arguments.model, arguments.out
+    agglomerate(*places, config, arguments.box, arguments.machine)
 
 
 def agglomerate(
@@ -59,6 +61,7 @@ def agglomerate(
     out_path: str,
     config: AgglomerateConfig,
     box: Box | None = None,
+    machine: str | None = None,
 ) -> None:
     """Write the merge graph of a base segmentation. The segmentation itself is not changed.
 
@@ -81,6 +84,8 @@ def agglomerate(
         Choice of candidates, windows, thresholds, engine.
     box : Box, optional
         Only score decision points inside it; default all. Several jobs can share a volume, each with its own box.
+    machine : str, optional
+        Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen_engine`.
 
     Raises
     ------
@@ -89,7 +94,7 @@ def agglomerate(
     ModelError
         If the model is missing or damaged.
     ConfigError
-        If the window is too small for the model's FOV to move.
+        If the window is too small for the model's FOV to move, or this machine cannot run the engine.
 
     Notes
     -----
@@ -102,7 +107,7 @@ def agglomerate(
         box = _checked(segmentation, image, box)
         overlaps = _overlaps(segmentation_spec, config.min_overlap_voxels)
         candidates = _candidates(segmentation, image, box, overlaps, config)
-        engine = create_engine(model, config.engine, config.precision, config.threads, config.batch_size)
+        engine = chosen_engine(model, config, machine)
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
         voxels, size = _checksum(segmentation, image, box, config), segmentation.voxel_size_zyx_nm
         record = provenance("agglomerate", config, **inputs, voxels=voxels, size=size, engine=engine.name, box=box)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ffn.errors import ModelError
-from ffn.machine.gpu import gpu_visible, take_gpu
+from ffn.errors import ConfigError, ModelError
+from ffn.machine.gpu import take_gpu
 from ffn.machine.threads import threads_here
 from ffn.model.network import build_network, set_weights
-from ffn.model.precision import resolve_precision
 from ffn.model.store import Model
 
 if TYPE_CHECKING:
@@ -85,18 +84,33 @@ class OpenVinoEngine:
     Every FOV is one request, and there are as many streams as requests that can run at once. On 2 AMX cores (depth 12,
     bfloat16), no way of batching FOVs was clearly faster than one FOV on both threads. All ways gave the same logits,
     bit for bit, so neither batch size nor stream changes a result.
+
+    OpenVINO would bind the threads of every process to the first cores, so that jobs side by side shared one core and
+    left the others idle. On cores that the scheduler or ``taskset`` gives to this process, it stays in any case.
     """
 
     def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
-        import openvino
+        try:
+            import openvino
+        except ImportError:
+            raise ConfigError(
+                "engine: found openvino, which is not installed here. Install it, or choose tensorflow"
+            ) from None
 
         self.name = f"openvino {precision}"
+        wanted = {"float32": openvino.Type.f32, "bfloat16": openvino.Type.bf16}[precision]
         settings = {
-            "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[precision],
+            "INFERENCE_PRECISION_HINT": wanted,
             "NUM_STREAMS": min(batch_size, threads),
             "INFERENCE_NUM_THREADS": threads,
+            "ENABLE_CPU_PINNING": False,
         }
         compiled = openvino.Core().compile_model(_to_openvino(model), "CPU", settings)
+        if compiled.get_property("INFERENCE_PRECISION_HINT") != wanted:
+            raise ConfigError(
+                f"precision: found {precision}, OpenVINO computes in float32 on this CPU, which has no AVX-512. "
+                "Start this job on a CPU that has it, or choose float32 or the engine tensorflow"
+            )
         self._requests = [compiled.create_infer_request() for _ in range(batch_size)]
         self._inputs = _input_order(compiled)
 
@@ -116,16 +130,16 @@ class OpenVinoEngine:
 
 
 def create_engine(model: Model, engine: str, precision: str, threads: int = 0, batch_size: int = 1) -> Engine:
-    """Choose and build an engine; log the choice and the reason.
+    """Build an engine.
 
     Parameters
     ----------
     model : Model
         Architecture and weights.
-    engine : {'auto', 'tensorflow', 'openvino'}
-        `auto` takes TensorFlow if it sees a GPU, OpenVINO otherwise.
-    precision : {'auto', 'float32', 'bfloat16'}
-        For `auto` see `resolve_precision`.
+    engine : {'tensorflow', 'openvino'}
+        What runs the network.
+    precision : {'float32', 'bfloat16'}
+        Type in which convolutions compute.
     threads : int
         CPU threads; 0 takes ``OMP_NUM_THREADS``, which the workflow sets, or else all cores of this process.
     batch_size : int
@@ -134,13 +148,9 @@ def create_engine(model: Model, engine: str, precision: str, threads: int = 0, b
     Raises
     ------
     ConfigError
-        If ``OMP_NUM_THREADS`` is needed but not a number.
+        If this machine cannot run the engine in this precision, or ``OMP_NUM_THREADS`` is needed but not a number.
     """
     threads = threads or threads_here()
-    if engine == "auto":
-        engine, reason = ("tensorflow", "a GPU is visible") if gpu_visible() else ("openvino", "no GPU is visible")
-        log.info("engine auto: %s, because %s", engine, reason)
-    precision = resolve_precision(precision, on_gpu=engine == "tensorflow" and gpu_visible())
     kinds: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine]] = {
         "tensorflow": TensorFlowEngine,
         "openvino": OpenVinoEngine,

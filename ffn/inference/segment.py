@@ -17,8 +17,8 @@ from ffn.config import SegmentConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
 from ffn.inference.checkpoint import CheckpointFile, checksum
+from ffn.inference.choice import chosen_engine
 from ffn.inference.claims import Filling, origins_table, overlaps_table
-from ffn.inference.engine import create_engine
 from ffn.inference.flood import FloodFill
 from ffn.inference.masks import read_mask
 from ffn.inference.points import read_points
@@ -28,7 +28,7 @@ from ffn.io.open import open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement, require_image, require_inside, require_other_file, split_spec, voxel_size_of
 from ffn.model.store import Model, load_model, normalise, weights_checksum
-from ffn.options import add_box_option, add_options, add_staging_option, from_arguments
+from ffn.options import add_box_option, add_machine_option, add_options, add_staging_option, from_arguments
 from ffn.progress import progress_bar
 from ffn.provenance import provenance
 
@@ -45,13 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
     add_staging_option(parser)
+    add_machine_option(parser)
     add_options(parser, SegmentConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(SegmentConfig, arguments)
-    segment(arguments.image, arguments.model, arguments.out, config, arguments.box, arguments.stage_to)
+    places = arguments.image, arguments.model, arguments.out
+    segment(*places, config, arguments.box, arguments.stage_to, arguments.machine)
 
 
 class Subvolume(NamedTuple):
@@ -69,6 +71,7 @@ def segment(
     config: SegmentConfig,
     box: Box | None = None,
     stage_to: str | None = None,
+    machine: str | None = None,
 ) -> None:
     """Flood-fill a box and write segmentation, probabilities, origins and overlaps.
 
@@ -92,13 +95,16 @@ def segment(
         plus 4 for each object grown at once.
     stage_to : str, optional
         Node-local folder to which the whole image is copied first, for all jobs on this node.
+    machine : str, optional
+        Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen_engine`.
 
     Raises
     ------
     VolumeError
         If the box reaches outside the image or the mask or is smaller than the FOV, or the output is an input file.
     ConfigError
-        If the points are missing or malformed, or ``OMP_NUM_THREADS`` is not a number.
+        If the points are missing or malformed, ``OMP_NUM_THREADS`` is not a number, or this machine cannot run the
+        engine.
     ModelError
         If the model is missing or damaged.
     SegmentError
@@ -112,7 +118,7 @@ def segment(
         stage_specs([image_spec], stage_to)
     part = _read(staged_spec(image_spec, stage_to) if stage_to else image_spec, box, model)
     masked = read_mask(config, part.box)
-    engine = create_engine(model, config.engine, config.precision, config.threads, config.batch_size)
+    engine = chosen_engine(model, config, machine)
     inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": engine.name, "box": part.box}
     checksums = {"voxels": checksum(part.raw), "masked": checksum(masked), "points": checksum(points)}
     fingerprint = _fingerprint(config, model, {**inputs, **checksums, "voxel_size_zyx_nm": part.voxel_size_zyx_nm})

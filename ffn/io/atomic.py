@@ -70,6 +70,21 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text)
 
 
+def write_text_once(path: str | Path, text: str) -> None:
+    """Write `text` to `path` whole, unless the file is there: of several processes that write it, the first wins."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp-{_HOST}-{os.getpid()}{path.suffix}")
+    try:
+        temporary.write_text(text)
+        _sync(temporary)
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)  # unlike rename, it never replaces a file
+        _sync(path.parent)
+    finally:
+        _remove(temporary)
+
+
 def write_json(path: str | Path, content: object) -> None:
     """Write `content` as indented JSON to `path` atomically."""
     write_text(path, json.dumps(content, indent=1) + "\n")

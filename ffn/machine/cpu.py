@@ -3,14 +3,46 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
+
+ISA_LIMIT = "ONEDNN_MAX_CPU_ISA"  # holds oneDNN, and with it TensorFlow and OpenVINO, down to an older CPU
+# The levels of that variable below the highest, with the beginnings of Linux's flags that they leave out.
+LEFT_OUT = {
+    "SSE41": ("avx", "amx"),
+    "AVX": ("avx2", "avx512", "avx_", "amx"),
+    "AVX2": ("avx512", "avx_", "amx"),
+    "AVX2_VNNI": ("avx512", "amx"),
+    "AVX2_VNNI_2": ("avx512", "amx"),
+    "AVX512_CORE": ("avx512_bf16", "avx512_fp16", "avx512_vnni", "amx"),
+    "AVX512_CORE_VNNI": ("avx512_bf16", "avx512_fp16", "amx"),
+    "AVX512_CORE_BF16": ("avx512_fp16", "amx"),
+    "AVX512_CORE_FP16": ("amx",),
+    "AVX10_1_512": ("amx",),
+}
+
+
+def cpu_flags() -> frozenset[str]:
+    """Return the flags of the first CPU, as Linux names them, without those that `ISA_LIMIT` holds back.
+
+    Returns
+    -------
+    frozenset of str
+        Empty if Linux does not report them.
+    """
+    left_out = LEFT_OUT.get(os.environ.get(ISA_LIMIT, "").upper(), ())
+    return frozenset(flag for flag in _cpuinfo("flags").split() if not flag.startswith(left_out))
+
+
+def cpu_name() -> str:
+    """Return the model name of the first CPU, empty if Linux does not report it."""
+    return _cpuinfo("model name")
 
 
 @functools.cache
-def cpu_flags() -> frozenset[str]:
-    """Return the flags of the first CPU, as Linux names them; empty if Linux does not report them."""
+def _cpuinfo(key: str) -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return frozenset()
-    return frozenset(next((line.split(":", 1)[1] for line in lines if line.startswith("flags")), "").split())
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.split(":")[0].strip() == key), "")

@@ -70,7 +70,7 @@ def build_network(config: ModelConfig, precision: str = "float32", batch_size: i
     shape = (*config.fov_size_zyx, 1)
     image = keras.Input(shape, batch_size=batch_size, name="image")
     pom_logit = keras.Input(shape, batch_size=batch_size, name="pom_logit")
-    policy = "mixed_bfloat16" if precision == "bfloat16" else "float32"
+    policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
 
     def conv(net: keras.KerasTensor, name: str, activation: str | None = None) -> keras.KerasTensor:
         size, filters = (1, 1) if name == "conv_lom" else (3, config.features)

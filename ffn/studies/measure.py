@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.io import hdf5
+from ffn.model.choice import FOLDER
 from ffn.model.network import num_weights
 from ffn.progress import track
 from ffn.studies.networks import FLOAT_BYTES
@@ -56,7 +58,7 @@ def measure(
     _keep_to_cores(config)
     steps = WARM_UP_STEPS + num_steps  # also where the run itself does not train
     config = config.model_copy(update={"max_steps": max(steps, config.max_steps)})
-    with training_job(data, model, config, rng_seed) as (group, plan, _):
+    with training_job(data, str(Path(out_path).with_name(FOLDER)), model, config, rng_seed) as (group, plan, _):
         seconds = _step_seconds(plan, group, num_steps)
         messages = _message_seconds(group)
         compute, allreduce = (np.stack(rows) for rows in zip(*group.gather(seconds), strict=True))

@@ -8,6 +8,7 @@ from pathlib import Path
 from ffn.config import ModelConfig
 from ffn.errors import DivergenceError
 from ffn.io import atomic
+from ffn.model.choice import FOLDER
 from ffn.studies.learning_rate import best_rate
 from ffn.training.config import TrainConfig
 from ffn.training.plan import TrainingData
@@ -54,7 +55,7 @@ def train_point(
         config = config.model_copy(update={"learning_rate": best_rate(rates_path, workers)})
     folder = Path(runs_folder) / f"workers-{workers}-rate-{config.learning_rate!r}-seed-{rng_seed}"
     try:
-        train(data, str(folder), model, config, rng_seed)
+        train(data, str(folder), model, config, rng_seed, machine=f"{runs_folder}/{FOLDER}")
     except DivergenceError as error:
         log.warning("%s", error)
     atomic.write_text(out_path, (folder / "metrics.csv").read_text())

@@ -60,8 +60,8 @@ class TrainConfig(Section):
         None, description="decay per step of a moving average of the weights, which the model then gets; null: none"
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "float32",
-        description="precision of the convolutions; auto: bfloat16 if the CPU has AMX or AVX512-BF16, else float32",
+        "auto",
+        description="precision of the convolutions; auto takes the fastest where training starts, and keeps it",
     )
     compression: Literal["none", "fp16", "1-bit", "qsgd"] = Field(
         "none", description="compression of gradients between processes; 1-bit keeps its error for the next step"

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from ffn.config import ModelConfig
 from ffn.io.staging import stage_specs, staged_spec
-from ffn.machine.gpu import gpu_visible
 from ffn.machine.runlock import take_lock
-from ffn.model.precision import resolve_precision
+from ffn.model.choice import FOLDER
 from ffn.model.store import Model, save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
@@ -25,6 +24,7 @@ from ffn.training.loop import run
 from ffn.training.parallel.placement import configure_tensorflow
 from ffn.training.parallel.process_group import ProcessGroup, process_group
 from ffn.training.plan import TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
+from ffn.training.precision import chosen_precision
 from ffn.training.validation_set import ValidationBox, make_validation_set
 
 LOCK_SECONDS = 120.0  # for the last step, validation and checkpoint of a training that is ending; our choice
@@ -69,6 +69,7 @@ def train(
     rng_seed: int,
     init_folder: str | None = None,
     stage_to: str | None = None,
+    machine: str | None = None,
 ) -> None:
     """Train a network. Every process of the job calls this.
 
@@ -91,6 +92,9 @@ def train(
         Model folder or checkpoint to start from. The default draws new weights.
     stage_to : str, optional
         Node-local folder. Records and volumes are copied there first, once per node.
+    machine : str, optional
+        Folder that records what precision ``auto`` takes, by default one in the model folder. A training that goes on
+        elsewhere takes the same.
 
     Raises
     ------
@@ -98,9 +102,10 @@ def train(
         If data, model and options do not fit together, or training cannot continue.
     """
     with (
-        training_job(data, model, config, rng_seed, init_folder, stage_to) as (group, plan, opened),
-        alone_in(out_folder, group),
+        training_job(data, machine or f"{out_folder}/{FOLDER}", model, config, rng_seed, init_folder, stage_to) as job,
+        alone_in(out_folder, job.group),
     ):
+        group, plan, opened = job
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in data.validation.items()}
         examples = make_validation_set(boxes, plan.initial.config, plan.train, rng_seed, group)
         with Interruption(config.walltime_minutes, config.walltime_margin_seconds) as interruption:
@@ -132,6 +137,7 @@ class TrainingJob(NamedTuple):
 @contextlib.contextmanager
 def training_job(
     data: TrainingData,
+    machine: str,
     model: ModelConfig,
     config: TrainConfig,
     rng_seed: int,
@@ -146,15 +152,21 @@ def training_job(
         if computes:
             configure_tensorflow(group, config, rng_seed)
         group.watch()
-        precision = group.broadcast(resolve_precision(config.precision, computes and gpu_visible()))
-        config = config.model_copy(update={"precision": precision})
         near = group.together(lambda: _staged(data, stage_to, group)) if stage_to else data
         opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near))))
         volumes = {name: opened[name] for name in data.volumes}
         initial = _of_rank_0(group.together(lambda: choose_model(model, init_folder, rng_seed)), group)
         initial = with_normalisation(initial, volumes, group)
+        if computes:
+            config = _with_precision(config, initial.config, Path(machine), group)
         plan = group.together(lambda: make_training_plan(near, volumes, initial, config, rng_seed))
         yield TrainingJob(group, plan, opened)
+
+
+def _with_precision(config: TrainConfig, model: ModelConfig, machine: Path, group: ProcessGroup) -> TrainConfig:
+    """Let rank 0 choose the precision for all processes."""
+    chosen = group.together(lambda: chosen_precision(config, model, machine) if group.rank == 0 else "")
+    return config.model_copy(update={"precision": group.broadcast(chosen)})
 
 
 @contextlib.contextmanager

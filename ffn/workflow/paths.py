@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from ffn.errors import ConfigError
+from ffn.model.choice import FOLDER
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES, Output
 
@@ -38,6 +39,11 @@ class RunPaths:
     def config(self) -> str:
         """The configuration that the workflow read when it last started."""
         return f"{self.root}/{CONFIG}"
+
+    @property
+    def machine(self) -> str:
+        """What `auto` takes as engine and precision, in all jobs of the run; see `ffn.model.choice`."""
+        return f"{self.root}/{FOLDER}"
 
     def of(self, stage: str, output: str | None = None, **wildcards: str) -> str:
         """Return where a stage writes; wildcards that are not given stay in the path, as Snakemake needs them.

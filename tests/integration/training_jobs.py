@@ -93,7 +93,8 @@ def command(
     """Return the command of a training job; one process has no launcher."""
     volume = f"tubes={tubes}/raw.h5:raw,{tubes}/labels.h5:labels"
     train = [sys.executable, "-m", "ffn", "train", "--records", f"{tubes}/{records}", "--volume", volume]
-    options = ["--out", str(out), "--permutable-axes", "--learning-rate", "0.003", *options]
+    # not auto, so that what the tests expect is the same on every machine
+    options = ["--out", str(out), "--precision", "float32", "--permutable-axes", "--learning-rate", "0.003", *options]
     return (launch(launcher, processes) if processes > 1 else []) + train + options
 
 

@@ -1,16 +1,25 @@
 """Engines: the same network gives the same answers with any engine and any batch."""
 
+import contextlib
 import logging
+import os
+import sys
+import threading
 
 import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
+from ffn.errors import ConfigError
 from ffn.inference.engine import create_engine
+from ffn.machine.cpu import cpu_flags
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model
 
 FOV = (5, 7, 9)
+PRECISIONS = {"tensorflow": ["float32", "bfloat16"], "openvino": ["float32"]}
+if "avx512f" in cpu_flags():  # on other CPUs, OpenVINO would compute in float32 instead
+    PRECISIONS["openvino"].append("bfloat16")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +51,7 @@ def test_engines_agree_in_every_batch_and_keep_its_order(model, expected, engine
     assert np.abs(expected[0] - expected[1]).max() > 0.1
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "openvino"])
+@pytest.mark.parametrize("engine", [name for name, kinds in PRECISIONS.items() if "bfloat16" in kinds])
 def test_bfloat16_is_close_to_float32_and_repeatable(model, expected, engine):
     built = create_engine(model, engine, "bfloat16", threads=2, batch_size=3)
     assert built.name == f"{engine} bfloat16"
@@ -51,7 +60,7 @@ def test_bfloat16_is_close_to_float32_and_repeatable(model, expected, engine):
     assert np.array_equal(answer, built.predict(*fovs(3)))
 
 
-@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", PRECISIONS["openvino"])
 def test_openvino_gives_a_fov_the_same_answer_in_a_batch_and_alone(model, kind):
     together = create_engine(model, "openvino", kind, threads=2, batch_size=3).predict(*fovs(3))
     alone = create_engine(model, "openvino", kind, threads=2)
@@ -85,3 +94,34 @@ def test_threads_come_from_the_environment_unless_they_are_given(monkeypatch, ca
     with caplog.at_level(logging.INFO):
         create_engine(model, "openvino", "float32", threads)
     assert f"openvino float32, {expected} threads" in caplog.text
+
+
+def test_openvino_never_computes_in_another_precision_than_asked(model, monkeypatch):
+    openvino = pytest.importorskip("openvino")
+    monkeypatch.setattr(openvino.CompiledModel, "get_property", lambda compiled, name: openvino.Type.f32)
+    create_engine(model, "openvino", "float32", threads=1)
+    with pytest.raises(ConfigError, match="precision: found bfloat16, OpenVINO computes in float32 on this CPU"):
+        create_engine(model, "openvino", "bfloat16", threads=1)
+
+
+def test_an_engine_that_is_not_installed_is_named(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ConfigError, match="engine: found openvino, which is not installed here"):
+        create_engine(model, "openvino", "float32", threads=1)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_openvino_leaves_its_threads_free_to_run_on_any_core_of_the_process():
+    """Otherwise jobs of one thread, side by side, would all run on the first core."""
+    config = ModelConfig(depth=4, features=16, fov_size_zyx=(25, 25, 25), deltas_zyx=(1, 2, 3))
+    weights = {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(config).items()}
+    built = create_engine(Model(config, weights, {}), "openvino", "float32", threads=1)
+    image, pom = np.zeros((2, 1, *config.fov_size_zyx), np.float32)
+    computing = threading.Thread(target=lambda: [built.predict(image, pom) for _ in range(10)])
+    computing.start()
+    masks = set()
+    while computing.is_alive():
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                masks.add(frozenset(os.sched_getaffinity(int(thread))))
+    assert masks == {frozenset(os.sched_getaffinity(0))}

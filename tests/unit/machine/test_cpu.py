@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from ffn.machine.cpu import cpu_flags
+from ffn.machine import cpu
+from ffn.machine.cpu import cpu_flags, cpu_name
 
 CPUINFO = """processor\t: 0
 model name\t: A CPU
@@ -12,23 +13,25 @@ bugs\t\t:
 processor\t: 1
 flags\t\t: other
 """
+FLAGS = "sse4_2 avx avx2 avx_vnni avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16"
 
 
 @pytest.fixture(autouse=True)
-def _forget():
-    cpu_flags.cache_clear()
+def _forget(monkeypatch):
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    cpu._cpuinfo.cache_clear()
     yield
-    cpu_flags.cache_clear()
+    cpu._cpuinfo.cache_clear()
 
 
-def test_flags_of_the_first_cpu(monkeypatch):
+def test_flags_and_name_of_the_first_cpu(monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda path: CPUINFO)
-    assert cpu_flags() == {"fpu", "sse4_2", "amx_bf16"}
+    assert cpu_flags() == {"fpu", "sse4_2", "amx_bf16"} and cpu_name() == "A CPU"
 
 
 def test_a_machine_that_reports_no_flags_has_none(monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda path: "processor\t: 0\nFeatures\t: neon\n")
-    assert cpu_flags() == frozenset()
+    assert cpu_flags() == frozenset() and cpu_name() == ""
 
 
 def test_a_machine_without_cpuinfo_has_no_flags(monkeypatch):
@@ -37,3 +40,20 @@ def test_a_machine_without_cpuinfo_has_no_flags(monkeypatch):
 
     monkeypatch.setattr(Path, "read_text", missing)
     assert cpu_flags() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("level", "left"),
+    [
+        ("AVX2", "sse4_2 avx avx2"),
+        ("AVX512_CORE", "sse4_2 avx avx2 avx_vnni avx512f"),
+        ("avx512_core_bf16", "sse4_2 avx avx2 avx_vnni avx512f avx512_vnni avx512_bf16"),
+        ("AVX512_CORE_AMX", FLAGS),
+        ("DEFAULT", FLAGS),
+        ("", FLAGS),
+    ],
+)
+def test_a_cpu_held_down_by_onednn_has_the_flags_of_an_older_one(monkeypatch, level, left):
+    monkeypatch.setattr(Path, "read_text", lambda path: f"flags\t: {FLAGS}\n")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", level)
+    assert cpu_flags() == set(left.split())

@@ -16,7 +16,8 @@ FOV = MODEL.fov_size_zyx
 
 def make_learner(seed=1, **options):
     options = {"batch_size": 2, **options}
-    return Learner(MODEL, TrainConfig(**options), initial_weights(MODEL, seed), ProcessGroup(), rng_seed=5)
+    train = TrainConfig(**{"precision": "float32", **options})
+    return Learner(MODEL, train, initial_weights(MODEL, seed), ProcessGroup(), rng_seed=5)
 
 
 def make_batch(number=0, size=2):

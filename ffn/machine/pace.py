@@ -1,0 +1,42 @@
+"""How fast alternatives are on this machine, taken in turn."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+SECONDS = 2.0  # for all alternatives together, without their first calls; our choice
+MIN_ROUNDS = 3
+
+
+def calls_per_second(
+    alternatives: Mapping[str, Callable[[], object]], seconds: float = SECONDS, min_rounds: int = MIN_ROUNDS
+) -> dict[str, float]:
+    """Call the alternatives in turn, so that a machine that slows down slows down all of them.
+
+    Parameters
+    ----------
+    alternatives : mapping of str to callable
+        What to compare, by name. The first call of each is not timed.
+    seconds : float
+        No further round starts after this time.
+    min_rounds : int
+        Fewest timed calls of each.
+
+    Returns
+    -------
+    dict of str to float
+        One divided by the median time of a call.
+    """
+    for call in alternatives.values():
+        call()
+    times: dict[str, list[float]] = {name: [] for name in alternatives}
+    end, rounds = time.perf_counter() + seconds, 0
+    while rounds < min_rounds or time.perf_counter() < end:
+        for name, call in alternatives.items():
+            begin = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - begin)
+        rounds += 1
+    return {name: 1 / statistics.median(each) for name, each in times.items()}

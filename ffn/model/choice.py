@@ -1,0 +1,98 @@
+"""What `auto` takes, decided once: the first job writes it to a folder, and all jobs on all machines read it there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import yaml
+
+from ffn.config import ModelConfig
+from ffn.errors import ConfigError
+from ffn.io import atomic
+from ffn.machine.cpu import cpu_name
+from ffn.machine.gpu import gpu_visible
+
+log = logging.getLogger(__name__)
+
+FOLDER = "machine"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What runs the network, and in which number format.
+
+    Parameters
+    ----------
+    engine, precision : str
+        Values of these options, not ``auto``.
+    reason : str
+        Why `auto` took them.
+    gpu : bool
+        Whether it took them for a GPU.
+    """
+
+    engine: str
+    precision: str
+    reason: str = ""
+    gpu: bool = False
+
+
+def choice_name(purpose: str, engine: str, precision: str, model: ModelConfig) -> str:
+    """Return the file name of a choice: what is to be chosen, and the network that it is chosen for.
+
+    Examples
+    --------
+    >>> choice_name("inference", "auto", "float32", ModelConfig())
+    'inference-auto-float32-depth-9-features-32-fov-33-33-33.yaml'
+    """
+    fov = "-".join(map(str, model.fov_size_zyx))
+    return f"{purpose}-{engine}-{precision}-depth-{model.depth}-features-{model.features}-fov-{fov}.yaml"
+
+
+def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
+    """Return the recorded choice; if there is none, choose and record.
+
+    Of several jobs that choose at the same time, one records its choice and all return it.
+
+    Parameters
+    ----------
+    path : Path, optional
+        The record. None chooses for this job alone.
+    choose : callable
+        Chooses for this machine.
+
+    Raises
+    ------
+    ConfigError
+        If the record is damaged, or made for a GPU where there is none.
+    """
+    choice = _read(path)
+    if choice is None:
+        choice = choose()
+        log.info("auto: %s %s, because %s", choice.engine, choice.precision, choice.reason)
+        if path is not None:
+            atomic.write_text_once(path, yaml.safe_dump({**asdict(choice), "cpu": cpu_name()}, sort_keys=False))
+            choice = _read(path) or choice  # another job was first
+    else:
+        log.info("auto: %s %s, as chosen in %s", choice.engine, choice.precision, path)
+    if choice.gpu and not gpu_visible():
+        raise ConfigError(
+            f"{path}: {choice.engine} {choice.precision} was chosen for a GPU, and TensorFlow sees none here. "
+            "Start this job where there is one, or set engine and precision"
+        )
+    return choice
+
+
+def _read(path: Path | None) -> Choice | None:
+    if path is None or not path.is_file():
+        return None
+    try:
+        found = yaml.safe_load(path.read_text())
+        return Choice(**{name: found[name] for name in ("engine", "precision", "reason", "gpu")})
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
+        raise ConfigError(
+            f"{path}: cannot be read, expected what 'auto' took as engine and precision. Remove it to choose again"
+        ) from None

@@ -1,0 +1,105 @@
+"""The engine and precision that auto takes, on machines with other CPUs and GPUs than this one."""
+
+import logging
+
+import pytest
+import yaml
+
+from ffn.config import FloodConfig, ModelConfig
+from ffn.errors import ConfigError
+from ffn.inference import choice
+from ffn.inference.choice import chosen_engine
+from ffn.model import choice as record
+from ffn.model import precision
+from ffn.model.store import Model
+from ffn.training.initial import initial_weights
+
+CONFIG = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
+MODEL = Model(CONFIG, initial_weights(CONFIG, 1), {})
+AVX2, BF16_ALONE, AMX = "avx2", "avx2 avx512f avx512_bf16", "avx2 avx512f avx512_bf16 amx_bf16"
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """Function that makes this machine another one; engines are then the arguments they would be built from."""
+
+    def become(flags, gpu=False, rates=None, installed=True):
+        monkeypatch.setattr(precision, "cpu_flags", lambda: frozenset(flags.split()))
+        for module in (choice, record):
+            monkeypatch.setattr(module, "gpu_visible", lambda: gpu)
+        monkeypatch.setattr(precision, "_gpus_tell", lambda: ("bfloat16", "the GPU has compute capability 8.0"))
+        monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: object() if installed else None)
+        monkeypatch.setattr(choice, "fovs_per_second", lambda model, engine, config: rates)
+        monkeypatch.setattr(choice, "create_engine", lambda model, *arguments: " ".join(map(str, arguments)))
+
+    return become
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        ({"flags": AVX2}, "openvino float32 0 1"),
+        ({"flags": AMX}, "openvino bfloat16 0 1"),
+        ({"flags": BF16_ALONE, "rates": {"float32": 6.9, "bfloat16": 3.8}}, "openvino float32 0 1"),
+        ({"flags": BF16_ALONE, "rates": {"float32": 3.0, "bfloat16": 5.0}}, "openvino bfloat16 0 1"),
+        ({"flags": AVX2, "gpu": True}, "tensorflow bfloat16 0 1"),
+        ({"flags": AVX2, "installed": False}, "tensorflow float32 0 1"),
+    ],
+)
+def test_auto_takes_what_is_fastest(on, machine, expected):
+    on(**machine)
+    assert chosen_engine(MODEL, FloodConfig()) == expected
+
+
+def test_measured_figures_go_to_the_log(on, caplog):
+    on(BF16_ALONE, rates={"float32": 6.9, "bfloat16": 3.8})
+    with caplog.at_level(logging.INFO):
+        chosen_engine(MODEL, FloodConfig())
+    assert "openvino float32, because no GPU is visible, and measured float32: 6.9 FOVs/s, bfloat16: 3.8" in caplog.text
+
+
+def test_options_are_kept(on, tmp_path):
+    on(AMX)
+    config = FloodConfig(engine="tensorflow", precision="float32", threads=3, batch_size=2)
+    assert chosen_engine(MODEL, config, str(tmp_path / "machine")) == "tensorflow float32 3 2"
+    assert not (tmp_path / "machine").exists()
+
+
+@pytest.mark.parametrize(("option", "expected"), [("engine", "tensorflow float32"), ("precision", "openvino bfloat16")])
+def test_one_option_leaves_the_other_to_auto(on, option, expected):
+    on(AVX2)
+    given = {"engine": "tensorflow", "precision": "bfloat16"}[option]
+    assert chosen_engine(MODEL, FloodConfig(**{option: given})).startswith(expected)
+
+
+def test_jobs_of_a_run_take_the_same_on_any_machine(on, tmp_path):
+    on(AMX)
+    first = chosen_engine(MODEL, FloodConfig(), str(tmp_path))
+    (file,) = tmp_path.iterdir()
+    assert yaml.safe_load(file.read_text())["reason"] == "no GPU is visible, and the CPU has AMX"
+    for flags, gpu in ((AVX2, False), (AMX, True)):
+        on(flags, gpu)
+        assert chosen_engine(MODEL, FloodConfig(), str(tmp_path)) == first == "openvino bfloat16 0 1"
+
+
+def test_a_node_without_the_gpu_that_was_chosen_says_so(on, tmp_path):
+    on(AVX2, gpu=True)
+    chosen_engine(MODEL, FloodConfig(), str(tmp_path))
+    on(AVX2)
+    with pytest.raises(ConfigError, match="was chosen for a GPU, and TensorFlow sees none here"):
+        chosen_engine(MODEL, FloodConfig(), str(tmp_path))
+
+
+def test_measuring_runs_the_network_in_both_precisions(monkeypatch):
+    built = []
+
+    class Echo:
+        def predict(self, image, pom):
+            assert image.shape == pom.shape == (2, *CONFIG.fov_size_zyx)
+            return pom
+
+    monkeypatch.setattr(choice, "create_engine", lambda model, *arguments: built.append(arguments) or Echo())
+    monkeypatch.setattr(choice, "calls_per_second", lambda calls: {n: call().shape[0] for n, call in calls.items()})
+    rates = choice.fovs_per_second(MODEL, "openvino", FloodConfig(batch_size=2, threads=1))
+    assert rates == {"float32": 4, "bfloat16": 4}
+    assert built == [("openvino", "float32", 1, 2), ("openvino", "bfloat16", 1, 2)]

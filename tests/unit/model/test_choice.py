@@ -1,0 +1,67 @@
+"""What auto takes is chosen once."""
+
+import functools
+import logging
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from ffn.errors import ConfigError
+from ffn.model import choice
+from ffn.model.choice import Choice, choose_once
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch):
+    monkeypatch.setattr(choice, "gpu_visible", lambda: False)
+
+
+def never():
+    raise AssertionError("chose again")
+
+
+def test_the_first_job_chooses_and_all_others_take_the_same(tmp_path, caplog):
+    path, chosen = tmp_path / "machine" / "x.yaml", Choice("openvino", "bfloat16", "the CPU has AMX")
+    with caplog.at_level(logging.INFO):
+        assert choose_once(path, lambda: chosen) == choose_once(path, never) == chosen
+    assert "auto: openvino bfloat16, because the CPU has AMX" in caplog.text
+    assert f"auto: openvino bfloat16, as chosen in {path}" in caplog.text
+
+
+def job(path, barrier, number):
+    def choose():
+        barrier.wait(300)
+        return Choice("openvino", f"precision {number}")
+
+    return choose_once(path, choose)
+
+
+def test_jobs_that_choose_at_the_same_time_agree(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(3, context) as jobs:
+        run = functools.partial(job, tmp_path / "x.yaml", manager.Barrier(3))
+        assert len(set(jobs.map(run, range(3)))) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]
+
+
+def test_without_a_folder_every_job_chooses_for_itself():
+    choices = iter([Choice("openvino", "float32"), Choice("openvino", "bfloat16")])
+    assert [choose_once(None, lambda: next(choices)).precision for _ in range(2)] == ["float32", "bfloat16"]
+
+
+def test_a_choice_for_a_gpu_needs_one(tmp_path, monkeypatch):
+    path = tmp_path / "x.yaml"
+    monkeypatch.setattr(choice, "gpu_visible", lambda: True)
+    choose_once(path, lambda: Choice("tensorflow", "bfloat16", "a GPU is visible", gpu=True))
+    monkeypatch.setattr(choice, "gpu_visible", lambda: False)
+    message = r"x\.yaml: tensorflow bfloat16 was chosen for a GPU, and TensorFlow sees none here\. Start this job where"
+    with pytest.raises(ConfigError, match=message):
+        choose_once(path, never)
+
+
+@pytest.mark.parametrize("text", ["", "engine: openvino", "- 1", "a: [", "engine: a\0"])
+def test_a_damaged_record_is_named(tmp_path, text):
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"x\.yaml: cannot be read, expected what 'auto' took .* Remove it"):
+        choose_once(tmp_path / "x.yaml", never)
