@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -60,10 +61,15 @@ def _fastest_engine() -> tuple[str, str]:
 
 
 def fovs_per_second(model: Model, engine: str, config: FloodConfig) -> dict[str, float]:
-    """Run the network in every precision, in turn, on noise; return FOVs/s by precision."""
+    """Run the network in every precision, in turn; return FOVs/s by precision."""
+    calls = {name: prediction_of_noise(model, engine, name, config) for name in PRECISIONS}
+    return {name: config.batch_size * rate for name, rate in calls_per_second(calls).items()}
+
+
+def prediction_of_noise(model: Model, engine: str, precision: str, config: FloodConfig) -> Callable[[], object]:
+    """Return a function that runs the network once, on a batch of noise."""
+    built = create_engine(model, engine, precision, config.threads, config.batch_size)
     shape = (config.batch_size, *model.config.fov_size_zyx)
     image = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     pom = np.full(shape, math.log(config.pad_value / (1 - config.pad_value)), np.float32)
-    engines = {name: create_engine(model, engine, name, config.threads, config.batch_size) for name in PRECISIONS}
-    calls = {name: lambda each=each: each.predict(image, pom) for name, each in engines.items()}
-    return {name: config.batch_size * rate for name, rate in calls_per_second(calls).items()}
+    return lambda: built.predict(image, pom)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -47,15 +48,16 @@ def _choose(config: TrainConfig, model: ModelConfig) -> Choice:
 
 
 def fovs_per_second(config: TrainConfig, model: ModelConfig) -> dict[str, float]:
-    """Train the network on noise in every precision, in turn, in this process alone; return FOVs/s by precision."""
+    """Train the network in every precision, in turn, in this process alone; return FOVs/s by precision."""
+    steps = {name: step_on_noise(config, model, name) for name in PRECISIONS}
+    return {name: config.batch_size * rate for name, rate in calls_per_second(steps).items()}
+
+
+def step_on_noise(config: TrainConfig, model: ModelConfig, precision: str) -> Callable[[], object]:
+    """Return a function that makes one step on one batch of noise, without the other processes of the job."""
+    alone = config.model_copy(update={"num_workers": 1, "virtual_workers": 1, "precision": precision})
+    learner = Learner(model, alone, initial_weights(model, rng_seed=0), ProcessGroup())
     shape = (2, config.batch_size, *model.fov_size_zyx)
     image, pom = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     batch = Batch(image, pom, (image > 0).astype(np.float32), np.ones_like(image))
-    weights = initial_weights(model, rng_seed=0)
-    alone = config.model_copy(update={"num_workers": 1, "virtual_workers": 1})
-    learners = {
-        name: Learner(model, alone.model_copy(update={"precision": name}), weights, ProcessGroup())
-        for name in PRECISIONS
-    }
-    steps = {name: lambda each=each: each.step(batch, 1e-4) for name, each in learners.items()}
-    return {name: config.batch_size * rate for name, rate in calls_per_second(steps).items()}
+    return lambda: learner.step(batch, config.learning_rate)
