@@ -74,7 +74,7 @@ def write_text_once(path: str | Path, text: str) -> None:
     """Write `text` to `path` whole, unless the file is there: of several processes that write it, the first wins."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp-{_HOST}-{os.getpid()}{path.suffix}")
+    temporary = path.with_name(f".{path.name}.tmp-{this_process()}{path.suffix}")
     try:
         temporary.write_text(text)
         _sync(temporary)

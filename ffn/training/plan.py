@@ -88,7 +88,7 @@ class TrainingPlan:
     Parameters
     ----------
     train : TrainConfig
-        Options, with the precision resolved.
+        Options; training needs a precision other than ``auto``.
     rng_seed : int
         Seed of the run.
     initial : Model
@@ -156,7 +156,7 @@ def make_training_plan(
     initial : Model
         Network to start from, with its normalisation.
     config : TrainConfig
-        Options, with the precision resolved.
+        Options.
     rng_seed : int
         Seed of the run.
 

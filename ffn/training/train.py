@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -157,16 +158,18 @@ def training_job(
         volumes = {name: opened[name] for name in data.volumes}
         initial = _of_rank_0(group.together(lambda: choose_model(model, init_folder, rng_seed)), group)
         initial = with_normalisation(initial, volumes, group)
-        if computes:
-            config = _with_precision(config, initial.config, Path(machine), group)
         plan = group.together(lambda: make_training_plan(near, volumes, initial, config, rng_seed))
+        if computes:
+            plan = _with_precision(plan, Path(machine), group)
         yield TrainingJob(group, plan, opened)
 
 
-def _with_precision(config: TrainConfig, model: ModelConfig, machine: Path, group: ProcessGroup) -> TrainConfig:
+def _with_precision(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> TrainingPlan:
     """Let rank 0 choose the precision for all processes."""
-    chosen = group.together(lambda: chosen_precision(config, model, machine) if group.rank == 0 else "")
-    return config.model_copy(update={"precision": group.broadcast(chosen)})
+    wanted, model = plan.train, plan.initial.config
+    chosen = group.together(lambda: chosen_precision(wanted, model, machine) if group.rank == 0 else "")
+    train = wanted.model_copy(update={"precision": group.broadcast(chosen)})
+    return dataclasses.replace(plan, train=train)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
+from ffn.model.choice import Choice, choice_name, choose_once
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import ExampleMaker
@@ -33,6 +34,17 @@ def score(tubes, centers, answer, moves=True):
             counts += walk.score()
     both, only_found, _, missed = counts
     return {"f1": 2 * both / (2 * both + only_found + missed), "precision": both / (both + only_found)}
+
+
+def test_a_training_keeps_its_precision_where_auto_would_take_another(tubes, tmp_path):
+    network = ModelConfig(depth=2, features=6, fov_size_zyx=FOV, deltas_zyx=DELTAS)
+    record = tmp_path / "model/machine" / choice_name("training", "tensorflow", "auto", network)
+    choose_once(record, lambda: Choice("tensorflow", "bfloat16", "the CPU has AMX"))
+    for steps in ("2", "4"):
+        options = ["--num-workers", "1", "--precision", "auto", "--checkpoint-steps", "2", "--max-steps", steps]
+        stderr = succeed(command(tubes, tmp_path / "model", MODEL + options), ONEDNN_MAX_CPU_ISA="AVX2")
+    assert "resuming from" in stderr
+    assert load_model(tmp_path / "model").provenance["config"]["precision"] == "bfloat16"
 
 
 def test_learns_to_walk_along_one_of_two_tubes(tubes):

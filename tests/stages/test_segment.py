@@ -132,7 +132,9 @@ def test_labels_are_no_image(scene, capsys):
     assert "has type uint64, expected an image" in fails(scene, capsys, "labels.h5:labels", "out.h5:segmentation")
 
 
-def test_a_checkpoint_of_another_voxel_size_is_not_continued(scene, tubes, caplog, monkeypatch):
+def interrupt(scene, monkeypatch, *options):
+    """Begin to segment, and end with a checkpoint."""
+
     def stop(self, state):
         self.save(state())
         raise SegmentError("stopped")
@@ -140,8 +142,24 @@ def test_a_checkpoint_of_another_voxel_size_is_not_continued(scene, tubes, caplo
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointFile, "save_when_due", stop)
         with pytest.raises(AssertionError):
-            segment(scene)
+            segment(scene, *options)
     assert (scene / "seg.h5.checkpoint").exists()
+
+
+def test_a_job_goes_on_where_auto_would_take_another_engine(scene, caplog, monkeypatch):
+    options = ("--machine", f"{scene}/machine")
+    with monkeypatch.context() as patch:
+        patch.setattr("ffn.inference.choice._fastest_engine", lambda: ("tensorflow", "OpenVINO is not installed"))
+        interrupt(scene, monkeypatch, *options)
+    with caplog.at_level("INFO"):
+        path = segment(scene, *options)
+    assert f"resuming from {path}.checkpoint" in caplog.text
+    with open_volume(f"{path}:segmentation") as volume:
+        assert volume.provenance["inputs"]["engine"].startswith("tensorflow")
+
+
+def test_a_checkpoint_of_another_voxel_size_is_not_continued(scene, tubes, caplog, monkeypatch):
+    interrupt(scene, monkeypatch)
     with create_volume(f"{scene}/raw.h5:raw", np.uint8, Placement(IMAGE, (40, 10, 10))) as writer:
         writer.write(IMAGE, tubes(IMAGE.shape, (8, 22)))
     with caplog.at_level("INFO"):

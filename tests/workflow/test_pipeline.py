@@ -55,6 +55,13 @@ def test_everything_is_made(finished):
     assert list(results.rglob(".*tmp*")) == []
 
 
+def test_all_jobs_take_the_engine_and_precision_of_the_first(finished):
+    names = [path.name.split("-depth")[0] for path in (finished.results / "machine").iterdir()]
+    assert names == ["inference-auto-auto"]
+    logs = [log for stage in ("segment", "agglomerate") for log in (finished.results / "logs" / stage).rglob("*.log")]
+    assert len(logs) > 4 and all("auto: openvino" in log.read_text() for log in logs)
+
+
 def test_training_learns(finished):
     rows = (finished.results / "model/metrics.csv").read_text().splitlines()
     columns = rows[0].split(",")

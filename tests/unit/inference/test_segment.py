@@ -54,11 +54,12 @@ def test_options_reach_the_stage(monkeypatch):
     calls = []
     monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: calls.append(given))
     assert main(WORDS) == 0
-    assert main([*WORDS, "--box", "0:4,0:5,0:6", "--stage-to", "$TMPDIR", "--min-segment-size", "7"]) == 0
-    (*paths, config, box, stage_to), (*_, changed, small, folder) = calls
+    folders = ["--stage-to", "$TMPDIR", "--machine", "chosen"]
+    assert main([*WORDS, "--box", "0:4,0:5,0:6", *folders, "--min-segment-size", "7"]) == 0
+    (*paths, config, box, stage_to, machine), (*_, changed, small, near, chosen) = calls
     assert paths == ["a.h5:raw", "model", "b.h5:seg"]
-    assert (config.min_segment_size, box, stage_to) == (1000, None, None)
-    assert (changed.min_segment_size, small, folder) == (7, Box((0, 0, 0), (4, 5, 6)), "$TMPDIR")
+    assert (config.min_segment_size, box, stage_to, machine) == (1000, None, None, None)
+    assert (changed.min_segment_size, small, near, chosen) == (7, Box((0, 0, 0), (4, 5, 6)), "$TMPDIR", "chosen")
 
 
 def test_an_impossible_option_is_refused_before_the_stage(monkeypatch, capsys):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ffn.io.atomic import SILENT_SECONDS, atomic_path, remove_leftovers, write_json, write_text
+from ffn.io.atomic import SILENT_SECONDS, atomic_path, remove_leftovers, write_json, write_text, write_text_once
 from ffn.machine import heartbeat
 from ffn.machine.process_id import ProcessId, this_process
 
@@ -40,6 +40,13 @@ def test_a_file_appears_with_its_folders(tmp_path):
     write_text(tmp_path / "a/b/c.txt", "x")
     assert (tmp_path / "a/b/c.txt").read_text() == "x"
     assert names(tmp_path / "a/b") == ["c.txt"]
+
+
+def test_a_file_that_is_written_once_keeps_its_first_content(tmp_path):
+    for text in ("first", "second"):
+        write_text_once(tmp_path / "a/b.txt", text)
+    assert (tmp_path / "a/b.txt").read_text() == "first"
+    assert names(tmp_path / "a") == ["b.txt"]
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):

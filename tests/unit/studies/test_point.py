@@ -15,11 +15,12 @@ CONFIG = TrainConfig(num_workers=2, virtual_workers=4, learning_rate=1e-3)
 
 
 @pytest.fixture
-def trained(monkeypatch):
+def trained(monkeypatch, tmp_path):
     """Return the configurations that were trained; every training diverges after its first row of metrics."""
     configs = []
 
-    def train(data, folder, model, config, rng_seed):
+    def train(data, folder, model, config, rng_seed, machine):
+        assert machine == f"{tmp_path}/machine"  # one for all runs, which are compared
         configs.append(config)
         atomic.write_text(f"{folder}/metrics.csv", "step\n1\n")
         raise DivergenceError("the loss is not finite")
