@@ -71,13 +71,11 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
     """
     choice = _read(path)
     if choice is None:
-        choice = choose()
-        log.info("auto: %s %s, because %s", choice.engine, choice.precision, choice.reason)
+        choice = mine = choose()
         if path is not None:
-            atomic.write_text_once(path, yaml.safe_dump({**asdict(choice), "cpu": cpu_name()}, sort_keys=False))
-            choice = _read(path) or choice  # another job was first
-    else:
-        log.info("auto: %s %s, as chosen in %s", choice.engine, choice.precision, path)
+            atomic.write_text_once(path, yaml.safe_dump({**asdict(mine), "cpu": cpu_name()}, sort_keys=False))
+            choice = _read(path) or mine  # another job may have been first
+    log.info("auto: %s %s, because %s%s", choice.engine, choice.precision, choice.reason, f" ({path})" if path else "")
     if choice.gpu and not gpu_visible():
         raise ConfigError(
             f"{path}: {choice.engine} {choice.precision} was chosen for a GPU, and TensorFlow sees none here. "
