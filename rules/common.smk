@@ -40,7 +40,7 @@ MODULES = shlex.split(str(config.pop("modules", None) or ""))
 CONTAINER = config.pop("container", None)
 
 # envs/ffn.post-deploy.sh runs as a copy beside the new conda environment, in the folder of the run.
-os.environ["FFN_REPOSITORY"] = str(ROOT)
+os.environ.update(FFN_REPOSITORY=str(ROOT))
 
 # The configuration says how many processes train. The profile says where they run and what starts them.
 GPUS = snakemake_patches.gpus(workflow)
