@@ -7,7 +7,7 @@ Those of the synthetic volume, training, studies, evaluation and viewing are in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -25,6 +25,11 @@ from ffn.geometry import ZYX, Box
 
 MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in training makes tissue that does not exist
 
+# The type of an option that decides how a stage works, not what it makes: `threads: SameResult[int] = Field(…)`.
+T = TypeVar("T")
+NO_RESULT = {"result": False}
+SameResult = Annotated[T, Field(json_schema_extra=NO_RESULT)]
+
 
 class Section(BaseModel):
     """Base of all sections: immutable, unknown keys are errors.
@@ -37,6 +42,15 @@ class Section(BaseModel):
 
     headings: ClassVar[Mapping[str, str]] = {}
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @classmethod
+    def same_result(cls) -> set[str]:
+        """Names of the options declared as `SameResult`: a change of them repeats nothing."""
+        return {name for name, info in cls.model_fields.items() if info.json_schema_extra == NO_RESULT}
+
+    def result_options(self) -> dict[str, object]:
+        """Return the options that the result depends on, ready for JSON."""
+        return self.model_dump(mode="json", exclude=self.same_result())
 
 
 def _checked_box(text: object) -> object:
@@ -81,7 +95,7 @@ class MembraneConfig(Section):
     max_distance: PositiveFloat = Field(
         16.0, description="distances are clipped here, in units of the smallest voxel side"
     )
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels computed at a time")
+    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels computed at a time")
 
 
 class PartitionConfig(Section):
@@ -95,7 +109,7 @@ class PartitionConfig(Section):
         description="active fractions that separate partitions 1, 2, …; a fraction equal to one is above it",
     )
     min_size: NonNegativeInt = Field(10_000, description="labels with fewer voxels are background")
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels computed at a time")
+    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels computed at a time")
 
     @model_validator(mode="after")
     def _ascending(self) -> PartitionConfig:
@@ -188,7 +202,9 @@ class FloodConfig(Section):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="number format of the network; auto takes the fastest where the run's first job is"
     )
-    threads: NonNegativeInt = Field(0, description="threads of the engine; 0 takes the job's share of the cores")
+    threads: SameResult[NonNegativeInt] = Field(
+        0, description="threads of the engine; 0 takes the job's share of the cores"
+    )
     batch_size: PositiveInt = Field(1, description="objects grown at once, and so FOVs per call of the engine")
 
     @model_validator(mode="after")
@@ -238,7 +254,7 @@ class SegmentConfig(FloodConfig):
         None,
         description="CSV file with the header z,y,x and one seed per line, or one seed as z,y,x; full-volume voxels",
     )
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = Field(
+    checkpoint_seconds: SameResult[Annotated[float, Field(ge=0)]] = Field(
         300.0, description="seconds between checkpoints, from which a killed job resumes; 0 writes none"
     )
 
@@ -273,7 +289,7 @@ class ReconcileConfig(Section):
         None,
         description="share of a whole segment that makes it a part of the other subvolume's segment; null: never",
     )
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
+    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels written at a time")
 
 
 class ConsensusConfig(Section):
@@ -287,7 +303,9 @@ class ConsensusConfig(Section):
         8.0,
         description="half the gap over which fragments count as touching, in units of the smallest voxel side",
     )
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared and written at a time")
+    block_size_zyx: SameResult[PositiveZYX] = Field(
+        (128, 128, 128), description="voxels compared and written at a time"
+    )
 
 
 class AgglomerateConfig(FloodConfig):
@@ -319,7 +337,9 @@ class AgglomerateConfig(FloodConfig):
         0.3, description="one side must grow into this share of the other segment, or the score is 0"
     )
     job_size_zyx: PositiveZYX = Field((512, 512, 512), description="size of one job's box, voxels")
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels searched for contacts at a time")
+    block_size_zyx: SameResult[PositiveZYX] = Field(
+        (128, 128, 128), description="voxels searched for contacts at a time"
+    )
 
 
 def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
@@ -342,7 +362,7 @@ class MergeConfig(Section):
     """Application of a merge graph."""
 
     threshold: Probability = Field(0.5, description="lowest score that joins two segments")
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels written at a time")
+    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels written at a time")
 
 
 class FillConfig(Section):
@@ -352,6 +372,7 @@ class FillConfig(Section):
         0.0, description="largest distance from a segment, in units of the smallest voxel side; 0 fills nothing"
     )
     sigma: Annotated[float, Field(ge=0)] = Field(1.0, description="standard deviation of the image's smoothing, voxels")
+    # Far from a segment, floods know only their block and its surroundings, so this one may show.
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels filled at a time")
 
 

@@ -100,22 +100,33 @@ def from_arguments(model: type[M], arguments: argparse.Namespace, **extra: objec
         raise ConfigError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
 
 
-def flags(section: BaseModel, skip: tuple[str, ...] = ()) -> str:
+def flags(section: Section, skip: tuple[str, ...] = (), *, result: bool = True) -> str:
     """Return the options that make `section` from the defaults, for a shell line of the workflow.
+
+    Parameters
+    ----------
+    section : Section
+        Section of the configuration.
+    skip : tuple of str
+        Fields to leave out.
+    result : bool
+        Whether to give the options that the result depends on, or those that are `SameResult`.
 
     Examples
     --------
     >>> from ffn.config import PartitionConfig
-    >>> flags(PartitionConfig(min_size=50))
-    '--min-size 50'
+    >>> section = PartitionConfig(min_size=50, block_size_zyx=(8, 8, 8))
+    >>> flags(section), flags(section, result=False)
+    ('--min-size 50', '--block-size 8 8 8')
     """
-    return " ".join(_flag_words(section, skip))
+    names = [name for name in type(section).model_fields if (name in section.same_result()) != result]
+    return " ".join(_flag_words(section, [name for name in names if name not in skip]))
 
 
-def _flag_words(section: BaseModel, skip: tuple[str, ...]) -> Iterator[str]:
-    for name, info in type(section).model_fields.items():
-        value = getattr(section, name)
-        if name in skip or value == info.get_default(call_default_factory=True):
+def _flag_words(section: Section, names: list[str]) -> Iterator[str]:
+    for name in names:
+        info, value = type(section).model_fields[name], getattr(section, name)
+        if value == info.get_default(call_default_factory=True):
             continue
         if isinstance(value, bool):
             yield option_name(name) if value else "--no-" + option_name(name)[2:]

@@ -22,8 +22,9 @@ rule agglomerate:
         box=PIPELINE.box_of_job("contact_boxes"),
         model=subpath(input.model, parent=True),
         flags=flags(RUN.agglomerate, skip=("enabled", "job_size_zyx")),
+        untracked=arguments.untracked(RUN.agglomerate),
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn agglomerate --segmentation {input.segmentation}:segmentation --image {input.image}:raw "
-        "--model {params.model:q} --box {params.box} {params.flags} --machine {params.machine:q} --out {output.graph} "
-        "> {log} 2>&1"
+        "--model {params.model:q} --box {params.box} {params.flags} {params.untracked} "
+        "--machine {params.machine:q} --out {output.graph} > {log} 2>&1"

@@ -17,6 +17,7 @@ rule consensus:
         runtime=duration("consensus", PIPELINE.voxels("segment_box")),
     params:
         flags=flags(RUN.consensus, skip=("enabled",)),
+        untracked=arguments.untracked(RUN.consensus),
     shell:
-        "ffn consensus {input.forward}:segmentation {input.backward}:segmentation {params.flags} "
+        "ffn consensus {input.forward}:segmentation {input.backward}:segmentation {params.flags} {params.untracked} "
         "--out {output.segmentation}:segmentation > {log} 2>&1"

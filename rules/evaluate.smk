@@ -30,7 +30,8 @@ rule evaluate:
             ]
         ),
         flags=flags(RUN.evaluate),
+        untracked=arguments.untracked(RUN.evaluate),
     shell:
         "ffn evaluate --segmentation {input.segmentation}:segmentation --truth {input.truth}:labels "
-        "{params.skeletons} {params.baseline} --box {params.box} {params.flags} "
+        "{params.skeletons} {params.baseline} --box {params.box} {params.flags} {params.untracked} "
         "--out {output.scores} > {log} 2>&1"

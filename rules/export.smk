@@ -33,8 +33,9 @@ rule export:
         box=PIPELINE.box("segment_box"),
         folder=subpath(output.state, parent=True),
         flags=flags(RUN.export),
+        untracked=arguments.untracked(RUN.export),
     shell:
         "ffn export --image {input.image}:raw --segmentation {input.segmentation}:segmentation {params.truth} "
         "{params.errors} {params.edges} {params.coordinates} --origins {input.subvolumes} {params.probability} "
         "{params.agglomeration} {params.supervoxels} "
-        "--box {params.box} {params.flags} --out {params.folder} > {log} 2>&1"
+        "--box {params.box} {params.flags} {params.untracked} --out {params.folder} > {log} 2>&1"

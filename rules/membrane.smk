@@ -17,6 +17,7 @@ rule membrane:
     params:
         box=PIPELINE.box("train_box"),
         flags=flags(RUN.membrane),
+        untracked=arguments.untracked(RUN.membrane),
     shell:
-        "ffn membrane --image {input.image}:raw --box {params.box} {params.flags} "
+        "ffn membrane --image {input.image}:raw --box {params.box} {params.flags} {params.untracked} "
         "--out {output.membrane} > {log} 2>&1"

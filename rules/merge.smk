@@ -18,6 +18,7 @@ rule merge:
         runtime=duration("merge", PIPELINE.voxels("segment_box")),
     params:
         flags=flags(RUN.merge),
+        untracked=arguments.untracked(RUN.merge),
     shell:
-        "ffn merge {input.graphs} --segmentation {input.segmentation}:segmentation {params.flags} "
+        "ffn merge {input.graphs} --segmentation {input.segmentation}:segmentation {params.flags} {params.untracked} "
         "--mapping {output.mapping} --out {output.segmentation}:segmentation > {log} 2>&1"

@@ -17,6 +17,7 @@ rule partition:
     params:
         box=PIPELINE.box("train_box"),
         flags=flags(RUN.partition),
+        untracked=arguments.untracked(RUN.partition),
     shell:
-        "ffn partition --labels {input.labels}:labels --box {params.box} {params.flags} "
+        "ffn partition --labels {input.labels}:labels --box {params.box} {params.flags} {params.untracked} "
         "--threads {threads} --out {output.partitions}:partitions > {log} 2>&1"

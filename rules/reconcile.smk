@@ -16,5 +16,7 @@ rule reconcile:
         runtime=duration("reconcile", PIPELINE.voxels("segment_box")),
     params:
         flags=flags(RUN.reconcile),
+        untracked=arguments.untracked(RUN.reconcile),
     shell:
-        "ffn reconcile {input.subvolumes} {params.flags} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "ffn reconcile {input.subvolumes} {params.flags} {params.untracked} "
+        "--out {output.segmentation}:segmentation > {log} 2>&1"

@@ -25,8 +25,9 @@ rule segment:
         box=PIPELINE.box_of_job("subvolumes"),
         model=subpath(input.model, parent=True),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
+        untracked=arguments.untracked(RUN.segment),
         stage=arguments.staging,
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn segment --image {input.image}:raw --model {params.model:q} --box {params.box} {params.flags} "
-        "{params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "{params.untracked} {params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"

@@ -42,10 +42,11 @@ rule checkpoint_segment:
         box=RUN.select.box,
         model=subpath(input.model, parent=True),
         flags=flags(RUN.segment),
+        untracked=arguments.untracked(RUN.segment),
         machine=PATHS.machine,
     shell:
         "ffn segment --image {input.image}:raw --model {params.model} --box {params.box} {params.flags} "
-        "--machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "{params.untracked} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
 
 
 rule checkpoint_evaluate:
@@ -65,9 +66,10 @@ rule checkpoint_evaluate:
     params:
         box=RUN.select.box,
         flags=flags(RUN.evaluate),
+        untracked=arguments.untracked(RUN.evaluate),
     shell:
         "ffn evaluate --segmentation {input.segmentation}:segmentation --truth {input.truth}:labels "
-        "--box {params.box} {params.flags} --out {output.scores} > {log} 2>&1"
+        "--box {params.box} {params.flags} {params.untracked} --out {output.scores} > {log} 2>&1"
 
 
 rule select:

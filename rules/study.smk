@@ -79,8 +79,10 @@ rule study_train:
         runs=subpath(output.metrics, parent=True),
         data=STUDY_DATA,
         flags=f"{flags(STUDY_MODEL)} {flags(STUDY_TRAIN, skip=('virtual_workers', 'learning_rate'))}",
+        untracked=arguments.untracked(STUDY_TRAIN),
+        log_steps=STUDY_TRAIN.log_steps,  # tracked: here the rows are the result
     shell:
-        "ffn study train {params.data} {params.flags} --virtual-workers {wildcards.workers} "
+        "ffn study train {params.data} {params.flags} {params.untracked} --virtual-workers {wildcards.workers} "
         "--learning-rate {wildcards.rate} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
         "> {log} 2>&1"
 
@@ -106,8 +108,10 @@ rule study_train_best:
         runs=PATHS.study("runs"),
         data=STUDY_DATA,
         flags=rules.study_train.params.flags,
+        untracked=arguments.untracked(STUDY_TRAIN),
+        log_steps=STUDY_TRAIN.log_steps,
     shell:
-        "ffn study train {params.data} {params.flags} --virtual-workers {wildcards.workers} "
+        "ffn study train {params.data} {params.flags} {params.untracked} --virtual-workers {wildcards.workers} "
         "--rates {input.rates} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
         "> {log} 2>&1"
 
@@ -138,12 +142,14 @@ rule study_measure:
     params:
         data=STUDY_DATA,
         flags=f"{flags(RUN.model)} {flags(MEASURE_TRAIN, skip=('num_workers',))}",
+        untracked=arguments.untracked(MEASURE_TRAIN),
+        threads=[MEASURE_TRAIN.intra_op_threads, MEASURE_TRAIN.inter_op_threads, MEASURE_TRAIN.pin_threads],
         steps=RUN.study.measured_steps,
         seed=SEED,
     shell:
-        "{resources.mpi} ffn study measure {params.data} {params.flags} --num-workers "
-        "{wildcards.processes} --measured-steps {params.steps} --rng-seed {params.seed} --out {output.times} "
-        "> {log} 2>&1"
+        "{resources.mpi} ffn study measure {params.data} {params.flags} {params.untracked} "
+        "--num-workers {wildcards.processes} --measured-steps {params.steps} --rng-seed {params.seed} "
+        "--out {output.times} > {log} 2>&1"
 
 
 rule study_scaling:

@@ -19,6 +19,7 @@ rule sweep:
     params:
         box=PIPELINE.box("evaluate_box"),
         flags=flags(RUN.sweep),
+        untracked=arguments.untracked(RUN.sweep),
     shell:
         "ffn sweep {input.graphs} --segmentation {input.segmentation}:segmentation --truth {input.truth}:labels "
-        "--box {params.box} {params.flags} --out {output.table} > {log} 2>&1"
+        "--box {params.box} {params.flags} {params.untracked} --out {output.table} > {log} 2>&1"

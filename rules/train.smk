@@ -34,8 +34,10 @@ rule train:
         folder=subpath(output.model, parent=True),
         model=flags(RUN.model) if PIPELINE.initial is None else "",
         flags=flags(RUN.train),
+        untracked=arguments.untracked(RUN.train),
         seed=SEED,
         stage=arguments.staging,
     shell:
         "{resources.mpi} ffn train --records {params.records} {params.volumes} {params.validation} {params.init} "
-        "{params.stage} {params.model} {params.flags} --rng-seed {params.seed} --out {params.folder} > {log} 2>&1"
+        "{params.stage} {params.model} {params.flags} {params.untracked} --rng-seed {params.seed} "
+        "--out {params.folder} > {log} 2>&1"

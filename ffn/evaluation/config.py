@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import BoxText, NonNegativeInt, PositiveZYX, Probability, Section
+from ffn.config import BoxText, NonNegativeInt, PositiveZYX, Probability, SameResult, Section
 from ffn.evaluation.metrics import RankingName
 
 
@@ -26,7 +26,7 @@ class SkeletonizeConfig(Section):
 class EvaluateConfig(Section):
     """Scores against the ground truth, and those of a watershed baseline."""
 
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared at a time")
+    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels compared at a time")
     border_nm: Annotated[float, Field(ge=0)] = Field(
         0.0, description="convention cremi ignores voxels this close to another body in their section, nm"
     )
@@ -62,4 +62,4 @@ class SweepConfig(Section):
     thresholds: tuple[Probability, ...] = Field(
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95), description="thresholds to score, besides no merging"
     )
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels compared at a time")
+    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels compared at a time")

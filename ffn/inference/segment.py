@@ -155,8 +155,10 @@ def _read(image_spec: str, box: Box | None, model: Model) -> Subvolume:
 
 def _fingerprint(config: SegmentConfig, model: Model, inputs: dict[str, object]) -> dict[str, str]:
     """Return what the result depends on, by name."""
-    options = config.model_dump(mode="json", exclude={"checkpoint_seconds"})
-    named = {**options, **{f"model.{name}": value for name, value in model.config.model_dump(mode="json").items()}}
+    named = {
+        **config.result_options(),
+        **{f"model.{name}": value for name, value in model.config.model_dump(mode="json").items()},
+    }
     return {name: str(value) for name, value in {**named, **inputs, "version": __version__}.items()}
 
 

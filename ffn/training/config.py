@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import Axes, Fraction, NonNegativeInt, Section
+from ffn.config import Axes, Fraction, NonNegativeInt, SameResult, Section
 
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
@@ -109,29 +109,34 @@ class TrainConfig(Section):
     use_best: bool = Field(
         False, description="whether the model gets the weights of the best validation F1 instead of the last weights"
     )
-    checkpoint_steps: PositiveInt = Field(500, description="steps between checkpoints")
-    keep_checkpoints: PositiveInt = Field(3, description="checkpoints to keep, besides the best one")
-    log_steps: PositiveInt = Field(50, description="steps between rows of metrics.csv and TensorBoard scalars")
-    image_steps: NonNegativeInt = Field(1000, description="steps between TensorBoard images of one example; 0: none")
-    horovod_timeline: str | None = Field(
+    checkpoint_steps: SameResult[PositiveInt] = Field(500, description="steps between checkpoints")
+    keep_checkpoints: SameResult[PositiveInt] = Field(3, description="checkpoints to keep, besides the best one")
+    log_steps: SameResult[PositiveInt] = Field(
+        50, description="steps between rows of metrics.csv and TensorBoard scalars"
+    )
+    image_steps: SameResult[NonNegativeInt] = Field(
+        1000, description="steps between TensorBoard images of one example; 0: none"
+    )
+    horovod_timeline: SameResult[str | None] = Field(
         None, description="file for Horovod's timeline, to open in chrome://tracing; null: none"
     )
 
-    intra_op_threads: NonNegativeInt = Field(
+    # Threads change the order of sums at most, and a run may move to a machine with other cores.
+    intra_op_threads: SameResult[NonNegativeInt] = Field(
         0, description="threads of a process per operation; 0: OMP_NUM_THREADS, else its share of the cores"
     )
-    inter_op_threads: PositiveInt = Field(1, description="operations that a process runs in parallel")
-    pin_threads: bool = Field(
+    inter_op_threads: SameResult[PositiveInt] = Field(1, description="operations that a process runs in parallel")
+    pin_threads: SameResult[bool] = Field(
         True, description="whether to give each process on a machine its own cores, unless the launcher already did"
     )
-    stall_seconds: Annotated[int, Field(ge=5)] = Field(
+    stall_seconds: SameResult[Annotated[int, Field(ge=5)]] = Field(
         120, description="time after which a process that is stuck or gone ends the whole job, s"
     )
-    walltime_minutes: PositiveFloat | None = Field(
+    walltime_minutes: SameResult[PositiveFloat | None] = Field(
         None,
         description="limit of the job from its start; an earlier FFN_JOB_END_TIME or Slurm limit counts; null: none",
     )
-    walltime_margin_seconds: NonNegativeFloat = Field(
+    walltime_margin_seconds: SameResult[NonNegativeFloat] = Field(
         120, description="time before the limit of the job at which training stops with a checkpoint, s"
     )
 

@@ -27,22 +27,11 @@ from ffn.training.parallel.process_group import ProcessGroup
 # Options that do not change the weights after a given number of steps: a checkpoint stays valid when they change. All
 # other options do, or can, combined with another option. An option that is missing here makes a run start over, which
 # is the safe side.
-FREE_OPTIONS = {
+FREE_OPTIONS = TrainConfig.same_result() | {
     "max_steps",  # unless the schedule ends there
-    "checkpoint_steps",
-    "keep_checkpoints",
-    "log_steps",
-    "image_steps",
-    "horovod_timeline",
     "validation_steps",  # these three choose among weights, and checkpoints hold the last ones; see best.py
     "validation_examples",
     "use_best",
-    "intra_op_threads",  # threads change the order of sums at most; a run may move to a machine with other cores
-    "inter_op_threads",
-    "pin_threads",
-    "stall_seconds",
-    "walltime_minutes",
-    "walltime_margin_seconds",
 }
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from ffn.config import NonNegativeInt, Section
+from ffn.config import NonNegativeInt, SameResult, Section
 
 
 class ExportConfig(Section):
@@ -24,7 +24,7 @@ class ExportConfig(Section):
     )
     max_points: PositiveInt = Field(100_000, description="maximum number of training coordinates, sampled evenly")
     num_links: NonNegativeInt = Field(10, description="number of worst splits, and of worst mergers, that get a link")
-    threads: NonNegativeInt = Field(
+    threads: SameResult[NonNegativeInt] = Field(
         0, description="shards written in parallel, 300 MB each; 0 takes the job's share of the cores"
     )
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from ffn.config import Section
+from ffn.options import flags
 from ffn.workflow.pipeline import Pipeline
 
 
@@ -66,6 +68,14 @@ def staging(wildcards: Any, resources: Any) -> str:
 def launcher(wildcards: Any, resources: Any) -> str:
     """Return what starts a job on a node of its own, from the profile's resource `mpi`; at most sites nothing."""
     return str(resources.get("mpi") or "")
+
+
+def untracked(section: Section) -> Callable[[Any, Any], str]:
+    """Return the options of a section that the result does not depend on, as a parameter that Snakemake does not track.
+
+    It ignores parameters that ask for `resources` when it looks for changes.
+    """
+    return lambda wildcards, resources: flags(section, result=False)
 
 
 def _labelled(pipeline: Pipeline, name: str) -> str:

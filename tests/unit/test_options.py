@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt
 
 from ffn import config
 from ffn.cli import Parser
-from ffn.config import IngestConfig, ModelConfig, PartitionConfig, RecordsConfig, Section, SegmentConfig
+from ffn.config import IngestConfig, ModelConfig, PartitionConfig, RecordsConfig, SameResult, Section, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.evaluation import config as evaluation_config
 from ffn.options import NULL, add_box_option, add_options, flags, from_arguments, option_name
@@ -38,6 +38,7 @@ class Example(Section):
     limit: int | None = Field(7, description="may be missing, but is there")
     kind: Literal["a", "b"] = Field("a", description="a choice")
     is_on: bool = Field(True, description="a switch")
+    threads: SameResult[PositiveInt | None] = Field(None, description="how, not what")
 
 
 CHANGED = Example(size_zyx=(9, 8, 7), axes=(), mean=-1e-05, limit=None, kind="b", is_on=False)
@@ -74,6 +75,19 @@ def test_no_option_means_the_default(model):
 )
 def test_flags_are_read_back(section):
     assert parse(type(section), shlex.split(flags(section))) == section
+
+
+def test_options_that_keep_the_result_come_apart_from_those_that_do_not():
+    section = CHANGED.model_copy(update={"threads": 3})
+    assert flags(section) == flags(CHANGED) and "--threads" not in flags(CHANGED)
+    assert flags(section, result=False) == "--threads 3" and flags(section, ("threads",), result=False) == ""
+    assert parse(Example, shlex.split(f"{flags(section)} {flags(section, result=False)}")) == section
+    assert section.result_options() == CHANGED.result_options() != Example().result_options()
+
+
+def test_a_type_that_keeps_the_result_still_has_its_range():
+    with pytest.raises(ConfigError, match="--threads: found '0', input should be greater than 0"):
+        parse(Example, ["--threads", "0"])
 
 
 def test_flags_of_skipped_fields_are_left_out():

@@ -43,8 +43,8 @@ def test_a_checkpoint_of_another_model_or_image_is_another_job():
     assert fingerprint() != fingerprint(inputs={"voxels": "abd"})
 
 
-def test_the_interval_of_checkpoints_does_not_make_another_job():
-    assert fingerprint() == fingerprint(checkpoint_seconds=1.0)
+def test_the_interval_of_checkpoints_and_threads_do_not_make_another_job():
+    assert fingerprint() == fingerprint(checkpoint_seconds=1.0, threads=3)
 
 
 WORDS = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg"]

@@ -3,6 +3,9 @@
 import shlex
 from types import SimpleNamespace
 
+from snakemake.rules import Rule
+
+from ffn.config import SegmentConfig
 from ffn.geometry import Box
 from ffn.workflow import arguments
 from ffn.workflow.places import Place
@@ -33,3 +36,9 @@ def test_only_labels_are_moved_and_only_where_the_configuration_says_so():
     assert sources() == ["raw.h5 --voxel-size 30 8 8", "'my labels.h5' --voxel-size 30 8 8"]
     image, labels = sources(labels_offset_zyx=(2, -1, 0))
     assert image == sources()[0] and labels == f"{sources()[1]} --offset 2 -1 0"
+
+
+def test_options_that_keep_the_result_are_a_parameter_that_snakemake_does_not_track():
+    parameter = arguments.untracked(SegmentConfig(threads=3, max_fovs=5))
+    assert parameter(None, resources={}) == "--threads 3"
+    assert Rule._is_deriving_function(parameter)
