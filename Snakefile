@@ -21,4 +21,4 @@ include: "rules/study.smk"
 
 snakemake_patches.keep_slurm_extra(workflow)
 snakemake_patches.give_container(workflow, CONTAINER, has_launcher="launcher" in SITE)
-snakemake_patches.give_software(workflow, "../envs/ffn.yaml", MODULES, __version__)
+snakemake_patches.give_software(workflow, "../envs/ffn.yaml", MODULES)

@@ -1,12 +1,41 @@
-"""Record how an output was made, without times and host names, so that reruns give the same bytes."""
+"""Record how an output was made, without times and host names, so that reruns give the same bytes; and its revision."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any
 
 from ffn import __version__
+
+if TYPE_CHECKING:  # `ffn --help` reads the revisions, and pydantic takes long to load
+    from pydantic import BaseModel
+
+    from ffn.config import Section
+
+# Raise a stage's number when its results change. The workflow then makes them again, and checkpoints of the stage count
+# no more; the version of the package does neither. tests/stages/test_revisions.py fails if you forget it.
+REVISIONS = {
+    "synth": 1,
+    "ingest": 1,
+    "import-checkpoint": 1,
+    "membrane": 1,
+    "partition": 1,
+    "coordinates": 1,
+    "records": 1,
+    "train": 1,
+    "select": 1,
+    "segment": 1,
+    "reconcile": 1,
+    "consensus": 1,
+    "agglomerate": 1,
+    "merge": 1,
+    "sweep": 1,
+    "fill": 1,
+    "skeletonize": 1,
+    "evaluate": 1,
+    "export": 1,
+    "report": 1,
+    "study": 1,
+}
 
 
 def provenance(stage: str, config: BaseModel | None = None, **inputs: object) -> dict[str, Any]:
@@ -30,5 +59,30 @@ def provenance(stage: str, config: BaseModel | None = None, **inputs: object) ->
         "stage": stage,
         "version": __version__,
         "config": {} if config is None else config.model_dump(mode="json"),
+        "inputs": {name: str(value) for name, value in inputs.items()},
+    }
+
+
+def fingerprint(stage: str, config: Section, **inputs: object) -> dict[str, Any]:
+    """Describe what a result depends on. A killed job resumes only from what has the same fingerprint.
+
+    Parameters
+    ----------
+    stage : str
+        Name of the command.
+    config : Section
+        Section of the configuration; options that keep the result do not count.
+    **inputs
+        As in `provenance`.
+
+    Returns
+    -------
+    dict
+        Keys ``stage``, ``revision``, ``config`` and ``inputs``, ready for JSON.
+    """
+    return {
+        "stage": stage,
+        "revision": REVISIONS[stage],
+        "config": config.result_options(),
         "inputs": {name: str(value) for name, value in inputs.items()},
     }

@@ -8,7 +8,6 @@ import sys
 import yaml
 from snakemake.exceptions import WorkflowError
 
-from ffn import __version__
 from ffn.cluster.job_script import warn_of_secrets
 from ffn.cluster.site import ROOT, check_commands, check_none_left
 from ffn.errors import FfnError

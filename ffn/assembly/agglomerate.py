@@ -25,11 +25,12 @@ from ffn.io.volume import Volume, require_image, require_labels, require_other_f
 from ffn.model.store import load_model, weights_checksum
 from ffn.options import add_box_option, add_machine_option, add_options, from_arguments
 from ffn.progress import track
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
 OVERLAPS = "overlaps"
+CHECKSUM_BLOCK_ZYX = (128, 128, 128)  # voxels read at a time; the checksum depends on it, so it is no option
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,10 +111,13 @@ def agglomerate(
         engine = chosen_engine(model, config, machine)
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
         voxels, size = _checksum(segmentation, image, box, config), segmentation.voxel_size_zyx_nm
-        record = provenance("agglomerate", config, **inputs, voxels=voxels, size=size, engine=engine.name, box=box)
+        inputs |= {"voxels": voxels, "size": str(size), "engine": engine.name, "box": str(box)}
         fovs = FovBatch(engine, model.config.fov_size_zyx, config.batch_size)
         judge = Resegmenter(image, segmentation, model, fovs, config)
-        _write_judged(out_path, header(record), candidates, judge, config)
+        partial = Path(f"{out_path}.partial")
+        lines = _judged(partial, header(fingerprint("agglomerate", config, **inputs)), candidates, judge, config)
+        _write(out_path, header(provenance("agglomerate", config, **inputs)), lines)
+        partial.unlink()
 
 
 def _require_new_file(out_path: str, *input_specs: str) -> None:
@@ -141,7 +145,7 @@ def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
 def _checksum(segmentation: Volume, image: Volume, box: Box, config: AgglomerateConfig) -> str:
     """Return a checksum of all voxels that a job reads, so that it never resumes from stale edges."""
     total = hashlib.sha256()
-    for block in box.grow(config.window_radius_zyx).intersect(segmentation.box).blocks(config.block_size_zyx):
+    for block in box.grow(config.window_radius_zyx).intersect(segmentation.box).blocks(CHECKSUM_BLOCK_ZYX):
         for volume in (segmentation, image):
             total.update(np.ascontiguousarray(volume.read(block)).data)
     return total.hexdigest()
@@ -185,11 +189,10 @@ def _candidates(
     return deep
 
 
-def _write_judged(
-    out_path: str, head: str, candidates: list[tuple[Contact, int]], judge: Resegmenter, config: AgglomerateConfig
-) -> None:
-    """Judge the candidates that a killed job did not get to, then write all edges."""
-    partial = Path(f"{out_path}.partial")
+def _judged(
+    partial: Path, head: str, candidates: list[tuple[Contact, int]], judge: Resegmenter, config: AgglomerateConfig
+) -> list[str]:
+    """Judge the candidates that a killed job did not get to; return the lines of all edges."""
     lines = _resumed(partial, head, candidates)
     with open(partial, "a") as file:
         rest = candidates[len(lines) :]
@@ -198,8 +201,7 @@ def _write_judged(
             lines.append(MergeEdge.of(contact, overlap, evidence, evidence.score(config)).row())
             file.write(lines[-1] + "\n")
             file.flush()
-    _write(out_path, head, lines)
-    partial.unlink()
+    return lines
 
 
 def _resumed(partial: Path, head: str, expected: list[tuple[Contact, int]]) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from ffn.assembly.contacts import Contact
 from ffn.assembly.resegment import Evidence
 from ffn.assembly.unionfind import connected_roots
+from ffn.config import AgglomerateConfig
 from ffn.errors import FfnError
 
 DIGITS = 6
@@ -137,11 +138,12 @@ def _lines(path: str | Path) -> list[str]:
 
 
 def _maker(path: str | Path) -> tuple[Any, Any]:
-    """Options and weights that the first line names; (None, None) for a graph without provenance."""
+    """Options and weights of the first line that the result depends on; (None, None) for a graph without provenance."""
     try:
         record = json.loads(_lines(path)[0].removeprefix("#"))
-        return record["config"], record["inputs"]["weights"]
-    except (IndexError, ValueError, KeyError, TypeError):
+        options = {name: record["config"][name] for name in record["config"].keys() - AgglomerateConfig.same_result()}
+        return options, record["inputs"]["weights"]
+    except (IndexError, ValueError, KeyError, TypeError, AttributeError):
         return None, None
 
 

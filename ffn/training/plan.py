@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ffn import __version__
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import training_records
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
+from ffn.provenance import REVISIONS
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker
@@ -121,7 +121,7 @@ class TrainingPlan:
             "model": self.initial.config.model_dump(mode="json"),
             "train": self.train.model_dump(mode="json", exclude=FREE_OPTIONS - decisive),
             "rng_seed": self.rng_seed,
-            "version": __version__,
+            "revision": REVISIONS["train"],
             "initial_weights": weights_checksum(self.initial.weights),
             **self.data_checksums,
         }
@@ -166,7 +166,7 @@ def make_training_plan(
         )
     counts = [shard.num_records for shard in index.shards]
     checksums = {
-        "records": hashlib.sha256((folder / training_records.INDEX_NAME).read_bytes()).hexdigest(),
+        "records": hashlib.sha256(index.model_dump_json(exclude={"provenance"}).encode()).hexdigest(),
         "volumes": {name: volume.checksum() for name, volume in volumes.items()},
     }
     plan = TrainingPlan(

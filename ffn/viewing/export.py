@@ -15,7 +15,7 @@ from ffn.io.atomic import write_json
 from ffn.io.volume import Volume, require_labels
 from ffn.machine.threads import threads_here
 from ffn.options import add_box_option, add_options, from_arguments
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Sources, open_parts
 from ffn.viewing.layers import (
@@ -124,9 +124,10 @@ def _filled(out: Path, parts: dict[str, Part], config: ExportConfig, sources: So
     """Yield the folder to fill; afterwards add its provenance and turn it into the export."""
     whole = Box.hull(part.box for part in parts.values())
     record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
+    plan = fingerprint("export", config, box=whole, **sources.given)
     states = {path: file_state(path) for path in sources.paths}
     try:
-        with resumable_folder(out, record | {"files": states}) as folder:
+        with resumable_folder(out, plan | {"files": states}) as folder:
             yield folder
             write_json(folder / PROVENANCE_FILE, record)
     except OSError as reason:

@@ -17,6 +17,8 @@ import snakemake
 import snakemake_executor_plugin_slurm
 from snakemake.exceptions import WorkflowError
 
+from ffn.workflow.stages import revisions_of
+
 SERIES = "9.27"
 
 
@@ -107,8 +109,8 @@ def will_run(workflow: Workflow, rule: str) -> bool:
 
 
 # --- Software of all rules -----------------------------------------------------------------------------------
-def give_software(workflow: Workflow, conda: str, modules: list[str], version: str) -> None:
-    """Give all rules of this workflow the same environment, and a parameter that reruns them with another version.
+def give_software(workflow: Workflow, conda: str, modules: list[str]) -> None:
+    """Give all rules of this workflow the same environment, and a parameter that reruns them with another revision.
 
     Snakemake has these directives only for single rules (https://github.com/snakemake/snakemake/issues/551).
     """
@@ -119,7 +121,7 @@ def give_software(workflow: Workflow, conda: str, modules: list[str], version: s
             rule.conda_env = conda
         if rule.env_modules is None and modules:
             rule.env_modules = EnvModules(*modules)
-        rule.set_params(version=version)
+        rule.set_params(revision=revisions_of(rule.shellcmd))
 
 
 def give_container(workflow: Workflow, image: str | None, has_launcher: bool) -> None:

@@ -6,8 +6,13 @@ because ``ffn --help`` reads it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from ffn.provenance import REVISIONS
+
+COMMAND = re.compile(r"\bffn (\S+) (\S+)")
 
 
 class Output(NamedTuple):
@@ -87,6 +92,11 @@ class Stage:
     need: Need
     section: str = ""
     rules: tuple[str, ...] = ()
+
+    @property
+    def revision(self) -> int:
+        """Number that is raised when its results change; see `ffn.provenance.REVISIONS`."""
+        return REVISIONS[self.name]
 
 
 # In the order of the pipeline. Needs were measured on FIB-25 (250³ in blocks of 128³) and on the demo: `max_rss` and
@@ -321,6 +331,20 @@ STAGES = {
 
 # Every rule in the order of the pipeline.
 RULES = tuple(rule for stage in STAGES.values() for rule in stage.rules or (stage.name,))
+
+
+def revisions_of(shell_line: str) -> list[int]:
+    """Return the revisions of what a rule runs; a training of the studies has that of training as well.
+
+    Examples
+    --------
+    >>> revisions_of("ffn segment --image raw.h5:raw") == [STAGES["segment"].revision]
+    True
+    >>> len(revisions_of("ffn study train --runs runs/")), len(revisions_of("ffn study measure --out 1.h5"))
+    (2, 1)
+    """
+    words = COMMAND.search(shell_line)
+    return [REVISIONS[word] for word in words.groups() if word in REVISIONS] if words else []
 
 
 def table() -> str:

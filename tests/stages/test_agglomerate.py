@@ -7,16 +7,19 @@ import numpy as np
 import pytest
 
 from ffn.assembly.merge_graph import read_graph
+from ffn.assembly.resegment import Resegmenter
 from ffn.cli import main
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume, create_volumes
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
+from ffn.provenance import REVISIONS
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
 FIRST, SECOND, OTHER = 4, 9, 11  # the halves of one tube, and its neighbour
 STARTS = (4, 18)
+OTHERWISE = ("--threads", "1", "--block-size", "16", "24", "20")  # as options that keep the result
 
 
 def truth():
@@ -116,24 +119,55 @@ def test_boxes_that_tile_the_volume_pass_the_same_pairs(scene):
     assert set().union(*map(pairs_of, in_two_boxes(scene, *limit))) == pairs_of(whole)
 
 
-def test_a_killed_job_resumes_where_it_stopped(scene, caplog):
-    _, graph = agglomerate(scene)
-    done, partial = graph.read_bytes(), graph.with_name("graph.csv.partial")
-    assert not partial.exists()
-    graph.unlink()
-    lines = done.splitlines(keepends=True)
-    partial.write_bytes(b"".join(lines[:3]) + lines[3][:7])  # killed while the second edge was written
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+@pytest.fixture
+def killed(scene, monkeypatch):
+    """Return a function that starts a job and kills it after its first edge; it returns the file that is left."""
+
+    def start(*options):
+        examine, judged = Resegmenter.examine, []
+
+        def until_killed(self, contact):
+            if judged:
+                raise Killed
+            judged.append(contact)
+            return examine(self, contact)
+
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(Resegmenter, "examine", until_killed)
+            agglomerate(scene, *options)
+        return scene / "graph.csv.partial"
+
+    return start
+
+
+@pytest.mark.parametrize("options", [(), OTHERWISE], ids=["same", "otherwise"])
+def test_a_killed_job_resumes_where_it_stopped(options, scene, killed, caplog):
+    whole = read_graph(agglomerate(scene, name="whole")[1])
+    partial = killed()
+    with partial.open("ab") as file:
+        file.write(b"4,9,0.")  # killed while the second edge was written
     with caplog.at_level("INFO"):
-        assert agglomerate(scene)[0] == 0
-    assert "resuming after 1 decision points" in caplog.text
-    assert graph.read_bytes() == done and not partial.exists()
+        code, graph = agglomerate(scene, *options)
+    assert code == 0 and "resuming after 1 decision points" in caplog.text
+    assert read_graph(graph) == whole and not partial.exists()
 
 
-def test_a_partial_graph_of_other_options_is_not_resumed(scene, caplog):
-    _, graph = agglomerate(scene)
-    graph.rename(graph.with_name("graph.csv.partial"))
+def test_a_partial_graph_of_other_options_is_not_resumed(scene, killed, caplog):
+    killed()
     with caplog.at_level("INFO"):
         assert agglomerate(scene, "--min-recovered", "0.3")[0] == 0
+    assert "resuming after" not in caplog.text
+
+
+def test_a_partial_graph_of_another_revision_is_not_resumed(scene, killed, caplog, monkeypatch):
+    killed()
+    monkeypatch.setitem(REVISIONS, "agglomerate", REVISIONS["agglomerate"] + 1)
+    with caplog.at_level("INFO"):
+        assert agglomerate(scene)[0] == 0
     assert "resuming after" not in caplog.text
 
 
@@ -171,6 +205,11 @@ def test_parts_made_with_different_options_are_refused(scene, capsys):
     assert "two.csv: differs in model or options from" in capsys.readouterr().err
 
 
+def test_parts_made_with_other_threads_and_blocks_belong_together(scene):
+    one, two = agglomerate(scene)[1], agglomerate(scene, *OTHERWISE, name="two")[1]
+    assert merge(scene, one, two) == 0
+
+
 @pytest.mark.parametrize("out", ["base.h5", "raw.h5"])
 def test_a_graph_never_overwrites_an_input(scene, capsys, out):
     before = (scene / out).read_bytes()
@@ -179,9 +218,8 @@ def test_a_graph_never_overwrites_an_input(scene, capsys, out):
     assert "is the file of the input" in capsys.readouterr().err and (scene / out).read_bytes() == before
 
 
-def test_a_partial_graph_of_changed_voxels_is_not_resumed(scene, caplog):
-    _, graph = agglomerate(scene, "--box", "100:132,20:54,3:40")
-    graph.rename(graph.with_name("graph.csv.partial"))
+def test_a_partial_graph_of_changed_voxels_is_not_resumed(scene, killed, caplog):
+    killed("--box", "100:132,20:54,3:40")
     with open_volume(f"{scene}/raw.h5:raw") as volume:
         image = volume.read()
     image[:, :, 40:] += 1  # outside the box, but within reach of its windows
@@ -192,10 +230,10 @@ def test_a_partial_graph_of_changed_voxels_is_not_resumed(scene, caplog):
     assert "resuming after" not in caplog.text
 
 
-def test_damaged_lines_of_a_partial_graph_are_dropped(scene):
-    _, graph = agglomerate(scene)
-    done, partial = graph.read_bytes(), graph.with_name("graph.csv.partial")
-    lines = done.splitlines(keepends=True)
-    partial.write_bytes(b"".join(lines[:2]) + b"4,9,\xff\x00\n" + lines[3])
-    graph.unlink()
-    assert agglomerate(scene)[0] == 0 and graph.read_bytes() == done
+def test_damaged_lines_of_a_partial_graph_are_dropped(scene, killed):
+    whole = agglomerate(scene, name="whole")[1].read_bytes()
+    partial = killed()
+    lines = partial.read_bytes().splitlines(keepends=True)
+    partial.write_bytes(b"".join(lines[:2]) + b"4,9,\xff\x00\n" + lines[2])
+    code, graph = agglomerate(scene)
+    assert code == 0 and graph.read_bytes() == whole

@@ -3,7 +3,8 @@ import json
 from ffn import __version__
 from ffn.config import PartitionConfig
 from ffn.geometry import Box
-from ffn.provenance import provenance
+from ffn.provenance import REVISIONS, fingerprint, provenance
+from ffn.workflow.stages import STAGES
 
 
 def test_the_record_is_json_with_the_whole_section_and_all_inputs():
@@ -18,3 +19,17 @@ def test_the_record_is_json_with_the_whole_section_and_all_inputs():
 def test_the_same_call_gives_the_same_record():
     assert provenance("synth", rng_seed=1) == provenance("synth", rng_seed=1)
     assert provenance("synth")["config"] == provenance("synth")["inputs"] == {}
+
+
+def test_a_fingerprint_knows_the_revision_and_what_decides_the_result_but_not_the_version(monkeypatch):
+    one = fingerprint("partition", PartitionConfig(block_size_zyx=(8, 8, 8)), labels="l.h5")
+    monkeypatch.setattr("ffn.provenance.__version__", "9.9.9")
+    assert fingerprint("partition", PartitionConfig(), labels="l.h5") == one == json.loads(json.dumps(one))
+    assert fingerprint("partition", PartitionConfig(min_size=7), labels="l.h5") != one
+    monkeypatch.setitem(REVISIONS, "partition", REVISIONS["partition"] + 1)
+    assert fingerprint("partition", PartitionConfig(), labels="l.h5") != one
+
+
+def test_every_stage_has_a_revision_and_so_have_the_studies():
+    assert REVISIONS.keys() == {*STAGES, "study"}
+    assert all(stage.revision == REVISIONS[name] for name, stage in STAGES.items())

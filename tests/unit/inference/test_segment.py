@@ -8,6 +8,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.inference.segment import RESERVED, _fingerprint, segment
 from ffn.model.store import Model
+from ffn.provenance import REVISIONS
 
 MODEL = Model(ModelConfig(depth=1, features=2), {}, {})
 CHANGED = {
@@ -41,6 +42,12 @@ def test_a_checkpoint_of_another_model_or_image_is_another_job():
     other = Model(MODEL.config.model_copy(update={"deltas_zyx": (8, 8, 7)}), {}, {})
     assert fingerprint() != fingerprint(other)
     assert fingerprint() != fingerprint(inputs={"voxels": "abd"})
+
+
+def test_a_checkpoint_of_another_revision_is_another_job(monkeypatch):
+    before = fingerprint()
+    monkeypatch.setitem(REVISIONS, "segment", REVISIONS["segment"] + 1)
+    assert fingerprint() != before
 
 
 def test_the_interval_of_checkpoints_and_threads_do_not_make_another_job():

@@ -1,11 +1,15 @@
 """Training plans: normalisation, fingerprint, initial model, and inputs that do not fit together."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from ffn import __version__
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.model.store import Model, save_model
+from ffn.provenance import REVISIONS
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.config import TrainConfig
 from ffn.training.data.volumes import open_training_volumes
@@ -111,6 +115,16 @@ def test_free_options_leave_the_fingerprint_alone(data):
     fingerprint = plan_of(data).fingerprint()
     for name in FREE_OPTIONS:
         assert plan_of(data, TRAIN.model_copy(update={name: OTHER_VALUES[name]})).fingerprint() == fingerprint, name
+
+
+def test_another_package_keeps_the_fingerprint_and_another_revision_does_not(data, monkeypatch):
+    fingerprint = plan_of(data).fingerprint()
+    index = Path(data.records) / "index.json"
+    index.write_text(index.read_text().replace(__version__, "9.9.9"))
+    monkeypatch.setattr("ffn.provenance.__version__", "9.9.9")
+    assert plan_of(data).fingerprint() == fingerprint
+    monkeypatch.setitem(REVISIONS, "train", REVISIONS["train"] + 1)
+    assert plan_of(data).fingerprint() != fingerprint
 
 
 @pytest.mark.parametrize(
