@@ -27,6 +27,7 @@ rule checkpoint_segment:
     input:
         image=PATHS.of("ingest", "image", volume=RUN.select_volume),
         model=PATHS.of("select", "candidate"),
+        files=segment_files(RUN.segment),
     output:
         segmentation=ensure(PATHS.of("select", "candidate_segmentation"), non_empty=True),
     log:

@@ -21,6 +21,7 @@ STUDY_TRAIN = RUN.train.model_copy(
         "scaling_rule": "constant",
         "schedule": "constant",
         "validation_steps": 0,
+        "validation_examples": 1,
         "use_best": False,
         "image_steps": 0,
         "horovod_timeline": None,
@@ -35,6 +36,8 @@ MEASURE_TRAIN = RUN.train.model_copy(
         "virtual_workers": 1,
         "intra_op_threads": min(layout.depth for layout in STUDY_LAYOUTS.values()),
         "validation_steps": 0,
+        "validation_examples": 1,
+        "use_best": False,
         "horovod_timeline": None,
     }
 )

@@ -5,6 +5,9 @@ save that time and share no state, neither with each other nor with the tests.
 
 Each line of standard input is a request, as JSON: `arguments` of Snakemake, the `folder` to run in, the `log` for all
 its output, and `variables` of the environment. Each line of standard output is the exit code.
+
+Snakemake silently drops parameters that are not of built-in types, so that their changes rerun nothing. Here they are
+errors.
 """
 
 from __future__ import annotations
@@ -12,14 +15,41 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 
 import snakemake.cli
 import snakemake.dag
 import snakemake.scheduling.job_scheduler
 import snakemake.workflow  # noqa: F401
+from snakemake.exceptions import WorkflowError
+from snakemake.jobs import Job
 
 import ffn.workflow.pipeline
 import ffn.workflow.snakemake_patches  # noqa: F401
+
+BUILTIN = (str, int, float, bool, type(None))
+
+
+def is_builtin(value: object) -> bool:
+    """Whether a parameter and all that it holds is of a built-in type."""
+    if isinstance(value, dict):
+        return all(map(is_builtin, [*value, *value.values()]))
+    if isinstance(value, list | tuple):
+        return all(map(is_builtin, value))
+    return isinstance(value, BUILTIN)
+
+
+def require_builtin(job: Job) -> Any:
+    """Return the parameters of a job that Snakemake tracks, if it can."""
+    tracked = TRACKED.fget(job)
+    wrong = [value for value in tracked if not is_builtin(value)]
+    if wrong:
+        raise WorkflowError(f"rule {job.rule.name}: parameter {wrong[0]!r} is not of a built-in type")
+    return tracked
+
+
+TRACKED = Job.non_derived_params
+Job.non_derived_params = property(require_builtin)
 
 
 def become_snakemake(arguments: list[str], folder: str, log: str, variables: dict[str, str]) -> None:

@@ -24,9 +24,8 @@ def tubes():
     return tube_image
 
 
-@pytest.fixture
-def bright_model(tmp_path):
-    """Folder of a network that adds the image to the POM: what is bright grows, what is dark does not."""
+def write_bright_model(folder):
+    """Write a network that adds the image to the POM: what is bright grows, what is dark does not."""
     config = ModelConfig(
         depth=1, features=2, fov_size_zyx=(5, 5, 7), deltas_zyx=(1, 1, 2), image_mean=130, image_stddev=10
     )
@@ -34,5 +33,11 @@ def bright_model(tmp_path):
     weights["conv0_a/weights"][1, 1, 1, 0] = [1, -1]  # positive and negative part of the image
     weights["conv0_b/weights"][1, 1, 1] = np.eye(2)
     weights["conv_lom/weights"][0, 0, 0, :, 0] = [1, -1]
-    save_model(tmp_path / "model", Model(config, weights, {}))
+    save_model(folder, Model(config, weights, {}))
+
+
+@pytest.fixture
+def bright_model(tmp_path):
+    """Folder of `write_bright_model`."""
+    write_bright_model(tmp_path / "model")
     return tmp_path / "model"

@@ -1,0 +1,218 @@
+"""Whoever changes what a stage makes raises its revision: `MADE` holds each revision against what it makes.
+
+The inputs are made here, from whole numbers, so that most stages do not depend on others. Only `coordinates`, `records`
+and `train` continue the chain. Machines round differently (AMX, AVX-512 and AVX2 add in another order, `exp` has other
+last digits), therefore:
+
+- Whole numbers and texts are compared exactly, as hashes. Their inputs decide them with a margin that no rounding
+  crosses: the network of `segment` and `agglomerate` adds the image to the POM, and logits differ by tenths.
+- Other numbers are compared as a weighted mean, to four digits: grey levels of `synth`, distances, scores, and the
+  weights after three steps of training in float32.
+
+The values are those of arrays and tables, not of files, because files know the version of the package. The report and
+the studies make pages, which have no values to compare; raise their revision when what they say changes.
+"""
+
+import csv
+import hashlib
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from ffn.assembly.merge_graph import MergeEdge, header
+from ffn.assembly.resegment import Evidence
+from ffn.cli import main
+from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volumes
+from ffn.io.training_records import read_shard
+from ffn.io.volume import Placement
+from ffn.provenance import REVISIONS
+from ffn.viewing.precomputed import read_scale
+
+from .conftest import write_bright_model
+
+SHAPE = (32, 44, 52)
+BOX = Box.from_shape(SHAPE)
+SIZE = (10.0, 10.0, 10.0)
+FOV = "--depth 2 --features 2 --fov-size 5 7 9 --deltas 1 2 2 --image-mean 130 --image-stddev 30"
+STEPS = "--num-workers 1 --batch-size 2 --max-steps 3 --no-pin-threads --intra-op-threads 1 --permutable-axes"
+GRAPH = [(2, 3, 0.9), (4, 5, 0.3), (6, 7, 0.7), (3, 7, 0.6)]
+COMMANDS = {
+    "synth": "synth --shape 24 32 40 --rng-seed 3 --out-image {out}.h5:raw --out-labels {out}-labels.h5:labels",
+    "ingest": "ingest {in}/slices.npy --voxel-size 30 10 10 --out {out}.h5:raw",
+    "membrane": "membrane --image {in}/raw.h5:raw --sigma 2 --out {out}.h5",
+    "partition": "partition --labels {in}/labels.h5:labels --lom-radius 3 5 6 --min-size 50 --out {out}.h5:partitions",
+    "coordinates": "coordinates --partitions {made}/partition.h5:partitions --membrane {made}/membrane.h5 "
+    "--margin 3 5 6 --out {out}.h5",
+    "records": "records --coordinates cube={made}/coordinates.h5 --num-shards 2 --max-records 500 --rng-seed 3 "
+    "--processes 1 --out {out}",
+    "train": "train --records {made}/records --volume cube={in}/raw.h5:raw,{in}/labels.h5:labels "
+    f"{FOV} {STEPS} --rng-seed 3 --out {{out}}",
+    "import-checkpoint": "import-checkpoint {made}/train/checkpoints/step-00000003 --out {out}",
+    "select": "select --candidate 1={model},{in}/halves.json --candidate 2={model},{in}/bodies.json --out {out}",
+    "segment": "segment --image {in}/raw.h5:raw --model {model} --precision float32 --min-segment-size 50 "
+    "--out {out}.h5:segmentation",
+    "reconcile": "reconcile {in}/left.h5 {in}/right.h5 --min-overlap-voxels 20 --out {out}.h5:segmentation",
+    "consensus": "consensus {in}/base.h5:segmentation {in}/labels.h5:labels --min-fragment-size 50 "
+    "--out {out}.h5:segmentation",
+    "agglomerate": "agglomerate --segmentation {in}/base.h5:segmentation --image {in}/raw.h5:raw --model {model} "
+    "--precision float32 --window-radius 9 9 14 --min-overlap-depth 0 --out {out}.csv",
+    "merge": "merge {in}/graph.csv --segmentation {in}/base.h5:segmentation --mapping {out}.csv "
+    "--out {out}.h5:segmentation",
+    "sweep": "sweep {in}/graph.csv --segmentation {in}/base.h5:segmentation --truth {in}/labels.h5:labels "
+    "--out {out}.json",
+    "fill": "fill --segmentation {in}/labels.h5:labels --image {in}/raw.h5:raw --max-distance 3 --sigma 0 "
+    "--out {out}.h5:segmentation",
+    "skeletonize": "skeletonize --labels {in}/labels.h5:labels --min-voxels 100 --out {out}.h5",
+    "evaluate": "evaluate --segmentation {in}/base.h5:segmentation --truth {in}/labels.h5:labels --out {out}.json",
+    "export": "export --image {in}/raw.h5:raw --segmentation {in}/labels.h5:labels --min-mesh-voxels 100 --out {out}",
+}
+ROUNDED = {("synth", "uint8"), ("segment", "uint8"), ("evaluate", "uint8")}  # whole numbers that were rounded
+# For each stage its revision and what that makes.
+MADE: dict[str, tuple[int, dict[str, str | float]]] = {}
+
+
+def scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return an image, its bodies, and the same bodies cut in two: bright boxes, brightest inside, dark in between."""
+    z, y, x = np.indices(SHAPE)
+    depth = np.minimum.reduce([1 + np.minimum(z % 16, 15 - z % 16), 1 + np.minimum(y % 22, 21 - y % 22), 1 + x % 26])
+    depth = np.minimum(depth, 26 - x % 26)
+    image = np.where(depth > 2, 160 + 6 * np.minimum(depth, 8), 60).astype(np.uint8) + (x * 7 + y * 3 + z * 5) % 4
+    bodies = np.where(depth > 2, 1 + z // 16 * 4 + y // 22 * 2 + x // 26, 0).astype(np.uint64)
+    halves = np.where(bodies > 0, 2 * bodies + (y % 22 > 10), 0).astype(np.uint64)
+    return image.astype(np.uint8), bodies, halves
+
+
+def write(path: Path, arrays: dict[str, np.ndarray], box: Box = BOX, tables: dict | None = None) -> None:
+    """Write volumes of one box to a file."""
+    dtypes = {name: array.dtype for name, array in arrays.items()}
+    with create_volumes(path, dtypes, Placement(box, SIZE), tables or {}) as writers:
+        for name, array in arrays.items():
+            writers[name].write(box, array[box.slices((0, 0, 0))])
+
+
+def write_inputs(folder: Path) -> None:
+    """Write what the commands read."""
+    image, bodies, halves = scene()
+    np.save(folder / "slices.npy", image)
+    pairs = np.array([[2 * body, 2 * body + 1, 300] for body in range(1, 9)], np.int64)
+    write(folder / "raw.h5", {"raw": image})
+    write(folder / "labels.h5", {"labels": bodies})
+    write(folder / "base.h5", {"segmentation": halves}, tables={"overlaps": pairs})
+    evidence = Evidence(9, 9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0)
+    edges = [MergeEdge(a, b, score, 0, 0, 0, 300, 9, 1.0, evidence).row() for a, b, score in GRAPH]
+    (folder / "graph.csv").write_text(header({}) + "\n".join(edges) + "\n")
+    truth = ["--truth", f"{folder}/labels.h5:labels", "--out"]
+    for name, spec in (("halves", "base.h5:segmentation"), ("bodies", "labels.h5:labels")):
+        assert main(["evaluate", "--segmentation", f"{folder}/{spec}", *truth, f"{folder}/{name}.json"]) == 0
+    tables = {"origins": np.zeros((0, 6), np.int64), "overlaps": np.zeros((0, 3), np.int64)}
+    for name, stop, start in (("left", 34, 0), ("right", 52, 18)):
+        box = Box((0, 0, start), (32, 44, stop))
+        write(folder / f"{name}.h5", {"segmentation": halves, "probability": image}, box, tables)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Function that returns what a stage makes; it runs at most once."""
+    folder = tmp_path_factory.mktemp("revisions")
+    places = {"in": folder / "in", "made": folder / "made", "model": folder / "in/model"}
+    for name in ("in", "made"):
+        places[name].mkdir()
+    write_bright_model(places["model"])
+    write_inputs(places["in"])
+
+    def make(stage: str) -> Path:
+        out = places["made"] / stage
+        if not list(places["made"].glob(f"{stage}*")):
+            for earlier in re.findall(r"{made}/([a-z]+)", COMMANDS[stage]):
+                make(earlier)
+            assert main(shlex.split(COMMANDS[stage].format(out=out, **places))) == 0
+        return out
+
+    return make
+
+
+def contents(out: Path) -> dict[str, np.ndarray]:
+    """Return the arrays in what a stage has written, by their names: of volumes, tables, records and JSON files."""
+    found: dict[str, np.ndarray] = {}
+    folders = [out] if out.is_dir() else []
+    for path in [*out.parent.glob(f"{out.name}[.-]*"), *(file for folder in folders for file in folder.glob("*"))]:
+        if path.suffix == ".h5":
+            found |= arrays_of(path)
+        elif path.suffix == ".json" and path.name not in ("index.json", "provenance.json"):
+            found |= numbers_of(path.name, json.loads(path.read_text()))
+        elif path.suffix == ".csv" and path.name != "metrics.csv":
+            found |= columns_of(path)
+        elif path.suffix == ".gz":
+            found |= dict(zip((f"{path.name} places", f"{path.name} volumes"), read_shard(path), strict=True))
+        elif (path / "info").is_file() and (path / "segment_properties").is_dir():
+            found[path.name] = read_scale(path, 0)
+    return found
+
+
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    """Return all datasets of an HDF5 file."""
+    found: dict[str, np.ndarray] = {}
+    with h5py.File(path) as file:
+        file.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
+def numbers_of(name: str, content: Any) -> dict[str, np.ndarray]:
+    """Return the numbers and the texts in a JSON file, without its provenance."""
+    leaves = list(walk(content))
+    numbers = [float(leaf) for leaf in leaves if isinstance(leaf, int | float)]
+    return {
+        f"{name} numbers": np.array(numbers),
+        f"{name} texts": np.array([leaf for leaf in leaves if isinstance(leaf, str)]),
+    }
+
+
+def walk(content: Any) -> list[Any]:
+    """Return keys and values of a nested structure in their order, without provenance."""
+    if isinstance(content, dict):
+        return [leaf for key, value in content.items() if key != "provenance" for leaf in (key, *walk(value))]
+    return [leaf for value in content for leaf in walk(value)] if isinstance(content, list) else [content]
+
+
+def columns_of(path: Path) -> dict[str, np.ndarray]:
+    """Return the columns of a table; those of whole numbers as integers."""
+    rows = list(csv.reader(line for line in path.read_text().splitlines() if not line.startswith("#")))
+    columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True)) if len(rows) > 1 else {}
+    return {name: np.array([float(v) if "." in v else v for v in column]) for name, column in columns.items()}
+
+
+def value_of(stage: str, array: np.ndarray) -> str | float:
+    """Return a hash of whole numbers and texts, and a weighted mean of other numbers."""
+    if array.dtype.kind == "f" or (stage, array.dtype.name) in ROUNDED:
+        weights = 1 + np.arange(array.size) % 7
+        return float((np.nan_to_num(array.ravel().astype(np.float64)) * weights).sum() / weights.sum())
+    return hashlib.sha256(f"{array.shape} {array.tolist()}".encode()).hexdigest()[:12]
+
+
+def rounded(value: str | float) -> Any:
+    """Return what equals a value on another machine."""
+    return value if isinstance(value, str) else pytest.approx(value, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("stage", COMMANDS)
+def test_what_a_stage_makes_is_that_of_its_revision(stage, made):
+    found = {name: value_of(stage, array) for name, array in sorted(contents(made(stage)).items())}
+    revision, expected = MADE.get(stage, (0, {}))
+    row = f'"{stage}": ({REVISIONS[stage]}, {found}),'
+    assert REVISIONS[stage] == revision, f"{stage}: has a new revision. Put what it makes into MADE: {row}"
+    assert found == {name: rounded(value) for name, value in expected.items()}, (
+        f"{stage}: makes something else than revision {revision} did. If it is meant, raise REVISIONS[{stage!r}] in "
+        f"ffn/provenance.py, so that runs repeat the stage, and put what it makes into MADE: {row} "
+        "If a stage fails whose results this one reads, only the values of this one change, not its revision."
+    )
+
+
+def test_every_stage_that_makes_values_is_compared():
+    assert REVISIONS.keys() - COMMANDS.keys() == {"report", "study"}
