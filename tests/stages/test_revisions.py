@@ -5,8 +5,9 @@ and `train` continue the chain. Machines round differently (AMX, AVX-512 and AVX
 last digits), therefore:
 
 - Whole numbers and texts are compared exactly, as hashes. Their inputs decide them with a margin that no rounding
-  crosses: the network of `segment` and `agglomerate` adds the image to the POM, and logits differ by tenths.
-- Other numbers are compared as a weighted mean, to four digits: grey levels of `synth`, distances, scores, and the
+  crosses: the network of `segment` and `agglomerate` adds the image to the POM, and logits differ by tenths. Scores
+  are computed from counts, and four of their digits are compared.
+- Arrays of other numbers are compared by a weighted mean, to four digits: grey levels of `synth`, distances, and the
   weights after three steps of training in float32.
 
 The values are those of arrays and tables, not of files, because files know the version of the package. The report and
@@ -75,7 +76,142 @@ COMMANDS = {
 }
 ROUNDED = {("synth", "uint8"), ("segment", "uint8"), ("evaluate", "uint8")}  # whole numbers that were rounded
 # For each stage its revision and what that makes.
-MADE: dict[str, tuple[int, dict[str, str | float]]] = {}
+MADE: dict[str, tuple[int, dict[str, str | float]]] = {
+    "synth": (1, {"labels": "79b5022e40fa", "raw": 135.3589937}),
+    "ingest": (1, {"raw": "ff3dfd2030e6"}),
+    "membrane": (1, {"distance": 1.1124078, "edges": "b930c73272bf"}),
+    "partition": (1, {"partitions": "d503879042c1"}),
+    "coordinates": (
+        1,
+        {
+            "partitions/10": "edd6ffb1ada5",
+            "partitions/11": "36c908a8d257",
+            "partitions/12": "d4a82d380e3d",
+            "partitions/13": "1b559b17f733",
+            "partitions/6": "da12d82789a3",
+            "partitions/7": "75e2bc10d700",
+            "partitions/8": "72bf7c39bc3e",
+            "partitions/9": "5979f9d2ae51",
+        },
+    ),
+    "records": (
+        1,
+        {
+            "coordinates-00000-of-00002.tfrecord.gz places": "f71e03d03074",
+            "coordinates-00000-of-00002.tfrecord.gz volumes": "c9081c4f88a1",
+            "coordinates-00001-of-00002.tfrecord.gz places": "26deb580b361",
+            "coordinates-00001-of-00002.tfrecord.gz volumes": "c9081c4f88a1",
+        },
+    ),
+    "train": (
+        1,
+        {
+            "accuracy": "b6b59af6c131",
+            "conv0_a/biases": -0.0009947,
+            "conv0_a/weights": 0.0440877,
+            "conv0_b/biases": 0.0005245,
+            "conv0_b/weights": -0.0179149,
+            "conv1_a/biases": -0.0029032,
+            "conv1_a/weights": 0.0466924,
+            "conv1_b/biases": 0.0010107,
+            "conv1_b/weights": -0.0066129,
+            "conv_lom/biases": 0.0029975,
+            "conv_lom/weights": 0.0089063,
+            "examples": "b6b59af6c131",
+            "f1": "b6b59af6c131",
+            "fovs": "b6b59af6c131",
+            "loss": "b6b59af6c131",
+            "precision": "b6b59af6c131",
+            "recall": "b6b59af6c131",
+            "step": "b6b59af6c131",
+            "validation_seconds": "b6b59af6c131",
+        },
+    ),
+    "import-checkpoint": (
+        1,
+        {
+            "conv0_a/biases": -0.0009947,
+            "conv0_a/weights": 0.0440877,
+            "conv0_b/biases": 0.0005245,
+            "conv0_b/weights": -0.0179149,
+            "conv1_a/biases": -0.0029032,
+            "conv1_a/weights": 0.0466924,
+            "conv1_b/biases": 0.0010107,
+            "conv1_b/weights": -0.0066129,
+            "conv_lom/biases": 0.0029975,
+            "conv_lom/weights": 0.0089063,
+        },
+    ),
+    "select": (
+        1,
+        {
+            "conv0_a/biases": 0.0,
+            "conv0_a/weights": -0.0023474,
+            "conv0_b/biases": 0.0,
+            "conv0_b/weights": 0.0258215,
+            "conv_lom/biases": 0.0,
+            "conv_lom/weights": -0.3333333,
+            "selection.json": "4f76e170f62c",
+        },
+    ),
+    "segment": (
+        1,
+        {
+            "origins": "aed3986739fa",
+            "overlaps": "a2da7b8040d8",
+            "probability": 106.1779804,
+            "segmentation": "1077c5285ebc",
+        },
+    ),
+    "reconcile": (1, {"origins": "d62a5c4667df", "overlaps": "a2da7b8040d8", "segmentation": "59f1003d4683"}),
+    "consensus": (1, {"overlaps": "860709e9504d", "segmentation": "bf7cb5e9ffaa"}),
+    "agglomerate": (
+        1,
+        {
+            "agreement": "63dc3232c2e2",
+            "brightness": "78cf06bde1b3",
+            "contact_faces": "5555b6858486",
+            "deleted": "0564209ea367",
+            "fovs_a": "2b5d31cb6ac3",
+            "fovs_b": "2b5d31cb6ac3",
+            "iou": "d5d413896812",
+            "overlap_voxels": "3fc971ec9442",
+            "recovered_aa": "8f17b05b99b9",
+            "recovered_ab": "d958e6bc4ba9",
+            "recovered_ba": "e155bb67eb82",
+            "recovered_bb": "393eb87a1ba5",
+            "score": "9d93a274cbef",
+            "segment_a": "294ee23836c2",
+            "segment_b": "dac831c83442",
+            "x": "6182dcb9b185",
+            "y": "f887271fbfae",
+            "z": "a686f3a53f6e",
+        },
+    ),
+    "merge": (1, {"base_id": "9b60e8bf0c78", "group_id": "22706d2e8fef", "segmentation": "54bf31441f45"}),
+    "sweep": (1, {"sweep.json": "f7b9316937c5"}),
+    "fill": (1, {"segmentation": "ed69d31447d3"}),
+    "skeletonize": (1, {"edges": "a36fb18313f3", "nodes_zyx_nm": 203.9671361, "owners": "c5306161ff15"}),
+    "evaluate": (
+        1,
+        {
+            "evaluate.json": "2f3feaa5faff",
+            "id": "adadf7fb176c",
+            "kind": "29b9753936dc",
+            "name": "91aa6fb7c90a",
+            "parts": "67e2b6a83353",
+            "segment_ids": "681269f7886f",
+            "share": "48e9653bea50",
+            "truth_ids": "e378e11a31f5",
+            "voi": "48e9653bea50",
+            "voxels": "405979f4ef80",
+            "x": "6182dcb9b185",
+            "y": "139d94c509fe",
+            "z": "a686f3a53f6e",
+        },
+    ),
+    "export": (1, {"neuroglancer.json": "4924975b227b", "segmentation": "2c9ce0fd7571"}),
+}
 
 
 def scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -146,7 +282,7 @@ def contents(out: Path) -> dict[str, np.ndarray]:
         if path.suffix == ".h5":
             found |= arrays_of(path)
         elif path.suffix == ".json" and path.name not in ("index.json", "provenance.json"):
-            found |= numbers_of(path.name, json.loads(path.read_text()))
+            found |= texts_of(path.name, json.loads(path.read_text()))
         elif path.suffix == ".csv" and path.name != "metrics.csv":
             found |= columns_of(path)
         elif path.suffix == ".gz":
@@ -164,14 +300,14 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def numbers_of(name: str, content: Any) -> dict[str, np.ndarray]:
-    """Return the numbers and the texts in a JSON file, without its provenance."""
-    leaves = list(walk(content))
-    numbers = [float(leaf) for leaf in leaves if isinstance(leaf, int | float)]
-    return {
-        f"{name} numbers": np.array(numbers),
-        f"{name} texts": np.array([leaf for leaf in leaves if isinstance(leaf, str)]),
-    }
+def texts_of(name: str, content: Any) -> dict[str, np.ndarray]:
+    """Return the values in a JSON file, without its provenance, as texts."""
+    return {name: np.array([text_of(leaf) for leaf in walk(content)])}
+
+
+def text_of(value: Any) -> str:
+    """Return a value with four digits if it is a fraction: rounding elsewhere shows in the last ones of sixteen."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def walk(content: Any) -> list[Any]:
@@ -182,15 +318,15 @@ def walk(content: Any) -> list[Any]:
 
 
 def columns_of(path: Path) -> dict[str, np.ndarray]:
-    """Return the columns of a table; those of whole numbers as integers."""
+    """Return the columns of a table as texts."""
     rows = list(csv.reader(line for line in path.read_text().splitlines() if not line.startswith("#")))
-    columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True)) if len(rows) > 1 else {}
-    return {name: np.array([float(v) if "." in v else v for v in column]) for name, column in columns.items()}
+    columns = zip(*rows, strict=True)
+    return {name: np.array([text_of(float(v)) if "." in v else v for v in values]) for name, *values in columns}
 
 
 def value_of(stage: str, array: np.ndarray) -> str | float:
-    """Return a hash of whole numbers and texts, and a weighted mean of other numbers."""
-    if array.dtype.kind == "f" or (stage, array.dtype.name) in ROUNDED:
+    """Return a hash of whole numbers and texts, a weighted mean of other numbers."""
+    if array.size and (array.dtype.kind == "f" or (stage, array.dtype.name) in ROUNDED):
         weights = 1 + np.arange(array.size) % 7
         return float((np.nan_to_num(array.ravel().astype(np.float64)) * weights).sum() / weights.sum())
     return hashlib.sha256(f"{array.shape} {array.tolist()}".encode()).hexdigest()[:12]

@@ -136,6 +136,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.segment_box": ["2:64,0:56,0:72"],
     "volumes.evaluate_box": ["53:64,0:56,0:72"],
     "subvolumes.size_zyx": [[64, 56, 44]],
+    "subvolumes.overlap_zyx": [[14, 14, 30]],
     "agglomerate.job_size_zyx": [[64, 56, 40]],
     "segment.mask": ["mask.npy"],
     "segment.mask_boxes": [["0:1,0:1,0:1"]],
@@ -348,10 +349,8 @@ def rules_of(run: Stubbed, model: RunConfig) -> set[str]:
     pipeline = Pipeline(model, check_sources(model))
     names = [stage for stage in STAGES if pipeline.targets(stage)]
     own = {rule for stage in names for rule in STAGES[stage].rules or (stage,)}
-    more_seeds = model.study.grid_seeds < model.study.seeds
-    return own | {
-        rule for rule in run.follow if rule.startswith("study") and (more_seeds or rule != "study_train_best")
-    }
+    studies = {rule for rule in run.follow if rule.startswith("study")}
+    return own | studies - ({"study_train_best"} if model.study.grid_seeds == model.study.seeds else set())
 
 
 def expected(run: Stubbed, model: RunConfig) -> set[str]:
