@@ -148,36 +148,6 @@ def test_every_stage_can_be_forced(stage, finished):
     assert ("membrane" in rules) == (stage == "synth")
 
 
-def planned_with(finished, config) -> set[str]:
-    """Rules that a changed configuration makes a finished run repeat."""
-    finished.configure(config)
-    try:
-        return planned(finished.plan())
-    finally:
-        finished.configure(SMALL_RUN)
-
-
-def test_a_section_reruns_only_its_stage_and_what_follows(finished):
-    rules = planned_with(finished, {**SMALL_RUN, "reconcile": {"min_overlap_voxels": 7}})
-    assert rules == {*STAGES[STAGES.index("reconcile") :], "report", "all"} - {"skeletonize"}
-
-
-@pytest.mark.parametrize(
-    ("change", "first", "spared"),
-    [
-        ({"train_box": "0:38,0:56,0:72"}, {"membrane", "partition"}, {"synth"}),
-        ({"evaluate_box": "42:64,0:56,0:72"}, {"evaluate", "skeletonize", "sweep"}, {"train", "segment", "fill"}),
-        ({"segment_box": "2:64,0:56,0:72"}, {"segment", "agglomerate"}, {"train", "partition"}),
-        ({"skeletons": "."}, {"evaluate"}, {"fill", "sweep"}),
-    ],
-    ids=["train_box", "evaluate_box", "segment_box", "skeletons"],
-)
-def test_a_changed_box_reruns_what_depends_on_it(change, first, spared, finished):
-    volume = {**SMALL_RUN["volumes"]["phantom"], **change}
-    rules = planned_with(finished, {**SMALL_RUN, "volumes": {"phantom": volume}})
-    assert first <= rules and not spared & rules
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
