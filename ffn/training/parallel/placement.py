@@ -47,12 +47,25 @@ def configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: int
     tf.config.experimental.enable_op_determinism()
     # TensorFlow 2.21's remapper fails on residual modules with a message on stderr; the speed is the same without it
     tf.config.optimizer.set_experimental_options({"remapping": False})
-    with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process, so its devices are fixed
+    with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process, so its threads are fixed
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(config.inter_op_threads)
-        gpus = tf.config.list_physical_devices("GPU")
-        tf.config.set_visible_devices(gpus[group.local_rank % len(gpus) :][:1] if gpus else [], "GPU")
+    _take_gpu(group)
     log.debug("rank %d: %d threads on cores %s", group.rank, threads, sorted(cores))
+
+
+def _take_gpu(group: ProcessGroup) -> None:
+    """Let TensorFlow see the GPU of this process only; say so if it already uses others."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    mine = gpus[group.local_rank % len(gpus) :][:1] if gpus else []
+    try:
+        tf.config.set_visible_devices(mine, "GPU")
+    except RuntimeError:  # TensorFlow already runs in this process, so its devices are fixed
+        if (used := tf.config.get_visible_devices("GPU")) != mine:
+            names = ", ".join(gpu.name for gpu in used)
+            log.warning("rank %d: TensorFlow already uses %s, expected only %s", group.rank, names, mine[0].name)
 
 
 def assign_cores(group: ProcessGroup, pin_threads: bool) -> Cores:

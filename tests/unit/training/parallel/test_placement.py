@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import textwrap
+from typing import NamedTuple
 
 import pytest
 
-from ffn.training.parallel.placement import assign_cores, share_of_cores
+from ffn.training.config import TrainConfig
+from ffn.training.parallel.placement import assign_cores, configure_tensorflow, share_of_cores
 from ffn.training.parallel.process_group import ProcessGroup
 
 
@@ -98,3 +100,47 @@ def test_two_processes_of_a_job_find_each_other(pin):
     if len(everything) == 2:  # with more cores, hyperthreads decide what a half is
         assert sorted(lines) == [f"{share[i]} {kept[i]}" for i in range(2)]
     assert len(set(lines)) == 2
+
+
+class Gpu(NamedTuple):
+    name: str
+
+
+GPUS = [Gpu("GPU:0"), Gpu("GPU:1"), Gpu("GPU:2")]
+
+
+class SecondRank(ProcessGroup):
+    rank = local_rank = 1
+
+
+def too_late(*_):
+    raise RuntimeError("TensorFlow is already initialized")
+
+
+@pytest.fixture
+def visible(monkeypatch):
+    """GPUs that TensorFlow sees, in a process where it has already fixed its threads."""
+    import keras
+    import tensorflow as tf
+
+    visible = list(GPUS)
+    monkeypatch.setattr(keras.utils, "set_random_seed", lambda seed: None)
+    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", too_late)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: GPUS)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: visible)
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: visible.__setitem__(slice(None), gpus))
+    return visible
+
+
+def test_a_rank_takes_its_own_gpu_even_if_threads_are_fixed(visible):
+    configure_tensorflow(SecondRank(), TrainConfig(), 1)
+    assert visible == [GPUS[1]]
+
+
+def test_a_rank_that_cannot_take_its_own_gpu_says_so(visible, monkeypatch, caplog):
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.config, "set_visible_devices", too_late)
+    configure_tensorflow(SecondRank(), TrainConfig(), 1)
+    assert "rank 1: TensorFlow already uses GPU:0, GPU:1, GPU:2, expected only GPU:1" in caplog.text
