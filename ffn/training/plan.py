@@ -114,6 +114,17 @@ class TrainingPlan:
             streams[lane].record(position), generator(self.rng_seed, "example", lane, position)
         )
 
+    def check_records(self, share: int, num_shares: int) -> None:
+        """Check the records in every `num_shares`-th shard, starting at shard `share`.
+
+        Raises
+        ------
+        RecordError
+            If a shard is damaged, or no example can be made of one of its records.
+        """
+        for index in range(share, len(self.shards.paths), num_shares):
+            self.maker.check(self.shards.paths[index], *self.shards.read(index))
+
     def fingerprint(self) -> dict[str, Any]:
         """Return everything that the weights after a given number of steps depend on."""
         decisive = {"max_steps"} if self.train.schedule == "cosine" else set()
@@ -152,8 +163,7 @@ def make_training_plan(
     Raises
     ------
     RecordError
-        If the records are damaged, too few, or of an unknown volume. A patch that leaves its volume or overlaps a
-        validation box is an error only when training gets to it.
+        If the records are damaged, too few, or of an unknown volume. `TrainingPlan.check_records` checks each of them.
     ConfigError
         If augmentation does not suit the patches.
     """

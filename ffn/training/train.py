@@ -159,6 +159,7 @@ def training_job(
         initial = _of_rank_0(group.together(lambda: choose_model(model, init_folder, rng_seed)), group)
         initial = with_normalisation(initial, volumes, group)
         plan = group.together(lambda: make_training_plan(near, volumes, initial, config, rng_seed))
+        group.together(lambda: plan.check_records(group.rank, group.size))
         if computes:
             plan = _with_precision(plan, Path(machine), group)
         yield TrainingJob(group, plan, opened)

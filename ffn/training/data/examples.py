@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -80,6 +81,7 @@ class ExampleMaker:
         self._black = np.float32(0 - self._mean) / self._stddev
         self._train = train
         self._patch_size_zyx = patch_size(model, train)
+        self._margin_zyx = zyx(n // 2 for n in self._patch_size_zyx)
         self._unlabelled_weight = np.float32(train.unlabelled_weight)
         self._equal_weights = np.ones(self._patch_size_zyx, np.float32)
         self._equal_weights.flags.writeable = False
@@ -89,13 +91,7 @@ class ExampleMaker:
         self._check_permutable()
 
     def make(self, record: Record, rng: np.random.Generator) -> Example:
-        """Return the example at `record`; `rng` decides its augmentation and the order of its moves.
-
-        Raises
-        ------
-        RecordError
-            If the patch leaves the volume or overlaps a validation box.
-        """
+        """Return the example at `record`, which `check` has passed; `rng` decides augmentation and order of moves."""
         volume, box = self._volumes[record.volume], self.patch_box(record)
         shifts = draw_shifts(box.shape[0], self._train, rng)
         image = self._normalise(read_shifted(volume.read_image, volume.box, box, shifts))
@@ -116,28 +112,51 @@ class ExampleMaker:
         return normalised
 
     def patch_box(self, record: Record) -> Box:
-        """Return the box of the example at `record`, full-volume voxels.
+        """Return the box of the example at `record`, full-volume voxels."""
+        return Box.from_shape(self._patch_size_zyx, subtract(record.center_zyx, self._margin_zyx))
+
+    def check(self, path: str | Path, centers_zyx: np.ndarray, names: np.ndarray) -> None:
+        """Check that `make` can make an example of every record.
+
+        Parameters
+        ----------
+        path : path
+            File of the records, for the message.
+        centers_zyx : int64 ndarray of shape (N, 3)
+            Central voxels, full-volume voxels.
+        names : str ndarray of shape (N,)
+            Names of their volumes.
 
         Raises
         ------
         RecordError
-            If the box leaves the volume or overlaps a validation box.
+            If a record is of an unknown volume, or its patch leaves the volume or overlaps a validation box.
         """
-        half = zyx(n // 2 for n in self._patch_size_zyx)
-        box = Box.from_shape(self._patch_size_zyx, subtract(record.center_zyx, half))
-        volume = self._volumes[record.volume]
-        if not volume.box.contains(box):
-            raise RecordError(
-                f"{record.volume}: the patch {box} around record (z, y, x) = {record.center_zyx} leaves "
-                f"the volume {volume.box}. Rerun ffn coordinates with a margin of at least {half}"
-            )
-        held_out = self._held_out.get(record.volume)
-        if held_out is not None and not box.grow(self._shift_zyx).intersect(held_out).is_empty:
-            raise RecordError(
-                f"{record.volume}: the patch {box} around record (z, y, x) = {record.center_zyx} overlaps the "
-                f"validation box {held_out}. Make the records from a box that excludes it"
-            )
-        return box
+        bad = np.ones(len(names), bool)
+        for name, volume in self._volumes.items():
+            here = names == name
+            start_zyx = centers_zyx[here] - self._margin_zyx
+            stop_zyx = start_zyx + self._patch_size_zyx
+            bad[here] = ((start_zyx < volume.box.start) | (stop_zyx > volume.box.stop)).any(axis=1)
+            if held_out := self._held_out.get(name):
+                near = held_out.grow(self._shift_zyx)
+                bad[here] |= ((start_zyx < near.stop) & (stop_zyx > near.start)).all(axis=1)
+        if bad.any():
+            index = int(bad.argmax())
+            record = Record(zyx(centers_zyx[index]), str(names[index]))
+            raise RecordError(f"{path}: record {index + 1} of {len(names)} {self._problem(record)}")
+
+    def _problem(self, record: Record) -> str:
+        """Say what is wrong with a record."""
+        found = f"has center (z, y, x) = {record.center_zyx} in volume {record.volume}"
+        if record.volume not in self._volumes:
+            return f"{found}, expected one of {sorted(self._volumes)}. Rerun the stage records"
+        patch, box = self.patch_box(record), self._volumes[record.volume].box
+        found += f", whose patch {patch}"
+        if not box.contains(patch):
+            return f"{found} leaves the volume {box}. Rerun ffn coordinates with a margin of {self._margin_zyx} or more"
+        held_out = self._held_out[record.volume]
+        return f"{found} overlaps the validation box {held_out}. Make the records from a box that excludes it"
 
     def _check_permutable(self) -> None:
         for a, b in itertools.pairwise(self._permutable):

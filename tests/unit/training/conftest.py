@@ -104,16 +104,22 @@ def make_volume(tmp_path):
 
 @pytest.fixture
 def make_records(tmp_path):
-    """Function that writes records of one voxel of a volume in shards of `counts` records, and returns their folder."""
+    """Function that writes records of one voxel of a volume in shards of `counts` records, and returns their folder.
 
-    def make(name, volume="a", counts=(3, 2)):
+    The last record may have another `last` voxel, xyz.
+    """
+
+    def make(name, volume="a", counts=(3, 2), last=(13, 8, 6)):
         folder = tmp_path / name
         folder.mkdir()
         shards = []
         for number, count in enumerate(counts):
             path = folder / shard_name(number, len(counts))
-            example = encode_example({"center": [13, 8, 6], "label_volume_name": [volume.encode()]})
-            write_records(path, [example] * count)
+            centers = [(13, 8, 6)] * count
+            if number == len(counts) - 1:
+                centers[-1] = last
+            examples = [{"center": list(center), "label_volume_name": [volume.encode()]} for center in centers]
+            write_records(path, map(encode_example, examples))
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             shards.append(Shard(file=path.name, num_records=count, sha256=digest))
         index = RecordIndex(

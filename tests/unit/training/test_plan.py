@@ -147,6 +147,16 @@ def test_records_of_an_unknown_volume_are_refused(data, make_records):
         plan_of(other)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_processes_check_all_shards_between_them(data, make_records, run_processes, size):
+    bad = TrainingData(make_records("others", counts=(1, 1, 1, 1), last=(22, 8, 6)), data.volumes)
+    plan = plan_of(bad)
+    good = plan_of(data)
+    for each, expected in ((good, 0), (plan, 1)):
+        results = run_processes(size, lambda group, each=each: each.check_records(group.rank, group.size))
+        assert sum(isinstance(result, RecordError) for result in results) == expected
+
+
 def test_fewer_records_than_lanes_are_refused(data):
     needed = r"found 5 records, expected at least num_workers × virtual_workers × batch_size = 6"
     for options in ({"batch_size": 6}, {"batch_size": 2, "virtual_workers": 3}):

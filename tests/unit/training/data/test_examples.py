@@ -1,5 +1,7 @@
 """Examples: the right voxels, soft labels, and augmentation that keeps image and labels together."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -43,11 +45,36 @@ def test_moves_are_the_six_neighbours_in_random_order(volume):
     assert moves((0, 4, 4)) == [(0, -4, 0), (0, 4, 0), (0, 0, -4), (0, 0, 4)]
 
 
+def check(maker, *centers, name="v"):
+    maker.check("r.gz", np.array([(8, 10, 18), *centers]), np.array(["v", *[name] * len(centers)]))
+
+
 @pytest.mark.parametrize("center", [(5, 10, 18), (8, 4, 18), (8, 10, 28), (8, 10, 10)])
-def test_a_patch_that_leaves_image_or_labels_is_an_error_with_its_centre(volume, center):
+def test_a_record_whose_patch_leaves_image_or_labels_is_named(volume, center):
     maker = ExampleMaker({"v": volume}, MODEL, PLAIN)
-    with pytest.raises(RecordError, match=rf"v: the patch .* around record \(z, y, x\) = \({center[0]}, {center[1]}"):
-        maker.make(Record(center, "v"), np.random.default_rng(0))
+    check(maker, (8, 10, 20))
+    expected = re.escape(f"r.gz: record 2 of 3 has center (z, y, x) = {center} in volume v, whose patch ")
+    with pytest.raises(RecordError, match=rf"{expected}.* leaves the volume .* margin of \(2, 4, 6\) or more"):
+        check(maker, center, (0, 0, 0))
+
+
+def test_a_record_of_an_unknown_volume_is_named(volume):
+    maker = ExampleMaker({"v": volume}, MODEL, PLAIN)
+    with pytest.raises(RecordError, match=r"r.gz: record 2 of 2 has .* in volume w, expected one of \['v'\]"):
+        check(maker, (8, 10, 18), name="w")
+
+
+def test_every_record_that_passes_the_check_makes_an_example(volume):
+    maker = ExampleMaker({"v": volume}, MODEL, PLAIN, {"v": Box((10, 14, 24), (14, 20, 34))})
+    passed = 0
+    for center in np.ndindex(16, 24, 40):
+        try:
+            maker.check("r.gz", np.array([center]), np.array(["v"]))
+        except RecordError:
+            continue
+        passed += 1
+        assert maker.make(Record(center, "v"), np.random.default_rng(0)).image.shape == (5, 9, 13)
+    assert passed > 20
 
 
 def test_without_defects_only_orientation_and_moves_are_drawn(volume):
@@ -109,18 +136,18 @@ def test_image_and_labels_are_misaligned_together(volume, tmp_path):
 
 
 def test_no_example_may_overlap_the_validation_box(volume):
-    record = Record((8, 10, 18), "v")  # its patch ends at x = 25
+    record = (8, 10, 18)  # its patch ends at x = 25
     for box, is_shown in ((Box((4, 1, 25), (14, 20, 34)), True), (Box((10, 14, 24), (14, 20, 34)), False)):
         maker = ExampleMaker({"v": volume}, MODEL, PLAIN, {"v": box})
         if is_shown:
-            maker.make(record, np.random.default_rng(0))
+            check(maker, record)
         else:
-            with pytest.raises(RecordError, match="overlaps the validation box 10:14,14:20,24:34"):
-                maker.make(record, np.random.default_rng(0))
+            with pytest.raises(RecordError, match="whose patch .* overlaps the validation box 10:14,14:20,24:34"):
+                check(maker, record)
     shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5, "max_misalignment": 1})
     adjacent = ExampleMaker({"v": volume}, MODEL, shifted, {"v": Box((4, 1, 25), (14, 20, 34))})
     with pytest.raises(RecordError, match="overlaps the validation box"):
-        adjacent.make(record, np.random.default_rng(0))
+        check(adjacent, record)
 
 
 def test_patches_grow_with_the_moves():
