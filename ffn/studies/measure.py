@@ -31,7 +31,7 @@ MESSAGES_PER_SIZE = 30
 def measure(
     data: TrainingData, out_path: str, model: ModelConfig, config: TrainConfig, num_steps: int, rng_seed: int
 ) -> None:
-    """Train for some steps and record how long each takes on each process, and how long an allreduce takes.
+    """Train for some steps and record how long each takes on each process, and how long a sum over all takes.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _step_seconds(plan: TrainingPlan, group: ProcessGroup, num_steps: int) -> tu
 
 
 def _message_seconds(group: ProcessGroup) -> np.ndarray:
-    """Return the seconds that averages of `MESSAGE_SIZES` values take from when the last process joins them.
+    """Return the seconds that sums of `MESSAGE_SIZES` values take from when the last process joins them.
 
     Returns
     -------
@@ -110,14 +110,14 @@ def _message_seconds(group: ProcessGroup) -> np.ndarray:
     """
     import tensorflow as tf
 
-    average = tf.function(group.average, reduce_retracing=True)
+    total = tf.function(group.total, reduce_retracing=True)
     own = np.empty((len(MESSAGE_SIZES), MESSAGES_PER_SIZE))
     for i, size in enumerate(MESSAGE_SIZES):
-        vector = tf.ones(size)
-        average(vector)
+        vector = tf.ones((1, size))
+        total(vector)
         for j in range(MESSAGES_PER_SIZE):
             group.beat()
             started = time.perf_counter()
-            average(vector).numpy()
+            total(vector).numpy()
             own[i, j] = time.perf_counter() - started
     return np.min(group.gather(own), axis=0)

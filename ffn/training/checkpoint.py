@@ -1,4 +1,4 @@
-"""Checkpoints of a training job. They hold the state of every process, appear whole, and are verified when read."""
+"""Checkpoints of a training job. They appear whole, are verified when read, and suit any number of processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,13 +44,14 @@ class Checkpoint(NamedTuple):
         Steps done.
     shared : dict of str to ndarray
         State that all processes share: weights and optimizer.
-    own : dict of str to ndarray
-        State of this process alone: its lanes and counts.
+    parts : dict of str to (dict of str to ndarray)
+        State that only this process has, by the names of its parts, such as a lane. The processes that read a
+        checkpoint may share its parts out in another way.
     """
 
     step: int
     shared: Arrays
-    own: Arrays
+    parts: dict[str, Arrays]
 
 
 class CheckpointFolder:
@@ -105,8 +106,8 @@ class CheckpointFolder:
             if path not in kept:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def restore(self, max_step: int) -> Checkpoint | None:
-        """Return the newest usable checkpoint of at most `max_step` steps.
+    def restore(self, max_step: int, parts: Collection[str]) -> Checkpoint | None:
+        """Return the newest usable checkpoint of at most `max_step` steps, with the `parts` of this process.
 
         A damaged checkpoint is logged and removed, and the one before it is tried. A checkpoint of another
         configuration ends the search. Then all checkpoints are set aside, since they may be the work of weeks, and so
@@ -126,7 +127,7 @@ class CheckpointFolder:
                 target = self._set_aside(path.name)
                 self._log(f"train.max_steps is now {max_step}: {path} was moved to {target}")
                 continue
-            checkpoint = self._read_everywhere(step, path)
+            checkpoint = self._read_everywhere(step, path, parts)
             if checkpoint is not None:
                 self._log(f"resuming from {path}")
                 return checkpoint
@@ -134,8 +135,9 @@ class CheckpointFolder:
 
     def _write(self, checkpoint: Checkpoint, digests: list[str]) -> None:
         with self._shared_temporary(self._folder / f"step-{checkpoint.step:08d}") as temporary:
-            own = self._group.together(lambda: self._write_own(temporary, checkpoint.own))
-            files = dict(self._group.gather(own))
+            own = self._group.together(lambda: self._write_own(temporary, checkpoint.parts))
+            written = self._group.gather((*own, list(checkpoint.parts)))
+            files = {name: digest for name, digest, _ in written}
             if self._group.rank == 0:
                 _wait_until_visible(temporary, files)
                 hdf5.write_arrays(temporary / SHARED, checkpoint.shared, {})
@@ -144,13 +146,15 @@ class CheckpointFolder:
                     "fingerprint": self._fingerprint,
                     "shared_sha256_by_rank": digests,
                     "sha256": files | {SHARED: _digest(temporary / SHARED)},
+                    "parts": {part: name for name, _, parts in written for part in parts},
                 }
                 atomic.write_json(temporary / MANIFEST, manifest)
 
-    def _write_own(self, folder: Path, arrays: Arrays) -> tuple[str, str]:
-        """Write the state of this process; return the name of the file and its checksum."""
+    def _write_own(self, folder: Path, parts: Mapping[str, Arrays]) -> tuple[str, str]:
+        """Write the parts of this process; return the name of the file and its checksum."""
         _wait_until_visible(folder)
-        path = folder / _own_name(self._group.rank)
+        path = folder / f"rank-{self._group.rank:05d}.h5"
+        arrays = {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
         try:
             hdf5.write_arrays(path, arrays, {})
             return path.name, _digest(path)
@@ -203,15 +207,15 @@ class CheckpointFolder:
         more = f" (and {len(differing) - 1} more)" if len(differing) > 1 else ""
         return f"{key} is {mine.get(key, 'unknown')}, was {theirs.get(key, 'unknown')}{more}"
 
-    def _read_everywhere(self, step: int, path: Path) -> Checkpoint | None:
+    def _read_everywhere(self, step: int, path: Path, parts: Collection[str]) -> Checkpoint | None:
         """Read a checkpoint. If one process finds damage, rank 0 logs it and all processes get None."""
         # one process lists the folder, not a thousand
         found = self._group.broadcast(_manifest_or_problem(path) if self._group.rank == 0 else "")
         checkpoint, problem = None, found
         if not isinstance(found, str):
-            own = _own_name(self._group.rank)
-            self._group.together(lambda: _wait_until_visible(path, (own, SHARED)))  # not yet visible is not damaged
-            checkpoint, problem = _read(step, path, own, found)
+            files = {SHARED} | {found["parts"][part] for part in parts if part in found["parts"]}
+            self._group.together(lambda: _wait_until_visible(path, files))  # not yet visible is not damaged
+            checkpoint, problem = _read(step, path, parts, found)
         problems = [text for text in self._group.gather(problem) if text]
         if problems:
             self._log(f"not resuming from {path}, which is damaged: {problems[0]}")
@@ -322,10 +326,6 @@ def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
     save_model(out_folder, Model(model.config, model.weights, origin))
 
 
-def _own_name(rank: int) -> str:
-    return f"rank-{rank:05d}.h5"
-
-
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -334,28 +334,42 @@ def _digest(path: Path) -> str:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text())
-        return {name: manifest[name] for name in ("step", "fingerprint", "sha256")}
+        needed = {name: manifest[name] for name in ("step", "fingerprint", "sha256")}
+        return needed | {"parts": manifest.get("parts", {})}  # version 0.3 had none; its weights are good to start from
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise ModelError(f"{path / MANIFEST}: cannot be read ({reason})") from None
 
 
-def _read(step: int, path: Path, own_name: str, sha256: Mapping[str, str]) -> tuple[Checkpoint | None, str]:
+def _read(step: int, path: Path, parts: Collection[str], manifest: Mapping[str, Any]) -> tuple[Checkpoint | None, str]:
     """Return the checkpoint, or None and a problem."""
+    own: dict[str, Arrays] = {part: {} for part in parts}
     try:
-        own, shared = (_read_verified(path / name, sha256)[0] for name in (own_name, SHARED))
+        shared, _ = _read_verified(path / SHARED, manifest["sha256"])
+        for file in sorted({_file_of(part, path, manifest) for part in parts}):
+            for name, array in _read_verified(path / file, manifest["sha256"])[0].items():
+                part, _, name = name.rpartition("/")
+                if part in own:
+                    own[part][name] = array
     except ModelError as error:
         return None, str(error)
     return Checkpoint(step, shared, own), ""
 
 
-def _manifest_or_problem(path: Path) -> dict[str, str] | str:
-    """Return the checksums of a checkpoint's files by name, or a problem."""
+def _file_of(part: str, path: Path, manifest: Mapping[str, Any]) -> str:
+    """Return the name of the file that holds a part."""
+    if part not in manifest["parts"]:
+        raise ModelError(f"{path / MANIFEST}: lists no {part}")
+    return manifest["parts"][part]
+
+
+def _manifest_or_problem(path: Path) -> dict[str, Any] | str:
+    """Return the manifest of a checkpoint, or a problem."""
     try:
-        sha256 = _read_manifest(path)["sha256"]
+        manifest = _read_manifest(path)
     except ModelError as error:
         return str(error)
-    missing = sorted(sha256.keys() - set(os.listdir(path)))
-    return f"{path / missing[0]}: no such file" if missing else sha256
+    missing = sorted(manifest["sha256"].keys() - set(os.listdir(path)))
+    return f"{path / missing[0]}: no such file" if missing else manifest
 
 
 def _wait_until_visible(folder: Path, names: Iterable[str] = ()) -> None:

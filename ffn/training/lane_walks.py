@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ffn.config import ModelConfig
-from ffn.geometry import ZYX, zyx
+from ffn.geometry import zyx
 from ffn.training.config import TrainConfig
 from ffn.training.data.prefetch import Prefetcher
 from ffn.training.step import Batch, Outcome
@@ -36,6 +36,7 @@ class LaneWalks:
         self._model = model
         self._train = train
         self.positions = dict(positions)
+        self._counts = {lane: np.zeros(4, np.int64) for lane in self.positions}
         self._walks = {lane: self._new_walk(lane) for lane in self.positions}
 
     def batch(self) -> Batch:
@@ -47,50 +48,59 @@ class LaneWalks:
         """The walk of the first lane, for pictures."""
         return next(iter(self._walks.values()))
 
-    def proceed(self, outcome: Outcome) -> np.ndarray:
+    def proceed(self, outcome: Outcome) -> None:
         """Write the outcome of a step to the canvases and advance all walks.
 
-        Returns
-        -------
-        int64 ndarray of shape (4,)
-            Counts of the walks that ended, see `Walk.score`. A walk ends uncounted if its output is not finite.
+        A walk that ends is counted, but not if its output is not finite.
         """
-        counts = np.zeros(4, np.int64)
         for (lane, walk), pom_logit in zip(list(self._walks.items()), outcome.pom_logit, strict=True):
             broken = not np.isfinite(pom_logit).all()
             walk.write(pom_logit)
             if not broken and walk.advance():
                 continue
             if not broken:
-                counts += walk.score()
+                self._counts[lane] += walk.score()
             self.positions[lane] += 1
             self._walks[lane] = self._new_walk(lane)
-        return counts
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the state for a checkpoint. It holds no examples: positions and the random seed define them."""
-        fovs, queues, evaluated = zip(*(walk.state() for walk in self._walks.values()), strict=True)
+    def take_counts(self) -> np.ndarray:
+        """Return the counts of all walks that ended since the last call, int64 of shape (4,), see `Walk.score`."""
+        total = np.sum(list(self._counts.values()), axis=0)
+        self._counts = {lane: np.zeros(4, np.int64) for lane in self._counts}
+        return total
+
+    def states(self) -> dict[int, dict[str, np.ndarray]]:
+        """Return the state of each lane for a checkpoint. It holds no examples: positions and the seed define them."""
+        return {lane: self._state(lane) for lane in self._walks}
+
+    def restore(self, states: Mapping[int, Mapping[str, np.ndarray]]) -> None:
+        """Restore what `states` returned for these lanes, which must already be at its positions."""
+        assert self.positions == {lane: position_of(states[lane]) for lane in self._walks}
+        for lane, walk in self._walks.items():
+            state = states[lane]
+            self._counts[lane] = np.array(state["counts"])
+            queue, evaluated = map(zyx, state["queue_zyx"]), map(zyx, state["evaluated_zyx"])
+            walk.restore(state["canvas_logit"], zyx(state["fov_zyx"]), queue, evaluated)
+
+    def _state(self, lane: int) -> dict[str, np.ndarray]:
+        walk = self._walks[lane]
+        fov_zyx, queue, evaluated = walk.state()
         return {
-            "positions": np.array(list(self.positions.values()), np.int64),
-            "canvases_logit": np.stack([walk.canvas_logit for walk in self._walks.values()]),
-            "fovs_zyx": np.array(fovs, np.int64),
-            "queues_zyx": _table(queues),
-            "evaluated_zyx": _table(evaluated),
+            "position": np.array(self.positions[lane]),
+            "counts": self._counts[lane],
+            "canvas_logit": walk.canvas_logit,
+            "fov_zyx": np.array(fov_zyx, np.int64),
+            "queue_zyx": np.array(queue, np.int64).reshape(-1, 3),
+            "evaluated_zyx": np.array(evaluated, np.int64).reshape(-1, 3),
         }
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore what `arrays` returned; the lanes must already be at its positions."""
-        assert list(self.positions.values()) == arrays["positions"].tolist()
-        for number, walk in enumerate(self._walks.values()):
-            walk.restore(
-                arrays["canvases_logit"][number],
-                zyx(arrays["fovs_zyx"][number]),
-                _rows(arrays["queues_zyx"], number),
-                _rows(arrays["evaluated_zyx"], number),
-            )
 
     def _new_walk(self, lane: int) -> Walk:
         return Walk(self._prefetcher.take(lane), self._model, self._train)
+
+
+def position_of(state: Mapping[str, np.ndarray]) -> int:
+    """Return the position in the state of a lane."""
+    return int(state["position"])
 
 
 def stack_fovs(walks: Sequence[Walk]) -> Batch:
@@ -102,13 +112,3 @@ def stack_fovs(walks: Sequence[Walk]) -> Batch:
         labels=np.stack([walk.example.labels[window] for walk, window in windows]),
         loss_weight=np.stack([walk.example.loss_weight[window] for walk, window in windows]),
     )
-
-
-def _table(positions: Sequence[list[ZYX]]) -> np.ndarray:
-    """Join lists of different lengths in one int64 array of shape (N, 4): number of the list, z, y, x."""
-    rows = [(number, *position) for number, one_list in enumerate(positions) for position in one_list]
-    return np.array(rows, np.int64).reshape(-1, 4)
-
-
-def _rows(table: np.ndarray, number: int) -> list[ZYX]:
-    return [zyx(row) for row in table[table[:, 0] == number, 1:]]

@@ -13,7 +13,7 @@ from ffn.model.network import Weights, num_weights
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.data.prefetch import Prefetcher
 from ffn.training.interruption import Interruption
-from ffn.training.lane_walks import LaneWalks
+from ffn.training.lane_walks import LaneWalks, position_of
 from ffn.training.monitoring.best import load_best
 from ffn.training.monitoring.metrics import (
     COLUMNS,
@@ -35,6 +35,7 @@ from ffn.training.validation_set import ValidationSet
 from ffn.training.walk import Slices, Walk
 
 MAX_SKIPPED_IN_ROW = 10
+REPORTED = "reported"  # part of a checkpoint that only rank 0 has, which writes the tables
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +78,9 @@ def run(
     checkpoints = CheckpointFolder(
         folder / "checkpoints", plan.fingerprint(), train.keep_checkpoints, group, train.checkpoint_steps
     )
-    checkpoint = checkpoints.restore(train.max_steps)
+    checkpoint = checkpoints.restore(train.max_steps, _parts(plan, group.rank))
     lanes = plan.lanes(group.rank)
-    positions = np.zeros(len(lanes), np.int64) if checkpoint is None else checkpoint.own["positions"]
-    at = dict(zip(lanes, positions.tolist(), strict=True))
+    at = {lane: position_of(checkpoint.parts[_lane_part(lane)]) if checkpoint else 0 for lane in lanes}
     with Prefetcher(plan.example_source(lanes), at) as prefetcher:
         learner = Learner(config, train, plan.initial.weights, group, plan.rng_seed)
         walks = LaneWalks(prefetcher, at, config, train)
@@ -141,13 +141,14 @@ class Trainer:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state from a checkpoint."""
-        own = checkpoint.own
         self._step = checkpoint.step
-        self._seconds_before = float(own["seconds"])
-        self._counted = Accumulator.from_arrays(own)
-        self._validated_with = own["validated_with"].tobytes()
-        self._learner.restore(checkpoint.shared, own)
-        self._walks.restore(own)
+        parts, rank = checkpoint.parts, self._group.rank
+        self._learner.restore(checkpoint.shared, [parts[_worker_part(worker)] for worker in self._plan.workers(rank)])
+        self._walks.restore({lane: parts[_lane_part(lane)] for lane in self._plan.lanes(rank)})
+        if reported := parts.get(REPORTED):
+            self._seconds_before = float(reported["seconds"])
+            self._counted = Accumulator.from_arrays(reported)
+            self._validated_with = reported["validated_with"].tobytes()
 
     def run(self, folder: Path, checkpoints: CheckpointFolder) -> None:
         """Train to the last step, and write metrics, checkpoints and validations on the way."""
@@ -182,7 +183,7 @@ class Trainer:
         self._counted.add_step(outcome)
         shown, window = self._walks.first, self._walks.first.window
         with self._clock.measure("input"):
-            self._counted.counts += self._walks.proceed(outcome)
+            self._walks.proceed(outcome)
         self._step += 1
         self._require_progress(outcome.finite)
         if self._config.image_steps and self._due(self._config.image_steps):
@@ -205,7 +206,7 @@ class Trainer:
 
     def _report_row(self) -> None:
         """Sum the counts of all processes; rank 0 writes them as a row."""
-        own = [*self._counted.counts, sum(self._walks.positions.values()), *self._clock.lap()]
+        own = [*self._walks.take_counts(), sum(self._walks.positions.values()), *self._clock.lap()]
         totals = self._group.sum(np.array(own, np.float64))  # exact up to 2^53
         counts, examples, seconds = totals[:4], totals[4], totals[5:] / self._group.size
         num_steps = self._step - self._row_step
@@ -248,14 +249,16 @@ class Trainer:
         return self._validation.digest if self._validation else self._validated_with
 
     def _checkpoint(self) -> Checkpoint:
-        own = {
-            **self._walks.arrays(),
-            **self._counted.arrays(),
-            **self._learner.own_state(),
-            "seconds": np.array(self._seconds()),
-            "validated_with": np.frombuffer(self._validation_digest, np.uint8),
-        }
-        return Checkpoint(self._step, self._learner.state(), own)
+        parts = {_lane_part(lane): state for lane, state in self._walks.states().items()}
+        workers = self._plan.workers(self._group.rank)
+        parts |= dict(zip(map(_worker_part, workers), self._learner.worker_states(), strict=True))
+        if self._group.rank == 0:
+            parts[REPORTED] = {
+                **self._counted.arrays(),
+                "seconds": np.array(self._seconds()),
+                "validated_with": np.frombuffer(self._validation_digest, np.uint8),
+            }
+        return Checkpoint(self._step, self._learner.state(), parts)
 
     def _stop(self) -> None:
         """End the job; its checkpoint is already written."""
@@ -267,3 +270,17 @@ class Trainer:
                 "resumes from it"
             )
         )
+
+
+def _parts(plan: TrainingPlan, rank: int) -> list[str]:
+    """Name the parts of a checkpoint that a process has."""
+    parts = [*map(_lane_part, plan.lanes(rank)), *map(_worker_part, plan.workers(rank))]
+    return parts + [REPORTED] * (rank == 0)
+
+
+def _lane_part(lane: int) -> str:
+    return f"lanes/{lane:06d}"
+
+
+def _worker_part(worker: int) -> str:
+    return f"workers/{worker:06d}"

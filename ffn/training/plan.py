@@ -34,6 +34,8 @@ FREE_OPTIONS = TrainConfig.same_result() | {
     "use_best",
 }
 
+PROCESSES = {"num_workers", "virtual_workers"}  # they share the workers out among processes; only their product decides
+
 
 class ValidationSource(NamedTuple):
     """A validation box and the files of its volume.
@@ -102,10 +104,14 @@ class TrainingPlan:
         """Examples in the global batch."""
         return self.train.num_lanes
 
+    def workers(self, rank: int) -> range:
+        """Return the virtual workers of a process, by their numbers among all."""
+        return range(rank * self.train.virtual_workers, (rank + 1) * self.train.virtual_workers)
+
     def lanes(self, rank: int) -> range:
         """Return the lanes of a process: those of its virtual workers, one after the other."""
-        lanes_per_process = self.train.virtual_workers * self.train.batch_size
-        return range(rank * lanes_per_process, (rank + 1) * lanes_per_process)
+        workers = self.workers(rank)
+        return range(workers.start * self.train.batch_size, workers.stop * self.train.batch_size)
 
     def example_source(self, lanes: range) -> Callable[[int, int], Example]:
         """Return a function from lane and position to an example. It is not thread-safe."""
@@ -126,11 +132,16 @@ class TrainingPlan:
             self.maker.check(self.shards.paths[index], *self.shards.read(index))
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return everything that the weights after a given number of steps depend on."""
+        """Return everything that the weights after a given number of steps depend on.
+
+        How many processes share the workers out does not matter: see `ffn.training.parallel.sums`. The batch size of a
+        worker does, because the sums over its FOVs are TensorFlow's.
+        """
         decisive = {"max_steps"} if self.train.schedule == "cosine" else set()
         return {
             "model": self.initial.config.model_dump(mode="json"),
-            "train": self.train.model_dump(mode="json", exclude=FREE_OPTIONS - decisive),
+            "train": self.train.model_dump(mode="json", exclude=(FREE_OPTIONS | PROCESSES) - decisive),
+            "num_lanes": self.num_lanes,
             "rng_seed": self.rng_seed,
             "revision": REVISIONS["train"],
             "initial_weights": weights_checksum(self.initial.weights),

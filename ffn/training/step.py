@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -206,12 +206,12 @@ class Learner:
         slots = {f"optimizer/{i:03d}": np.asarray(v) for i, v in enumerate(self._optimizer.variables)}
         return state | slots | {"num_steps": np.array(self._num_steps)}
 
-    def own_state(self) -> dict[str, np.ndarray]:
-        """Return the part of a checkpoint that belongs to this process: the error that compression has left so far."""
-        return self._exchange.own_state()
+    def worker_states(self) -> list[dict[str, np.ndarray]]:
+        """Return what a checkpoint holds of each worker of this process: the error that compression has left so far."""
+        return self._exchange.worker_states()
 
-    def restore(self, state: dict[str, np.ndarray], own_state: dict[str, np.ndarray]) -> None:
-        """Restore what `state` and `own_state` returned; other arrays are ignored."""
+    def restore(self, state: dict[str, np.ndarray], worker_states: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Restore what `state` and `worker_states` returned; other arrays are ignored."""
         set_weights(self._network, self._config, _with_prefix(state, WEIGHTS_PREFIX))
         for i, variable in enumerate(self._optimizer.variables):
             variable.assign(state[f"optimizer/{i:03d}"])
@@ -219,7 +219,7 @@ class Learner:
             averages = _with_prefix(state, AVERAGES_PREFIX)
             self._average.value.assign(np.concatenate([averages[n].ravel() for n in weight_shapes(self._config)]))
         self._num_steps = int(state["num_steps"])
-        self._exchange.restore(own_state)
+        self._exchange.restore(worker_states)
 
     def _microbatches(self, batch: Batch) -> Iterator[Batch]:
         size = self._train.batch_size

@@ -16,24 +16,24 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np, tensorflow as tf
 from ffn.training.parallel.process_group import process_group
 
-def average(dtype, step):
-    mean = in_graph(tf.cast(tf.fill([1000], step + group.rank), dtype))
-    np.testing.assert_array_equal(mean, step + 0.5)
+def add(dtype, step):
+    total = in_graph(tf.cast(tf.fill([1, 1000], step + group.rank), dtype))
+    np.testing.assert_array_equal(total, 2 * step + 1)
 
 with process_group(2, stall_seconds=60) as group, ThreadPoolExecutor() as pool:
-    in_graph = tf.function(group.average)
+    in_graph = tf.function(group.total)
     start = time.monotonic()
     for step in range(40):
         if step % 2 == group.rank:
             time.sleep(0.05)
-        average(tf.float32, step)
+        add(tf.float32, step)
         if group.rank == 0:
-            average(tf.float32, step)
-            average(tf.float64, step)
+            add(tf.float32, step)
+            add(tf.float64, step)
         else:
-            crossing = pool.submit(average, tf.float64, step)
+            crossing = pool.submit(add, tf.float64, step)
             time.sleep(0.05)
-            average(tf.float32, step)
+            add(tf.float32, step)
             crossing.result()
     num_cycles = (time.monotonic() - start) / float(sys.argv[1])
     assert num_cycles < 40, num_cycles

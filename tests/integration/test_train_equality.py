@@ -1,13 +1,24 @@
 """However many processes share the work, training is the same."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from ffn.io import training_records
 
-from .training_jobs import MODEL, checkpoints, command, make_records, read_rows, shared_state, succeed_side_by_side
+from .training_jobs import (
+    MODEL,
+    checkpoints,
+    command,
+    make_records,
+    read_rows,
+    shared_state,
+    succeed,
+    succeed_side_by_side,
+    without_times,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_horovod")]
 
@@ -17,8 +28,16 @@ SHARES = {
     "one process": (1, 1, 4),
     "two processes": (2, 1, 2),
     "four processes": (4, 1, 1),
+    "two processes for four": (2, 2, 1),
     "one process for four": (1, 4, 1),
 }
+
+
+def job(tubes, out, share, *options):
+    """Command of a job: processes, virtual workers of each, FOVs of each worker."""
+    processes, virtual, batch = share
+    shared_out = ["--num-workers", str(processes), "--virtual-workers", str(virtual), "--batch-size", str(batch)]
+    return command(tubes, out, [*TEN, *shared_out, *options], processes, records="few")
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +45,7 @@ def trained(tubes):
     """Folders of the models, by how the work was shared; fewer shards than processes, of unequal length."""
     make_records(tubes / "few", training_records.read_shard(next((tubes / "records").glob("*.gz")))[0][:8], (5, 1, 2))
     folders = {name: tubes / name.replace(" ", "-") for name in SHARES}
-    jobs = {}
-    for name, (processes, virtual, batch) in SHARES.items():
-        share = ["--num-workers", str(processes), "--virtual-workers", str(virtual), "--batch-size", str(batch)]
-        jobs[name] = command(tubes, folders[name], [*TEN, *share], processes, records="few")
+    jobs = {name: job(tubes, folders[name], share) for name, share in SHARES.items()}
     succeed_side_by_side(jobs)
     return folders
 
@@ -56,3 +72,35 @@ def test_all_processes_hold_bit_identical_weights(trained, name):
         manifest = json.loads((trained[name] / f"checkpoints/step-{step:08d}/manifest.json").read_text())
         digests = manifest["shared_sha256_by_rank"]
         assert len(digests) == SHARES[name][0] and len(set(digests)) == 1
+
+
+@pytest.mark.parametrize("name", ["two processes for four", "one process for four"])
+def test_four_workers_give_the_same_bits_on_any_number_of_processes(trained, name):
+    assert_same(trained["four processes"], trained[name], range(1, 11))
+
+
+@pytest.mark.parametrize("options", [(), ("--compression", "1-bit", "--fov-policy", "max_pred", "--ema-decay", "0.9")])
+def test_a_training_goes_on_with_another_number_of_processes(tubes, trained, options):
+    unchanged = trained["two processes for four"]
+    if options:
+        unchanged = tubes / "unchanged"
+        succeed(job(tubes, unchanged, (2, 2, 1), *options))
+    changed = tubes / f"changed-{len(options)}"
+    shutil.copytree(unchanged, changed)
+    for last_step, share in ((3, (1, 4, 1)), (7, (4, 1, 1))):  # as if a process had been killed after that step
+        for step in range(last_step + 1, 11):
+            shutil.rmtree(changed / f"checkpoints/step-{step:08d}")
+        told = succeed(job(tubes, changed, share, *options))
+        assert f"resuming from {changed}/checkpoints/step-{last_step:08d}" in told
+    assert_same(unchanged, changed, range(1, 11))
+    assert (unchanged / "weights.h5").read_bytes() == (changed / "weights.h5").read_bytes()
+
+
+def assert_same(one, other, steps):
+    """Assert that two jobs had the same weights after each step, and tell the same."""
+    for step in steps:
+        np.testing.assert_equal(shared_state(one, step), shared_state(other, step))
+    rows = [without_times(read_rows(folder)) for folder in (one, other)]
+    for row in (*rows[0], *rows[1]):
+        del row["bytes_sent"]
+    assert rows[0] == rows[1]

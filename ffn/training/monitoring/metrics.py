@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,12 +112,10 @@ def smoothed(values: Iterable[float], factor: float = SMOOTHING) -> np.ndarray:
 
 @dataclass
 class Accumulator:
-    """Sums and counts of one process since the last row.
+    """Sums over the steps since the last row.
 
     Parameters
     ----------
-    counts : int64 ndarray of shape (4,)
-        Voxels of finished examples: true positives, false positives, true negatives, false negatives.
     loss_sum, norm_sum : float
         Sums of loss and gradient norm over the steps that changed the weights. Each step's values are already averages
         over the processes.
@@ -127,7 +125,6 @@ class Accumulator:
         Steps that changed the weights; steps skipped because the gradient was not finite.
     """
 
-    counts: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
     loss_sum: float = 0.0
     norm_sum: float = 0.0
     bytes_sent: int = 0
@@ -160,9 +157,7 @@ class Accumulator:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Accumulator:
         """Restore what `arrays` returned."""
-        numbers = {name: arrays[name].item() for name in ("loss_sum", "norm_sum", "bytes_sent")}
-        steps = {name: arrays[name].item() for name in ("num_steps", "num_skipped")}
-        return cls(np.array(arrays["counts"]), **numbers, **steps)
+        return cls(**{field.name: arrays[field.name].item() for field in fields(cls)})
 
 
 class RowLog:

@@ -2,12 +2,12 @@
 
 Each worker contributes a float32 (N + TAIL,) vector: the gradient of all weights, one tensor after the other, then the
 loss and the stop flag, which are never compressed. A process may stand for several (virtual) workers. Each of them
-encodes its own gradient, so the result equals that of as many processes.
+encodes its own gradient, and sums have a fixed order, so the result is that of as many processes, to the bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.compression import Codec, OneBit, Qsgd, to_bytes, to_floats
 from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.parallel.sums import whole_branches
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -47,7 +48,7 @@ def make_exchange(train: TrainConfig, sizes: Sequence[int], group: ProcessGroup,
 
 
 class Exchange:
-    """Averages the uncompressed vectors of all workers by allreduce.
+    """Averages the uncompressed vectors of all workers.
 
     Parameters
     ----------
@@ -65,9 +66,14 @@ class Exchange:
         self._num_virtual = num_virtual
 
     @property
+    def num_workers(self) -> int:
+        """Workers of all processes."""
+        return self._group.size * self._num_virtual
+
+    @property
     def bytes_sent(self) -> int:
-        """Payload that each of N processes sends per step: 2 (N - 1) / N of the vector, as in a ring allreduce."""
-        return self._ring_bytes(4 * self._num_values + TAIL_BYTES)
+        """Payload that this process sends per step, see `ProcessGroup.total`."""
+        return self._total_bytes(4 * self._num_values + TAIL_BYTES)
 
     def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
         """Average over all workers of all processes, inside a graph. The result is bit-identical on all processes.
@@ -83,39 +89,43 @@ class Exchange:
         -------
         float32 Tensor of shape (N + TAIL,)
         """
-        return self._group.average(mean_of(vectors))
+        return self._total(vectors) / self.num_workers
 
-    def own_state(self) -> dict[str, np.ndarray]:
-        """Return the state of this process alone, for a checkpoint."""
-        return {}
+    def worker_states(self) -> list[dict[str, np.ndarray]]:
+        """Return the state of each worker of this process, for a checkpoint."""
+        return [{} for _ in range(self._num_virtual)]
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Restore what `own_state` returned."""
+    def restore(self, states: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Restore what `worker_states` returned."""
 
-    def _ring_bytes(self, num_bytes: int) -> int:
-        return round(2 * (self._group.size - 1) / self._group.size * num_bytes)
+    def _total(self, vectors: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Sum over all workers, in the type of the vectors."""
+        return self._group.total(whole_branches(vectors))
+
+    def _total_bytes(self, num_bytes: int) -> int:
+        """Payload of a total of vectors of `num_bytes`, when whole branches go out and one total comes back."""
+        branches = self._num_virtual // (self._num_virtual & -self._num_virtual)
+        return round((branches + 1) * (self._group.size - 1) / self._group.size * num_bytes)
 
 
 class HalfExchange(Exchange):
-    """Averages gradients as float16 by allreduce, which also adds them in float16.
+    """Averages gradients as float16, which are also added in float16.
 
-    Virtual workers of one process are added in float32. An entry above 65504 makes the step not finite, so it is
-    skipped. An entry below 6e-8 becomes 0.
+    A sum above 65504 makes the step not finite, so it is skipped. An entry below 6e-8 becomes 0.
     """
 
     @property
     def bytes_sent(self) -> int:
-        """Payload that each process sends per step, as in a ring allreduce."""
-        return self._ring_bytes(2 * self._num_values + TAIL_BYTES)
+        """Payload that this process sends per step."""
+        return self._total_bytes(2 * self._num_values + TAIL_BYTES)
 
     def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
         """Average over all workers of all processes, see `Exchange.mean`."""
         import tensorflow as tf
 
-        rounded = [tf.cast(tf.cast(vector[:-TAIL], tf.float16), tf.float32) for vector in vectors]
-        gradient = self._group.average(tf.cast(mean_of(rounded), tf.float16))
-        tail = self._group.average(mean_of([vector[-TAIL:] for vector in vectors]))
-        return tf.concat([tf.cast(gradient, tf.float32), tail], 0)
+        gradient = self._total([tf.cast(vector[:-TAIL], tf.float16) for vector in vectors])
+        tail = self._total([vector[-TAIL:] for vector in vectors])
+        return tf.concat([tf.cast(gradient, tf.float32), tail], 0) / self.num_workers
 
 
 class EncodedExchange(Exchange):
@@ -140,7 +150,7 @@ class EncodedExchange(Exchange):
     @property
     def bytes_sent(self) -> int:
         """Payload that each of N processes sends per step: its messages N - 1 times."""
-        return (self._group.size - 1) * (self._num_virtual * self._codec.payload_size + TAIL_BYTES)
+        return (self._group.size - 1) * self._num_virtual * (self._codec.payload_size + TAIL_BYTES)
 
     def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
         """Average over all workers of all processes, see `Exchange.mean`."""
@@ -151,19 +161,19 @@ class EncodedExchange(Exchange):
             gradients = [gradient + error for gradient, error in zip(gradients, self._errors, strict=True)]
         first = (step * self._group.size + self._group.rank) * self._num_virtual
         payloads = [self._codec.encode(gradient, first + number) for number, gradient in enumerate(gradients)]
-        mean = self._all_decoded(payloads, mean_of([vector[-TAIL:] for vector in vectors]))
+        mean = self._all_decoded(payloads, [vector[-TAIL:] for vector in vectors])
         if self._errors:
             self._keep_errors(gradients, payloads, tf.math.is_finite(tf.nn.l2_loss(mean)))
         return mean
 
-    def own_state(self) -> dict[str, np.ndarray]:
-        """Return the errors of this process's workers, of shape (virtual workers, N)."""
-        return {"compression_errors": np.stack([error.numpy() for error in self._errors])} if self._errors else {}
+    def worker_states(self) -> list[dict[str, np.ndarray]]:
+        """Return the error that each worker of this process has to make up for."""
+        return [{"compression_error": error.numpy()} for error in self._errors] or super().worker_states()
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Restore what `own_state` returned."""
-        for error, value in zip(self._errors, state.get("compression_errors", ()), strict=True):
-            error.assign(value)
+    def restore(self, states: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Restore what `worker_states` returned."""
+        for error, state in zip(self._errors, states, strict=False):  # without errors there is nothing to restore
+            error.assign(state["compression_error"])
 
     def _keep_errors(self, gradients: Sequence[tf.Tensor], payloads: Sequence[tf.Tensor], finite: tf.Tensor) -> None:
         """Keep the errors of the messages, but not those of a skipped step: its infinities would stay for ever."""
@@ -172,24 +182,18 @@ class EncodedExchange(Exchange):
         for error, gradient, payload in zip(self._errors, gradients, payloads, strict=True):
             error.assign(tf.where(finite, gradient - self._codec.decode(payload), error))
 
-    def _all_decoded(self, payloads: Sequence[tf.Tensor], tail: tf.Tensor) -> tf.Tensor:
-        """Exchange messages and tails with all processes; return the mean of all workers."""
+    def _all_decoded(self, payloads: Sequence[tf.Tensor], tails: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Exchange messages and tails with all processes; return the mean of all workers, added in their order."""
         import tensorflow as tf
 
-        received = self._group.all_gather(tf.concat([*payloads, to_bytes(tail)], 0))
-        num_workers = self._group.size * self._num_virtual
+        pairs = zip(payloads, map(to_bytes, tails), strict=True)
+        received = self._group.all_gather(tf.concat([part for pair in pairs for part in pair], 0))
+        messages = tf.reshape(received, (self.num_workers, self._codec.payload_size + TAIL_BYTES))
         gradient = tf.foldl(
-            lambda total, payload: total + self._codec.decode(payload),
-            tf.reshape(received[:, :-TAIL_BYTES], (num_workers, self._codec.payload_size)),
+            lambda total, message: total + self._codec.decode(message[:-TAIL_BYTES]),
+            messages,
             tf.zeros(self._num_values),
             parallel_iterations=1,
         )
-        tails = tf.reshape(to_floats(tf.reshape(received[:, -TAIL_BYTES:], [-1])), (-1, TAIL))
-        return tf.concat([gradient / num_workers, tf.reduce_mean(tails, 0)], 0)
-
-
-def mean_of(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Average tensors of equal shape."""
-    import tensorflow as tf
-
-    return vectors[0] if len(vectors) == 1 else tf.add_n(list(vectors)) / len(vectors)
+        all_tails = tf.reshape(to_floats(tf.reshape(messages[:, -TAIL_BYTES:], [-1])), (-1, TAIL))
+        return tf.concat([gradient / self.num_workers, tf.reduce_mean(all_tails, 0)], 0)

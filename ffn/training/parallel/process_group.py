@@ -17,6 +17,7 @@ from ffn import errors
 from ffn.errors import FfnError, TrainError
 from ffn.machine.launchers import LaunchedRank, launched_rank
 from ffn.training.parallel.messages import LENGTH_BYTES, decode, encode, join, split
+from ffn.training.parallel.sums import pairwise_sum
 from ffn.training.parallel.watchdog import LOOPBACK, START_SECONDS, Address, Attendance, Watchdog
 
 if TYPE_CHECKING:
@@ -45,9 +46,20 @@ class ProcessGroup:
     local_rank = 0
     local_size = 1
 
-    def average(self, vector: tf.Tensor) -> tf.Tensor:
-        """Average a float vector over all processes; usable inside a graph, bit-identical on all processes."""
-        return vector
+    def total(self, rows: tf.Tensor) -> tf.Tensor:
+        """Sum the rows of all processes pairwise, in order of rank; usable inside a graph.
+
+        Parameters
+        ----------
+        rows : float Tensor of shape (K, N)
+            What this process adds. All processes have equally many rows.
+
+        Returns
+        -------
+        Tensor of shape (N,)
+            The same bits on all processes, and for any number of processes that have these rows together.
+        """
+        return pairwise_sum(rows)
 
     def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
         """Return equally long vectors of all processes as rows in order of rank; usable inside a graph."""
@@ -119,9 +131,26 @@ class HorovodGroup(ProcessGroup):
         """Tell the watchdog that this process has reached its next step."""
         self._attendance.reach(time.monotonic(), is_step=True)
 
-    def average(self, vector: tf.Tensor) -> tf.Tensor:
-        """Average a float vector over all processes; usable inside a graph, bit-identical on all processes."""
-        return self._hvd.allreduce(vector, op=self._hvd.Average, name=f"average_{vector.dtype.name}")
+    def total(self, rows: tf.Tensor) -> tf.Tensor:
+        """Sum the rows of all processes pairwise, see `ProcessGroup.total`.
+
+        Notes
+        -----
+        An allreduce adds in an order of its own, which does not matter for one row of each of two processes. Otherwise
+        each process adds one share of the columns and sends its sums to all: as many bytes as a ring allreduce of one
+        row, in one message more.
+        """
+        import tensorflow as tf
+
+        kind, (num_rows, num_columns) = rows.dtype.name, rows.shape
+        if self.size == 2 and num_rows == 1:
+            return self._hvd.allreduce(rows[0], op=self._hvd.Sum, name=f"total_{kind}")
+        padding = -tf.shape(rows)[1] % self.size
+        shares = tf.reshape(tf.pad(rows, [[0, 0], [0, padding]]), (num_rows, self.size, -1))
+        received = self._hvd.alltoall(tf.transpose(shares, (1, 0, 2)), name=f"shares_{kind}")
+        share = pairwise_sum(tf.reshape(received, (self.size * num_rows, -1)))
+        total = self._hvd.allgather(share, name=f"total_{kind}")[: tf.shape(rows)[1]]
+        return tf.ensure_shape(total, (num_columns,))
 
     def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
         """Return equally long vectors of all processes as rows in order of rank; usable inside a graph."""

@@ -157,7 +157,7 @@ def test_a_trained_model_has_its_progress_and_scores(tmp_path, capsys):
 
 def test_a_checkpoint(tmp_path, capsys):
     folder = CheckpointFolder(tmp_path, {"model": CONFIG.model_dump(mode="json"), "version": "9"}, 3, ProcessGroup())
-    folder.save(Checkpoint(12, {"a": np.ones(2)}, {"positions": np.zeros(3)}))
+    folder.save(Checkpoint(12, {"a": np.ones(2)}, {"lanes/0": {"position": np.zeros(3)}}))
     path = tmp_path / "step-00000012"
     found = show(capsys, path)
     assert (found["kind"], found["step"], found["processes"]) == ("checkpoint", 12, 1)

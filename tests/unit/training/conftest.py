@@ -16,6 +16,7 @@ from ffn.io.volume import Placement
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.parallel.messages import decode, encode
 from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.parallel.sums import pairwise_sum
 from ffn.training.plan import TrainingData
 from ffn.training.validation_set import ValidationBox
 
@@ -43,8 +44,10 @@ class ThreadGroup(ProcessGroup):
     def broadcast(self, item):
         return self.gather(item)[0]
 
-    def average(self, vector):
-        return sum(self.exchanged(vector)) / self.size
+    def total(self, rows):
+        import tensorflow as tf
+
+        return pairwise_sum(tf.concat(self.exchanged(rows), 0))
 
     def all_gather(self, vector):
         import tensorflow as tf

@@ -19,12 +19,22 @@ from ffn.training.parallel.process_group import ProcessGroup
 FINGERPRINT = {"rng_seed": 1, "train": {"learning_rate": 0.1, "permutable_axes": ("y", "x")}}
 
 
-def make(step: int, rank: int = 0) -> Checkpoint:
-    own = {
-        "positions": np.array([step, rank]),
-        "canvases_logit": np.full((2, 3, 4, 5), step + 0.5, np.float32),
-    }
-    return Checkpoint(step, {"weights/conv0_a/weights": np.full((3, 2), step, np.float32)}, own)
+def make(step: int, parts=("lanes/0", "lanes/1", "workers/0")) -> Checkpoint:
+    def state(part):
+        if part.startswith("workers"):
+            return {}
+        return {"position": np.array([step, int(part[-1])]), "canvas_logit": np.full((3, 4), step + 0.5, np.float32)}
+
+    shared = {"weights/conv0_a/weights": np.full((3, 2), step, np.float32)}
+    return Checkpoint(step, shared, {part: state(part) for part in parts})
+
+
+def restore(folder, max_step=100, parts=("lanes/0", "lanes/1", "workers/0")):
+    return folder.restore(max_step, parts)
+
+
+def lane_of(group):
+    return [f"lanes/{group.rank}"]
 
 
 def folder_of(tmp_path, fingerprint=FINGERPRINT, keep=3, group=None):
@@ -44,14 +54,14 @@ def saved(tmp_path):
 
 def test_the_newest_checkpoint_comes_back_unchanged(saved, caplog):
     caplog.set_level(logging.INFO)
-    checkpoint = folder_of(saved).restore(100)
+    checkpoint = restore(folder_of(saved), 100)
     np.testing.assert_equal(checkpoint, make(30))
-    assert checkpoint.own["canvases_logit"].dtype == np.float32
+    assert checkpoint.parts["lanes/1"]["canvas_logit"].dtype == np.float32
     assert "resuming from" in caplog.text and "step-00000030" in caplog.text
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
-    assert folder_of(tmp_path).restore(100) is None
+    assert restore(folder_of(tmp_path), 100) is None
 
 
 def test_only_the_newest_are_kept(saved):
@@ -86,7 +96,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(saved, capl
         path.write_bytes(content.replace(b'"sha256"', b'"sha255"'))
     else:
         path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    np.testing.assert_equal(folder_of(saved).restore(100), make(20))
+    np.testing.assert_equal(restore(folder_of(saved), 100), make(20))
     assert "step-00000030, which is damaged" in caplog.text and name in caplog.text
     assert names(saved) == ["step-00000010", "step-00000020"]
 
@@ -96,23 +106,23 @@ def test_checkpoints_of_other_options_are_set_aside_and_the_difference_is_named(
     other = {"rng_seed": 1, "train": {"learning_rate": 0.2, "permutable_axes": ("y", "x")}}
     before = saved / "checkpoints-before"
     (saved / "metrics.csv").write_text("step,loss\n30,0.5\n")
-    assert folder_of(saved, other).restore(100) is None
+    assert restore(folder_of(saved, other), 100) is None
     assert "starting over" in caplog.text
     assert f"train.learning_rate is 0.2, was 0.1. They are now in {before}" in caplog.text
     assert not (saved / "checkpoints").exists()
     kept = ["metrics.csv", "step-00000010", "step-00000020", "step-00000030"]
     assert sorted(path.name for path in before.iterdir()) == kept
     folder_of(saved, other | {"version": "9", "new": {"a": 0, "b": None}}).save(make(5))
-    assert folder_of(saved, other).restore(100) is None
+    assert restore(folder_of(saved, other), 100) is None
     assert "version is unknown, was 9 (and 1 more)" in caplog.text
     assert sorted(path.name for path in before.iterdir()) == kept, "older ones are lost"
     assert (saved / "checkpoints-before-2" / "step-00000005").is_dir()
 
 
 def test_checkpoints_beyond_the_last_step_are_not_used(saved):
-    np.testing.assert_equal(folder_of(saved).restore(25), make(20))
+    np.testing.assert_equal(restore(folder_of(saved), 25), make(20))
     assert names(saved) == ["step-00000010", "step-00000020"]
-    assert folder_of(saved).restore(5) is None and names(saved) == []
+    assert restore(folder_of(saved), 5) is None and names(saved) == []
     before = saved / "checkpoints-before"
     assert sorted(path.name for path in before.iterdir()) == ["step-00000010", "step-00000020", "step-00000030"]
 
@@ -120,7 +130,7 @@ def test_checkpoints_beyond_the_last_step_are_not_used(saved):
 def test_an_unfinished_checkpoint_of_a_killed_job_is_removed(saved):
     half = saved / "checkpoints" / ".step-00000040.tmp-elsewhere-1"
     shutil.copytree(saved / "checkpoints" / "step-00000030", half)
-    np.testing.assert_equal(folder_of(saved).restore(100), make(30))
+    np.testing.assert_equal(restore(folder_of(saved), 100), make(30))
     assert not half.exists()
 
 
@@ -130,22 +140,35 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
         folder_of(tmp_path).save(make(10))
 
 
-def test_every_process_gets_its_own_state_back(tmp_path, run_processes):
-    def save_and_restore(group):
-        folder_of(tmp_path, group=group).save(make(10, group.rank))
-        return folder_of(tmp_path, group=group).restore(100)
+@pytest.mark.parametrize("sizes", [(3, 3), (2, 1), (1, 4), (2, 3)])
+def test_processes_share_the_parts_of_a_checkpoint_out_anew(tmp_path, run_processes, sizes):
+    parts = [*(f"lanes/{lane}" for lane in range(8)), *(f"workers/{worker}" for worker in range(4))]
+    before, after = sizes
 
-    for rank, checkpoint in enumerate(run_processes(3, save_and_restore)):
-        np.testing.assert_equal(checkpoint, make(10, rank))
+    def save(group):
+        folder_of(tmp_path, group=group).save(make(10, parts[group.rank :: before]))
+
+    def restored(group):
+        return restore(folder_of(tmp_path, group=group), 100, parts[group.rank :: after])
+
+    run_processes(before, save)
+    for rank, checkpoint in enumerate(run_processes(after, restored)):
+        np.testing.assert_equal(checkpoint, make(10, parts[rank::after]))
     manifest = json.loads((tmp_path / "checkpoints/step-00000010/manifest.json").read_text())
-    assert sorted(manifest["sha256"]) == ["rank-00000.h5", "rank-00001.h5", "rank-00002.h5", "shared.h5"]
+    assert sorted(manifest["sha256"]) == [*(f"rank-{rank:05d}.h5" for rank in range(before)), "shared.h5"]
+
+
+def test_a_checkpoint_without_a_part_is_damaged(saved, caplog):
+    caplog.set_level(logging.INFO)
+    assert restore(folder_of(saved), 100, ["lanes/0", "lanes/7"]) is None
+    assert "step-00000030, which is damaged" in caplog.text and "manifest.json: lists no lanes/7" in caplog.text
 
 
 def test_damage_that_one_process_finds_is_damage_for_all(tmp_path, run_processes):
     for step in (10, 20):
-        run_processes(2, lambda group, step=step: folder_of(tmp_path, group=group).save(make(step, group.rank)))
+        run_processes(2, lambda group, step=step: folder_of(tmp_path, group=group).save(make(step, lane_of(group))))
     (tmp_path / "checkpoints/step-00000020/rank-00001.h5").write_bytes(b"nothing")
-    restored = run_processes(2, lambda group: folder_of(tmp_path, group=group).restore(100))
+    restored = run_processes(2, lambda group: restore(folder_of(tmp_path, group=group), 100, lane_of(group)))
     assert [checkpoint.step for checkpoint in restored] == [10, 10]
 
 
@@ -170,29 +193,29 @@ def slow_to_show(monkeypatch):
 
 def test_files_that_become_visible_late_are_waited_for(tmp_path, slow_to_show, run_processes):
     slow_to_show(3)
-    run_processes(2, lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank)))
-    restored = run_processes(2, lambda group: folder_of(tmp_path, group=group).restore(100))
+    run_processes(2, lambda group: folder_of(tmp_path, group=group).save(make(10, lane_of(group))))
+    restored = run_processes(2, lambda group: restore(folder_of(tmp_path, group=group), 100, lane_of(group)))
     for rank, checkpoint in enumerate(restored):
-        np.testing.assert_equal(checkpoint, make(10, rank))
+        np.testing.assert_equal(checkpoint, make(10, [f"lanes/{rank}"]))
 
 
 def test_a_folder_that_is_not_shared_ends_the_job(tmp_path, slow_to_show, run_processes, monkeypatch):
     monkeypatch.setattr("ffn.training.checkpoint.VISIBLE_SECONDS", 0)
     slow_to_show(1000)
-    for error in run_processes(2, lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank))):
+    for error in run_processes(2, lambda group: folder_of(tmp_path, group=group).save(make(10, lane_of(group)))):
         assert isinstance(error, TrainError)
         assert "not visible on" in str(error) and "expected a file system that all processes share" in str(error)
     assert not list(tmp_path.glob("checkpoints/step-*"))
 
 
 def test_a_checkpoint_that_one_process_does_not_see_is_kept(tmp_path, run_processes, monkeypatch):
-    run_processes(2, lambda group: folder_of(tmp_path, group=group).save(make(10, group.rank)))
+    run_processes(2, lambda group: folder_of(tmp_path, group=group).save(make(10, lane_of(group))))
 
     def blind(folder, names=()):
         raise TrainError(f"{folder}: not visible")
 
     monkeypatch.setattr("ffn.training.checkpoint._wait_until_visible", blind)
-    errors = run_processes(2, lambda group: folder_of(tmp_path, group=group).restore(100))
+    errors = run_processes(2, lambda group: restore(folder_of(tmp_path, group=group), 100))
     assert all("not visible" in str(error) for error in errors)
     assert names(tmp_path) == ["step-00000010"]
 
@@ -215,7 +238,7 @@ def test_a_checkpoint_becomes_a_model(tmp_path):
     config = ModelConfig(depth=2, features=4, fov_size_zyx=(9, 11, 13), deltas_zyx=(2, 3, 3))
     weights = {f"weights/{name}": np.full(shape, 7, np.float32) for name, shape in weight_shapes(config).items()}
     folder = folder_of(tmp_path, {"model": config.model_dump(mode="json")})
-    folder.save(Checkpoint(40, weights | {"optimizer/000": np.zeros(3)}, {"positions": np.zeros(2)}))
+    folder.save(Checkpoint(40, weights | {"optimizer/000": np.zeros(3)}, {"lanes/0": {"position": np.zeros(2)}}))
     path = tmp_path / "checkpoints" / "step-00000040"
     export_checkpoint(path, tmp_path / "model")
     model = load_model(tmp_path / "model")

@@ -31,19 +31,26 @@ class Walks:
         self.positions = {0: 0, 1: 0}
         patch = np.zeros((5, 5, 5), np.float32)
         self.first = Walk(Example(patch, patch, patch, ()), MODEL, TrainConfig())
+        self.counts = np.zeros(4, np.int64)
 
     def batch(self):
         return None
 
     def proceed(self, outcome):
         self.positions = {lane: position + 1 for lane, position in self.positions.items()}
-        return np.array([2, 1, 4, 1]) if outcome.finite else np.zeros(4, np.int64)
+        self.counts = self.counts + np.array([2, 1, 4, 1]) * outcome.finite
 
-    def arrays(self):
-        return {"positions": np.array(list(self.positions.values()))}
+    def take_counts(self):
+        counts, self.counts = self.counts, np.zeros(4, np.int64)
+        return counts
 
-    def restore(self, arrays):
-        self.positions = dict(enumerate(arrays["positions"].tolist()))
+    def states(self):
+        counts = {0: self.counts, 1: np.zeros(4, np.int64)}
+        return {lane: {"position": np.array(at), "counts": counts[lane]} for lane, at in self.positions.items()}
+
+    def restore(self, states):
+        self.positions = {lane: int(state["position"]) for lane, state in states.items()}
+        self.counts = sum(state["counts"] for state in states.values())
 
 
 class Learner:
@@ -81,11 +88,11 @@ class Learner:
     def state(self):
         return {"weights/a": np.array([len(self.rates)])}
 
-    def own_state(self):
-        return {"left_out": np.zeros(3)}
+    def worker_states(self):
+        return [{"left_out": np.zeros(3)}]
 
-    def restore(self, state, own_state):
-        assert "left_out" in own_state
+    def restore(self, state, worker_states):
+        np.testing.assert_equal(worker_states, self.worker_states())
         self.rates = [0.0] * int(state["weights/a"][0])
 
 
@@ -137,28 +144,32 @@ def test_training_gives_up_after_many_skipped_steps_in_a_row(tmp_path):
 
 
 def test_single_broken_gradients_are_skipped_and_counted(tmp_path):
-    trainer, saved = (
-        make_trainer(Learner(range(2, 40, 2)), max_steps=30, log_steps=100, checkpoint_steps=21),
-        Saved(),
-    )
-    trainer.run(tmp_path, saved)
+    options, saved = {"max_steps": 30, "log_steps": 100, "checkpoint_steps": 21, "image_steps": 0}, Saved()
+    make_trainer(Learner(range(2, 40, 2)), group=ProcessGroup(), **options).run(tmp_path, saved)
     assert [checkpoint.step for checkpoint in saved] == [21, 30]
-    own = saved[0].own
-    assert (own["num_steps"], own["num_skipped"], own["loss_sum"], own["bytes_sent"]) == (11, 10, 5.5, 840)
-    np.testing.assert_array_equal(own["counts"], np.array([2, 1, 4, 1]) * 11)
+    sums = saved[0].parts["reported"]
+    assert (sums["num_steps"], sums["num_skipped"], sums["loss_sum"], sums["bytes_sent"]) == (11, 10, 5.5, 840)
+    np.testing.assert_array_equal(saved[0].parts["lanes/000000"]["counts"], np.array([2, 1, 4, 1]) * 11)
 
 
 def test_counts_start_over_after_a_row_and_continue_after_a_checkpoint(tmp_path):
-    options = {"max_steps": 24, "log_steps": 10, "checkpoint_steps": 8}
-    whole, saved = make_trainer(Learner(), **options), Saved()
+    options = {"max_steps": 24, "log_steps": 10, "checkpoint_steps": 8, "image_steps": 0}
+    whole, saved = make_trainer(Learner(), group=ProcessGroup(), **options), Saved()
     whole.run(tmp_path, saved)
-    assert [int(checkpoint.own["num_steps"]) for checkpoint in saved] == [8, 6, 0]
-    resumed, saved_again = make_trainer(Learner(), **options), Saved()
+    assert [int(checkpoint.parts["reported"]["num_steps"]) for checkpoint in saved] == [8, 6, 0]
+    resumed, saved_again = make_trainer(Learner(), group=ProcessGroup(), **options), Saved()
     resumed.restore(saved[0])
     resumed.run(tmp_path, saved_again)
     for one, other in zip(saved[1:], saved_again, strict=True):
-        for name in one.own.keys() - {"seconds"}:
-            np.testing.assert_array_equal(one.own[name], other.own[name])
+        for checkpoint in (one, other):
+            del checkpoint.parts["reported"]["seconds"]
+        np.testing.assert_equal(one.parts, other.parts)
+
+
+def test_only_rank_0_keeps_what_the_tables_say(tmp_path):
+    saved = Saved()
+    make_trainer(Learner(), max_steps=4).run(tmp_path, saved)
+    assert saved[0].parts.keys() == {"lanes/000000", "lanes/000001", "workers/000001"}
 
 
 def test_every_step_gets_its_learning_rate(tmp_path):

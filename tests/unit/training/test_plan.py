@@ -76,10 +76,19 @@ def test_examples_are_a_function_of_lane_and_position(data):
         ("compression", "1-bit"),
         ("ema_decay", 0.9),
         ("virtual_workers", 2),
+        ("num_workers", 2),
     ],
 )
 def test_the_fingerprint_changes_with_options_that_decide_the_weights(data, field, value):
     assert plan_of(data, TRAIN.model_copy(update={field: value})).fingerprint() != plan_of(data).fingerprint()
+
+
+def test_the_fingerprint_does_not_say_how_many_processes_share_the_workers(data):
+    shares = [{"num_workers": processes, "virtual_workers": 2 // processes} for processes in (1, 2)]
+    one, two = (plan_of(data, TRAIN.model_copy(update=share)).fingerprint() for share in shares)
+    assert one == two
+    larger_batch = TRAIN.model_copy(update={"num_workers": 1, "batch_size": 4})  # adds in an order of its own
+    assert plan_of(data, larger_batch).fingerprint() != one
 
 
 def test_the_fingerprint_changes_with_seed_and_data(data, make_records, make_volume, image):
@@ -187,7 +196,7 @@ def test_a_checkpoint_as_initial_model_gives_its_moving_average(tmp_path):
     shared = {f"{WEIGHTS_PREFIX}{name}": array for name, array in last.items()}
     for step, more in ((1, {}), (2, {f"{AVERAGES_PREFIX}{name}": array for name, array in average.items()})):
         folder = CheckpointFolder(tmp_path, {"model": stored.model_dump(mode="json")}, 3, ProcessGroup())
-        folder.save(Checkpoint(step, shared | more, {"positions": np.zeros(2)}))
+        folder.save(Checkpoint(step, shared | more, {"lanes/0": {"position": np.zeros(2)}}))
         chosen = choose_model(ModelConfig(depth=2), str(tmp_path / f"step-{step:08d}"), 1)
         assert chosen.config == stored
         np.testing.assert_equal(chosen.weights, average if more else last)

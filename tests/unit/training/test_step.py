@@ -73,13 +73,13 @@ def test_a_loss_weight_of_0_gives_no_gradient():
 def test_a_step_that_is_not_finite_changes_nothing(compression):
     learner = make_learner(compression=compression, ema_decay=0.9)
     learner.step(make_batch(), 0.01)
-    state, own = learner.state(), learner.own_state()
+    state, own = learner.state(), learner.worker_states()
     broken = make_batch(1)
     broken.image[1, 2, 3, 4] = np.inf
     assert not learner.step(broken, 0.02).finite
     after = learner.state()
     assert after.pop("num_steps") == state.pop("num_steps") + 1  # the number of the next message, for random rounding
-    np.testing.assert_equal((after, learner.own_state()), (state, own))
+    np.testing.assert_equal((after, learner.worker_states()), (state, own))
 
 
 def test_virtual_workers_train_as_a_larger_batch():
@@ -145,12 +145,12 @@ def test_a_restored_learner_continues_bit_identically(options):
     learner = make_learner(**options)
     for number in range(3):
         learner.step(make_batch(number), 0.02)
-    state, own = learner.state(), learner.own_state()
+    state, own = learner.state(), learner.worker_states()
     other = make_learner(seed=2, **options)
-    other.restore(state, own | {"positions": np.zeros(2)})
+    other.restore(state, own)
     outcomes = [[each.step(make_batch(number), 0.02).pom_logit for number in range(3, 6)] for each in (learner, other)]
     np.testing.assert_array_equal(*outcomes)
-    np.testing.assert_equal((other.state(), other.own_state()), (learner.state(), learner.own_state()))
+    np.testing.assert_equal((other.state(), other.worker_states()), (learner.state(), learner.worker_states()))
 
 
 @pytest.mark.parametrize(

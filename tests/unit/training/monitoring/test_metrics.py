@@ -31,11 +31,9 @@ def test_accumulator_survives_a_checkpoint():
     for loss in (0.5, 0.25):
         accumulator.add_step(outcome(loss))
     accumulator.add_step(outcome(float("nan"), finite=False))
-    accumulator.counts += np.arange(4)
     restored = Accumulator.from_arrays(accumulator.arrays())
     assert restored.means() == {"loss": 0.375, "gradient_norm": 0.75, "bytes_sent": 100}
     assert restored.num_skipped == 1
-    np.testing.assert_array_equal(restored.counts, np.arange(4))
     assert np.isnan(Accumulator().means()["loss"])
 
 

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from ffn.errors import DivergenceError, FfnError, TrainError, VolumeError
 from ffn.machine.launchers import RANK_VARIABLES
@@ -20,6 +21,7 @@ from ffn.training.parallel.process_group import (
     _peer_failures_explained,
     process_group,
 )
+from ffn.training.parallel.sums import whole_branches
 
 
 @pytest.fixture(autouse=True)
@@ -222,3 +224,38 @@ def test_errors_of_other_processes_keep_their_class():
 def test_arrays_are_summed_over_all_processes(run_processes):
     sums = run_processes(3, lambda group: group.sum(np.array([group.rank, 1])).tolist())
     assert sums == [[3, 3]] * 3
+
+
+class Exchanging:
+    """Horovod whose processes are threads; its allreduce adds in an order of its own."""
+
+    Sum = "sum"
+
+    def __init__(self, group):
+        self._group = group
+        self.rank = self.local_rank = lambda: group.rank
+        self.size = self.local_size = lambda: group.size
+
+    def allreduce(self, vector, op, name):
+        return sum(self._group.exchanged(vector)[::-1])
+
+    def alltoall(self, tensor, name):
+        return tf.concat([sent[self._group.rank : self._group.rank + 1] for sent in self._group.exchanged(tensor)], 0)
+
+    def allgather(self, tensor, name):
+        return tf.concat(self._group.exchanged(tensor), 0)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 6, 12])
+def test_a_total_has_the_same_bits_for_any_number_of_processes(run_processes, size):
+    vectors = np.random.default_rng(0).normal(size=(12, 101)).astype(np.float32)
+    share = 12 // size
+
+    def total(group):
+        mine = vectors[group.rank * share : (group.rank + 1) * share]
+        return HorovodGroup(Exchanging(group), 60).total(whole_branches(list(map(tf.constant, mine)))).numpy()
+
+    alone = ProcessGroup().total(whole_branches(list(map(tf.constant, vectors)))).numpy()
+    np.testing.assert_allclose(alone, vectors.sum(axis=0), rtol=1e-5, atol=1e-5)
+    for found in run_processes(size, total):
+        np.testing.assert_array_equal(found, alone)
