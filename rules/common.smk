@@ -18,10 +18,11 @@ from ffn.machine.runlock import lock_run
 from ffn.options import flags
 from ffn.workflow import arguments, snakemake_patches
 from ffn.workflow.live import LiveJobs
+from ffn.workflow.needs import training_mb
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources, segment_files
 from ffn.workflow.rank_layout import layout_of
-from ffn.workflow.resources import block_voxels, by_attempt, duration, flooding, memory
+from ffn.workflow.resources import block_voxels, by_attempt, duration, flooding, flooding_memory, memory
 from ffn.workflow.run import load_run
 from ffn.workflow.stages import STAGES
 

@@ -52,6 +52,17 @@ STUDY_BEST = expand(
     workers=RUN.study.workers,
     seed=STUDY_SEEDS[RUN.study.grid_seeds :],
 )
+# Memory of a training whose workers are all virtual, and of a measurement on each node.
+STUDY_MB = {
+    str(workers): training_mb(
+        STUDY_MODEL, STUDY_TRAIN.model_copy(update={"virtual_workers": workers}), PIPELINE.learnt_voxels
+    )
+    for workers in RUN.study.workers
+}
+MEASURE_MB = {
+    processes: layout.per_node * training_mb(RUN.model, MEASURE_TRAIN, PIPELINE.learnt_voxels)
+    for processes, layout in STUDY_LAYOUTS.items()
+}
 STUDY_DATA = f"--records {PATHS.folder('records')} {arguments.training_volumes(PIPELINE)}"
 
 
@@ -75,7 +86,7 @@ rule study_train:
         PATHS.benchmark(f"studies/runs/{STUDY_RUN}")
     threads: 1
     resources:
-        mem_mb=by_attempt(4000),
+        mem_mb=by_attempt(lambda wildcards, threads: STUDY_MB[wildcards.workers]),
         runtime=by_attempt(8 * 60),
         gpu=min(1, GPUS),
     params:
@@ -104,7 +115,7 @@ rule study_train_best:
         PATHS.benchmark(f"studies/best/{STUDY_BEST_RUN}")
     threads: 1
     resources:
-        mem_mb=by_attempt(4000),
+        mem_mb=by_attempt(lambda wildcards, threads: STUDY_MB[wildcards.workers]),
         runtime=by_attempt(8 * 60),
         gpu=min(1, GPUS),
     params:
@@ -133,9 +144,7 @@ rule study_measure:
         PATHS.benchmark("studies/measure-{processes}")
     threads: lambda wildcards: (STUDY_LAYOUTS[wildcards.processes].depth if "launcher" in SITE else CORES)
     resources:
-        mem_mb=lambda wildcards, threads, attempt: memory(
-            "train", processes=STUDY_LAYOUTS[wildcards.processes].per_node
-        )(wildcards, threads, attempt),
+        mem_mb=by_attempt(lambda wildcards, threads: MEASURE_MB[wildcards.processes]),
         runtime=by_attempt(60),
         nodes=lambda wildcards: STUDY_LAYOUTS[wildcards.processes].nodes,
         tasks=lambda wildcards: STUDY_LAYOUTS[wildcards.processes].ranks,

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from ffn.config import ModelConfig
+from ffn.model.network import num_weights
+from ffn.training.config import TrainConfig
+from ffn.training.data.examples import patch_size
+from ffn.training.data.volumes import PRELOAD_BYTES
 from ffn.workflow.stages import STAGES
 
 BASE_MINUTES = 10  # start, imports, a slow file system
 SAFETY = 4  # factor on the time: cores and file systems differ
 FOVS_PER_DELTAS = 1.0  # FOVs per `deltas_zyx` box of voxels; FIB-25: 0.84
+FLOAT_BYTES = 4
+# Of training, measured on two cores with AVX2 at depths 5, 9 and 12, with a margin of a fifth; benchmarks/memory.py.
+MAPS_PER_LAYER = 2  # of a FOV, kept for the backward pass; a module of the network has two layers
+MAPS_OF_A_FOV = 24  # further ones, of the layer at work
+GRADIENTS_OF_A_WORKER = 4  # as computed, as sent, and what compression keeps
+PATCHES_OF_A_LANE = 10  # three arrays of three examples, and the canvas
+VOXEL_BYTES = 12  # of a volume in memory: image and labels
+MAPS_OF_AN_INFERENCE = 3  # of a FOV; a layer's input and output, and the module's input
 FLOPS_PER_CORE = 5e10  # of a convolution in float32 on an old core; ours do 1.7e11, in bfloat16 with AMX 1e12
 
 
@@ -32,6 +45,59 @@ def memory_mb(stage: str, num_voxels: int = 0, threads: int = 1) -> int:
     """
     need = STAGES[stage].need
     return math.ceil(need.base_mb + need.bytes_per_voxel * num_voxels / 1e6 + need.mb_per_thread * threads)
+
+
+def training_mb(model: ModelConfig, train: TrainConfig, volumes: Iterable[int] = ()) -> int:
+    """Memory of one process of a training, MB.
+
+    Parameters
+    ----------
+    model : ModelConfig
+        The network.
+    train : TrainConfig
+        Batch size, virtual workers, moves.
+    volumes : iterable of int
+        Voxels of each volume that both image and labels cover.
+
+    Examples
+    --------
+    >>> network = ModelConfig(depth=9, features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
+    >>> [training_mb(network, TrainConfig(batch_size=size)) for size in (1, 8)]
+    [2289, 4254]
+    """
+    layers = 2 * model.depth
+    maps = train.batch_size * (MAPS_PER_LAYER * layers + MAPS_OF_A_FOV)
+    lanes = train.virtual_workers * train.batch_size
+    floats = (
+        maps * model.features * math.prod(model.fov_size_zyx)
+        + lanes * PATCHES_OF_A_LANE * math.prod(patch_size(model, train))
+        + train.virtual_workers * GRADIENTS_OF_A_WORKER * num_weights(model)
+    )
+    preloaded = sum(min(PRELOAD_BYTES, VOXEL_BYTES * voxels) for voxels in volumes)
+    return memory_mb("train") + math.ceil((FLOAT_BYTES * floats + preloaded) / 1e6)
+
+
+def flooding_mb(num_voxels: int, model: ModelConfig, batch_size: int) -> int:
+    """Memory of flood filling a box, MB.
+
+    Parameters
+    ----------
+    num_voxels : int
+        Voxels of the box.
+    model : ModelConfig
+        The network.
+    batch_size : int
+        Objects grown at once, each on a canvas as large as the box.
+
+    Examples
+    --------
+    >>> network = ModelConfig(features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
+    >>> [flooding_mb(256**3, network, size) for size in (1, 64)]
+    [3521, 8619]
+    """
+    fovs = batch_size * MAPS_OF_AN_INFERENCE * model.features * math.prod(model.fov_size_zyx)
+    further_canvases = (batch_size - 1) * num_voxels
+    return memory_mb("segment", num_voxels) + math.ceil(FLOAT_BYTES * (fovs + further_canvases) / 1e6)
 
 
 def minutes(stage: str, num_voxels: int, threads: int = 1) -> int:

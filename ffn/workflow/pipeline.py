@@ -205,6 +205,11 @@ class Pipeline:
         """Voxels of all training boxes."""
         return sum(self.places[name].train_box.num_voxels for name in self.trained)
 
+    @property
+    def learnt_voxels(self) -> list[int]:
+        """Voxels with image and labels of each volume that training reads, which it keeps in memory."""
+        return [self.places[name].labelled.num_voxels for name in self.learnt_from]
+
     # --- Inputs --------------------------------------------------------------------------------
     def training_coordinates(self, wildcards: Any) -> list[str]:
         """Return the coordinates that records are drawn from; refuse to make records of nothing.

@@ -61,16 +61,20 @@ class Place:
         return self.config.is_trained_on and not self.train_box.intersect(Box.parse(box)).is_empty
 
     @property
+    def labelled(self) -> Box:
+        """The labelled part of the image."""
+        assert self.labels is not None
+        return self.image.intersect(self.labels)
+
+    @property
     def train_box(self) -> Box:
         """Where training examples come from: by default the labelled part of the image."""
-        assert self.labels is not None
-        return self._resolve(self.config.train_box, self.image.intersect(self.labels))
+        return self._resolve(self.config.train_box, self.labelled)
 
     @property
     def validate_box(self) -> Box:
         """Where the validation examples of training come from: by default the labelled part of the image."""
-        assert self.labels is not None
-        return self._resolve(self.config.validate_box, self.image.intersect(self.labels))
+        return self._resolve(self.config.validate_box, self.labelled)
 
     @property
     def segment_box(self) -> Box:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ffn.config import ModelConfig
-from ffn.workflow.needs import flooding_minutes, memory_mb, minutes
+from ffn.config import ModelConfig, SegmentConfig
+from ffn.workflow.needs import flooding_mb, flooding_minutes, memory_mb, minutes
 
 Voxels = int | Callable[[Any], int]  # a number, or a function of the wildcards
 Resource = Callable[..., int]
@@ -34,9 +34,9 @@ def by_attempt(amount: int | Callable[[Any, int], int]) -> Resource:
     return doubled
 
 
-def memory(stage: str, voxels: Voxels = 0, processes: int = 1) -> Resource:
-    """Memory of a stage's jobs by the voxels that they hold at once, their threads and their processes, MB."""
-    return by_attempt(lambda wildcards, threads: processes * memory_mb(stage, _evaluated(voxels, wildcards), threads))
+def memory(stage: str, voxels: Voxels = 0) -> Resource:
+    """Memory of a stage's jobs by the voxels that they hold at once and their threads, MB."""
+    return by_attempt(lambda wildcards, threads: memory_mb(stage, _evaluated(voxels, wildcards), threads))
 
 
 def duration(stage: str, voxels: Voxels) -> Resource:
@@ -47,6 +47,11 @@ def duration(stage: str, voxels: Voxels) -> Resource:
 def flooding(model: ModelConfig, voxels: Voxels) -> Resource:
     """Time of jobs that run the network over a box, minutes."""
     return by_attempt(lambda wildcards, threads: flooding_minutes(_evaluated(voxels, wildcards), model, threads))
+
+
+def flooding_memory(model: ModelConfig, config: SegmentConfig, voxels: Voxels) -> Resource:
+    """Memory of jobs that flood-fill a box, MB."""
+    return by_attempt(lambda wildcards, _: flooding_mb(_evaluated(voxels, wildcards), model, config.batch_size))
 
 
 def block_voxels(section: Any) -> int:

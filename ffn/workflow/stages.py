@@ -185,7 +185,7 @@ STAGES = {
                 Output("model", "model/model.yaml", of="trained"),
                 Output("weights", "model/weights.h5", of="trained"),
             ),
-            need=Need(base_mb=3000),  # includes 512 MB of volumes kept in memory
+            need=Need(base_mb=2000),  # 0.7 GB on a CPU; the rest for CUDA. What else it needs: `needs.training_mb`
             section="train",
         ),
         Stage(
@@ -219,7 +219,7 @@ STAGES = {
                     boxes="subvolumes",
                 ),
             ),
-            need=Need(base_mb=2500, bytes_per_voxel=60),
+            need=Need(base_mb=2500, bytes_per_voxel=60),  # with one canvas, see `needs.flooding_mb`
             section="segment",
         ),
         Stage(

@@ -53,7 +53,7 @@ def test_the_check_job_has_the_options_of_the_plugin(tmp_path):
     words = read_site(str(tmp_path), 3).submit_command("a.sh")
     assert {"--nodes=3", "--ntasks=12", "--partition=gpu", "--account=12-3", "--gpus-per-node=4"} <= set(words)
     assert {"--constraint=cpu", "--qos=regular"} <= set(words)
-    assert "--mem=12000" in words, "four processes that import TensorFlow"
+    assert "--mem=8000" in words, "four processes that import TensorFlow"
 
 
 def test_ranks_are_spread_evenly_over_the_nodes():

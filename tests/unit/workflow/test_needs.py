@@ -1,7 +1,8 @@
 """Memory and time follow size, threads and network."""
 
 from ffn.config import ModelConfig
-from ffn.workflow.needs import flooding_minutes, fov_flops, memory_mb, minutes
+from ffn.training.config import TrainConfig
+from ffn.workflow.needs import flooding_mb, flooding_minutes, fov_flops, memory_mb, minutes, training_mb
 from ffn.workflow.stages import STAGES
 
 
@@ -24,6 +25,43 @@ def test_measured_jobs_fit():
 
 def test_memory_grows_with_the_subvolume():
     assert memory_mb("segment", 512**3) - memory_mb("segment", 256**3) > 6000
+
+
+def network(depth=9, features=32, fov=33, delta=8):
+    return ModelConfig(depth=depth, features=features, fov_size_zyx=(fov,) * 3, deltas_zyx=(delta,) * 3)
+
+
+def test_measured_trainings_fit():
+    """Peak memory of `ffn train` on two cores with AVX2, MB; what a setting adds is compared, the start differs."""
+    start, start_asked = 640, memory_mb("train")
+    measured = [
+        (network(), {}, 893),
+        (network(), {"batch_size": 4}, 1432),
+        (network(), {"batch_size": 8}, 1742),
+        (network(), {"virtual_workers": 4}, 932),
+        (network(depth=12), {"batch_size": 2}, 1172),
+        (network(features=16), {"batch_size": 4}, 1109),
+        (network(depth=5, fov=17, delta=4), {}, 679),
+        (network(depth=5, fov=17, delta=4), {"batch_size": 16}, 1086),
+        (network(depth=5, fov=17, delta=4), {"virtual_workers": 16}, 730),
+    ]
+    assert start < start_asked
+    for model, options, megabytes in measured:
+        added = training_mb(model, TrainConfig(**options)) - start_asked
+        assert 0.7 * (megabytes - start) < added < 2.5 * (megabytes - start), options
+        assert megabytes < start_asked + added < 5 * megabytes, options
+
+
+def test_training_keeps_volumes_up_to_a_size():
+    alone = training_mb(network(), TrainConfig())
+    assert training_mb(network(), TrainConfig(), [10**6, 10**6]) == alone + 24
+    assert training_mb(network(), TrainConfig(), [10**10]) == alone + 537
+
+
+def test_flood_filling_has_a_canvas_for_each_object():
+    """64 canvases of 256³ are 4.3 GB."""
+    assert flooding_mb(256**3, network(), 64) - flooding_mb(256**3, network(), 1) > 63 * 4 * 256**3 / 1e6
+    assert memory_mb("segment", 256**3) < flooding_mb(256**3, network(), 1) < 1.02 * memory_mb("segment", 256**3)
 
 
 def test_no_stage_is_free():

@@ -32,6 +32,10 @@ def test_volumes_are_sorted_by_what_is_made_of_them():
     assert made.foreign == made.agglomerated == made.filled == made.swept == []
 
 
+def test_training_keeps_the_labelled_part_of_its_volumes():
+    assert pipeline().learnt_voxels == [64 * 56 * 72]
+
+
 def test_targets_are_all_files_of_a_stage():
     made = pipeline(consensus={"enabled": True})
     folder = "results/small/segmentation"

@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
-from ffn.config import ReconcileConfig
-from ffn.workflow.needs import memory_mb, minutes
-from ffn.workflow.resources import block_voxels, by_attempt, duration, memory
+from ffn.config import ModelConfig, ReconcileConfig, SegmentConfig
+from ffn.workflow.needs import flooding_mb, minutes
+from ffn.workflow.resources import block_voxels, by_attempt, duration, flooding_memory
 
 
 def test_a_repeated_job_gets_twice_as_much():
@@ -18,9 +18,10 @@ def test_sizes_may_depend_on_wildcards():
     )
 
 
-def test_processes_of_a_node_add_up():
-    one, four = (memory("train", processes=number)(None, threads=1, attempt=1) for number in (1, 4))
-    assert four == 4 * one == 4 * memory_mb("train")
+def test_flood_filling_depends_on_the_subvolume_and_the_batch():
+    job, model = SimpleNamespace(size=10**8), ModelConfig()
+    asked = flooding_memory(model, SegmentConfig(batch_size=16), lambda wildcards: wildcards.size)
+    assert asked(job, threads=1, attempt=2) == 2 * flooding_mb(10**8, model, 16)
 
 
 def test_a_block_has_the_voxels_of_its_sides():
