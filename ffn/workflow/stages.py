@@ -344,7 +344,7 @@ def revisions_of(shell_line: str) -> list[int]:
     (2, 1)
     """
     words = COMMAND.search(shell_line)
-    return [REVISIONS[word] for word in words.groups() if word in REVISIONS] if words else []
+    return [REVISIONS[word] for word in words.groups() if word in {*STAGES, "study"}] if words else []
 
 
 def table() -> str:

@@ -35,6 +35,7 @@ from ffn.io.training_records import read_shard
 from ffn.io.volume import Placement
 from ffn.provenance import REVISIONS
 from ffn.viewing.precomputed import read_scale
+from ffn.workflow.stages import STAGES
 
 from .conftest import write_bright_model
 
@@ -351,4 +352,4 @@ def test_what_a_stage_makes_is_that_of_its_revision(stage, made):
 
 
 def test_every_stage_that_makes_values_is_compared():
-    assert REVISIONS.keys() - COMMANDS.keys() == {"report", "study"}
+    assert STAGES.keys() - COMMANDS.keys() == {"report"}
