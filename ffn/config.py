@@ -6,10 +6,12 @@ Those of the synthetic volume, training, studies, evaluation and viewing are in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,6 +27,7 @@ from ffn.geometry import ZYX, Box
 
 MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in training makes tissue that does not exist
 
+LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
 # The type of an option that decides how a stage works, not what it makes: `threads: SameResult[int] = Field(…)`.
 T = TypeVar("T")
 NO_RESULT = {"result": False}
@@ -63,6 +66,13 @@ def _checked_box(text: object) -> object:
         raise ValueError(str(reason)) from None
 
 
+def _checked_path(text: str) -> str:
+    """Refuse what is not one line; keep a path that begins with - or @ from being read as an option or as @FILE."""
+    if len(text.splitlines()) != 1 or "\0" in text:
+        raise ValueError(f"{text!r} is not one line of text, expected a path. Rename the file")
+    return f"./{text}" if LOOKS_LIKE_OPTION.match(text) else text
+
+
 PositiveZYX = tuple[PositiveInt, PositiveInt, PositiveInt]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 NonNegativeZYX = tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt]
@@ -70,6 +80,7 @@ PositiveVoxelSize = tuple[PositiveFloat, PositiveFloat, PositiveFloat]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 BoxText = Annotated[str, BeforeValidator(_checked_box)]
+PathText = Annotated[str, AfterValidator(_checked_path)]  # of a file, folder or URL that a user names
 Axes = tuple[Literal["z", "y", "x"], ...]
 
 
@@ -242,7 +253,7 @@ class SegmentConfig(FloodConfig):
     max_object_voxels: PositiveInt | None = Field(
         None, description="an object stops growing at this many voxels; null: no limit"
     )
-    mask: str | None = Field(
+    mask: PathText | None = Field(
         None, description="mask volume: voxels above 0 are never seeded, entered or segmented; null: none"
     )
     mask_boxes: tuple[BoxText, ...] = Field(
@@ -250,7 +261,7 @@ class SegmentConfig(FloodConfig):
     )
     seed_min_distance: PositiveInt = Field(3, description="least distance between two peak seeds, voxels")
     seed_grid_step_zyx: PositiveZYX = Field((16, 16, 16), description="spacing of the seed grid, voxels")
-    seed_points: str | None = Field(
+    seed_points: PathText | None = Field(
         None,
         description="CSV file with the header z,y,x and one seed per line, or one seed as z,y,x; full-volume voxels",
     )

@@ -123,6 +123,17 @@ def flags(section: Section, skip: tuple[str, ...] = (), *, result: bool = True) 
     return " ".join(_flag_words(section, [name for name in names if name not in skip]))
 
 
+def quote(text: str) -> str:
+    """Quote text for a shell line of the workflow, where Snakemake would take ``{name}`` for a wildcard.
+
+    Examples
+    --------
+    >>> quote("raw.h5"), quote("{raw}.h5")
+    ('raw.h5', "'{''raw}.h5'")
+    """
+    return shlex.quote(text).replace("{", "{''")  # the shell joins the two quoted parts
+
+
 def _flag_words(section: Section, names: list[str]) -> Iterator[str]:
     for name in names:
         info, value = type(section).model_fields[name], getattr(section, name)
@@ -140,7 +151,7 @@ def _flag_words(section: Section, names: list[str]) -> Iterator[str]:
 
 def _word(value: object) -> str:
     """Text of one value that the shell leaves alone."""
-    return repr(value) if isinstance(value, float) else shlex.quote(str(value))
+    return repr(value) if isinstance(value, float) else quote(str(value))
 
 
 def _add_option(group: argparse._ArgumentGroup, name: str, info: FieldInfo) -> None:

@@ -5,7 +5,7 @@ rule agglomerate:
     input:
         segmentation=PATHS.base(RUN),
         image=IMAGE,
-        model=f"{PIPELINE.used_model}/model.yaml",
+        model=arguments.inputs(MODEL),
     output:
         graph=ensure(PATHS.of("agglomerate"), non_empty=True),
     log:
@@ -20,11 +20,12 @@ rule agglomerate:
     params:
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("contact_boxes"),
-        model=subpath(input.model, parent=True),
+        model=quote(PIPELINE.used_model),
+        stamps=arguments.stamps(MODEL),
         flags=flags(RUN.agglomerate, skip=("enabled", "job_size_zyx")),
         untracked=arguments.untracked(RUN.agglomerate),
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn agglomerate --segmentation {input.segmentation}:segmentation --image {input.image}:raw "
-        "--model {params.model:q} --box {params.box} {params.flags} {params.untracked} "
+        "--model {params.model} --box {params.box} {params.flags} {params.untracked} "
         "--machine {params.machine:q} --out {output.graph} > {log} 2>&1"

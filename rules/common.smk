@@ -1,4 +1,5 @@
 # Configuration and targets; no science.
+import functools
 import os
 import re
 import shlex
@@ -15,8 +16,9 @@ from ffn.geometry import Box
 from ffn.io import atomic
 from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import lock_run
-from ffn.options import flags
+from ffn.options import flags, quote
 from ffn.workflow import arguments, snakemake_patches
+from ffn.workflow.file_lists import file_lists
 from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import training_mb
 from ffn.workflow.pipeline import Pipeline
@@ -63,8 +65,11 @@ for warning in PIPELINE.warnings:
     logger.warning(warning)
 
 PATHS = PIPELINE.paths
+# Snakemake runs `onstart`, which writes the lists, only for the main workflow.
+FILES = functools.partial(arguments.files, PIPELINE, not snakemake_patches.is_module(workflow))
 IMAGE = PATHS.of("ingest", "image")
 LABELS = PATHS.of("ingest", "labels")
+MODEL = f"{PIPELINE.used_model}/model.yaml"
 SEED = RUN.rng_seed
 CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node
 # Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.
@@ -119,5 +124,7 @@ onstart:
     except FfnError as error:
         raise WorkflowError(str(error)) from None
     atomic.remove_leftovers(PATHS.root)
+    for listed in file_lists(PIPELINE):
+        listed.write()
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     LiveJobs().start(logger)

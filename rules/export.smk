@@ -27,7 +27,8 @@ rule export:
         errors=lambda wildcards, input: arguments.option("--errors", input.errors),
         edges=lambda wildcards, input: arguments.option("--edges", input.membrane, ":edges"),
         coordinates=lambda wildcards, input: arguments.option("--coordinates", input.coordinates),
-        probability=lambda wildcards, input: arguments.option("--probability", input.subvolumes, ":probability"),
+        origins=lambda wildcards: FILES("segment", volume=wildcards.volume, order=""),
+        probability=lambda wildcards: FILES("segment", "probability", volume=wildcards.volume, order=""),
         agglomeration=lambda wildcards, input: arguments.option("--agglomeration", input.mapping),
         supervoxels=lambda wildcards, input: arguments.option("--supervoxels", input.base, ":segmentation"),
         box=PIPELINE.box("segment_box"),
@@ -36,6 +37,6 @@ rule export:
         untracked=arguments.untracked(RUN.export),
     shell:
         "ffn export --image {input.image}:raw --segmentation {input.segmentation}:segmentation {params.truth} "
-        "{params.errors} {params.edges} {params.coordinates} --origins {input.subvolumes} {params.probability} "
-        "{params.agglomeration} {params.supervoxels} "
+        "{params.errors} {params.edges} {params.coordinates} --origins {params.origins} "
+        "--probability {params.probability} {params.agglomeration} {params.supervoxels} "
         "--box {params.box} {params.flags} {params.untracked} --out {params.folder} > {log} 2>&1"

@@ -3,7 +3,7 @@
 
 rule import_checkpoint:
     input:
-        manifest=PIPELINE.imported_manifest,
+        manifest=arguments.inputs(*PIPELINE.imported_manifest),
     output:
         model=ensure(PATHS.of("import-checkpoint"), non_empty=True),
         weights=ensure(PATHS.of("import-checkpoint", "weights"), non_empty=True),
@@ -16,7 +16,8 @@ rule import_checkpoint:
         mem_mb=memory("import-checkpoint"),
         runtime=by_attempt(10),
     params:
-        checkpoint=shlex.quote(RUN.init or ""),
+        checkpoint=quote(RUN.init or ""),
+        stamps=arguments.stamps(*PIPELINE.imported_manifest),
         folder=subpath(output.model, parent=True),
         flags=flags(RUN.model, skip=("depth", "features")),
     shell:

@@ -17,8 +17,9 @@ rule merge:
         mem_mb=memory("merge", block_voxels(RUN.merge)),
         runtime=duration("merge", PIPELINE.voxels("segment_box")),
     params:
+        graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
     shell:
-        "ffn merge {input.graphs} --segmentation {input.segmentation}:segmentation {params.flags} {params.untracked} "
+        "ffn merge {params.graphs} --segmentation {input.segmentation}:segmentation {params.flags} {params.untracked} "
         "--mapping {output.mapping} --out {output.segmentation}:segmentation > {log} 2>&1"

@@ -15,8 +15,9 @@ rule reconcile:
         mem_mb=memory("reconcile", block_voxels(RUN.reconcile)),
         runtime=duration("reconcile", PIPELINE.voxels("segment_box")),
     params:
+        subvolumes=lambda wildcards: FILES("segment", volume=wildcards.volume, order=wildcards.order),
         flags=flags(RUN.reconcile),
         untracked=arguments.untracked(RUN.reconcile),
     shell:
-        "ffn reconcile {input.subvolumes} {params.flags} {params.untracked} "
+        "ffn reconcile {params.subvolumes} {params.flags} {params.untracked} "
         "--out {output.segmentation}:segmentation > {log} 2>&1"

@@ -3,7 +3,7 @@
 
 rule report:
     input:
-        model=f"{PIPELINE.model}/model.yaml",
+        model=arguments.inputs(f"{PIPELINE.model}/model.yaml"),
         scores=PIPELINE.targets("evaluate"),
         sweeps=PIPELINE.targets("sweep"),
         exports=PIPELINE.targets("export"),

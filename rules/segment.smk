@@ -4,8 +4,7 @@
 rule segment:
     input:
         image=IMAGE,
-        model=f"{PIPELINE.used_model}/model.yaml",
-        files=segment_files(RUN.segment),
+        files=arguments.inputs(MODEL, *segment_files(RUN.segment)),
     output:
         segmentation=ensure(
             PATHS.of("segment"),
@@ -23,11 +22,12 @@ rule segment:
     params:
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("subvolumes"),
-        model=subpath(input.model, parent=True),
+        model=quote(PIPELINE.used_model),
+        stamps=arguments.stamps(MODEL, *segment_files(RUN.segment)),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
         untracked=arguments.untracked(RUN.segment),
         stage=arguments.staging,
         machine=PATHS.machine,
     shell:
-        "{params.launcher} ffn segment --image {input.image}:raw --model {params.model:q} --box {params.box} {params.flags} "
+        "{params.launcher} ffn segment --image {input.image}:raw --model {params.model} --box {params.box} {params.flags} "
         "{params.untracked} {params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"

@@ -18,8 +18,9 @@ rule sweep:
         runtime=duration("sweep", PIPELINE.voxels("evaluate_box")),
     params:
         box=PIPELINE.box("evaluate_box"),
+        graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
     shell:
-        "ffn sweep {input.graphs} --segmentation {input.segmentation}:segmentation --truth {input.truth}:labels "
+        "ffn sweep {params.graphs} --segmentation {input.segmentation}:segmentation --truth {input.truth}:labels "
         "--box {params.box} {params.flags} {params.untracked} --out {output.table} > {log} 2>&1"

@@ -9,7 +9,7 @@ rule train:
         records=PATHS.of("records"),
         images=expand(IMAGE, volume=PIPELINE.learnt_from),
         labels=expand(LABELS, volume=PIPELINE.learnt_from),
-        init=[f"{PIPELINE.initial}/model.yaml"] if PIPELINE.initial else [],
+        init=arguments.inputs(*PIPELINE.initial_files),
     output:
         model=ensure(PATHS.of("train"), non_empty=True),
         weights=ensure(PATHS.of("train", "weights"), non_empty=True),
@@ -31,6 +31,7 @@ rule train:
         volumes=arguments.training_volumes(PIPELINE),
         validation=arguments.validation_volumes(PIPELINE),
         init=arguments.option("--init", [PIPELINE.initial] if PIPELINE.initial else []),
+        stamps=arguments.stamps(*PIPELINE.initial_files),
         folder=subpath(output.model, parent=True),
         model=flags(RUN.model) if PIPELINE.initial is None else "",
         flags=flags(RUN.train),

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import Axes, Fraction, NonNegativeInt, SameResult, Section
+from ffn.config import Axes, Fraction, NonNegativeInt, PathText, SameResult, Section
 
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
@@ -117,7 +117,7 @@ class TrainConfig(Section):
     image_steps: SameResult[NonNegativeInt] = Field(
         1000, description="steps between TensorBoard images of one example; 0: none"
     )
-    horovod_timeline: SameResult[str | None] = Field(
+    horovod_timeline: SameResult[PathText | None] = Field(
         None, description="file for Horovod's timeline, to open in chrome://tracing; null: none"
     )
 

@@ -127,7 +127,7 @@ def _filled(out: Path, parts: dict[str, Part], config: ExportConfig, sources: So
     plan = fingerprint("export", config, box=whole, **sources.given)
     states = {path: file_state(path) for path in sources.paths}
     try:
-        with resumable_folder(out, plan | {"files": states}) as folder:
+        with resumable_folder(out, plan | {"sources": vars(sources), "files": states}) as folder:
             yield folder
             write_json(folder / PROVENANCE_FILE, record)
     except OSError as reason:

@@ -67,9 +67,8 @@ class Sources:
 
     @property
     def given(self) -> dict[str, str]:
-        """Names and specifications of all inputs that are given, for messages and provenance."""
-        values = {name: " ".join(v) if isinstance(v, tuple) else v for name, v in vars(self).items()}
-        return {name: value for name, value in values.items() if value}
+        """Names and specifications of all inputs that are given, for the provenance."""
+        return {name: _summary(v) if isinstance(v, tuple) else v for name, v in vars(self).items() if v}
 
     @property
     def paths(self) -> list[str]:
@@ -92,28 +91,34 @@ class Mosaic:
 
     def __init__(self, specs: Sequence[str]) -> None:
         self.provenance: dict = {}
-        self.name = specs[0] if len(specs) == 1 else f"{specs[0]} and {len(specs) - 1} more"
-        self._parts: dict[str, Box] = {}
+        self.name = _summary(specs)
+        self._parts: list[tuple[str, Box]] = []
         for spec in specs:
             with open_volume(spec) as volume:
-                self._parts[spec], self.dtype = volume.box, volume.dtype
-                self.voxel_size_zyx_nm = volume.voxel_size_zyx_nm
-        self.box = Box.hull(self._parts.values())
+                self._parts.append((spec, volume.box))
+                self.dtype, self.voxel_size_zyx_nm = volume.dtype, volume.voxel_size_zyx_nm
+        self.box = Box.hull(part for _, part in self._parts)
+        self._starts, self._stops = np.array([(part.start, part.stop) for _, part in self._parts]).transpose(1, 0, 2)
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the voxels of `box` (default: all)."""
         box = self.box if box is None else box
         out = np.zeros(box.shape, self.dtype)
-        for spec, part in self._parts.items():
+        for index in np.flatnonzero(((self._starts < box.stop) & (self._stops > box.start)).all(axis=1)):
+            spec, part = self._parts[index]
             common = part.intersect(box)
-            if not common.is_empty:
-                with open_volume(spec) as volume:
-                    target = out[common.slices(box.start)]
-                    np.maximum(target, volume.read(common), out=target)
+            with open_volume(spec) as volume:
+                target = out[common.slices(box.start)]
+                np.maximum(target, volume.read(common), out=target)
         return out
 
     def close(self) -> None:
         """Do nothing: no file is open."""
+
+
+def _summary(specs: Sequence[str]) -> str:
+    """Name the first of several files, and how many others there are."""
+    return specs[0] if len(specs) == 1 else f"{specs[0]} and {len(specs) - 1} more"
 
 
 def open_parts(specs: Sequence[str]) -> contextlib.AbstractContextManager[Volume]:

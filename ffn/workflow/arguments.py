@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-import shlex
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ffn.config import Section
-from ffn.options import flags
+from ffn.options import flags, quote
+from ffn.workflow.file_lists import FileList
 from ffn.workflow.pipeline import Pipeline
+
+NOT_FOR_SNAKEMAKE = re.compile("[{}<>]")  # in the path of an input they mark wildcards and path variables
 
 
 def option(name: str, files: Iterable[str], suffix: str = "") -> str:
@@ -20,8 +23,39 @@ def option(name: str, files: Iterable[str], suffix: str = "") -> str:
     >>> option("--truth", ["labels.h5"], ":labels")
     '--truth labels.h5:labels'
     """
-    words = [shlex.quote(f"{file}{suffix}") for file in files]
+    words = [quote(f"{file}{suffix}") for file in files]
     return " ".join([name, *words]) if words else ""
+
+
+def files(pipeline: Pipeline, as_list: bool, stage: str, dataset: str = "", **wildcards: str) -> str:
+    """Return the files of a stage as arguments: their list, or their names where nobody has written the list.
+
+    Parameters
+    ----------
+    pipeline, stage, dataset, **wildcards
+        See `FileList.of`.
+    as_list : bool
+        Whether `file_lists` are written before the first job.
+    """
+    found = FileList.of(pipeline, stage, dataset, **wildcards)
+    return f"@{found.path}" if as_list else " ".join(map(quote, found.lines))
+
+
+def inputs(*files: str) -> list[str]:
+    """Return files of a user as inputs of a rule, without those whose paths Snakemake would misread; see `stamps`.
+
+    Examples
+    --------
+    >>> inputs("./mask.h5", "{mask}.h5")
+    ['mask.h5']
+    """
+    return [os.path.normpath(file) for file in files if not NOT_FOR_SNAKEMAKE.search(file)]
+
+
+def stamps(*files: str) -> str:
+    """Return size and time of the files that `inputs` leaves out: a parameter, whose change repeats a job."""
+    states = [os.stat(file) for file in files if NOT_FOR_SNAKEMAKE.search(file)]
+    return " ".join(f"{state.st_size}:{state.st_mtime_ns}" for state in states)
 
 
 def source(pipeline: Pipeline, volume: str, key: str) -> str:
@@ -29,7 +63,7 @@ def source(pipeline: Pipeline, volume: str, key: str) -> str:
     config, size = pipeline.run.volumes[volume], pipeline.places[volume].voxel_size_zyx_nm
     offset = config.labels_offset_zyx if key == "labels" else None
     numbers = [option("--voxel-size", map(str, size)), option("--offset", map(str, offset or ()))]
-    return " ".join([shlex.quote(getattr(config, key)), *filter(None, numbers)])
+    return " ".join([quote(getattr(config, key)), *filter(None, numbers)])
 
 
 def training_volumes(pipeline: Pipeline) -> str:

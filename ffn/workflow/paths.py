@@ -72,6 +72,10 @@ class RunPaths:
         """Return a file of the studies."""
         return "/".join([self.root, "studies", *parts])
 
+    def file_list(self, name: str) -> str:
+        """Return where the names of files are listed for a command."""
+        return f"{self.root}/lists/{name}.txt"
+
     def existing(self, stage: str, output: str | None = None, **wildcards: str) -> list[Path]:
         """Return the existing files of a stage, sorted, for all values of the wildcards that are not given."""
         every = dict.fromkeys(WILDCARD.findall(find_output(stage, output).path), "*") | wildcards

@@ -161,6 +161,11 @@ class Pipeline:
         return self.run.init.rstrip("/") if self.run.init else None
 
     @property
+    def initial_files(self) -> list[str]:
+        """The file that a model folder cannot lack, in the folder that training starts from."""
+        return [f"{self.initial}/model.yaml"] if self.initial else []
+
+    @property
     def model(self) -> str:
         """Model folder that training writes; without training, the initial one."""
         trained = self.paths.folder("train")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import Field, PositiveFloat, ValidationError, field_validator, model_validator
@@ -10,6 +11,7 @@ from ffn.config import (
     BoxText,
     FloodConfig,
     ModelConfig,
+    PathText,
     PositiveVoxelSize,
     Section,
     StageSections,
@@ -25,6 +27,7 @@ from ffn.synthetic.config import SynthConfig
 from ffn.training.config import TrainConfig
 from ffn.viewing.config import ExportConfig
 
+VOLUME_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a part of file names and of NAME=FILE in options
 WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs per contact on FIB-25 decide well
 
 
@@ -32,13 +35,13 @@ class VolumeConfig(Section):
     """One volume: where it comes from and what it is used for."""
 
     synthetic: SynthConfig | None = Field(None, description="make this volume instead of reading one")
-    image: str | None = Field(None, description=readable_formats())
-    labels: str | None = Field(None, description="truth in any of these formats; null where there is none")
+    image: PathText | None = Field(None, description=readable_formats())
+    labels: PathText | None = Field(None, description="truth in any of these formats; null where there is none")
     labels_offset_zyx: tuple[int, int, int] | None = Field(
         None,
         description="place of the labels' first voxel in the full volume, voxels; null takes what the source says",
     )
-    skeletons: str | None = Field(
+    skeletons: PathText | None = Field(
         None,
         description="skeletons of the truth for the run length: SWC folder (nm) or precomputed; null computes them",
     )
@@ -105,7 +108,7 @@ class RunConfig(StageSections):
     run: str = Field("demo", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$", description="name; results go to results/<run>")
     rng_seed: int = Field(1, ge=0, description="fixes everything that is random")
     volumes: dict[str, VolumeConfig] = Field(min_length=1, description="by name")
-    init: str | None = Field(
+    init: PathText | None = Field(
         None,
         description="weights to start from: a model folder, one of our checkpoints (model/checkpoints/step-…), or the "
         "prefix of a published TF1 checkpoint",
@@ -149,8 +152,10 @@ class RunConfig(StageSections):
     @classmethod
     def _names(cls, volumes: dict[str, VolumeConfig]) -> dict[str, VolumeConfig]:
         for name in volumes:
-            if not name.replace("_", "").replace("-", "").isalnum():
-                raise ValueError(f"{name!r} is not a usable name, expected letters, digits, _ and -")
+            if not VOLUME_NAME.fullmatch(name):
+                raise ValueError(
+                    f"{name!r} is not a usable name, expected letters a-z and A-Z, digits, _ and -, but no - first"
+                )
         return volumes
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 import shlex
 from types import SimpleNamespace
 
+from snakemake.io import contains_wildcard
 from snakemake.rules import Rule
 
 from ffn.config import SegmentConfig
@@ -42,3 +43,18 @@ def test_options_that_keep_the_result_are_a_parameter_that_snakemake_does_not_tr
     parameter = arguments.untracked(SegmentConfig(threads=3, max_fovs=5))
     assert parameter(None, resources={}) == "--threads 3"
     assert Rule._is_deriving_function(parameter)
+
+
+def test_a_path_that_is_no_input_is_watched_by_a_parameter(tmp_path):
+    mask = tmp_path / "{mask}.h5"
+    mask.write_bytes(b"1")
+    assert arguments.inputs(str(mask), "b.h5") == ["b.h5"]
+    before = arguments.stamps(str(mask), "b.h5")
+    mask.write_bytes(b"22")
+    assert arguments.stamps(str(mask), "b.h5") != before
+
+
+def test_snakemake_sees_no_wildcard_in_a_quoted_path():
+    text = arguments.option("--mask", ["{a}'{b}.h5"])
+    assert shlex.split(text) == ["--mask", "{a}'{b}.h5"]
+    assert contains_wildcard("{a}") and not contains_wildcard(text)

@@ -10,6 +10,8 @@ from ffn.workflow.run import RunConfig, load_run
 
 from .runs import GOOD, PHANTOM, SELECTING, VALIDATED, changed, require_one_line
 
+UNUSABLE = ("a b", "-a", "²", "ü", "a{b}", "", "a\n")
+
 
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -38,7 +40,9 @@ from .runs import GOOD, PHANTOM, SELECTING, VALIDATED, changed, require_one_line
         ({"subvolumes": {"size_zyx": [16, 40, 40]}}, "16 on axis z is not less than subvolumes.size_zyx"),
         ({"volumes": {"phantom": {}}}, "volumes.phantom: needs either 'image' or 'synthetic', found none"),
         ({"volumes": {"phantom": {**PHANTOM, "image": "x.h5"}}}, "found both"),
-        ({"volumes": {"a b": PHANTOM}}, "'a b' is not a usable name"),
+        *[({"volumes": {name: PHANTOM}}, "is not a usable name") for name in UNUSABLE],
+        ({"init": "a\nb"}, r"init: 'a\\nb' is not one line of text, expected a path"),
+        ({"segment": {"mask": ""}}, "segment.mask: '' is not one line of text"),
         ({"volumes": {"phantom": {**PHANTOM, "train_box": "0:9"}}}, "train_box: .*'0:9' is not a box"),
         ({"volumes": {"phantom": {**PHANTOM, "segment_box": "5:5,0:4,0:4"}}}, "is empty"),
         ({"volumes": {}}, "volumes: .*at least 1 item"),

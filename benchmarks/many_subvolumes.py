@@ -1,0 +1,113 @@
+"""Measure what a run with many subvolumes costs before any voxel is computed.
+
+    python benchmarks/many_subvolumes.py --per-axis 46 --folder /tmp/many
+
+Plans a synthetic volume of that many subvolumes along each axis (46: 97,336 in all) with a dry run. Then it makes empty
+files for all stages up to the subvolumes, and lets Snakemake run `reconcile` and `export` with a stand-in for `ffn`,
+which parses its arguments as `ffn` does and writes nothing but its output. Prints time and memory of both, the longest
+shell line, and how many files the two commands were given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.places import check_sources
+from ffn.workflow.run import load_run
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZE, OVERLAP = 35, 14
+MADE = ("synth", "membrane", "partition", "coordinates", "records", "train", "segment")
+
+STAND_IN = f"""#!{sys.executable}
+import importlib, sys
+from pathlib import Path
+from ffn.cli import Parser
+name, *words = sys.argv[1:]
+parser = Parser(fromfile_prefix_chars="@")
+importlib.import_module("ffn.commands." + name).add_arguments(parser)
+given = parser.parse_args(words)
+print("files:", len(getattr(given, "subvolumes", ())) or (len(given.origins), len(given.probability)))
+out = Path(given.out) / "neuroglancer.json" if name == "export" else Path(given.out.rpartition(":")[0])
+out.parent.mkdir(parents=True, exist_ok=True)
+out.write_text("made")
+"""
+
+
+def main() -> None:
+    """Plan, run the two jobs and print the costs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--per-axis", type=int, default=46, metavar="INT", help="subvolumes along each axis")
+    parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="folder to work in")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True)
+    (given.folder / "run.yaml").write_text(yaml.safe_dump(configuration(given.per_axis)))
+    print(f"{given.per_axis**3} subvolumes")
+    output = snakemake(given.folder, "dry run", "-n", "-p", "export_all")
+    print(f"longest shell line: {max(map(len, re.findall('^Shell command: (.*)', output, re.MULTILINE)))} characters")
+    make_inputs(given.folder)
+    snakemake(given.folder, "reconcile and export", "export_all")
+    for log in sorted(given.folder.glob("results/many/logs/*/phantom.log")):
+        print(f"{log.parent.name}: {log.read_text().strip()}")
+
+
+def configuration(per_axis: int) -> dict:
+    """Return the configuration of a run with that many subvolumes along each axis."""
+    side = OVERLAP + (SIZE - OVERLAP) * per_axis
+    volume = {"synthetic": {"shape_zyx": [side] * 3}, "train_box": "0:40,0:56,0:72", "evaluate_box": "none"}
+    return {
+        "run": "many",
+        "volumes": {"phantom": volume},
+        "model": {"depth": 2, "features": 8, "fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3]},
+        "train": {"max_steps": 100, "permutable_axes": []},
+        "subvolumes": {"size_zyx": [SIZE] * 3, "overlap_zyx": [OVERLAP] * 3},
+    }
+
+
+def make_inputs(folder: Path) -> None:
+    """Make the files of all stages before `reconcile`, each stage newer than the one before."""
+    run = load_run(yaml.safe_load((folder / "run.yaml").read_text()))
+    pipeline = Pipeline(run, check_sources(run))
+    begin = time.time() - 1000
+    for number, stage in enumerate(MADE):
+        for path in map(folder.joinpath, pipeline.targets(stage)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("made")
+            os.utime(path, (begin + number, begin + number))
+    (folder / "bin").mkdir()
+    (folder / "bin/ffn").write_text(STAND_IN)
+    (folder / "bin/ffn").chmod(0o755)
+
+
+def snakemake(folder: Path, what: str, *arguments: str) -> str:
+    """Run Snakemake with the stand-in, print what it cost, and return its output."""
+    places = ["--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles/local")]
+    command = [sys.executable, "-m", "snakemake", *places, "--directory", str(folder), *arguments]
+    path = f"{folder.resolve()}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, "--configfile", f"{folder}/run.yaml"], env=environment, capture_output=True, text=True
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit(done.stdout[-3000:] + done.stderr[-3000:])
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(
+        f"{what}: {time.monotonic() - begin:.0f} s, {used:.0f} s of one core, {after.ru_maxrss / 2**20:.2f} GiB at most"
+    )
+    return done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    main()

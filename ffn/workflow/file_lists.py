@@ -1,0 +1,66 @@
+"""Lists of files, one per line, for jobs that read as many files as there are subvolumes.
+
+A command line has room for some ten thousand names, so the shell lines give ``@LIST`` instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ffn.io import atomic
+from ffn.workflow.pipeline import Pipeline
+
+
+class FileList(NamedTuple):
+    """A list and where it lies. Its name has a digest of its lines, so that a shell line always means the same files.
+
+    Parameters
+    ----------
+    path : str
+        In the folder of the run.
+    lines : list of str
+        What a command takes as arguments.
+    """
+
+    path: str
+    lines: list[str]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, stage: str, dataset: str = "", **wildcards: str) -> FileList:
+        """Return the list of the files that a stage makes.
+
+        Parameters
+        ----------
+        pipeline : Pipeline
+            The run.
+        stage : str
+            Key of `STAGES`; its first output counts.
+        dataset : str
+            Dataset to read in each file, if the command needs to be told.
+        **wildcards : str
+            Wildcards to fix to one value, such as ``volume="cube"``.
+        """
+        ending = f":{dataset}" if dataset else ""
+        lines = [f"{file}{ending}" for file in pipeline.files(stage, **wildcards)]
+        digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+        name = "-".join(filter(None, [stage, dataset, *(value.strip("-") for value in wildcards.values()), digest]))
+        return cls(pipeline.paths.file_list(name), lines)
+
+    def write(self) -> None:
+        """Write the list, unless it is there."""
+        text = "".join(f"{line}\n" for line in self.lines)
+        if not Path(self.path).is_file() or Path(self.path).read_text() != text:
+            atomic.write_text(self.path, text)
+
+
+def file_lists(pipeline: Pipeline) -> Iterator[FileList]:
+    """Yield all lists that jobs of a run read."""
+    for volume in pipeline.segmented:
+        for order in pipeline.orders:
+            yield FileList.of(pipeline, "segment", volume=volume, order=order)
+        yield FileList.of(pipeline, "segment", "probability", volume=volume, order="")
+    for volume in pipeline.agglomerated:
+        yield FileList.of(pipeline, "agglomerate", volume=volume)
