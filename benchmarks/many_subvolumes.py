@@ -32,10 +32,10 @@ MADE = ("synth", "membrane", "partition", "coordinates", "records", "train", "se
 STAND_IN = f"""#!{sys.executable}
 import importlib, sys
 from pathlib import Path
-from ffn.cli import Parser
+from ffn.cli import COMMANDS, Parser
 name, *words = sys.argv[1:]
 parser = Parser(fromfile_prefix_chars="@")
-importlib.import_module("ffn.commands." + name).add_arguments(parser)
+importlib.import_module(COMMANDS[name].module).add_arguments(parser)
 given = parser.parse_args(words)
 print("files:", len(getattr(given, "subvolumes", ())) or (len(given.origins), len(given.probability)))
 out = Path(given.out) / "neuroglancer.json" if name == "export" else Path(given.out.rpartition(":")[0])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from ffn.cli import Parser
+from ffn.cli import COMMANDS, Parser, main
 
 from ..small_run import SMALL_RUN, Workflow
 
@@ -54,9 +54,8 @@ def calls(output: str) -> dict[str, argparse.Namespace]:
     for call in done.stdout.decode().split("\0\n\0")[:-1]:
         words = call.split("\0")
         words = words[words.index("--") + 2 :] if words[0] == "launch" else words
-        module = importlib.import_module("ffn.commands." + words[0].replace("-", "_"))
         parser = Parser()  # without fromfile_prefix_chars: the lists are not written
-        module.add_arguments(parser)
+        importlib.import_module(COMMANDS[words[0]].module).add_arguments(parser)
         parsed[words[0]] = parser.parse_args(words[1:])
     return parsed
 
@@ -74,3 +73,38 @@ def test_commands_get_the_paths_of_the_configuration(name, tmp_path):
     trained = {**config, "train": {**SMALL_RUN["train"], "max_steps": 0}}
     workflow.configure(trained)
     assert calls(workflow.plan("-p", "merge_all"))["agglomerate"].model == f"{given}-model"
+
+
+@pytest.mark.slow
+def test_a_run_on_such_files_is_complete_and_watches_them(tmp_path):
+    name = "-{x} 'ü'$HOME;<y>"
+    folder = tmp_path / name
+    folder.mkdir()
+    shape = [str(n) for n in SHAPE]
+    main(
+        [
+            "synth",
+            "--shape",
+            *shape,
+            "--out-image",
+            f"{folder}/raw.h5:raw",
+            "--out-labels",
+            f"{folder}/{name}.h5:labels",
+        ]
+    )
+    with h5py.File(folder / "mask.h5", "w") as file:
+        file["mask"] = np.zeros(SHAPE, np.uint8)
+    phantom = {key: box for key, box in SMALL_RUN["volumes"]["phantom"].items() if key != "synthetic"}
+    volume = {**phantom, "image": f"{name}/raw.h5:raw", "labels": f"{name}/{name}.h5:labels"}
+    config = {
+        **{**SMALL_RUN, "volumes": {"0-a_B": volume}, "segment": {"mask": f"{name}/mask.h5:mask"}},
+        "train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 20},
+    }
+    workflow = Workflow(tmp_path, config)
+    workflow.succeed()
+    assert "Nothing to be done" in workflow.plan()
+    (folder / "mask.h5").touch()
+    assert "rule segment:" in workflow.plan()
+    names = (workflow.results / "lists").glob("segment-0-a_B-*.txt")
+    files = workflow.results.glob("segmentation/0-a_B/subvolumes/*.h5")
+    assert next(names).read_text().split() == sorted(str(file.relative_to(tmp_path)) for file in files)

@@ -91,7 +91,7 @@ def test_no_shell_line_grows_with_the_volume(tmp_path):
     }
     workflow = Workflow(tmp_path, {**SMALL_RUN, **sections})
     output = workflow.plan("-p")
-    assert len(re.findall(r"^(?:segment|agglomerate) +1000$", output, re.MULTILINE)) == 2
+    assert set(re.findall(r"^(\w+) +1000$", output, re.MULTILINE)) == {"segment", "agglomerate"}
     lines = re.findall(r"^Shell command: (.*)", output, re.MULTILINE)
     assert max(map(len, lines)) < 2000
     lists = {word for line in lines for word in line.split() if word.startswith("@")}
