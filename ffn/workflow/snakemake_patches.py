@@ -41,7 +41,7 @@ require_version()  # another version may lack what follows
 
 from snakemake.api import Workflow  # noqa: E402  of snakemake.workflow, which only imports after the other
 from snakemake.deployment.env_modules import EnvModules  # noqa: E402
-from snakemake.jobs import GroupJob  # noqa: E402
+from snakemake.jobs import GroupJob, Job  # noqa: E402
 from snakemake.resources import Resource  # noqa: E402
 from snakemake.scheduling.job_scheduler import JobScheduler  # noqa: E402
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor  # noqa: E402
@@ -58,6 +58,7 @@ def apply(workflow: Workflow) -> None:
     GroupJob.get_target_spec = _unfinished
     RemoteExecutor.report_job_submission = _registered
     JobScheduler.exit_gracefully = _told_to_end
+    Job.is_pipe_or_service_input = _is_pipe_or_service
     snakemake_executor_plugin_slurm.pending_jobs_for_rule = _none_to_come
 
 
@@ -217,6 +218,16 @@ def _told_to_end(scheduler: JobScheduler, *signal: Any) -> None:
     theirs on. `threading` is not used because it takes locks as well.
     """
     _thread.start_new_thread(_exit_gracefully, (scheduler,))
+
+
+# --- A job with many inputs starts at once ----------------------------------------------------------------------
+def _is_pipe_or_service(job: Job, path: str) -> bool:
+    """Say that no input comes from a pipe or a service: no rule of ours has one.
+
+    Snakemake looks each input up among all jobs that the job depends on. For 100,000 inputs, that takes most of an
+    hour. Not reported upstream.
+    """
+    return False
 
 
 # --- A job array is what can run now -----------------------------------------------------------------------------

@@ -136,3 +136,29 @@ def test_ctrl_c_cancels_a_job_whose_state_is_being_asked_for(tmp_path):
     finally:
         (tmp_path / "cancelled").touch()
         process.kill()
+
+
+COLLECTING = """
+from snakemake.dag import DAG
+asked, dependencies = [], DAG.dependencies.fget
+DAG.dependencies = property(lambda dag: asked.append(dag) or dependencies(dag))
+
+rule collect:
+    input: [f"{n}.txt" for n in range(500)]
+    output: "collected"
+    shell: "touch {output}"
+
+rule part:
+    output: "{n}.txt"
+    shell: "touch {output}"
+
+onsuccess:
+    open("asked", "w").write(str(len(asked)))
+"""
+
+
+def test_a_job_does_not_look_each_input_up_among_all_jobs(tmp_path):
+    for number in range(500):
+        (tmp_path / f"{number}.txt").touch()
+    assert snakemake(tmp_path, COLLECTING, "--cores", "1", "collected").wait() == 0
+    assert int((tmp_path / "asked").read_text()) < 500
