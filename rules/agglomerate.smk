@@ -20,7 +20,7 @@ rule agglomerate:
     params:
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("contact_boxes"),
-        model=quote(PIPELINE.used_model),
+        model=lambda wildcards: quote(PIPELINE.used_model),
         stamps=arguments.stamps(MODEL),
         flags=flags(RUN.agglomerate, skip=("enabled", "job_size_zyx")),
         untracked=arguments.untracked(RUN.agglomerate),

@@ -22,7 +22,7 @@ rule segment:
     params:
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("subvolumes"),
-        model=quote(PIPELINE.used_model),
+        model=lambda wildcards: quote(PIPELINE.used_model),
         stamps=arguments.stamps(MODEL, *segment_files(RUN.segment)),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
         untracked=arguments.untracked(RUN.segment),

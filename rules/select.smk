@@ -27,7 +27,7 @@ rule checkpoint_segment:
     input:
         image=PATHS.of("ingest", "image", volume=RUN.select_volume),
         model=PATHS.of("select", "candidate"),
-        files=segment_files(RUN.segment),
+        files=arguments.inputs(*segment_files(RUN.segment)),
     output:
         segmentation=ensure(PATHS.of("select", "candidate_segmentation"), non_empty=True),
     log:
@@ -42,6 +42,7 @@ rule checkpoint_segment:
     params:
         box=RUN.select.box,
         model=subpath(input.model, parent=True),
+        stamps=arguments.stamps(*segment_files(RUN.segment)),
         flags=flags(RUN.segment),
         untracked=arguments.untracked(RUN.segment),
         machine=PATHS.machine,
