@@ -20,7 +20,8 @@ from ffn.machine.heartbeat import beating
 from ffn.machine.lease import LEASE_SECONDS, Holder, Lease
 
 POLL_SECONDS = 0.5
-KERNEL_LOCK, LEASE = ".lock", ".lease"  # a file and a folder in the locked folder
+KERNEL_LOCK = ".lock"  # a file in the locked folder
+LEASE = ".lease"  # a folder there
 SILENCE = f"Waiting up to {LEASE_SECONDS:g} s for a sign of life from there; if there is none, this process takes over"
 
 log = logging.getLogger(__name__)
