@@ -43,6 +43,7 @@ def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
         If the block raises it: then the content is useless, and the next call starts over.
     """
     partial = out.with_name(f".{out.name}.partial")
+    partial.mkdir(parents=True, exist_ok=True)
     with take_lock(partial) as lock:
         _keep_if_same(partial, json.loads(json.dumps(plan)))
         try:
