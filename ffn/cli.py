@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from ffn import __version__
@@ -28,6 +29,16 @@ class Parser(argparse.ArgumentParser):
         needed = [word for action in self._actions if action.required for word in _words(action)]
         self.usage = self.usage or " ".join([self.prog, *needed, "[OPTION …]"])
         return super().format_help()
+
+    def _read_args_from_files(self, arg_strings: list[str]) -> list[str]:
+        """Replace each ``@FILE`` by its lines. Unlike argparse, read UTF-8 everywhere, and no files named in files."""
+        words = []
+        for word in arg_strings:
+            try:
+                words += Path(word[1:]).read_text("utf-8").splitlines() if word.startswith("@") else [word]
+            except (OSError, ValueError) as reason:
+                self.error(f"{word}: cannot be read ({reason}), expected a text file with an argument on each line")
+        return words
 
     def error(self, message: str) -> NoReturn:
         """Print the error and how to get help; exit with 2."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from ffn import __version__
@@ -14,7 +13,12 @@ if TYPE_CHECKING:  # `ffn --help` reads the revisions, and pydantic takes long t
 
 # Raise a stage's number when its results change: `{"fill": 2}`. The workflow then makes them again, and checkpoints of
 # the stage count no more; the version of the package does neither. tests/stages/test_revisions.py fails if you forget.
-REVISIONS: defaultdict[str, int] = defaultdict(lambda: 1, {})
+REVISIONS: dict[str, int] = {}
+
+
+def revision(stage: str) -> int:
+    """Return the revision of what a stage makes, 1 unless it was raised."""
+    return REVISIONS.get(stage, 1)
 
 
 def provenance(stage: str, config: BaseModel | None = None, **inputs: object) -> dict[str, Any]:
@@ -61,7 +65,7 @@ def fingerprint(stage: str, config: Section, **inputs: object) -> dict[str, Any]
     """
     return {
         "stage": stage,
-        "revision": REVISIONS[stage],
+        "revision": revision(stage),
         "config": config.result_options(),
         "inputs": {name: str(value) for name, value in inputs.items()},
     }

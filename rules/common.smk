@@ -123,8 +123,10 @@ onstart:
             warn_of_secrets()
     except FfnError as error:
         raise WorkflowError(str(error)) from None
+    logger.info("Looking for what killed jobs left behind")
     atomic.remove_leftovers(PATHS.root)
     for listed in file_lists(PIPELINE):
         listed.write()
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
-    LiveJobs().start(logger)
+    if not snakemake_patches.is_quiet(workflow):
+        LiveJobs().start(logger)

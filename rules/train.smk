@@ -34,11 +34,13 @@ rule train:
         stamps=arguments.stamps(*PIPELINE.initial_files),
         folder=subpath(output.model, parent=True),
         model=flags(RUN.model) if PIPELINE.initial is None else "",
-        flags=flags(RUN.train),
+        workers=RUN.train.num_workers * RUN.train.virtual_workers,
+        flags=flags(RUN.train, skip=("num_workers", "virtual_workers")),
+        processes=arguments.processes(RUN.train),
         untracked=arguments.untracked(RUN.train),
         seed=SEED,
         stage=arguments.staging,
     shell:
         "{resources.mpi} ffn train --records {params.records} {params.volumes} {params.validation} {params.init} "
-        "{params.stage} {params.model} {params.flags} {params.untracked} --rng-seed {params.seed} "
-        "--out {params.folder} > {log} 2>&1"
+        "{params.stage} {params.model} {params.flags} {params.processes} {params.untracked} "
+        "--rng-seed {params.seed} --out {params.folder} > {log} 2>&1"

@@ -29,7 +29,7 @@ from ffn.io.volume import Placement, require_image, require_inside, require_othe
 from ffn.model.store import Model, load_model, normalise, weights_checksum
 from ffn.options import add_box_option, add_machine_option, add_options, add_staging_option, from_arguments
 from ffn.progress import progress_bar
-from ffn.provenance import REVISIONS, provenance
+from ffn.provenance import provenance, revision
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ def _fingerprint(config: SegmentConfig, model: Model, inputs: dict[str, object])
         **config.result_options(),
         **{f"model.{name}": value for name, value in model.config.model_dump(mode="json").items()},
     }
-    return {name: str(value) for name, value in {**named, **inputs, "revision": REVISIONS["segment"]}.items()}
+    return {name: str(value) for name, value in {**named, **inputs, "revision": revision("segment")}.items()}
 
 
 def _fill(

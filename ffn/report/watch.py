@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import Counter
@@ -16,14 +15,14 @@ ACTIVE_SECONDS = 120.0  # jobs write their progress every 15 s; file systems may
 CLEAR = "\x1b[2J\x1b[H"
 
 
-def watch(run_folder: str, interval_seconds: float, once: bool) -> None:
+def watch(run_folder: str, interval_seconds: int, once: bool) -> None:
     """Print what a run is doing until Ctrl-C.
 
     Parameters
     ----------
     run_folder : str
         Such as ``results/demo``.
-    interval_seconds : float
+    interval_seconds : int
         Time between two looks.
     once : bool
         Whether to look only once.
@@ -54,20 +53,29 @@ def status(folder: Path, now: float) -> list[str]:
     now : float
         Seconds since the epoch.
     """
-    done = Counter(path.name.split(".")[0] for path in (folder / "benchmarks").glob("*.tsv"))
+    benchmarks = {
+        path.relative_to(folder / "benchmarks"): _changed(path) for path in _files(folder, "benchmarks", "tsv")
+    }
+    done = Counter(path.name.split(".")[0] for path in benchmarks)
     order = {rule: number for number, rule in enumerate(RULES)}
     names = sorted(done, key=lambda rule: order.get(rule.removesuffix("-reversed"), len(order)))
     lines = ["jobs done: " + (", ".join(f"{name} {done[name]}" for name in names) or "none")]
-    ages = {path: now - path.stat().st_mtime for path in sorted((folder / "logs").rglob("*.log"))}
-    active = [path for path, age in ages.items() if age < ACTIVE_SECONDS and not _is_done(folder, path)]
+    active = [path for path in _files(folder, "logs", "log") if now - _changed(path) < ACTIVE_SECONDS]
     for path in active:
-        title = str(path.relative_to(folder / "logs").with_suffix("")).replace(os.sep, " ")
-        lines.append(f"{RunningJob(title, path).line()} ({ages[path]:.0f} s ago)")
+        parts = path.relative_to(folder / "logs").with_suffix("").parts
+        finished = benchmarks.get(Path(f"{'.'.join(parts)}.tsv"), 0.0)
+        if finished < _changed(path):  # Snakemake writes the benchmark after a job that ended well
+            lines.append(f"{RunningJob(' '.join(parts), path).line()} ({now - _changed(path):.0f} s ago)")
     return lines if active else [*lines, f"no log changed in the last {ACTIVE_SECONDS:.0f} s"]
 
 
-def _is_done(folder: Path, log: Path) -> bool:
-    """Whether the job of a log has ended well: Snakemake then writes its benchmark."""
-    name = ".".join(log.relative_to(folder / "logs").with_suffix("").parts)
-    benchmark = folder / "benchmarks" / f"{name}.tsv"
-    return benchmark.exists() and benchmark.stat().st_mtime >= log.stat().st_mtime
+def _files(folder: Path, kind: str, suffix: str) -> list[Path]:
+    return sorted((folder / kind).rglob(f"*.{suffix}"))
+
+
+def _changed(path: Path) -> float:
+    """When a file was changed last; 0 if it is gone by now."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -14,7 +14,7 @@ from ffn.geometry import Box
 from ffn.io import training_records
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
-from ffn.provenance import REVISIONS
+from ffn.provenance import revision
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker
@@ -143,7 +143,7 @@ class TrainingPlan:
             "train": self.train.model_dump(mode="json", exclude=(FREE_OPTIONS | PROCESSES) - decisive),
             "num_lanes": self.num_lanes,
             "rng_seed": self.rng_seed,
-            "revision": REVISIONS["train"],
+            "revision": revision("train"),
             "initial_weights": weights_checksum(self.initial.weights),
             **self.data_checksums,
         }

@@ -9,6 +9,7 @@ from typing import Any
 
 from ffn.config import Section
 from ffn.options import flags, quote
+from ffn.training.config import TrainConfig
 from ffn.workflow.file_lists import FileList
 from ffn.workflow.pipeline import Pipeline
 
@@ -110,6 +111,12 @@ def untracked(section: Section) -> Callable[[Any, Any], str]:
     It ignores parameters that ask for `resources` when it looks for changes.
     """
     return lambda wildcards, resources: flags(section, result=False)
+
+
+def processes(train: TrainConfig) -> Callable[[Any, Any], str]:
+    """Return how many processes train, untracked: the result depends on their workers, not on who computes them."""
+    text = f"--num-workers {train.num_workers} --virtual-workers {train.virtual_workers}"
+    return lambda wildcards, resources: text
 
 
 def _labelled(pipeline: Pipeline, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple, TextIO
 TAIL_BYTES = 4096  # of a log, enough for its last lines
 TERMINAL_SECONDS = 1.0
 LINES_SECONDS = 60.0  # without a terminal; our choice
-ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
+MAX_LINES = 20  # without a terminal; on one, half of its lines
+ERASE_BELOW = "\x1b[J"
 
 _PROGRESS = re.compile(r"\S.*:\s+\d+% .*\[.*\]")  # a line of ffn.progress
 
@@ -63,7 +65,9 @@ def last_progress(log: Path) -> str | None:
 class LiveJobs(logging.Handler):
     """Shows one line for each running job below Snakemake's output.
 
-    On a terminal, the lines are drawn again every second. In a file, those that changed are printed once a minute.
+    On a terminal, the lines are drawn again every second, and the cursor stays above them: what others write there,
+    such as the scheduler's commands, takes their place. In a file, those that changed are printed once a minute.
+
     Snakemake's interface for logger plugins does not fit: a plugin that writes to the terminal replaces Snakemake's own
     output, and gets its records late, from a queue.
 
@@ -77,12 +81,15 @@ class LiveJobs(logging.Handler):
         super().__init__()
         self._stream = stream
         self._jobs: dict[int, RunningJob] = {}
-        self._drawn: list[str] = []
+        self._shown: list[str] = []
         self._is_terminal = stream.isatty()
 
     def start(self, logger: logging.Logger) -> None:
-        """Follow what `logger` says until this process ends."""
+        """Follow what `logger` says until this process ends, unless another program shows the jobs."""
+        if not any(handler.name == "DefaultStreamHandler" for handler in logger.handlers):
+            return
         logger.handlers.insert(0, self)  # before the handler that writes, to erase the lines
+        atexit.register(self._erase)
         threading.Thread(target=self._repeat, daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -99,23 +106,29 @@ class LiveJobs(logging.Handler):
 
     def show(self) -> None:
         """Show what the running jobs do now."""
-        self.acquire()  # as `handle` does around `emit`
+        size = shutil.get_terminal_size()
+        jobs = list(self._jobs.values())
+        limit = size.lines // 2 if self._is_terminal else MAX_LINES
+        lines = [job.line() for job in jobs[:limit]]  # reads their logs, so not while Snakemake waits for the lock
+        if len(jobs) > limit:
+            lines.append(f"… and {len(jobs) - limit} more jobs")
+        self.acquire()
         try:
-            lines = [job.line() for job in self._jobs.values()]
             if self._is_terminal:
-                self._erase()
-                size = shutil.get_terminal_size()
-                lines = [line[: size.columns - 1] for line in lines[: size.lines // 2]]
-            self._stream.writelines(f"{line}\n" for line in lines if line not in self._drawn)
+                drawn = "".join(f"{line[: size.columns - 1]}\n" for line in lines)
+                self._stream.write(f"{ERASE_BELOW}{drawn}" + (f"\x1b[{len(lines)}A" if lines else ""))
+            else:
+                self._stream.writelines(f"{line}\n" for line in lines if line not in self._shown)
             self._stream.flush()
-            self._drawn = lines
+            self._shown = lines
         finally:
             self.release()
 
     def _erase(self) -> None:
-        if self._is_terminal and self._drawn:
-            self._stream.write(ERASE_LINE_ABOVE * len(self._drawn))
-            self._drawn = []
+        if self._is_terminal and self._shown:
+            self._stream.write(ERASE_BELOW)
+            self._stream.flush()
+            self._shown = []
 
     def _repeat(self) -> None:
         while True:

@@ -94,6 +94,11 @@ def submits(workflow: Workflow) -> bool:
     return not (workflow.local_exec or workflow.remote_exec)
 
 
+def is_quiet(workflow: Workflow) -> bool:
+    """Whether Snakemake was told to leave something out of its output, by ``--quiet``."""
+    return bool(workflow.output_settings.quiet)
+
+
 def submit_command(workflow: Workflow) -> str | None:
     """Return the command of the profile that submits a job, if there is one."""
     return getattr(workflow.executor_settings, "submit_cmd", None)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ffn.provenance import REVISIONS
+from ffn.provenance import revision
 
 COMMAND = re.compile(r"\bffn (\S+) (\S+)")
 
@@ -96,7 +96,7 @@ class Stage:
     @property
     def revision(self) -> int:
         """Number that is raised when its results change; see `ffn.provenance.REVISIONS`."""
-        return REVISIONS[self.name]
+        return revision(self.name)
 
 
 # In the order of the pipeline. Needs were measured on FIB-25 (250³ in blocks of 128³) and on the demo: `max_rss` and
@@ -344,7 +344,7 @@ def revisions_of(shell_line: str) -> list[int]:
     (2, 1)
     """
     words = COMMAND.search(shell_line)
-    return [REVISIONS[word] for word in words.groups() if word in {*STAGES, "study"}] if words else []
+    return [revision(word) for word in words.groups() if word in {*STAGES, "study"}] if words else []
 
 
 def table() -> str:

@@ -13,7 +13,7 @@ from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume, create_volumes
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
-from ffn.provenance import REVISIONS
+from ffn.provenance import REVISIONS, revision
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
@@ -165,7 +165,7 @@ def test_a_partial_graph_of_other_options_is_not_resumed(scene, killed, caplog):
 
 def test_a_partial_graph_of_another_revision_is_not_resumed(scene, killed, caplog, monkeypatch):
     killed()
-    monkeypatch.setitem(REVISIONS, "agglomerate", REVISIONS["agglomerate"] + 1)
+    monkeypatch.setitem(REVISIONS, "agglomerate", revision("agglomerate") + 1)
     with caplog.at_level("INFO"):
         assert agglomerate(scene)[0] == 0
     assert "resuming after" not in caplog.text

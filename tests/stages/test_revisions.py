@@ -33,7 +33,7 @@ from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volumes
 from ffn.io.training_records import read_shard
 from ffn.io.volume import Placement
-from ffn.provenance import REVISIONS
+from ffn.provenance import revision
 from ffn.viewing.precomputed import read_scale
 from ffn.workflow.stages import STAGES
 
@@ -341,11 +341,11 @@ def rounded(value: str | float) -> Any:
 @pytest.mark.parametrize("stage", COMMANDS)
 def test_what_a_stage_makes_is_that_of_its_revision(stage, made):
     found = {name: value_of(stage, array) for name, array in sorted(contents(made(stage)).items())}
-    revision, expected = MADE.get(stage, (0, {}))
-    row = f'"{stage}": ({REVISIONS[stage]}, {found}),'
-    assert REVISIONS[stage] == revision, f"{stage}: has a new revision. Put what it makes into MADE: {row}"
+    of_revision, expected = MADE.get(stage, (0, {}))
+    row = f'"{stage}": ({revision(stage)}, {found}),'
+    assert revision(stage) == of_revision, f"{stage}: has a new revision. Put what it makes into MADE: {row}"
     assert found == {name: rounded(value) for name, value in expected.items()}, (
-        f"{stage}: makes something else than revision {revision} did. If it is meant, raise REVISIONS[{stage!r}] in "
+        f"{stage}: makes something else than revision {of_revision} did. If it is meant, raise REVISIONS[{stage!r}] in "
         f"ffn/provenance.py, so that runs repeat the stage, and put what it makes into MADE: {row} "
         "If a stage fails whose results this one reads, only the values of this one change, not its revision."
     )

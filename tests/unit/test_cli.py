@@ -37,7 +37,7 @@ def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
     words = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg", "--seed-policy", "points"]
     words += ["--seed-points", "-1,2,3", "--mask-boxes", BOX, "-9:-8,0:1,-3:2", "--disco-seed-threshold", "-.5"]
     assert main([*words, "--box", BOX]) == 0
-    *_, config, box, stage_to = calls[0]
+    *_, config, box, stage_to, machine = calls[0]
     assert (config.seed_points, config.mask_boxes) == ("-1,2,3", (BOX, "-9:-8,0:1,-3:2"))
     assert (config.disco_seed_threshold, str(box)) == (-0.5, BOX)
 
@@ -47,6 +47,19 @@ def test_arguments_come_from_a_file_too(partition_words, tmp_path):
     assert main(["partition", f"@{tmp_path}/words.txt"]) == 0
     with open_volume(partition_words[3]) as made:
         assert str(made.box) == BOX
+
+
+def test_a_file_of_arguments_that_is_no_text_is_one_line(tmp_path, capsys):
+    (tmp_path / "raw.h5").write_bytes(b"\x89HDF\xff\n")
+    with pytest.raises(SystemExit):
+        main(["reconcile", f"@{tmp_path}/raw.h5"])
+    assert "raw.h5: cannot be read" in capsys.readouterr().err
+
+
+def test_a_file_of_arguments_may_name_names_that_begin_like_a_file(tmp_path, capsys):
+    (tmp_path / "list.txt").write_text(f"@{tmp_path}/list.txt\n--out\nall.h5:s\n")
+    assert main(["reconcile", f"@{tmp_path}/list.txt"]) == 2
+    assert "list.txt" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

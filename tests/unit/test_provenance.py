@@ -3,7 +3,7 @@ import json
 from ffn import __version__
 from ffn.config import PartitionConfig
 from ffn.geometry import Box
-from ffn.provenance import REVISIONS, fingerprint, provenance
+from ffn.provenance import REVISIONS, fingerprint, provenance, revision
 from ffn.workflow.stages import STAGES
 
 
@@ -26,10 +26,10 @@ def test_a_fingerprint_knows_the_revision_and_what_decides_the_result_but_not_th
     monkeypatch.setattr("ffn.provenance.__version__", "9.9.9")
     assert fingerprint("partition", PartitionConfig(), labels="l.h5") == one == json.loads(json.dumps(one))
     assert fingerprint("partition", PartitionConfig(min_size=7), labels="l.h5") != one
-    monkeypatch.setitem(REVISIONS, "partition", REVISIONS["partition"] + 1)
+    monkeypatch.setitem(REVISIONS, "partition", revision("partition") + 1)
     assert fingerprint("partition", PartitionConfig(), labels="l.h5") != one
 
 
 def test_only_what_exists_has_a_revision():
     assert REVISIONS.keys() <= {*STAGES, "study"}
-    assert all(stage.revision == REVISIONS[name] for name, stage in STAGES.items())
+    assert all(stage.revision == revision(name) for name, stage in STAGES.items())

@@ -8,7 +8,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.inference.segment import RESERVED, _fingerprint, segment
 from ffn.model.store import Model
-from ffn.provenance import REVISIONS
+from ffn.provenance import REVISIONS, revision
 
 MODEL = Model(ModelConfig(depth=1, features=2), {}, {})
 CHANGED = {
@@ -46,7 +46,7 @@ def test_a_checkpoint_of_another_model_or_image_is_another_job():
 
 def test_a_checkpoint_of_another_revision_is_another_job(monkeypatch):
     before = fingerprint()
-    monkeypatch.setitem(REVISIONS, "segment", REVISIONS["segment"] + 1)
+    monkeypatch.setitem(REVISIONS, "segment", revision("segment") + 1)
     assert fingerprint() != before
 
 

@@ -9,7 +9,7 @@ from ffn import __version__
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.model.store import Model, save_model
-from ffn.provenance import REVISIONS
+from ffn.provenance import REVISIONS, revision
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.config import TrainConfig
 from ffn.training.data.volumes import open_training_volumes
@@ -132,7 +132,7 @@ def test_another_package_keeps_the_fingerprint_and_another_revision_does_not(dat
     index.write_text(index.read_text().replace(__version__, "9.9.9"))
     monkeypatch.setattr("ffn.provenance.__version__", "9.9.9")
     assert plan_of(data).fingerprint() == fingerprint
-    monkeypatch.setitem(REVISIONS, "train", REVISIONS["train"] + 1)
+    monkeypatch.setitem(REVISIONS, "train", revision("train") + 1)
     assert plan_of(data).fingerprint() != fingerprint
 
 
