@@ -278,9 +278,7 @@ class SegmentConfig(FloodConfig):
     @model_validator(mode="after")
     def _points_are_used(self) -> SegmentConfig:
         if self.seed_policy == "points" and not self.seed_points:
-            raise ValueError(
-                f"seed_points: {self.seed_points} is given, seed_policy points needs a CSV file or a point z,y,x"
-            )
+            raise ValueError("seed_points: null, but seed_policy points needs a CSV file or a point z,y,x")
         if self.seed_policy != "points" and self.seed_points is not None:
             raise ValueError(
                 f"seed_policy: {self.seed_policy} would ignore seed_points ({self.seed_points}), it must be points"

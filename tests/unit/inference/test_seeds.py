@@ -130,7 +130,7 @@ def test_points_outside_are_dropped_and_none_left_is_a_warning(caplog):
 
 
 def test_points_and_policy_belong_together():
-    with pytest.raises(ValueError, match="seed_points: None is given, seed_policy points needs"):
+    with pytest.raises(ValueError, match="seed_points: null, but seed_policy points needs"):
         SegmentConfig(seed_policy="points")
     with pytest.raises(ValueError, match="seed_policy: grid would ignore seed_points"):
         SegmentConfig(seed_policy="grid", seed_points="1,2,3")
