@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pydantic.fields import FieldInfo
-
 from ffn.config import Section
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.stages import STAGES, Output
@@ -102,19 +100,8 @@ def configured_recipe(pipeline: Pipeline, command: str, job: Job) -> Recipe:
         return _of_configured_volume(pipeline, job)
     if job.output.name == "baseline":
         return Recipe({}, {})  # the scores of the same job record what it was made with
-    sections = {key: _result_options(section) for key, section in _sections(pipeline, command, job).items()}
+    sections = {key: section.result_options() for key, section in _sections(pipeline, command, job).items()}
     return Recipe(_flat(sections), _named(_inputs(pipeline, job), job) if pipeline.places else {})
-
-
-def _result_options(section: Section) -> Values:
-    """Return the options of a section that the result depends on."""
-    same_result = {name for name, info in type(section).model_fields.items() if _keeps_result(info)}
-    return section.model_dump(mode="json", exclude=same_result)
-
-
-def _keeps_result(info: FieldInfo) -> bool:
-    marks = info.json_schema_extra
-    return isinstance(marks, dict) and marks.get("result") is False
 
 
 def is_left_open(key: str, value: object) -> bool:
