@@ -14,6 +14,7 @@ from ffn.workflow.file_lists import FileList
 from ffn.workflow.pipeline import Pipeline
 
 NOT_FOR_SNAKEMAKE = re.compile("[{}<>]")  # in the path of an input they mark wildcards and path variables
+LEADING = re.compile(r"^(\./+)+(?=.)")  # Snakemake warns of it; `..` stays, because the folder before it may be a link
 
 
 def option(name: str, files: Iterable[str], suffix: str = "") -> str:
@@ -50,7 +51,7 @@ def inputs(*files: str) -> list[str]:
     >>> inputs("./mask.h5", "{mask}.h5")
     ['mask.h5']
     """
-    return [os.path.normpath(file) for file in files if not NOT_FOR_SNAKEMAKE.search(file)]
+    return [LEADING.sub("", file) for file in files if not NOT_FOR_SNAKEMAKE.search(file)]
 
 
 def stamps(*files: str) -> str:

@@ -54,6 +54,10 @@ def test_a_path_that_is_no_input_is_watched_by_a_parameter(tmp_path):
     assert arguments.stamps(str(mask), "b.h5") != before
 
 
+def test_an_input_behind_a_link_is_the_users_file():
+    assert arguments.inputs("link/../mask.h5", "././mask.h5") == ["link/../mask.h5", "mask.h5"]
+
+
 def test_snakemake_sees_no_wildcard_in_a_quoted_path():
     text = arguments.option("--mask", ["{a}'{b}.h5"])
     assert shlex.split(text) == ["--mask", "{a}'{b}.h5"]
