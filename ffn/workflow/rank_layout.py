@@ -74,15 +74,22 @@ class Layout:
         Raises
         ------
         ConfigError
-            If the launcher has an unknown placeholder.
+            If the launcher has an unknown placeholder, or a lone brace or quote.
         """
         figures = {"ranks": self.ranks, "nodes": self.nodes, "per_node": self.per_node, "depth": self.depth}
-        unknown = {name for _, name, _, _ in string.Formatter().parse(self.launcher) if name is not None} - set(figures)
-        if unknown:
+        try:
+            found = {name for _, name, _, _ in string.Formatter().parse(self.launcher) if name is not None}
+            filled = self.launcher.format(**figures) if found <= set(figures) else ""
+            shlex.split(filled)
+        except (ValueError, KeyError) as reason:
+            raise ConfigError(
+                f"launcher: {self.launcher!r} cannot be read ({reason}). Close its braces and quotes"
+            ) from None
+        if unknown := found - set(figures):
             raise ConfigError(
                 f"launcher: {self.launcher!r} has {sorted(unknown)}, expected {sorted(figures)} as placeholders"
             )
-        command = self.launcher.format(**figures) if self.ranks > 1 else ""
+        command = filled if self.ranks > 1 else ""
         return f"env {command}" if ASSIGNMENT.match(command) else command
 
     @property

@@ -1,5 +1,6 @@
 """Processes on nodes, and the launch line of every profile."""
 
+import re
 import shlex
 import subprocess
 
@@ -63,6 +64,12 @@ def test_figures_are_positive_numbers(value):
 def test_unknown_placeholders_are_named():
     with pytest.raises(ConfigError, match=r"has \['tasks'\], expected \['depth', 'nodes', 'per_node', 'ranks'\]"):
         _ = Layout(2, 1, 1, "srun -n {tasks}").command
+
+
+@pytest.mark.parametrize("launcher", ["aprun -n {ranks", "aprun -n ranks}", "sh -c 'aprun -n {ranks}"])
+def test_a_lone_brace_or_quote_is_named(launcher):
+    with pytest.raises(ConfigError, match=rf"^launcher: .*{re.escape(launcher)}.* cannot be read \(.*\)\. Close its"):
+        _ = Layout(2, 1, 1, launcher).command
 
 
 def test_a_launcher_may_begin_with_variables(tmp_path):
