@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import json
 import os
@@ -20,6 +21,7 @@ from ffn.machine.process_id import ProcessId, this_process
 # A living writer touches its temporary file every 10 s. The rest is for clocks that differ: beyond five minutes, the
 # services of a cluster (Kerberos, Slurm's munge) do not work any more.
 SILENT_SECONDS = 600.0
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP)  # as FAT, some FUSE and parallel file systems answer
 
 
 @contextlib.contextmanager
@@ -79,7 +81,7 @@ def write_text_once(path: str | Path, text: str) -> None:
         temporary.write_text(text)
         _sync(temporary)
         with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)  # unlike rename, it never replaces a file
+            _create(temporary, path)
         _sync(path.parent)
     finally:
         _remove(temporary)
@@ -88,6 +90,18 @@ def write_text_once(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, content: object) -> None:
     """Write `content` as indented JSON to `path` atomically."""
     write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def _create(temporary: Path, path: Path) -> None:
+    """Give a file its name, but unlike rename never replace one. Without hard links, it is whole a little later."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        with open(path, "x") as created:
+            created.write(temporary.read_text())
+        _sync(path)
 
 
 def _replace(temporary: Path, path: Path) -> None:

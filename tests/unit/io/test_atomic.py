@@ -1,3 +1,4 @@
+import errno
 import os
 import subprocess
 from dataclasses import replace
@@ -47,6 +48,17 @@ def test_a_file_that_is_written_once_keeps_its_first_content(tmp_path):
         write_text_once(tmp_path / "a/b.txt", text)
     assert (tmp_path / "a/b.txt").read_text() == "first"
     assert names(tmp_path / "a") == ["b.txt"]
+
+
+def test_where_there_are_no_hard_links_a_file_is_written_once_too(tmp_path, monkeypatch):
+    def link(source, target):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", link)
+    for text in ("first", "second"):
+        write_text_once(tmp_path / "b.txt", text)
+    assert (tmp_path / "b.txt").read_text() == "first"
+    assert names(tmp_path) == ["b.txt"]
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
