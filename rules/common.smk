@@ -18,7 +18,7 @@ from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import lock_run
 from ffn.options import flags, quote
 from ffn.workflow import arguments, snakemake_patches
-from ffn.workflow.file_lists import file_lists
+from ffn.workflow.file_lists import write_file_lists
 from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import training_mb
 from ffn.workflow.pipeline import Pipeline
@@ -125,8 +125,7 @@ onstart:
         raise WorkflowError(str(error)) from None
     logger.info("Looking for what killed jobs left behind")
     atomic.remove_leftovers(PATHS.root)
-    for listed in file_lists(PIPELINE):
-        listed.write()
+    write_file_lists(PIPELINE)
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     if not snakemake_patches.is_quiet(workflow):
         LiveJobs().start(logger)

@@ -56,6 +56,15 @@ class FileList(NamedTuple):
             atomic.write_text(self.path, text)
 
 
+def write_file_lists(pipeline: Pipeline) -> None:
+    """Write all lists that jobs of a run read, and remove those of earlier configurations."""
+    lists = list(file_lists(pipeline))
+    for listed in lists:
+        listed.write()
+    for old in set(Path(pipeline.paths.file_list("*")).parent.glob("*.txt")) - {Path(listed.path) for listed in lists}:
+        old.unlink(missing_ok=True)
+
+
 def file_lists(pipeline: Pipeline) -> Iterator[FileList]:
     """Yield all lists that jobs of a run read."""
     for volume in pipeline.segmented:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ffn.workflow import arguments
-from ffn.workflow.file_lists import FileList, file_lists
+from ffn.workflow.file_lists import FileList, file_lists, write_file_lists
 
 from .test_pipeline import pipeline
 
@@ -48,6 +48,15 @@ def test_every_list_that_a_job_may_need_is_written():
             assert arguments.files(made, True, "segment", volume=volume, order=order) in written
         assert arguments.files(made, True, "segment", "probability", volume=volume, order="") in written
         assert arguments.files(made, True, "agglomerate", volume=volume) in written
+
+
+def test_lists_of_an_earlier_configuration_are_removed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    smaller = pipeline(subvolumes={"size_zyx": [64, 56, 40], "overlap_zyx": [14, 14, 14]})
+    for made in (pipeline(), smaller):
+        write_file_lists(made)
+        found = {str(path) for path in Path("results/small/lists").iterdir()}
+        assert found == {listed.path for listed in file_lists(made)}
 
 
 def test_without_lists_the_names_are_arguments():
