@@ -114,9 +114,12 @@ if dying_with_parent() and not snakemake_patches.is_module(workflow):
 
 onstart:
     submit = snakemake_patches.submit_command(workflow)
-    launcher = LAYOUT.words if snakemake_patches.will_run(workflow, "train") else []
+    runs = functools.partial(snakemake_patches.will_run, workflow)
+    launcher = LAYOUT.words if runs("train") else []
     try:
         check_commands(snakemake_patches.executor(workflow), submit, launcher)
+        if runs("checkpoint_model") and not runs("train"):
+            PIPELINE.check_checkpoints()
         lock_run(PATHS.root)
         if submit:
             check_none_left(submit, PATHS.root)

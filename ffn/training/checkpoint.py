@@ -267,7 +267,7 @@ def load_checkpoint(path: str | Path) -> Model:
     if not path.is_dir():
         found = sorted(other.name for other in path.parent.glob("step-*"))
         raise ModelError(
-            f"{path}: no such checkpoint, {path.parent} holds {found}. Choose one of them, or train with a higher "
+            f"{path}: no such checkpoint, {path.parent} holds {found}. Choose one of them, or train anew with a higher "
             "train.keep_checkpoints"
         )
     shared, _ = _read_verified(path / SHARED, _read_manifest(path)["sha256"])

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from ffn.config import SegmentConfig
@@ -180,6 +181,25 @@ class Pipeline:
     def steps(self) -> list[str]:
         """Checkpoints that `select` chooses from."""
         return [f"{step:08d}" for step in self.run.selectable_steps]
+
+    def check_checkpoints(self) -> None:
+        """Refuse to choose among checkpoints that a finished training did not keep, if it does not run again.
+
+        Raises
+        ------
+        ConfigError
+            If one is missing that `select` has not yet made a model of.
+        """
+        made = [path.parent.name for path in self.paths.existing("select", "candidate")]
+        folder = Path(self.paths.checkpoint("")).parent
+        kept = sorted(path.name for path in folder.glob("step-*"))
+        missing = [name for name in (f"step-{step}" for step in self.steps) if name not in made + kept]
+        if missing:
+            raise ConfigError(
+                "train.checkpoint_steps, train.keep_checkpoints, select.checkpoints: "
+                f"select needs {', '.join(missing)}, {folder} has {', '.join(kept) or 'none'}. "
+                f"Undo their change, or remove {folder.parent} to train anew"
+            )
 
     # --- Boxes and sizes of jobs, as functions of their wildcards --------------------------------------------
     def box(self, name: str) -> Callable[[Any], str]:

@@ -386,6 +386,15 @@ def test_a_finished_run_repeats_nothing(stubbed):
         assert stubbed(run).planned(RUNS[run]) == set()
 
 
+def test_a_choice_among_checkpoints_that_training_did_not_keep_stops_before_the_first_job(stubbed):
+    run = stubbed("everything")
+    run.workflow.configure({**EVERYTHING, "train": {**EVERYTHING["train"], "checkpoint_steps": 30}})
+    done = run.snakemake("--quiet")
+    message = "select needs step-00000090, results/small/model/checkpoints has none. Undo their change, or remove"
+    assert done.returncode != 0 and message in done.stdout + done.stderr
+    assert run.planned(EVERYTHING) == set()
+
+
 def test_every_option_is_changed_in_one_of_the_runs(stubbed, monkeypatch):
     unchanged = []
     for run in RUNS:

@@ -1,7 +1,10 @@
 """What a run makes of which volume."""
 
+from pathlib import Path
+
 import pytest
 
+from ffn.errors import ConfigError
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
@@ -64,6 +67,22 @@ def test_checkpoints_that_compete_are_targets_of_select():
     assert made.files("select", "candidate_scores") == [
         f"results/small/selection/step-{step}/scores.json" for step in made.steps
     ]
+
+
+def test_checkpoints_that_training_did_not_keep_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    select = {"checkpoints": 3, "volume": "second", "box": "0:40,0:56,0:72"}
+    made = pipeline(train={"max_steps": 120, "checkpoint_steps": 40, "permutable_axes": []}, select=select)
+    for step in ("00000060", "00000120"):
+        Path(made.paths.checkpoint(step)).mkdir(parents=True)
+    candidate = Path(made.paths.of("select", "candidate", step="00000040"))
+    candidate.parent.mkdir(parents=True)
+    candidate.touch()
+    message = "select needs step-00000080, results/small/model/checkpoints has step-00000060, step-00000120. Undo"
+    with pytest.raises(ConfigError, match=message):
+        made.check_checkpoints()
+    Path(made.paths.checkpoint("00000080")).mkdir()
+    made.check_checkpoints()
 
 
 def test_without_training_the_initial_model_segments(tmp_path):
