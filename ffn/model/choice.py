@@ -14,10 +14,12 @@ from ffn.errors import ConfigError
 from ffn.io import atomic
 from ffn.machine.cpu import cpu_name
 from ffn.machine.gpu import gpu_visible
+from ffn.model.precision import PRECISIONS
 
 log = logging.getLogger(__name__)
 
 FOLDER = "machine"
+ENGINES = ("tensorflow", "openvino")
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
     Raises
     ------
     ConfigError
-        If the record is damaged, or made for a GPU where there is none.
+        If the record is damaged, made for a GPU where there is none, or for TensorFlow on a CPU where there is a GPU.
     """
     choice = _read(path)
     if choice is None:
@@ -76,10 +78,15 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
             atomic.write_text_once(path, yaml.safe_dump({**asdict(mine), "cpu": cpu_name()}, sort_keys=False))
             choice = _read(path) or mine  # another job may have been first
     log.info("auto: %s %s, because %s%s", choice.engine, choice.precision, choice.reason, f" ({path})" if path else "")
-    if choice.gpu and not gpu_visible():
+    if choice.engine == "tensorflow" and choice.gpu != gpu_visible():
+        chosen, seen, remedy = (
+            ("a GPU", "none", "Start this job where there is one")
+            if choice.gpu
+            else ("a CPU", "a GPU", "Hide it (CUDA_VISIBLE_DEVICES=-1)")
+        )
         raise ConfigError(
-            f"{path}: {choice.engine} {choice.precision} was chosen for a GPU, and TensorFlow sees none here. "
-            "Start this job where there is one, or set engine and precision"
+            f"{path}: {choice.engine} {choice.precision} was chosen for {chosen}, and TensorFlow sees {seen} here. "
+            f"{remedy}, or set engine and precision"
         )
     return choice
 
@@ -89,8 +96,14 @@ def _read(path: Path | None) -> Choice | None:
         return None
     try:
         found = yaml.safe_load(path.read_text())
-        return Choice(**{name: found[name] for name in ("engine", "precision", "reason", "gpu")})
+        choice = Choice(**{name: found[name] for name in ("engine", "precision", "reason", "gpu")})
+        if (choice.engine in ENGINES and choice.precision in PRECISIONS) and (
+            isinstance(choice.reason, str) and isinstance(choice.gpu, bool)
+        ):
+            return choice
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
-        raise ConfigError(
-            f"{path}: cannot be read, expected what 'auto' took as engine and precision. Remove it to choose again"
-        ) from None
+        pass
+    raise ConfigError(
+        f"{path}: cannot be read, expected what 'auto' took as engine and precision. "
+        "Remove it, and what was computed with it (the run's segmentation, or the training), to choose again"
+    )

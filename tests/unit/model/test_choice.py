@@ -6,6 +6,7 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
+import yaml
 
 from ffn.errors import ConfigError
 from ffn.model import choice
@@ -31,7 +32,7 @@ def test_the_first_job_chooses_and_all_others_take_the_same(tmp_path, caplog):
 def job(path, barrier, number):
     def choose():
         barrier.wait(300)
-        return Choice("openvino", f"precision {number}")
+        return Choice("openvino", "float32", f"job {number} says so")
 
     return choose_once(path, choose)
 
@@ -59,8 +60,25 @@ def test_a_choice_for_a_gpu_needs_one(tmp_path, monkeypatch):
         choose_once(path, never)
 
 
-@pytest.mark.parametrize("text", ["", "engine: openvino", "- 1", "a: [", "engine: a\0"])
+def test_tensorflow_chosen_for_a_cpu_does_not_take_a_gpu(tmp_path, monkeypatch):
+    chosen = {name: Choice(name, "float32") for name in ("tensorflow", "openvino")}
+    for name, recorded in chosen.items():
+        choose_once(tmp_path / f"{name}.yaml", lambda recorded=recorded: recorded)
+    monkeypatch.setattr(choice, "gpu_visible", lambda: True)
+    assert choose_once(tmp_path / "openvino.yaml", never) == chosen["openvino"]
+    with pytest.raises(ConfigError, match=r"was chosen for a CPU, and TensorFlow sees a GPU here\. Hide it"):
+        choose_once(tmp_path / "tensorflow.yaml", never)
+
+
+GOOD = {"engine": "openvino", "precision": "float32", "reason": "", "gpu": False}
+WRONG = [{"engine": "openvin"}, {"precision": 32}, {"engine": ["openvino"]}, {"reason": None}, {"gpu": "no"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "engine: openvino", "- 1", "a: [", "engine: a\0", *(yaml.safe_dump({**GOOD, **wrong}) for wrong in WRONG)],
+)
 def test_a_damaged_record_is_named(tmp_path, text):
     (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=r"x\.yaml: cannot be read, expected what 'auto' took .* Remove it"):
+    with pytest.raises(ConfigError, match=r"x\.yaml: cannot be read, expected what 'auto' took .* Remove it, and what"):
         choose_once(tmp_path / "x.yaml", never)
