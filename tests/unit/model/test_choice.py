@@ -4,6 +4,7 @@ import functools
 import logging
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import pytest
 import yaml
@@ -37,7 +38,8 @@ def job(path, barrier, number):
     return choose_once(path, choose)
 
 
-def test_jobs_that_choose_at_the_same_time_agree(tmp_path):
+def test_jobs_that_choose_at_the_same_time_agree(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])  # the processes import this module
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(3, context) as jobs:
         run = functools.partial(job, tmp_path / "x.yaml", manager.Barrier(3))
