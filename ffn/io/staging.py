@@ -1,9 +1,10 @@
 """Copy inputs to a node's local disk, once per node, and verify the copies.
 
 Other users of the node can write to the folders for temporary files. What they may have planted there is never used.
-Copies lie in a folder of our own that nobody else can write to, and symbolic links are not followed. Beside a copy lie
-the checksums of its chunks. They are compared when the copy has been made, in full, and before every use, where that
-takes as long for a terabyte as for a megabyte: size and owner of every file, and `SAMPLES` chunks drawn at random.
+Copies lie in a folder of our own that nobody else can write to or replace, and symbolic links are not followed. Beside
+a copy lie the checksums of its chunks. They are compared when the copy has been made, in full, and before every use,
+where that takes as long for a terabyte as for a megabyte: size and owner of every file, and `SAMPLES` chunks drawn at
+random.
 """
 
 from __future__ import annotations
@@ -85,28 +86,36 @@ def _source(spec: str) -> Path | None:
 
 def _scratch(folder: str) -> Path | None:
     expanded = os.path.expandvars(folder)
-    return None if "$" in expanded else Path(expanded) / f"ffn-staged-{os.getuid()}"
+    return None if "$" in expanded else Path(expanded).resolve() / f"ffn-copies-{os.getuid()}"
 
 
 def _make_private(scratch: Path) -> None:
     """Make the folder of our copies, unless it exists; see `_require_private`."""
-    scratch.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        scratch.mkdir(mode=0o700)
+    for folder in reversed((scratch, *scratch.parents)):
+        if not folder.is_dir():
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700 if folder == scratch else 0o755)  # whatever the umask is
     _require_private(scratch)
 
 
 def _require_private(scratch: Path) -> None:
-    """Make sure that nobody else can write to the folder of our copies, nor put another one in its place."""
-    state, parent = scratch.lstat(), scratch.parent.stat()
+    """Make sure that nobody else can write to the folder of our copies, nor put another one in its place.
+
+    Whoever owns or can write to a folder on its path could do that at any time, also between this check and a use.
+    """
+    state = scratch.lstat()
     if not stat.S_ISDIR(state.st_mode):
         raise VolumeError(f"{scratch} is not a folder, or a link to one")
     if state.st_uid != os.getuid():
         raise VolumeError(f"{scratch} belongs to user {state.st_uid}, not to {os.getuid()}")
     if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise VolumeError(f"{scratch} can be written to by other users")
-    if parent.st_mode & stat.S_IWOTH and not parent.st_mode & stat.S_ISVTX:
-        raise VolumeError(f"{scratch.parent} lets other users replace our folder in it, as it has no sticky bit")
+    for folder in scratch.parents:
+        above = folder.lstat()
+        if above.st_uid not in (0, os.getuid()):
+            raise VolumeError(f"{folder} belongs to user {above.st_uid}, who could replace our folder in it")
+        if above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX:
+            raise VolumeError(f"{folder} lets other users replace our folder in it, as it has no sticky bit")
 
 
 def _files(source: Path) -> list[Path]:
@@ -124,7 +133,7 @@ def _copy_path(source: Path, scratch: Path) -> Path:
 def _stage(source: Path, scratch: Path) -> None:
     copy = _copy_path(source, scratch)
     version = copy.parent.parent
-    with _exclusive(version.parent):
+    with _exclusive(version.parent, scratch):
         if _is_trusted(copy, scratch):
             log.info("%s is already in %s", source, copy.parent)
             return
@@ -203,15 +212,18 @@ def _without_links(path: str, flags: int) -> int:
 
 def _remove_others(version: Path) -> None:
     """Remove copies of earlier versions of the same input; open files stay readable."""
+    if version.parent.is_symlink():
+        raise VolumeError(f"{version.parent} is a link, so nothing is removed there")
     for other in version.parent.iterdir():
         if other.is_dir() and other != version:
             shutil.rmtree(other, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
+def _exclusive(folder: Path, scratch: Path) -> Iterator[None]:
     """Keep other processes on this node out; locks are reliable because the disk is local."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w", opener=_without_links) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        _require_private(scratch)
         yield

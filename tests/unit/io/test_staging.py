@@ -1,5 +1,6 @@
 """Inputs are copied to node-local scratch, but nothing depends on the copies."""
 
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -142,7 +143,7 @@ class TestStrangers:
         return copy
 
     def own_folder(self, scratch):
-        return scratch / f"ffn-staged-{os.getuid()}"
+        return scratch / f"ffn-copies-{os.getuid()}"
 
     def assert_refused(self, volume, scratch, caplog, why):
         """Nothing of the folder is used, nor written to it, and a line says why."""
@@ -186,9 +187,50 @@ class TestStrangers:
         self.own_folder(scratch).chmod(0o770)
         self.assert_refused(volume, scratch, caplog, "can be written to by other users")
 
-    def test_a_folder_that_others_can_replace_is_not_used(self, volume, scratch, forged, caplog):
-        scratch.chmod(0o777)
+    @pytest.mark.parametrize("mode", [0o777, 0o770])
+    @pytest.mark.parametrize("levels", [1, 2])
+    def test_a_folder_that_others_can_replace_is_not_used(self, volume, tmp_path, mode, levels, caplog):
+        scratch = tmp_path / "node/scratch"
+        stage_specs([volume], str(scratch))
+        self.own_folder(scratch).parents[levels - 1].chmod(mode)
         self.assert_refused(volume, scratch, caplog, "has no sticky bit")
+
+    @pytest.mark.skipif(os.getuid() != 0, reason="gives a folder to another user")
+    def test_a_folder_in_that_of_a_stranger_is_not_used(self, volume, tmp_path, caplog):
+        scratch = tmp_path / "node/scratch"
+        stage_specs([volume], str(scratch))
+        os.chown(tmp_path / "node", 4321, -1)
+        self.assert_refused(volume, scratch, caplog, "node belongs to user 4321, who could replace our folder in it")
+
+    def test_the_umask_of_a_group_does_not_open_the_folders_that_are_made(self, volume, tmp_path):
+        before = os.umask(0o002)
+        try:
+            stage_specs([volume], str(tmp_path / "node/scratch"))
+        finally:
+            os.umask(before)
+        assert staged_spec(volume, str(tmp_path / "node/scratch")) != volume
+
+    def test_a_folder_that_a_stranger_put_there_is_not_emptied(self, volume, scratch, tmp_path, monkeypatch, caplog):
+        """Between the check and the use; nobody can, if all folders above are as they should be."""
+        (tmp_path / "home/precious").mkdir(parents=True)
+
+        @contextlib.contextmanager
+        def swapped(folder, _):
+            folder.symlink_to(tmp_path / "home")
+            yield
+
+        monkeypatch.setattr(staging, "_exclusive", swapped)
+        stage_specs([volume], str(scratch))
+        assert (tmp_path / "home/precious").exists()
+        assert "is a link" in caplog.text
+
+    def test_our_folder_is_looked_at_again_when_the_lock_is_there(self, volume, scratch, monkeypatch, caplog):
+        def opened(lock, operation):
+            self.own_folder(scratch).chmod(0o770)
+
+        monkeypatch.setattr(staging.fcntl, "flock", opened)
+        stage_specs([volume], str(scratch))
+        assert "can be written to by other users" in caplog.text and copies(scratch) == []
 
     def test_a_changed_copy_is_replaced(self, volume, scratch, forged):
         assert staged_spec(volume, str(scratch)) == volume
