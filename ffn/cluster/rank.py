@@ -23,6 +23,7 @@ SLOTS = "ffn-slots"  # scope in which ranks find their places
 SECRET = "FFN_LAUNCH_SECRET"  # variable with the first part of every path that the server answers
 FIRST_POLL_SECONDS = 0.1
 LAST_POLL_SECONDS = 5.0  # a server on one core answers a few hundred requests per second
+LOG_LEVEL = "HOROVOD_LOG_LEVEL"
 SIOCGIFADDR = 0x8915  # Linux: IPv4 address of an interface
 
 
@@ -66,6 +67,8 @@ def main(arguments: Sequence[str]) -> None:
     server = Server.parse(address, _secret())
     own_address, slot = rendezvous(server, rank, float(timeout))
     environment = rank_environment(server, interface_of(own_address), slot)
+    if rank == 0 and LOG_LEVEL in environment:
+        sys.stderr.write(f"ffn launch: {LOG_LEVEL} is info, because with more Horovod logs the job's secret\n")
     try:
         os.execvpe(command[0], list(command), {**os.environ, **environment})
     except OSError as reason:
@@ -115,6 +118,7 @@ def rank_environment(server: Server, interface: str, slot: str) -> dict[str, str
     >>> variables["HOROVOD_CROSS_RANK"], variables["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
     ('1', '10.0.0.1:4000/x7')
     """
+    reveals = os.environ.get(LOG_LEVEL, "").lower() in ("trace", "debug")  # it logs its server's address
     places = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME")
     return {
         **{f"HOROVOD_{name}": value for name, value in zip(places, slot.split(","), strict=True)},
@@ -123,6 +127,7 @@ def rank_environment(server: Server, interface: str, slot: str) -> dict[str, str
         "HOROVOD_GLOO_IFACE": interface,
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
+        **({LOG_LEVEL: "info"} if reveals else {}),
         "NCCL_SOCKET_IFNAME": os.environ.get("NCCL_SOCKET_IFNAME", interface),
     }
 

@@ -35,6 +35,28 @@ def test_the_network_of_nccl_stays_as_the_site_set_it(monkeypatch):
     assert variables["HOROVOD_HOSTNAME"] == "n2" and variables["HOROVOD_GLOO_RENDEZVOUS_PORT"] == "4000"
 
 
+@pytest.mark.parametrize(
+    ("asked", "given"), [("debug", "info"), ("TRACE", "info"), ("warning", None), (None, None)], ids=str
+)
+def test_horovod_does_not_log_the_secret(asked, given, monkeypatch):
+    monkeypatch.delenv("HOROVOD_LOG_LEVEL", raising=False)
+    if asked:
+        monkeypatch.setenv("HOROVOD_LOG_LEVEL", asked)
+    variables = rank_environment(Server("10.0.0.1", 4000, "x7"), "ib0", "3,4,1,2,1,2,n2")
+    assert variables.get("HOROVOD_LOG_LEVEL") == given
+
+
+def test_one_rank_says_that_horovod_logs_less(monkeypatch, capsys):
+    for name, value in {"R": "0", "FFN_LAUNCH_SECRET": "x7", "HOROVOD_LOG_LEVEL": "debug"}.items():
+        monkeypatch.setenv(name, value)
+    started = []
+    monkeypatch.setattr("ffn.cluster.rank.rendezvous", lambda *_: ("127.0.0.1", "0,1,0,1,0,1,n1"))
+    monkeypatch.setattr("os.execvpe", lambda name, words, environment: started.append(environment))
+    main(["127.0.0.1:9", "1", "R", "true"])
+    assert started[0]["HOROVOD_LOG_LEVEL"] == "info"
+    assert capsys.readouterr().err.startswith("ffn launch: HOROVOD_LOG_LEVEL is info, because")
+
+
 def test_an_address_of_another_machine_has_no_interface_here():
     with pytest.raises(SystemExit, match="no network interface of .* has the address 192.0.2.1"):
         interface_of("192.0.2.1")
