@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator
+
+log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 10.0  # one metadata operation; our choice
 
@@ -16,7 +19,10 @@ def beating(beat: Callable[[], object]) -> Iterator[None]:
 
     def run() -> None:
         while not is_over.wait(BEAT_SECONDS):
-            beat()
+            try:
+                beat()
+            except Exception as reason:  # whatever it is, the next beat may succeed; without beats, others take over
+                log.warning("no heartbeat (%s)", reason)
 
     thread = threading.Thread(target=run, name="heartbeat", daemon=True)
     thread.start()

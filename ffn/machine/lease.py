@@ -70,10 +70,18 @@ class Lease:
         self._seen: tuple[str, int] | None = None
         self._has_beaten = False
         self._unchanged = 0
+        self._unread = 0
 
     def look(self) -> Holder | None:
-        """Return the holder, None if there is none."""
-        seen = self._read()
+        """Return the holder, None if there is none. If it cannot be read for a whole lease, that is an error."""
+        try:
+            seen = self._read()
+        except OSError:  # ESTALE, or EACCES for a moment, of a network file system
+            self._unread += 1
+            if self._unread > self._looks:
+                raise
+            return Holder("", None, is_alive=False, is_gone=False)
+        self._unread = 0
         if seen is None:
             return None
         is_same = self._seen is not None and self._seen[0] == seen[0]
@@ -113,7 +121,9 @@ class Lease:
             os.utime(self._path / str(self._own))
         except FileNotFoundError:
             if self._path.exists():  # otherwise the whole folder was removed
-                seen = self._read()
+                seen = None
+                with contextlib.suppress(OSError):
+                    seen = self._read()
                 log.critical(LOST, self._path.parent, _title(seen[0] if seen else ""), LEASE_SECONDS)
                 os._exit(2)
         except OSError as reason:  # the next beat may succeed

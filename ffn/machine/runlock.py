@@ -22,7 +22,9 @@ from ffn.machine.lease import LEASE_SECONDS, Holder, Lease
 POLL_SECONDS = 0.5
 KERNEL_LOCK = ".lock"  # a file in the locked folder
 LEASE = ".lease"  # a folder there
-SILENCE = f"Waiting up to {LEASE_SECONDS:g} s for a sign of life from there; if there is none, this process takes over"
+SILENCE = (
+    f"Waiting up to {LEASE_SECONDS:g} s for a sign of life from that machine; if there is none, this process takes over"
+)
 
 log = logging.getLogger(__name__)
 
