@@ -199,7 +199,7 @@ class Watchdog:
         sign = Sign.verified(self.address.key, datagram)
         if sign is None or sign.number <= self._numbers.get(sign.rank, 0):
             return
-        if 0 not in (sign.rank, self._rank):  # meant for rank 0 on another machine, which has the same port number
+        if (sign.rank == 0) == (self._rank == 0):  # meant for rank 0 of another machine, at the same port; or our own
             return
         self._numbers[sign.rank] = sign.number
         self._peers[sign.rank] = sender

@@ -140,6 +140,13 @@ def test_datagrams_for_rank_0_of_another_machine_are_ignored(make_watchdog, rece
     assert book.reached == {2: 2, 0: 7}
 
 
+def test_rank_0_does_not_hear_itself(make_watchdog, receive):
+    """Whoever sends its datagrams back to it would otherwise get its answers."""
+    dog, book = make_watchdog(0, 3, Clock())
+    receive(dog, Sign(0, 1, 7).signed(dog.address.key))
+    assert book.reached == {0: 2} and 0 not in dog._peers
+
+
 def test_datagrams_of_strangers_are_ignored(make_watchdog, receive):
     """One who saw datagrams can neither change them, nor send them again, nor end the job."""
     dog, book = make_watchdog(0, 2, Clock())
