@@ -9,7 +9,7 @@ import sys
 import yaml
 from snakemake.exceptions import WorkflowError
 
-from ffn.cluster.job_script import warn_of_secrets
+from ffn.cluster.job_script import make_state, warn_of_secrets
 from ffn.cluster.site import ROOT, check_commands, check_none_left
 from ffn.errors import FfnError
 from ffn.geometry import Box
@@ -122,6 +122,7 @@ onstart:
             PIPELINE.check_checkpoints()
         lock_run(PATHS.root)
         if submit:
+            make_state()  # or a line that the records of jobs are another user's
             check_none_left(submit, PATHS.root)
             warn_of_secrets()
     except FfnError as error:

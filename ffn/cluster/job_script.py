@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn.cluster.queues import in_queue
+from ffn.errors import ClusterError
 from ffn.machine.schedulers import BatchJob, Scheduler
 
 STATE = Path(".snakemake/cluster")  # in the folder that Snakemake works in
@@ -101,9 +102,19 @@ def warn_of_secrets() -> None:
 
 
 def make_state() -> None:
-    """Make the folder for scripts, logs and records of jobs, which nobody else may read."""
-    STATE.mkdir(parents=True, exist_ok=True)
-    STATE.chmod(PRIVATE)  # it may be of an earlier version
+    """Make the folder for scripts, logs and records of jobs, which nobody else may read.
+
+    Raises
+    ------
+    ClusterError
+        If it belongs to another user, whose jobs cannot be seen, or cannot be made.
+    """
+    try:
+        STATE.mkdir(parents=True, exist_ok=True)
+        STATE.chmod(PRIVATE)  # it may be of an earlier version
+    except OSError as reason:
+        found = "belongs to another user" if isinstance(reason, PermissionError) else f"found {reason.strerror}"
+        raise ClusterError(f"{STATE}: {found}, expected your own. Use another --directory") from None
 
 
 def write_private(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from ffn.cluster import job_script as module
 from ffn.cluster.job_script import STATE, exports, make_state, read_job, warn_of_secrets, write_script
+from ffn.errors import ClusterError
 from ffn.machine.schedulers import cobalt
 
 TRAINING = {"rule": "train", "resources": {"runtime": 90, "mpi": "aprun"}}
@@ -58,6 +59,15 @@ def test_a_job_that_snakemake_does_not_know_does_nothing(folder, job_script, mon
     done = subprocess.run([write_script(read_job(path), path, cobalt)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "no Snakemake waits for this job\n")
     assert not (folder / "made").exists() and not (STATE / "7.exit").exists()
+
+
+def test_the_folder_of_another_user_is_a_line(folder, monkeypatch):
+    def refused(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("pathlib.Path.chmod", refused)
+    with pytest.raises(ClusterError, match="^.snakemake/cluster: belongs to another user, expected your own. Use anot"):
+        make_state()
 
 
 @pytest.fixture
