@@ -1,7 +1,7 @@
 """Serve a folder on the loopback interface to one Neuroglancer, with the byte ranges that it needs.
 
 Every user of this machine can connect, and so can every web page in the browser of its user. So each address begins
-with a random token, and the browser lets no page read the answers but those of one origin (CORS). The header ``Host``
+with a random token, and the browser lets no page read the answers but the viewer's (CORS). The header ``Host``
 must name this machine: it names another one if a web page's domain suddenly resolves to this address (DNS rebinding).
 """
 
@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,6 +34,7 @@ HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Type": "application/octet-stream",
     "Referrer-Policy": "no-referrer",
+    "Vary": "Origin",
     "Access-Control-Allow-Methods": "GET, HEAD, OPTIONS",
     "Access-Control-Allow-Headers": "Range",
     "Access-Control-Expose-Headers": "Accept-Ranges, Content-Length, Content-Range",
@@ -42,7 +43,7 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 @contextlib.contextmanager
-def serve(folder: Path, port: int = 0, origin: str | None = None) -> Iterator[str]:
+def serve(folder: Path, port: int = 0, viewer_port: int | None = None) -> Iterator[str]:
     """Serve `folder` in the background, for the length of a ``with`` block.
 
     Parameters
@@ -51,8 +52,8 @@ def serve(folder: Path, port: int = 0, origin: str | None = None) -> Iterator[st
         Folder to serve. Nothing outside it is served.
     port : int
         Port on the loopback interface; 0 takes a free one.
-    origin : str, optional
-        Whose pages may read the files besides programs, such as ``http://127.0.0.1:8000``.
+    viewer_port : int, optional
+        Port on this machine, by any of its names, whose pages may read the files besides programs.
 
     Yields
     ------
@@ -65,8 +66,9 @@ def serve(folder: Path, port: int = 0, origin: str | None = None) -> Iterator[st
         If the port is not available.
     """
     token = secrets.token_urlsafe()
+    origins = [] if viewer_port is None else [f"http://{name}:{viewer_port}" for name in HOST_NAMES]
     try:
-        server = _Server((HOST, port), partial(_Handler, folder.resolve(), token, origin))
+        server = _Server((HOST, port), partial(_Handler, folder.resolve(), token, origins))
     except OSError as reason:
         raise port_error(port, reason) from None
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
@@ -96,10 +98,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # keeps connections open; a volume takes thousands of small requests
     timeout = 60
 
-    def __init__(self, root: Path, token: str, origin: str | None, *args: object) -> None:
+    def __init__(self, root: Path, token: str, origins: Sequence[str], *args: object) -> None:
         self._root = root
         self._token = token
-        self._origin = origin
+        self._origins = origins
         super().__init__(*args)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
@@ -160,8 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in HEADERS.items():
             self.send_header(name, value)
-        if self._origin is not None:
-            self.send_header("Access-Control-Allow-Origin", self._origin)
+        if (origin := self.headers["Origin"]) in self._origins:
+            self.send_header("Access-Control-Allow-Origin", origin)
         if content_range is not None:
             self.send_header("Content-Range", content_range)
         if status != HTTPStatus.NO_CONTENT:

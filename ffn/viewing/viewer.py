@@ -67,8 +67,7 @@ def _served(export: Path, config: ViewConfig, viewer: neuroglancer.Viewer) -> co
     """Serve the export to the viewer unless another server does; return its URL."""
     if config.data_url is not None:
         return contextlib.nullcontext(config.data_url.rstrip("/"))
-    url = urlsplit(viewer.get_viewer_url())
-    return serve(export, config.port + 1 if config.port else 0, f"{url.scheme}://{url.netloc}")
+    return serve(export, config.port + 1 if config.port else 0, urlsplit(viewer.get_viewer_url()).port)
 
 
 def _state(export: Path, config: ViewConfig) -> State:

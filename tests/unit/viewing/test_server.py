@@ -23,7 +23,7 @@ def ask(tmp_path):
     (tmp_path / "served/empty").write_bytes(b"")
     (tmp_path / "secret").write_bytes(b"secret")
     (tmp_path / "served/link").symlink_to(tmp_path / "secret")
-    with serve(tmp_path / "served", origin=ORIGIN) as url:
+    with serve(tmp_path / "served", viewer_port=8000) as url:
         address = urlsplit(url)
         connection = http.client.HTTPConnection(address.netloc, timeout=10)
 
@@ -37,13 +37,20 @@ def ask(tmp_path):
         connection.close()
 
 
-def test_whole_files_for_the_pages_of_one_origin(ask):
-    response, body = ask()
+@pytest.mark.parametrize("origin", [ORIGIN, "http://localhost:8000"])
+def test_whole_files_for_the_pages_of_the_viewer_by_any_name(ask, origin):
+    response, body = ask(Origin=origin)
     assert (response.status, body) == (200, CONTENT)
-    assert response.headers.get_all("Access-Control-Allow-Origin") == [ORIGIN]
+    assert response.headers.get_all("Access-Control-Allow-Origin") == [origin]
+    assert response.headers["Vary"] == "Origin"
     assert response.headers["Referrer-Policy"] == "no-referrer"
     assert response.headers["Accept-Ranges"] == "bytes"
     assert response.headers["Content-Encoding"] is None
+
+
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:8001", "https://localhost:8000", "http://evil.org:8000", "null"])
+def test_other_pages_may_not_read(ask, origin):
+    assert "Access-Control-Allow-Origin" not in ask(Origin=origin)[0].headers
 
 
 @pytest.mark.parametrize(
@@ -108,9 +115,9 @@ def test_a_forwarded_port_may_have_another_number(ask, host):
     assert ask(Host=host)[1] == CONTENT
 
 
-def test_without_an_origin_no_page_may_read(tmp_path):
+def test_without_a_viewer_no_page_may_read(tmp_path):
     with serve(tmp_path) as url, pytest.raises(urllib.error.HTTPError, match="404") as missing:
-        urllib.request.urlopen(f"{url}/nothing")
+        urllib.request.urlopen(urllib.request.Request(f"{url}/nothing", headers={"Origin": ORIGIN}))
     assert "Access-Control-Allow-Origin" not in missing.value.headers
     missing.value.close()
 
