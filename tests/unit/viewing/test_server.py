@@ -127,6 +127,13 @@ def test_every_server_has_a_token_of_its_own(tmp_path):
         assert urlsplit(one).path != urlsplit(other).path
 
 
+def test_the_log_does_not_tell_the_token(ask, caplog):
+    caplog.set_level("DEBUG")
+    ask()
+    ask(method="NO")
+    assert "/layer/0.shard" in caplog.text and ask.token.strip("/") not in caplog.text
+
+
 def test_an_empty_file(ask):
     assert ask("/empty")[0].status == 200
     assert ask("/empty", Range="bytes=0-9")[0].status == 416
