@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -25,6 +26,10 @@ SLURM = "slurm"  # the executor; with cluster-generic, the submit command names 
 CHECK_MINUTES = 10
 LOG = "ffn-doctor.log"  # the check job writes it to the current folder
 ROOT = Path(__file__).resolve().parents[2]
+SHELL = frozenset("$&|;`")  # what makes more than a command of a line
+LOCAL = "local"  # Snakemake's executor for this machine
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,9 @@ def commands_of(scheduler: Scheduler) -> list[str]:
 
 
 def check_commands(executor: str, submit: str | None, launcher: Sequence[str]) -> None:
-    """Make sure that this machine has what a profile submits jobs and starts ranks with.
+    """Make sure that this machine has what a profile submits jobs with, and starts ranks with if they run here.
+
+    Compute nodes may have launchers that this machine lacks, or load them, so of submitted jobs this only warns.
 
     Parameters
     ----------
@@ -107,7 +114,15 @@ def check_commands(executor: str, submit: str | None, launcher: Sequence[str]) -
         If a command is missing: every job would fail, as often as `retries` says.
     """
     scheduler = scheduler_of(submit) if submit else slurm if executor == SLURM else None
-    needed = [*(commands_of(scheduler) if scheduler else []), *launcher[:1]]
+    needed = commands_of(scheduler) if scheduler else []
+    # What only a shell can tell, such as $HOME/bin/mpirun, is left to it, and options of `env` are not read.
+    starters = [
+        word for word in launcher[:1] if not word.startswith("-") and not SHELL.intersection(" ".join(launcher))
+    ]
+    if executor == LOCAL:
+        needed += starters
+    elif absent := [name for name in starters if shutil.which(name) is None]:
+        log.warning("launcher: no %s on this machine, so make sure that compute nodes have it", absent[0])
     if missing := [name for name in needed if shutil.which(name) is None]:
         raise ClusterError(
             f"profile: no {' and no '.join(missing)} on this machine, expected {' '.join(needed)}. "

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from ffn.cluster import batch
-from ffn.cluster.site import ROOT, check_none_left, read_site
+from ffn.cluster.site import ROOT, check_commands, check_none_left, read_site
 from ffn.errors import ClusterError, FfnError
 from ffn.workflow.rank_layout import Layout
 
@@ -95,6 +95,52 @@ def test_a_cluster_profile_names_its_scheduler(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(ClusterError, match="cluster-generic-submit-cmd: found ''"):
         read_site(str(tmp_path), 2)
+
+
+SUBMIT = "python -m ffn.cluster.batch submit cobalt"
+
+
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    """Return a function that sets the only commands of this machine."""
+
+    def only(*names):
+        for name in names:
+            (tmp_path / name).touch(mode=0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+    return only
+
+
+def test_a_launcher_that_only_compute_nodes_may_have_is_a_warning(commands, caplog):
+    commands("qsub", "qstat", "qdel")
+    check_commands("cluster-generic", SUBMIT, ["aprun", "-n", "2"])
+    assert caplog.messages == ["launcher: no aprun on this machine, so make sure that compute nodes have it"]
+
+
+def test_a_missing_scheduler_is_an_error(commands):
+    commands("qsub", "aprun")
+    with pytest.raises(
+        ClusterError, match="^profile: no qstat and no qdel on this machine, expected qsub qstat qdel. "
+    ):
+        check_commands("cluster-generic", SUBMIT, ["aprun"])
+
+
+def test_a_missing_launcher_of_ranks_on_this_machine_is_an_error(commands):
+    commands()
+    with pytest.raises(ClusterError, match="^profile: no mpirun on this machine, expected mpirun. "):
+        check_commands("local", None, ["mpirun", "-np", "2"])
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    ["$HOME/mpi/bin/mpirun -np 2", "-u X mpirun", "module load mpi && mpirun -np 2", "module load mpi; mpirun"],
+)
+def test_a_launcher_that_only_a_shell_can_tell_is_left_to_it(launcher, commands, caplog):
+    commands("qsub", "qstat", "qdel")
+    check_commands("local", None, launcher.split())
+    check_commands("cluster-generic", SUBMIT, launcher.split())
+    assert not caplog.messages
 
 
 def test_no_run_starts_alongside_the_jobs_of_a_killed_snakemake(submit, record, monkeypatch):
