@@ -10,7 +10,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-PATTERN = r"(?P<host>[^/]+)-(?P<kernel>[0-9a-f]{8})-(?P<namespace>\d+)-(?P<pid>\d+)-(?P<start>\d+)"
+PATTERN = r"(?P<host>[^/]+)-(?P<kernel>[0-9a-f]{8,16})-(?P<namespace>\d+)-(?P<pid>\d{1,9})-(?P<start>\d+)"
+INITIAL_NAMESPACE = "4026531836"  # of processes outside containers (Linux: PROC_PID_INIT_INO)
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,12 @@ class ProcessId:
 
     @property
     def is_of_this_machine(self) -> bool:
-        """Whether this machine started it, and has not been booted since."""
-        return self.kernel == _kernel()
+        """Whether this machine started it, and has not been booted since.
+
+        Copies of a virtual machine may have the same boot id. Outside containers, the host's name tells them apart.
+        """
+        is_same_kernel = self.kernel == _kernel()
+        return is_same_kernel and (self.namespace != INITIAL_NAMESPACE or self.host == _host())
 
     @property
     def is_visible(self) -> bool:
@@ -81,15 +86,19 @@ class ProcessId:
 def this_process() -> ProcessId:
     """Return the name of the process that calls this."""
     _, start = _state_and_start(os.getpid()) or ("", 0)
-    return ProcessId(socket.gethostname().split(".")[0], _kernel(), _namespace(), os.getpid(), start)
+    return ProcessId(_host(), _kernel(), _namespace(), os.getpid(), start)
+
+
+def _host() -> str:
+    return socket.gethostname().split(".")[0]
 
 
 @functools.cache
 def _kernel() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+        return Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:16]
     except OSError:
-        return secrets.token_hex(4)  # then nobody is on the same machine, as far as we can tell
+        return secrets.token_hex(8)  # then nobody is on the same machine, as far as we can tell
 
 
 def _namespace() -> str:

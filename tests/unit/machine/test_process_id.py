@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ffn.machine.process_id import ProcessId, this_process
+from ffn.machine.process_id import INITIAL_NAMESPACE, ProcessId, this_process
 
 
 def test_a_name_has_all_of_a_process_and_other_names_have_none():
@@ -13,6 +13,23 @@ def test_a_name_has_all_of_a_process_and_other_names_have_none():
     assert ProcessId.parse(str(process)) == process
     assert process.title == "process 12 on gpu-node-7"
     assert ProcessId.parse(".nfs00000000012") is None
+
+
+def test_a_number_that_no_process_can_have_is_another_name():
+    """The kernel would refuse to look for it."""
+    assert ProcessId.parse(f"node-0a1b2c3d-4026531836-{2**40}-1") is None
+
+
+@pytest.mark.parametrize(("namespace", "is_visible"), [(INITIAL_NAMESPACE, False), ("4026539999", True)])
+def test_outside_containers_the_host_tells_machines_with_one_boot_id_apart(namespace, is_visible, monkeypatch):
+    """In a container, the host's name may be that of the job."""
+    monkeypatch.setattr("ffn.machine.process_id._namespace", lambda: namespace)
+    assert this_process().is_visible
+    assert replace(this_process(), host="another").is_visible == is_visible
+
+
+def test_a_boot_is_told_by_64_bits():
+    assert len(this_process().kernel) == 16
 
 
 def test_a_process_is_gone_when_it_has_ended_even_if_nobody_has_noticed():
