@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import logging
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +30,30 @@ SILENCE = (
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Lock(contextlib.AbstractContextManager["Lock"]):
+    """The lock of a folder, which ends with a ``with`` block, when it is closed, or with the process."""
+
+    _held: contextlib.ExitStack
+    _beats: contextlib.ExitStack
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock."""
+        self.stop_beats()
+        self._held.close()
+
+    def stop_beats(self) -> None:
+        """Give no more signs of life, because the folder is about to be renamed.
+
+        The next process may work under the old name at once, and would be taken for one that has taken over.
+        """
+        self._beats.close()
+
+
 def lock_run(folder: str | Path) -> None:
     """Lock the folder of a run until this process ends.
 
@@ -42,7 +67,7 @@ def lock_run(folder: str | Path) -> None:
     atexit.register(take_lock(folder).close)
 
 
-def take_lock(folder: str | Path, seconds: float = 0.0) -> contextlib.ExitStack:
+def take_lock(folder: str | Path, seconds: float = 0.0) -> Lock:
     """Lock a folder until what is returned is closed, or this process ends.
 
     If a process on another machine has locked it, wait for a sign of life from there. If there is none for
@@ -57,7 +82,7 @@ def take_lock(folder: str | Path, seconds: float = 0.0) -> contextlib.ExitStack:
 
     Returns
     -------
-    ExitStack
+    Lock
         What holds the lock.
 
     Raises
@@ -72,8 +97,9 @@ def take_lock(folder: str | Path, seconds: float = 0.0) -> contextlib.ExitStack:
             file = stack.enter_context((folder / KERNEL_LOCK).open("a"))
             held = _acquire(file, Lease(folder / LEASE, looks=round(LEASE_SECONDS / POLL_SECONDS)), folder, seconds)
             stack.callback(held.release)
-            stack.enter_context(beating(held.beat))
-            return stack.pop_all()
+            beats = contextlib.ExitStack()
+            beats.enter_context(beating(held.beat))
+            return Lock(stack.pop_all(), beats)
     except OSError as reason:
         raise ConfigError(f"{folder}: cannot be locked ({reason}), expected a folder to write to") from None
 

@@ -52,6 +52,7 @@ def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
             (partial / PLAN_FILE).unlink()
             raise
         with atomic_path(out) as temporary:
+            lock.stop_beats()
             partial.rename(temporary)  # with the lock in it, so nobody else gets the folder
             lock.close()
             shutil.rmtree(temporary / LEASE)

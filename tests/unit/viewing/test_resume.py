@@ -1,5 +1,8 @@
 """A folder that is resumed after an interruption."""
 
+import threading
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -54,6 +57,25 @@ class TestInterruption:
         monkeypatch.setattr("ffn.viewing.export.write_image", again)
         with pytest.raises(ConfigError, match=r"\.out\.partial: process \d+ on \S+ works on it"):
             export(all_sources, tmp_path / "out", ExportConfig())
+
+
+def test_another_process_under_the_old_name_does_not_end_this_one(tmp_path, monkeypatch):
+    """As soon as the folder is renamed, the next export may take the hidden one; a heartbeat would find its lease."""
+    monkeypatch.setattr("ffn.machine.heartbeat.BEAT_SECONDS", 0.0)
+    rename = Path.rename
+
+    def renamed(self, target):
+        rename(self, target)
+        if self.name == ".out.partial":
+            assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat" and thread in ours]
+            assert (target / ".lease").exists()
+
+    with resumable_folder(tmp_path / "out", {"a": 1}) as folder:
+        ours = [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
+        assert ours
+        (folder / "whole").touch()
+        monkeypatch.setattr(Path, "rename", renamed)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
 
 
 def test_a_block_that_fails_starts_over(tmp_path):
