@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import neuroglancer
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SNAP = Path("/usr/bin/snap")  # what the commands of Snaps are links to
 TIMEOUT_SECONDS = 180.0  # for a large export on a busy machine; a usual picture takes five seconds
 POLL_SECONDS = 0.05
 
@@ -62,6 +63,19 @@ def find_browser() -> str:
     return browser
 
 
+def folder_of_files(browser: str) -> Path | None:
+    """Return where a browser can read files: None is among temporary files, but a Snap sees only what is in the home.
+
+    Examples
+    --------
+    >>> folder_of_files("/snap/bin/chromium") == Path.home()
+    True
+    """
+    resolved = Path(browser).resolve()
+    is_snap = resolved == SNAP or any(path.is_relative_to("/snap") for path in (Path(browser), resolved))
+    return Path.home() if is_snap else None
+
+
 def take_screenshot(viewer: neuroglancer.Viewer, size: tuple[int, int], path: Path) -> None:
     """Save a picture of the viewer once everything in view is loaded.
 
@@ -83,7 +97,11 @@ def take_screenshot(viewer: neuroglancer.Viewer, size: tuple[int, int], path: Pa
         config.show_ui_controls = False
         config.show_panel_borders = False
         config.viewer_size = size
-    with page_leading_to(viewer.get_viewer_url()) as page, _browser(size, page) as process:
+    browser = find_browser()
+    with (
+        page_leading_to(viewer.get_viewer_url(), folder_of_files(browser)) as page,
+        _browser(browser, size, page) as process,
+    ):
         picture = _complete_picture(viewer, size, process)
     try:
         with atomic_path(path) as temporary:
@@ -116,11 +134,12 @@ def _complete_picture(viewer: neuroglancer.Viewer, size: tuple[int, int], proces
 
 
 @contextlib.contextmanager
-def _browser(size: tuple[int, int], url: str) -> Iterator[subprocess.Popen]:
+def _browser(browser: str, size: tuple[int, int], url: str) -> Iterator[subprocess.Popen]:
     """Open `url` in a separate browser with a temporary profile."""
-    command = [find_browser()]
-    command = [*dying_with_parent("KILL"), *command]  # no browser is left behind, even after kill -9
-    with tempfile.TemporaryDirectory(prefix="ffn-browser-", ignore_cleanup_errors=True) as profile:
+    command = [*dying_with_parent("KILL"), browser]  # no browser is left behind, even after kill -9
+    with tempfile.TemporaryDirectory(
+        prefix="ffn-browser-", dir=folder_of_files(browser), ignore_cleanup_errors=True
+    ) as profile:
         options = [*FLAGS, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"]
         process = subprocess.Popen(
             [*command, *options, url],
