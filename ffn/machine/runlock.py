@@ -70,7 +70,7 @@ def lock_run(folder: str | Path) -> None:
 def take_lock(folder: str | Path, seconds: float = 0.0) -> Lock:
     """Lock a folder until what is returned is closed, or this process ends.
 
-    If a process on another machine has locked it, wait for a sign of life from there. If there is none for
+    If a process on another machine has locked it, wait for a sign of life from it. If there is none for
     `LEASE_SECONDS`, take over; should that process wake up again, it ends itself.
 
     Parameters
