@@ -103,12 +103,13 @@ def train(
         If data, model and options do not fit together, or training cannot continue.
     """
     with (
-        training_job(data, machine or f"{out_folder}/{FOLDER}", model, config, rng_seed, init_folder, stage_to) as job,
+        training_job(data, model, config, rng_seed, init_folder, stage_to) as job,
         alone_in(out_folder, job.group),
     ):
         group, plan, opened = job
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in data.validation.items()}
         examples = make_validation_set(boxes, plan.initial.config, plan.train, rng_seed, group)
+        plan = ready(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
         with Interruption(config.walltime_minutes, config.walltime_margin_seconds) as interruption:
             step, weights = run(plan, examples, Path(out_folder), group, interruption)
         if group.rank == 0:
@@ -138,7 +139,6 @@ class TrainingJob(NamedTuple):
 @contextlib.contextmanager
 def training_job(
     data: TrainingData,
-    machine: str,
     model: ModelConfig,
     config: TrainConfig,
     rng_seed: int,
@@ -149,8 +149,7 @@ def training_job(
     with_timeline = config.horovod_timeline is not None
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, with_timeline))
-        computes = config.max_steps > 0 or group.size > 1  # otherwise spare the seconds that TensorFlow takes to load
-        if computes:
+        if _computes(config):
             configure_tensorflow(group, config, rng_seed)
         group.watch()
         near = group.together(lambda: _staged(data, stage_to, group)) if stage_to else data
@@ -159,14 +158,27 @@ def training_job(
         initial = _of_rank_0(group.together(lambda: choose_model(model, init_folder, rng_seed)), group)
         initial = with_normalisation(initial, volumes, group)
         plan = group.together(lambda: make_training_plan(near, volumes, initial, config, rng_seed))
-        group.together(lambda: plan.check_records(group.rank, group.size))
-        if computes:
-            plan = _with_precision(plan, Path(machine), group)
         yield TrainingJob(group, plan, opened)
 
 
-def _with_precision(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> TrainingPlan:
-    """Let rank 0 choose the precision for all processes."""
+def _computes(config: TrainConfig) -> bool:
+    """Whether a training needs TensorFlow, which takes seconds to load."""
+    return config.max_steps > 0 or config.num_workers > 1
+
+
+def ready(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> TrainingPlan:
+    """Check all records, then let rank 0 choose the precision for all processes.
+
+    Both come last, because other mistakes are found sooner, and the choice is written.
+
+    Raises
+    ------
+    RecordError
+        See `TrainingPlan.check_records`.
+    """
+    group.together(lambda: plan.check_records(group.rank, group.size))
+    if not _computes(plan.train):
+        return plan
     wanted, model = plan.train, plan.initial.config
     chosen = group.together(lambda: chosen_precision(wanted, model, machine) if group.rank == 0 else "")
     train = wanted.model_copy(update={"precision": group.broadcast(chosen)})
