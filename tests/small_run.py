@@ -37,6 +37,7 @@ SMALL_RUN = {
         "num_workers": 2,
         "batch_size": 4,
         "max_steps": 120,
+        "precision": "float32",  # the same on every machine
         "learning_rate": 0.005,
         "checkpoint_steps": 20,
         "log_steps": 20,
