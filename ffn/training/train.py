@@ -102,20 +102,18 @@ def train(
     FfnError
         If data, model and options do not fit together, or training cannot continue.
     """
-    with (
-        training_job(data, model, config, rng_seed, init_folder, stage_to) as job,
-        alone_in(out_folder, job.group),
-    ):
-        group, plan, opened = job
+    with training_job(data, model, config, rng_seed, init_folder, stage_to) as (group, plan, opened):
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in data.validation.items()}
         examples = make_validation_set(boxes, plan.initial.config, plan.train, rng_seed, group)
-        plan = ready(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
-        with Interruption(config.walltime_minutes, config.walltime_margin_seconds) as interruption:
-            step, weights = run(plan, examples, Path(out_folder), group, interruption)
-        if group.rank == 0:
-            origin = _origin(data, plan.train, rng_seed, init_folder, step)
-            save_model(out_folder, Model(plan.initial.config, weights, origin))
-        group.barrier()
+        check_records(plan, group)  # the last check, because it takes longest
+        with alone_in(out_folder, group):
+            plan = with_precision(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
+            with Interruption(config.walltime_minutes, config.walltime_margin_seconds) as interruption:
+                step, weights = run(plan, examples, Path(out_folder), group, interruption)
+            if group.rank == 0:
+                origin = _origin(data, plan.train, rng_seed, init_folder, step)
+                save_model(out_folder, Model(plan.initial.config, weights, origin))
+            group.barrier()
 
 
 class TrainingJob(NamedTuple):
@@ -166,17 +164,13 @@ def _computes(config: TrainConfig) -> bool:
     return config.max_steps > 0 or config.num_workers > 1
 
 
-def ready(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> TrainingPlan:
-    """Check all records, then let rank 0 choose the precision for all processes.
-
-    Both come last, because other mistakes are found sooner, and the choice is written.
-
-    Raises
-    ------
-    RecordError
-        See `TrainingPlan.check_records`.
-    """
+def check_records(plan: TrainingPlan, group: ProcessGroup) -> None:
+    """Check all records, shared among the processes; see `TrainingPlan.check_records`."""
     group.together(lambda: plan.check_records(group.rank, group.size))
+
+
+def with_precision(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> TrainingPlan:
+    """Let rank 0 choose the precision for all processes, and write the choice down."""
     if not _computes(plan.train):
         return plan
     wanted, model = plan.train, plan.initial.config
