@@ -28,6 +28,7 @@ def outputs(words: list[str]) -> list[Path]:
     return named
 
 
-for path in outputs(sys.argv[1:]):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("stub\n")
+if __name__ == "__main__":
+    for path in outputs(sys.argv[1:]):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("stub\n")
