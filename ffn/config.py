@@ -41,9 +41,12 @@ class Section(BaseModel):
     ----------
     headings : mapping of str to str
         Headings that divide a long section, by the first field below each.
+    for_workflow : frozenset of str
+        Options that only the workflow reads; the stage's command does not have them.
     """
 
     headings: ClassVar[Mapping[str, str]] = {}
+    for_workflow: ClassVar[frozenset[str]] = frozenset()
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     @classmethod
@@ -304,6 +307,8 @@ class ReconcileConfig(Section):
 class ConsensusConfig(Section):
     """Consensus of two segmentations that differ in the order of their seeds; it splits wherever they disagree."""
 
+    for_workflow = frozenset({"enabled"})
+
     enabled: bool = Field(
         False, description="segment everything twice, with seeds forward and reversed, and continue with the consensus"
     )
@@ -319,6 +324,8 @@ class ConsensusConfig(Section):
 
 class AgglomerateConfig(FloodConfig):
     """Scores of the contacts between base segments, from growing both sides again."""
+
+    for_workflow = frozenset({"enabled", "job_size_zyx"})
 
     enabled: bool = Field(False, description="whether the workflow agglomerates")
     min_overlap_voxels: PositiveInt = Field(

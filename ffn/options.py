@@ -42,14 +42,14 @@ def add_options(parser: argparse.ArgumentParser, model: type[Section], skip: tup
     model : type
         Section of the configuration.
     skip : tuple of str
-        Fields that are no options of this command.
+        Fields that are no options of this command, besides those that only the workflow reads.
     """
     title = f"{model.__name__.removesuffix('Config').lower()} options"
     group = parser.add_argument_group(title)
     for name, info in model.model_fields.items():
         if name in model.headings:
             group = parser.add_argument_group(f"{title} ({model.headings[name]})")
-        if name not in skip:
+        if name not in {*skip, *model.for_workflow}:
             _add_option(group, name, info)
 
 
@@ -108,7 +108,7 @@ def flags(section: Section, skip: tuple[str, ...] = (), *, result: bool = True) 
     section : Section
         Section of the configuration.
     skip : tuple of str
-        Fields to leave out.
+        Fields to leave out, besides those that only the workflow reads.
     result : bool
         Whether to give the options that the result depends on, or those that are `SameResult`.
 
@@ -120,7 +120,7 @@ def flags(section: Section, skip: tuple[str, ...] = (), *, result: bool = True) 
     ('--min-size 50', '--block-size 8 8 8')
     """
     names = [name for name in type(section).model_fields if (name in section.same_result()) != result]
-    return " ".join(_flag_words(section, [name for name in names if name not in skip]))
+    return " ".join(_flag_words(section, [name for name in names if name not in {*skip, *section.for_workflow}]))
 
 
 def quote(text: str) -> str:

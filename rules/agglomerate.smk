@@ -22,7 +22,7 @@ rule agglomerate:
         box=PIPELINE.box_of_job("contact_boxes"),
         model=lambda wildcards: quote(PIPELINE.used_model),
         stamps=arguments.stamps(MODEL),
-        flags=flags(RUN.agglomerate, skip=("enabled", "job_size_zyx")),
+        flags=flags(RUN.agglomerate),
         untracked=arguments.untracked(RUN.agglomerate),
         machine=PATHS.machine,
     shell:

@@ -16,7 +16,7 @@ rule consensus:
         mem_mb=memory("consensus", block_voxels(RUN.consensus)),
         runtime=duration("consensus", PIPELINE.voxels("segment_box")),
     params:
-        flags=flags(RUN.consensus, skip=("enabled",)),
+        flags=flags(RUN.consensus),
         untracked=arguments.untracked(RUN.consensus),
     shell:
         "ffn consensus {input.forward}:segmentation {input.backward}:segmentation {params.flags} {params.untracked} "

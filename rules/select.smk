@@ -93,6 +93,6 @@ rule select:
     params:
         candidates=arguments.candidates(PIPELINE),
         folder=subpath(output.model, parent=True),
-        flags=flags(RUN.select, skip=("checkpoints", "volume", "box")),
+        flags=flags(RUN.select),
     shell:
         "ffn select {params.candidates} {params.flags} --out {params.folder} > {log} 2>&1"

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="FILE.csv", help="merge graph to write")
     add_box_option(parser)
     add_machine_option(parser)
-    add_options(parser, AgglomerateConfig, skip=("enabled", "job_size_zyx"))
+    add_options(parser, AgglomerateConfig)
     parser.set_defaults(function=_run)
 
 

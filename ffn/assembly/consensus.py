@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="labels, FILE.h5:DATASET; the result keeps its ids and background")
     parser.add_argument("b", metavar="B", help="labels of the same box")
     parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
-    add_options(parser, ConsensusConfig, skip=("enabled",))
+    add_options(parser, ConsensusConfig)
     parser.set_defaults(function=_run)
 
 

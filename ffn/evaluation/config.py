@@ -43,6 +43,8 @@ class EvaluateConfig(Section):
 class SelectConfig(Section):
     """Choice among the last checkpoints by their scores on a validation box, which must not be reported on."""
 
+    for_workflow = frozenset({"checkpoints", "volume", "box"})
+
     checkpoints: NonNegativeInt = Field(0, description="number of last checkpoints to compare; 0 takes the last one")
     volume: str | None = Field(None, description="volume of the validation box; null if there is only one")
     box: BoxText | None = Field(None, description="validation box: has labels and overlaps no evaluate_box")

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="box that the chosen model will be reported on; it must not overlap the validation box",
     )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="copy of the best model, with selection.json")
-    add_options(parser, SelectConfig, skip=("checkpoints", "volume", "box"))
+    add_options(parser, SelectConfig)
     parser.set_defaults(function=_run)
 
 

@@ -5,10 +5,12 @@ Values have their keys in config.yaml, such as ``train.max_steps``. Inputs that 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from ffn.config import Section
 from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.run import RunConfig
 from ffn.workflow.stages import STAGES, Output
 
 Values = dict[str, Any]
@@ -21,11 +23,7 @@ BOXES = {
     **dict.fromkeys(("reconcile", "consensus", "merge", "fill", "export"), "segment_box"),
     **dict.fromkeys(("sweep", "skeletonize", "evaluate"), "evaluate_box"),
 }
-NOT_PASSED = {  # options of the workflow that the commands do not get
-    "agglomerate": {"enabled", "job_size_zyx"},
-    "consensus": {"enabled"},
-    "select": {"checkpoints", "volume", "box"},
-}
+PROCESSES = {"train.num_workers", "train.virtual_workers"}
 MEASURED = ("model.image_mean", "model.image_stddev")  # null: the stage records what it found
 OPTIONAL_INPUTS = ("init", "skeletons", "validation")
 
@@ -110,12 +108,13 @@ def is_left_open(key: str, value: object) -> bool:
 
 
 def _flat(sections: dict[str, dict[str, Any]]) -> Values:
-    return {
-        f"{key}.{name}": value
-        for key, options in sections.items()
-        for name, value in options.items()
-        if name not in NOT_PASSED.get(key, ())
-    }
+    values = {f"{key}.{name}": value for key, options in sections.items() for name, value in options.items()}
+    for key, field in RunConfig.model_fields.items():
+        for name in getattr(field.annotation, "for_workflow", ()):  # the commands do not get them
+            values.pop(f"{key}.{name}", None)
+    if PROCESSES <= values.keys():  # how many processes share the workers out does not matter
+        values["train.num_workers × virtual_workers"] = math.prod(values.pop(name) for name in PROCESSES)
+    return values
 
 
 def _section(command: str) -> str:

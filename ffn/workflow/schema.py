@@ -7,7 +7,10 @@ import json
 from ffn.workflow.run import RunConfig
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-MODULES = {"type": ["string", "null"], "description": "environment modules of the site; not part of the run"}
+SITE = {  # keys that are not part of the run
+    "modules": {"type": ["string", "null"], "description": "environment modules of the site"},
+    "container": {"type": ["string", "null"], "description": "image with the software"},
+}
 
 
 def schema() -> str:
@@ -16,7 +19,7 @@ def schema() -> str:
     Relations between options and the existence of files are not in it: ``snakemake -n`` checks them.
     """
     content = RunConfig.model_json_schema()
-    content["properties"] = {**content["properties"], "modules": MODULES}
+    content["properties"] = content["properties"] | SITE
     return json.dumps({"$schema": DRAFT, **content}, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -14,6 +14,7 @@ from ffn.io.volume import Placement
 from ffn.provenance import provenance
 from ffn.report.made_with import read_made_with
 from ffn.report.page import render
+from ffn.training.config import TrainConfig
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import Place
@@ -189,6 +190,14 @@ def test_files_of_one_stage_that_differ_among_themselves_are_told_apart(run):
 def test_options_that_keep_the_result_are_no_difference(run, monkeypatch):
     monkeypatch.setattr(SegmentConfig.model_fields["threads"], "json_schema_extra", {"result": False})
     assert statements(run, changed(segment={"threads": 3})) == {}
+
+
+def test_workers_shared_out_otherwise_are_no_difference(run):
+    default = TrainConfig()
+    workers = default.num_workers * default.virtual_workers
+    assert statements(run, changed(train={"num_workers": 1, "virtual_workers": workers})) == {}
+    found = statements(run, changed(train={"num_workers": 1, "virtual_workers": workers + 1}))
+    assert "num_workers × virtual_workers: made with" in found["train", "model/model.yaml"][0]
 
 
 def test_what_the_configuration_leaves_to_the_stage_is_no_difference(run):
