@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     path = Path(arguments.checkpoint)
     if path.is_dir() or path.name.startswith("step-"):
-        from ffn.training.checkpoint import export_checkpoint
+        from ffn.training.checkpoint_files import export_checkpoint
 
         export_checkpoint(arguments.checkpoint, arguments.out)
         return

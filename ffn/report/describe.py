@@ -188,7 +188,7 @@ def _training(folder: Path, check: bool) -> Description:
 
 
 def _checkpoint(folder: Path, check: bool) -> Description:
-    from ffn.training.checkpoint import describe_checkpoint
+    from ffn.training.checkpoint_files import describe_checkpoint
 
     found = describe_checkpoint(folder)  # compares checksums in any case
     fingerprint = found.pop("fingerprint")

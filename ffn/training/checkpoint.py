@@ -18,21 +18,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
 from ffn.io import atomic, hdf5
-from ffn.model.store import Model, save_model
-from ffn.provenance import provenance
+from ffn.training.checkpoint_files import MANIFEST, SHARED, Arrays, digest, read_manifest, read_verified
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.step import model_weights
 
 log = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
-SHARED = "shared.h5"
 VISIBLE_SECONDS = 90  # NFS caches the contents of a folder for up to 60 s
-
-Arrays = dict[str, np.ndarray]
 
 
 class Checkpoint(NamedTuple):
@@ -145,7 +138,7 @@ class CheckpointFolder:
                     "step": checkpoint.step,
                     "fingerprint": self._fingerprint,
                     "shared_sha256_by_rank": digests,
-                    "sha256": files | {SHARED: _digest(temporary / SHARED)},
+                    "sha256": files | {SHARED: digest(temporary / SHARED)},
                     "parts": {part: name for name, _, parts in written for part in parts},
                 }
                 atomic.write_json(temporary / MANIFEST, manifest)
@@ -157,7 +150,7 @@ class CheckpointFolder:
         arrays = {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
         try:
             hdf5.write_arrays(path, arrays, {})
-            return path.name, _digest(path)
+            return path.name, digest(path)
         except OSError as reason:
             raise TrainError(f"{path}: rank {self._group.rank} cannot write its checkpoint ({reason})") from None
 
@@ -196,7 +189,7 @@ class CheckpointFolder:
     def _mismatch(self, path: Path) -> str | None:
         """Describe the first difference between a checkpoint's fingerprint and ours; None if it is damaged."""
         try:
-            other = _read_manifest(path)["fingerprint"]
+            other = read_manifest(path)["fingerprint"]
         except ModelError:
             return None
         mine, theirs = _flat(json.loads(json.dumps(self._fingerprint))), _flat(other)
@@ -250,103 +243,13 @@ class CheckpointFolder:
             log.info(message)
 
 
-def is_checkpoint(path: str | Path) -> bool:
-    """Whether `path` is one of our checkpoints, such as ``model/checkpoints/step-00000500``."""
-    return (Path(path) / MANIFEST).is_file()
-
-
-def load_checkpoint(path: str | Path) -> Model:
-    """Return the model in a checkpoint, with averaged weights if training averaged them.
-
-    Raises
-    ------
-    ModelError
-        If the checkpoint is missing or damaged.
-    """
-    path = Path(path)
-    if not path.is_dir():
-        found = sorted(other.name for other in path.parent.glob("step-*"))
-        raise ModelError(
-            f"{path}: no such checkpoint, {path.parent} holds {found}. Choose one of them, or train anew with a higher "
-            "train.keep_checkpoints"
-        )
-    shared, _ = _read_verified(path / SHARED, _read_manifest(path)["sha256"])
-    return Model(load_checkpoint_architecture(path), model_weights(shared), {})
-
-
-def load_checkpoint_architecture(path: str | Path) -> ModelConfig:
-    """Read only the architecture of the model in a checkpoint.
-
-    Raises
-    ------
-    ModelError
-        If it is missing or damaged.
-    """
-    return ModelConfig(**_read_manifest(Path(path))["fingerprint"]["model"])
-
-
-def describe_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Describe a checkpoint, and verify the checksums of all its files.
-
-    Returns
-    -------
-    dict
-        ``step``; ``processes``, the number that wrote it; ``fingerprint``, which a run must have to resume from it.
-
-    Raises
-    ------
-    ModelError
-        If it is damaged.
-    """
-    path = Path(path)
-    manifest = _read_manifest(path)
-    for name in manifest["sha256"]:
-        _read_verified(path / name, manifest["sha256"])
-    processes = len(manifest["sha256"].keys() - {SHARED})
-    return {"step": manifest["step"], "processes": processes, "fingerprint": manifest["fingerprint"]}
-
-
-def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
-    """Write the model in a checkpoint as a model folder.
-
-    Parameters
-    ----------
-    path : path
-        Checkpoint, such as ``model/checkpoints/step-00000500``.
-    out_folder : path
-        Model folder to write.
-
-    Raises
-    ------
-    ModelError
-        If the checkpoint is missing or damaged.
-    """
-    model = load_checkpoint(path)
-    origin = provenance("import-checkpoint", model.config, checkpoint=path)
-    save_model(out_folder, Model(model.config, model.weights, origin))
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        needed = {name: manifest[name] for name in ("step", "fingerprint", "sha256")}
-        return needed | {"parts": manifest.get("parts", {})}  # version 0.3 had none; its weights are good to start from
-    except (OSError, ValueError, KeyError, TypeError) as reason:
-        raise ModelError(f"{path / MANIFEST}: cannot be read ({reason})") from None
-
-
 def _read(step: int, path: Path, parts: Collection[str], manifest: Mapping[str, Any]) -> tuple[Checkpoint | None, str]:
     """Return the checkpoint, or None and a problem."""
     own: dict[str, Arrays] = {part: {} for part in parts}
     try:
-        shared, _ = _read_verified(path / SHARED, manifest["sha256"])
+        shared, _ = read_verified(path / SHARED, manifest["sha256"])
         for file in sorted({_file_of(part, path, manifest) for part in parts}):
-            for name, array in _read_verified(path / file, manifest["sha256"])[0].items():
+            for name, array in read_verified(path / file, manifest["sha256"])[0].items():
                 part, _, name = name.rpartition("/")
                 if part in own:
                     own[part][name] = array
@@ -365,7 +268,7 @@ def _file_of(part: str, path: Path, manifest: Mapping[str, Any]) -> str:
 def _manifest_or_problem(path: Path) -> dict[str, Any] | str:
     """Return the manifest of a checkpoint, or a problem."""
     try:
-        manifest = _read_manifest(path)
+        manifest = read_manifest(path)
     except ModelError as error:
         return str(error)
     missing = sorted(manifest["sha256"].keys() - set(os.listdir(path)))
@@ -394,14 +297,6 @@ def _wait_until_visible(folder: Path, names: Iterable[str] = ()) -> None:
                 "process wrote it, expected a file system that all processes share. Choose another --out"
             )
         time.sleep(1)
-
-
-def _read_verified(path: Path, sha256: Mapping[str, str]) -> tuple[Arrays, dict]:
-    if not path.is_file():
-        raise ModelError(f"{path}: no such file")
-    if _digest(path) != sha256.get(path.name):
-        raise ModelError(f"{path}: checksum differs from {MANIFEST}")
-    return hdf5.read_arrays(path, ModelError)
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ffn.io import training_records
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
 from ffn.provenance import revision
-from ffn.training.checkpoint import is_checkpoint, load_checkpoint
+from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker
 from ffn.training.data.lanes import LaneStream, Shards

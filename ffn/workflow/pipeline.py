@@ -13,7 +13,7 @@ from typing import Any
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.training.checkpoint import MANIFEST, is_checkpoint
+from ffn.training.checkpoint_files import MANIFEST, is_checkpoint
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
 from ffn.workflow.places import Place, contact_boxes, subvolume_boxes
 from ffn.workflow.run import RunConfig

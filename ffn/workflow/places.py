@@ -12,7 +12,7 @@ from ffn.inference.points import points_file, read_points
 from ffn.io.open import open_volume
 from ffn.io.volume import split_spec
 from ffn.model.store import load_architecture
-from ffn.training.checkpoint import is_checkpoint, load_checkpoint_architecture
+from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint_architecture
 from ffn.training.data.examples import patch_size
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.run import RunConfig, VolumeConfig

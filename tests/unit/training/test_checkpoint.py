@@ -13,7 +13,8 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
 from ffn.model.network import weight_shapes
 from ffn.model.store import load_model
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder, export_checkpoint
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder
+from ffn.training.checkpoint_files import export_checkpoint
 from ffn.training.parallel.process_group import ProcessGroup
 
 FINGERPRINT = {"rng_seed": 1, "train": {"learning_rate": 0.1, "permutable_axes": ("y", "x")}}

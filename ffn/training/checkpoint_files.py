@@ -1,0 +1,124 @@
+"""The files of one checkpoint, their checksums, and the model in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ffn.config import ModelConfig
+from ffn.errors import ModelError
+from ffn.io import hdf5
+from ffn.model.store import Model, save_model
+from ffn.provenance import provenance
+from ffn.training.step import model_weights
+
+MANIFEST = "manifest.json"
+SHARED = "shared.h5"
+
+Arrays = dict[str, np.ndarray]
+
+
+def is_checkpoint(path: str | Path) -> bool:
+    """Whether `path` is one of our checkpoints, such as ``model/checkpoints/step-00000500``."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def load_checkpoint(path: str | Path) -> Model:
+    """Return the model in a checkpoint, with averaged weights if training averaged them.
+
+    Raises
+    ------
+    ModelError
+        If the checkpoint is missing or damaged.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        found = sorted(other.name for other in path.parent.glob("step-*"))
+        raise ModelError(
+            f"{path}: no such checkpoint, {path.parent} holds {found}. Choose one of them, or train anew with a higher "
+            "train.keep_checkpoints"
+        )
+    shared, _ = read_verified(path / SHARED, read_manifest(path)["sha256"])
+    return Model(load_checkpoint_architecture(path), model_weights(shared), {})
+
+
+def load_checkpoint_architecture(path: str | Path) -> ModelConfig:
+    """Read only the architecture of the model in a checkpoint.
+
+    Raises
+    ------
+    ModelError
+        If it is missing or damaged.
+    """
+    return ModelConfig(**read_manifest(Path(path))["fingerprint"]["model"])
+
+
+def describe_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Describe a checkpoint, and verify the checksums of all its files.
+
+    Returns
+    -------
+    dict
+        ``step``; ``processes``, the number that wrote it; ``fingerprint``, which a run must have to resume from it.
+
+    Raises
+    ------
+    ModelError
+        If it is damaged.
+    """
+    path = Path(path)
+    manifest = read_manifest(path)
+    for name in manifest["sha256"]:
+        read_verified(path / name, manifest["sha256"])
+    processes = len(manifest["sha256"].keys() - {SHARED})
+    return {"step": manifest["step"], "processes": processes, "fingerprint": manifest["fingerprint"]}
+
+
+def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
+    """Write the model in a checkpoint as a model folder.
+
+    Parameters
+    ----------
+    path : path
+        Checkpoint, such as ``model/checkpoints/step-00000500``.
+    out_folder : path
+        Model folder to write.
+
+    Raises
+    ------
+    ModelError
+        If the checkpoint is missing or damaged.
+    """
+    model = load_checkpoint(path)
+    origin = provenance("import-checkpoint", model.config, checkpoint=path)
+    save_model(out_folder, Model(model.config, model.weights, origin))
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return step, fingerprint, checksums and parts of a checkpoint; a `ModelError` if they cannot be read."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        needed = {name: manifest[name] for name in ("step", "fingerprint", "sha256")}
+        return needed | {"parts": manifest.get("parts", {})}  # version 0.3 had none; its weights are good to start from
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise ModelError(f"{path / MANIFEST}: cannot be read ({reason})") from None
+
+
+def read_verified(path: Path, sha256: Mapping[str, str]) -> tuple[Arrays, dict]:
+    """Return the content of a file, by the checksums of its checkpoint; a `ModelError` if it is damaged."""
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file")
+    if digest(path) != sha256.get(path.name):
+        raise ModelError(f"{path}: checksum differs from {MANIFEST}")
+    return hdf5.read_arrays(path, ModelError)
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
