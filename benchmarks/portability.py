@@ -1,9 +1,9 @@
 """Time inference and training on this CPU as it is and held down to older ones, one job and two side by side.
 
-`ONEDNN_MAX_CPU_ISA` holds TensorFlow and OpenVINO down. A job is a process. One job has all threads, each of two has
-half of them. Every round runs all engines and precisions in turn, as one job and as two, so a machine that slows down
-slows down all of them. Trust the ratios, which are taken within each round, more than the FOVs/s (fields of view per
-second). The table has medians over the rounds. All figures are for the same network, on noise.
+`ONEDNN_MAX_CPU_ISA` holds TensorFlow, OpenVINO and our kernels down. A job is a process. One job has all threads, each
+of two has half of them. Every round runs all engines and precisions in turn, as one job and as two, so a machine that
+slows down slows down all of them. Trust the ratios, which are taken within each round, more than the FOVs/s (fields of
+view per second). The table has medians over the rounds. All figures are for the same network, on noise.
 
   one, two    FOVs/s of one job, and of two jobs in sum
   two/one     their ratio; range over the rounds
@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.config import FloodConfig, ModelConfig
+from ffn.config import ENGINES, FloodConfig, ModelConfig
 from ffn.errors import ConfigError
 from ffn.inference.choice import chosen_engine, prediction_of_noise
 from ffn.machine.cpu import ISA_LIMIT, cpu_flags, cpu_name
@@ -48,7 +48,7 @@ LEVELS = {
     "AVX512_CORE": ("avx512f", ("amx", "avx512_fp16", "avx512_bf16", "avx512_vnni")),
     "AVX2": ("avx2", ("amx", "avx512", "avx_vnni")),
 }
-ENGINES = {"inference": ("openvino", "tensorflow"), "training": ("tensorflow",)}
+TASKS = ("inference", "training")
 Row = dict[str, object]
 
 
@@ -100,7 +100,7 @@ def main() -> None:
         if skip:
             print(f"{level:17} {skip}")
             continue
-        for task in ENGINES:
+        for task in TASKS:
             for row in compare(level, task, arguments):
                 print(line(row), flush=True)
                 rows.append(row)
@@ -119,7 +119,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="the table has their medians (default: 5)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
     parser.add_argument("--json", metavar="FILE.json", help="also write all figures to this file")
-    parser.add_argument("--job", choices=ENGINES, help=argparse.SUPPRESS)
+    parser.add_argument("--job", choices=TASKS, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -199,11 +199,11 @@ def inference(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], obj
     config = FloodConfig(threads=arguments.threads, batch_size=arguments.batch)
     network = architecture(arguments)
     model, calls = Model(network, initial_weights(network, rng_seed=0), {}), {}
-    for engine in ENGINES["inference"]:
+    for engine in ENGINES:
         for precision in PRECISIONS:
             try:
                 calls[f"{engine} {precision}"] = prediction_of_noise(model, engine, precision, config)
-            except ConfigError:  # this CPU has no such precision
+            except ConfigError:  # this machine has no such engine or precision
                 continue
     return calls, chosen_engine(model, config).name
 

@@ -1,35 +1,59 @@
 #!/usr/bin/env bash
-# Compile ffn/kernels for an environment and its TensorFlow. Takes 20 seconds; does nothing if it is up to date.
+# Compile ffn/kernels for an environment and its TensorFlow. Takes 40 seconds; does nothing if it is up to date.
 #
 #   envs/build_kernels.sh PYTHON
 #
-# Whether the CPU has the library's instructions (AMX, AVX-512) is checked when it is used, not here, because an
-# environment may be made on another machine. The compiler must know AMX: GCC 11 or Clang 12, or later.
+# Whether the CPU has a library's instructions (AMX, AVX-512, AVX2) is checked when it is used, not here, because an
+# environment may be made on another machine. The training library needs a compiler that knows AMX: GCC 11 or Clang 12,
+# or later.
 set -euo pipefail
 python=$1
 source=$(cd "$(dirname "$0")/.." && pwd)/ffn/kernels
 
-library=$(PYTHONPATH=$source/../.. "$python" -c 'from ffn.kernels import library_path; print(library_path())')
-if [[ -e $library && -z $(find "$source" "$0" -newer "$library" -type f ! -name '*.py*') ]]; then
-    exit
-fi
+mapfile -t libraries < <(PYTHONPATH=$source/../.. "$python" -c '
+from ffn import kernels
+from ffn.kernels import inference
+print(inference.library_path(), kernels.library_path(), sep="\n")')
+is_up_to_date() { [[ -e $1 && -z $(find "$source" "$0" -newer "$1" -type f ! -name '*.py*') ]]; }
 
-mapfile -t flags < <(TF_CPP_MIN_LOG_LEVEL=3 "$python" - <<'PYTHON' 2>/dev/null
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+common=(-O3 -fPIC -Wall -Wextra -Wno-uninitialized -Wno-maybe-uninitialized) # the headers of GCC 12 cause these two warnings
+link() { # LIBRARY ARGUMENTS...: a process that loads it meanwhile gets the old or the new one
+    mkdir -p "$(dirname "$1")"
+    c++ -shared "${@:2}" -o "$1.$$"
+    mv "$1.$$" "$1"
+}
+
+build_inference() {
+    winograd() { # NAME LANES FLAGS...
+        c++ "${common[@]}" -std=c++20 -ffp-contract=fast -Wno-psabi "${@:3}" -DFFN_INSTRUCTIONS="$1" -DFFN_LANES="$2" \
+            -c "$source/winograd.cc" -o "$work/$1.o"
+    }
+    winograd kPlain 4
+    if [[ $(uname -m) == x86_64 ]]; then
+        winograd kAvx2 8 -mavx2 -mfma
+        winograd kAvx512 16 -mavx512f -mfma
+    fi
+    c++ "${common[@]}" -std=c++20 -c "$source/inference.cc" -o "$work/inference.o"
+    link "$1" "$work"/*.o -pthread
+}
+
+build_training() {
+    mapfile -t flags < <(TF_CPP_MIN_LOG_LEVEL=3 "$python" - <<'PYTHON' 2>/dev/null
 import tensorflow as tf
 
 print(" ".join(tf.sysconfig.get_compile_flags()).replace("-I", "-isystem "))
 print(" ".join(tf.sysconfig.get_link_flags()))
 PYTHON
-)
-read -ra compile <<<"${flags[0]}"
-read -ra link <<<"${flags[1]}"
+    )
+    read -ra compile <<<"${flags[0]}"
+    read -ra tensorflow <<<"${flags[1]}"
+    amx=(-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mamx-tile -mamx-bf16)
+    c++ "${common[@]}" -std=c++20 "${amx[@]}" -c "$source/network.cc" -o "$work/network.o"
+    c++ "${common[@]}" "${compile[@]}" -c "$source/ops.cc" -o "$work/ops.o"
+    link "$1" "$work/network.o" "$work/ops.o" "${tensorflow[@]}"
+}
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-common=(-O3 -fPIC -Wall -Wextra -Wno-uninitialized -Wno-maybe-uninitialized) # the headers of GCC 12 cause these two warnings
-amx=(-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mamx-tile -mamx-bf16)
-c++ "${common[@]}" -std=c++20 "${amx[@]}" -c "$source/network.cc" -o "$work/network.o"
-c++ "${common[@]}" "${compile[@]}" -c "$source/ops.cc" -o "$work/ops.o"
-mkdir -p "$(dirname "$library")"
-c++ -shared "$work/network.o" "$work/ops.o" "${link[@]}" -o "$library.$$"
-mv "$library.$$" "$library" # a process that loads it meanwhile gets the old or the new one
+if ! is_up_to_date "${libraries[0]}"; then build_inference "${libraries[0]}"; fi
+if ! is_up_to_date "${libraries[1]}"; then build_training "${libraries[1]}"; fi

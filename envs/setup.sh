@@ -166,8 +166,8 @@ say "[3/5] Horovod"
 wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horovod was not built. See $log"
 step "[4/5] installing Horovod and the ffn command" \
     install --no-build-isolation --force-reinstall "$wheel" --editable .
-say "[5/5] the training kernels for CPUs with AMX"
-envs/build_kernels.sh "$venv/bin/python" >>"$log" 2>&1 || say "they were not built, so training in bfloat16 is slower. See $log"
+say "[5/5] the kernels for CPUs"
+envs/build_kernels.sh "$venv/bin/python" >>"$log" 2>&1 || say "they were not built, so inference and training in bfloat16 are slower. See $log"
 step "checking that it works" check
 
 state >"$stamp"

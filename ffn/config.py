@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +25,8 @@ from pydantic import (
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box
 
+EngineName = Literal["tensorflow", "openvino", "kernels"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in training makes tissue that does not exist
 
 LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
@@ -210,7 +212,7 @@ class FloodConfig(Section):
         le=1,
         description="share of active FOV voxels above which background cannot come back; negative: never frozen",
     )
-    engine: Literal["auto", "tensorflow", "openvino"] = Field(
+    engine: Literal["auto", EngineName] = Field(
         "auto", description="what runs the network; auto takes the fastest where the run's first job is"
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(

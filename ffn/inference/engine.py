@@ -1,4 +1,4 @@
-"""Engines that run the network: TensorFlow on any device, OpenVINO on CPUs, in float32 or bfloat16."""
+"""Engines that run the network: TensorFlow on any device, OpenVINO and our own kernels on CPUs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ffn.errors import ConfigError, ModelError
+from ffn.kernels.inference import Network, obstacle
 from ffn.machine.gpu import take_gpu
 from ffn.machine.threads import threads_here
-from ffn.model.network import build_network, set_weights
+from ffn.model.network import build_network, conv_names, set_weights
 from ffn.model.store import Model
 
 if TYPE_CHECKING:
@@ -129,6 +130,32 @@ class OpenVinoEngine:
         return answer
 
 
+class KernelEngine:
+    """The network in float32 in our own C++, which needs a quarter of the multiplications; without TensorFlow."""
+
+    def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
+        if precision != "float32":
+            raise ConfigError(
+                f"precision: found {precision}, the engine kernels has float32 alone. Choose it, or another engine"
+            )
+        if reason := obstacle(model.config.features):
+            raise ConfigError(f"engine: found kernels, but {reason}. Choose openvino or tensorflow")
+        self.name = "kernels float32"
+        names = [f"{name}/{kind}" for name in conv_names(model.config) for kind in ("weights", "biases")]
+        self._network = Network([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
+
+    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
+        """Update the POM; see `Engine.predict`."""
+        return self._network.predict(image, pom_logit)
+
+
+KINDS: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine] | type[KernelEngine]] = {
+    "tensorflow": TensorFlowEngine,
+    "openvino": OpenVinoEngine,
+    "kernels": KernelEngine,
+}
+
+
 def create_engine(model: Model, engine: str, precision: str, threads: int = 0, batch_size: int = 1) -> Engine:
     """Build an engine.
 
@@ -136,8 +163,8 @@ def create_engine(model: Model, engine: str, precision: str, threads: int = 0, b
     ----------
     model : Model
         Architecture and weights.
-    engine : {'tensorflow', 'openvino'}
-        What runs the network.
+    engine : str
+        What runs the network, one of `ffn.config.ENGINES`.
     precision : {'float32', 'bfloat16'}
         Type in which convolutions compute.
     threads : int
@@ -151,12 +178,8 @@ def create_engine(model: Model, engine: str, precision: str, threads: int = 0, b
         If this machine cannot run the engine in this precision, or ``OMP_NUM_THREADS`` is needed but not a number.
     """
     threads = threads or threads_here()
-    kinds: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine]] = {
-        "tensorflow": TensorFlowEngine,
-        "openvino": OpenVinoEngine,
-    }
     log.info("engine: %s %s, %d threads, batch size %d", engine, precision, threads, batch_size)
-    return kinds[engine](model, precision, threads, batch_size)
+    return KINDS[engine](model, precision, threads, batch_size)
 
 
 def _network(model: Model, precision: str, batch_size: int) -> keras.Model:

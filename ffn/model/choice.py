@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from ffn.config import ModelConfig
+from ffn.config import ENGINES, ModelConfig
 from ffn.errors import ConfigError
 from ffn.io import atomic
 from ffn.machine.cpu import cpu_name
@@ -19,7 +19,6 @@ from ffn.model.precision import PRECISIONS
 log = logging.getLogger(__name__)
 
 FOLDER = "machine"
-ENGINES = ("tensorflow", "openvino")
 
 
 @dataclass(frozen=True)

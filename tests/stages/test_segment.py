@@ -18,6 +18,7 @@ from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 
+from ..engines import HERE
 from ..pauses import Pause
 
 IMAGE = Box((100, 20, 3), (140, 60, 63))
@@ -43,7 +44,7 @@ def segment(folder, *options, name="seg"):
     return folder / f"{name}.h5"
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "openvino"])
+@pytest.mark.parametrize("engine", HERE)
 def test_tubes_are_segmented_in_full_volume_coordinates(scene, engine):
     path = segment(scene, "--engine", engine, "--precision", "float32")
     with open_volume(f"{path}:segmentation") as volume:

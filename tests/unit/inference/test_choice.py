@@ -9,6 +9,7 @@ from ffn.config import FloodConfig, ModelConfig
 from ffn.errors import ConfigError
 from ffn.inference import choice
 from ffn.inference.choice import chosen_engine
+from ffn.kernels import inference
 from ffn.model import choice as record
 from ffn.model import precision
 from ffn.model.store import Model
@@ -16,20 +17,33 @@ from ffn.training.initial import initial_weights
 
 CONFIG = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 MODEL = Model(CONFIG, initial_weights(CONFIG, 1), {})
-AVX2, BF16_ALONE, AMX = "avx2", "avx2 avx512f avx512_bf16", "avx2 avx512f avx512_bf16 amx_bf16"
+OLD, AVX2, AVX512 = "sse2", "avx2 fma", "avx2 fma avx512f"
+BF16_ALONE, AMX = f"{AVX512} avx512_bf16", f"{AVX512} avx512_bf16 amx_bf16"
+WIDE = Model(CONFIG.model_copy(update={"features": 32}), {}, {})
+FLOAT32_FASTER = {"openvino float32": 6.9, "openvino bfloat16": 3.8, "kernels float32": 3.5}
+BFLOAT16_FASTER = {"openvino float32": 3.0, "openvino bfloat16": 5.0, "kernels float32": 4.9}
+KERNELS_FASTER = {"openvino float32": 6.9, "openvino bfloat16": 9.0, "kernels float32": 8.9}
 
 
 @pytest.fixture
 def on(monkeypatch):
     """Function that makes this machine another one; engines are then the arguments they would be built from."""
 
-    def become(flags, gpu=False, rates=None, installed=True):
-        monkeypatch.setattr(precision, "cpu_flags", lambda: frozenset(flags.split()))
+    def become(flags, gpu=False, rates=None, installed=True, kernels=False):
+        for module in (precision, choice, inference):
+            monkeypatch.setattr(module, "cpu_flags", lambda: frozenset(flags.split()))
+        monkeypatch.setattr(choice, "obstacle", lambda features: None if kernels else "they are missing")
         for module in (choice, record):
             monkeypatch.setattr(module, "gpu_visible", lambda: gpu)
         monkeypatch.setattr(precision, "_gpus_tell", lambda: ("bfloat16", "the GPU has compute capability 8.0"))
         monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: object() if installed else None)
-        monkeypatch.setattr(choice, "fovs_per_second", lambda model, engine, config: rates)
+
+        def measured(model, kinds, config):
+            if rates is None:
+                raise AssertionError("measured what is known")
+            return {kind: rates[" ".join(kind)] for kind in kinds}
+
+        monkeypatch.setattr(choice, "fovs_per_second", measured)
         monkeypatch.setattr(choice, "create_engine", lambda model, *arguments: " ".join(map(str, arguments)))
 
     return become
@@ -40,8 +54,8 @@ def on(monkeypatch):
     [
         ({"flags": AVX2}, "openvino float32 0 1"),
         ({"flags": AMX}, "openvino bfloat16 0 1"),
-        ({"flags": BF16_ALONE, "rates": {"float32": 6.9, "bfloat16": 3.8}}, "openvino float32 0 1"),
-        ({"flags": BF16_ALONE, "rates": {"float32": 3.0, "bfloat16": 5.0}}, "openvino bfloat16 0 1"),
+        ({"flags": BF16_ALONE, "rates": FLOAT32_FASTER}, "openvino float32 0 1"),
+        ({"flags": BF16_ALONE, "rates": BFLOAT16_FASTER}, "openvino bfloat16 0 1"),
         ({"flags": AVX2, "gpu": True}, "tensorflow bfloat16 0 1"),
         ({"flags": AVX2, "installed": False}, "tensorflow float32 0 1"),
     ],
@@ -51,8 +65,49 @@ def test_auto_takes_what_is_fastest(on, machine, expected):
     assert chosen_engine(MODEL, FloodConfig()) == expected
 
 
+@pytest.mark.parametrize(
+    ("machine", "options", "expected"),
+    [
+        ({"flags": AVX2}, {}, "kernels float32"),
+        ({"flags": AVX2, "installed": False}, {}, "kernels float32"),
+        ({"flags": AVX2}, {"precision": "float32"}, "kernels float32"),
+        ({"flags": AVX2}, {"precision": "bfloat16"}, "openvino bfloat16"),
+        ({"flags": AVX2}, {"engine": "openvino"}, "openvino float32"),
+        ({"flags": AVX2, "gpu": True}, {}, "tensorflow bfloat16"),
+        ({"flags": OLD}, {}, "openvino float32"),
+        ({"flags": OLD}, {"engine": "kernels"}, "kernels float32"),
+        ({"flags": AVX512, "rates": FLOAT32_FASTER}, {}, "openvino float32"),
+        ({"flags": AVX512, "rates": KERNELS_FASTER}, {}, "kernels float32"),
+        ({"flags": BF16_ALONE, "rates": KERNELS_FASTER}, {}, "kernels float32"),  # bfloat16 gains less than 5 %
+        ({"flags": BF16_ALONE, "rates": BFLOAT16_FASTER}, {"precision": "float32"}, "kernels float32"),
+        ({"flags": AMX}, {}, "openvino bfloat16"),
+        ({"flags": AMX, "rates": KERNELS_FASTER}, {"precision": "float32"}, "kernels float32"),
+    ],
+)
+def test_auto_takes_our_kernels_where_they_are_fastest(on, machine, options, expected):
+    on(**machine, kernels=True)
+    assert chosen_engine(WIDE, FloodConfig(**options)) == f"{expected} 0 1"
+
+
+def test_few_features_are_measured(on):
+    on(AVX2, kernels=True, rates=FLOAT32_FASTER)
+    assert chosen_engine(MODEL, FloodConfig()) == "openvino float32 0 1"
+
+
+def test_kernels_that_are_missing_where_they_would_be_fastest_are_named(on, caplog):
+    on(AVX2)
+    with caplog.at_level(logging.INFO):
+        assert chosen_engine(WIDE, FloodConfig()) == "openvino float32 0 1"
+    assert "auto does without our kernels, because they are missing" in caplog.text
+
+
+def test_a_precision_that_the_kernels_lack_is_refused():
+    with pytest.raises(ConfigError, match="precision: found bfloat16, the engine kernels has float32 alone. Choose"):
+        chosen_engine(MODEL, FloodConfig(engine="kernels", precision="bfloat16"))
+
+
 def test_measured_figures_go_to_the_log(on, caplog):
-    on(BF16_ALONE, rates={"float32": 6.9, "bfloat16": 3.8})
+    on(BF16_ALONE, rates=FLOAT32_FASTER)
     with caplog.at_level(logging.INFO):
         chosen_engine(MODEL, FloodConfig())
     assert "openvino float32, because no GPU is visible, and measured float32: 6.9 FOVs/s, bfloat16: 3.8" in caplog.text
@@ -90,7 +145,7 @@ def test_a_node_without_the_gpu_that_was_chosen_says_so(on, tmp_path):
         chosen_engine(MODEL, FloodConfig(), str(tmp_path))
 
 
-def test_measuring_runs_the_network_in_both_precisions(monkeypatch):
+def test_measuring_runs_the_network_in_turn(monkeypatch):
     built = []
 
     class Echo:
@@ -100,6 +155,6 @@ def test_measuring_runs_the_network_in_both_precisions(monkeypatch):
 
     monkeypatch.setattr(choice, "create_engine", lambda model, *arguments: built.append(arguments) or Echo())
     monkeypatch.setattr(choice, "calls_per_second", lambda calls: {n: call().shape[0] for n, call in calls.items()})
-    rates = choice.fovs_per_second(MODEL, "openvino", FloodConfig(batch_size=2, threads=1))
-    assert rates == {"float32": 4, "bfloat16": 4}
-    assert built == [("openvino", "float32", 1, 2), ("openvino", "bfloat16", 1, 2)]
+    kinds = [("kernels", "float32"), ("openvino", "bfloat16")]
+    assert choice.fovs_per_second(MODEL, kinds, FloodConfig(batch_size=2, threads=1)) == dict.fromkeys(kinds, 4)
+    assert built == [("kernels", "float32", 1, 2), ("openvino", "bfloat16", 1, 2)]

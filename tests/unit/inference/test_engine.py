@@ -9,15 +9,18 @@ import threading
 import numpy as np
 import pytest
 
-from ffn.config import ModelConfig
+from ffn.config import ENGINES, ModelConfig
 from ffn.errors import ConfigError
-from ffn.inference.engine import create_engine
+from ffn.inference.engine import KINDS, create_engine
+from ffn.kernels import inference
 from ffn.machine.cpu import cpu_flags
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model
 
+from ...engines import HERE
+
 FOV = (5, 7, 9)
-PRECISIONS = {"tensorflow": ["float32", "bfloat16"], "openvino": ["float32"]}
+PRECISIONS = {"tensorflow": ["float32", "bfloat16"], "openvino": ["float32"], "kernels": ["float32"]}
 if "avx512f" in cpu_flags():  # on other CPUs, OpenVINO would compute in float32 instead
     PRECISIONS["openvino"].append("bfloat16")
 
@@ -42,7 +45,7 @@ def expected(model):
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-@pytest.mark.parametrize("engine", ["tensorflow", "openvino"])
+@pytest.mark.parametrize("engine", HERE)
 def test_engines_agree_in_every_batch_and_keep_its_order(model, expected, engine, batch_size):
     built = create_engine(model, engine, "float32", threads=2, batch_size=batch_size)
     image, pom = fovs(3)
@@ -68,7 +71,7 @@ def test_openvino_gives_a_fov_the_same_answer_in_a_batch_and_alone(model, kind):
         assert np.array_equal(alone.predict(image[None], pom[None])[0], together[index])
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "openvino"])
+@pytest.mark.parametrize("engine", HERE)
 def test_an_engine_keeps_neither_its_answers_nor_its_inputs(model, engine):
     built = create_engine(model, engine, "float32", threads=1)
     image, pom = fovs(2)
@@ -102,6 +105,19 @@ def test_openvino_never_computes_in_another_precision_than_asked(model, monkeypa
     create_engine(model, "openvino", "float32", threads=1)
     with pytest.raises(ConfigError, match="precision: found bfloat16, OpenVINO computes in float32 on this CPU"):
         create_engine(model, "openvino", "bfloat16", threads=1)
+
+
+def test_every_engine_of_the_options_can_be_created():
+    assert tuple(KINDS) == ENGINES
+
+
+def test_kernels_that_were_not_built_are_named(model, monkeypatch, tmp_path):
+    monkeypatch.setattr(inference, "library_path", lambda: tmp_path / "absent.so")
+    message = (
+        r"engine: found kernels, but .*absent\.so is missing \(make setup builds it\)\. Choose openvino or tensorflow"
+    )
+    with pytest.raises(ConfigError, match=message):
+        create_engine(model, "kernels", "float32", threads=1)
 
 
 def test_an_engine_that_is_not_installed_is_named(model, monkeypatch):

@@ -1,0 +1,168 @@
+"""The kernels for inference against a plain NumPy network, with vectors of every size, emulated ones on every CPU."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ffn import kernels
+from ffn.kernels import inference
+from ffn.kernels.inference import Network, obstacle, vector_lanes
+
+KERNELS = Path(kernels.__file__).parent
+FOR_TESTS = KERNELS.parents[1] / "tests/kernels"
+INSTRUCTIONS = {4: "kPlain", 8: "kAvx2", 16: "kAvx512"}  # by float32 numbers of a vector
+NETWORKS = [  # depth, features, FOV, batch
+    (1, 32, (5, 7, 9), 1),
+    (2, 32, (9, 5, 13), 3),
+    (3, 16, (7, 3, 5), 2),
+    (2, 48, (5, 9, 3), 1),
+    (2, 72, (3, 5, 33), 1),
+    (2, 8, (15, 17, 19), 1),
+    (1, 20, (1, 1, 1), 2),
+]
+
+
+def compile_cpp(source: Path, folder: Path, *flags: str) -> list[Path]:
+    """Compile the kernels for vectors of every size from instructions that any CPU has; return the object files."""
+    if shutil.which("c++") is None:
+        pytest.skip("no C++ compiler; Debian's package is called g++")
+    command = ["c++", "-O1", "-g1", "-std=c++20", "-fPIC", "-Wno-psabi", *flags]
+    jobs = {folder / "inference.o": [source / "inference.cc"]}
+    for lanes, name in INSTRUCTIONS.items():
+        jobs[folder / f"{name}.o"] = [f"-DFFN_LANES={lanes}", f"-DFFN_INSTRUCTIONS={name}", source / "winograd.cc"]
+    compilers = [subprocess.Popen([*command, *job, "-c", "-o", file]) for file, job in jobs.items()]
+    assert [compiler.wait() for compiler in compilers] == [0] * len(jobs)
+    return list(jobs)
+
+
+@pytest.fixture(scope="session")
+def emulated_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("emulated")
+    objects = compile_cpp(KERNELS, folder)
+    subprocess.run(["c++", "-shared", *objects, "-pthread", "-o", folder / "library.so"], check=True)
+    return folder / "library.so"
+
+
+@pytest.fixture
+def emulated(emulated_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use that library."""
+    monkeypatch.setattr(inference, "library_path", lambda: emulated_library)
+
+
+def random_network(depth: int, features: int) -> list[np.ndarray]:
+    """Return weights and biases of all convolutions in turn."""
+    rng = np.random.default_rng(0)
+    shapes = [(3, 3, 3, features if i else 2, features) for i in range(2 * depth)] + [(1, 1, 1, features, 1)]
+    weights = []
+    for shape in shapes:
+        weights += [rng.normal(0, np.prod(shape[:-1]) ** -0.5, shape), rng.normal(0, 0.1, shape[-1])]
+    return [each.astype(np.float32) for each in weights]
+
+
+def random_fovs(fov: tuple[int, int, int], batch: int) -> np.ndarray:
+    """Return images and POMs."""
+    return np.random.default_rng(1).normal(size=(2, batch, *fov)).astype(np.float32)
+
+
+def reference(weights: list[np.ndarray], image: np.ndarray, pom: np.ndarray) -> np.ndarray:
+    """Compute the network for FOVs (B, Z, Y, X) in float64, tap by tap."""
+    *pairs, (lom, lom_bias) = zip(weights[::2], weights[1::2], strict=True)
+    net, inner = np.zeros(1), np.stack([image, pom], axis=-1).astype(np.float64)
+    for index, (kernel, bias) in enumerate(pairs):
+        padded = np.pad(inner, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3, 3), axis=(1, 2, 3))
+        value = np.einsum("bzyxiklm,klmio->bzyxo", windows, kernel, optimize=True) + bias
+        net = net + value if index % 2 else net
+        inner = np.maximum(net if index % 2 else value, 0)
+    return pom + (inner @ lom[0, 0, 0])[..., 0] + lom_bias
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(("depth", "features", "fov", "batch"), NETWORKS)
+def test_same_as_direct_convolution_with_any_vectors_and_threads(
+    depth: int, features: int, fov: tuple[int, int, int], batch: int
+) -> None:
+    weights, (image, pom) = random_network(depth, features), random_fovs(fov, batch)
+    found = [Network(weights, fov, threads, lanes).predict(image, pom) for lanes in INSTRUCTIONS for threads in (1, 3)]
+    np.testing.assert_allclose(found[0], reference(weights, image, pom), atol=1e-5, rtol=0)
+    assert all(np.array_equal(each, found[0]) for each in found)
+
+
+@pytest.mark.skipif(not inference.library_path().exists(), reason="make setup has not built the library")
+@pytest.mark.parametrize("lanes", [lanes for lanes in INSTRUCTIONS if lanes <= vector_lanes()])
+def test_same_as_direct_convolution_on_this_cpu(lanes: int) -> None:
+    for depth, features, fov, batch in NETWORKS:
+        weights, (image, pom) = random_network(depth, features), random_fovs(fov, batch)
+        found = [Network(weights, fov, threads, lanes).predict(image, pom) for threads in (1, 3)]
+        np.testing.assert_allclose(found[0], reference(weights, image, pom), atol=1e-5, rtol=0)
+        assert np.array_equal(*found)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_fov_gets_the_same_answer_in_a_batch_alone_and_after_others() -> None:
+    network = Network(random_network(2, 32), (5, 7, 9), threads=2)
+    image, pom = random_fovs((5, 7, 9), 3)
+    together = network.predict(image, pom)
+    alone = [network.predict(image[i : i + 1], pom[i : i + 1])[0] for i in (2, 0, 1)]
+    assert np.array_equal(together[[2, 0, 1]], alone)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("lanes", INSTRUCTIONS)
+def test_not_a_number_is_not_hidden(lanes: int) -> None:
+    image, pom = random_fovs((5, 7, 9), 1)
+    image[0, 2, 3, 4] = np.nan
+    assert np.isnan(Network(random_network(2, 32), (5, 7, 9), 1, lanes).predict(image, pom)).any()
+
+
+@pytest.fixture(scope="session")
+def sanitized_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One call under ASan and UBSan, in buffers of the exact size that hold NaN at first."""
+    folder = tmp_path_factory.mktemp("sanitized")
+    copy = folder / "kernels"
+    shutil.copytree(KERNELS, copy, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copy(FOR_TESTS / "strict/memory.h", copy)
+    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    objects = compile_cpp(copy, folder, *sanitizers)
+    driver = FOR_TESTS / "inference_driver.cc"
+    subprocess.run(
+        ["c++", "-std=c++20", *sanitizers, driver, *objects, "-pthread", "-o", folder / "driver"], check=True
+    )
+    return folder / "driver"
+
+
+@pytest.mark.parametrize(
+    ("depth", "features", "fov", "batch"),
+    [*NETWORKS[-2:], (1, 32, (1, 5, 3), 2), (2, 16, (3, 1, 7), 3), (1, 40, (4, 6, 37), 1)],
+)
+@pytest.mark.parametrize("lanes", INSTRUCTIONS)
+def test_no_stray_access_and_no_undefined_behaviour(
+    lanes: int, depth: int, features: int, fov: tuple[int, int, int], batch: int, sanitized_driver: Path
+) -> None:
+    weights, (image, pom) = random_network(depth, features), random_fovs(fov, batch)
+    numbers = map(str, (lanes, batch, *fov, features, 2 * depth, 2))
+    arrays = b"".join(array.tobytes() for array in (*weights, image, pom))
+    result = subprocess.run([sanitized_driver, *numbers], input=arrays, capture_output=True)
+    assert result.stderr.decode() == ""
+    found = np.frombuffer(result.stdout, np.float32).reshape(pom.shape)
+    np.testing.assert_allclose(found, reference(weights, image, pom), atol=1e-5, rtol=0)
+
+
+def test_says_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "library.so"
+    monkeypatch.setattr(inference, "library_path", lambda: path)
+    assert obstacle(32) == f"{path} is missing (make setup builds it)"
+    path.write_bytes(b"")
+    assert str(obstacle(32)).startswith(f"{path} does not load")
+    assert obstacle(257) == "the network has 257 features, and they compute up to 256"
+
+
+@pytest.mark.parametrize(
+    ("flags", "lanes"), [("sse2", 4), ("avx2", 4), ("avx2 fma", 8), ("avx2 fma avx512f avx512_bf16", 16)]
+)
+def test_vectors_are_those_of_the_cpu(flags: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "cpu_flags", lambda: frozenset(flags.split()))
+    assert vector_lanes() == lanes
