@@ -15,8 +15,7 @@ from ffn.viewing.multires import EMPTY_MESH, QUANTIZATION_BITS, encode_mesh
 from ffn.viewing.precomputed import Scale
 from ffn.viewing.segments import number_segments
 from ffn.viewing.shards import write_shards
-
-MAX_REDUCTION = 100  # largest factor by which simplification reduces the triangles
+from ffn.viewing.simplify import simplify, smooth
 
 
 def write_meshes(
@@ -62,10 +61,10 @@ def write_meshes(
 def surfaces(
     labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, segment_ids: list[int]
 ) -> Iterator[tuple[int, zmesh.Mesh]]:
-    """Yield the simplified surface of each segment.
+    """Yield the smooth, simplified surface of each segment.
 
     Marching cubes place the surface halfway between voxel centres, on the face that two voxels share. Surfaces are
-    closed where the array ends. Simplification moves them by at most the shortest side of a voxel.
+    closed where the array ends. Smoothing and simplification move them by less than the longest side of a voxel.
 
     Parameters
     ----------
@@ -86,9 +85,9 @@ def surfaces(
     mesher.mesh(number_segments(labels, wanted, border=1).T)
     padding = np.array(voxel_size_zyx_nm[::-1])
     for rank in sorted(mesher.ids()):
-        error = min(voxel_size_zyx_nm)
-        mesh = mesher.get(rank, reduction_factor=MAX_REDUCTION, max_error=error, voxel_centered=True)
+        mesh = mesher.get(rank, voxel_centered=True)
         mesher.erase(rank)
+        mesh.vertices = (mesh.vertices - padding).astype(np.float32)
+        mesh = simplify(smooth(mesh))
         if len(mesh.faces):
-            mesh.vertices = (mesh.vertices - padding).astype(np.float32)
             yield int(wanted[rank - 1]), mesh

@@ -13,12 +13,12 @@ import numpy as np
 import zmesh
 
 from ffn.viewing.shards import Item
+from ffn.viewing.simplify import simplify
 
 QUANTIZATION_BITS = 16
 COMPRESSION_LEVEL = 7  # of 10; higher levels are slower to write and read, and hardly smaller
 MAX_LODS = 6
 MIN_FRAGMENT_VOXELS = 32  # length of the finest fragments; smaller ones cost more requests than they save
-LOD_REDUCTION = 4  # fewer triangles per level; a surface at half the resolution has a quarter
 
 Node = tuple[int, int, int]
 Fragments = dict[Node, bytes]
@@ -49,7 +49,7 @@ def encode_mesh(mesh: zmesh.Mesh, origin_xyz_nm: Sequence[float], voxel_nm: floa
     for lod, level in enumerate(lods):
         children = levels[-1] if levels else {}
         levels.append(_fragments(level, lod, low, shape, children))
-    manifest = _manifest(levels, low + origin_xyz_nm, shape, voxel_nm)
+    manifest = _manifest(levels, low + origin_xyz_nm, shape, [_spacing(level) for level in lods])
     return Item(manifest, b"".join(data for level in levels for data in level.values()))
 
 
@@ -59,12 +59,22 @@ def _levels_of_detail(mesh: zmesh.Mesh, extent_voxels: float) -> list[zmesh.Mesh
     num_lods = min(MAX_LODS, 1 + int(np.log2(max(1, extent_voxels / MIN_FRAGMENT_VOXELS))))
     low, high = mesh.vertices.min(0), mesh.vertices.max(0)
     while len(lods) < num_lods:
-        coarse = zmesh.simplify_fqmr(lods[-1], target_count=len(lods[-1].faces) // LOD_REDUCTION)
+        coarse = simplify(lods[-1])
         if not len(coarse.faces):
             break
         coarse.vertices = np.clip(coarse.vertices, low, high)
         lods.append(coarse)
     return lods
+
+
+def _spacing(mesh: zmesh.Mesh) -> float:
+    """Mean length of an edge, nm.
+
+    Neuroglancer draws the coarsest level on which it spans at most ten pixels. Anything smaller would be a promise that
+    the level does not keep: large triangles in the first picture.
+    """
+    a, b, c = (mesh.vertices[mesh.faces[:, corner]] for corner in range(3))
+    return float(np.linalg.norm([a - b, b - c, c - a], axis=-1).mean())
 
 
 def _fragments(mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, children: Fragments) -> Fragments:
@@ -96,13 +106,13 @@ def _draco(mesh: zmesh.Mesh, origin: np.ndarray, size: np.ndarray) -> bytes:
     return DracoPy.encode(points, faces, compression_level=COMPRESSION_LEVEL) if len(faces) else b""
 
 
-def _manifest(levels: list[Fragments], origin: np.ndarray, shape: np.ndarray, voxel_nm: float) -> bytes:
+def _manifest(levels: list[Fragments], origin: np.ndarray, shape: np.ndarray, spacings_nm: Sequence[float]) -> bytes:
     num_lods = len(levels)
     words = [
         shape.astype("<f4"),
         origin.astype("<f4"),
         np.array([num_lods], "<u4"),
-        (voxel_nm * 2.0 ** np.arange(num_lods)).astype("<f4"),
+        np.array(spacings_nm, "<f4"),
         np.zeros((num_lods, 3), "<f4"),
         np.array([len(level) for level in levels], "<u4"),
     ]
@@ -127,4 +137,4 @@ def _morton(node: Node) -> int:
 
 
 # One level of detail with a single node and no triangles.
-EMPTY_MESH = Item(_manifest([{(0, 0, 0): b""}], np.zeros(3), np.ones(3), 1.0))
+EMPTY_MESH = Item(_manifest([{(0, 0, 0): b""}], np.zeros(3), np.ones(3), [1.0]))

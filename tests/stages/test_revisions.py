@@ -214,7 +214,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "z": "a686f3a53f6e",
         },
     ),
-    "export": (1, {"neuroglancer.json": "4924975b227b", "segmentation": "2c9ce0fd7571"}),
+    "export": (2, {"neuroglancer.json": "4924975b227b", "segmentation": "2c9ce0fd7571"}),
 }
 
 

@@ -47,6 +47,20 @@ def test_surfaces_are_closed_and_only_those_of_the_given_segments():
     assert (times == 2).all(), "an edge without two triangles is a hole"
 
 
+def test_surfaces_are_as_smooth_as_what_they_show():
+    """A ball has neither the steps between its voxels nor the facets of too few triangles."""
+    size, centre, radius = np.array([20.0, 10.0, 10.0]), np.array([300.0, 220.0, 250.0]), 150.0
+    offsets = (np.argwhere(np.ones((30, 44, 50))) + 0.5) * size - centre
+    labels = (np.linalg.norm(offsets, axis=1) < radius).reshape(30, 44, 50).astype(np.uint64)
+    (_, mesh), *_ = surfaces(labels, tuple(size), [1])
+    corners = mesh.vertices[mesh.faces].astype(float) - centre[::-1]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    areas, outwards = np.linalg.norm(normals, axis=1), corners.mean(axis=1)
+    cosines = (normals * outwards).sum(axis=1) / areas / np.linalg.norm(outwards, axis=1)
+    assert np.degrees(np.average(np.arccos(cosines), weights=areas)) < 10
+    assert np.abs(np.linalg.norm(corners, axis=2) - radius).max() < 10
+
+
 def test_a_volume_without_segments_has_an_empty_mesh_folder(tmp_path):
     box = Box.from_shape((4, 5, 6))
     write_meshes(tmp_path / "mesh", np.zeros(box.shape, np.uint64), Scale(box, MESH_SIZE_NM), [])
