@@ -2,7 +2,7 @@
 # Make or update .venv, so that everything in this repository runs. Called by `make setup`. Prints nothing if there is
 # nothing to do.
 #
-#   make setup GPU=1                 TensorFlow's CUDA build (GPU=0 goes back). Not tested: we had no GPU.
+#   make setup GPU=1                 TensorFlow's CUDA build, 7.6 GB (GPU=0 goes back). Never run on a GPU: we had none.
 #   make setup PYTHON=python3.12
 #   make setup HOROVOD_PATCH=build   Horovod without horovod-wakes-up.patch (HOROVOD_PATCH=all goes back).
 #

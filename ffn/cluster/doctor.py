@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn.cluster.batch import is_answering, run_command
-from ffn.cluster.findings import Finding, judge_build, judge_job, judge_nodes
+from ffn.cluster.findings import Finding, judge_build, judge_gpu, judge_job, judge_nodes
 from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_private
 from ffn.cluster.probe import MARKER, answers
 from ffn.cluster.site import LOG, Site
@@ -90,7 +90,7 @@ def _findings(site: Site, check: Check) -> list[Finding]:
     if any(finding.verdict == "FAIL" for finding in findings):
         findings.append(Finding("nodes", "skip", "fix the above first"))
     elif site.is_inside_job:
-        findings += _nodes(site, check)
+        findings += [*_gpu(site, check), *_nodes(site, check)]
     elif check.submit:
         findings += _submitted(site, check)
     else:
@@ -123,6 +123,12 @@ def _horovod(site: Site, check: Check) -> Finding:
     found = _answers([sys.executable, "-m", "ffn.cluster.probe", "build"], check.timeout)
     built = found[0] if found else {"error": "Python crashed"}
     return judge_build(built, shlex.join(site.layout.words) or "ffn launch")
+
+
+def _gpu(site: Site, check: Check) -> list[Finding]:
+    """Check the GPUs of this machine, on which jobs run."""
+    found = _answers([sys.executable, "-m", "ffn.cluster.probe", "gpu"], check.timeout)
+    return [judge_gpu(answer, int((site.resources or {}).get("gpu", 0))) for answer in found]
 
 
 def _writing(folder: Path) -> Finding:

@@ -47,6 +47,27 @@ def judge_build(built: dict[str, Any], launcher: str) -> Finding:
     return Finding("horovod", "FAIL", f"{text}. Run make setup{of_mpi if needed == 'mpi' else ''}")
 
 
+def judge_gpu(probe: dict[str, Any], num_wanted: int) -> Finding:
+    """Judge whether TensorFlow sees the GPUs of this machine.
+
+    Parameters
+    ----------
+    probe : dict
+        Answer of the probe ``gpu``.
+    num_wanted : int
+        GPUs that the profile asks for.
+
+    Examples
+    --------
+    >>> judge_gpu({"seen": 0, "has_card": False, "why": "no NVIDIA card here"}, num_wanted=0)
+    Finding(name='gpu', verdict='ok', text='TensorFlow sees none: no NVIDIA card here')
+    """
+    if probe["seen"]:
+        return Finding("gpu", "ok", f"TensorFlow sees {probe['seen']}")
+    is_missed = probe["has_card"] or num_wanted > 0
+    return Finding("gpu", "warn" if is_missed else "ok", f"TensorFlow sees none: {probe['why']}")
+
+
 def judge_nodes(probes: Probes, layout: Layout, memory_mb: int) -> list[Finding]:
     """Judge the nodes and whether they share a file system.
 

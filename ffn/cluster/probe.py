@@ -1,7 +1,8 @@
 """A probe of one node; `ffn doctor` starts it on all nodes and compares the answers.
 
 ``python -m ffn.cluster.probe node FOLDER PROCESSES SECONDS`` describes the node, ``… horovod`` joins the other
-processes, ``… build`` tells what Horovod was built with. Each prints its answer in `lines`, which `answers` parses.
+processes, ``… build`` tells what Horovod was built with, ``… gpu`` which GPUs TensorFlow sees. Each prints its answer
+in `lines`, which `answers` parses.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import zlib
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+from ffn.machine.gpu_evidence import gather, why_none
 
 MARK = "FFN-PROBE"
 MARKER = "marker"  # file that the doctor writes before it starts probes
@@ -71,6 +74,16 @@ def build() -> dict[str, Any]:
     except ImportError as reason:
         return {"error": str(reason)}
     return {"mpi": bool(hvd.mpi_built()), "gloo": bool(hvd.gloo_built())}
+
+
+def gpu() -> dict[str, Any]:
+    """Return how many GPUs TensorFlow sees; if none, why, and whether the machine has one."""
+    import tensorflow as tf
+
+    if seen := len(tf.config.list_physical_devices("GPU")):
+        return {"seen": seen}
+    evidence = gather()
+    return {"seen": 0, "has_card": evidence.has_card, "why": why_none(evidence)}
 
 
 def _memory_mb() -> int:
@@ -136,7 +149,7 @@ def main(arguments: list[str]) -> None:
         folder, num_processes, seconds = rest
         answer = describe_node(Path(folder), int(num_processes), float(seconds))
     else:
-        answer = {"horovod": join, "build": build}[what]()
+        answer = {"horovod": join, "build": build, "gpu": gpu}[what]()
     for line in lines(answer):
         sys.stdout.write(f"{line}\n")
 

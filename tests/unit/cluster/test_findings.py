@@ -2,7 +2,7 @@
 
 import pytest
 
-from ffn.cluster.findings import judge_build, judge_job, judge_nodes
+from ffn.cluster.findings import judge_build, judge_gpu, judge_job, judge_nodes
 from ffn.workflow.rank_layout import Layout
 
 LAYOUT = Layout(4, 2, 32)
@@ -74,3 +74,16 @@ def test_all_processes_are_one_job(ranks, verdict):
 )
 def test_horovod_needs_what_the_launcher_speaks(built, launcher, text):
     assert judge_build(built, launcher).text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("probe", "num_wanted", "verdict", "message"),
+    [
+        ({"seen": 4}, 4, "ok", "TensorFlow sees 4"),
+        ({"seen": 0, "has_card": False, "why": "no card"}, 0, "ok", "TensorFlow sees none: no card"),
+        ({"seen": 0, "has_card": False, "why": "no card"}, 4, "warn", "TensorFlow sees none: no card"),
+        ({"seen": 0, "has_card": True, "why": "no driver"}, 0, "warn", "TensorFlow sees none: no driver"),
+    ],
+)
+def test_a_gpu_that_is_not_seen_is_a_warning_where_there_should_be_one(probe, num_wanted, verdict, message):
+    assert judge_gpu(probe, num_wanted) == ("gpu", verdict, message)

@@ -1,6 +1,8 @@
 """A probe of this machine, and its answer among other output."""
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -45,3 +47,13 @@ def test_a_missing_horovod_is_an_answer(monkeypatch, capsys):
     probe.main(["build"])
     (found,) = answers(capsys.readouterr().out)
     assert "horovod" in json.dumps(found["error"])
+
+
+def test_tensorflow_sees_no_gpu_for_a_reason(tmp_path):
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA A100, 550.54.15, 8.0'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "-1"}
+    command = [sys.executable, "-m", "ffn.cluster.probe", "gpu"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    why = "CUDA_VISIBLE_DEVICES='-1' hides NVIDIA A100. Unset it"
+    assert answers(done.stdout) == [{"seen": 0, "has_card": True, "why": why}]
