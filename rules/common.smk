@@ -19,6 +19,7 @@ from ffn.machine.runlock import lock_run
 from ffn.options import flags, quote
 from ffn.workflow import arguments, snakemake_patches
 from ffn.workflow.file_lists import write_file_lists
+from ffn.workflow.forecast import announcement
 from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import training_mb
 from ffn.workflow.pipeline import Pipeline
@@ -114,11 +115,12 @@ if dying_with_parent() and not snakemake_patches.is_module(workflow):
 
 onstart:
     submit = snakemake_patches.submit_command(workflow)
-    runs = functools.partial(snakemake_patches.will_run, workflow)
-    launcher = LAYOUT.words if runs("train") else []
+    jobs_of = functools.partial(snakemake_patches.jobs_to_run, workflow)
+    trains = bool(jobs_of("train"))
+    launcher = LAYOUT.words if trains else []
     try:
         check_commands(snakemake_patches.executor(workflow), submit, launcher)
-        if runs("checkpoint_model") and not runs("train"):
+        if jobs_of("checkpoint_model") and not trains:
             PIPELINE.check_checkpoints()
         lock_run(PATHS.root)
         if submit:
@@ -132,4 +134,7 @@ onstart:
     write_file_lists(PIPELINE)
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     if not snakemake_patches.is_quiet(workflow):
+        boxes = [PIPELINE.voxels_of_job("subvolumes")(job.wildcards) for job in jobs_of("segment")]
+        for line in announcement(RUN, trains, boxes, None if snakemake_patches.submits(workflow) else CORES):
+            logger.info(line)
         LiveJobs().start(logger)

@@ -24,8 +24,11 @@ from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_priv
 from ffn.cluster.probe import MARKER, answers
 from ffn.cluster.site import LOG, Site
 from ffn.io import atomic
+from ffn.machine.description import this_machine
 from ffn.machine.schedulers import Scheduler
+from ffn.workflow.forecast import describe_pace, pace_of, times
 from ffn.workflow.needs import memory_mb
+from ffn.workflow.pipeline import read_pipeline
 
 RESULT = "findings.json"
 
@@ -48,6 +51,8 @@ class Check:
         Seconds for each command, and for the submitted job including its time in the queue.
     result : Path or None
         JSON file for the findings, in addition to the table.
+    configuration : Path or None
+        Run whose training and flood filling are to be timed.
     """
 
     folder: Path
@@ -55,6 +60,7 @@ class Check:
     latency: float = 60.0
     timeout: float = 600.0
     result: Path | None = None
+    configuration: Path | None = None
 
 
 def examine(site: Site, check: Check) -> list[Finding]:
@@ -90,7 +96,7 @@ def _findings(site: Site, check: Check) -> list[Finding]:
     if any(finding.verdict == "FAIL" for finding in findings):
         findings.append(Finding("nodes", "skip", "fix the above first"))
     elif site.is_inside_job:
-        findings += [*_gpu(site, check), *_nodes(site, check)]
+        findings += [*_machine(check), *_gpu(site, check), *_nodes(site, check)]
     elif check.submit:
         findings += _submitted(site, check)
     else:
@@ -123,6 +129,20 @@ def _horovod(site: Site, check: Check) -> Finding:
     found = _answers([sys.executable, "-m", "ffn.cluster.probe", "build"], check.timeout)
     built = found[0] if found else {"error": "Python crashed"}
     return judge_build(built, shlex.join(site.layout.words) or "ffn launch")
+
+
+def _machine(check: Check) -> list[Finding]:
+    """Describe this machine, on which jobs run: what it has, how fast it is and why not faster."""
+    machine = this_machine()
+    pace = pace_of(machine)
+    findings = [Finding("machine", "ok", machine.title), Finding("speed", "ok", describe_pace(pace))]
+    findings += [Finding("slow", "warn", reason) for reason in machine.slowed_by]
+    if check.configuration is not None:
+        pipeline = read_pipeline(check.configuration)
+        boxes = [box.num_voxels for volume in pipeline.subvolumes.values() for box in volume.values()]
+        expected = times(pipeline.run, pace, bool(pipeline.trained), boxes * len(pipeline.orders))
+        findings.append(Finding("run", "ok", "; ".join(expected) or "neither trains nor segments"))
+    return findings
 
 
 def _gpu(site: Site, check: Check) -> list[Finding]:
@@ -198,6 +218,8 @@ def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
     inside = [sys.executable, "-m", "ffn", "doctor", "--profile", str(Path(site.name).resolve())]
     inside += ["--result", str(result), "--folder", str(check.folder.absolute()), "--nodes", str(site.layout.nodes)]
     inside += ["--latency", f"{check.latency:g}", "--timeout", f"{check.timeout:g}"]
+    if check.configuration is not None:
+        inside += ["--configfile", str(check.configuration.absolute())]
     ended = json.dumps([Finding("job", "FAIL", f"ended without findings. Look at {LOG}")._asdict()])
     place = shlex.quote(str(result))
     lines = ["#!/bin/bash", *exports(), f"cd {shlex.quote(os.getcwd())}", shlex.join(inside)]

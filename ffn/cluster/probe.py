@@ -24,6 +24,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from ffn.machine.description import memory_mb
 from ffn.machine.gpu_evidence import gather, why_none
 
 MARK = "FFN-PROBE"
@@ -49,7 +50,7 @@ def describe_node(folder: Path, num_processes: int, seconds: float) -> dict[str,
         "host": socket.gethostname(),
         "python": f"{platform.python_version()} ({sys.executable})",
         "packages": {d.name: d.version for d in importlib.metadata.distributions()},
-        "memory_mb": _memory_mb(),
+        "memory_mb": memory_mb(),
         "cores": len(os.sched_getaffinity(0)),
         **_scratch(),
         **_shared(folder, num_processes, seconds),
@@ -84,10 +85,6 @@ def gpu() -> dict[str, Any]:
         return {"seen": seen}
     evidence = gather()
     return {"seen": 0, "has_card": evidence.has_card, "why": why_none(evidence)}
-
-
-def _memory_mb() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
 
 
 def _scratch() -> dict[str, Any]:

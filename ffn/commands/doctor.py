@@ -10,10 +10,10 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Check before the first long job whether this site works: one line per check, exit code 1 if one fails.
 
-    On a login node it checks the scheduler's commands and Horovod; with --submit it also submits a job of a few
-    minutes, which checks the nodes. Inside a job of the scheduler it checks the nodes of that job.
+    It says what this machine has for a network, how fast that is and what makes it slow. On a login node it checks the
+    scheduler's commands and Horovod; with --submit it also submits a job of a few minutes, which checks a node in this
+    way, and all nodes together. Inside a job of the scheduler it checks the nodes of that job.
     """
-    """Declare the options of ``ffn doctor``."""
     parser.add_argument(
         "--profile", default="local", help="a profile's folder, or its name in profiles/ (default: %(default)s)"
     )
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="limit for the queue and for each step (default: %(default)g)",
     )
+    parser.add_argument("--configfile", metavar="FILE", help="also say how long this run takes on this machine, about")
     parser.add_argument("--result", metavar="FILE", help="also write the findings as JSON")
     parser.set_defaults(function=_run)
 
@@ -46,7 +47,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from ffn.cluster.site import read_site
 
     result = Path(arguments.result) if arguments.result else None
-    check = Check(Path(arguments.folder), arguments.submit, arguments.latency, arguments.timeout, result)
+    configuration = Path(arguments.configfile) if arguments.configfile else None
+    check = Check(Path(arguments.folder), arguments.submit, arguments.latency, arguments.timeout, result, configuration)
     findings = examine(read_site(arguments.profile, arguments.nodes), check)
     failed = sum(finding.verdict == "FAIL" for finding in findings)
     verdict = f"{failed} of {len(findings)} checks failed" if failed else "no check failed"

@@ -10,15 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.training.checkpoint_files import MANIFEST, is_checkpoint
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
-from ffn.workflow.places import Place, contact_boxes, subvolume_boxes
-from ffn.workflow.run import RunConfig
+from ffn.workflow.places import Place, check_sources, contact_boxes, subvolume_boxes
+from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES, Output
 
+NOT_OF_THE_RUN = ("modules", "container")  # keys that only the Snakefile reads
 Boxes = dict[str, dict[str, Box]]  # boxes of jobs, by volume and job name
 
 
@@ -285,3 +288,23 @@ class Pipeline:
     def _values(self, wildcard: str, made: Output) -> list[str]:
         """Values of a wildcard over all jobs of an output."""
         return list({"volume": getattr(self, made.of), "order": self.orders, "step": self.steps}[wildcard])
+
+
+def read_pipeline(path: str | Path) -> Pipeline:
+    """Read a configuration and check it and its sources.
+
+    Raises
+    ------
+    ConfigError
+        If the file is no configuration, or a source cannot be read.
+    """
+    try:
+        values = yaml.safe_load(Path(path).read_text())
+    except OSError as reason:
+        raise ConfigError(f"{path}: cannot be read ({reason.strerror}), expected a configuration") from None
+    except yaml.YAMLError as reason:
+        raise ConfigError(f"{path}: is not YAML ({' '.join(str(reason).split())}). Correct it") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: is not a mapping, expected a configuration such as config.yaml")
+    run = load_run({name: value for name, value in values.items() if name not in NOT_OF_THE_RUN})
+    return Pipeline(run, check_sources(run))

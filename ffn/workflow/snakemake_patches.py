@@ -109,9 +109,9 @@ def executor(workflow: Workflow) -> str:
     return str(workflow.executor_plugin.name)
 
 
-def will_run(workflow: Workflow, rule: str) -> bool:
-    """Whether this run has jobs of a rule; known when the run starts."""
-    return any(job.rule.name == rule for job in workflow.dag.needrun_jobs())
+def jobs_to_run(workflow: Workflow, rule: str) -> list[Job]:
+    """Return the jobs of a rule that this run has to make; known when the run starts."""
+    return [job for job in workflow.dag.needrun_jobs() if job.rule.name == rule]
 
 
 # --- Software of all rules -----------------------------------------------------------------------------------

@@ -63,6 +63,16 @@ def test_all_jobs_take_the_engine_and_precision_of_the_first(finished):
     assert len(logs) > 4 and len(taken) == 1
 
 
+def test_a_run_says_once_what_it_found_and_how_long_it_takes(finished):
+    output = (finished.folder / "output.txt").read_text()
+    assert re.findall("^(This machine|At its present speed): ", output, re.MULTILINE) == [
+        "This machine",
+        "At its present speed",
+    ]
+    assert "training: 960 FOVs, " in output and "flood filling: about " in output
+    assert "This machine" not in finished.plan("--forcerun", "train")
+
+
 def test_training_learns(finished):
     rows = (finished.results / "model/metrics.csv").read_text().splitlines()
     columns = rows[0].split(",")

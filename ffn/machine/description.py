@@ -1,0 +1,145 @@
+"""What this machine has for a network: cores, vector units, GPUs, memory; and what makes it slow."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ffn.machine.cpu import ISA_LIMIT, cpu_flags, cpu_name
+from ffn.machine.gpu_evidence import Card, cards
+from ffn.machine.pace import calls_per_second
+from ffn.machine.threads import threads_here
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+UNITS = {"amx_bf16": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}  # by the flag of the CPU, fastest first
+LACKING = {
+    "AVX-512": "the CPU has no AMX",
+    "AVX2": "the CPU has neither AMX nor AVX-512",
+    "": "the CPU has neither AMX nor AVX-512 nor AVX2",
+}
+BUSY = 0.25  # load per core from which others are named; our choice
+MATRIX = 1024
+MEASURED_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this process finds.
+
+    Parameters
+    ----------
+    cores : int
+        Cores that this process may run on.
+    cpu : str
+        Name of the CPU, empty if unknown.
+    units : str
+        Fastest vector units, one of `UNITS`, or empty.
+    cards : tuple of Card
+        GPUs that the driver knows.
+    memory_mb : int
+        Memory of the machine, or of the container if that is less.
+    threads : int
+        Threads that jobs take: ``OMP_NUM_THREADS``, else all cores.
+    quota : float
+        Cores' worth of time that the container may use; infinite without a limit.
+    load : float
+        Processes that run, over the last minute.
+    isa_limit : str
+        ``ONEDNN_MAX_CPU_ISA``, empty if not set.
+    """
+
+    cores: int
+    cpu: str = ""
+    units: str = ""
+    cards: tuple[Card, ...] = ()
+    memory_mb: int = 0
+    threads: int = 0
+    quota: float = float("inf")
+    load: float = 0.0
+    isa_limit: str = ""
+
+    @property
+    def title(self) -> str:
+        """What it has, in one line.
+
+        Examples
+        --------
+        >>> Machine(2, "Some CPU", "AVX2", memory_mb=24_000).title
+        '2 cores (Some CPU, AVX2), no GPU, 24 GB of memory'
+        """
+        names = sorted({card.name for card in self.cards})
+        gpus = f"{len(self.cards)} GPUs ({', '.join(names)})" if names else "no GPU"
+        cpu = ", ".join(filter(None, (self.cpu, self.units or "no AVX2")))
+        return f"{self.cores} cores ({cpu}), {gpus}, {self.memory_mb / 1000:.0f} GB of memory"
+
+    @property
+    def slowed_by(self) -> list[str]:
+        """What makes it slow, a line each."""
+        found = []
+        if self.isa_limit:
+            found.append(f"{ISA_LIMIT}={self.isa_limit} holds the CPU back. Unset it")
+        elif not self.cards and self.units != "AMX":
+            found.append(f"{LACKING[self.units]} (with AMX, bfloat16 is 4 to 6 times as fast as float32)")
+        if self.quota < self.cores:
+            found.append(
+                f"the container may use the time of {self.quota:g} of {self.cores} cores. "
+                f"Raise the quota, or set OMP_NUM_THREADS={max(1, int(self.quota))}"
+            )
+        if 0 < self.threads < min(self.cores, self.quota):
+            found.append(f"OMP_NUM_THREADS={self.threads} of {self.cores} cores. Raise or unset it")
+        if self.load > BUSY * self.cores:
+            found.append(f"other processes keep about {self.load:.1f} of {self.cores} cores busy")
+        return found
+
+
+def this_machine() -> Machine:
+    """Describe this machine, without TensorFlow, in much less than a second."""
+    flags = cpu_flags()
+    cores = len(os.sched_getaffinity(0))
+    return Machine(
+        cores,
+        cpu_name(),
+        next((name for flag, name in UNITS.items() if flag in flags), ""),
+        cards()[0],
+        memory_mb(),
+        threads_here(cores),
+        _quota(),
+        os.getloadavg()[0],
+        os.environ.get(ISA_LIMIT, ""),
+    )
+
+
+def memory_mb() -> int:
+    """Memory of this machine, or of the container or job if that may use less, MB."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [int(text) for text in _limits("memory.max", "memory/memory.limit_in_bytes") if text.isdigit()]
+    return min([physical, *limits]) // 10**6
+
+
+def float32_flops() -> float:
+    """Measure how many operations of float32 per second this process gets now, on all cores, by a matrix product."""
+    factor = np.full((MATRIX, MATRIX), 0.5, np.float32)
+    rates = calls_per_second({"product": lambda: factor @ factor}, MEASURED_SECONDS)
+    return 2 * MATRIX**3 * rates["product"]
+
+
+def _quota() -> float:
+    """Cores' worth of time that the control groups of this process allow."""
+    found = [text.split() for text in _limits("cpu.max")]
+    quotas = [int(words[0]) / int(words[1]) for words in found if len(words) == 2 and words[0].isdigit()]
+    return min(quotas, default=float("inf"))
+
+
+def _limits(name: str, old: str = "") -> list[str]:
+    """Read a limit from the control group of this process and from those above it, and from that of version 1."""
+    try:
+        own = next(line[3:] for line in OWN_CGROUP.read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        own = "/"
+    place = CGROUPS / own.lstrip("/")
+    places = [folder / name for folder in (place, *place.parents) if folder.is_relative_to(CGROUPS)]
+    return [path.read_text().strip() for path in [*places, *([CGROUPS / old] if old else [])] if path.is_file()]

@@ -1,0 +1,58 @@
+"""What a machine has for a network, and what makes it slow."""
+
+import dataclasses
+import math
+
+import pytest
+
+from ffn.machine import description
+from ffn.machine.description import Machine, float32_flops, this_machine
+from ffn.machine.gpu_evidence import Card
+
+FAST = Machine(8, "Xeon", "AMX", memory_mb=32_000, threads=8)
+
+
+def test_a_machine_is_one_line():
+    gpus = (Card("NVIDIA A100", "550", (8, 0)),) * 2
+    assert FAST.title == "8 cores (Xeon, AMX), no GPU, 32 GB of memory"
+    assert dataclasses.replace(FAST, cards=gpus).title == "8 cores (Xeon, AMX), 2 GPUs (NVIDIA A100), 32 GB of memory"
+    assert "\n" not in this_machine().title
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"units": "AVX-512"}, "the CPU has no AMX"),
+        ({"units": "AVX2"}, "the CPU has neither AMX nor AVX-512"),
+        ({"units": ""}, "the CPU has neither AMX nor AVX-512 nor AVX2"),
+        ({"units": "AVX2", "isa_limit": "AVX2"}, "ONEDNN_MAX_CPU_ISA=AVX2 holds the CPU back"),
+        ({"quota": 1.5}, "the container may use the time of 1.5 of 8 cores. Raise the quota, or set OMP_NUM_THREADS=1"),
+        ({"threads": 2}, "OMP_NUM_THREADS=2 of 8 cores"),
+        ({"load": 6.0}, "other processes keep about 6.0 of 8 cores busy"),
+    ],
+)
+def test_what_makes_it_slow_is_named(changes, reason):
+    assert FAST.slowed_by == []
+    (found,) = dataclasses.replace(FAST, **changes).slowed_by
+    assert found.startswith(reason)
+
+
+def test_threads_that_fit_a_quota_are_no_fault():
+    (found,) = dataclasses.replace(FAST, quota=2.0, threads=2).slowed_by
+    assert found.startswith("the container")
+
+
+def test_limits_of_containers_count(tmp_path, monkeypatch):
+    (tmp_path / "own").write_text("9:name=systemd:/\n0::/pod/job\n")
+    (tmp_path / "pod/job").mkdir(parents=True)
+    monkeypatch.setattr(description, "CGROUPS", tmp_path)
+    monkeypatch.setattr(description, "OWN_CGROUP", tmp_path / "own")
+    assert this_machine().quota == math.inf
+    (tmp_path / "pod/job/cpu.max").write_text("max 100000\n")
+    (tmp_path / "pod/cpu.max").write_text("150000 100000\n")
+    (tmp_path / "pod/memory.max").write_text("2000000000\n")
+    assert (this_machine().quota, this_machine().memory_mb) == (1.5, 2000)
+
+
+def test_the_pace_of_a_matrix_product_is_that_of_a_computer():
+    assert 1e8 < float32_flops() < 1e15
