@@ -6,11 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ffn.machine.cpu import ISA_LIMIT, cpu_flags, cpu_name
 from ffn.machine.gpu_evidence import Card, cards
-from ffn.machine.pace import calls_per_second
 from ffn.machine.threads import threads_here
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -22,8 +19,6 @@ LACKING = {
     "": "the CPU has neither AMX nor AVX-512 nor AVX2",
 }
 BUSY = 0.25  # load per core from which others are named; our choice
-MATRIX = 1024
-MEASURED_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -118,13 +113,6 @@ def memory_mb() -> int:
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [int(text) for text in _limits("memory.max", "memory/memory.limit_in_bytes") if text.isdigit()]
     return min([physical, *limits]) // 10**6
-
-
-def float32_flops() -> float:
-    """Measure how many operations of float32 per second this process gets now, on all cores, by a matrix product."""
-    factor = np.full((MATRIX, MATRIX), 0.5, np.float32)
-    rates = calls_per_second({"product": lambda: factor @ factor}, MEASURED_SECONDS)
-    return 2 * MATRIX**3 * rates["product"]
 
 
 def _quota() -> float:

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ffn.config import ModelConfig, SegmentConfig
-from ffn.machine.description import Machine, float32_flops, this_machine
+from ffn.machine.core_speed import core_flops
+from ffn.machine.description import Machine, this_machine
 from ffn.training.config import TrainConfig
 from ffn.workflow.needs import FOVS_PER_DELTAS, fov_flops
 from ffn.workflow.run import RunConfig
 
+# Share of the speed of matrix products that the network's convolutions have in float32. AVX2: measured on an AMD EPYC.
+EFFICIENCY = {"AMX": 0.85, "AVX-512": 0.85}
+EFFICIENCY_OF_OTHERS = 0.5
 BACKWARD = 3  # operations of a training step for one of a prediction: forward, gradients of data and of weights
 # Operations per second in bfloat16 with AMX for one in float32, on two cores of a Xeon: 0.3 TFLOP/s in float32,
 # 1.5-2.4 in inference, 0.9-1.4 in training.
@@ -68,9 +72,10 @@ def flooding_fovs(model: ModelConfig, voxels: Sequence[int]) -> float:
 
 
 def pace_of(machine: Machine, cores: int | None = None) -> Pace:
-    """Measure the pace of this machine, with some of its cores."""
+    """Measure the pace of this machine when nothing else runs, with some of its cores or all."""
     used = min(cores or machine.cores, machine.cores)
-    return Pace(float32_flops() * used / machine.cores, used, machine.units == "AMX")
+    efficiency = EFFICIENCY.get(machine.units, EFFICIENCY_OF_OTHERS)
+    return Pace(core_flops() * efficiency * min(used, machine.quota), used, machine.units == "AMX")
 
 
 def describe_pace(pace: Pace) -> str:
@@ -80,7 +85,7 @@ def describe_pace(pace: Pace) -> str:
     size = "×".join(map(str, model.fov_size_zyx))
     return (
         f"about {rates[0]:.2g} FOVs/s in training and {rates[1]:.2g} in flood filling, "
-        f"with the default network (depth {model.depth}, FOV {size})"
+        f"with the default network (depth {model.depth}, FOV {size}) and nothing else running"
     )
 
 
@@ -146,7 +151,7 @@ def announcement(run: RunConfig, trains: bool, voxels: Sequence[int], cores: int
             f"On one like it: {expected}",
             "The jobs run on other nodes, which differ. What they are: ffn doctor --profile PROFILE --submit",
         ]
-    return [*found, f"At its present speed: {expected}. What makes it slow: ffn doctor"]
+    return [*found, f"With nothing else running: {expected}. What makes it slow: ffn doctor"]
 
 
 def duration(seconds: float) -> str:

@@ -65,9 +65,9 @@ def test_all_jobs_take_the_engine_and_precision_of_the_first(finished):
 
 def test_a_run_says_once_what_it_found_and_how_long_it_takes(finished):
     output = (finished.folder / "output.txt").read_text()
-    assert re.findall("^(This machine|At its present speed): ", output, re.MULTILINE) == [
+    assert re.findall("^(This machine|With nothing else running): ", output, re.MULTILINE) == [
         "This machine",
-        "At its present speed",
+        "With nothing else running",
     ]
     assert "training: 960 FOVs, " in output and "flood filling: about " in output
     assert "This machine" not in finished.plan("--forcerun", "train")

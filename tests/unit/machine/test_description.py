@@ -6,7 +6,7 @@ import math
 import pytest
 
 from ffn.machine import description
-from ffn.machine.description import Machine, float32_flops, this_machine
+from ffn.machine.description import Machine, this_machine
 from ffn.machine.gpu_evidence import Card
 
 FAST = Machine(8, "Xeon", "AMX", memory_mb=32_000, threads=8)
@@ -52,7 +52,3 @@ def test_limits_of_containers_count(tmp_path, monkeypatch):
     (tmp_path / "pod/cpu.max").write_text("150000 100000\n")
     (tmp_path / "pod/memory.max").write_text("2000000000\n")
     assert (this_machine().quota, this_machine().memory_mb) == (1.5, 2000)
-
-
-def test_the_pace_of_a_matrix_product_is_that_of_a_computer():
-    assert 1e8 < float32_flops() < 1e15

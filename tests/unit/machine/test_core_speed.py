@@ -1,0 +1,21 @@
+"""How fast one core multiplies."""
+
+import subprocess
+
+from ffn.machine import core_speed
+
+
+def test_one_core_is_measured_whatever_the_number_of_threads(monkeypatch, tmp_path):
+    """The program gets one thread, and finds NumPy from any folder."""
+    seen = {}
+    run = subprocess.run
+
+    def recorded(command, env, **options):
+        seen.update(env)
+        return run(command, env=env, **options)
+
+    monkeypatch.setattr(core_speed.subprocess, "run", recorded)
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    monkeypatch.chdir(tmp_path)
+    assert 1e8 < core_speed.core_flops() < 1e13
+    assert seen["OMP_NUM_THREADS"] == "1"
