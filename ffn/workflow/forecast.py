@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ffn.config import ModelConfig, SegmentConfig
+from ffn.kernels.inference import obstacle
 from ffn.machine.core_speed import core_flops
 from ffn.machine.description import Machine, this_machine
 from ffn.training.config import TrainConfig
@@ -21,6 +22,7 @@ BACKWARD = 3  # operations of a training step for one of a prediction: forward, 
 # 1.5-2.4 in inference, 0.9-1.4 in training.
 AMX_INFERENCE = 6
 AMX_TRAINING = 4
+KERNELS_INFERENCE = 2.4  # speed of our kernels with AVX2, which multiply less; that of OpenVINO is 1
 SECONDS_PER_FOV = 0.002  # outside the network, in each job; 1.5-2.2 ms on a Xeon
 START_SECONDS = 15  # until a job has loaded TensorFlow or OpenVINO
 
@@ -35,22 +37,24 @@ class Pace:
         Operations per second in float32, on all cores.
     cores : int
         Cores that jobs share.
-    has_amx : bool
-        Whether bfloat16 is faster.
+    units : str
+        Its vector units, see `ffn.machine.description.UNITS`.
     """
 
     flops: float
     cores: int
-    has_amx: bool = False
+    units: str = ""
 
     def training_rate(self, model: ModelConfig, train: TrainConfig) -> float:
         """FOVs/s of a training, all processes together."""
-        speed_up = AMX_TRAINING if self.has_amx and train.precision != "float32" else 1
+        speed_up = AMX_TRAINING if self.units == "AMX" and train.precision != "float32" else 1
         return self._rate(BACKWARD * fov_flops(model) / speed_up, train.num_workers)
 
     def flooding_rate(self, model: ModelConfig, segment: SegmentConfig, jobs: int) -> float:
         """FOVs/s of flood filling, all jobs together."""
-        speed_up = AMX_INFERENCE if self.has_amx and segment.precision != "float32" else 1
+        speed_up: float = AMX_INFERENCE if self.units == "AMX" and segment.precision != "float32" else 1
+        if self.units == "AVX2" and segment.engine in ("auto", "kernels") and not obstacle(model.features):
+            speed_up = KERNELS_INFERENCE
         return self._rate(fov_flops(model) / speed_up, jobs)
 
     def seconds(self, fovs: float, rate: float, jobs: int) -> float:
@@ -75,7 +79,7 @@ def pace_of(machine: Machine, cores: int | None = None) -> Pace:
     """Measure the pace of this machine when nothing else runs, with some of its cores or all."""
     used = min(cores or machine.cores, machine.cores)
     efficiency = EFFICIENCY.get(machine.units, EFFICIENCY_OF_OTHERS)
-    return Pace(core_flops() * efficiency * min(used, machine.quota), used, machine.units == "AMX")
+    return Pace(core_flops() * efficiency * min(used, machine.quota), used, machine.units)
 
 
 def describe_pace(pace: Pace) -> str:

@@ -13,8 +13,8 @@ from ffn.workflow.run import load_run
 from .runs import GOOD
 
 XEON = Pace(3e11, 2)
-XEON_AMX = Pace(3e11, 2, has_amx=True)
-EPYC = Pace(8.5e10, 2)
+XEON_AMX = Pace(3e11, 2, "AMX")
+EPYC = Pace(8.5e10, 2, "AVX2")
 
 
 def network(depth, fov=33, delta=8):
@@ -52,6 +52,17 @@ def test_rates_of_training_are_those_measured(pace, depth, fov, batch_size, prec
 )
 def test_rates_of_flood_filling_are_those_measured(pace, depth, fov, precision, measured):
     assert is_about(pace.flooding_rate(network(depth, fov, fov // 4), SegmentConfig(precision=precision), 1), measured)
+
+
+@pytest.mark.parametrize(
+    ("problem", "engine", "times"), [(None, "auto", 2.4), (None, "openvino", 1), ("gone", "auto", 1)]
+)
+def test_our_kernels_count_where_they_run(problem, engine, times, monkeypatch):
+    monkeypatch.setattr(forecast, "obstacle", lambda features: problem)
+    segment = SegmentConfig(engine=engine)
+    monkeypatch.setattr(forecast, "SECONDS_PER_FOV", 1e-9)
+    rates = [pace.flooding_rate(network(9), segment, 1) for pace in (EPYC, Pace(EPYC.flops, 2))]
+    assert rates[0] == pytest.approx(times * rates[1])
 
 
 def test_the_whole_of_fib25_took_848_seconds():
@@ -107,5 +118,5 @@ def test_times_with_a_gpu_are_not_promised(found):
 
 def test_fewer_cores_take_longer(found):
     found()
-    assert forecast.pace_of(forecast.this_machine(), 1) == Pace(5e10, 1)
-    assert forecast.pace_of(Machine(2, units="AVX-512", quota=1.5)) == Pace(pytest.approx(1.275e11), 2)
+    assert forecast.pace_of(forecast.this_machine(), 1) == Pace(5e10, 1, "AVX2")
+    assert forecast.pace_of(Machine(2, units="AVX-512", quota=1.5)) == Pace(pytest.approx(1.275e11), 2, "AVX-512")
