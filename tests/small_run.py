@@ -39,6 +39,7 @@ SMALL_RUN = {
         "max_steps": 120,
         "precision": "float32",  # the same on every machine
         "learning_rate": 0.005,
+        "fov_policy": "faces",  # more examples in as many steps
         "checkpoint_steps": 20,
         "log_steps": 20,
         "permutable_axes": [],

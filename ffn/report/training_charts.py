@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ffn.report.charts import Chart, Line, chart, stacked
-from ffn.training.monitoring.metrics import SCORES, MetricsRow, smoothed
+from ffn.training.monitoring.metrics import MOVE_SCORES, SCORES, MetricsRow, smoothed
 
 SCORE_NAMES = {name: "F1" if name == "f1" else name for name in SCORES}
+REACHES = dict(zip(MOVE_SCORES[:3], ("1 delta", "2 deltas", "3 deltas"), strict=True))
 STEP_PARTS = {"input_ms": "input", "compute_ms": "compute", "allreduce_ms": "allreduce", "rest_ms": "rest"}
 
 Columns = dict[str, np.ndarray]
@@ -26,13 +27,13 @@ def training_charts(metrics: Sequence[MetricsRow], validation: Sequence[MetricsR
     Returns
     -------
     list of Chart
-        Loss; accuracy, precision, recall and F1, smoothed with factor 0.9 as in the paper; learning rate; FOVs/s;
-        breakdown of the time of a step.
+        Loss; accuracy, precision, recall and F1, smoothed with factor 0.9 as in the paper; share of the moves made,
+        by their distance, smoothed; learning rate; FOVs/s; breakdown of the time of a step.
     """
     if not metrics:
         return []
     rows, validated = _finite_columns(metrics), _finite_columns(validation)
-    charts = [_loss_chart(rows, validated), _scores_chart(rows, validated)]
+    charts = [_loss_chart(rows, validated), _scores_chart(rows, validated), _reach_chart(rows, validated)]
     charts += [_curve_chart(rows, "learning_rate", "Learning rate"), _curve_chart(rows, "fovs_per_second", "FOVs/s")]
     return [one for one in [*charts, _time_chart(rows)] if one is not None]
 
@@ -62,6 +63,17 @@ def _scores_chart(rows: Columns, validated: Columns) -> Chart | None:
     dotted = [(style, name) for style, name in shown if name in validated]
     lines += [Line("", validated["step"], validated[name], style, "dots") for style, name in dotted]
     return chart("Accuracy, precision, recall, F1" + (" (dots: validation)" if dotted else ""), lines, (0.0, 1.0))
+
+
+def _reach_chart(rows: Columns, validated: Columns) -> Chart | None:
+    """Draw how many of the moves to the object were made, by their distance from the centre."""
+    shown = [(f"s{i}", name) for i, name in enumerate(REACHES) if name in rows]
+    if not shown:
+        return None
+    lines = [Line(REACHES[name], rows["step"], smoothed(rows[name]), style) for style, name in shown]
+    dotted = [(style, name) for style, name in shown if name in validated]
+    lines += [Line("", validated["step"], validated[name], style, "dots") for style, name in dotted]
+    return chart("Share of the moves made, by distance" + (" (dots: validation)" if dotted else ""), lines, (0.0, 1.0))
 
 
 def _curve_chart(rows: Columns, name: str, title: str) -> Chart | None:

@@ -70,13 +70,18 @@ class TrainConfig(Section):
         7, description="levels above 0 of compression qsgd; up to 7 levels take half a byte per entry, more take one"
     )
 
-    fov_policy: Literal["fixed", "fixed_window", "max_pred"] = Field(
+    fov_policy: Literal["fixed", "fixed_window", "faces", "max_pred"] = Field(
         "fixed",
-        description="moves of the FOV; fixed: from the centre to those of its six neighbours whose POM is high enough; "
-        "fixed_window: the same, with the highest POM within one voxel; max_pred: as in inference",
+        description="moves of the FOV; fixed: from the centre to those of its 26 neighbours whose POM is high enough; "
+        "fixed_window: the same, with the highest POM nearby; faces: to the six nearest only; max_pred: as in "
+        "inference, to voxels of the object",
     )
     fov_moves: PositiveInt = Field(
         1, description="deltas that the FOV may move from the centre along each axis; above 1 for max_pred only"
+    )
+    shuffle_moves: bool = Field(
+        True,
+        description="whether neighbours of equal distance (faces: all) are visited in random order, nearer ones first",
     )
     unlabelled_weight: Fraction = Field(
         1.0, description="loss weight of voxels without a label; 0 if they are unknown rather than background"
@@ -164,6 +169,14 @@ class TrainConfig(Section):
                 "margin"
             )
         return self
+
+    @property
+    def patch_moves(self) -> int:
+        """Deltas from the centre of an example to its outermost FOV, along each axis.
+
+        The walk of ``max_pred`` needs room around what is scored: it reaches a voxel from any side, as inference does.
+        """
+        return self.fov_moves + (self.fov_policy == "max_pred")
 
     @property
     def num_lanes(self) -> int:

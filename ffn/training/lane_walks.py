@@ -11,7 +11,7 @@ from ffn.geometry import zyx
 from ffn.training.config import TrainConfig
 from ffn.training.data.prefetch import Prefetcher
 from ffn.training.step import Batch, Outcome
-from ffn.training.walk import Walk
+from ffn.training.walk import NUM_COUNTS, Walk
 
 
 class LaneWalks:
@@ -36,7 +36,7 @@ class LaneWalks:
         self._model = model
         self._train = train
         self.positions = dict(positions)
-        self._counts = {lane: np.zeros(4, np.int64) for lane in self.positions}
+        self._counts = {lane: np.zeros(NUM_COUNTS, np.int64) for lane in self.positions}
         self._walks = {lane: self._new_walk(lane) for lane in self.positions}
 
     def batch(self) -> Batch:
@@ -59,14 +59,14 @@ class LaneWalks:
             if not broken and walk.advance():
                 continue
             if not broken:
-                self._counts[lane] += walk.score()
+                self._counts[lane] += walk.counts()
             self.positions[lane] += 1
             self._walks[lane] = self._new_walk(lane)
 
     def take_counts(self) -> np.ndarray:
-        """Return the counts of all walks that ended since the last call, int64 of shape (4,), see `Walk.score`."""
+        """Return the counts of all walks that ended since the last call, see `Walk.counts`."""
         total = np.sum(list(self._counts.values()), axis=0)
-        self._counts = {lane: np.zeros(4, np.int64) for lane in self._counts}
+        self._counts = {lane: np.zeros(NUM_COUNTS, np.int64) for lane in self._counts}
         return total
 
     def states(self) -> dict[int, dict[str, np.ndarray]]:
@@ -80,7 +80,7 @@ class LaneWalks:
             state = states[lane]
             self._counts[lane] = np.array(state["counts"])
             queue, evaluated = map(zyx, state["queue_zyx"]), map(zyx, state["evaluated_zyx"])
-            walk.restore(state["canvas_logit"], zyx(state["fov_zyx"]), queue, evaluated)
+            walk.restore(state["canvas_logit"], state["moves"], zyx(state["fov_zyx"]), queue, evaluated)
 
     def _state(self, lane: int) -> dict[str, np.ndarray]:
         walk = self._walks[lane]
@@ -89,6 +89,7 @@ class LaneWalks:
             "position": np.array(self.positions[lane]),
             "counts": self._counts[lane],
             "canvas_logit": walk.canvas_logit,
+            "moves": walk.moves,
             "fov_zyx": np.array(fov_zyx, np.int64),
             "queue_zyx": np.array(queue, np.int64).reshape(-1, 3),
             "evaluated_zyx": np.array(evaluated, np.int64).reshape(-1, 3),

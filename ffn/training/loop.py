@@ -21,7 +21,7 @@ from ffn.training.monitoring.metrics import (
     Accumulator,
     MetricsRow,
     RowLog,
-    classification_scores,
+    scores_of,
 )
 from ffn.training.monitoring.pictures import walk_picture
 from ffn.training.monitoring.reporting import Report, open_report
@@ -32,7 +32,7 @@ from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
 from ffn.training.validation import Validation
 from ffn.training.validation_set import ValidationSet
-from ffn.training.walk import Slices, Walk
+from ffn.training.walk import NUM_COUNTS, Slices, Walk
 
 MAX_SKIPPED_IN_ROW = 10
 REPORTED = "reported"  # part of a checkpoint that only rank 0 has, which writes the tables
@@ -208,12 +208,13 @@ class Trainer:
         """Sum the counts of all processes; rank 0 writes them as a row."""
         own = [*self._walks.take_counts(), sum(self._walks.positions.values()), *self._clock.lap()]
         totals = self._group.sum(np.array(own, np.float64))  # exact up to 2^53
-        counts, examples, seconds = totals[:4], totals[4], totals[5:] / self._group.size
+        counts, examples = totals[:NUM_COUNTS], totals[NUM_COUNTS]
+        seconds = totals[NUM_COUNTS + 1 :] / self._group.size
         num_steps = self._step - self._row_step
         row: MetricsRow = {
             "step": self._step,
             "epoch": float(examples / self._plan.shards.total),
-            **classification_scores(counts),
+            **scores_of(counts),
             "learning_rate": learning_rate(self._config, self._step - 1),
             "fovs_per_second": float(self._plan.num_lanes * num_steps / seconds.sum()),
             "seconds": self._seconds(),

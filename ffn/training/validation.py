@@ -11,11 +11,11 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
 from ffn.training.lane_walks import stack_fovs
-from ffn.training.monitoring.metrics import MetricsRow, classification_scores
+from ffn.training.monitoring.metrics import MetricsRow, scores_of
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch
 from ffn.training.validation_set import ValidationSet
-from ffn.training.walk import Walk
+from ffn.training.walk import NUM_COUNTS, Walk
 
 Forward = Callable[[Batch], tuple[np.ndarray, np.ndarray]]
 
@@ -66,7 +66,7 @@ class Validation:
             Row of ``validation.csv``: the same on all processes, and up to rounding for any number of processes.
         """
         start = time.monotonic()
-        results = np.empty((len(self._examples.records), 7))
+        results = np.empty((len(self._examples.records), 3 + NUM_COUNTS))
         for rank, share in enumerate(self._group.gather(self._walk_share(forward))):
             results[rank :: self._group.size] = share
         # in the order of the examples, whichever process had which
@@ -76,14 +76,14 @@ class Validation:
             "examples": len(results),
             "fovs": int(num_fovs),
             "loss": float(loss_sum / weight_sum),
-            **classification_scores(counts),
+            **scores_of(counts),
             "validation_seconds": time.monotonic() - start,
         }
 
     def _walk_share(self, forward: Forward) -> np.ndarray:
-        """Return loss sum, weight sum, FOVs and the four counts of each example of this process, shape (N, 7)."""
+        """Return loss sum, weight sum, FOVs and counts of each example of this process, shape (N, 16)."""
         numbers = range(len(self._examples.records))[self._group.rank :: self._group.size]
-        results = np.zeros((len(numbers), 7))
+        results = np.zeros((len(numbers), 3 + NUM_COUNTS))
         waiting = deque(range(len(numbers)))
         walks: dict[int, Walk] = {}
         # all processes advance together, FOV by FOV, so that the watchdog notices and names one that hangs
@@ -103,7 +103,7 @@ class Validation:
             results[index, :3] += loss, weight, 1
             walk.write(pom_logit)
             if not walk.advance():
-                results[index, 3:] = walk.score()
+                results[index, 3:] = walk.counts()
                 if index == 0:
                     self.shown = walk
                 del walks[index]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ffn.config import ModelConfig
-from ffn.geometry import ZYX, Box, add, zyx
+from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
 from ffn.inference.canvas import logit
 from ffn.inference.movement import FaceMaxMovement
 from ffn.training.config import TrainConfig
@@ -16,6 +16,10 @@ from ffn.training.data.examples import Example
 INIT_LOGIT = logit(0.95)  # POM at the central voxel (Januszewski et al. 2018, as in inference)
 PAD_LOGIT = logit(0.05)
 MOVE_LOGIT = logit(0.9)
+WINDOW_RADIUS = 8  # voxels, of the policy fixed_window, as in google/ffn; a shorter delta counts instead
+
+MAX_DISTANCE = 3  # deltas from the centre; moves that lead further count as this one
+NUM_COUNTS = 4 + MAX_DISTANCE * 3
 
 Slices = tuple[slice, slice, slice]
 
@@ -38,12 +42,19 @@ class Walk:
         Predicted object map (POM) of the patch.
     position_zyx : tuple of int
         Centre of the FOV, voxels of the patch.
+    moves : int64 ndarray of shape (3, 3)
+        Moves tried so far. Rows: to positions 1, 2, and 3 or more deltas from the centre, counted along the axes.
+        Columns: to the object and allowed by the POM, to the object but not allowed, allowed but not to the object.
 
     Notes
     -----
-    ``fixed`` and ``fixed_window`` try the example's moves in order, and take each one whose POM has reached the
-    threshold by then. ``max_pred`` moves as inference does, within the patch. Unlike inference, it continues when the
-    POM at the centre drops below the threshold, because there is still something to learn.
+    ``fixed``, ``fixed_window`` and ``faces`` try the example's moves in order, and take each one whose POM has reached
+    the threshold by then. ``fixed_window`` looks at the voxels near the position that are as far from the centre: on
+    the surface of the box of ± deltas. ``max_pred`` moves as inference does, but not out of the object. Unlike
+    inference, it continues when the POM at the centre drops below the threshold, because there is still something to
+    learn. Its patch is one delta larger on each side than what is scored.
+
+    Source: google/ffn, whose walks visit the same positions (tests/unit/training/test_walk.py).
     """
 
     def __init__(self, example: Example, model: ModelConfig, train: TrainConfig) -> None:
@@ -51,11 +62,16 @@ class Walk:
         self._fov_radius_zyx = model.fov_radius_zyx
         self._deltas_zyx = model.deltas_zyx
         self._policy = train.fov_policy
-        center = zyx(n // 2 for n in example.image.shape)
+        self._patch = Box.from_shape(zyx(example.image.shape))
+        self._center = zyx(n // 2 for n in example.image.shape)
+        self._scored = Box.around(
+            self._center, add(model.fov_radius_zyx, scale(model.deltas_zyx, train.fov_moves))
+        ).slices()
         self.canvas_logit: np.ndarray = np.full(example.image.shape, PAD_LOGIT, np.float32)
-        self.canvas_logit[center] = INIT_LOGIT
-        moves = [] if self._policy == "max_pred" else [add(center, move) for move in example.moves_zyx]
-        self.position_zyx: ZYX = center
+        self.canvas_logit[self._center] = INIT_LOGIT
+        self.moves = np.zeros((MAX_DISTANCE, 3), np.int64)
+        moves = [] if self._policy == "max_pred" else [add(self._center, move) for move in example.moves_zyx]
+        self.position_zyx: ZYX = self._center
         self._movement = self._resume(moves, [])
 
     @property
@@ -78,44 +94,69 @@ class Walk:
         return False
 
     def state(self) -> tuple[ZYX, list[ZYX], list[ZYX]]:
-        """Return the FOV's position, its queue and the positions it evaluated: the whole state but for the canvas."""
+        """Return the FOV's position, its queue and the positions it evaluated: the state besides canvas and moves."""
         return self.position_zyx, list(self._movement.queue), self._movement.evaluated
 
     def restore(
-        self, canvas_logit: np.ndarray, position_zyx: ZYX, queue: Iterable[ZYX], evaluated: Iterable[ZYX]
+        self,
+        canvas_logit: np.ndarray,
+        moves: np.ndarray,
+        position_zyx: ZYX,
+        queue: Iterable[ZYX],
+        evaluated: Iterable[ZYX],
     ) -> None:
-        """Restore a canvas and what `state` returned."""
+        """Restore canvas, moves, and what `state` returned."""
         self.canvas_logit[:] = canvas_logit
+        self.moves[:] = moves
         self.position_zyx = position_zyx
         self._movement = self._resume(queue, evaluated)
 
     def score(self) -> np.ndarray:
-        """Compare the whole patch with its labels at the move threshold.
+        """Compare the patch with its labels at the move threshold.
 
         Returns
         -------
         int64 ndarray of shape (4,)
-            True positives, false positives, true negatives, false negatives. Voxels of loss weight 0 do not count.
+            True positives, false positives, true negatives, false negatives: of the whole patch, but without the rim
+            that gives ``max_pred`` room. Voxels of loss weight 0 do not count.
         """
-        known = self.example.loss_weight > 0
-        found = (self.canvas_logit >= MOVE_LOGIT) & known
-        truth = (self.example.labels > 0.5) & known
+        known = self.example.loss_weight[self._scored] > 0
+        found = (self.canvas_logit[self._scored] >= MOVE_LOGIT) & known
+        truth = (self.example.labels[self._scored] > 0.5) & known
         num_known, num_found, num_true, both = (np.count_nonzero(mask) for mask in (known, found, truth, found & truth))
         counts = (both, num_found - both, num_known - num_found - num_true + both, num_true - both)
         return np.array(counts, np.int64)
 
+    def counts(self) -> np.ndarray:
+        """Return `score` and `moves` in one int64 array of shape (13,)."""
+        return np.concatenate([self.score(), self.moves.ravel()])
+
     def _resume(self, queue: Iterable[ZYX], evaluated: Iterable[ZYX]) -> FaceMaxMovement:
-        center = zyx(n // 2 for n in self.canvas_logit.shape)
-        return FaceMaxMovement(center, self._deltas_zyx, MOVE_LOGIT, queue, evaluated)
+        return FaceMaxMovement(self._center, self._deltas_zyx, MOVE_LOGIT, queue, evaluated)
 
     def _may_visit(self, position_zyx: ZYX) -> bool:
-        """Whether the FOV fits at `position_zyx` and the POM there is high enough by now."""
+        """Whether the FOV fits at `position_zyx` and the POM there is high enough by now; count the move."""
         if not self._patch.contains(Box.around(position_zyx, self._fov_radius_zyx)):
             return False
-        radius = 1 if self._policy == "fixed_window" else 0
-        near = Box.around(position_zyx, (radius, radius, radius)).intersect(self._patch)
-        return bool(self.canvas_logit[near.slices()].max() >= MOVE_LOGIT)
+        allowed = bool((self._decisive(self.canvas_logit, position_zyx) >= MOVE_LOGIT).any())
+        wanted = bool((self._decisive(self.example.labels, position_zyx) > 0.5).any())
+        if (allowed or wanted) and (self._decisive(self.example.loss_weight, position_zyx) > 0).any():
+            self.moves[self._distance(position_zyx) - 1, 2 if not wanted else 0 if allowed else 1] += 1
+        return allowed and (wanted or self._policy != "max_pred")
 
-    @property
-    def _patch(self) -> Box:
-        return Box.from_shape(zyx(self.canvas_logit.shape))
+    def _decisive(self, voxels: np.ndarray, position_zyx: ZYX) -> np.ndarray:
+        """Return the voxels that decide on a move."""
+        if self._policy != "fixed_window":
+            return voxels[position_zyx]
+        box = Box.around(self._center, self._deltas_zyx)
+        surface = np.ones(box.shape, bool)
+        surface[tuple(slice(1, -1) if delta else slice(None) for delta in self._deltas_zyx)] = False
+        radius = zyx(min(WINDOW_RADIUS, delta) for delta in self._deltas_zyx)
+        near = Box.around(position_zyx, radius).intersect(box)
+        return voxels[near.slices()][surface[near.slices(box.start)]]
+
+    def _distance(self, position_zyx: ZYX) -> int:
+        """Deltas from the centre, counted along the axes."""
+        offset_zyx = subtract(position_zyx, self._center)
+        deltas = sum(round(abs(n) / delta) for n, delta in zip(offset_zyx, self._deltas_zyx, strict=True) if delta)
+        return min(max(1, deltas), MAX_DISTANCE)

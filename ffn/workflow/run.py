@@ -170,10 +170,11 @@ class RunConfig(StageSections):
                 subvolumes.size_zyx[i],
             )
             if margin < reach:
+                moves = "(train.fov_moves + 1)" if self.train.fov_policy == "max_pred" else "train.fov_moves"
                 shift = " + train.max_misalignment" if i and self.train.misaligned_slice_rate else ""
                 raise ValueError(
                     f"coordinates.margin_zyx: {margin} on axis {axis} is less than FOV radius + deltas × "
-                    f"train.fov_moves{shift} ({reach}), so training patches would leave the train_box"
+                    f"{moves}{shift} ({reach}), so training patches would leave the train_box"
                 )
             if overlap < fov:
                 raise ValueError(
@@ -292,7 +293,7 @@ def training_reach(model: ModelConfig, train: TrainConfig) -> ZYX:
     >>> training_reach(model, TrainConfig()), training_reach(model, TrainConfig(misaligned_slice_rate=0.1))
     ((6, 8, 9), (6, 12, 13))
     """
-    patch = add(model.fov_radius_zyx, scale(model.deltas_zyx, train.fov_moves))
+    patch = add(model.fov_radius_zyx, scale(model.deltas_zyx, train.patch_moves))
     shift = train.max_misalignment if train.misaligned_slice_rate else 0
     return add(patch, (0, shift, shift))
 

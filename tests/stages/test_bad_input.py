@@ -185,7 +185,7 @@ CASES = {
     ),
     "moves that leave the volume": (
         TRAIN + SMALL + " --fov-policy max_pred --fov-moves 3",
-        "leaves the volume .* margin of .4, 5, 5. or more",
+        "leaves the volume .* margin of .5, 6, 6. or more",
     ),
     "labels elsewhere": (TRAIN.replace("{m}/labels", "{m}/far") + SMALL, "far.h5:labels: the labels cover 100:112"),
     "more workers than records": (TRAIN + SMALL + " --virtual-workers 1000000", "expected at least num_workers"),

@@ -108,7 +108,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
         },
     ),
     "train": (
-        1,
+        2,
         {
             "accuracy": "b6b59af6c131",
             "conv0_a/biases": -0.0009947,
@@ -126,8 +126,14 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "fovs": "b6b59af6c131",
             "loss": "b6b59af6c131",
             "precision": "b6b59af6c131",
+            "reach_1": "b6b59af6c131",
+            "reach_2": "b6b59af6c131",
+            "reach_3": "b6b59af6c131",
             "recall": "b6b59af6c131",
             "step": "b6b59af6c131",
+            "stray_1": "b6b59af6c131",
+            "stray_2": "b6b59af6c131",
+            "stray_3": "b6b59af6c131",
             "validation_seconds": "b6b59af6c131",
         },
     ),

@@ -85,7 +85,7 @@ class ExampleMaker:
         self._unlabelled_weight = np.float32(train.unlabelled_weight)
         self._equal_weights = np.ones(self._patch_size_zyx, np.float32)
         self._equal_weights.flags.writeable = False
-        self._moves_zyx = moves(model.deltas_zyx)
+        self._moves_zyx = moves(model.deltas_zyx, train.fov_policy)
         self._permutable = axis_numbers(train.permutable_axes)
         self._reflectable = axis_numbers(train.reflectable_axes)
         self._check_permutable()
@@ -102,9 +102,17 @@ class ExampleMaker:
             arrays.append(np.where(labels <= 0, self._unlabelled_weight, np.float32(1)))
         oriented = permute_and_reflect(tuple(arrays), self._permutable, self._reflectable, rng)
         image, soft, *weights = map(np.ascontiguousarray, oriented)
-        order = rng.permutation(len(self._moves_zyx))
-        moves_zyx = tuple(self._moves_zyx[i] for i in order)
+        moves_zyx = self._order_moves(rng)
         return Example(image, soft, weights[0] if weights else self._equal_weights, moves_zyx)
+
+    def _order_moves(self, rng: np.random.Generator) -> tuple[ZYX, ...]:
+        """Return the moves in the order of one example: nearer ones first, except for the policy ``faces``."""
+        moves_zyx = self._moves_zyx
+        if self._train.shuffle_moves:
+            moves_zyx = [moves_zyx[i] for i in rng.permutation(len(moves_zyx))]
+        if self._train.fov_policy == "faces":
+            return tuple(moves_zyx)
+        return tuple(sorted(moves_zyx, key=distance))  # sorting keeps the order of equals
 
     def _normalise(self, image: np.ndarray) -> np.ndarray:
         normalised = np.subtract(image, self._mean, dtype=np.float32)
@@ -178,7 +186,7 @@ class ExampleMaker:
 
 def patch_size(model: ModelConfig, train: TrainConfig) -> ZYX:
     """Return the size of a training patch in voxels: the FOV plus its moves on every side."""
-    return add(model.fov_size_zyx, scale(model.deltas_zyx, 2 * train.fov_moves))
+    return add(model.fov_size_zyx, scale(model.deltas_zyx, 2 * train.patch_moves))
 
 
 def soft_labels(labels: np.ndarray) -> np.ndarray:
@@ -200,16 +208,28 @@ def soft_labels(labels: np.ndarray) -> np.ndarray:
     return np.where(labels == center_label, np.float32(OBJECT_LABEL), np.float32(OTHER_LABEL))
 
 
-def moves(deltas_zyx: ZYX) -> list[ZYX]:
-    """Return the moves to the six face neighbours, without those along axes of delta 0.
+def moves(deltas_zyx: ZYX, policy: str = "fixed") -> list[ZYX]:
+    """Return the moves to the six face neighbours for the policy ``faces``, else to all neighbours.
+
+    Axes of delta 0 have none.
 
     Examples
     --------
-    >>> moves((0, 0, 8))
-    [(0, 0, -8), (0, 0, 8)]
+    >>> moves((0, 2, 8), "faces")
+    [(0, -2, 0), (0, 2, 0), (0, 0, -8), (0, 0, 8)]
+    >>> len(moves((2, 4, 8)))
+    26
     """
-    steps: list[ZYX] = [(deltas_zyx[0], 0, 0), (0, deltas_zyx[1], 0), (0, 0, deltas_zyx[2])]
-    return [scale(step, sign) for step in steps if any(step) for sign in (-1, 1)]
+    if policy == "faces":
+        dz, dy, dx = deltas_zyx
+        steps: list[ZYX] = [(dz, 0, 0), (0, dy, 0), (0, 0, dx)]
+        return [scale(step, sign) for step in steps if any(step) for sign in (-1, 1)]
+    return [zyx(move) for move in itertools.product(*(sorted({-d, 0, d}) for d in deltas_zyx)) if any(move)]
+
+
+def distance(move_zyx: ZYX) -> int:
+    """Return the length of a move along the axes, voxels."""
+    return sum(map(abs, move_zyx))
 
 
 def axis_numbers(axes: tuple[str, ...]) -> tuple[int, ...]:

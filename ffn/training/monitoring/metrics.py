@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ffn.training.step import Outcome
 
 SCORES = ("accuracy", "precision", "recall", "f1")
+# by deltas from the centre: share of the moves to the object that were made, and of the moves made that left it
+MOVE_SCORES = ("reach_1", "reach_2", "reach_3", "stray_1", "stray_2", "stray_3")
 PARTS_OF_STEP = ("input_ms", "compute_ms", "allreduce_ms", "rest_ms")
 COLUMNS = (
     "step",
@@ -30,6 +32,7 @@ COLUMNS = (
     *PARTS_OF_STEP,
     "bytes_sent",
     "gradient_norm",
+    *MOVE_SCORES,
 )
 SMOOTHING = 0.9  # Dong et al. 2019, learning-rate study
 
@@ -63,6 +66,35 @@ def classification_scores(counts: np.ndarray) -> dict[str, float]:
         "recall": tp / max(1, tp + fn),
         "f1": 2 * tp / max(1, 2 * tp + fp + fn),
     }
+
+
+def move_scores(moves: np.ndarray) -> dict[str, float]:
+    """Return how many of the moves to the object were made, and how many of the moves made left it.
+
+    Parameters
+    ----------
+    moves : ndarray of shape (3, 3)
+        Counts as in `ffn.training.walk.Walk`, one row per distance.
+
+    Returns
+    -------
+    dict of str to float
+        `MOVE_SCORES`; NaN where there were no such moves.
+
+    Examples
+    --------
+    >>> move_scores(np.array([[3, 1, 1], [0, 2, 0], [0, 0, 0]]))
+    {'reach_1': 0.75, 'reach_2': 0.0, 'reach_3': nan, 'stray_1': 0.25, 'stray_2': nan, 'stray_3': nan}
+    """
+    made, missed, strayed = np.asarray(moves, np.float64).T
+    with np.errstate(invalid="ignore"):
+        shares = [*(made / (made + missed)), *(strayed / (made + strayed))]
+    return dict(zip(MOVE_SCORES, map(float, shares), strict=True))
+
+
+def scores_of(counts: np.ndarray) -> dict[str, float]:
+    """Return all scores of walks from the sum of their `ffn.training.walk.Walk.counts`."""
+    return classification_scores(counts[:4]) | move_scores(np.reshape(counts[4:], (-1, 3)))
 
 
 class Smoother:

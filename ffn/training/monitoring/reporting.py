@@ -13,11 +13,11 @@ import numpy as np
 from ffn.model.network import Weights
 from ffn.progress import progress_bar
 from ffn.training.monitoring.best import BestModel
-from ffn.training.monitoring.metrics import COLUMNS, SCORES, MetricsRow, RowLog
+from ffn.training.monitoring.metrics import COLUMNS, MOVE_SCORES, SCORES, MetricsRow, RowLog
 from ffn.training.monitoring.tensorboard import Events
 from ffn.training.plan import TrainingPlan
 
-VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, "validation_seconds")
+VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, "validation_seconds", *MOVE_SCORES)
 NO_ROWS = -1  # last step to keep, for a log that starts over
 
 log = logging.getLogger(__name__)

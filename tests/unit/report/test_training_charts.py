@@ -39,3 +39,10 @@ def test_charts_of_a_training_show_rate_speed_times_and_validation(tmp_path):
     page = Page(render(tmp_path))
     assert "dots: validation" in page.text and "Best validation: F1 0.500 after step 30;" in page.text
     assert not page.open
+
+
+def test_reach_is_shown_by_distance_where_a_file_has_it():
+    rows = [{"step": n, "reach_1": 0.9, "reach_2": 0.5, "reach_3": float("nan")} for n in (10, 20)]
+    (reach,) = training_charts(rows, [{"step": 20, "reach_1": 0.8}])
+    assert reach.title == "Share of the moves made, by distance (dots: validation)"
+    assert [name for _, name, _ in reach.legend] == ["1 delta", "2 deltas"] and reach.svg.count("<circle") == 1

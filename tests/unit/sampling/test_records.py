@@ -14,7 +14,7 @@ from ffn.io import hdf5
 from ffn.io.training_records import load_index, read_shard, shard_name
 from ffn.sampling.records import parse_named_paths, parse_weights, records
 
-from .tables import SIZES
+from .tables import SIZES, write_coordinates
 
 CONFIG = RecordsConfig(num_shards=4, max_records=None)
 
@@ -42,6 +42,13 @@ def test_partitions_occur_equally_often_and_their_voxels_nearly(folder):
     for partition, allowed in {1: {12, 13}, 3: {18, 19}, 9: {1}}.items():
         assert {n for center, n in counts.items() if center[1] == partition} == allowed
     np.testing.assert_array_equal(names, np.where(centers[:, 2] == 0, "a", "b"))
+
+
+def test_background_occurs_as_often_as_every_partition(tmp_path):
+    path = write_coordinates(tmp_path / "c.h5", {0: 300, 1: 40, 13: 90}, 0)
+    records({"a": path}, tmp_path / "records", CONFIG, rng_seed=5, processes=1)
+    centers, _ = read_all(tmp_path / "records")
+    assert Counter(centers[:, 1].tolist()) == {0: 300, 1: 300, 13: 300}
 
 
 def test_a_cap_samples_large_partitions_without_replacement(tmp_path, paths):

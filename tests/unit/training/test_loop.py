@@ -14,13 +14,14 @@ from ffn.training.data.lanes import Shards
 from ffn.training.interruption import Interruption
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
 from ffn.training.monitoring.best import load_best
-from ffn.training.monitoring.metrics import PARTS_OF_STEP, read_metrics
+from ffn.training.monitoring.metrics import MOVE_SCORES, PARTS_OF_STEP, read_metrics
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
 from ffn.training.step import Outcome
-from ffn.training.walk import Walk
+from ffn.training.walk import NUM_COUNTS, Walk
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)
+COUNTS = [2, 1, 4, 1] + 3 * [3, 1, 0]  # of a step
 TIMES = {"seconds", "fovs_per_second", "validation_seconds", *PARTS_OF_STEP}
 
 
@@ -31,21 +32,21 @@ class Walks:
         self.positions = {0: 0, 1: 0}
         patch = np.zeros((5, 5, 5), np.float32)
         self.first = Walk(Example(patch, patch, patch, ()), MODEL, TrainConfig())
-        self.counts = np.zeros(4, np.int64)
+        self.counts = np.zeros(NUM_COUNTS, np.int64)
 
     def batch(self):
         return None
 
     def proceed(self, outcome):
         self.positions = {lane: position + 1 for lane, position in self.positions.items()}
-        self.counts = self.counts + np.array([2, 1, 4, 1]) * outcome.finite
+        self.counts = self.counts + np.array(COUNTS) * outcome.finite
 
     def take_counts(self):
-        counts, self.counts = self.counts, np.zeros(4, np.int64)
+        counts, self.counts = self.counts, np.zeros(NUM_COUNTS, np.int64)
         return counts
 
     def states(self):
-        counts = {0: self.counts, 1: np.zeros(4, np.int64)}
+        counts = {0: self.counts, 1: np.zeros(NUM_COUNTS, np.int64)}
         return {lane: {"position": np.array(at), "counts": counts[lane]} for lane, at in self.positions.items()}
 
     def restore(self, states):
@@ -106,7 +107,7 @@ class Validation:
 
     def run(self, forward, step):
         self.steps.append(step)
-        scores = dict.fromkeys(("loss", "accuracy", "precision", "recall"), 0.5)
+        scores = dict.fromkeys(("loss", "accuracy", "precision", "recall", *MOVE_SCORES), 0.5)
         return {
             "step": step,
             "examples": 1,
@@ -149,7 +150,7 @@ def test_single_broken_gradients_are_skipped_and_counted(tmp_path):
     assert [checkpoint.step for checkpoint in saved] == [21, 30]
     sums = saved[0].parts["reported"]
     assert (sums["num_steps"], sums["num_skipped"], sums["loss_sum"], sums["bytes_sent"]) == (11, 10, 5.5, 840)
-    np.testing.assert_array_equal(saved[0].parts["lanes/000000"]["counts"], np.array([2, 1, 4, 1]) * 11)
+    np.testing.assert_array_equal(saved[0].parts["lanes/000000"]["counts"], np.array(COUNTS) * 11)
 
 
 def test_counts_start_over_after_a_row_and_continue_after_a_checkpoint(tmp_path):

@@ -1,13 +1,17 @@
 """The walk of the FOV: its moves, its canvas and its score."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from scipy.spatial import cKDTree
 
 from ffn.config import ModelConfig
 from ffn.inference.canvas import logit
 from ffn.inference.movement import FaceMaxMovement
 from ffn.training.config import TrainConfig
-from ffn.training.data.examples import Example, patch_size
+from ffn.training.data.examples import Example, distance, moves, patch_size
 from ffn.training.walk import Walk
 
 FOV = (3, 5, 7)
@@ -18,8 +22,12 @@ MODEL = ModelConfig(fov_size_zyx=FOV, deltas_zyx=(1, 2, 3), image_mean=100, imag
 FIXED = TrainConfig(fov_policy="fixed")
 WINDOW = TrainConfig(fov_policy="fixed_window")
 MAX_PRED = TrainConfig(fov_policy="max_pred", fov_moves=2)
-POLICIES = (FIXED, WINDOW, MAX_PRED)
+FACES = TrainConfig(fov_policy="faces")
 REACHED = logit(0.9)
+# Made by google/ffn's own code (ffn/training/examples.py at 6f61f6e: fixed_offsets, fixed_offsets_window with radius 8,
+# max_pred_offsets) on the canvases, labels and orders of moves of `reference_walk`. Positions are relative to the
+# centre. Moves are what its tracker was told after the first one; for max_pred, at all distances together.
+REFERENCE = json.loads(Path(__file__).with_name("reference_walks.json").read_text())
 
 
 def make_example(value: float = 0.0, train: TrainConfig = FIXED) -> Example:
@@ -31,6 +39,27 @@ def make_example(value: float = 0.0, train: TrainConfig = FIXED) -> Example:
 
 def make_walk(train: TrainConfig = FIXED) -> Walk:
     return Walk(make_example(train=train), MODEL, train)
+
+
+def tissue(rng: np.random.Generator, shape: tuple[int, int, int]) -> np.ndarray:
+    """Labels of bodies of all sizes, elongated along z."""
+    stretch = np.array([0.4, 1, 1])
+    seeds = rng.uniform(-0.5, 1.5, (15, 3)) * np.array(shape) * stretch
+    voxels = np.indices(shape).reshape(3, -1).T * stretch
+    return cKDTree(seeds).query(voxels)[1].reshape(shape)
+
+
+def oracle_walk(labels: np.ndarray, model: ModelConfig, train: TrainConfig) -> tuple[Walk, float]:
+    """Walk with a network that gives the truth; also return the share of the scored patch that its FOVs covered."""
+    soft = np.where(labels, np.float32(0.95), np.float32(0.05))
+    moves_zyx = tuple(sorted(moves(model.deltas_zyx, train.fov_policy), key=distance))
+    walk = Walk(Example(soft, soft, np.ones_like(soft), moves_zyx), model, train)
+    covered = np.zeros(soft.shape, bool)
+    while True:
+        covered[walk.window] = True
+        walk.write(np.where(labels[walk.window], np.float32(5), np.float32(-5)))
+        if not walk.advance():
+            return walk, covered.mean()
 
 
 def relative(position, center) -> tuple[int, int, int]:
@@ -95,14 +124,85 @@ def test_voxels_of_loss_weight_0_are_not_counted():
     np.testing.assert_array_equal(walk.score(), [9, 9, 5 * 9 * 5 - 9, 5 * 9 * 6 - 9])
 
 
-def test_fixed_window_looks_one_voxel_around_but_moves_by_whole_deltas():
+def test_fixed_window_looks_near_the_neighbour_but_moves_by_whole_deltas():
     output = np.full(FOV, -1, np.float32)
-    output[0, 1, 5] = REACHED  # off the neighbour at x + 3 by one voxel on every axis
+    output[0, 1, 6] = REACHED  # as far from the centre as the neighbours at x + 3, up to one delta off
     assert stops(make_walk(FIXED), output) == [(1, 2, 3)]
-    assert stops(make_walk(WINDOW), output) == [(1, 2, 3), (1, 2, 6)]
+    assert stops(make_walk(WINDOW), output)[:2] == [(1, 2, 3), (1, 2, 6)]
     output[:] = -1
-    output[1, 0, 6] = REACHED  # two voxels off
+    output[1, 2, 5] = REACHED  # nearer to the centre
     assert stops(make_walk(WINDOW), output) == [(1, 2, 3)]
+
+
+def reference_walk(case: dict) -> tuple[Walk, list[list[int]]]:
+    """Walk with a network that answers at random, in whole numbers: the same on every machine."""
+    fov, rng = case["fov"], np.random.RandomState(case["seed"])
+    model = ModelConfig(fov_size_zyx=fov, deltas_zyx=case["deltas"], image_mean=100, image_stddev=20)
+    fov_moves = case["fov_moves"] if case["policy"] == "max_pred" else 1
+    train = TrainConfig(fov_policy=case["policy"], fov_moves=fov_moves)
+    shape = patch_size(model, train)
+    labels = np.where(rng.randint(0, 3, shape) > 0, np.float32(0.95), np.float32(0.05))
+    labels[tuple(n // 2 for n in shape)] = 0.95
+    found = moves(model.deltas_zyx)
+    order = sorted((found[i] for i in rng.permutation(26)), key=distance)
+    walk = Walk(Example(labels, labels, np.ones(shape, np.float32), tuple(order)), model, train)
+    center, visited = walk.position_zyx, []
+    while True:
+        visited.append(list(relative(walk.position_zyx, center)))
+        output = rng.randint(-6, 7, fov).astype(np.float32)
+        if case["policy"] == "fixed_window":
+            output = np.where(rng.randint(0, 400, fov) == 0, np.float32(5), np.float32(-5))
+        if case["policy"] == "max_pred":
+            output = np.where(rng.randint(0, 40, fov) == 0, output + 6, np.float32(-5))
+        walk.write(output)
+        if not walk.advance():
+            return walk, visited
+
+
+@pytest.mark.parametrize("case", REFERENCE, ids=[f"{case['policy']}-{case['seed']}" for case in REFERENCE])
+def test_a_walk_visits_the_positions_of_the_reference(case):
+    walk, visited = reference_walk(case)
+    assert visited == case["positions"]
+    found = walk.moves.sum(axis=0) if case["policy"] == "max_pred" else walk.moves
+    np.testing.assert_array_equal(found, case["moves"])
+
+
+def test_a_network_that_knows_the_truth_scores_well_with_26_moves_only():
+    model = ModelConfig(fov_size_zyx=(17, 17, 17), deltas_zyx=(4, 4, 4), image_mean=100, image_stddev=20)
+    rng, counts = np.random.default_rng(0), {FIXED: np.zeros(4), FACES: np.zeros(4)}
+    for _ in range(12):
+        bodies = tissue(rng, patch_size(model, FIXED))
+        for train in counts:
+            counts[train] += oracle_walk(bodies == bodies[12, 12, 12], model, train)[0].score()
+    f1 = {train.fov_policy: 2 * tp / (2 * tp + fp + fn) for train, (tp, fp, _, fn) in counts.items()}
+    assert f1["fixed"] >= 0.99 and f1["faces"] < 0.95, f1
+
+
+def test_the_fixed_walk_covers_all_that_is_scored():
+    inside = np.ones(PATCH, bool)
+    walk, covered = oracle_walk(inside, MODEL, FIXED)
+    assert covered == 1 and walk.score()[0] == inside.size
+    assert oracle_walk(inside, MODEL, FACES)[1] < 0.9
+    np.testing.assert_array_equal(walk.moves, [[6, 0, 0], [12, 0, 0], [8, 0, 0]])
+
+
+def test_max_pred_refuses_to_leave_the_object_and_scores_without_its_rim():
+    walk = make_walk(MAX_PRED)
+    center, scored = walk.position_zyx, np.prod([n - 2 * d for n, d in zip((9, 17, 25), (1, 2, 3), strict=True)])
+    assert walk.canvas_logit.shape == (9, 17, 25) and walk.score().sum() == scored
+    for start in stops(walk, np.full(FOV, 5, np.float32)):
+        assert start[2] + FOV[2] // 2 >= center[2]  # the object begins at the centre
+    assert walk.moves[:, 2].sum() > 0 and walk.moves[:, 1].sum() == 0
+    with_rim = walk.score()
+    walk.canvas_logit[0] = 5
+    np.testing.assert_array_equal(walk.score(), with_rim)
+
+
+def test_moves_to_voxels_of_loss_weight_0_are_not_counted():
+    walk = make_walk()
+    walk.example.loss_weight[:, :, 7:] = 0.0
+    stops(walk, np.full(FOV, 5, np.float32))
+    np.testing.assert_array_equal(walk.moves, [[4, 0, 1], [0, 0, 0], [0, 0, 0]])
 
 
 def test_max_pred_moves_as_inference_does():
@@ -114,11 +214,11 @@ def test_max_pred_moves_as_inference_does():
     visited = [movement.pop()]
     while True:
         assert walk.position_zyx == visited[-1]
-        walk.write(rng.normal(0, 1.3, FOV).astype(np.float32))
+        walk.write(rng.normal(0, 2.0, FOV).astype(np.float32))
         movement.update(visited[-1], walk.canvas_logit[walk.window])
         while (position := movement.pop()) is not None:
             fits = all(h <= p < n - h for p, h, n in zip(position, half, walk.canvas_logit.shape, strict=True))
-            if fits and walk.canvas_logit[position] >= REACHED:
+            if fits and walk.canvas_logit[position] >= REACHED and walk.example.labels[position] > 0.5:
                 break
         assert walk.advance() == (position is not None)
         if position is None:
@@ -126,7 +226,7 @@ def test_max_pred_moves_as_inference_does():
         visited.append(position)
     assert len(visited) == len(set(visited)) > 15
     reach = np.abs(np.array(visited) - center).max(axis=0)
-    np.testing.assert_array_equal(reach, np.multiply(MODEL.deltas_zyx, 2))  # as far as fov_moves, never further
+    np.testing.assert_array_equal(reach, np.multiply(MODEL.deltas_zyx, 3))  # as far as fov_moves and one, never further
 
 
 def test_max_pred_starts_with_the_best_face():

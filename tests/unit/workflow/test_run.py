@@ -26,8 +26,8 @@ UNUSABLE = ("a b", "-a", "²", "ü", "a{b}", "", "a\n")
         ({"model": {"fov_size_zyx": [9, 11]}}, "model.fov_size_zyx.2: is missing"),
         ({"coordinates": {"margin_zyx": [2, 8, 9]}}, "coordinates.margin_zyx: 2 on axis z is less than"),
         (
-            {"coordinates": {"margin_zyx": [9, 14, 15]}, "train": {"fov_policy": "max_pred", "fov_moves": 3}},
-            r"margin_zyx: 9 on axis z is less than FOV radius . deltas × train.fov_moves \(10\)",
+            {"coordinates": {"margin_zyx": [11, 17, 18]}, "train": {"fov_policy": "max_pred", "fov_moves": 3}},
+            r"margin_zyx: 11 on axis z is less than FOV radius . deltas × \(train.fov_moves \+ 1\) \(12\)",
         ),
         (
             {"coordinates": {"margin_zyx": [6, 8, 9]}, "train": {"misaligned_slice_rate": 0.1}},
@@ -117,7 +117,7 @@ def test_lom_and_margin_follow_the_model():
     given = load_run(changed(partition={"lom_radius_zyx": [3, 3, 3]}))
     assert given.partition.lom_radius_zyx == (3, 3, 3)
     far = load_run(changed(train={"fov_policy": "max_pred", "fov_moves": 3}))
-    assert far.coordinates.margin_zyx == (10, 14, 15) and far.partition.lom_radius_zyx == (6, 8, 9)
+    assert far.coordinates.margin_zyx == (12, 17, 18) and far.partition.lom_radius_zyx == (6, 8, 9)
     shifted = load_run(changed(train={"misaligned_slice_rate": 0.1, "max_misalignment": 2}))
     assert shifted.coordinates.margin_zyx == (6, 10, 11)
     aligned = load_run(changed(train={"max_misalignment": 2}))

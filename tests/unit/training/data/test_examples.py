@@ -10,7 +10,7 @@ from ffn.errors import ConfigError, RecordError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.training.config import TrainConfig
-from ffn.training.data.examples import ExampleMaker, moves, patch_size
+from ffn.training.data.examples import ExampleMaker, distance, moves, patch_size
 from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import TrainingVolume
 
@@ -36,13 +36,23 @@ def test_a_patch_centred_on_background_has_no_object(volume):
     assert (example.labels == np.float32(0.05)).all()
 
 
-def test_moves_are_the_six_neighbours_in_random_order(volume):
-    maker = ExampleMaker({"v": volume}, MODEL, PLAIN)
-    orders = {maker.make(Record((8, 10, 18), "v"), np.random.default_rng(i)).moves_zyx for i in range(8)}
-    assert len(orders) > 4
-    expected = {(-1, 0, 0), (1, 0, 0), (0, -2, 0), (0, 2, 0), (0, 0, -3), (0, 0, 3)}
-    assert all(set(order) == expected and len(order) == 6 for order in orders)
-    assert moves((0, 4, 4)) == [(0, -4, 0), (0, 4, 0), (0, 0, -4), (0, 0, 4)]
+@pytest.mark.parametrize(("policy", "number"), [("fixed", 26), ("fixed_window", 26), ("faces", 6)])
+def test_moves_are_the_neighbours_nearer_ones_first_and_in_random_order_within_a_distance(volume, policy, number):
+    maker = ExampleMaker({"v": volume}, MODEL, PLAIN.model_copy(update={"fov_policy": policy}))
+    orders = [maker.make(Record((8, 10, 18), "v"), np.random.default_rng(i)).moves_zyx for i in range(9)]
+    assert len(set(orders)) >= 4
+    for order in orders:
+        assert len(set(order)) == len(order) == number
+        assert all(move != (0, 0, 0) and np.isin(np.abs(move), [(0, 0, 0), (1, 2, 3)]).all() for move in order)
+        lengths = [sum(map(abs, move)) for move in order]
+        assert lengths == sorted(lengths) or policy == "faces"
+    assert moves((0, 4, 4), "faces") == [(0, -4, 0), (0, 4, 0), (0, 0, -4), (0, 0, 4)]
+
+
+def test_moves_are_always_in_the_same_order_if_they_are_not_shuffled(volume):
+    maker = ExampleMaker({"v": volume}, MODEL, PLAIN.model_copy(update={"shuffle_moves": False}))
+    (order,) = {maker.make(Record((8, 10, 18), "v"), np.random.default_rng(i)).moves_zyx for i in range(8)}
+    assert order == tuple(sorted(moves(MODEL.deltas_zyx), key=distance))
 
 
 def check(maker, *centers, name="v"):
@@ -78,7 +88,7 @@ def test_every_record_that_passes_the_check_makes_an_example(volume):
 
 
 def test_without_defects_only_orientation_and_moves_are_drawn(volume):
-    """Checkpoints of earlier versions rely on this random stream."""
+    """Checkpoints of the same revision rely on this random stream."""
     model = ModelConfig(fov_size_zyx=(3, 5, 5), deltas_zyx=(1, 2, 2), image_mean=100, image_stddev=20)
     maker = ExampleMaker({"v": volume}, model, TrainConfig(permutable_axes=("y", "x"), reflectable_axes=("z", "x")))
     box = Box((6, 6, 14), (11, 15, 23))
@@ -92,7 +102,8 @@ def test_without_defects_only_orientation_and_moves_are_drawn(volume):
         ):
             expected = voxels.transpose(0, *order)[:: -1 if z else 1, :, :: -1 if x else 1]
             np.testing.assert_array_equal(array, expected)
-        assert example.moves_zyx == tuple(moves(model.deltas_zyx)[i] for i in reference.permutation(6))
+        order = [moves(model.deltas_zyx)[i] for i in reference.permutation(26)]
+        assert example.moves_zyx == tuple(sorted(order, key=distance))
         assert rng.bit_generator.state == reference.bit_generator.state
 
 
@@ -151,7 +162,7 @@ def test_no_example_may_overlap_the_validation_box(volume):
 
 
 def test_patches_grow_with_the_moves():
-    assert patch_size(MODEL, TrainConfig(fov_policy="max_pred", fov_moves=3)) == (9, 17, 25)
+    assert patch_size(MODEL, TrainConfig(fov_policy="max_pred", fov_moves=3)) == (11, 21, 31)  # and room for one more
 
 
 def test_axes_of_different_patch_size_cannot_be_exchanged(volume):
