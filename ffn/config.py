@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -55,6 +55,10 @@ class Section(BaseModel):
     def same_result(cls) -> set[str]:
         """Names of the options declared as `SameResult`: a change of them repeats nothing."""
         return {name for name, info in cls.model_fields.items() if info.json_schema_extra == NO_RESULT}
+
+    def defaults(self) -> dict[str, Any]:
+        """Return the values of the options if none was given."""
+        return {name: info.get_default(call_default_factory=True) for name, info in type(self).model_fields.items()}
 
     def result_options(self) -> dict[str, object]:
         """Return the options that the result depends on, ready for JSON."""
@@ -143,7 +147,8 @@ class CoordinatesConfig(Section):
     )
     include_background: bool = Field(
         False,
-        description="whether partition 0 counts: its examples have no object, or one below the minimal size",
+        description="whether partition 0 counts: its examples have no object, or one below the minimal size; "
+        "google/ffn: true",
     )
 
 

@@ -135,9 +135,10 @@ def quote(text: str) -> str:
 
 
 def _flag_words(section: Section, names: list[str]) -> Iterator[str]:
+    defaults = section.defaults()
     for name in names:
-        info, value = type(section).model_fields[name], getattr(section, name)
-        if value == info.get_default(call_default_factory=True):
+        value = getattr(section, name)
+        if value == defaults[name]:
             continue
         if isinstance(value, bool):
             yield option_name(name) if value else "--no-" + option_name(name)[2:]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ffn.config import Axes, Fraction, NonNegativeInt, PathText, SameResult, Section
+from ffn.training.presets import PRESETS
 
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
@@ -17,8 +18,9 @@ class TrainConfig(Section):
     """Synchronous data-parallel training."""
 
     headings: ClassVar[Mapping[str, str]] = {
-        "num_workers": "global batch and length",
+        "preset": "recipe, global batch and length",
         "optimizer": "optimizer and learning rate",
+        "momentum": "details of the optimizer, and averaged weights",
         "precision": "precision and compression",
         "fov_policy": "walks of the FOV, and loss",
         "permutable_axes": "augmentation",
@@ -28,6 +30,10 @@ class TrainConfig(Section):
         "stall_seconds": "stopping early",
     }
 
+    preset: Literal["dong2019"] | None = Field(
+        None,
+        description="published recipe that the options not given are taken from; dong2019: the paper's; null: defaults",
+    )
     num_workers: PositiveInt = Field(2, description="Horovod processes; the job stops if another number starts")
     virtual_workers: PositiveInt = Field(
         1, description="workers that each process computes, one after the other; trains as that many processes would"
@@ -51,10 +57,19 @@ class TrainConfig(Section):
     )
     cycle_steps: PositiveInt = Field(2000, description="steps per cycle of the cyclic schedule")
     cycle_low: Fraction = Field(0.1, description="lowest rate of the cyclic schedule, as a share of the peak rate")
+
     momentum: BelowOne = Field(0.9, description="momentum of the optimizers momentum and lars")
     weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the optimizers adamw, lamb and lars")
     clip_norm: PositiveFloat | None = Field(
         None, description="norm to which longer gradients are clipped; null: no clipping"
+    )
+    clip_entries: PositiveFloat | None = Field(
+        None,
+        description="magnitude to which larger entries of the gradient are clipped, before clip_norm; google/ffn: 0.7; "
+        "null: no clipping",
+    )
+    adam_epsilon: PositiveFloat = Field(
+        1e-7, description="ε of the optimizers adam, adamw and lamb, added to their divisor; google/ffn: 1e-8"
     )
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="decay per step of a moving average of the weights, which the model then gets; null: none"
@@ -144,6 +159,23 @@ class TrainConfig(Section):
     walltime_margin_seconds: SameResult[NonNegativeFloat] = Field(
         120, description="time before the limit of the job at which training stops with a checkpoint, s"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        name = values.get("preset")
+        return {**PRESETS.get(name, {}), **values} if isinstance(name, str) else values
+
+    def defaults(self) -> dict[str, Any]:
+        """Return the options of the preset, where there is one, and the defaults of all others."""
+        return {**super().defaults(), **(PRESETS[self.preset] if self.preset else {})}
+
+    def departures(self) -> dict[str, tuple[Any, Any]]:
+        """Return the options that differ from the preset: what they are, and what they are there."""
+        preset = PRESETS[self.preset] if self.preset else {}
+        return {name: (getattr(self, name), value) for name, value in preset.items() if getattr(self, name) != value}
 
     @model_validator(mode="after")
     def _moves_fit(self) -> TrainConfig:

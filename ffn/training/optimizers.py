@@ -49,14 +49,16 @@ class Lamb(keras.optimizers.Adam):
         γ: the relative change per step.
     trust_decay : float
         β. Keras' own `weight_decay` is different: it is applied outside the ratio, in Keras' own Lamb too.
+    epsilon : float
+        ε.
 
     Notes
     -----
     Source: You et al. 2020, Large batch optimization for deep learning, algorithm 2 with φ the identity.
     """
 
-    def __init__(self, learning_rate: float, trust_decay: float = 0.0) -> None:
-        super().__init__(learning_rate)
+    def __init__(self, learning_rate: float, trust_decay: float = 0.0, epsilon: float = 1e-7) -> None:
+        super().__init__(learning_rate, epsilon=epsilon)
         self.trust_decay = trust_decay
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
@@ -128,17 +130,17 @@ def make_optimizer(train: TrainConfig, variables: Sequence[keras.Variable]) -> k
     Parameters
     ----------
     train : TrainConfig
-        Optimizer, momentum and weight decay. Every step sets the learning rate.
+        Optimizer, momentum, weight decay and ε. Every step sets the learning rate.
     variables : sequence of keras.Variable
         The weights. Vectors among them (biases) never decay.
     """
-    rate, decay = train.learning_rate, train.weight_decay
+    rate, decay, epsilon = train.learning_rate, train.weight_decay, train.adam_epsilon
     makers = {
         "sgd": lambda: keras.optimizers.SGD(rate),
         "momentum": lambda: keras.optimizers.SGD(rate, momentum=train.momentum),
-        "adam": lambda: FusedAdam(rate),
-        "adamw": lambda: FusedAdam(rate, weight_decay=decay or None),
-        "lamb": lambda: Lamb(rate, decay),
+        "adam": lambda: FusedAdam(rate, epsilon=epsilon),
+        "adamw": lambda: FusedAdam(rate, epsilon=epsilon, weight_decay=decay or None),
+        "lamb": lambda: Lamb(rate, decay, epsilon),
         "lars": lambda: Lars(rate, train.momentum, decay),
     }
     optimizer = makers[train.optimizer]()

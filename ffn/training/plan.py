@@ -34,6 +34,7 @@ FREE_OPTIONS = TrainConfig.same_result() | {
     "use_best",
 }
 
+SHORTHANDS = {"preset"}  # names for the values of other options
 PROCESSES = {"num_workers", "virtual_workers"}  # they share the workers out among processes; only their product decides
 
 
@@ -140,7 +141,7 @@ class TrainingPlan:
         decisive = {"max_steps"} if self.train.schedule == "cosine" else set()
         return {
             "model": self.initial.config.model_dump(mode="json"),
-            "train": self.train.model_dump(mode="json", exclude=(FREE_OPTIONS | PROCESSES) - decisive),
+            "train": self.train.model_dump(mode="json", exclude=(FREE_OPTIONS | PROCESSES | SHORTHANDS) - decisive),
             "num_lanes": self.num_lanes,
             "rng_seed": self.rng_seed,
             "revision": revision("train"),

@@ -260,6 +260,9 @@ class Learner:
         """Update weights, optimizer state and moving average."""
         import tensorflow as tf
 
+        if (largest := self._train.clip_entries) is not None:
+            mean = tf.clip_by_value(mean, -largest, largest)
+            norm = tf.norm(mean[:-TAIL])
         if self._train.clip_norm is not None:
             mean *= tf.minimum(1.0, tf.math.divide_no_nan(self._train.clip_norm, norm))
         parts = zip(tf.split(mean, [*self._sizes, 1, 1]), self._variables, strict=False)

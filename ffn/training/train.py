@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import itertools
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ from ffn.training.parallel.process_group import ProcessGroup, process_group
 from ffn.training.plan import TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
 from ffn.training.precision import chosen_precision
 from ffn.training.validation_set import ValidationBox, make_validation_set
+
+log = logging.getLogger(__name__)
 
 LOCK_SECONDS = 120.0  # for the last step, validation and checkpoint of a training that is ending; our choice
 
@@ -103,6 +106,9 @@ def train(
         If data, model and options do not fit together, or training cannot continue.
     """
     with training_job(data, model, config, rng_seed, init_folder, stage_to) as (group, plan, opened):
+        if group.rank == 0 and (departures := config.departures()):
+            named = ", ".join(f"{name} {value} instead of {usual}" for name, (value, usual) in departures.items())
+            log.info("train: preset %s with %s", config.preset, named)
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in data.validation.items()}
         examples = make_validation_set(boxes, plan.initial.config, plan.train, rng_seed, group)
         check_records(plan, group)  # the last check, because it takes longest

@@ -124,7 +124,11 @@ class RunConfig(StageSections):
     @model_validator(mode="before")
     @classmethod
     def _derive(cls, values: Any) -> Any:
-        """Derive values that are not given: sizes from FOV and deltas, agglomeration's flood filling from `segment`."""
+        """Derive values that are not given.
+
+        Sizes follow from FOV and deltas, agglomeration's flood filling from `segment`. Published recipes train on
+        background, too.
+        """
         if not isinstance(values, dict):
             return values
         try:
@@ -139,7 +143,7 @@ class RunConfig(StageSections):
         window = [r + WINDOW_MOVES * d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         derived: dict[str, dict[str, Any]] = {
             "partition": {"lom_radius_zyx": context},
-            "coordinates": {"margin_zyx": training_reach(model, train)},
+            "coordinates": {"margin_zyx": training_reach(model, train), "include_background": train.preset is not None},
             "agglomerate": {"window_radius_zyx": window, **flood},
         }
         for section, defaults in derived.items():

@@ -70,6 +70,7 @@ def test_no_option_means_the_default(model):
         SegmentConfig(mask_boxes=("-5:18,0:4,0:4",)),
         SegmentConfig(mask_boxes=("-5:18,0:4,0:4", "-2:3,-9:-4,0:4")),
         SynthConfig(defect_position=None, neurite_radius_nm=(1 / 3, 50)),
+        TrainConfig(preset="dong2019", learning_rate=1e-3, clip_entries=None),  # defaults of ours, given beside it
     ],
     ids=lambda section: type(section).__name__,
 )

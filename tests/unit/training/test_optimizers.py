@@ -41,6 +41,7 @@ def test_the_tests_cover_every_optimizer():
     ("name", "reference", "options"),
     [
         ("adam", lambda: keras.optimizers.Adam(RATE), {}),
+        ("adam", lambda: keras.optimizers.Adam(RATE, epsilon=0.5), {"adam_epsilon": 0.5}),
         ("adamw", lambda: keras.optimizers.AdamW(RATE, weight_decay=0.1), {"weight_decay": 0.1}),
         ("adamw", lambda: keras.optimizers.AdamW(RATE, weight_decay=0.0), {}),
     ],

@@ -103,6 +103,21 @@ def test_only_gradients_above_the_norm_are_clipped():
         assert moved == pytest.approx(0.5 * min(norm, clip_norm), rel=1e-3)
 
 
+def test_entries_of_the_averaged_gradient_are_clipped_before_its_norm():
+    start, limit, moved = flat(initial_weights(MODEL, 1)), 1e-3, {}
+    for name, options in {"whole": {}, "clipped": {"clip_entries": limit}}.items():
+        learner = make_learner(optimizer="sgd", **options)
+        norm = learner.step(make_batch(), 1.0).gradient_norm
+        moved[name] = flat(learner.weights()) - start
+    assert norm == pytest.approx(np.linalg.norm(moved["whole"]), rel=1e-3)  # as it was before clipping
+    assert 0 < (np.abs(moved["whole"]) > limit).mean() < 1
+    np.testing.assert_allclose(moved["clipped"], np.clip(moved["whole"], -limit, limit), atol=1e-6)
+    learner = make_learner(optimizer="sgd", clip_entries=limit, clip_norm=limit)
+    learner.step(make_batch(), 1.0)
+    expected = moved["clipped"] * limit / np.linalg.norm(moved["clipped"])
+    np.testing.assert_allclose(flat(learner.weights()) - start, expected, atol=1e-6)
+
+
 def test_averaged_weights_follow_every_step():
     learner, decay = make_learner(ema_decay=0.5), 0.5
     average = flat(learner.averaged_weights())

@@ -124,6 +124,13 @@ def test_lom_and_margin_follow_the_model():
     assert aligned.coordinates.margin_zyx == (6, 8, 9)
 
 
+def test_the_preset_of_the_paper_trains_on_background_too():
+    assert not load_run(GOOD).coordinates.include_background
+    assert load_run(changed(train={"preset": "dong2019"})).coordinates.include_background
+    without = changed(train={"preset": "dong2019"}, coordinates={"include_background": False})
+    assert not load_run(without).coordinates.include_background
+
+
 @pytest.mark.parametrize("path", ["config.yaml", "config/fib25.yaml"])
 def test_shipped_configurations_are_valid(path, pytestconfig):
     run = load_run(yaml.safe_load((pytestconfig.rootpath / path).read_text()))
