@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ffn.cluster.rank import HOSTS, SECRET, SLOTS, address_of
-from ffn.cluster.rendezvous import POLL_SECONDS, RendezvousServer, rendezvous_server
 from ffn.errors import ClusterError
 from ffn.machine.launchers import LAUNCHERS, LOCAL, Launcher
 from ffn.machine.processes import GRACE_SECONDS, dying_with_parent, run_together
+from ffn.machine.rendezvous.server import POLL_SECONDS, RendezvousServer, rendezvous_server
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,7 @@
 """One rank of `ffn launch`: learn its place from the server, then become the command.
 
 A scheduler's launcher runs this as ``python -m ffn.cluster.rank SERVER TIMEOUT VARIABLES COMMAND…``, with the job's
-secret in the environment. Thousands of these start at once from one file system, so it imports little, and only from
-the standard library.
+secret in the environment. Thousands of these start at once from one file system, so it imports little.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from ffn.machine.rendezvous.client import Server
 
 HOSTS = "ffn-hosts"  # scope of the server in which ranks register their hosts
 SLOTS = "ffn-slots"  # scope in which ranks find their places
@@ -25,39 +25,6 @@ FIRST_POLL_SECONDS = 0.1
 LAST_POLL_SECONDS = 5.0  # a server on one core answers a few hundred requests per second
 LOG_LEVEL = "HOROVOD_LOG_LEVEL"
 SIOCGIFADDR = 0x8915  # Linux: IPv4 address of an interface
-
-
-class Server(NamedTuple):
-    """Where the ranks meet.
-
-    Parameters
-    ----------
-    address : str
-        IPv4 address of the first node.
-    port : int
-        Port.
-    secret : str
-        First part of every path.
-    """
-
-    address: str
-    port: int
-    secret: str
-
-    @classmethod
-    def parse(cls, text: str, secret: str) -> Server:
-        """Read ``ADDRESS:PORT``."""
-        address, _, port = text.rpartition(":")
-        return cls(address, int(port), secret)
-
-    @property
-    def gloo_address(self) -> str:
-        """The address for Horovod's client.
-
-        The client sends its requests to ``http://`` + address + ``:PORT/SCOPE/KEY``. An address that brings its port
-        and the secret therefore makes the path ``/SECRET:PORT/SCOPE/KEY``.
-        """
-        return f"{self.address}:{self.port}/{self.secret}"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -98,8 +65,8 @@ def rendezvous(server: Server, rank: int, timeout: float) -> tuple[str, str]:
     while time.monotonic() < deadline:
         try:
             if registered is None:
-                registered = _request(server, "PUT", f"/{HOSTS}/{rank}", socket.gethostname().encode())
-            slot, own_address = _request(server, "GET", f"/{SLOTS}/{rank}")
+                registered = server.ask("PUT", HOSTS, str(rank), socket.gethostname().encode())
+            slot, own_address = server.ask("GET", SLOTS, str(rank))
             if slot is not None:
                 return own_address, slot.decode()
         except (OSError, http.client.HTTPException):
@@ -179,19 +146,6 @@ def _secret() -> str:
         f"ffn launch: {SECRET} is not set on {socket.gethostname()}, but the launcher has to pass on the environment. "
         f"Tell it to by --launcher-options, for Slurm '--export=ALL', for Open MPI '-x {SECRET}'"
     )
-
-
-def _request(server: Server, method: str, path: str, body: bytes | None = None) -> tuple[bytes | None, str]:
-    """Return the server's answer, None if there is none yet, and this machine's address on the server's network."""
-    connection = http.client.HTTPConnection(server.address, server.port, timeout=10)
-    try:
-        connection.request(method, f"/{server.secret}{path}", body)
-        own_address = connection.sock.getsockname()[0]
-        answer = connection.getresponse()
-        content = answer.read()
-        return (content if answer.status == 200 else None), own_address
-    finally:
-        connection.close()
 
 
 def _missing(server: Server, is_registered: bool, timeout: float) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from ffn import errors
 from ffn.errors import FfnError, TrainError
 from ffn.machine.launchers import LaunchedRank, launched_rank
+from ffn.machine.rendezvous.relay import relayed
 from ffn.training.parallel.messages import LENGTH_BYTES, decode, encode, join, split
 from ffn.training.parallel.sums import pairwise_sum
 from ffn.training.parallel.watchdog import LOOPBACK, START_SECONDS, Address, Attendance, Watchdog
@@ -273,7 +274,8 @@ def _start_horovod(stall_seconds: int, with_timeline: bool) -> Any:
     except ImportError as reason:
         raise TrainError(f"train.num_workers: Horovod cannot be imported ({reason}). Run make setup") from None
     before = _threads()
-    hvd.init()
+    with relayed():
+        hvd.init()
     if gloo and not hvd.nccl_built():  # these threads later start NCCL's, which would inherit the scheduling class
         _make_batch_threads(_threads() - before)
     return hvd

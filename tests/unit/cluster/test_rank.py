@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from ffn.cluster.rank import Server, interface_of, main, rank_environment
+from ffn.cluster.rank import interface_of, main, rank_environment
+from ffn.machine.rendezvous.client import Server
 
 
 def test_a_rank_that_no_launcher_numbered_says_so(monkeypatch):

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from ffn.cluster.rank import Server
-from ffn.cluster.rendezvous import rendezvous_server
+from ffn.machine.rendezvous.client import Server
+from ffn.machine.rendezvous.server import rendezvous_server
 
 SECRET = "a-Secret_1"
 
