@@ -23,7 +23,8 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.model.network import num_weights, weight_shapes
 from ffn.training.config import TrainConfig
-from ffn.training.parallel.process_group import ProcessGroup, process_group
+from ffn.training.parallel.joining import process_group
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.workflow.rank_layout import Layout
 
 if TYPE_CHECKING:

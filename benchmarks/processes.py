@@ -43,7 +43,8 @@ import psutil
 from training import common_options, make_learner
 
 from ffn.machine.launchers import launched_rank
-from ffn.training.parallel.process_group import ProcessGroup, process_group
+from ffn.training.parallel.joining import process_group
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Outcome
 from ffn.workflow.rank_layout import LOCAL_LAUNCHER, Layout
 

@@ -109,6 +109,13 @@ def needs_mpi(needs_horovod):
         pytest.skip("no MPI: mpirun is missing, or Horovod was built without it")
 
 
+@pytest.fixture(scope="session")
+def needs_mpi4py():
+    """Skip without mpi4py, or without MPI's launcher."""
+    if not shutil.which("mpirun") or importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("no MPI: mpirun or mpi4py is missing")
+
+
 def _existing(path):
     if not path.exists():
         pytest.skip(f"{path} is missing")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn.cluster.batch import is_answering, run_command
-from ffn.cluster.findings import Finding, judge_build, judge_gpu, judge_job, judge_nodes
+from ffn.cluster.findings import Finding, judge_build, judge_gpu, judge_job, judge_library, judge_nodes
 from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_private
 from ffn.cluster.probe import MARKER, answers
 from ffn.cluster.site import LOG, Site
@@ -53,6 +53,8 @@ class Check:
         JSON file for the findings, in addition to the table.
     configuration : Path or None
         Run whose training and flood filling are to be timed.
+    collective : str
+        What joins the processes, ``horovod`` or ``mpi``.
     """
 
     folder: Path
@@ -61,6 +63,7 @@ class Check:
     timeout: float = 600.0
     result: Path | None = None
     configuration: Path | None = None
+    collective: str = "horovod"
 
 
 def examine(site: Site, check: Check) -> list[Finding]:
@@ -92,7 +95,7 @@ def table(findings: list[Finding]) -> str:
 
 
 def _findings(site: Site, check: Check) -> list[Finding]:
-    findings = [*_commands(site), _horovod(site, check), _writing(check.folder)]
+    findings = [*_commands(site), _collective(site, check), _writing(check.folder)]
     if any(finding.verdict == "FAIL" for finding in findings):
         findings.append(Finding("nodes", "skip", "fix the above first"))
     elif site.is_inside_job:
@@ -125,10 +128,11 @@ def _scheduler(scheduler: Scheduler, commands: list[str]) -> Finding:
     return Finding("scheduler", "ok", " ".join(commands))
 
 
-def _horovod(site: Site, check: Check) -> Finding:
-    found = _answers([sys.executable, "-m", "ffn.cluster.probe", "build"], check.timeout)
-    built = found[0] if found else {"error": "Python crashed"}
-    return judge_build(built, shlex.join(site.layout.words) or "ffn launch")
+def _collective(site: Site, check: Check) -> Finding:
+    """Check the library that joins the processes."""
+    what, judge = {"horovod": ("build", judge_build), "mpi": ("library", judge_library)}[check.collective]
+    found = _answers([sys.executable, "-m", "ffn.cluster.probe", what], check.timeout)
+    return judge(found[0] if found else {"error": "Python crashed"}, shlex.join(site.layout.words) or "ffn launch")
 
 
 def _machine(check: Check) -> list[Finding]:
@@ -170,7 +174,7 @@ def _nodes(site: Site, check: Check) -> list[Finding]:
         findings = judge_nodes(_answers(look, check.timeout), layout, layout.per_node * memory_mb("train"))
     if any(finding.verdict == "FAIL" for finding in findings):
         return [*findings, Finding("one job", "skip", "fix the above first")]
-    return [*findings, judge_job(_answers([*probe, "horovod"], check.timeout), layout.ranks)]
+    return [*findings, judge_job(_answers([*probe, check.collective], check.timeout), layout.ranks)]
 
 
 def _submitted(site: Site, check: Check) -> list[Finding]:
@@ -199,7 +203,7 @@ def _submitted(site: Site, check: Check) -> list[Finding]:
         found = [Finding(**values) for values in json.loads(result.read_text())]
     if all(finding.name != "job" for finding in found):
         Path(LOG).unlink(missing_ok=True)
-    here = {"scheduler", "launcher", "horovod", "folder"}
+    here = {"scheduler", "launcher", "horovod", "mpi4py", "folder"}
     return [finding for finding in found if finding.name not in here or finding.verdict == "FAIL"]
 
 
@@ -217,7 +221,7 @@ def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
     """Write the job that runs this command inside; if it ends early, it writes a finding that says so."""
     inside = [sys.executable, "-m", "ffn", "doctor", "--profile", str(Path(site.name).resolve())]
     inside += ["--result", str(result), "--folder", str(check.folder.absolute()), "--nodes", str(site.layout.nodes)]
-    inside += ["--latency", f"{check.latency:g}", "--timeout", f"{check.timeout:g}"]
+    inside += ["--collective", check.collective, "--latency", f"{check.latency:g}", "--timeout", f"{check.timeout:g}"]
     if check.configuration is not None:
         inside += ["--configfile", str(check.configuration.absolute())]
     ended = json.dumps([Finding("job", "FAIL", f"ended without findings. Look at {LOG}")._asdict()])

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from ffn.workflow.rank_layout import Layout
 
 Probes = Sequence[dict[str, Any]]
+WITHOUT_MPI = ("ffn launch", "horovodrun --gloo")  # launchers that do not start the ranks as a job of MPI
 MAX_NAMED = 4  # hosts or packages in one line
 
 
@@ -36,9 +37,10 @@ def judge_build(built: dict[str, Any], launcher: str) -> Finding:
     'FAIL'
     """
     if "error" in built:
-        return Finding("horovod", "FAIL", f"cannot be imported ({built['error']}). Run make setup")
-    needed = "gloo" if launcher.startswith(("ffn launch", "horovodrun --gloo")) else "mpi"
-    name = " ".join(launcher.split()[: 2 if launcher.startswith("ffn ") else 1])
+        return Finding(
+            "horovod", "FAIL", f"cannot be imported ({built['error']}). Run make setup, or see --collective mpi"
+        )
+    needed, name = ("gloo" if launcher.startswith(WITHOUT_MPI) else "mpi"), _name(launcher)
     can = " and ".join(name for name in ("mpi", "gloo") if built[name]) or "nothing"
     if built[needed]:
         return Finding("horovod", "ok", f"built with {can}, {name} needs {needed}")
@@ -68,6 +70,23 @@ def judge_gpu(probe: dict[str, Any], num_wanted: int) -> Finding:
     return Finding("gpu", "warn" if is_missed else "ok", f"TensorFlow sees none: {probe['why']}")
 
 
+def judge_library(found: dict[str, Any], launcher: str) -> Finding:
+    """Judge whether mpi4py works with the launcher; `found` is the answer of the probe ``library``.
+
+    Examples
+    --------
+    >>> judge_library({"version": "4.1.2", "mpi": "Open MPI v4.1.4"}, "srun --mpi=pmix").text
+    'mpi4py 4.1.2 uses Open MPI v4.1.4'
+    """
+    if "error" in found:
+        text = f"cannot be imported ({found['error']}). Load the site's MPI, or install mpi4py with it"
+        return Finding("mpi4py", "FAIL", text)
+    if launcher.startswith(WITHOUT_MPI):
+        text = f"{_name(launcher)} starts no job of MPI. Give the profile a launcher that does, such as srun or mpiexec"
+        return Finding("mpi4py", "FAIL", text)
+    return Finding("mpi4py", "ok", f"mpi4py {found['version']} uses {found['mpi']}")
+
+
 def judge_nodes(probes: Probes, layout: Layout, memory_mb: int) -> list[Finding]:
     """Judge the nodes and whether they share a file system.
 
@@ -89,7 +108,7 @@ def judge_nodes(probes: Probes, layout: Layout, memory_mb: int) -> list[Finding]
 
 
 def judge_job(probes: Probes, num_ranks: int) -> Finding:
-    """Judge whether Horovod joined all processes into one job.
+    """Judge whether all processes were joined into one job.
 
     Examples
     --------
@@ -99,14 +118,18 @@ def judge_job(probes: Probes, num_ranks: int) -> Finding:
     sizes = sorted({probe["size"] for probe in probes})
     ranks = sorted(probe["rank"] for probe in probes)
     if ranks == list(range(num_ranks)) and sizes == [num_ranks]:
-        return Finding("one job", "ok", f"Horovod joins {num_ranks} processes")
+        return Finding("one job", "ok", f"{num_ranks} processes join")
     if not probes:
-        return Finding("one job", "FAIL", "Horovod did not start. Look at the launcher's output above")
+        return Finding("one job", "FAIL", "no process started. Look at the launcher's output above")
     jobs = ranks.count(0)
     text = f"{jobs} jobs of {sizes[0]} instead of one job of {num_ranks}"
     return Finding(
-        "one job", "FAIL", f"{text}: the launcher uses another kind of MPI than Horovod (srun --mpi=list shows them)"
+        "one job", "FAIL", f"{text}: the launcher uses another kind of MPI than they do (srun --mpi=list shows them)"
     )
+
+
+def _name(launcher: str) -> str:
+    return " ".join(launcher.split()[: 2 if launcher.startswith("ffn ") else 1])
 
 
 def _judge_count(probes: Probes, hosts: list[str], layout: Layout) -> Finding:

@@ -1,8 +1,8 @@
 """A probe of one node; `ffn doctor` starts it on all nodes and compares the answers.
 
 ``python -m ffn.cluster.probe node FOLDER PROCESSES SECONDS`` describes the node, ``… horovod`` joins the other
-processes, ``… build`` tells what Horovod was built with, ``… gpu`` which GPUs TensorFlow sees. Each prints its answer
-in `lines`, which `answers` parses.
+processes, ``… build`` tells what Horovod was built with; ``… mpi`` and ``… library`` do the same for mpi4py; ``… gpu``
+which GPUs TensorFlow sees. Each prints its answer in `lines`, which `answers` parses.
 """
 
 from __future__ import annotations
@@ -90,6 +90,26 @@ def gpu() -> dict[str, Any]:
     return {"seen": 0, "has_card": evidence.has_card, "why": why_none(evidence)}
 
 
+def join_mpi() -> dict[str, Any]:
+    """Return this process's place in MPI's job."""
+    from mpi4py import MPI
+
+    ranks = MPI.COMM_WORLD.allgather(MPI.COMM_WORLD.rank)  # shows that the processes reach each other
+    return {"host": socket.gethostname(), "rank": MPI.COMM_WORLD.rank, "size": MPI.COMM_WORLD.size, "ranks": ranks}
+
+
+def library() -> dict[str, Any]:
+    """Return the versions of mpi4py and of the MPI that it uses, or why it cannot be imported. Starts no MPI."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as reason:
+        return {"error": " ".join(str(reason).split())}
+    return {"version": mpi4py.__version__, "mpi": MPI.Get_library_version().partition(",")[0].strip()}
+
+
 def _scratch() -> dict[str, Any]:
     folder = tempfile.gettempdir()
     try:
@@ -149,7 +169,8 @@ def main(arguments: list[str]) -> None:
         folder, num_processes, seconds = rest
         answer = describe_node(Path(folder), int(num_processes), float(seconds))
     else:
-        answer = {"horovod": join, "build": build, "gpu": gpu}[what]()
+        probes = {"horovod": join, "build": build, "mpi": join_mpi, "library": library, "gpu": gpu}
+        answer = probes[what]()
     for line in lines(answer):
         sys.stdout.write(f"{line}\n")
 

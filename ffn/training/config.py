@@ -12,6 +12,7 @@ from ffn.training.presets import PRESETS
 
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
+Collective = Literal["horovod", "mpi"]
 
 
 class TrainConfig(Section):
@@ -26,7 +27,7 @@ class TrainConfig(Section):
         "permutable_axes": "augmentation",
         "validation_steps": "validation",
         "checkpoint_steps": "checkpoints and logs",
-        "intra_op_threads": "threads",
+        "collective": "processes and threads",
         "stall_seconds": "stopping early",
     }
 
@@ -34,7 +35,7 @@ class TrainConfig(Section):
         None,
         description="published recipe that the options not given are taken from; dong2019: the paper's; null: defaults",
     )
-    num_workers: PositiveInt = Field(2, description="Horovod processes; the job stops if another number starts")
+    num_workers: PositiveInt = Field(2, description="processes; the job stops if another number starts")
     virtual_workers: PositiveInt = Field(
         1, description="workers that each process computes, one after the other; trains as that many processes would"
     )
@@ -141,6 +142,9 @@ class TrainConfig(Section):
         None, description="file for Horovod's timeline, to open in chrome://tracing; null: none"
     )
 
+    collective: SameResult[Collective] = Field(
+        "horovod", description="library that joins the processes; mpi: mpi4py, where Horovod cannot be built"
+    )
     # Threads change the order of sums at most, and a run may move to a machine with other cores.
     intra_op_threads: SameResult[NonNegativeInt] = Field(
         0, description="threads of a process per operation; 0: OMP_NUM_THREADS, else its share of the cores"

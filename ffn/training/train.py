@@ -23,8 +23,9 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
+from ffn.training.parallel.joining import process_group
 from ffn.training.parallel.placement import configure_tensorflow
-from ffn.training.parallel.process_group import ProcessGroup, process_group
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
 from ffn.training.precision import chosen_precision
 from ffn.training.validation_set import ValidationBox, make_validation_set
@@ -152,7 +153,8 @@ def training_job(
     """Join the processes and check the inputs for the length of a ``with`` block; see `train` for the parameters."""
     with_timeline = config.horovod_timeline is not None
     with contextlib.ExitStack() as stack:
-        group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, with_timeline))
+        joined = process_group(config.num_workers, config.stall_seconds, with_timeline, config.collective)
+        group = stack.enter_context(joined)
         if _computes(config):
             configure_tensorflow(group, config, rng_seed)
         group.watch()

@@ -14,7 +14,7 @@ EXCHANGES = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np, tensorflow as tf
-from ffn.training.parallel.process_group import process_group
+from ffn.training.parallel.joining import process_group
 
 def add(dtype, step):
     total = in_graph(tf.cast(tf.fill([1, 1000], step + group.rank), dtype))

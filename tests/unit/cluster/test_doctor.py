@@ -22,7 +22,7 @@ def silent_scheduler(tmp_path, monkeypatch):
         (tmp_path / name).write_text("#!/bin/sh\necho no controller >&2; exit 1\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(doctor, "_horovod", lambda site, check: doctor.Finding("horovod", "ok", ""))
+    monkeypatch.setattr(doctor, "_collective", lambda site, check: doctor.Finding("horovod", "ok", ""))
 
 
 def test_a_silent_scheduler_fails(silent_scheduler, tmp_path):

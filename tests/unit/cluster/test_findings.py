@@ -2,7 +2,7 @@
 
 import pytest
 
-from ffn.cluster.findings import judge_build, judge_gpu, judge_job, judge_nodes
+from ffn.cluster.findings import judge_build, judge_gpu, judge_job, judge_library, judge_nodes
 from ffn.workflow.rank_layout import Layout
 
 LAYOUT = Layout(4, 2, 32)
@@ -87,3 +87,21 @@ def test_horovod_needs_what_the_launcher_speaks(built, launcher, text):
 )
 def test_a_gpu_that_is_not_seen_is_a_warning_where_there_should_be_one(probe, num_wanted, verdict, message):
     assert judge_gpu(probe, num_wanted) == ("gpu", verdict, message)
+
+
+@pytest.mark.parametrize(
+    ("found", "launcher", "verdict", "text"),
+    [
+        ({"version": "4", "mpi": "MPICH"}, "srun --mpi=pmix", "ok", "mpi4py 4 uses MPICH"),
+        (
+            {"version": "4", "mpi": "MPICH"},
+            "ffn launch -n 2",
+            "FAIL",
+            "ffn launch starts no job of MPI. Give the profile",
+        ),
+        ({"error": "no libmpi.so"}, "srun", "FAIL", "cannot be imported (no libmpi.so). Load the site's MPI"),
+    ],
+)
+def test_mpi4py_needs_a_launcher_of_mpi(found, launcher, verdict, text):
+    judged = judge_library(found, launcher)
+    assert (judged.name, judged.verdict) == ("mpi4py", verdict) and judged.text.startswith(text)

@@ -57,3 +57,30 @@ def test_tensorflow_sees_no_gpu_for_a_reason(tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     why = "CUDA_VISIBLE_DEVICES='-1' hides NVIDIA A100. Unset it"
     assert answers(done.stdout) == [{"seen": 0, "has_card": True, "why": why}]
+
+
+def test_a_missing_mpi_is_an_answer(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    probe.main(["library"])
+    (found,) = answers(capsys.readouterr().out)
+    assert "mpi4py" in found["error"]
+
+
+def test_processes_join_by_mpi(needs_mpi4py):
+    command = [
+        "mpirun",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "-np",
+        "2",
+        sys.executable,
+        "-m",
+        "ffn.cluster.probe",
+    ]
+    told = subprocess.run([*command, "mpi"], capture_output=True, text=True, check=True).stdout
+    assert sorted((found["rank"], found["size"], *found["ranks"]) for found in answers(told)) == [
+        (0, 2, 0, 1),
+        (1, 2, 0, 1),
+    ]
+    told = subprocess.run([*command, "library"], capture_output=True, text=True, check=True).stdout
+    assert all(found["version"] and found["mpi"] for found in answers(told))

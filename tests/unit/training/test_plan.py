@@ -107,6 +107,7 @@ OTHER_VALUES = {
     "log_steps": 3,
     "image_steps": 0,
     "horovod_timeline": "t.json",
+    "collective": "mpi",
     "validation_steps": 0,
     "validation_examples": 3,
     "use_best": True,
@@ -209,6 +210,6 @@ def test_free_options_are_those_under_four_headings():
     free, heading = set(), ""
     for name in TrainConfig.model_fields:
         heading = TrainConfig.headings.get(name, heading)
-        if heading in ("validation", "checkpoints and logs", "threads", "stopping early"):
+        if heading in ("validation", "checkpoints and logs", "processes and threads", "stopping early"):
             free.add(name)
     assert free | {"max_steps"} == FREE_OPTIONS  # as docs/training.md says
