@@ -61,13 +61,13 @@ def test_separate_processes_are_refused():
 
 @pytest.mark.slow
 def test_training_has_the_weights_of_horovod(tubes, needs_horovod):
-    options = [*MODEL, "--num-workers", "2", "--max-steps", "12", "--log-steps", "4", "--compression"]
+    options = [*MODEL, "--num-workers", "2", "--max-steps", "12", "--log-steps", "4"]
     jobs = {}
-    for compression in ("none", "1-bit"):
+    for compression in ("fp16", "1-bit"):
         for collective, launcher in (("horovod", "ffn launch"), ("mpi", "mpirun")):
-            out = tubes / f"{collective}-{compression}"
-            jobs[out] = command(tubes, out, [*options, compression, "--collective", collective], 2, launcher)
+            out, over = tubes / f"{collective}-{compression}", ["--collective", collective]
+            jobs[out] = command(tubes, out, [*options, "--compression", compression, *over], 2, launcher)
     succeed_side_by_side(jobs)
-    for compression in ("none", "1-bit"):
+    for compression in ("fp16", "1-bit"):
         horovod, mpi = ((tubes / f"{name}-{compression}" / "weights.h5").read_bytes() for name in ("horovod", "mpi"))
         assert horovod == mpi
