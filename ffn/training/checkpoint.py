@@ -11,7 +11,7 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +47,34 @@ class Checkpoint(NamedTuple):
     parts: dict[str, Arrays]
 
 
+class Kept(NamedTuple):
+    """Which checkpoints to keep.
+
+    Parameters
+    ----------
+    number : int
+        How many.
+    interval : int or None
+        Steps between those to choose from. A checkpoint in between is kept only until the next one is written; None
+        keeps all alike.
+    """
+
+    number: int
+    interval: int | None = None
+
+    def among(self, steps: Sequence[int]) -> set[int]:
+        """Return the steps of the checkpoints to keep, given all, ascending: the newest, and regular ones before it.
+
+        Examples
+        --------
+        >>> sorted(Kept(3).among([10, 17, 20, 30])), sorted(Kept(3, 10).among([10, 17, 20, 27]))
+        ([17, 20, 30], [10, 20, 27])
+        """
+        *older, newest = steps
+        regular = [step for step in older if self.interval is None or step % self.interval == 0]
+        return {newest, *regular[max(0, len(regular) + 1 - self.number) :]}
+
+
 class CheckpointFolder:
     """Reads and writes the checkpoints of one job. All processes make every call together.
 
@@ -56,23 +84,28 @@ class CheckpointFolder:
         Folder of ``step-00000500/`` and so on.
     fingerprint : dict
         Everything that the result depends on, JSON-ready. Checkpoints of another fingerprint are not used.
-    keep : int
-        Number of checkpoints to keep.
+    kept : Kept
+        Which checkpoints to keep.
     group : ProcessGroup
         The processes of the job.
-    interval : int
-        Steps between regular checkpoints. A checkpoint in between, from an early stop or from a former `max_steps`, is
-        kept only until the next one is written.
+    file_per_process : bool, default True
+        Whether each process writes a file with its parts. If not, rank 0 gathers and writes all parts, which have to be
+        small.
     """
 
     def __init__(
-        self, folder: Path, fingerprint: Mapping[str, Any], keep: int, group: ProcessGroup, interval: int = 1
+        self,
+        folder: Path,
+        fingerprint: Mapping[str, Any],
+        kept: Kept,
+        group: ProcessGroup,
+        file_per_process: bool = True,
     ) -> None:
         self._folder = folder
         self._fingerprint = fingerprint
-        self._keep = keep
+        self._kept = kept
         self._group = group
-        self._interval = interval
+        self._file_per_process = file_per_process
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and remove old ones.
@@ -91,12 +124,10 @@ class CheckpointFolder:
             raise TrainError(f"{self._folder}: checkpoint {checkpoint.step} cannot be written ({reason})") from None
 
     def _remove_old(self) -> None:
-        """Keep the newest checkpoint and the newest regular ones before it."""
-        *older, _ = self._found()
-        regular = [path for step, path in older if step % self._interval == 0]
-        kept = regular[max(0, len(regular) + 1 - self._keep) :]
-        for _, path in older:
-            if path not in kept:
+        found = self._found()
+        kept = self._kept.among([step for step, _ in found])
+        for step, path in found:
+            if step not in kept:
                 shutil.rmtree(path, ignore_errors=True)
 
     def restore(self, max_step: int, parts: Collection[str]) -> Checkpoint | None:
@@ -128,8 +159,9 @@ class CheckpointFolder:
 
     def _write(self, checkpoint: Checkpoint, digests: list[str]) -> None:
         with self._shared_temporary(self._folder / f"step-{checkpoint.step:08d}") as temporary:
-            own = self._group.together(lambda: self._write_own(temporary, checkpoint.parts))
-            written = self._group.gather((*own, list(checkpoint.parts)))
+            parts = checkpoint.parts if self._file_per_process else self._gathered(checkpoint.parts)
+            own = self._group.together(lambda: self._write_own(temporary, parts) if parts else None)
+            written = [of_rank for of_rank in self._group.gather(own and (*own, list(parts))) if of_rank]
             files = {name: digest for name, digest, _ in written}
             if self._group.rank == 0:
                 _wait_until_visible(temporary, files)
@@ -142,6 +174,13 @@ class CheckpointFolder:
                     "parts": {part: name for name, _, parts in written for part in parts},
                 }
                 atomic.write_json(temporary / MANIFEST, manifest)
+
+    def _gathered(self, parts: dict[str, Arrays]) -> dict[str, Arrays]:
+        """Return the parts of all processes on rank 0, none on others."""
+        gathered = self._group.gather(parts)
+        if self._group.rank != 0:
+            return {}
+        return {name: arrays for of_rank in gathered for name, arrays in of_rank.items()}
 
     def _write_own(self, folder: Path, parts: Mapping[str, Arrays]) -> tuple[str, str]:
         """Write the parts of this process; return the name of the file and its checksum."""

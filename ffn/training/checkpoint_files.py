@@ -64,7 +64,7 @@ def describe_checkpoint(path: str | Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``step``; ``processes``, the number that wrote it; ``fingerprint``, which a run must have to resume from it.
+        ``step``; ``processes``, the number that trained; ``fingerprint``, which a run must have to resume from it.
 
     Raises
     ------
@@ -75,8 +75,7 @@ def describe_checkpoint(path: str | Path) -> dict[str, Any]:
     manifest = read_manifest(path)
     for name in manifest["sha256"]:
         read_verified(path / name, manifest["sha256"])
-    processes = len(manifest["sha256"].keys() - {SHARED})
-    return {"step": manifest["step"], "processes": processes, "fingerprint": manifest["fingerprint"]}
+    return {"step": manifest["step"], "processes": manifest["processes"], "fingerprint": manifest["fingerprint"]}
 
 
 def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
@@ -100,11 +99,13 @@ def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return step, fingerprint, checksums and parts of a checkpoint; a `ModelError` if they cannot be read."""
+    """Return step, fingerprint, checksums, parts and number of processes; a `ModelError` if they cannot be read."""
     try:
         manifest = json.loads((path / MANIFEST).read_text())
         needed = {name: manifest[name] for name in ("step", "fingerprint", "sha256")}
-        return needed | {"parts": manifest.get("parts", {})}  # version 0.3 had none; its weights are good to start from
+        processes = len(manifest.get("shared_sha256_by_rank", ()))
+        # version 0.3 had no parts; its weights are good to start from
+        return needed | {"parts": manifest.get("parts", {}), "processes": processes}
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise ModelError(f"{path / MANIFEST}: cannot be read ({reason})") from None
 

@@ -13,6 +13,7 @@ from ffn.training.presets import PRESETS
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 Collective = Literal["horovod", "mpi"]
+MOST_WITH_WALKS = 64  # processes that each write a file of their own into a checkpoint, by default; our choice
 
 
 class TrainConfig(Section):
@@ -26,7 +27,7 @@ class TrainConfig(Section):
         "fov_policy": "walks of the FOV, and loss",
         "permutable_axes": "augmentation",
         "validation_steps": "validation",
-        "checkpoint_steps": "checkpoints and logs",
+        "checkpoint_minutes": "checkpoints and logs",
         "collective": "processes and threads",
         "stall_seconds": "stopping early",
     }
@@ -130,8 +131,18 @@ class TrainConfig(Section):
     use_best: bool = Field(
         False, description="whether the model gets the weights of the best validation F1 instead of the last weights"
     )
-    checkpoint_steps: SameResult[PositiveInt] = Field(500, description="steps between checkpoints")
+    checkpoint_minutes: SameResult[PositiveFloat] = Field(
+        10.0, description="time between checkpoints to resume from, min"
+    )
+    checkpoint_steps: SameResult[PositiveInt | None] = Field(
+        None, description="steps between checkpoints to choose from with select, kept before all others; null: none"
+    )
     keep_checkpoints: SameResult[PositiveInt] = Field(3, description="checkpoints to keep, besides the best one")
+    resume_walks: SameResult[bool | None] = Field(
+        None,
+        description="whether checkpoints hold unfinished walks, to resume to the bit; without, each begins its example "
+        "again, and fewer files are written; null: up to 64 processes",
+    )
     log_steps: SameResult[PositiveInt] = Field(
         50, description="steps between rows of metrics.csv and TensorBoard scalars"
     )
@@ -213,6 +224,11 @@ class TrainConfig(Section):
         The walk of ``max_pred`` needs room around what is scored: it reaches a voxel from any side, as inference does.
         """
         return self.fov_moves + (self.fov_policy == "max_pred")
+
+    @property
+    def saves_walks(self) -> bool:
+        """Whether checkpoints hold unfinished walks."""
+        return self.num_workers <= MOST_WITH_WALKS if self.resume_walks is None else self.resume_walks
 
     @property
     def num_lanes(self) -> int:

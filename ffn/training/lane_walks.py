@@ -74,11 +74,16 @@ class LaneWalks:
         return {lane: self._state(lane) for lane in self._walks}
 
     def restore(self, states: Mapping[int, Mapping[str, np.ndarray]]) -> None:
-        """Restore what `states` returned for these lanes, which must already be at its positions."""
+        """Restore what `states` returned for these lanes, which must already be at its positions.
+
+        A lane whose state is `without_walk` begins its example again.
+        """
         assert self.positions == {lane: position_of(states[lane]) for lane in self._walks}
         for lane, walk in self._walks.items():
             state = states[lane]
             self._counts[lane] = np.array(state["counts"])
+            if state.keys() == without_walk(state).keys():
+                continue
             queue, evaluated = map(zyx, state["queue_zyx"]), map(zyx, state["evaluated_zyx"])
             walk.restore(state["canvas_logit"], state["moves"], zyx(state["fov_zyx"]), queue, evaluated)
 
@@ -102,6 +107,11 @@ class LaneWalks:
 def position_of(state: Mapping[str, np.ndarray]) -> int:
     """Return the position in the state of a lane."""
     return int(state["position"])
+
+
+def without_walk(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the part of a lane's state that does not depend on its current walk; it has a few bytes."""
+    return {name: state[name] for name in ("position", "counts")}
 
 
 def stack_fovs(walks: Sequence[Walk]) -> Batch:

@@ -10,10 +10,10 @@ import numpy as np
 
 from ffn.errors import DivergenceError, TrainError
 from ffn.model.network import Weights, num_weights
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.data.prefetch import Prefetcher
 from ffn.training.interruption import Interruption
-from ffn.training.lane_walks import LaneWalks, position_of
+from ffn.training.lane_walks import LaneWalks, position_of, without_walk
 from ffn.training.monitoring.best import load_best
 from ffn.training.monitoring.metrics import (
     COLUMNS,
@@ -75,9 +75,8 @@ def run(
         if group.rank == 0:
             RowLog(folder / "metrics.csv", COLUMNS, 0)
         return 0, plan.initial.weights
-    checkpoints = CheckpointFolder(
-        folder / "checkpoints", plan.fingerprint(), train.keep_checkpoints, group, train.checkpoint_steps
-    )
+    kept = Kept(train.keep_checkpoints, train.checkpoint_steps)
+    checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), kept, group, train.saves_walks)
     checkpoint = checkpoints.restore(train.max_steps, _parts(plan, group.rank))
     lanes = plan.lanes(group.rank)
     at = {lane: position_of(checkpoint.parts[_lane_part(lane)]) if checkpoint else 0 for lane in lanes}
@@ -155,29 +154,30 @@ class Trainer:
         log.debug("rank %d: %d weights, from step %d", self._group.rank, num_weights(self._model), self._step)
         same_examples = self._validated_with == self._validation_digest
         with open_report(self._group.rank, folder, self._plan, self._step, same_examples) as self._report:
-            self._started = time.monotonic()
+            self._started = self._saved = time.monotonic()
             self._row_step = self._step
             self._clock.lap()
             if not self._group.broadcast(self._report.has_validated(self._step)):
                 self._validate()
             while self._step < self._config.max_steps:
-                stop = self._train_step()
+                stop, save = self._train_step()
                 if self._due(self._config.log_steps):
                     self._report_row()
                 self._report.progress(self._step)
-                if stop or self._due(self._config.checkpoint_steps):
+                if stop or save or self._due(self._config.checkpoint_steps):
                     checkpoints.save(self._checkpoint())
+                    self._saved = time.monotonic()
                 if stop and self._step < self._config.max_steps:
                     self._stop()
                 self._validate()
 
-    def _train_step(self) -> bool:
-        """Make one step; return whether any process has to stop."""
+    def _train_step(self) -> tuple[bool, bool]:
+        """Make one step; return whether any process has to stop, and whether rank 0 wants a checkpoint."""
         with self._clock.measure("input"):
             batch = self._walks.batch()
         self._group.beat()  # a rank that never gets here stalls the rest, and the watchdog names it
         rate = learning_rate(self._config, self._step)
-        outcome = self._learner.step(batch, rate, self._interruption.requested)
+        outcome = self._learner.step(batch, rate, self._interruption.requested, self._wants_checkpoint)
         self._clock.add("compute", outcome.compute_seconds)
         self._clock.add("allreduce", outcome.allreduce_seconds)
         self._counted.add_step(outcome)
@@ -188,7 +188,7 @@ class Trainer:
         self._require_progress(outcome.finite)
         if self._config.image_steps and self._due(self._config.image_steps):
             self._show("train", shown, window)
-        return outcome.stop
+        return outcome.stop, outcome.save
 
     def _require_progress(self, finite: bool) -> None:
         """End the job if too many steps in a row have been skipped."""
@@ -201,8 +201,14 @@ class Trainer:
                 )
             )
 
-    def _due(self, interval: int) -> bool:
-        return self._step % interval == 0 or self._step == self._config.max_steps
+    @property
+    def _wants_checkpoint(self) -> bool:
+        """Whether it is time for a checkpoint. Rank 0 decides for all, whose clocks differ."""
+        late = time.monotonic() - self._saved >= 60 * self._config.checkpoint_minutes
+        return self._group.rank == 0 and late
+
+    def _due(self, interval: int | None) -> bool:
+        return self._step == self._config.max_steps or (interval is not None and self._step % interval == 0)
 
     def _report_row(self) -> None:
         """Sum the counts of all processes; rank 0 writes them as a row."""
@@ -250,9 +256,11 @@ class Trainer:
         return self._validation.digest if self._validation else self._validated_with
 
     def _checkpoint(self) -> Checkpoint:
-        parts = {_lane_part(lane): state for lane, state in self._walks.states().items()}
-        workers = self._plan.workers(self._group.rank)
-        parts |= dict(zip(map(_worker_part, workers), self._learner.worker_states(), strict=True))
+        states, errors = self._walks.states(), self._learner.worker_states()
+        if not self._config.saves_walks:
+            states, errors = {lane: without_walk(state) for lane, state in states.items()}, [{} for _ in errors]
+        parts = {_lane_part(lane): state for lane, state in states.items()}
+        parts |= dict(zip(map(_worker_part, self._plan.workers(self._group.rank)), errors, strict=True))
         if self._group.rank == 0:
             parts[REPORTED] = {
                 **self._counted.arrays(),

@@ -53,8 +53,8 @@ class Outcome(NamedTuple):
         Mean over voxels, batch and processes.
     finite : bool
         Whether the averaged gradient was finite. If not, the weights are unchanged on every process.
-    stop : bool
-        Whether any process asked to stop.
+    stop, save : bool
+        Whether any process asked to stop; whether one asked for a checkpoint.
     gradient_norm : float
         Norm of the averaged gradient before clipping.
     compute_seconds, allreduce_seconds : float
@@ -72,6 +72,7 @@ class Outcome(NamedTuple):
     compute_seconds: float = 0.0
     allreduce_seconds: float = 0.0
     bytes_sent: int = 0
+    save: bool = False
 
 
 class Learner:
@@ -114,13 +115,13 @@ class Learner:
         self._num_steps = 0
         fovs = [tf.TensorSpec((train.batch_size, *model.fov_size_zyx), tf.float32)] * len(Batch._fields)
         self._differentiate = tf.function(
-            self._differentiated, input_signature=[*fovs, tf.TensorSpec(())], autograph=False
+            self._differentiated, input_signature=[*fovs, tf.TensorSpec((2,))], autograph=False
         )
         self._mean = tf.function(self._exchange.mean, autograph=False)
         self._update = tf.function(self._updated, autograph=False)
         self._evaluate = tf.function(self._forward, input_signature=fovs, autograph=False)
 
-    def step(self, batch: Batch, learning_rate: float, stop: bool = False) -> Outcome:
+    def step(self, batch: Batch, learning_rate: float, stop: bool = False, save: bool = False) -> Outcome:
         """Train on one batch. All processes call this together.
 
         Parameters
@@ -129,19 +130,20 @@ class Learner:
             ``batch_size`` FOVs for each virtual worker.
         learning_rate : float
             Learning rate of this step.
-        stop : bool
-            Whether this process asks to stop. Every process learns of it in this step.
+        stop, save : bool
+            Whether this process asks to stop, or for a checkpoint. Every process learns of it in this step.
         """
         import tensorflow as tf
 
         started = time.perf_counter()
         poms, vectors = zip(
-            *(self._differentiate(*part, np.float32(stop)) for part in self._microbatches(batch)), strict=True
+            *(self._differentiate(*part, np.array([stop, save], np.float32)) for part in self._microbatches(batch)),
+            strict=True,
         )
         pom_logit = np.concatenate([pom.numpy() for pom in poms])
         differentiated = time.perf_counter()
         mean = self._mean(vectors, tf.constant(self._num_steps, tf.int64))
-        loss, num_stops = mean[-TAIL:].numpy()
+        loss, num_stops, num_saves = mean[-TAIL:].numpy()
         averaged = time.perf_counter()
         norm, finite = (tensor.numpy() for tensor in self._update(mean, tf.constant(learning_rate, tf.float32)))
         self._num_steps += 1
@@ -150,6 +152,7 @@ class Learner:
             loss=float(loss),
             finite=bool(finite),
             stop=bool(num_stops > 0),
+            save=bool(num_saves > 0),
             gradient_norm=float(norm),
             compute_seconds=differentiated - started + time.perf_counter() - averaged,
             allreduce_seconds=averaged - differentiated,
@@ -236,16 +239,16 @@ class Learner:
         entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=updated)
         return updated, tf.reduce_mean(loss_weight * entropy, (1, 2, 3))
 
-    def _differentiated(self, *batch_and_stop: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _differentiated(self, *batch_and_flags: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the updated POM of a microbatch, and its worker's contribution to the average."""
         import tensorflow as tf
 
-        *batch, stop = batch_and_stop
+        *batch, flags = batch_and_flags
         with tf.GradientTape() as tape:
             updated, losses = self._forward(*batch)
             loss = tf.reduce_mean(losses)
-        # one vector makes one message: a single call averages the gradients of all layers, the loss and the stop flag
-        return updated, flat([*tape.gradient(loss, self._variables), loss, stop])
+        # one vector makes one message: a single call averages the gradients of all layers, the loss and the flags
+        return updated, flat([*tape.gradient(loss, self._variables), loss, flags])
 
     def _updated(self, mean: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Update the weights if the averaged gradient is finite; return its norm and whether it is finite."""
@@ -265,7 +268,7 @@ class Learner:
             norm = tf.norm(mean[:-TAIL])
         if self._train.clip_norm is not None:
             mean *= tf.minimum(1.0, tf.math.divide_no_nan(self._train.clip_norm, norm))
-        parts = zip(tf.split(mean, [*self._sizes, 1, 1]), self._variables, strict=False)
+        parts = zip(tf.split(mean, [*self._sizes, TAIL]), self._variables, strict=False)
         self._optimizer.learning_rate.assign(learning_rate)
         self._optimizer.apply([tf.reshape(part, v.shape) for part, v in parts], self._variables)
         if self._average is not None:

@@ -274,7 +274,8 @@ class RunConfig(StageSections):
     def kept_steps(self) -> list[int]:
         """Steps of the checkpoints that a finished training leaves, ascending."""
         train = self.train
-        steps = {*range(train.checkpoint_steps, train.max_steps + 1, train.checkpoint_steps), train.max_steps} - {0}
+        interval = train.checkpoint_steps or train.max_steps + 1
+        steps = {*range(interval, train.max_steps + 1, interval), train.max_steps} - {0}
         return sorted(steps)[-train.keep_checkpoints :]
 
     @property

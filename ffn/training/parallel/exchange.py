@@ -1,8 +1,8 @@
 """Averages the gradients of all workers: uncompressed, in half precision, or encoded.
 
 Each worker contributes a float32 (N + TAIL,) vector: the gradient of all weights, one tensor after the other, then the
-loss and the stop flag, which are never compressed. A process may stand for several (virtual) workers. Each of them
-encodes its own gradient, and sums have a fixed order, so the result is that of as many processes, to the bit.
+loss and two flags (stop, save), which are never compressed. A process may stand for several (virtual) workers. Each of
+them encodes its own gradient, and sums have a fixed order, so the result is that of as many processes, to the bit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ffn.training.parallel.sums import whole_branches
 if TYPE_CHECKING:
     import tensorflow as tf
 
-TAIL = 2  # loss and stop flag, at the end of every vector
+TAIL = 3  # loss, and flags to stop and to save, at the end of every vector
 TAIL_BYTES = 4 * TAIL
 
 
@@ -171,9 +171,11 @@ class EncodedExchange(Exchange):
         return [{"compression_error": error.numpy()} for error in self._errors] or super().worker_states()
 
     def restore(self, states: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Restore what `worker_states` returned."""
+        """Restore what `worker_states` returned; what is missing starts from 0."""
+        import tensorflow as tf
+
         for error, state in zip(self._errors, states, strict=False):  # without errors there is nothing to restore
-            error.assign(state["compression_error"])
+            error.assign(state.get("compression_error", tf.zeros_like(error)))
 
     def _keep_errors(self, gradients: Sequence[tf.Tensor], payloads: Sequence[tf.Tensor], finite: tf.Tensor) -> None:
         """Keep the errors of the messages, but not those of a skipped step: its infinities would stay for ever."""

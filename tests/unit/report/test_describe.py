@@ -21,7 +21,7 @@ from ffn.model.store import Model, save_model
 from ffn.report.describe import describe, render
 from ffn.sampling.coordinates import coordinates
 from ffn.sampling.records import records
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.parallel.process_group import ProcessGroup
 
 SHAPE = (8, 16, 32)
@@ -156,7 +156,9 @@ def test_a_trained_model_has_its_progress_and_scores(tmp_path, capsys):
 
 
 def test_a_checkpoint(tmp_path, capsys):
-    folder = CheckpointFolder(tmp_path, {"model": CONFIG.model_dump(mode="json"), "version": "9"}, 3, ProcessGroup())
+    folder = CheckpointFolder(
+        tmp_path, {"model": CONFIG.model_dump(mode="json"), "version": "9"}, Kept(3), ProcessGroup()
+    )
     folder.save(Checkpoint(12, {"a": np.ones(2)}, {"lanes/0": {"position": np.zeros(3)}}))
     path = tmp_path / "step-00000012"
     found = show(capsys, path)

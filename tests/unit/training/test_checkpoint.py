@@ -13,8 +13,8 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
 from ffn.model.network import weight_shapes
 from ffn.model.store import load_model
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder
-from ffn.training.checkpoint_files import export_checkpoint
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
+from ffn.training.checkpoint_files import describe_checkpoint, export_checkpoint
 from ffn.training.parallel.process_group import ProcessGroup
 
 FINGERPRINT = {"rng_seed": 1, "train": {"learning_rate": 0.1, "permutable_axes": ("y", "x")}}
@@ -39,7 +39,7 @@ def lane_of(group):
 
 
 def folder_of(tmp_path, fingerprint=FINGERPRINT, keep=3, group=None):
-    return CheckpointFolder(tmp_path / "checkpoints", fingerprint, keep, group or ProcessGroup())
+    return CheckpointFolder(tmp_path / "checkpoints", fingerprint, Kept(keep), group or ProcessGroup())
 
 
 def names(tmp_path):
@@ -73,7 +73,7 @@ def test_only_the_newest_are_kept(saved):
 @pytest.mark.parametrize("keep", [1, 2, 3])
 def test_a_checkpoint_between_intervals_never_replaces_a_regular_one(tmp_path, keep):
     def left_after(*steps):
-        folder = CheckpointFolder(tmp_path / "checkpoints", FINGERPRINT, keep, ProcessGroup(), interval=10)
+        folder = CheckpointFolder(tmp_path / "checkpoints", FINGERPRINT, Kept(keep, 10), ProcessGroup())
         for step in steps:
             folder.save(make(step))
         return [int(name.removeprefix("step-")) for name in names(tmp_path)]
@@ -248,3 +248,23 @@ def test_a_checkpoint_becomes_a_model(tmp_path):
     assert main(["import-checkpoint", str(path), "--out", str(tmp_path / "again")]) == 2
     with pytest.raises(ModelError, match="step-00000020: no such checkpoint, .* holds .'step-00000040'"):
         export_checkpoint(path.with_name("step-00000020"), tmp_path / "again")
+
+
+@pytest.mark.parametrize("readers", [1, 2, 4])
+def test_small_parts_of_all_processes_are_one_file_for_any_number_of_readers(tmp_path, run_processes, readers):
+    def folder(group):
+        return CheckpointFolder(tmp_path / "checkpoints", FINGERPRINT, Kept(3), group, file_per_process=False)
+
+    run_processes(
+        2, lambda group: folder(group).save(make(10, (f"lanes/{2 * group.rank}", f"lanes/{2 * group.rank + 1}")))
+    )
+    path = tmp_path / "checkpoints/step-00000010"
+    assert sorted(file.name for file in path.iterdir()) == ["manifest.json", "rank-00000.h5", "shared.h5"]
+    assert describe_checkpoint(path)["processes"] == 2
+
+    def own(group):
+        return [f"lanes/{lane}" for lane in range(4) if lane % readers == group.rank]
+
+    found = run_processes(readers, lambda group: (own(group), restore(folder(group), 100, own(group))))
+    for lanes, checkpoint in found:
+        np.testing.assert_equal(checkpoint, make(10, lanes))

@@ -55,22 +55,25 @@ class Walks:
 
 
 class Learner:
-    """Has a broken gradient in the steps `broken`, and learns of a stop request in the steps `stops`."""
+    """Has a broken gradient in some steps, and learns in others that another process asks to stop or to save."""
 
-    def __init__(self, broken=(), stops=()):
+    def __init__(self, broken=(), stops=(), saves=()):
         self.rates = []
         self.wishes = []
         self.is_averaged = False
-        self._broken, self._stops = set(broken), set(stops)
+        self._broken, self._stops, self._saves = set(broken), set(stops), set(saves)
+        self.saves_wanted = []
 
-    def step(self, batch, learning_rate, stop):
+    def step(self, batch, learning_rate, stop, save):
         assert not self.is_averaged
         self.rates.append(learning_rate)
         self.wishes.append(stop)
+        self.saves_wanted.append(save)
         number = len(self.rates)
         finite, zeros = number not in self._broken, np.zeros((2, 3, 3, 3), np.float32)
         loss = 0.5 if finite else float("nan")
-        return Outcome(zeros, loss, finite, stop or number in self._stops, 1.5, 0.01, 0.002, 40)
+        stops, saves = stop or number in self._stops, save or number in self._saves
+        return Outcome(zeros, loss, finite, stops, 1.5, 0.01, 0.002, 40, saves)
 
     @contextlib.contextmanager
     def averaged(self):
@@ -200,6 +203,46 @@ def test_a_stop_in_the_last_step_is_an_ordinary_end(tmp_path):
     saved = Saved()
     make_trainer(Learner(stops=[9]), group=Interrupted(), max_steps=9, checkpoint_steps=4).run(tmp_path, saved)
     assert [checkpoint.step for checkpoint in saved] == [4, 8, 9]
+
+
+class Clock:
+    """Time that passes in steps: a minute in each."""
+
+    def __init__(self, learner):
+        self._learner = learner
+
+    def monotonic(self):
+        return 60.0 * len(self._learner.rates)
+
+
+def test_checkpoints_come_by_the_time_of_rank_0(tmp_path, monkeypatch):
+    saved, learner = Saved(), Learner()
+    monkeypatch.setattr("ffn.training.loop.time", Clock(learner))
+    make_trainer(learner, group=ProcessGroup(), max_steps=11, checkpoint_minutes=3).run(tmp_path, saved)
+    assert [checkpoint.step for checkpoint in saved] == [4, 8, 11]
+
+
+def test_other_ranks_save_when_rank_0_does_whatever_their_clocks_say(tmp_path, monkeypatch):
+    saved, learner = Saved(), Learner(saves=[2, 5])
+    monkeypatch.setattr("ffn.training.loop.time", Clock(learner))
+    make_trainer(learner, max_steps=9, checkpoint_minutes=1).run(tmp_path, saved)
+    assert [checkpoint.step for checkpoint in saved] == [2, 5, 9] and not any(learner.saves_wanted)
+
+
+@pytest.mark.parametrize(("workers", "chosen", "whole"), [(64, None, True), (65, None, False), (65, True, True)])
+def test_many_processes_leave_walks_out_of_checkpoints(workers, chosen, whole):
+    assert TrainConfig(num_workers=workers, resume_walks=chosen).saves_walks == whole
+
+
+def test_a_checkpoint_without_walks_has_positions_and_no_errors_of_compression(tmp_path):
+    saved = Saved()
+    make_trainer(Learner(), max_steps=4, resume_walks=False).run(tmp_path, saved)
+    parts = {name: set(part) for name, part in saved[0].parts.items()}
+    assert parts == {
+        "lanes/000000": {"position", "counts"},
+        "lanes/000001": {"position", "counts"},
+        "workers/000001": set(),
+    }
 
 
 OPTIONS = {"max_steps": 35, "log_steps": 10, "checkpoint_steps": 15, "validation_steps": 10, "image_steps": 0}

@@ -10,7 +10,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.model.store import Model, save_model
 from ffn.provenance import REVISIONS, revision
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.config import TrainConfig
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.initial import initial_weights
@@ -102,7 +102,9 @@ def test_the_fingerprint_changes_with_seed_and_data(data, make_records, make_vol
 
 OTHER_VALUES = {
     "max_steps": 7,
+    "checkpoint_minutes": 2.0,
     "checkpoint_steps": 2,
+    "resume_walks": False,
     "keep_checkpoints": 9,
     "log_steps": 3,
     "image_steps": 0,
@@ -196,7 +198,7 @@ def test_a_checkpoint_as_initial_model_gives_its_moving_average(tmp_path):
     last, average = initial_weights(stored, 5), initial_weights(stored, 6)
     shared = {f"{WEIGHTS_PREFIX}{name}": array for name, array in last.items()}
     for step, more in ((1, {}), (2, {f"{AVERAGES_PREFIX}{name}": array for name, array in average.items()})):
-        folder = CheckpointFolder(tmp_path, {"model": stored.model_dump(mode="json")}, 3, ProcessGroup())
+        folder = CheckpointFolder(tmp_path, {"model": stored.model_dump(mode="json")}, Kept(3), ProcessGroup())
         folder.save(Checkpoint(step, shared | more, {"lanes/0": {"position": np.zeros(2)}}))
         chosen = choose_model(ModelConfig(depth=2), str(tmp_path / f"step-{step:08d}"), 1)
         assert chosen.config == stored

@@ -48,7 +48,8 @@ def test_a_step_changes_all_weights_and_returns_the_updated_pom(learner):
 
 def test_a_stop_request_comes_back(learner):
     assert not learner.step(make_batch(), 1e-6).stop
-    assert learner.step(make_batch(), 1e-6, stop=True).stop
+    stopping, saving = learner.step(make_batch(), 1e-6, stop=True), learner.step(make_batch(), 1e-6, save=True)
+    assert (stopping.stop, stopping.save) == (True, False) and (saving.stop, saving.save) == (False, True)
 
 
 def test_the_loss_is_weighted_by_voxel(learner):
