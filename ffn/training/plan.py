@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
@@ -18,10 +20,11 @@ from ffn.provenance import revision
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker
-from ffn.training.data.lanes import LaneStream, Shards
+from ffn.training.data.lanes import COLUMNS, LaneStream, Shards
 from ffn.training.data.randomness import generator
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
 from ffn.training.initial import initial_weights
+from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
 # Options that do not change the weights after a given number of steps: a checkpoint stays valid when they change. All
@@ -121,16 +124,25 @@ class TrainingPlan:
             streams[lane].record(position), generator(self.rng_seed, "example", lane, position)
         )
 
-    def check_records(self, share: int, num_shares: int) -> None:
-        """Check the records in every `num_shares`-th shard, starting at shard `share`.
+    def load_records(self, group: ProcessGroup) -> None:
+        """Read and check all records, and keep them, once on each machine. All processes call this together.
 
         Raises
         ------
         RecordError
             If a shard is damaged, or no example can be made of one of its records.
         """
-        for index in range(share, len(self.shards.paths), num_shares):
-            self.maker.check(self.shards.paths[index], *self.shards.read(index))
+        shared = node_array(group, (self.shards.total, COLUMNS), np.int32)
+        group.together(lambda: self._fill(shared))
+        self.shards.keep(shared.array, self.maker.volume_names)
+
+    def _fill(self, table: NodeArray) -> None:
+        """Fill this process's share of a table of all records: that of every `num_shares`-th shard."""
+        for index in range(table.share, len(self.shards.paths), table.num_shares):
+            centers_zyx, names = self.shards.read(index)
+            self.maker.check(self.shards.paths[index], centers_zyx, names)
+            volumes = np.stack([names == name for name in self.maker.volume_names]).argmax(axis=0)
+            table.array[self.shards.rows(index)] = np.column_stack((centers_zyx, volumes))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return everything that the weights after a given number of steps depend on.
@@ -175,7 +187,7 @@ def make_training_plan(
     Raises
     ------
     RecordError
-        If the records are damaged, too few, or of an unknown volume. `TrainingPlan.check_records` checks each of them.
+        If the records are damaged, too few, or of an unknown volume. `TrainingPlan.load_records` checks each of them.
     ConfigError
         If augmentation does not suit the patches.
     """

@@ -112,7 +112,7 @@ def train(
             log.info("train: preset %s with %s", config.preset, named)
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in data.validation.items()}
         examples = make_validation_set(boxes, plan.initial.config, plan.train, rng_seed, group)
-        check_records(plan, group)  # the last check, because it takes longest
+        plan.load_records(group)  # the last check, because it takes longest
         with alone_in(out_folder, group):
             plan = with_precision(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
             with Interruption(config.walltime_minutes, config.walltime_margin_seconds) as interruption:
@@ -160,6 +160,8 @@ def training_job(
         group.watch()
         near = group.together(lambda: _staged(data, stage_to, group)) if stage_to else data
         opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near))))
+        for volume in opened.values():
+            volume.load(group)
         volumes = {name: opened[name] for name in data.volumes}
         initial = _of_rank_0(group.together(lambda: choose_model(model, init_folder, rng_seed)), group)
         initial = with_normalisation(initial, volumes, group)
@@ -170,11 +172,6 @@ def training_job(
 def _computes(config: TrainConfig) -> bool:
     """Whether a training needs TensorFlow, which takes seconds to load."""
     return config.max_steps > 0 or config.num_workers > 1
-
-
-def check_records(plan: TrainingPlan, group: ProcessGroup) -> None:
-    """Check all records, shared among the processes; see `TrainingPlan.check_records`."""
-    group.together(lambda: plan.check_records(group.rank, group.size))
 
 
 def with_precision(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> TrainingPlan:

@@ -17,8 +17,10 @@ from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, require_labels
+from ffn.training.parallel.node_array import NodeArray, node_array
+from ffn.training.parallel.process_group import ProcessGroup
 
-PRELOAD_BYTES = 512 * 2**20  # image plus labels up to this size stay in the memory of every process
+PRELOAD_BYTES = 512 * 2**20  # image plus labels up to this size stay in memory, once on every machine
 BLOCK_ZYX: ZYX = (64, 128, 128)
 CHECKSUM_BLOCK_ZYX: ZYX = (64, 64, 64)
 
@@ -34,11 +36,15 @@ class Readable(Protocol):
 
 
 class Preloaded:
-    """A volume's voxels within `box`, kept in memory."""
+    """A volume's voxels within `box`, kept in memory. Each process that shares this memory reads a part of them."""
 
-    def __init__(self, volume: Volume, box: Box) -> None:
+    def __init__(self, volume: Volume, box: Box, shared: NodeArray) -> None:
         self.box = box
-        self._voxels = volume.read(box)
+        part = shared.part(box.shape[0], CHUNK_ZYX[0])
+        if part.start < part.stop:
+            slab = Box((box.start[0] + part.start, *box.start[1:]), (box.start[0] + part.stop, *box.stop[1:]))
+            shared.array[part] = volume.read(slab)
+        self._voxels = shared.array
 
     def read(self, box: Box) -> np.ndarray:
         """Return the voxels of `box`."""
@@ -119,12 +125,21 @@ class TrainingVolume:
                 f"{labels.name}: the labels cover {labels.box} and the image {image.name} covers {image.box}, expected "
                 "an overlap"
             )
-        self._image: Readable
-        self._labels: Readable
-        if self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES:
-            self._image, self._labels = Preloaded(image, self.box), Preloaded(labels, self.box)
-        else:
-            self._image, self._labels = Cached(image, PRELOAD_BYTES // 2), Cached(labels, PRELOAD_BYTES // 2)
+        self._volumes = image, labels
+        self._is_small = self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES
+        self._image: Readable = Cached(image, PRELOAD_BYTES // 2)
+        self._labels: Readable = Cached(labels, PRELOAD_BYTES // 2)
+
+    def load(self, group: ProcessGroup) -> None:
+        """Read a small volume into memory, once on each machine. All processes call this together.
+
+        Raises
+        ------
+        VolumeError
+            On rank 0, if the volume cannot be read.
+        """
+        if self._is_small:
+            self._image, self._labels = (_loaded(volume, self.box, group) for volume in self._volumes)
 
     def read_image(self, box: Box) -> np.ndarray:
         """Return the grey levels of `box`, of shape (Z, Y, X)."""
@@ -137,11 +152,17 @@ class TrainingVolume:
     def checksum(self) -> str:
         """Return a checksum of box, voxel size and voxels; of a large volume, only the central voxels count."""
         margin = tuple(max(0, n - f) // 2 for n, f in zip(self.box.shape, CHECKSUM_BLOCK_ZYX, strict=True))
-        box = self.box if isinstance(self._labels, Preloaded) else self.box.grow(scale(zyx(margin), -1))
+        box = self.box if self._is_small else self.box.grow(scale(zyx(margin), -1))
         digest = hashlib.sha256(f"{self.box} {self.voxel_size_zyx_nm}".encode())
         for voxels in (self.read_image(box), self.read_labels(box)):
             digest.update(np.ascontiguousarray(voxels).reshape(-1).data)  # no copy, it may be half a gigabyte
         return digest.hexdigest()
+
+
+def _loaded(volume: Volume, box: Box, group: ProcessGroup) -> Preloaded:
+    """Load a volume; an error of any process ends all."""
+    shared = node_array(group, box.shape, volume.dtype)
+    return group.together(lambda: Preloaded(volume, box, shared))
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import pytest
 from ffn import __version__
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
+from ffn.io.training_records import read_shard
 from ffn.model.store import Model, save_model
 from ffn.provenance import REVISIONS, revision
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
@@ -164,9 +165,36 @@ def test_processes_check_all_shards_between_them(data, make_records, run_process
     bad = TrainingData(make_records("others", counts=(1, 1, 1, 1), last=(22, 8, 6)), data.volumes)
     plan = plan_of(bad)
     good = plan_of(data)
-    for each, expected in ((good, 0), (plan, 1)):
-        results = run_processes(size, lambda group, each=each: each.check_records(group.rank, group.size))
+    for each, expected in ((good, 0), (plan, size)):
+        results = run_processes(size, lambda group, each=each: load_on_one_machine(each, group))
         assert sum(isinstance(result, RecordError) for result in results) == expected
+
+
+def load_on_one_machine(plan, group):
+    group.local_rank, group.local_size = group.rank, group.size
+    plan.load_records(group)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_records_are_decoded_once_on_a_machine_and_are_the_same(data, run_processes, size, monkeypatch):
+    decoded = []
+
+    def read(path):
+        decoded.append(path)
+        return read_shard(path)
+
+    monkeypatch.setattr("ffn.training.plan.training_records.read_shard", read)
+    expected = [plan_of(data).shards.read(index) for index in (0, 1)]
+    decoded.clear()
+    plans = [plan_of(data) for _ in range(size)]
+    assert run_processes(size, lambda group: load_on_one_machine(plans[group.rank], group)) == [None] * size
+    assert len(decoded) == 2
+    for plan in plans:
+        for index, (centers_zyx, names) in enumerate(expected):
+            found = plan.shards.read(index)
+            np.testing.assert_array_equal(found[0], centers_zyx)
+            assert found[1].tolist() == names.tolist()
+    assert len(decoded) == 2
 
 
 def test_fewer_records_than_lanes_are_refused(data):

@@ -1,0 +1,72 @@
+"""Arrays that the processes on one machine share."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from ffn.training.parallel import node_array as module
+from ffn.training.parallel.node_array import NodeArray, node_array
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path, monkeypatch):
+    """Folder for temporary files."""
+    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def on_machines(per_machine, action, monkeypatch):
+    """Function for a process that has as many neighbours; the machines have names."""
+    hosts = {}
+    monkeypatch.setattr(module.socket, "gethostname", lambda: hosts[threading.get_ident()])
+
+    def run(group):
+        group.local_rank, group.local_size = group.rank % per_machine, per_machine
+        hosts[threading.get_ident()] = f"n{group.rank // per_machine}"
+        return action(group)
+
+    return run
+
+
+def filled(group):
+    """Fill one's share of ten rows with one's rank; return all rows."""
+    shared = node_array(group, (10, 3), np.int16)
+    shared.array[shared.part(10)] = group.rank
+    group.barrier()
+    return shared.array[:, 0].tolist(), isinstance(shared.array, np.memmap)
+
+
+def test_the_processes_on_a_machine_fill_one_array(run_processes, monkeypatch, scratch):
+    found = run_processes(4, on_machines(2, filled, monkeypatch))
+    assert found == [([0] * 5 + [1] * 5, True)] * 2 + [([2] * 5 + [3] * 5, True)] * 2
+    assert os.listdir(scratch) == []
+
+
+def test_a_single_process_on_a_machine_has_its_own(run_processes, monkeypatch, scratch):
+    assert run_processes(2, on_machines(1, filled, monkeypatch)) == [([0] * 10, False), ([1] * 10, False)]
+
+
+def test_if_one_process_cannot_share_all_have_their_own(run_processes, monkeypatch, scratch):
+    works = iter([True, False, True, True])
+    mapped = module._mapped
+    monkeypatch.setattr(module, "_mapped", lambda *each: mapped(*each) if next(works) else None)
+    found = run_processes(4, on_machines(2, filled, monkeypatch))
+    assert found == [([rank] * 10, False) for rank in range(4)] and os.listdir(scratch) == []
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(run_processes, monkeypatch, scratch, caplog):
+    monkeypatch.setattr(module, "MIN_FREE_BYTES", 2**70)
+    found = run_processes(2, on_machines(2, filled, monkeypatch))
+    assert found == [([rank] * 10, False) for rank in range(2)] and os.listdir(scratch) == []
+    assert f"{scratch}: processes do not share data, each keeps its own" in caplog.text
+
+
+@pytest.mark.parametrize("num_shares", [1, 2, 3, 7])
+@pytest.mark.parametrize("multiple", [1, 4, 32])
+def test_parts_cover_a_range_once_and_begin_at_multiples(num_shares, multiple):
+    parts = [NodeArray(np.empty(0), share, num_shares).part(19, multiple) for share in range(num_shares)]
+    assert [index for part in parts for index in range(part.start, part.stop)] == list(range(19))
+    assert all(part.start % multiple == 0 for part in parts)
