@@ -142,6 +142,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "segment.mask_boxes": [["0:1,0:1,0:1"]],
     "segment.seed_points": ["4,5,6"],
     "train.horovod_timeline": ["timeline.json"],
+    "train.resume_walks": [False],
     "select.box": ["41:52,0:56,0:72"],
     "select.volume": ["tissue"],
     "select.checkpoints": [1],
