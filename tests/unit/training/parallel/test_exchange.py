@@ -81,9 +81,9 @@ def test_bytes_sent_are_those_of_the_payload():
     def sent(**options):
         return make_exchange(TrainConfig(**options), SIZES, group, 1).bytes_sent
 
-    assert sent() == sent(virtual_workers=8) == 2 * 3 * (4 * NUM_VALUES + 8) // 4
-    assert sent(compression="fp16") == 2 * 3 * (2 * NUM_VALUES + 8) // 4
-    assert sent(virtual_workers=6) == (3 + 1) * 3 * (4 * NUM_VALUES + 8) // 4  # three pairs of workers
-    assert sent(compression="1-bit", virtual_workers=2) == 3 * 2 * (OneBit(SIZES).payload_size + 8)
-    assert sent(compression="qsgd", qsgd_levels=7) == 3 * (Qsgd(NUM_VALUES, 7, 0).payload_size + 8)
+    assert sent() == sent(virtual_workers=8) == 2 * 3 * (4 * NUM_VALUES + 12) // 4
+    assert sent(compression="fp16") == 2 * 3 * (2 * NUM_VALUES + 12) // 4
+    assert sent(virtual_workers=6) == (3 + 1) * 3 * (4 * NUM_VALUES + 12) // 4  # three pairs of workers
+    assert sent(compression="1-bit", virtual_workers=2) == 3 * 2 * (OneBit(SIZES).payload_size + 12)
+    assert sent(compression="qsgd", qsgd_levels=7) == 3 * (Qsgd(NUM_VALUES, 7, 0).payload_size + 12)
     assert make_exchange(TrainConfig(compression="qsgd"), SIZES, ProcessGroup(), 1).bytes_sent == 0
