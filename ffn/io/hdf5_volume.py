@@ -12,6 +12,7 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io import hdf5
+from ffn.io.foreign.axes import SpatialAxes, axis_names
 from ffn.io.foreign.units import three_numbers, voxel_size_and_offset
 from ffn.io.volume import Placement, require_inside, split_spec
 
@@ -22,13 +23,12 @@ class Hdf5Volume:
     """A dataset of an HDF5 file as a volume; see `Volume` for the attributes."""
 
     def __init__(self, dataset: hdf5.Dataset, name: str) -> None:
-        if dataset.ndim != 3:
-            raise VolumeError(f"{name}: has shape {dataset.shape}, expected three axes z, y, x")
+        self._axes = SpatialAxes.find(name, dataset.shape, axis_names(dataset.attrs))
         self._dataset = dataset
         self.name = name
         self.dtype = dataset.dtype
         self.voxel_size_zyx_nm, start = _voxel_size_and_offset(dataset, name)
-        self.box = Box.from_shape(zyx(dataset.shape), start)
+        self.box = Box.from_shape(self._axes.of(dataset.shape), start)
         self.provenance = _provenance(dataset)
 
     def read(self, box: Box | None = None) -> np.ndarray:
@@ -42,7 +42,7 @@ class Hdf5Volume:
         box = self.box if box is None else box
         require_inside(self, box)
         try:
-            return self._dataset[box.slices(self.box.start)]
+            return np.ascontiguousarray(self._axes.take(self._dataset, box.slices(self.box.start)))
         except OSError as reason:
             raise VolumeError(
                 f"{self.name}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage"
@@ -134,13 +134,12 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
 
 
 def _voxel_size_and_offset(dataset: hdf5.Dataset, name: str) -> tuple[VoxelSize | None, ZYX]:
-    """Voxel size and offset from our attributes (offset in voxels) or CREMI's (offset in nm)."""
+    """Voxel size and offset from our attributes (offset in voxels) or those of other programs."""
     attributes = dataset.attrs
-    if "voxel_size_nm" not in attributes and "resolution" in attributes:
+    if "voxel_size_nm" not in attributes:
         return voxel_size_and_offset(attributes, name)
-    size = attributes.get("voxel_size_nm")
     start = three_numbers(attributes.get("offset", (0, 0, 0)), f"{name}: attribute offset")
-    return None if size is None else three_numbers(size, f"{name}: attribute voxel_size_nm"), zyx(start)
+    return three_numbers(attributes["voxel_size_nm"], f"{name}: attribute voxel_size_nm"), zyx(start)
 
 
 def _provenance(dataset: hdf5.Dataset) -> dict:

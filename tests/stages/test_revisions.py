@@ -82,7 +82,7 @@ ROUNDED = {("synth", "uint8"), ("segment", "uint8"), ("evaluate", "uint8")}  # w
 # For each stage its revision and what that makes.
 MADE: dict[str, tuple[int, dict[str, str | float]]] = {
     "synth": (1, {"labels": "79b5022e40fa", "raw": 135.3589937}),
-    "ingest": (1, {"raw": "ff3dfd2030e6"}),
+    "ingest": (2, {"raw": "ff3dfd2030e6"}),
     "membrane": (1, {"distance": 1.1124078, "edges": "b930c73272bf"}),
     "partition": (1, {"partitions": "d503879042c1"}),
     "coordinates": (

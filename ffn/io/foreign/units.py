@@ -12,17 +12,20 @@ from ffn.geometry import ZYX, VoxelSize, zyx
 
 NM_PER_UNIT = {
     "": 1.0,
+    "angstrom": 0.1,
     "nm": 1.0,
     "nanometer": 1.0,
     "um": 1e3,
     "µm": 1e3,  # micro sign
     "μm": 1e3,  # Greek mu
+    "micron": 1e3,
     "micrometer": 1e3,
     "mm": 1e6,
     "millimeter": 1e6,
     "m": 1e9,
     "meter": 1e9,
 }
+MAX_SHIFT = 0.05  # voxels, that a volume may be off its place; our choice, for offsets that were rounded to some digits
 
 
 def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
@@ -40,7 +43,10 @@ def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
 
 
 def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[VoxelSize | None, ZYX]:
-    """Read `resolution` or `voxel_size`, and `offset`, all in nm and zyx, as CREMI and funlib write them.
+    """Read voxel size and offset, both zyx, as other programs write them to the attributes of an array.
+
+    They are `resolution` (CREMI) or `voxel_size` (funlib) in nm or in the `units` of funlib, with an `offset` in the
+    same unit; or `element_size_um` (ilastik, Fiji) in µm, without an offset.
 
     Parameters
     ----------
@@ -57,26 +63,45 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
     Raises
     ------
     VolumeError
-        If an attribute is not three numbers, or the offset is not a whole number of voxels.
+        If an attribute is not three numbers, two voxel sizes differ, the offset is not a whole number of voxels, or it
+        is not clear whether the offset is in nm or in voxels.
 
     Examples
     --------
     >>> voxel_size_and_offset({"resolution": (40, 4, 4), "offset": (1480, 3644, 3644)}, "cremi.h5:labels")
     ((40.0, 4.0, 4.0), (37, 911, 911))
     """
-    found = next((attributes[key] for key in ("resolution", "voxel_size") if key in attributes), None)
-    if found is None:
-        return None, (0, 0, 0)
-    size = three_numbers(found, f"{name}: attribute resolution")
+    sizes = {key: _size(attributes[key], unit, f"{name}: attribute {key}") for key, unit in _units(attributes).items()}
     offset = three_numbers(attributes.get("offset", (0, 0, 0)), f"{name}: attribute offset")
-    if min(size) <= 0:
-        raise VolumeError(f"{name}: attribute resolution is {size}, expected three positive lengths in nm. Correct it")
-    voxels = np.divide(offset, size)
-    if np.abs(voxels - voxels.round()).max() > 1e-3:
-        raise VolumeError(
-            f"{name}: attribute offset is {offset} nm, expected a whole number of voxels of {size} nm. Correct it"
-        )
-    return size, zyx(voxels.round())
+    if not sizes:
+        _refuse_offset_without_unit(offset, name)
+        return None, (0, 0, 0)
+    (key, size), *others = sizes.items()
+    for other, size_too in others:
+        if not np.allclose(size, size_too, rtol=1e-4):
+            raise VolumeError(
+                f"{name}: by attribute {key} voxels have {size} nm and by {other} {size_too} nm, expected one size. "
+                "Remove the wrong attribute"
+            )
+    if key == "element_size_um":
+        _refuse_offset_without_unit(offset, name)
+    offset_nm = np.multiply(offset, NM_PER_UNIT[_units(attributes)[key]])
+    return size, whole_voxels(np.divide(offset_nm, size), f"{name}: attribute offset is {offset}")
+
+
+def whole_voxels(voxels: Sequence[float] | np.ndarray, where: str) -> ZYX:
+    """Return an offset as three whole numbers; `where` starts the message.
+
+    Raises
+    ------
+    VolumeError
+        If it is not a whole number of voxels.
+    """
+    voxels = np.asarray(voxels, float)
+    if np.abs(voxels - voxels.round()).max() > MAX_SHIFT:
+        found = ", ".join(f"{value:g}" for value in voxels)
+        raise VolumeError(f"{where}, which is ({found}) voxels, expected a whole number of voxels. Correct it")
+    return zyx(voxels.round())
 
 
 def three_numbers(value: Any, where: str) -> VoxelSize:
@@ -88,7 +113,37 @@ def three_numbers(value: Any, where: str) -> VoxelSize:
         If it is not three numbers.
     """
     try:
-        z, y, x = (float(v) for v in value)
+        z, y, x = (float(str(v)) for v in value)  # of float32 only the digits that it has: 0.04, not 0.0399999991
     except (TypeError, ValueError):
         raise VolumeError(f"{where} is {value!r}, expected three numbers. Correct it") from None
     return z, y, x
+
+
+def _units(attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the unit of each attribute that is a voxel size."""
+    given = attributes.get("units", "nm")
+    unit = _text(given if isinstance(given, (str, bytes)) else next(iter(given), "nm"))
+    units = {"resolution": "nm", "voxel_size": unit, "element_size_um": "um"}
+    return {key: unit for key, unit in units.items() if key in attributes}
+
+
+def _size(value: Any, unit: str, where: str) -> VoxelSize:
+    size = three_numbers(value, where)
+    if unit not in NM_PER_UNIT:
+        raise VolumeError(f"{where} is {size} {unit}, expected nm, um or another unit of length. Correct it")
+    if min(size) <= 0:
+        raise VolumeError(f"{where} is {size}, expected three positive lengths. Correct it")
+    z, y, x = (length * NM_PER_UNIT[unit] for length in size)
+    return z, y, x
+
+
+def _refuse_offset_without_unit(offset: VoxelSize, name: str) -> None:
+    if any(offset):
+        raise VolumeError(
+            f"{name}: attribute offset is {offset}, which may be nm or voxels, expected a voxel size that says so. "
+            "Add the attribute voxel_size, in nm, if it is nm, or voxel_size_nm if it is voxels"
+        )
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,3 +1,5 @@
+import json
+
 import h5py
 import numpy as np
 import pytest
@@ -71,7 +73,7 @@ def test_an_error_while_writing_leaves_no_file(tmp_path):
 def test_a_volume_has_three_axes(tmp_path):
     spec = write_foreign(tmp_path / "a.h5", shape=(2, 3))
     with (
-        pytest.raises(VolumeError, match=r"has shape \(2, 3\), expected three axes z, y, x"),
+        pytest.raises(VolumeError, match=r"has shape \(2, 3\), expected three axes and one channel"),
         open_volume(spec),
     ):
         pass
@@ -92,7 +94,8 @@ def test_a_flipped_bit_is_an_error(spec, tmp_path):
     "attributes, voxel_size, start",
     [
         ({}, None, (0, 0, 0)),
-        ({"offset": (1, 2, 3)}, None, (1, 2, 3)),
+        ({"voxel_size": (40, 4, 4), "offset": (400, 8, -4)}, (40, 4, 4), (10, 2, -1)),
+        ({"element_size_um": np.float32([0.04, 0.004, 0.004])}, (40, 4, 4), (0, 0, 0)),
         ({"voxel_size_nm": (8, 4, 4), "offset": (1, 2, 3), "resolution": (1, 1, 1)}, (8, 4, 4), (1, 2, 3)),
         ({"resolution": (40.0, 4.0, 4.0)}, (40, 4, 4), (0, 0, 0)),
         ({"resolution": (40.0, 4.0, 4.0), "offset": (1480.0, 3644.0, -8.0)}, (40, 4, 4), (37, 911, -2)),
@@ -106,9 +109,48 @@ def test_attributes_of_other_tools_are_understood(tmp_path, attributes, voxel_si
         assert volume.provenance == {}
 
 
+ILASTIK = {"axistags": json.dumps({"axes": [{"key": key, "typeFlags": 2} for key in "txyzc"]})}
+
+
+@pytest.mark.parametrize(
+    "order, attributes",
+    [
+        ((0, 2, 3, 4, 1), {}),  # t, z, y, x, c
+        ((0, 4, 3, 2, 1), ILASTIK),
+        ((0, 1, 2, 3, 4), {"axis_names": ["t^", "c^", "z", "y", "x"]}),  # funlib
+    ],
+    ids=["no names", "ilastik", "funlib"],
+)
+def test_axes_of_length_1_are_dropped(tmp_path, order, attributes):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["exported_data"] = VOXELS[None, None].transpose(order)
+        file["exported_data"].attrs.update(attributes)
+    with open_volume(tmp_path / "a.h5") as volume:
+        assert volume.box == Box.from_shape(SHAPE)
+        np.testing.assert_array_equal(volume.read(), VOXELS)
+        np.testing.assert_array_equal(volume.read(Box((1, 2, 3), (4, 7, 9))), VOXELS[1:4, 2:7, 3:9])
+
+
+@pytest.mark.parametrize(
+    "shape, message",
+    [
+        ((2, 8, 16, 32), r"has shape \(2, 8, 16, 32\), expected three axes and one channel"),
+        ((1, 16, 32, 1), r"has shape .*, so it may have \(1, 16, 32\) or \(16, 32, 1\) voxels, expected one reading"),
+    ],
+)
+def test_more_than_one_channel_or_reading_is_refused(tmp_path, shape, message):
+    spec = write_foreign(tmp_path / "a.h5", shape=shape)
+    with pytest.raises(VolumeError, match=f"a.h5:raw: {message}"), open_volume(spec):
+        pass
+
+
 @pytest.mark.parametrize(
     "attributes, message",
     [
+        (
+            {"offset": (1, 2, 3)},
+            r"attribute offset is \(1.0, 2.0, 3.0\), which may be nm or voxels, expected a voxel size",
+        ),
         ({"offset": (1, 2)}, "attribute offset is .* expected three numbers"),
         ({"voxel_size_nm": "ten"}, "attribute voxel_size_nm is 'ten', expected three numbers"),
         ({"resolution": (4, 0, 4)}, r"attribute resolution is \(4.0, 0.0, 4.0\), expected three positive lengths"),

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from ffn.errors import VolumeError
@@ -23,7 +24,10 @@ def test_lengths_become_nm_unless_they_are_unusable(sizes, units, expected):
     ("attributes", "expected"),
     [
         ({}, (None, (0, 0, 0))),
-        ({"offset": (4, 4, 4)}, (None, (0, 0, 0))),
+        ({"offset": (0, 0, 0)}, (None, (0, 0, 0))),
+        ({"element_size_um": np.float32([0.04, 0.0045, 0.004])}, ((40, 4.5, 4), (0, 0, 0))),
+        ({"voxel_size": (0.04, 0.004, 0.004), "offset": (0.4, 0, 0), "units": ["um"] * 3}, ((40, 4, 4), (10, 0, 0))),
+        ({"resolution": (40, 4, 4), "element_size_um": (0.04, 0.004, 0.004)}, ((40, 4, 4), (0, 0, 0))),
         ({"resolution": (40, 4, 4)}, ((40, 4, 4), (0, 0, 0))),
         ({"voxel_size": (40, 4, 4), "offset": (400, 0, -8)}, ((40, 4, 4), (10, 0, -2))),
         ({"resolution": (0.1, 0.1, 0.1), "offset": (0.3, 0.7, 0)}, ((0.1, 0.1, 0.1), (3, 7, 0))),
@@ -36,7 +40,17 @@ def test_offsets_in_nm_become_voxels(attributes, expected):
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"resolution": (4, 4, 4), "offset": (0, 6, 0)}, r"attribute offset is \(0.0, 6.0, 0.0\) nm, expected a whole"),
+        (
+            {"resolution": (4, 4, 4), "offset": (0, 6, 0)},
+            r".* \(0.0, 6.0, 0.0\), which is \(0, 1.5, 0\) voxels, expected",
+        ),
+        ({"offset": (4, 4, 4)}, r"attribute offset is \(4.0, 4.0, 4.0\), which may be nm or voxels"),
+        ({"element_size_um": (1, 1, 1), "offset": (4, 4, 4)}, "attribute offset is .*, which may be nm or voxels"),
+        (
+            {"resolution": (40, 4, 4), "element_size_um": (1, 1, 1)},
+            r"by attribute resolution voxels have \(40.0, 4.0, 4.0\) nm and by element_size_um \(1000.0, ",
+        ),
+        ({"voxel_size": (1, 1, 1), "units": ["voxel"] * 3}, "attribute voxel_size is .* voxel, expected nm, um"),
         ({"resolution": (4, 0, 4)}, "attribute resolution is .* expected three positive lengths"),
         ({"resolution": (4, 4)}, r"attribute resolution is \(4, 4\), expected three numbers. Correct it"),
     ],
