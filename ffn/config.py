@@ -100,7 +100,10 @@ class IngestConfig(Section):
         "auto", description="what the voxels are; auto takes integers wider than 16 bit for labels"
     )
     voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
-        None, description="side of a voxel, nm; none takes what the source says"
+        None, description="side of a voxel, nm; none takes what the source says; chooses among several mips"
+    )
+    mip: NonNegativeInt | None = Field(
+        None, description="resolution of a source that has several, 0 is the full one; none takes voxel_size_zyx_nm"
     )
     offset_zyx: tuple[int, int, int] | None = Field(
         None,

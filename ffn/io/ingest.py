@@ -15,7 +15,7 @@ from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
 from ffn.io import hdf5
 from ffn.io.foreign import readable_formats
 from ffn.io.hdf5_volume import CHUNK_ZYX, VolumeWriter, create_volume
-from ffn.io.open import open_volume
+from ffn.io.open import open_mip
 from ffn.io.volume import Placement, Volume, require_labels, split_spec
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.progress import track
@@ -70,7 +70,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
     ConfigError
         If the voxel size is unknown or differs from that of the source.
     """
-    with open_volume(source) as volume:
+    with open_mip(source, config.mip, config.voxel_size_zyx_nm) as volume:
         is_labels = _is_labels(volume, config.kind)
         shift = subtract(config.offset_zyx or volume.box.start, volume.box.start)
         everything = volume.box.shift(shift)

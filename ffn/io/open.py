@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ffn.errors import VolumeError
+from ffn.geometry import VoxelSize
 from ffn.io import hdf5
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
@@ -36,6 +37,40 @@ def open_volume(spec: str | Path) -> Iterator[Volume]:
         volume.close()
 
 
+@contextlib.contextmanager
+def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | None = None) -> Iterator[Volume]:
+    """Open one mip of a volume that may have several, for the duration of a ``with`` block.
+
+    Parameters
+    ----------
+    spec : str
+        As for `open_volume`, which opens the finest mip.
+    mip : int, optional
+        Number of the mip; 0 is the finest.
+    size_zyx_nm : tuple of float, optional
+        Voxel size of the mip, where `mip` is not given. A volume with a single mip may have another one.
+
+    Raises
+    ------
+    VolumeError
+        If there is no such mip; the message lists those that there are.
+    """
+    with open_volume(spec) as finest:
+        sizes = getattr(finest, "voxel_sizes_zyx_nm", [finest.voxel_size_zyx_nm])
+        index = _mip(sizes, size_zyx_nm) if mip is None else mip
+        if index is None or index >= len(sizes):
+            wanted = f"voxels of {size_zyx_nm} nm" if mip is None else f"mip {mip}"
+            listed = ", ".join(f"{size} nm" if size else "of unknown size" for size in sizes)
+            raise VolumeError(
+                f"{spec}: has no {wanted}, its voxels from mip 0 are {listed}, expected one of these. Choose a mip"
+            )
+        if index == 0:
+            yield finest
+            return
+        with contextlib.closing(finest.at_mip(index)) as volume:  # type: ignore[attr-defined]
+            yield volume
+
+
 def read_table(spec: str | Path, name: str) -> np.ndarray | None:
     """Return the table `name` in the file of the volume ``FILE.h5:DATASET``, None if the file has no such table.
 
@@ -57,6 +92,13 @@ def read_table(spec: str | Path, name: str) -> np.ndarray | None:
             ) from None
 
 
+def _mip(sizes: Sequence[VoxelSize | None], wanted: VoxelSize | None) -> int | None:
+    """Return the mip with the voxel size, the finest if any will do, None if no mip has it."""
+    if wanted is None or len(sizes) == 1:
+        return 0
+    return next((mip for mip, size in enumerate(sizes) if size and np.allclose(size, wanted, rtol=1e-4)), None)
+
+
 def _open(spec: str) -> Volume:
     path, dataset = split_spec(spec)
     if Path(path).suffix.lower() in HDF5_SUFFIXES:
@@ -68,7 +110,7 @@ def _open_hdf5(path: str, dataset: str | None) -> Hdf5Volume:
     file = hdf5.open_file(path)
     datasets = hdf5.list_datasets(file)
     if dataset is None:
-        candidates = [name for name, item in datasets.items() if item.ndim == 3]
+        candidates = [name for name, item in datasets.items() if item.ndim >= 3]
         dataset = candidates[0] if len(candidates) == 1 else ""
     if dataset.strip("/") not in datasets:
         file.close()

@@ -61,10 +61,15 @@ def stamps(*files: str) -> str:
 
 
 def source(pipeline: Pipeline, volume: str, key: str) -> str:
-    """Return source, voxel size and offset of a volume's image or labels, as `ffn ingest` takes them."""
+    """Return source, voxel size, mip and offset of a volume's image or labels, as `ffn ingest` takes them."""
     config, size = pipeline.run.volumes[volume], pipeline.places[volume].voxel_size_zyx_nm
     offset = config.labels_offset_zyx if key == "labels" else None
-    numbers = [option("--voxel-size", map(str, size)), option("--offset", map(str, offset or ()))]
+    mip = [] if key == "labels" or config.mip is None else [str(config.mip)]
+    numbers = [
+        option("--voxel-size", map(str, size)),
+        option("--mip", mip),
+        option("--offset", map(str, offset or ())),
+    ]
     return " ".join([quote(getattr(config, key)), *filter(None, numbers)])
 
 

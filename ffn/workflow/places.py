@@ -9,7 +9,7 @@ from ffn.config import MAX_VOXEL_SIZE_RATIO, SegmentConfig
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import Box, VoxelSize, scale, tile
 from ffn.inference.points import points_file, read_points
-from ffn.io.open import open_volume
+from ffn.io.open import open_mip
 from ffn.io.volume import split_spec
 from ffn.model.store import load_architecture
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint_architecture
@@ -216,19 +216,19 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     if volume.synthetic is not None:
         box = Box.from_shape(volume.synthetic.shape_zyx)
         return Place(box, box, volume.synthetic.voxel_size_zyx_nm, volume)
-    image, size = _source(f"volumes.{name}.image", volume.image)
-    labels = _labels(name, volume, image) if volume.labels else None
+    image, size = _source(f"volumes.{name}.image", volume.image, volume.mip, volume.voxel_size_zyx_nm)
     size = volume.voxel_size_zyx_nm or size
     if size is None:
         raise ConfigError(
             f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not declare it. Give z, y, x in nm"
         )
+    labels = _labels(name, volume, image, size) if volume.labels else None
     return Place(image, labels, size, volume)
 
 
-def _labels(name: str, volume: VolumeConfig, image: Box) -> Box:
+def _labels(name: str, volume: VolumeConfig, image: Box, size: VoxelSize) -> Box:
     """Return the box of the labels, at the offset of the configuration or where the source says."""
-    box, _ = _source(f"volumes.{name}.labels", volume.labels)
+    box, _ = _source(f"volumes.{name}.labels", volume.labels, size=size)
     if volume.labels_offset_zyx is None:
         if box.intersect(image).is_empty:
             raise ConfigError(
@@ -245,10 +245,12 @@ def _labels(name: str, volume: VolumeConfig, image: Box) -> Box:
     return moved
 
 
-def _source(key: str, source: str | None) -> tuple[Box, VoxelSize | None]:
-    """Open a source; return its box, and its voxel size where it declares one."""
+def _source(
+    key: str, source: str | None, mip: int | None = None, size: VoxelSize | None = None
+) -> tuple[Box, VoxelSize | None]:
+    """Open a source at this mip or voxel size; return its box, and its voxel size where declared."""
     try:
-        with open_volume(str(source)) as opened:
+        with open_mip(str(source), mip, size) as opened:
             return opened.box, opened.voxel_size_zyx_nm
     except FfnError as error:
         raise ConfigError(f"{key}: {error}") from None

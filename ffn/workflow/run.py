@@ -46,7 +46,14 @@ class VolumeConfig(Section):
         description="skeletons of the truth for the run length: SWC folder (nm) or precomputed; null computes them",
     )
     voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
-        None, description="edge lengths of a voxel, nm; null takes those in the image's metadata"
+        None,
+        description="edge lengths of a voxel, nm; null takes those in the image's metadata; of several mips, the one "
+        "with this size is read",
+    )
+    mip: int | None = Field(
+        None,
+        ge=0,
+        description="resolution of an image that has several, 0 is the full one; null takes voxel_size_zyx_nm",
     )
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
     train_weight: PositiveFloat = Field(
@@ -61,7 +68,8 @@ class VolumeConfig(Section):
     def _one_source(self) -> VolumeConfig:
         if (self.synthetic is None) == (self.image is None):
             raise ValueError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
-        given = [name for name in ("labels", "labels_offset_zyx", "voxel_size_zyx_nm") if getattr(self, name)]
+        keys = ("labels", "labels_offset_zyx", "voxel_size_zyx_nm", "mip")
+        given = [name for name in keys if getattr(self, name) is not None]
         if self.synthetic is not None and given:
             raise ValueError(f"'synthetic' brings its own {' and '.join(map(repr, given))}, leave them out")
         return self

@@ -82,6 +82,7 @@ READ_BY = {
     "volumes.labels_offset_zyx": ("ingest_labels",),
     "volumes.skeletons": ("evaluate",),
     "volumes.voxel_size_zyx_nm": ("ingest", "ingest_labels"),
+    "volumes.mip": ("ingest",),
     "volumes.train_box": ("membrane", "partition"),
     "volumes.train_weight": ("records",),
     "volumes.validate_box": ("train",),
@@ -131,6 +132,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.labels": ["labels-too.npy"],
     "volumes.labels_offset_zyx": [[0, 0, 0]],
     "volumes.skeletons": ["skeletons-too"],
+    "volumes.mip": [0],
     "volumes.train_box": ["0:24,0:56,0:72"],
     "volumes.validate_box": ["27:40,0:56,0:72", "40:52,0:56,0:72"],
     "volumes.segment_box": ["2:64,0:56,0:72"],
@@ -153,6 +155,7 @@ FIXED = {
     "volumes.phantom.labels",
     "volumes.phantom.labels_offset_zyx",
     "volumes.phantom.voxel_size_zyx_nm",
+    "volumes.phantom.mip",
     "volumes.tissue.synthetic",
 }
 

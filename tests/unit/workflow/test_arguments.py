@@ -37,6 +37,8 @@ def test_only_labels_are_moved_and_only_where_the_configuration_says_so():
     assert sources() == ["raw.h5 --voxel-size 30 8 8", "'my labels.h5' --voxel-size 30 8 8"]
     image, labels = sources(labels_offset_zyx=(2, -1, 0))
     assert image == sources()[0] and labels == f"{sources()[1]} --offset 2 -1 0"
+    image, labels = sources(mip=0)
+    assert image == f"{sources()[0]} --mip 0" and labels == sources()[1]
 
 
 def test_options_that_keep_the_result_are_a_parameter_that_snakemake_does_not_track():

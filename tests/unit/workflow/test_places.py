@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import zarr
 
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import ConfigError
@@ -87,6 +88,38 @@ def test_labels_of_another_part_are_trained_on_but_not_scored(tmp_path):
     assert str(place.train_box) == "0:30,0:48,0:80"
     assert not place.is_evaluated and not place.shows_truth
     assert place.voxel_size_zyx_nm == (10, 10, 10)
+
+
+def write_image(path, dtype, sizes):
+    """Write an OME-Zarr image with isotropic mips of these voxel sizes that covers 1280 × 1120 × 1440 nm."""
+    group = zarr.create_group(path, zarr_format=3)
+    axes = [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"]
+    datasets = [
+        {"path": str(mip), "coordinateTransformations": [{"type": "scale", "scale": [size] * 3}]}
+        for mip, size in enumerate(sizes)
+    ]
+    for mip, size in enumerate(sizes):
+        group.create_array(str(mip), shape=(1280 // size, 1120 // size, 1440 // size), dtype=dtype)
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
+    return str(path)
+
+
+@pytest.mark.parametrize("choice", [{"mip": 1}, {"voxel_size_zyx_nm": [20, 20, 20]}])
+def test_labels_are_read_at_the_resolution_of_the_image(tmp_path, choice):
+    image = write_image(tmp_path / "image.zarr", np.uint8, (10, 20, 40))
+    labels = write_image(tmp_path / "labels.zarr", np.uint64, (20, 40))
+    volume = {"image": image, "labels": labels, **choice}
+    place = check_sources(load_run({**GOOD, "volumes": {"cube": volume}}))["cube"]
+    assert str(place.image) == str(place.labels) == "0:64,0:56,0:72"
+    assert place.voxel_size_zyx_nm == (20, 20, 20)
+
+
+def test_a_mip_that_the_image_does_not_have_is_refused(tmp_path):
+    volume = {"image": write_image(tmp_path / "image.zarr", np.uint8, (10, 20)), "mip": 2}
+    with pytest.raises(
+        ConfigError, match=r"volumes.cube.image: .*image.zarr: has no mip 2, its voxels .* Choose a mip"
+    ):
+        check_sources(load_run({**GOOD, "volumes": {"cube": volume, "phantom": PHANTOM}}))
 
 
 def labelled_part(tmp_path, **volume):

@@ -1,7 +1,8 @@
-"""Zarr, N5 and Neuroglancer precomputed: what TensorStore opens.
+"""OME-Zarr, zarr, N5 and Neuroglancer precomputed: what TensorStore opens.
 
 Zarr arrays are taken as z, y, x (the field's convention) unless their dimensions are named, N5 and precomputed as
-x, y, z. Other axes, such as channel and time, are dropped where their length is 1.
+x, y, z. Other axes, such as channel and time, are dropped where their length is 1. A group is an image with several
+mips, if its metadata say so.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from ffn.io.volume import Volume
 
-TITLE = "zarr, N5, Neuroglancer precomputed (folder or URL)"
+TITLE = "OME-Zarr, zarr, N5, Neuroglancer precomputed (folder or URL)"
 MARKERS = ("info", ".zarray", ".zgroup", "zarr.json", "attributes.json")
 SUFFIXES = (".zarr", ".n5", ".precomputed")
 
@@ -23,7 +24,7 @@ def recognises(spec: str) -> bool:
 
 
 def open_volume(spec: str) -> Volume:
-    """Open the array; ``zarr://``, ``n5://`` or ``precomputed://`` may precede the path or URL."""
+    """Open an array, or an image at full resolution; `ffn.io.foreign.locations.Location.parse` says what `spec` is."""
     from ffn.io.foreign.chunked import ChunkedVolume
 
     return ChunkedVolume(spec)

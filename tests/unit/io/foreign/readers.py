@@ -19,7 +19,7 @@ def voxels(dtype=np.uint8):
 def check(spec, expected=None, box=None):
     """Check the whole volume and a part of it; return its voxel size."""
     expected = voxels() if expected is None else expected
-    box = box or Box.from_shape(SHAPE)
+    box = box or Box.from_shape(expected.shape)
     with open_volume(str(spec)) as volume:
         assert isinstance(volume, Volume)
         assert volume.box == box

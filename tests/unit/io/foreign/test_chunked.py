@@ -72,25 +72,6 @@ def test_attributes_of_funlib_are_read(tmp_path):
     assert check(path, box=Box.from_shape(SHAPE, (10, 0, -2))) == (40, 4, 4)
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_the_voxel_size_of_ome_zarr_is_read(tmp_path, version):
-    axes = [{"name": "c", "type": "channel"}] + [{"name": n, "type": "space", "unit": "micrometer"} for n in "zyx"]
-    transform = {"type": "scale", "scale": [1, 0.04, 0.004, 0.0045]}
-    datasets = [{"path": "s0", "coordinateTransformations": [transform]}, {"path": "s1"}]
-    content = {"multiscales": [{"axes": axes, "datasets": datasets}]}
-    group = tmp_path / "sample.zarr"
-    path = create_store(group / "s0", "zarr" if version == 2 else "zarr3", (1, *SHAPE), voxels()[None])
-    if version == 2:
-        (group / ".zgroup").write_text('{"zarr_format": 2}')
-        (group / ".zattrs").write_text(json.dumps(content))
-    else:
-        (group / "zarr.json").write_text(
-            json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {"ome": content}})
-        )
-    assert check(path) == pytest.approx((40, 4, 4.5))
-    refuse(group, "sample.zarr: cannot be opened", "Name one of those inside: s0")
-
-
 def test_n5_is_xyz(tmp_path):
     path = create_n5(tmp_path / "raw.n5", resolution=[4, 4.5, 0.04], units=["nm", "nm", "um"])
     assert check(path) == pytest.approx((40, 4.5, 4))
@@ -170,7 +151,7 @@ def test_a_folder_without_an_array_is_refused(tmp_path, prefix, content, message
         f"{prefix}{folder}",
         f"{prefix}{folder}: cannot be opened",
         message,
-        "expected one array of zarr, N5 or precomputed",
+        "expected one array or image of zarr, N5 or precomputed",
     )
 
 

@@ -1,0 +1,206 @@
+"""Folders on disks, web servers and object stores, as TensorStore opens them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import tensorstore as ts
+
+from ffn.errors import VolumeError
+
+DRIVERS = {
+    "zarr": "auto",  # version 2 or 3
+    "zarr2": "zarr",
+    "zarr3": "zarr3",
+    "n5": "n5",
+    "precomputed": "neuroglancer_precomputed",
+    "neuroglancer-precomputed": "neuroglancer_precomputed",
+}
+# Files of which a folder holds at least one, if there is something to open.
+METADATA = ("info", ".zarray", ".zattrs", ".zgroup", "zarr.json", "attributes.json")
+# With TensorStore's default of 32, a wrong address takes many minutes to fail.
+RETRIES = {"max_retries": 4}
+CONTEXT = {
+    # so that blocks that share a chunk fetch it once
+    "cache_pool": {"total_bytes_limit": 256 * 2**20},
+    "http_request_retries": RETRIES,
+    "s3_request_retries": RETRIES,
+    "gcs_request_retries": RETRIES,
+}
+DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED")
+WHAT_TO_SET = {
+    "s3": "expected the rights s3:GetObject and, for what is missing, s3:ListBucket. Set AWS_PROFILE, or "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; where it is not Amazon's also AWS_ENDPOINT_URL and AWS_REGION",
+    "gs": "expected the rights storage.objects.get and, for what is missing, storage.objects.list. Set "
+    "GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
+    "http": "expected an address that can be read without a password. Ask its owner, or download the volume",
+}
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a volume is, and in which format.
+
+    Parameters
+    ----------
+    spec : str
+        As the user gave it, for messages.
+    address : str
+        Path or URL.
+    driver : str
+        Of TensorStore; ``auto`` finds it by the metadata.
+    """
+
+    spec: str
+    address: str
+    driver: str
+
+    @classmethod
+    def parse(cls, spec: str) -> Location:
+        """Split what Neuroglancer accepts, too: ``precomputed://gs://…`` or ``gs://…|neuroglancer-precomputed:``.
+
+        Examples
+        --------
+        >>> Location.parse("n5://s3://bucket/raw").address, Location.parse("s3://bucket/raw|n5:").driver
+        ('s3://bucket/raw', 'n5')
+        """
+        prefix, separator, rest = spec.partition("://")
+        if separator and prefix in DRIVERS:
+            return cls(spec, rest, DRIVERS[prefix])
+        address, _, format_ = spec.partition("|")
+        if "://" in spec and format_.strip(":/") in DRIVERS:
+            return cls(spec, address, DRIVERS[format_.strip(":/")])
+        return cls(spec, spec, "auto")
+
+    @property
+    def path(self) -> Path | None:
+        """The folder, None if it is not on this machine."""
+        address = self.address.removeprefix("file://")
+        return None if "://" in address else Path(address).absolute()
+
+
+class Folder:
+    """A folder that can be read, with all in it."""
+
+    def __init__(self, store: ts.KvStore) -> None:
+        self._store = store
+
+    def spec(self) -> dict[str, Any]:
+        """Return the folder as TensorStore takes it."""
+        return self._store.spec().to_json()
+
+    def json(self, *names: str) -> dict[str, Any]:
+        """Return the content of the first JSON file that is there and holds an object; empty if none does."""
+        for name in names:
+            try:
+                content = json.loads(self._store.read(name).result().value or b"{}")
+            except (ValueError, OSError):
+                continue
+            if isinstance(content, dict) and content:
+                return content
+        return {}
+
+    def holds_metadata(self) -> bool:
+        """Whether there is something to open.
+
+        Raises
+        ------
+        PermissionError
+            If nothing can be read, and the store says that it is not permitted.
+        ValueError
+            If the store cannot be reached.
+        """
+        denied = None
+        for request in [self._store.read(name) for name in METADATA]:
+            try:
+                if request.result().state == "value":
+                    return True
+            except ValueError as error:
+                if not str(error).startswith(DENIED):
+                    raise
+                denied = PermissionError(first_line(error))
+        if denied:
+            raise denied
+        return False
+
+    def below(self, path: str) -> Folder:
+        """Return the folder at `path` in this one."""
+        store = self._store.copy()
+        store.path = f"{store.path.rstrip('/')}/{path.strip('/')}/"
+        return Folder(store)
+
+    def above(self) -> tuple[Folder, str]:
+        """Return the folder around this one, and the name of this one in it."""
+        store = self._store.copy()
+        parent, _, name = store.path.rstrip("/").rpartition("/")
+        store.path = f"{parent}/"
+        return Folder(store), name
+
+
+def open_folder(location: Location, context: ts.Context) -> Folder:
+    """Open the folder: in an object store without credentials first, then with those of this machine.
+
+    The environment names the store, where it is not the public one: AWS_ENDPOINT_URL (or AWS_ENDPOINT_URL_S3) with
+    AWS_REGION, or STORAGE_EMULATOR_HOST.
+
+    Raises
+    ------
+    VolumeError
+        If it cannot be reached, or reading is not permitted; the message says what to set.
+    """
+    refusal = None
+    for store in _stores(location):
+        try:
+            folder = Folder(ts.KvStore.open(store, context=context).result())
+            folder.holds_metadata()
+            return folder
+        except PermissionError as error:
+            refusal = error
+        except (ValueError, OSError) as error:
+            raise VolumeError(
+                f"{location.spec}: cannot be reached ({first_line(error)}), expected a folder or URL. "
+                "Check address and network"
+            ) from None
+    raise _denied(location, refusal)
+
+
+def first_line(error: Exception) -> str:
+    """Return TensorStore's message without its dump of the spec."""
+    return " ".join(str(error).partition(" [tensorstore_spec=")[0].split())
+
+
+def _stores(location: Location) -> Iterator[Any]:
+    """Yield the ways to open a folder, in the order to try them."""
+    if location.path:
+        yield {"driver": "file", "path": f"{location.path}/"}
+        return
+    url = urlsplit(location.address)
+    path = url.path.strip("/") + "/"
+    if url.scheme == "s3":
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        # The region of a public bucket is looked up, because that of the environment may be another one.
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        own = {"endpoint": endpoint, "aws_region": region} if endpoint else {}
+        for credentials in ("anonymous", "default"):
+            yield {"driver": "s3", "bucket": url.netloc, "path": path, "aws_credentials": {"type": credentials}, **own}
+    elif url.scheme == "gs":
+        host = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
+        yield {"driver": "http", "base_url": host, "path": f"/{url.netloc}/{path}"}
+        yield {"driver": "gcs", "bucket": url.netloc, "path": path}
+    else:
+        yield location.address.rstrip("/") + "/"
+
+
+def _denied(location: Location, refusal: Exception | None) -> VolumeError:
+    url = urlsplit(location.address)
+    if url.scheme in ("s3", "gs"):
+        found = f"bucket {url.netloc!r} refuses to read {url.path.strip('/')!r} without credentials and with those here"
+    else:
+        found = f"server {url.netloc!r} refuses to read it ({refusal})"
+    return VolumeError(f"{location.spec}: {found}, {WHAT_TO_SET.get(url.scheme, WHAT_TO_SET['http'])}")

@@ -1,0 +1,139 @@
+"""OME-Zarr: images that ome-zarr-py 0.18 wrote (data/*.zip), and what its specification allows besides."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.io.open import open_mip, open_volume
+
+from .readers import check, refuse, voxels
+
+VERSIONS = ("0.4", "0.5")
+IMAGE = (np.arange(6 * 16 * 24) % 251).astype(np.uint8).reshape(6, 16, 24)
+SIZES = [(40, 4, 4.5), (40, 8, 9), (80, 16, 18)]
+
+
+def unpack(path, version="0.5"):
+    """Put an image in three mips at `path`, with axes c, z, y, x in µm, nm and nm."""
+    with zipfile.ZipFile(Path(__file__).parent / f"data/ome-zarr-{version}.zip") as file:
+        file.extractall(path)
+
+
+def edit(path, change):
+    """Change the description of the image, in either version."""
+    file = next(file for name in (".zattrs", "zarr.json") if (file := Path(path) / name).exists())
+    content = json.loads(file.read_text())
+    attributes = content.get("attributes", {}).get("ome", content)
+    change(attributes["multiscales"][0])
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_group_opens_at_full_resolution(tmp_path, version):
+    unpack(tmp_path / "a.zarr", version)
+    assert check(tmp_path / "a.zarr", IMAGE) == pytest.approx(SIZES[0])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("mip", [1, 2])
+def test_number_and_voxel_size_choose_the_mip(tmp_path, version, mip):
+    """The first voxel of all mips is at the corner of the volume, though ome-zarr-py shifts the centres."""
+    unpack(tmp_path / "a.zarr", version)
+    expected = zarr.open_array(tmp_path / f"a.zarr/s{mip}")[0]
+    for choice in ({"mip": mip}, {"size_zyx_nm": SIZES[mip]}):
+        with open_mip(tmp_path / "a.zarr", **choice) as mip:
+            assert mip.voxel_size_zyx_nm == pytest.approx(SIZES[mip])
+            assert mip.box == Box.from_shape(expected.shape)
+            np.testing.assert_array_equal(mip.read(), expected)
+    with open_volume(tmp_path / f"a.zarr/s{mip}") as mip:
+        assert mip.voxel_size_zyx_nm == pytest.approx(SIZES[mip])
+        assert mip.box == Box.from_shape(expected.shape)
+
+
+@pytest.mark.parametrize(
+    "choice, what", [({"mip": 3}, "mip 3"), ({"size_zyx_nm": (7, 7, 7)}, r"voxels of \(7, 7, 7\) nm")]
+)
+def test_a_level_that_is_not_there_is_refused(tmp_path, choice, what):
+    unpack(tmp_path / "a.zarr")
+    listed = r"from mip 0 are \(40.0, 4.0, 4.5\) nm, \(40.0, 8.0, 9.0\) nm, \(80.0, 16.0, 18.0\) nm"
+    with pytest.raises(VolumeError, match=f"a.zarr: has no {what}, its voxels {listed}"):
+        with open_mip(tmp_path / "a.zarr", **choice):
+            pass
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_scale_and_translation_of_the_image_apply_to_every_mip(tmp_path, version):
+    """A translation of 7 fine voxels in y is no whole number of coarse ones."""
+    unpack(tmp_path / "a.zarr", version)
+    steps = [{"type": "scale", "scale": [1, 1, 2, 2]}, {"type": "translation", "translation": [0, 0.4, -56, 90]}]
+    edit(tmp_path / "a.zarr", lambda content: content.update(coordinateTransformations=steps))
+    box = Box.from_shape(IMAGE.shape, (10, -7, 10))
+    for path in ("a.zarr", "a.zarr/s0"):
+        assert check(tmp_path / path, IMAGE, box) == pytest.approx((40, 8, 9))
+    with pytest.raises(VolumeError, match=r"mip 1\): translation is .* expected a whole number of voxels"):
+        with open_mip(tmp_path / "a.zarr", mip=1):
+            pass
+
+
+def test_without_units_the_level_has_to_be_named(tmp_path):
+    unpack(tmp_path / "a.zarr")
+    edit(tmp_path / "a.zarr", lambda content: [axis.pop("unit", None) for axis in content["axes"]])
+    assert check(tmp_path / "a.zarr", IMAGE) is None
+    with open_mip(tmp_path / "a.zarr", mip=1, size_zyx_nm=(40, 8, 9)) as mip:
+        assert mip.voxel_size_zyx_nm is None
+    with pytest.raises(VolumeError, match=r"has no voxels of \(40, 8, 9\) nm, .* are of unknown size, .* Choose a mip"):
+        with open_mip(tmp_path / "a.zarr", size_zyx_nm=(40, 8, 9)):
+            pass
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_axes_are_put_in_order_by_their_names(tmp_path, zarr_format):
+    axes = [{"name": name, "type": "space", "unit": "nanometer"} for name in "xzy"]
+    scale = [{"type": "scale", "scale": [4.5, 40, 4]}]
+    content = [{"axes": axes, "datasets": [{"path": "deep/s0", "coordinateTransformations": scale}]}]
+    group = zarr.create_group(tmp_path / "a.zarr", zarr_format=zarr_format)
+    group.create_array("deep/s0", data=voxels().transpose(2, 0, 1), chunks=(7, 3, 4))
+    group.attrs.update({"multiscales": content} if zarr_format == 2 else {"ome": {"multiscales": content}})
+    assert check(tmp_path / "a.zarr") == (40, 4, 4.5)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda content: content["axes"].pop(), "cannot be read"),
+        (lambda content: content["axes"][2].update(name="w"), "cannot be read"),
+        (lambda content: content["datasets"][0].pop("path"), "cannot be read"),
+        (
+            lambda content: content["datasets"][0].update(coordinateTransformations=[{"type": "affine"}]),
+            "transformation affine",
+        ),
+    ],
+)
+def test_damaged_metadata_are_refused(tmp_path, change, message):
+    unpack(tmp_path / "a.zarr")
+    edit(tmp_path / "a.zarr", change)
+    refuse(tmp_path / "a.zarr", "a.zarr: its OME-Zarr metadata", message, "expected axes z, y and x")
+
+
+def test_a_group_of_images_names_those_inside(tmp_path):
+    unpack(tmp_path / "all.zarr/0")
+    zarr.open_group(tmp_path / "all.zarr").attrs.update({"ome": {"bioformats2raw.layout": 3}})
+    refuse(tmp_path / "all.zarr", "all.zarr: cannot be opened", "Name one of those inside: 0")
+
+
+def test_a_sharded_array_is_read(tmp_path):
+    zarr.create_array(tmp_path / "a.zarr", data=voxels(), chunks=(1, 4, 5), shards=(2, 8, 10), zarr_format=3)
+    check(tmp_path / "a.zarr")
+    check(f"zarr3://{tmp_path}/a.zarr")
+
+
+def test_named_dimensions_of_zarr_2_are_put_in_order(tmp_path):
+    array = zarr.create_array(tmp_path / "a.zarr", data=voxels().transpose(), zarr_format=2)
+    array.attrs["_ARRAY_DIMENSIONS"] = ["x", "y", "z"]
+    check(tmp_path / "a.zarr")
