@@ -51,12 +51,11 @@ def _group_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
 
 
 def _known(own: Mip, folder: Folder, driver: str, name: str) -> Mip:
-    """Return the mip by the array's own attributes or, where these have no voxel size, by those of its image."""
-    if own.voxel_size_zyx_nm is not None:
-        return own
+    """Return the array as a mip of the image that it belongs to, or by its own attributes where it is in no image."""
     around, path = folder.above()
     mips = _group_mips(around, driver, name)
-    return next((replace(mip, path="") for mip in mips if mip.path.strip("/") == path), own)
+    found = next((mip for mip in mips if mip.path.strip("/") == path), own)
+    return own if found.voxel_size_zyx_nm is None else replace(found, path="")
 
 
 def _zarr_mip(attributes: dict[str, Any], name: str) -> Mip:

@@ -101,11 +101,12 @@ def n5_mips(group: Attributes, attributes_of: Callable[[str], Attributes], name:
         Name of the volume, for messages.
     """
     mips = []
-    for path in _paths(group):
+    for described in _datasets(group):
+        path = described["path"]
         attributes = attributes_of(path)
         if "dimensions" not in attributes:
             break
-        mips.append(array_mip(path, attributes, group, name))
+        mips.append(array_mip(path, {**described, **attributes}, group, name))
     return _from_finest(mips)
 
 
@@ -198,12 +199,12 @@ def _from_finest(mips: list[Mip]) -> list[Mip]:
     return [replace(mip, finest=mips[0].scale) for mip in mips]
 
 
-def _paths(group: Attributes) -> Iterator[str]:
-    """Yield the paths of the datasets that a group of N5 may have."""
+def _datasets(group: Attributes) -> Iterator[Attributes]:
+    """Yield the datasets that a group of N5 may have: those that COSEM describes, else s0, s1, …."""
     try:
-        yield from [dataset["path"] for dataset in group["multiscales"][0]["datasets"]]
+        yield from [{**dataset, "path": dataset["path"]} for dataset in group["multiscales"][0]["datasets"]]
     except (KeyError, TypeError, IndexError):
-        yield from (f"s{mip}" for mip in itertools.count())
+        yield from ({"path": f"s{mip}"} for mip in itertools.count())
 
 
 def _from_xyz(values: Any, where: str) -> VoxelSize:

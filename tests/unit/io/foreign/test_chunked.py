@@ -9,7 +9,7 @@ import pytest
 import tensorstore as ts
 
 from ffn.geometry import Box
-from ffn.io.open import open_volume
+from ffn.io.open import open_mip, open_volume
 
 from .readers import SHAPE, check, refuse, voxels
 
@@ -77,6 +77,111 @@ def test_n5_is_xyz(tmp_path):
     assert check(path) == pytest.approx((40, 4.5, 4))
     check(f"n5://{path}")
     assert check(create_n5(tmp_path / "container.n5/volumes/raw")) is None
+
+
+@pytest.mark.parametrize(
+    "attributes, size, start",
+    [
+        ({"pixelResolution": {"dimensions": [4, 4.5, 40], "unit": "nm"}}, (40, 4.5, 4), (0, 0, 0)),
+        ({"pixelResolution": {"dimensions": [0.004, 0.0045, 0.04], "unit": "um"}}, (40, 4.5, 4), (0, 0, 0)),
+        (
+            {"pixelResolution": {"dimensions": [4, 4.5, 40], "unit": "nm"}, "downsamplingFactors": [2, 2, 1]},
+            (40, 9, 8),
+            (0, 0, 0),
+        ),
+        ({"pixelResolution": [4, 4.5, 40]}, None, (0, 0, 0)),  # in a unit that nobody knows
+        ({"resolution": [4, 4.5, 40], "offset": [400, -9, 80]}, (40, 4.5, 4), (2, -2, 100)),  # Paintera
+        (
+            {
+                "transform": {
+                    "axes": ["z", "y", "x"],
+                    "scale": [40, 4.5, 4],
+                    "translate": [80, -9, 400],
+                    "units": ["nm", "nm", "nm"],
+                }
+            },
+            (40, 4.5, 4),
+            (2, -2, 100),
+        ),
+    ],
+    ids=["Fiji", "micrometres", "downsampled", "no unit", "Paintera", "COSEM"],
+)
+def test_n5_has_the_place_that_its_attributes_say(tmp_path, attributes, size, start):
+    path = create_n5(tmp_path / "raw.n5", **attributes)
+    found = check(path, box=Box.from_shape(SHAPE, start))
+    assert found == (None if size is None else pytest.approx(size))
+
+
+def test_attributes_of_n5_that_are_no_place_are_refused(tmp_path):
+    refuse(create_n5(tmp_path / "a.n5", pixelResolution={"unit": "nm"}), "a.n5: voxel size is None, expected three")
+    refuse(create_n5(tmp_path / "b.n5", transform={"axes": "zyx"}), "b.n5: attribute transform cannot be read")
+    path = create_n5(tmp_path / "c.n5", resolution=[4, 4, 4], offset=[0, 0, 6])
+    refuse(path, "c.n5: translation is (6.0, 0.0, 0.0), which is (1.5, 0, 0) voxels, expected a whole number")
+
+
+def cosem(mip, factor):
+    """Describe a mip as COSEM does: the centre of its first voxel lies between those of the finer ones."""
+    middle = (factor - 1) / 2
+    return {
+        "path": f"s{mip}",
+        "transform": {
+            "axes": ["z", "y", "x"],
+            "scale": [40, 4 * factor, 4 * factor],
+            "translate": [80, 4 * middle, 160 + 4 * middle],
+            "units": ["nm", "nm", "nm"],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "group, datasets, start",
+    [
+        (
+            {"pixelResolution": {"dimensions": [4, 4, 40], "unit": "nm"}},
+            ({}, {"downsamplingFactors": [2, 2, 1]}),
+            (0, 0),
+        ),
+        ({"resolution": [4, 4, 40], "offset": [160, 0, 80]}, ({}, {"downsamplingFactors": [2, 2, 1]}), (40, 20)),
+        ({}, ({"resolution": [4, 4, 40]}, {"resolution": [8, 8, 40], "downsamplingFactors": [2, 2, 1]}), (0, 0)),
+        ({"multiscales": [{"datasets": [cosem(0, 1), cosem(1, 2)]}]}, ({}, {}), (40, 20)),
+        ({}, [{"transform": cosem(mip, mip + 1)["transform"]} for mip in range(2)], (40, 20)),
+    ],
+    ids=["Fiji", "Paintera", "each its own", "COSEM group", "COSEM"],
+)
+def test_a_group_of_n5_is_an_image(tmp_path, group, datasets, start):
+    for mip, attributes in enumerate(datasets):
+        create_n5(tmp_path / f"raw.n5/s{mip}", **attributes)
+    (tmp_path / "raw.n5/attributes.json").write_text(json.dumps(group or {"n5": "2.5.1"}))
+    for mip, size in enumerate([(40, 4, 4), (40, 8, 8)]):
+        with open_mip(tmp_path / "raw.n5", size_zyx_nm=size) as volume:
+            assert volume.voxel_size_zyx_nm == size
+            assert volume.box.start[2] == start[mip]
+            np.testing.assert_array_equal(volume.read(), voxels())
+        with open_volume(tmp_path / f"raw.n5/s{mip}") as volume:
+            assert (volume.voxel_size_zyx_nm, volume.box.start[2]) == (size, start[mip])
+
+
+@pytest.mark.parametrize("choice", [{"mip": 1}, {"size_zyx_nm": (40, 9, 8)}])
+def test_precomputed_is_read_at_any_mip(tmp_path, cloud_volume, choice):
+    """cloud-volume writes, with mips that are no whole multiples of the first."""
+    info = cloud_volume.create_new_info(
+        1, "image", "uint8", "raw", resolution=[4, 4.5, 40], voxel_offset=[7, -20, 3], volume_size=SHAPE[::-1]
+    )
+    volume = cloud_volume(f"file://{tmp_path}/image", info=info, mip=0, compress=False, progress=False)
+    volume.add_scale((2, 2, 1))
+    volume.commit_info()
+    coarse = cloud_volume(f"file://{tmp_path}/image", mip=1, compress=False, progress=False)
+    expected = voxels()[:, :6, :10]
+    coarse[:] = expected.transpose()[..., None]
+    for spec in (
+        f"{tmp_path}/image",
+        f"precomputed://{tmp_path}/image",
+        f"file://{tmp_path}/image|neuroglancer-precomputed:",
+    ):
+        with open_mip(spec, **choice) as found:
+            assert found.voxel_size_zyx_nm == (40, 9, 8)
+            assert found.box == Box.from_shape((5, 6, 10), (3, -10, 3))
+            np.testing.assert_array_equal(found.read(), expected)
 
 
 def test_precomputed_keeps_offset_and_voxel_size(tmp_path):

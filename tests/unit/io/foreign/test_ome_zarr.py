@@ -47,19 +47,19 @@ def test_number_and_voxel_size_choose_the_mip(tmp_path, version, mip):
     unpack(tmp_path / "a.zarr", version)
     expected = zarr.open_array(tmp_path / f"a.zarr/s{mip}")[0]
     for choice in ({"mip": mip}, {"size_zyx_nm": SIZES[mip]}):
-        with open_mip(tmp_path / "a.zarr", **choice) as mip:
-            assert mip.voxel_size_zyx_nm == pytest.approx(SIZES[mip])
-            assert mip.box == Box.from_shape(expected.shape)
-            np.testing.assert_array_equal(mip.read(), expected)
-    with open_volume(tmp_path / f"a.zarr/s{mip}") as mip:
-        assert mip.voxel_size_zyx_nm == pytest.approx(SIZES[mip])
-        assert mip.box == Box.from_shape(expected.shape)
+        with open_mip(tmp_path / "a.zarr", **choice) as volume:
+            assert volume.voxel_size_zyx_nm == pytest.approx(SIZES[mip])
+            assert volume.box == Box.from_shape(expected.shape)
+            np.testing.assert_array_equal(volume.read(), expected)
+    with open_volume(tmp_path / f"a.zarr/s{mip}") as volume:
+        assert volume.voxel_size_zyx_nm == pytest.approx(SIZES[mip])
+        assert volume.box == Box.from_shape(expected.shape)
 
 
 @pytest.mark.parametrize(
     "choice, what", [({"mip": 3}, "mip 3"), ({"size_zyx_nm": (7, 7, 7)}, r"voxels of \(7, 7, 7\) nm")]
 )
-def test_a_level_that_is_not_there_is_refused(tmp_path, choice, what):
+def test_a_mip_that_is_not_there_is_refused(tmp_path, choice, what):
     unpack(tmp_path / "a.zarr")
     listed = r"from mip 0 are \(40.0, 4.0, 4.5\) nm, \(40.0, 8.0, 9.0\) nm, \(80.0, 16.0, 18.0\) nm"
     with pytest.raises(VolumeError, match=f"a.zarr: has no {what}, its voxels {listed}"):
@@ -85,8 +85,8 @@ def test_without_units_the_level_has_to_be_named(tmp_path):
     unpack(tmp_path / "a.zarr")
     edit(tmp_path / "a.zarr", lambda content: [axis.pop("unit", None) for axis in content["axes"]])
     assert check(tmp_path / "a.zarr", IMAGE) is None
-    with open_mip(tmp_path / "a.zarr", mip=1, size_zyx_nm=(40, 8, 9)) as mip:
-        assert mip.voxel_size_zyx_nm is None
+    with open_mip(tmp_path / "a.zarr", mip=1, size_zyx_nm=(40, 8, 9)) as volume:
+        assert volume.voxel_size_zyx_nm is None
     with pytest.raises(VolumeError, match=r"has no voxels of \(40, 8, 9\) nm, .* are of unknown size, .* Choose a mip"):
         with open_mip(tmp_path / "a.zarr", size_zyx_nm=(40, 8, 9)):
             pass
