@@ -84,6 +84,7 @@ def _checked_path(text: str) -> str:
 
 PositiveZYX = tuple[PositiveInt, PositiveInt, PositiveInt]
 NonNegativeInt = Annotated[int, Field(ge=0)]
+Labels = tuple[Annotated[int, Field(ge=-(2**63), lt=2**64)], ...]
 NonNegativeZYX = tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt]
 PositiveVoxelSize = tuple[PositiveFloat, PositiveFloat, PositiveFloat]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -91,6 +92,10 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 BoxText = Annotated[str, BeforeValidator(_checked_box)]
 PathText = Annotated[str, AfterValidator(_checked_path)]  # of a file, folder or URL that a user names
 Axes = tuple[Literal["z", "y", "x"], ...]
+
+
+IGNORE_LABELS = (-1, -2, -3)  # transparent, invalid and outside, as CREMI and Paintera write them
+IGNORE_LABELS_TEXT = "labels that are neither trained on nor scored; negative ones are also counted down from 2^64"
 
 
 class IngestConfig(Section):
@@ -109,6 +114,7 @@ class IngestConfig(Section):
         None,
         description="place of the first voxel in the full volume, voxels; none takes what the source says",
     )
+    ignore_labels: Labels = Field(IGNORE_LABELS, description=IGNORE_LABELS_TEXT)
 
 
 class MembraneConfig(Section):

@@ -23,7 +23,7 @@ from ffn.evaluation.watershed_baseline import score_watershed
 from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
-from ffn.io.open import open_volume
+from ffn.io.open import open_truth, open_volume
 from ffn.io.volume import Volume, require_inside, require_labels
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import provenance
@@ -126,8 +126,7 @@ def evaluate(
     VolumeError
         If a volume is missing or has no integer type.
     """
-    with _writable(out), open_volume(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
-        require_labels(truth)
+    with _writable(out), open_truth(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(segmentation)
         place = common_box(segmentation, truth, box)
         size = _voxel_size(truth, segmentation, config, references)

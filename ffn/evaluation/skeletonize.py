@@ -15,8 +15,8 @@ from ffn.evaluation.config import SkeletonizeConfig
 from ffn.evaluation.skeletons import Skeleton, Skeletons, join
 from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.io.open import open_volume
-from ffn.io.volume import require_inside, require_labels
+from ffn.io.open import open_truth
+from ffn.io.volume import require_inside
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import provenance
 
@@ -67,8 +67,7 @@ def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, bo
     Method: TEASAR (Sato et al. 2000), implemented by kimimaro, on every n-th voxel of each axis. Each node is a voxel
     of its body. The thinned volume is held in memory, 8 bytes for every cube with sides of `spacing_nm`.
     """
-    with open_volume(labels_spec) as volume:
-        require_labels(volume)
+    with open_truth(labels_spec) as volume:
         box = volume.box if box is None else box
         require_inside(volume, box)
         size = volume.voxel_size_zyx_nm

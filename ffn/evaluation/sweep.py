@@ -16,7 +16,7 @@ from ffn.evaluation.scores import CONVENTIONS, score
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
-from ffn.io.open import open_volume
+from ffn.io.open import open_truth, open_volume
 from ffn.io.volume import require_labels, require_other_file
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import provenance
@@ -73,8 +73,7 @@ def sweep(
     """
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
     edges = read_graphs(graph_paths)
-    with open_volume(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
-        require_labels(truth)
+    with open_truth(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
         table = tabulate(truth.read, segmentation.read, box, config.block_size_zyx)

@@ -16,7 +16,7 @@ from ffn.io import hdf5
 from ffn.io.foreign import readable_formats
 from ffn.io.hdf5_volume import CHUNK_ZYX, VolumeWriter, create_volume
 from ffn.io.open import open_mip
-from ffn.io.volume import Placement, Volume, require_labels, split_spec
+from ffn.io.volume import IGNORED, Placement, Volume, require_labels, split_spec
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
@@ -57,16 +57,16 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         Any volume that `ffn.io.open.open_volume` reads. The supervoxels of a NeuroProof file (datasets `stack` and
         `transforms`) are mapped to bodies.
     out_spec : str
-        ``file.h5:dataset``. Images stay uint8 or uint16, labels become uint64.
+        ``file.h5:dataset``. Images stay uint8 or uint16, labels become uint64. Those to ignore become `IGNORED`.
     config : IngestConfig
-        Kind, voxel size and offset.
+        Kind, voxel size, mip, offset, labels to ignore.
     box : Box, optional
         Part to copy, in full-volume voxels after ``config.offset_zyx`` is applied; default: all.
 
     Raises
     ------
     VolumeError
-        If the source cannot be read, has the wrong type for its kind, holds negative labels, or holds no label.
+        If the source cannot be read, has the wrong type for its kind, holds negative labels that count, or no label.
     ConfigError
         If the voxel size is unknown or differs from that of the source.
     """
@@ -80,7 +80,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         made_by = provenance("ingest", config, source=source, box=box)
         placement = Placement(box, _voxel_size(volume, config.voxel_size_zyx_nm), made_by)
         dtype = np.dtype(np.uint64) if is_labels else volume.dtype.newbyteorder("=")
-        conversion = _label_conversion(volume) if is_labels else _unchanged
+        conversion = _label_conversion(volume, config.ignore_labels) if is_labels else _unchanged
         with create_volume(out_spec, dtype, placement) as out:
             lowest, highest = _copy(volume, shift, out, conversion, _blocks(box, dtype.itemsize))
             _check_range(source, is_labels, lowest, highest)
@@ -96,7 +96,7 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
 
     Returns
     -------
-    int64 ndarray of shape (N, 2), or None
+    int64 or uint64 ndarray of shape (N, 2), or None
         Pairs (supervoxel, body) in ascending order, including (0, 0). None unless the labels are the dataset `stack`
         of an HDF5 file that also holds `transforms`.
 
@@ -115,7 +115,8 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "ui":
         found = f"shape {pairs.shape} and type {pairs.dtype}"
         raise VolumeError(f"{path}:transforms: has {found}, expected pairs (supervoxel, body) of integers")
-    pairs = np.unique(np.vstack([pairs.astype(np.int64), np.zeros((1, 2), np.int64)]), axis=0)
+    pairs = pairs.astype(np.int64 if pairs.dtype.kind == "i" else np.uint64)
+    pairs = np.unique(np.vstack([pairs, np.zeros((1, 2), pairs.dtype)]), axis=0)
     twice = pairs[1:][pairs[1:, 0] == pairs[:-1, 0]]
     if len(twice):
         raise VolumeError(
@@ -164,13 +165,22 @@ def _copy(volume: Volume, shift: ZYX, out: VolumeWriter, conversion: Conversion,
         voxels = conversion(volume.read(block.shift(scale(shift, -1))))
         out.write(block, voxels)
         lowest.append(int(voxels.min()))
-        highest.append(int(voxels.max()))
+        highest.append(_highest(voxels))
     return min(lowest), max(highest)
+
+
+def _highest(voxels: np.ndarray) -> int:
+    """Return the highest grey level, or the highest label that is not ignored."""
+    if voxels.dtype != IGNORED.dtype:
+        return int(voxels.max())
+    return max(0, int((voxels + np.uint64(1)).max()) - 1)  # makes 0 of IGNORED
 
 
 def _check_range(source: str, is_labels: bool, lowest: int, highest: int) -> None:
     if is_labels and highest == 0:
-        raise VolumeError(f"{source}: every voxel is 0, expected at least one label. Are file and box the right ones?")
+        raise VolumeError(
+            f"{source}: every voxel is 0 or ignored, expected at least one label. Are file and box the right ones?"
+        )
     if not is_labels and lowest == highest:
         log.warning("%s: every voxel is %d. Is it the right file?", source, lowest)
 
@@ -179,25 +189,34 @@ def _unchanged(voxels: np.ndarray) -> np.ndarray:
     return voxels
 
 
-def _label_conversion(volume: Volume) -> Conversion:
+def _label_conversion(volume: Volume, ignore_labels: tuple[int, ...]) -> Conversion:
     pairs = neuroproof_bodies(volume)
+    as_ids = partial(_as_ids, ignore_labels=ignore_labels, name=volume.name)
     if pairs is None:
-        return partial(_as_ids, name=volume.name)
+        return as_ids
     log.info("%s: mapping %d supervoxels to %d bodies", volume.name, len(pairs), len(np.unique(pairs[:, 1])))
-    return lambda voxels: _as_ids(_map_bodies(voxels, pairs, volume.name), volume.name)
+    return lambda voxels: as_ids(_map_bodies(voxels, pairs, volume.name))
 
 
-def _as_ids(voxels: np.ndarray, name: str) -> np.ndarray:
-    if voxels.dtype.kind == "i" and voxels.min() < 0:
-        raise VolumeError(f"{name}: holds the label {voxels.min()}, expected no negative label. Correct the labels")
-    return voxels.astype(np.uint64, copy=False)
+def _as_ids(voxels: np.ndarray, ignore_labels: tuple[int, ...], name: str) -> np.ndarray:
+    """Convert labels to unsigned ids, with `IGNORED` for those to ignore; -1 and 2⁶⁴ - 1 have the same bits."""
+    ids = voxels.astype(np.uint64)
+    ignored = np.isin(ids, np.array([label % 2**64 for label in ignore_labels], np.uint64))
+    if voxels.dtype.kind == "i" and (negative := (voxels < 0) & ~ignored).any():
+        raise VolumeError(
+            f"{name}: holds the label {voxels[negative].min()}, expected no negative label but those to ignore, "
+            f"{ignore_labels}. Correct the labels, or add it to ignore_labels"
+        )
+    ids[ignored] = IGNORED
+    return ids
 
 
 def _map_bodies(supervoxels: np.ndarray, pairs: np.ndarray, name: str) -> np.ndarray:
     """Replace every supervoxel with its body."""
-    rows = np.searchsorted(pairs[:, 0], supervoxels)
+    ids = supervoxels.astype(pairs.dtype)  # NumPy compares signed and unsigned integers as float64
+    rows = np.searchsorted(pairs[:, 0], ids)
     rows[rows == len(pairs)] = 0
-    unknown = pairs[rows, 0] != supervoxels
+    unknown = pairs[rows, 0] != ids
     if unknown.any():
         raise VolumeError(
             f"{name}: supervoxel {supervoxels[unknown][0]} has no row in 'transforms', "

@@ -13,7 +13,7 @@ from ffn.geometry import VoxelSize
 from ffn.io import hdf5
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
-from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec
+from ffn.io.volume import HDF5_SUFFIXES, Truth, Volume, split_spec
 
 
 @contextlib.contextmanager
@@ -69,6 +69,19 @@ def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | 
             return
         with contextlib.closing(finest.at_mip(index)) as volume:  # type: ignore[attr-defined]
             yield volume
+
+
+@contextlib.contextmanager
+def open_truth(spec: str | Path) -> Iterator[Volume]:
+    """Open labels as in `open_volume`, but with 0 in ignored voxels, so that nobody takes these for a body.
+
+    Raises
+    ------
+    VolumeError
+        If there is no readable volume, or it has no integer type.
+    """
+    with open_volume(spec) as labels:
+        yield Truth(labels)
 
 
 def read_table(spec: str | Path, name: str) -> np.ndarray | None:

@@ -16,6 +16,8 @@ Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.re
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
 
+IGNORED = np.uint64(2**64 - 1)  # label of voxels that are neither trained on nor scored, as in CREMI
+
 
 @runtime_checkable
 class Volume(Protocol):
@@ -137,6 +139,42 @@ def require_labels(volume: Volume) -> None:
     """
     if volume.dtype.kind not in "ui":
         raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected integer labels")
+
+
+def is_ignored(labels: np.ndarray) -> np.ndarray:
+    """Return which voxels have the label `IGNORED`, -1 in signed integers.
+
+    Examples
+    --------
+    >>> is_ignored(np.array([-1, 0, 7])).tolist(), is_ignored(np.array([255, 7], np.uint8)).tolist()
+    ([True, False, False], [False, False])
+    """
+    return labels == (-1 if labels.dtype.kind == "i" else IGNORED)
+
+
+class Truth:
+    """Labels in which ignored voxels are 0, like those that have no label; see `Volume` for the attributes.
+
+    Raises
+    ------
+    VolumeError
+        If the voxels are not integers.
+    """
+
+    def __init__(self, labels: Volume) -> None:
+        require_labels(labels)
+        self._labels = labels
+        self.name, self.box, self.dtype = labels.name, labels.box, labels.dtype
+        self.voxel_size_zyx_nm, self.provenance = labels.voxel_size_zyx_nm, labels.provenance
+
+    def read(self, box: Box | None = None) -> np.ndarray:
+        """Return the labels of `box` (default: all)."""
+        voxels = self._labels.read(box)
+        return np.where(is_ignored(voxels), voxels.dtype.type(0), voxels)
+
+    def close(self) -> None:
+        """Release the file."""
+        self._labels.close()
 
 
 def require_other_file(out_spec: str, *input_specs: str) -> None:

@@ -13,7 +13,7 @@ from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.evaluation.worst_errors import worst_of_each_kind
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
-from ffn.io.open import open_volume
+from ffn.io.open import open_truth, open_volume
 from ffn.io.volume import Volume, require_inside, voxel_size_of
 from ffn.report import pictures
 from ffn.report.run_folder import VolumeFiles
@@ -73,7 +73,11 @@ def open_volumes(files: VolumeFiles) -> Iterator[OpenVolumes | None]:
     specs = {"image": files.image, "truth": files.truth, own: files.segmentation}
     specs |= dict.fromkeys(others, files.baseline)
     with contextlib.ExitStack() as stack:
-        volumes = {title: stack.enter_context(open_volume(spec)) for title, spec in specs.items() if spec}
+        volumes = {
+            title: stack.enter_context(open_truth(spec) if title == "truth" else open_volume(spec))
+            for title, spec in specs.items()
+            if spec
+        }
         image = volumes.pop("image")
         box = Box.parse(files.scores["box"]) if files.scores else volumes[own].box
         for volume in (image, volumes[own]):

@@ -14,7 +14,7 @@ from ffn.geometry import ZYX, Box, zyx
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.training_records import OUTSIDE_PARTITION
-from ffn.io.volume import Placement, Volume, require_inside, require_labels, voxel_size_of
+from ffn.io.volume import IGNORED, Placement, Volume, is_ignored, require_inside, require_labels, voxel_size_of
 from ffn.options import add_box_option, add_options, from_arguments, whole_number
 from ffn.progress import track
 from ffn.provenance import provenance
@@ -50,7 +50,7 @@ def partition(
         Integer labels, 0 is background.
     out_spec : str
         ``file.h5:dataset`` of uint8: 1, 2, … for rising active fractions, 0 for background and labels smaller
-        than ``config.min_size``, 255 for voxels without a whole LOM inside the box.
+        than ``config.min_size``, 255 for ignored voxels and those without a whole LOM inside the box.
     config : PartitionConfig
         LOM, thresholds, smallest object.
     box : Box, optional
@@ -131,7 +131,8 @@ def large_labels(labels: Volume, blocks: list[Box], min_size: int) -> np.ndarray
         ids, counts = count_ids(_read_ids(labels, block))
         for label, count in zip(ids.tolist(), counts.tolist(), strict=True):
             sizes[label] = sizes.get(label, 0) + count
-    sizes.pop(0, None)
+    for label in (0, int(IGNORED)):
+        sizes.pop(label, None)
     large = np.array(sorted(label for label, size in sizes.items() if size >= min_size), dtype=np.uint64)
     log.info("%s: %d of %d labels have at least %d voxels", labels.name, len(large), len(sizes), min_size)
     return large
@@ -149,7 +150,9 @@ def _partition_block(
         ids = _read_ids(labels, seen)
         own = np.intersect1d(np.unique(ids[centres.slices(seen.start)]), large, assume_unique=True)
         counts = lom_counts(ids, radius, own, threads)
-        out[centres.slices(block.start)] = classify(counts, radius, config.thresholds)
+        partitions = classify(counts, radius, config.thresholds)
+        partitions[is_ignored(ids[centres.slices(seen.start)])] = OUTSIDE_PARTITION
+        out[centres.slices(block.start)] = partitions
     return out
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, add, subtract, zyx
+from ffn.io.volume import is_ignored
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker, patch_size
 from ffn.training.data.lanes import Record
@@ -164,7 +165,7 @@ def draw_records(
         for name, box in boxes.items()
         for block in _center_box(box, patch_size_zyx).blocks(BLOCK_ZYX)
     ]
-    stops = np.cumsum([np.count_nonzero(volume.read_labels(block) > 0) for _, volume, block in blocks])
+    stops = np.cumsum([np.count_nonzero(_is_object(volume, block)) for _, volume, block in blocks])
     if not stops[-1]:
         found = ", ".join(f"{name} {box}" for name, (_, box) in boxes.items())
         raise ConfigError(
@@ -176,9 +177,15 @@ def draw_records(
     for (name, volume, block), start, stop in zip(blocks, [0, *stops[:-1]], stops, strict=True):
         here = np.sort(chosen[(chosen >= start) & (chosen < stop)]) - start
         if len(here):
-            voxels = np.argwhere(volume.read_labels(block) > 0)[here] + block.start
+            voxels = np.argwhere(_is_object(volume, block))[here] + block.start
             records += [Record(zyx(voxel), name) for voxel in voxels]
     return tuple(records)
+
+
+def _is_object(volume: TrainingVolume, box: Box) -> np.ndarray:
+    """Return which voxels have a label that counts."""
+    labels = volume.read_labels(box)
+    return (labels > 0) & ~is_ignored(labels)
 
 
 def _checked_records(

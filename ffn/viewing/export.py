@@ -110,7 +110,7 @@ def export(
         require_reader()
     _require_replaceable(Path(out))
     with contextlib.ExitStack() as stack:
-        volumes = {name: stack.enter_context(open_parts(specs)) for name, specs in sources.volumes.items()}
+        volumes = {name: stack.enter_context(open_parts(name, specs)) for name, specs in sources.volumes.items()}
         parts = _plan(volumes, config, box)
         tables = read_tables(sources, Box.hull(part.box for part in parts.values()), config)
         with _filled(Path(out), parts, config, sources) as folder:

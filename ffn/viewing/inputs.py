@@ -16,7 +16,7 @@ import numpy as np
 from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.io import hdf5
-from ffn.io.open import open_volume
+from ffn.io.open import open_truth, open_volume
 from ffn.io.training_records import COORDINATES_GROUP
 from ffn.io.volume import Volume, split_spec
 from ffn.viewing.properties import Origins
@@ -121,8 +121,10 @@ def _summary(specs: Sequence[str]) -> str:
     return specs[0] if len(specs) == 1 else f"{specs[0]} and {len(specs) - 1} more"
 
 
-def open_parts(specs: Sequence[str]) -> contextlib.AbstractContextManager[Volume]:
-    """Return a context manager that opens a volume; several files become a mosaic."""
+def open_parts(name: str, specs: Sequence[str]) -> contextlib.AbstractContextManager[Volume]:
+    """Return a context manager that opens one of `VOLUMES`; several files become a mosaic."""
+    if name == "truth":
+        return open_truth(specs[0])
     return open_volume(specs[0]) if len(specs) == 1 else contextlib.closing(Mosaic(specs))
 
 

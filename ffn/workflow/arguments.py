@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ffn.config import Section
+from ffn.config import IngestConfig, Section
 from ffn.options import flags, quote
 from ffn.training.config import TrainConfig
 from ffn.workflow.file_lists import FileList
@@ -61,16 +61,12 @@ def stamps(*files: str) -> str:
 
 
 def source(pipeline: Pipeline, volume: str, key: str) -> str:
-    """Return source, voxel size, mip and offset of a volume's image or labels, as `ffn ingest` takes them."""
+    """Return source and options of a volume's image or labels, as `ffn ingest` takes them."""
     config, size = pipeline.run.volumes[volume], pipeline.places[volume].voxel_size_zyx_nm
-    offset = config.labels_offset_zyx if key == "labels" else None
-    mip = [] if key == "labels" or config.mip is None else [str(config.mip)]
-    numbers = [
-        option("--voxel-size", map(str, size)),
-        option("--mip", mip),
-        option("--offset", map(str, offset or ())),
-    ]
-    return " ".join([quote(getattr(config, key)), *filter(None, numbers)])
+    given: dict[str, Any] = {"mip": config.mip}
+    if key == "labels":
+        given = {"offset_zyx": config.labels_offset_zyx, "ignore_labels": config.ignore_labels}
+    return f"{quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=size, **given))}"
 
 
 def training_volumes(pipeline: Pipeline) -> str:

@@ -8,8 +8,11 @@ from typing import Any
 from pydantic import Field, PositiveFloat, ValidationError, field_validator, model_validator
 
 from ffn.config import (
+    IGNORE_LABELS,
+    IGNORE_LABELS_TEXT,
     BoxText,
     FloodConfig,
+    Labels,
     ModelConfig,
     PathText,
     PositiveVoxelSize,
@@ -41,6 +44,7 @@ class VolumeConfig(Section):
         None,
         description="place of the labels' first voxel in the full volume, voxels; null takes what the source says",
     )
+    ignore_labels: Labels = Field(IGNORE_LABELS, description=IGNORE_LABELS_TEXT)
     skeletons: PathText | None = Field(
         None,
         description="skeletons of the truth for the run length: SWC folder (nm) or precomputed; null computes them",

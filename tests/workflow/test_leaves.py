@@ -83,6 +83,7 @@ READ_BY = {
     "volumes.skeletons": ("evaluate",),
     "volumes.voxel_size_zyx_nm": ("ingest", "ingest_labels"),
     "volumes.mip": ("ingest",),
+    "volumes.ignore_labels": ("ingest_labels",),
     "volumes.train_box": ("membrane", "partition"),
     "volumes.train_weight": ("records",),
     "volumes.validate_box": ("train",),

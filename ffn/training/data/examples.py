@@ -12,6 +12,7 @@ import numpy as np
 from ffn.config import MAX_VOXEL_SIZE_RATIO, ModelConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
+from ffn.io.volume import is_ignored
 from ffn.training.config import TrainConfig
 from ffn.training.data.augmentation import distort, draw_shifts, permute_and_reflect, read_shifted
 from ffn.training.data.lanes import Record
@@ -98,8 +99,10 @@ class ExampleMaker:
         distort(image, self._black, self._train, rng)
         labels = read_shifted(volume.read_labels, volume.box, box, shifts)
         arrays = [image, soft_labels(labels)]
-        if self._unlabelled_weight != 1:
-            arrays.append(np.where(labels <= 0, self._unlabelled_weight, np.float32(1)))
+        ignored = is_ignored(labels)
+        if self._unlabelled_weight != 1 or ignored.any():
+            weight = np.where(labels <= 0, self._unlabelled_weight, np.float32(1))
+            arrays.append(np.where(ignored, np.float32(0), weight))
         oriented = permute_and_reflect(tuple(arrays), self._permutable, self._reflectable, rng)
         image, soft, *weights = map(np.ascontiguousarray, oriented)
         moves_zyx = self._order_moves(rng)

@@ -11,6 +11,7 @@ from ffn.errors import EvaluationError, FfnError
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
 from ffn.geometry import Box
+from ffn.io.volume import IGNORED
 
 from ..volumes import write
 
@@ -39,6 +40,21 @@ def test_only_the_common_box_is_compared(tmp_path, truth, segmentation):
     true, test = truth[2:, 5:, 4:20], segmentation[2:, 5:, 4:20]
     expected = metrics.adapted_rand_error(true, test, ignore_labels=(0,))[0]
     assert result["scores"]["all"]["are"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_ignored_voxels_count_like_those_without_a_label(tmp_path, truth, segmentation):
+    ignored = truth % 3 == 0
+    results = [
+        evaluate(
+            write(tmp_path / "seg.h5", segmentation),
+            write(tmp_path / "labels.h5", np.where(ignored, value, truth).astype(dtype)),
+            tmp_path / "s.json",
+            EvaluateConfig(),
+        )
+        for value, dtype in ((0, np.uint64), (IGNORED, np.uint64), (-1, np.int64))
+    ]
+    assert results[0]["num_truth"] < len(np.unique(truth)) - 1
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("border_nm", [0.0, 25.0])

@@ -13,7 +13,7 @@ from ffn.io.foreign import stacks
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement
+from ffn.io.volume import IGNORED, Placement
 
 SHAPE = (5, 12, 20)
 NM = IngestConfig(voxel_size_zyx_nm=(40, 4, 4.5))
@@ -155,6 +155,28 @@ def test_a_constant_image_is_a_warning(tmp_path, caplog):
     assert "every voxel is 7. Is it the right file?" in caplog.text
 
 
+def test_labels_to_ignore_become_one_that_is_neither_trained_on_nor_scored(tmp_path):
+    labels = image(np.uint64)
+    labels[0, 0, :4] = [2**64 - n for n in range(1, 5)]
+    labels[0, 1, :2] = 7, 0
+    source = write_hdf5(tmp_path / "s.h5", any=labels)
+    ingest(source, f"{tmp_path}/l.h5:labels", NM)
+    assert read(f"{tmp_path}/l.h5:labels")[0, 0, :4].tolist() == [IGNORED] * 3 + [2**64 - 4]
+    ingest(source, f"{tmp_path}/m.h5:labels", NM.model_copy(update={"ignore_labels": (-4, 7)}))
+    found = read(f"{tmp_path}/m.h5:labels")
+    assert found[0, 0, :4].tolist() == [IGNORED, 2**64 - 2, 2**64 - 3, IGNORED]
+    assert found[0, 1, :2].tolist() == [IGNORED, 0]
+    np.testing.assert_array_equal(found[1:], np.where(labels[1:] == 7, IGNORED, labels[1:]))
+
+
+@pytest.mark.parametrize("dtype", ["i4", ">i8"])
+def test_negative_labels_can_be_ignored(tmp_path, dtype):
+    labels = image(np.int64).astype(dtype)
+    labels[0, 0, :3] = -1, -2, 5
+    ingest(write_hdf5(tmp_path / "s.h5", any=labels), f"{tmp_path}/l.h5:labels", NM)
+    assert read(f"{tmp_path}/l.h5:labels")[0, 0, :3].tolist() == [IGNORED, IGNORED, 5]
+
+
 # --- NeuroProof --------------------------------------------------------------------------------------------
 
 SUPERVOXELS = np.array([0, 1, 2, 5, 5, 1], np.int32).reshape(1, 2, 3)
@@ -166,6 +188,15 @@ def test_supervoxels_become_bodies(tmp_path):
     ingest(source + ":stack", f"{tmp_path}/labels.h5:labels", NM)
     expected = np.array([0, 700, 700, 900, 900, 700], np.uint64).reshape(1, 2, 3)
     np.testing.assert_array_equal(read(f"{tmp_path}/labels.h5"), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.uint64, np.int64])
+def test_ids_above_2_to_the_53_are_mapped_exactly(tmp_path, dtype):
+    table = np.array([[2**60 + 1, 2**61 + 1], [2**60 + 2, 2**61 + 3], [5, 9]], dtype)
+    stack = np.array([2**60 + 1, 2**60 + 2, 5, 0], np.uint64).reshape(1, 2, 2)
+    source = write_hdf5(tmp_path / "np.h5", stack=stack, transforms=table)
+    ingest(source + ":stack", f"{tmp_path}/labels.h5:labels", NM)
+    assert read(f"{tmp_path}/labels.h5").ravel().tolist() == [2**61 + 1, 2**61 + 3, 9, 0]
 
 
 def test_another_dataset_of_a_neuroproof_file_is_not_mapped(tmp_path):
@@ -210,7 +241,12 @@ def test_a_type_that_does_not_fit_the_kind_is_refused(tmp_path, dtype, kind, mes
 
 
 @pytest.mark.parametrize(
-    "labels, message", [(-image(np.int64), "holds the label -"), (0 * image(np.int64), "every voxel is 0")]
+    "labels, message",
+    [
+        (-image(np.int64), "holds the label -249, expected no negative label but those to ignore"),
+        (0 * image(np.int64), "every voxel is 0 or ignored"),
+        (-np.ones(SHAPE, np.int64), "every voxel is 0 or ignored"),
+    ],
 )
 def test_labels_that_are_negative_or_all_0_are_refused(tmp_path, labels, message):
     source = write_hdf5(tmp_path / "s.h5", any=labels)
@@ -334,7 +370,7 @@ CASES = {
     "empty labels": (
         bad_stack(lambda stack: [write_black(p) for p in stack.iterdir()]),
         "--kind labels",
-        "every voxel is 0",
+        "every voxel is 0 or ignored",
     ),
     "unquoted glob": (bad_stack(lambda stack: None), "second.png third.png", "SOURCE: found 3"),
 }

@@ -9,7 +9,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement
+from ffn.io.volume import IGNORED, Placement
 from ffn.sampling.partition import classify, large_labels, partition
 
 from .tissue import BOX, RADIUS, count_by_definition, tissue
@@ -42,6 +42,16 @@ def test_partitions_equal_the_definition_in_blocks(tmp_path):
     expected[inner] = np.where(fractions > 0, 1 + np.digitize(fractions, CONFIG.thresholds), 0)
     np.testing.assert_array_equal(run(tmp_path, labels), expected)
     assert len(np.unique(expected)) >= 9
+
+
+def test_ignored_voxels_are_in_no_partition(tmp_path):
+    """Neither as an object nor as background, which training may start from, too."""
+    labels = tissue()
+    ids, sizes = np.unique(labels[labels > 0], return_counts=True)
+    before = run(tmp_path, labels)
+    is_largest = labels == ids[sizes.argmax()]
+    after = run(tmp_path, np.where(is_largest, IGNORED, labels))
+    np.testing.assert_array_equal(after, np.where(is_largest, 255, before))
 
 
 def test_a_fraction_equal_to_a_threshold_is_in_the_partition_above():

@@ -6,6 +6,7 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.io.volume import IGNORED
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
 from ffn.training.parallel.process_group import ProcessGroup
@@ -34,6 +35,21 @@ def test_records_are_object_voxels_in_the_box_whose_patch_lies_in_the_volume(val
     assert set(few) <= set(records) and few == draw_records(validation_boxes, PATCH, 40, rng_seed=3)
     assert few != draw_records(validation_boxes, PATCH, 40, rng_seed=4)
     assert {record.volume for record in few} == {"a", "b"}
+
+
+def test_no_record_is_an_ignored_voxel(validation_boxes, monkeypatch):
+    boxes = {"a": validation_boxes["a"]}
+    volume, _ = boxes["a"]
+    read = volume.read_labels
+    everywhere = draw_records(boxes, PATCH, 10_000, rng_seed=3)
+
+    def ignoring_even_z(box):
+        z = np.arange(box.start[0], box.stop[0])[:, None, None]
+        return np.where(z % 2 == 0, IGNORED, read(box))
+
+    monkeypatch.setattr(volume, "read_labels", ignoring_even_z)
+    left = draw_records(boxes, PATCH, 10_000, rng_seed=3)
+    assert set(left) == {record for record in everywhere if record.center_zyx[0] % 2}
 
 
 def test_the_drawn_records_do_not_depend_on_the_block_size(validation_boxes, monkeypatch):

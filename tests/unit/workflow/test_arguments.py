@@ -34,9 +34,11 @@ def test_only_labels_are_moved_and_only_where_the_configuration_says_so():
         pipeline = SimpleNamespace(run=SimpleNamespace(volumes={"cube": volume}), places={"cube": place})
         return [arguments.source(pipeline, "cube", key) for key in ("image", "labels")]
 
-    assert sources() == ["raw.h5 --voxel-size 30 8 8", "'my labels.h5' --voxel-size 30 8 8"]
+    assert sources() == ["raw.h5 --voxel-size 30.0 8.0 8.0", "'my labels.h5' --voxel-size 30.0 8.0 8.0"]
     image, labels = sources(labels_offset_zyx=(2, -1, 0))
     assert image == sources()[0] and labels == f"{sources()[1]} --offset 2 -1 0"
+    image, labels = sources(ignore_labels=(-1, 7))
+    assert image == sources()[0] and labels == f"{sources()[1]} --ignore-labels -1 7"
     image, labels = sources(mip=0)
     assert image == f"{sources()[0]} --mip 0" and labels == sources()[1]
 

@@ -9,6 +9,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
+from ffn.io.volume import IGNORED
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import ExampleMaker, distance, moves, patch_size
 from ffn.training.data.lanes import Record
@@ -121,6 +122,26 @@ def test_the_weight_of_unlabelled_voxels_is_flipped_with_the_image(volume):
         np.testing.assert_array_equal(example.loss_weight, np.broadcast_to(expected, (5, 9, 13)))
         assert example.labels[0, 0, 1 if flipped else -2] == np.float32(0.95)
     assert turned == {False, True}
+
+
+def test_ignored_voxels_have_no_weight_whatever_that_of_unlabelled_ones(volume, monkeypatch):
+    """The patch has background up to x = 10, and then the object."""
+    read = volume.read_labels
+    monkeypatch.setattr(volume, "read_labels", lambda box: ignore(read(box), box))
+
+    def ignore(labels, box):
+        labels = labels.astype(np.uint64)
+        labels[0, :, 9 - box.start[2]] = IGNORED
+        labels[1, :, 12 - box.start[2]] = IGNORED
+        return labels
+
+    for weight in (1, 0.25):
+        train = TrainConfig(unlabelled_weight=weight, permutable_axes=(), reflectable_axes=())
+        example = ExampleMaker({"v": volume}, MODEL, train).make(Record((8, 10, 14), "v"), np.random.default_rng(0))
+        expected = np.ones((5, 9, 13), np.float32)
+        expected[:, :, :2] = weight
+        expected[0, :, 1] = expected[1, :, 4] = 0
+        np.testing.assert_array_equal(example.loss_weight, expected)
 
 
 def test_examples_share_an_array_of_equal_weights(volume):
