@@ -12,7 +12,7 @@ import tensorstore as ts
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, subtract
 from ffn.io.foreign.axes import SpatialAxes
-from ffn.io.foreign.images import PRECOMPUTED, find_mips
+from ffn.io.foreign.images import PRECOMPUTED, driver_of, find_mips
 from ffn.io.foreign.locations import CONTEXT, Location, first_line, open_folder
 from ffn.io.foreign.units import to_nm
 from ffn.io.volume import require_inside
@@ -87,9 +87,10 @@ class ChunkedVolume:
 
     def _open(self, path: str, mip: int) -> ts.TensorStore:
         folder = self._folder.below(path) if path else self._folder
-        spec: dict[str, Any] = {"driver": self._location.driver, "kvstore": folder.spec()}
-        if mip and not path:
-            spec |= {"driver": PRECOMPUTED, "scale_index": mip}
+        driver = driver_of(folder, self._location.driver)
+        spec: dict[str, Any] = {"driver": driver, "kvstore": folder.spec}
+        if driver == PRECOMPUTED:
+            spec["scale_index"] = mip
         try:
             return ts.open(spec, read=True, context=self._context).result()
         except (ValueError, OSError) as error:

@@ -44,6 +44,22 @@ def find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
     return _group_mips(folder, driver, name) or [Mip("")]  # TensorStore says what is wrong
 
 
+def driver_of(folder: Folder, driver: str) -> str:
+    """Return TensorStore's driver for an array; ``auto`` only where the metadata do not tell.
+
+    TensorStore's own search fails in a bucket that refuses to say what is missing.
+    """
+    if driver != "auto":
+        return driver
+    if folder.json(".zarray"):
+        return "zarr"
+    if folder.json("zarr.json"):
+        return "zarr3"
+    if "dimensions" in folder.json("attributes.json"):
+        return "n5"
+    return PRECOMPUTED if "scales" in folder.json("info") else "auto"
+
+
 def _group_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
     mips = ome_mips(_zarr(folder, driver), name)
     n5 = {} if mips else _n5(folder, driver)

@@ -86,14 +86,20 @@ class Location:
 
 
 class Folder:
-    """A folder that can be read, with all in it."""
+    """A folder that can be read, with all in it.
 
-    def __init__(self, store: ts.KvStore) -> None:
-        self._store = store
+    Parameters
+    ----------
+    spec : dict
+        As TensorStore takes it, with the credentials, which a `KvStore` does not give back.
+    context : Context
+        Of TensorStore.
+    """
 
-    def spec(self) -> dict[str, Any]:
-        """Return the folder as TensorStore takes it."""
-        return self._store.spec().to_json()
+    def __init__(self, spec: dict[str, Any], context: ts.Context) -> None:
+        self.spec = spec
+        self._context = context
+        self._store = ts.KvStore.open(spec, context=context).result()
 
     def json(self, *names: str) -> dict[str, Any]:
         """Return the content of the first JSON file that is there and holds an object; empty if none does."""
@@ -106,48 +112,43 @@ class Folder:
                 return content
         return {}
 
-    def holds_metadata(self) -> bool:
-        """Whether there is something to open.
+    def refusal(self) -> str | None:
+        """Return why reading is not permitted; None if something can be opened, or nothing is there.
 
         Raises
         ------
-        PermissionError
-            If nothing can be read, and the store says that it is not permitted.
         ValueError
             If the store cannot be reached.
         """
-        denied = None
+        refusal = None
         for request in [self._store.read(name) for name in METADATA]:
             try:
                 if request.result().state == "value":
-                    return True
+                    return None
             except ValueError as error:
                 if not str(error).startswith(DENIED):
                     raise
-                denied = PermissionError(first_line(error))
-        if denied:
-            raise denied
-        return False
+                refusal = first_line(error)
+        return refusal
 
     def below(self, path: str) -> Folder:
         """Return the folder at `path` in this one."""
-        store = self._store.copy()
-        store.path = f"{store.path.rstrip('/')}/{path.strip('/')}/"
-        return Folder(store)
+        return self._at(f"{self.spec['path'].rstrip('/')}/{path.strip('/')}/")
 
     def above(self) -> tuple[Folder, str]:
         """Return the folder around this one, and the name of this one in it."""
-        store = self._store.copy()
-        parent, _, name = store.path.rstrip("/").rpartition("/")
-        store.path = f"{parent}/"
-        return Folder(store), name
+        parent, _, name = self.spec["path"].rstrip("/").rpartition("/")
+        return self._at(f"{parent}/"), name
+
+    def _at(self, path: str) -> Folder:
+        return Folder({**self.spec, "path": path}, self._context)
 
 
 def open_folder(location: Location, context: ts.Context) -> Folder:
     """Open the folder: in an object store without credentials first, then with those of this machine.
 
     The environment names the store, where it is not the public one: AWS_ENDPOINT_URL (or AWS_ENDPOINT_URL_S3) with
-    AWS_REGION, or STORAGE_EMULATOR_HOST.
+    AWS_REGION, or TENSORSTORE_GCS_HTTP_URL.
 
     Raises
     ------
@@ -155,18 +156,17 @@ def open_folder(location: Location, context: ts.Context) -> Folder:
         If it cannot be reached, or reading is not permitted; the message says what to set.
     """
     refusal = None
-    for store in _stores(location):
-        try:
-            folder = Folder(ts.KvStore.open(store, context=context).result())
-            folder.holds_metadata()
-            return folder
-        except PermissionError as error:
-            refusal = error
-        except (ValueError, OSError) as error:
-            raise VolumeError(
-                f"{location.spec}: cannot be reached ({first_line(error)}), expected a folder or URL. "
-                "Check address and network"
-            ) from None
+    try:
+        for store in _stores(location):
+            folder = Folder(store, context)
+            refusal = folder.refusal()
+            if refusal is None:
+                return folder
+    except (ValueError, OSError) as error:
+        raise VolumeError(
+            f"{location.spec}: cannot be reached ({first_line(error)}), expected a folder or URL. "
+            "Check address and network"
+        ) from None
     raise _denied(location, refusal)
 
 
@@ -175,7 +175,7 @@ def first_line(error: Exception) -> str:
     return " ".join(str(error).partition(" [tensorstore_spec=")[0].split())
 
 
-def _stores(location: Location) -> Iterator[Any]:
+def _stores(location: Location) -> Iterator[dict[str, Any]]:
     """Yield the ways to open a folder, in the order to try them."""
     if location.path:
         yield {"driver": "file", "path": f"{location.path}/"}
@@ -190,14 +190,14 @@ def _stores(location: Location) -> Iterator[Any]:
         for credentials in ("anonymous", "default"):
             yield {"driver": "s3", "bucket": url.netloc, "path": path, "aws_credentials": {"type": credentials}, **own}
     elif url.scheme == "gs":
-        host = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
+        host = os.environ.get("TENSORSTORE_GCS_HTTP_URL", "https://storage.googleapis.com")
         yield {"driver": "http", "base_url": host, "path": f"/{url.netloc}/{path}"}
         yield {"driver": "gcs", "bucket": url.netloc, "path": path}
     else:
-        yield location.address.rstrip("/") + "/"
+        yield ts.KvStore.Spec(location.address.rstrip("/") + "/").to_json()
 
 
-def _denied(location: Location, refusal: Exception | None) -> VolumeError:
+def _denied(location: Location, refusal: str | None) -> VolumeError:
     url = urlsplit(location.address)
     if url.scheme in ("s3", "gs"):
         found = f"bucket {url.netloc!r} refuses to read {url.path.strip('/')!r} without credentials and with those here"

@@ -1,0 +1,135 @@
+"""Object stores and web servers, emulated on this machine: public, private, denied, missing."""
+
+import http.server
+import threading
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import zarr
+
+from ffn.io.foreign.locations import CONTEXT, Location
+
+from .readers import check, refuse, voxels
+
+KEY = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "secret"}
+
+
+class Store(http.server.BaseHTTPRequestHandler):
+    """Answers as S3 and Google do: without the right to list a bucket, what is missing is refused, too."""
+
+    folder: Path
+    permits = staticmethod(lambda authorization: True)
+    asked: list
+
+    def do_GET(self):
+        path = unquote(urlsplit(self.path).path)
+        path = path.removeprefix("/storage/v1/b").replace("/o/", "/", 1)  # the other way to ask Google
+        authorization = self.headers.get("Authorization", "")
+        self.asked.append(authorization)
+        file = self.folder / path.strip("/")
+        found = file.is_file() and self.permits(authorization)
+        content = file.read_bytes() if found else b""
+        self.send_response(200 if found else 403)
+        for name, value in {"Content-Length": len(content), "ETag": '"1"', "x-goog-generation": 1}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """The class that answers, with the address of its server; /bucket/raw.zarr holds a volume."""
+    folder = tmp_path_factory.mktemp("store")
+    zarr.create_array(folder / "bucket/raw.zarr", data=voxels(), chunks=(5, 12, 20), zarr_format=3)
+    handler = type("Handler", (Store,), {"folder": folder, "asked": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        handler.address = f"http://127.0.0.1:{server.server_port}"
+        yield handler
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def bucket(store, monkeypatch):
+    """The store in place of Amazon and Google, without credentials; it permits everything."""
+    store.asked.clear()
+    monkeypatch.setattr(store, "permits", staticmethod(lambda authorization: True))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.address)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", store.address)
+    monkeypatch.setenv("GCE_METADATA_ROOT", "127.0.0.1:9")  # where nobody answers
+    return store
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+@pytest.mark.parametrize("credentials", [{}, KEY])
+def test_a_public_bucket_is_read_without_credentials(bucket, monkeypatch, scheme, credentials):
+    for name, value in credentials.items():
+        monkeypatch.setenv(name, value)
+    check(f"{scheme}://bucket/raw.zarr")
+    assert set(bucket.asked) == {""}
+
+
+@pytest.mark.parametrize(
+    "scheme, credentials", [("s3", KEY), ("gs", {"GOOGLE_AUTH_TOKEN_FOR_TESTING": "token"})], ids=["s3", "gs"]
+)
+def test_a_private_bucket_is_read_with_the_credentials_of_this_machine(bucket, monkeypatch, scheme, credentials):
+    monkeypatch.setattr(bucket, "permits", staticmethod(bool))
+    for name, value in credentials.items():
+        monkeypatch.setenv(name, value)
+    check(f"zarr://{scheme}://bucket/raw.zarr")
+    assert any(bucket.asked)
+
+
+@pytest.mark.parametrize(
+    "scheme, right, what_to_set",
+    [
+        ("s3", "s3:GetObject", "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        ("gs", "storage.objects.get", "GOOGLE_APPLICATION_CREDENTIALS"),
+    ],
+)
+def test_a_refusal_says_which_bucket_which_right_and_what_to_set(bucket, monkeypatch, scheme, right, what_to_set):
+    monkeypatch.setattr(bucket, "permits", staticmethod(lambda authorization: False))
+    monkeypatch.setenv("GOOGLE_AUTH_TOKEN_FOR_TESTING", "token")
+    spec = f"{scheme}://bucket/raw.zarr"
+    refuse(spec, f"{spec}: bucket 'bucket' refuses to read 'raw.zarr'", right, f"Set {what_to_set}")
+
+
+def test_a_server_that_wants_a_password_is_named(bucket, monkeypatch):
+    monkeypatch.setattr(bucket, "permits", staticmethod(lambda authorization: False))
+    spec = f"{bucket.address}/bucket/raw.zarr"
+    refuse(spec, f"{spec}: server '127.0.0.1:", "refuses to read it", "HTTP code 403", "without a password")
+
+
+def test_a_server_that_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setitem(CONTEXT, "http_request_retries", {"max_retries": 0})
+    refuse("http://127.0.0.1:9/raw.zarr", "http://127.0.0.1:9/raw.zarr: cannot be reached", "Check address and network")
+
+
+def test_an_address_that_nobody_knows_is_named():
+    refuse("dvid://host/uuid/grayscale", "dvid://host/uuid/grayscale: cannot be reached", "Check address and network")
+
+
+@pytest.mark.parametrize(
+    "spec, address, driver",
+    [
+        ("gs://bucket/raw", "gs://bucket/raw", "auto"),
+        ("precomputed://gs://bucket/raw", "gs://bucket/raw", "neuroglancer_precomputed"),
+        ("gs://bucket/raw/|neuroglancer-precomputed:", "gs://bucket/raw/", "neuroglancer_precomputed"),
+        ("n5://raw.n5", "raw.n5", "n5"),
+        ("odd|name.zarr", "odd|name.zarr", "auto"),
+    ],
+)
+def test_addresses_of_neuroglancer_are_understood(spec, address, driver):
+    assert Location.parse(spec) == Location(spec, address, driver)
