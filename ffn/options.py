@@ -6,7 +6,7 @@ import argparse
 import re
 import shlex
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -100,7 +100,13 @@ def from_arguments(model: type[M], arguments: argparse.Namespace, **extra: objec
         raise ConfigError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
 
 
-def flags(section: Section, skip: tuple[str, ...] = (), *, result: bool = True) -> str:
+def flags(
+    section: Section,
+    skip: tuple[str, ...] = (),
+    *,
+    result: bool = True,
+    defaults: Mapping[str, object] | None = None,
+) -> str:
     """Return the options that make `section` from the defaults, for a shell line of the workflow.
 
     Parameters
@@ -111,6 +117,8 @@ def flags(section: Section, skip: tuple[str, ...] = (), *, result: bool = True) 
         Fields to leave out, besides those that only the workflow reads.
     result : bool
         Whether to give the options that the result depends on, or those that are `SameResult`.
+    defaults : mapping of str to value, optional
+        Defaults that the command has instead of those of the section.
 
     Examples
     --------
@@ -120,7 +128,8 @@ def flags(section: Section, skip: tuple[str, ...] = (), *, result: bool = True) 
     ('--min-size 50', '--block-size 8 8 8')
     """
     names = [name for name in type(section).model_fields if (name in section.same_result()) != result]
-    return " ".join(_flag_words(section, [name for name in names if name not in {*skip, *section.for_workflow}]))
+    names = [name for name in names if name not in {*skip, *section.for_workflow}]
+    return " ".join(_flag_words(section, names, defaults or {}))
 
 
 def quote(text: str) -> str:
@@ -134,8 +143,8 @@ def quote(text: str) -> str:
     return shlex.quote(text).replace("{", "{''")  # the shell joins the two quoted parts
 
 
-def _flag_words(section: Section, names: list[str]) -> Iterator[str]:
-    defaults = section.defaults()
+def _flag_words(section: Section, names: list[str], defaults: Mapping[str, object]) -> Iterator[str]:
+    defaults = {**section.defaults(), **defaults}
     for name in names:
         value = getattr(section, name)
         if value == defaults[name]:

@@ -41,7 +41,7 @@ def describe(spec: str, check: bool = False) -> Description:
         ``training`` (a model folder without a model yet), ``checkpoint``, ``scores``, ``export`` or ``run``. A volume
         has `shape`, `dtype`, `voxel_size` (nm), `offset` (all zyx) and `provenance`; records have `counts` and
         `shards`; a model and a checkpoint have `architecture`, `fov`, `deltas` (zyx) and `num_weights`; a trained model
-        and a training have `last` and `best_validation` (step and scores) and `checkpoints`.
+        and a training have `last` and `best_validation` (step and scores), `warnings` and `checkpoints`.
 
     Raises
     ------
@@ -197,6 +197,7 @@ def _checkpoint(folder: Path, check: bool) -> Description:
 
 def _progress(folder: Path) -> Description:
     """Return the progress and the scores of a training."""
+    from ffn.training.monitoring.health import complaints
     from ffn.training.monitoring.metrics import SCORES, best_validation, read_metrics
 
     shown = ("step", "epoch", "loss", *SCORES, "learning_rate", "fovs_per_second", "skipped_steps")
@@ -204,6 +205,7 @@ def _progress(folder: Path) -> Description:
     best = best_validation(validations)
     return {
         "last": {name: row[name] for row in rows[-1:] for name in shown if name in row},
+        "warnings": list(complaints(rows, validations).values()),
         "best_validation": {name: best[name] for name in ("step", "loss", *SCORES) if name in best},
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").glob("step-*")),
     }

@@ -35,6 +35,7 @@ from ffn.report.score_table import (
 from ffn.report.training_charts import training_charts
 from ffn.report.versions import package_versions
 from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices
+from ffn.training.monitoring.health import read_complaints
 from ffn.training.monitoring.metrics import best_validation, read_metrics
 from ffn.viewing.state import LINKS_FOLDER
 from ffn.workflow.paths import RunPaths
@@ -118,6 +119,7 @@ def render(run_dir: Path) -> str:
         volumes=[_volume_context(files, run_dir) for files in volumes],
         charts=training_charts(metrics, validation),
         best_validation=best_validation(validation),
+        training_warnings=read_complaints(model),
         costs=costs,
         selection=read_selection(run_dir),
         versions=package_versions(),

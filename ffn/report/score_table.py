@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ffn.evaluation.metrics import METRICS, Metric
 from ffn.report.run_folder import VolumeFiles, read_volumes
+from ffn.training.monitoring.health import read_complaints
 from ffn.workflow.paths import RunPaths
 
 MISSING = "–"
@@ -102,7 +103,7 @@ def format_scores(run_dir: str | Path) -> str:
 
 
 def format_summary(run_dir: str | Path, report: str | Path) -> str:
-    """Return the score table, the path of the report and the command that shows the segmentation.
+    """Return the score table, what went wrong in training, the path of the report and the command that shows it all.
 
     Parameters
     ----------
@@ -113,7 +114,9 @@ def format_summary(run_dir: str | Path, report: str | Path) -> str:
     """
     place = report if Path(report).is_file() else f"none yet, write it with 'ffn report {run_dir}'"
     program = sys.argv[0] if Path(sys.argv[0]).name == "ffn" else "ffn"  # as called, so that the line can be pasted
-    lines = [format_scores(run_dir), "", f"report       {place}"]
+    lines = [format_scores(run_dir), ""]
+    lines += [f"training     {warning}" for warning in read_complaints(RunPaths(run_dir).folder("train"))]
+    lines.append(f"report       {place}")
     if RunPaths(run_dir).existing("export"):
         lines.append(f"Neuroglancer {min(program, os.path.relpath(program), key=len)} view {run_dir}")
     return "\n".join(lines)

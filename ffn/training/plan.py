@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import ValidationError
 
-from ffn.config import ModelConfig
+from ffn.config import ModelConfig, explain
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import training_records
@@ -23,7 +24,7 @@ from ffn.training.data.examples import Example, ExampleMaker
 from ffn.training.data.lanes import COLUMNS, LaneStream, Shards
 from ffn.training.data.randomness import generator
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
-from ffn.training.initial import initial_weights
+from ffn.training.initial import initial_weights, weights_of_depth
 from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
@@ -215,33 +216,43 @@ def make_training_plan(
     return plan
 
 
-def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int) -> Model:
+def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int, trains: bool = True) -> Model:
     """Return the network that training starts from.
 
     Parameters
     ----------
     wanted : ModelConfig
-        Architecture. With `init_folder`, the fields that were set explicitly must agree with that model.
+        Architecture. With `init_folder`, only the fields that were set explicitly count; the others are those of that
+        model.
     init_folder : str or None
         Model folder or checkpoint of ours to start from. None draws new weights.
     rng_seed : int
         Seed of new weights.
+    trains : bool
+        Whether the weights will be trained. If so, they forget how their images were normalised: the training volumes
+        may have another contrast.
 
     Raises
     ------
     ModelError
-        If the folder holds no model, or one of another architecture.
+        If the folder holds no model, or one with other features.
     """
     if init_folder is None:
         return Model(wanted, initial_weights(wanted, rng_seed), {})
     model = load_checkpoint(init_folder) if is_checkpoint(init_folder) else load_model(init_folder)
-    for name in sorted(wanted.model_fields_set):
-        asked, found = getattr(wanted, name), getattr(model.config, name)
-        if asked != found:
-            raise ModelError(
-                f"{option_name(name)}: found {asked}, expected {found} as in the model {init_folder}. Omit the option"
-            )
-    return model
+    given = {name: getattr(wanted, name) for name in wanted.model_fields_set}
+    features = given.get("features", model.config.features)
+    if features != model.config.features:
+        raise ModelError(
+            f"--features: found {features}, expected {model.config.features} as in the model {init_folder}. "
+            "Omit the option"
+        )
+    forgotten = dict.fromkeys(("image_mean", "image_stddev")) if trains else {}
+    try:
+        config = ModelConfig(**{**model.config.model_dump(), **forgotten, **given})
+    except ValidationError as error:
+        raise ModelError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
+    return Model(config, weights_of_depth(model.weights, config, rng_seed), model.provenance)
 
 
 def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], group: ProcessGroup) -> Model:

@@ -19,7 +19,7 @@ from ffn.model.store import Model, save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
 from ffn.training.arguments import add_data_arguments, parse_validation, parse_volumes
-from ffn.training.config import TrainConfig
+from ffn.training.config import TrainConfig, fine_tuning_defaults
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
@@ -51,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--init",
         metavar="MODEL_DIR",
-        help="model folder or checkpoint (checkpoints/step-…) to start from; sets the model options",
+        help="model folder or checkpoint (checkpoints/step-…) to start from; sets model options that are not given, "
+        "except the normalisation, which is measured anew",
     )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to resume")
     add_options(parser, ModelConfig)
@@ -62,8 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     volumes = parse_volumes(arguments.volume)
     data = TrainingData(arguments.records, volumes, parse_validation(arguments.validate, volumes))
-    model, config = from_arguments(ModelConfig, arguments), from_arguments(TrainConfig, arguments)
+    model, config = from_arguments(ModelConfig, arguments), _train_config(arguments)
     train(data, arguments.out, model, config, arguments.rng_seed, arguments.init, arguments.stage_to)
+
+
+def _train_config(arguments: argparse.Namespace) -> TrainConfig:
+    """Return the options, with the defaults of fine-tuning where training starts from a model."""
+    config = from_arguments(TrainConfig, arguments)
+    if not arguments.init:
+        return config
+    defaults = fine_tuning_defaults(config, bool(arguments.validate))
+    return config.model_copy(update={name: defaults[name] for name in defaults.keys() - config.model_fields_set})
 
 
 def train(
@@ -88,7 +98,7 @@ def train(
         Model folder: ``model.yaml``, ``weights.h5``, ``checkpoints/``, ``metrics.csv``, ``validation.csv``,
         ``tensorboard/``.
     model : ModelConfig
-        Architecture. With `init_folder`, the fields that were set explicitly must agree with that model.
+        Architecture. With `init_folder`, only the fields that were set explicitly count, see `choose_model`.
     config : TrainConfig
         Options.
     rng_seed : int
@@ -163,8 +173,9 @@ def training_job(
         for volume in opened.values():
             volume.load(group)
         volumes = {name: opened[name] for name in data.volumes}
-        initial = _of_rank_0(group.together(lambda: choose_model(model, init_folder, rng_seed)), group)
-        initial = with_normalisation(initial, volumes, group)
+        trains = config.max_steps > 0
+        chosen = group.together(lambda: choose_model(model, init_folder, rng_seed, trains) if group.rank == 0 else None)
+        initial = with_normalisation(_of_rank_0(chosen, group), volumes, group)
         plan = group.together(lambda: make_training_plan(near, volumes, initial, config, rng_seed))
         yield TrainingJob(group, plan, opened)
 
@@ -196,9 +207,10 @@ def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
         yield
 
 
-def _of_rank_0(model: Model, group: ProcessGroup) -> Model:
+def _of_rank_0(model: Model | None, group: ProcessGroup) -> Model:
     """Return the model of rank 0 on all processes."""
-    config, weights, provenance = group.broadcast((model.config.model_dump(), model.weights, model.provenance))
+    parts = (model.config.model_dump(), model.weights, model.provenance) if model else ({}, {}, {})
+    config, weights, provenance = group.broadcast(parts)
     return Model(ModelConfig(**config), weights, provenance)
 
 

@@ -15,7 +15,9 @@ import yaml
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.options import flags
 from ffn.training.checkpoint_files import MANIFEST, is_checkpoint
+from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
 from ffn.workflow.places import Place, check_sources, contact_boxes, subvolume_boxes
 from ffn.workflow.run import RunConfig, load_run
@@ -44,8 +46,14 @@ class Pipeline:
 
     @property
     def warnings(self) -> list[str]:
-        """Settings that are allowed but make scores look better than they are."""
+        """What the configuration does without saying so, and settings that make scores look better than they are."""
         found = [
+            f"volumes.{name}: {place.validate_box} is kept for validation, {place.train_box} for training. "
+            "Give a validate_box to choose"
+            for name, place in self.places.items()
+            if self.run.is_cut(self.run.volumes[name]) and place.config.is_validated_on
+        ]
+        found += [
             f"volumes.{name}: evaluate_box and train_box overlap, so its scores include training data"
             for name in self.evaluated
             if self.places[name].is_scored_on_training_data
@@ -80,7 +88,7 @@ class Pipeline:
     @cached_property
     def validated(self) -> list[str]:
         """Volumes that training is validated on."""
-        return [name for name, volume in self.run.volumes.items() if self.run.is_validated and volume.is_validated_on]
+        return [name for name, place in self.places.items() if self.run.is_validated and place.config.is_validated_on]
 
     @cached_property
     def learnt_from(self) -> list[str]:
@@ -168,6 +176,21 @@ class Pipeline:
     def initial_files(self) -> list[str]:
         """The file that a model folder cannot lack, in the folder that training starts from."""
         return [f"{self.initial}/model.yaml"] if self.initial else []
+
+    @property
+    def model_flags(self) -> str:
+        """Options of the network for `ffn train`; initial weights bring those that the configuration does not name."""
+        model = self.run.model
+        if not self.initial:
+            return flags(model)
+        given = model.model_fields_set | {"fov_size_zyx", "deltas_zyx"}  # sampling and tiling follow these
+        names = type(model).model_fields.keys()
+        return flags(model, skip=tuple(names - given), defaults=dict.fromkeys(names))
+
+    @property
+    def train_defaults(self) -> dict[str, Any]:
+        """Defaults of `ffn train` that are not those of `TrainConfig`, as its command line has them."""
+        return fine_tuning_defaults(self.run.train, bool(self.validated)) if self.initial else {}
 
     @property
     def model(self) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
 from ffn.config import MAX_VOXEL_SIZE_RATIO, SegmentConfig
 from ffn.errors import ConfigError, FfnError
-from ffn.geometry import Box, VoxelSize, scale, tile
+from ffn.geometry import ZYX, Box, VoxelSize, scale, tile, zyx
 from ffn.inference.points import points_file, read_points
 from ffn.io.open import open_mip
 from ffn.io.volume import split_spec
@@ -108,13 +109,19 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     _check_init(config)
     places = {}
     for name, volume in config.volumes.items():
-        places[name] = _place(name, volume)
+        places[name] = _with_validation(_place(name, volume), config)
         _check_boxes(name, places[name], config)
         if volume.skeletons and not Path(volume.skeletons).exists():
             raise ConfigError(
                 f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected a folder of SWC files or a "
                 "precomputed folder"
             )
+    if config.train.use_best and not any(place.config.is_validated_on for place in places.values()):
+        name, place = next((name, place) for name, place in places.items() if config.is_cut(place.config))
+        raise ConfigError(
+            f"volumes.{name}.validate_box: auto, but train_box {place.train_box} has no room for a validation box "
+            "beside the training patches. Give more labels, or set validate_box: none to train without a validation"
+        )
     if config.select.checkpoints:
         _check_selection(config, places[config.select_volume])
     _check_mask(config, places)
@@ -133,7 +140,7 @@ def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
     places = {}
     for name, volume in config.volumes.items():
         if volume.synthetic is not None:
-            places[name] = _place(name, volume)
+            places[name] = _with_validation(_place(name, volume), config)
             continue
         files = {kind: paths.of("ingest", kind, volume=name) for kind in ("image", "labels") if getattr(volume, kind)}
         if not all(Path(file).is_file() for file in files.values()):
@@ -143,7 +150,7 @@ def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
         labels = found["labels"][0] if "labels" in found else None
         if labels and volume.labels_offset_zyx:
             labels = Box.from_shape(labels.shape, volume.labels_offset_zyx)
-        places[name] = Place(image, labels, size or (1.0, 1.0, 1.0), volume)
+        places[name] = _with_validation(Place(image, labels, size or (1.0, 1.0, 1.0), volume), config)
     return places
 
 
@@ -169,11 +176,12 @@ def contact_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
 
 
 def _check_init(config: RunConfig) -> None:
-    """Refuse weights for another FOV, because sampling and tiling follow the configured one."""
+    """Refuse weights that are not there, or that segment as they are with another FOV than the configured one."""
     if config.init is None:
         return
+    is_trained = config.train.max_steps > 0
     if Path(config.init + ".index").is_file():
-        if config.model.image_mean is None or config.model.image_stddev is None:
+        if not is_trained and (config.model.image_mean is None or config.model.image_stddev is None):
             raise ConfigError(
                 "model.image_mean, model.image_stddev: null, but a checkpoint does not record how its images were "
                 "normalised. Give both (FIB-25: 128 and 33)"
@@ -184,7 +192,7 @@ def _check_init(config: RunConfig) -> None:
     load = load_checkpoint_architecture if is_checkpoint(config.init) else load_architecture
     model = load(config.init)
     for key in ("fov_size_zyx", "deltas_zyx"):
-        if getattr(model, key) != getattr(config.model, key):
+        if not is_trained and getattr(model, key) != getattr(config.model, key):
             raise ConfigError(
                 f"model.{key}: {getattr(config.model, key)} is not that of init {config.init} "
                 f"({getattr(model, key)}), both must be equal"
@@ -224,6 +232,25 @@ def _place(name: str, volume: VolumeConfig) -> Place:
         )
     labels = _labels(name, volume, image, size) if volume.labels else None
     return Place(image, labels, size, volume)
+
+
+def _with_validation(place: Place, config: RunConfig) -> Place:
+    """Cut a validation box from the end of the training box along its longest axis, if the configuration wants one.
+
+    Centres of validation examples are in a tenth of the box; its last voxels hold the rest of their patches. A box
+    whose rest is too small for training stays whole.
+    """
+    if not config.is_cut(place.config):
+        return place
+    box, patch = place.train_box, patch_size(config.model, config.train)
+    axis = max(range(3), key=lambda i: box.shape[i])
+    at = box.stop[axis] - patch[axis] // 2 - box.shape[axis] // 10
+    if at - box.start[axis] < _trainable_size(config)[axis]:
+        return place
+    train = Box(box.start, zyx(at if i == axis else n for i, n in enumerate(box.stop)))
+    validate = Box(zyx(at if i == axis else n for i, n in enumerate(box.start)), box.stop)
+    boxes = {"train_box": str(train), "validate_box": str(validate)}
+    return dataclasses.replace(place, config=place.config.model_copy(update=boxes))
 
 
 def _labels(name: str, volume: VolumeConfig, image: Box, size: VoxelSize) -> Box:
@@ -328,10 +355,15 @@ def _check_validation(name: str, place: Place, config: RunConfig) -> None:
         )
 
 
+def _trainable_size(config: RunConfig) -> ZYX:
+    """Return the smallest training box that has room for a whole LOM and for a patch."""
+    reaches = zip(config.partition.lom_radius_zyx, config.coordinates.margin_zyx, strict=True)
+    return zyx(2 * max(both) + 1 for both in reaches)
+
+
 def _check_training(name: str, place: Place, config: RunConfig) -> None:
     """Check that a training box has room for whole LOMs, and that exchanged axes have equal voxel sizes."""
-    for i, axis in enumerate("zyx"):
-        need = 2 * max(config.partition.lom_radius_zyx[i], config.coordinates.margin_zyx[i]) + 1
+    for i, (axis, need) in enumerate(zip("zyx", _trainable_size(config), strict=True)):
         if place.train_box.shape[i] < need:
             raise ConfigError(
                 f"volumes.{name}.train_box: {place.train_box} has {place.train_box.shape[i]} voxels on axis {axis}, "

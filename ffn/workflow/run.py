@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, PositiveFloat, ValidationError, field_validator, model_validator
+from pydantic import (
+    Field,
+    PositiveFloat,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
 from ffn.config import (
     IGNORE_LABELS,
@@ -27,11 +35,16 @@ from ffn.geometry import ZYX, add, scale
 from ffn.io.foreign import readable_formats
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
-from ffn.training.config import TrainConfig
+from ffn.training.config import TrainConfig, fine_tuning_defaults
 from ffn.viewing.config import ExportConfig
 
 VOLUME_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a part of file names and of NAME=FILE in options
+CUT = "auto"  # the validation box that fine-tuning cuts from the training box
 WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs per contact on FIB-25 decide well
+
+
+def _checked_unless_cut(text: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return text if text == CUT else check(text)
 
 
 class VolumeConfig(Section):
@@ -64,7 +77,11 @@ class VolumeConfig(Section):
         1.0,
         description="how often a voxel of this volume is the centre of a training example, relative to other volumes",
     )
-    validate_box: BoxText = Field("none", description="what training is validated on, apart from train_box")
+    validate_box: Annotated[BoxText, WrapValidator(_checked_unless_cut)] = Field(
+        CUT,
+        description="what training is validated on, apart from train_box; auto: with init the end of train_box, "
+        "if no volume has a validate_box, else none",
+    )
     segment_box: BoxText = Field("all", description="what is segmented")
     evaluate_box: BoxText = Field("all", description="box to score, within its labelled and segmented part")
 
@@ -84,7 +101,7 @@ class VolumeConfig(Section):
             raise ValueError(
                 f"labels_offset_zyx: {self.labels_offset_zyx} needs labels. Give some, or leave the offset out"
             )
-        if self.validate_box != "none" and not self.has_labels:
+        if self.validate_box not in ("none", CUT) and not self.has_labels:
             raise ValueError(f"validate_box: {self.validate_box} needs labels. Give some, or leave the box out")
         return self
 
@@ -100,8 +117,13 @@ class VolumeConfig(Section):
 
     @property
     def is_validated_on(self) -> bool:
-        """Whether training is validated on it."""
-        return self.has_labels and self.validate_box != "none"
+        """Whether training is validated on a box that is given."""
+        return self.has_labels and self.validate_box not in ("none", CUT)
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether a part of its training box may become a validation box."""
+        return self.is_trained_on and self.validate_box == CUT
 
     @property
     def is_segmented(self) -> bool:
@@ -138,15 +160,17 @@ class RunConfig(StageSections):
     def _derive(cls, values: Any) -> Any:
         """Derive values that are not given.
 
-        Sizes follow from FOV and deltas, agglomeration's flood filling from `segment`. Published recipes train on
-        background, too.
+        Sizes follow from FOV and deltas, agglomeration's flood filling from `segment`, the defaults of `train` from
+        `init`. Published recipes train on background, too.
         """
         if not isinstance(values, dict):
             return values
         try:
             model = ModelConfig(**(values.get("model") or {}))
             train = TrainConfig(**(values.get("train") or {}))
-        except (ValidationError, TypeError):
+            volumes = [VolumeConfig(**(volume or {})) for volume in (values.get("volumes") or {}).values()]
+            selects = SelectConfig(**(values.get("select") or {})).checkpoints > 0
+        except (ValidationError, TypeError, AttributeError):
             return values  # the error is reported with that section
         context = [r + d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         segment = values.get("segment")
@@ -158,6 +182,9 @@ class RunConfig(StageSections):
             "coordinates": {"margin_zyx": training_reach(model, train), "include_background": train.preset is not None},
             "agglomerate": {"window_radius_zyx": window, **flood},
         }
+        if values.get("init") is not None and train.max_steps > 0:
+            validated = any(v.is_validated_on or v.may_be_cut for v in volumes)
+            derived["train"] = fine_tuning_defaults(train, validated and not selects)
         for section, defaults in derived.items():
             given = values.get(section) or {}
             if isinstance(given, dict):
@@ -245,7 +272,9 @@ class RunConfig(StageSections):
 
     @model_validator(mode="after")
     def _best_is_known(self) -> RunConfig:
-        if self.train.use_best and not (self.is_validated and any(v.is_validated_on for v in self.volumes.values())):
+        volumes = self.volumes.values()
+        given = any(volume.is_validated_on for volume in volumes)
+        if self.train.use_best and not (self.is_validated and (given or any(map(self.is_cut, volumes)))):
             raise ValueError(
                 "train.use_best: true, but training is not validated, expected a validate_box of a volume, "
                 "validation_steps and max_steps above 0"
@@ -281,6 +310,11 @@ class RunConfig(StageSections):
     def is_validated(self) -> bool:
         """Whether training is validated, provided that a volume has a validation box."""
         return self.train.max_steps > 0 and self.train.validation_steps > 0
+
+    def is_cut(self, volume: VolumeConfig) -> bool:
+        """Whether a part of the training box of `volume` becomes a validation box."""
+        fine_tuned = self.init is not None and self.is_validated
+        return fine_tuned and volume.may_be_cut and not any(v.is_validated_on for v in self.volumes.values())
 
     @property
     def kept_steps(self) -> list[int]:

@@ -178,7 +178,10 @@ CASES = {
     "best weights without validation": (TRAIN + SMALL + " --use-best", "use_best: found true without a validation"),
     "best weights, never validated": (VALIDATED + " --use-best --validation-steps 0", "without a validation"),
     "initial weights that are records": (TRAIN + " --init {m}/records", "records/model.yaml: no such file"),
-    "initial weights of another network": (TRAIN + " --init {m}/model --depth 2", "--depth: found 2, expected 1"),
+    "initial weights of another network": (
+        TRAIN + " --init {m}/model --features 9",
+        "--features: found 9, expected",
+    ),
     "moves that the policy does not make": (
         TRAIN + " --fov-moves 2",
         "fov_moves: found 2, expected 1 for fov_policy fixed",

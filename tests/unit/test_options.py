@@ -86,6 +86,11 @@ def test_options_that_keep_the_result_come_apart_from_those_that_do_not():
     assert section.result_options() == CHANGED.result_options() != Example().result_options()
 
 
+def test_a_command_may_have_other_defaults_than_the_section():
+    assert flags(CHANGED, defaults={"kind": CHANGED.kind}) == flags(CHANGED, skip=("kind",))
+    assert "--limit 7" in flags(Example(), defaults={"limit": 9}) and "--limit" not in flags(Example())
+
+
 def test_a_type_that_keeps_the_result_still_has_its_range():
     with pytest.raises(ConfigError, match="--threads: found '0', input should be greater than 0"):
         parse(Example, ["--threads", "0"])

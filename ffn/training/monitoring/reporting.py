@@ -13,6 +13,7 @@ import numpy as np
 from ffn.model.network import Weights
 from ffn.progress import progress_bar
 from ffn.training.monitoring.best import BestModel
+from ffn.training.monitoring.health import complaints
 from ffn.training.monitoring.metrics import COLUMNS, MOVE_SCORES, SCORES, MetricsRow, RowLog
 from ffn.training.monitoring.tensorboard import Events
 from ffn.training.plan import TrainingPlan
@@ -66,6 +67,8 @@ class MainReport(Report):
         self._validation = RowLog(
             folder / "validation.csv", VALIDATION_COLUMNS, validated if step and same_examples else NO_ROWS
         )
+        self._rows: tuple[list[MetricsRow], list[MetricsRow]] = ([*self._training.kept], [*self._validation.kept])
+        self._complained_of = complaints(*self._rows).keys()
         self._events = Events(folder / "tensorboard", resumed=step > 0)
         self._events.training(self._training.kept)
         self._events.validation(self._validation.kept)
@@ -83,6 +86,8 @@ class MainReport(Report):
         shown = {"loss": row["loss"], "accuracy": row["accuracy"], "F1": row["f1"], "FOVs/s": row["fovs_per_second"]}
         self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
         self._bar.update(int(row["step"]) - self._bar.n)
+        self._rows[0].append(row)
+        self._complain()
 
     def validation(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
         """Keep the best weights, then write the row: a step that has a row is not validated again."""
@@ -91,6 +96,8 @@ class MainReport(Report):
         self._events.validation([row])
         shown = ", ".join(f"{name} {row[name]:.4g}" for name in ("loss", *SCORES))
         log.info("validation after step %d: %s", row["step"], shown)
+        self._rows[1].append(row)
+        self._complain()
 
     def picture(self, name: str, step: int, draw: Callable[[], np.ndarray]) -> None:
         """Draw a picture and write it for TensorBoard."""
@@ -100,6 +107,13 @@ class MainReport(Report):
         """Move the bar in a terminal; a log file gets lines at rows of metrics only."""
         if self._is_live:
             self._bar.update(step - self._bar.n)
+
+    def _complain(self) -> None:
+        """Say what is wrong, once as long as it lasts."""
+        found = complaints(*self._rows)
+        for kind in found.keys() - self._complained_of:
+            log.warning("train: %s", found[kind])
+        self._complained_of = found.keys()
 
     def close(self) -> None:
         """Close files and bar."""

@@ -1,7 +1,10 @@
 """The table of scores."""
 
+import json
+
 from ffn.cli import main
-from ffn.report.score_table import format_scores, score_rows
+from ffn.report.page import render
+from ffn.report.score_table import format_scores, format_summary, score_rows
 
 from .conftest import SCORES
 
@@ -16,7 +19,19 @@ def test_the_summary_has_the_scores_and_tells_how_to_see_more(copied, capsys):
     (copied / "precomputed/cube/neuroglancer.json").touch()
     main(["report", str(copied), "--summary"])
     out = capsys.readouterr().out
-    assert str(copied / "report.html") in out and f"ffn view {copied}" in out
+    assert str(copied / "report.html") in out and f"ffn view {copied}" in out and "training" not in out
+
+
+def test_the_summary_and_the_page_tell_of_a_ruined_training(copied, capsys):
+    table = copied / "model/validation.csv"
+    table.parent.mkdir(exist_ok=True)
+    table.write_text("step,f1\n0,0.9\n300,0.00006\n")
+    (copied / "model/metrics.csv").write_text("step,loss,accuracy\n300,0.69,0.5\n")
+    said = "validation F1 fell from 0.9 after step 0 to 6e-05 after step 300"
+    assert f"training     {said}" in format_summary(copied, "report.html")
+    assert f"Training: {said}" in render(copied)
+    assert main(["info", str(copied / "model"), "--json"]) == 0
+    assert said in json.loads(capsys.readouterr().out)["warnings"][0]
 
 
 def test_the_table_is_aligned_and_marks_the_better_value(run):

@@ -214,11 +214,28 @@ def test_the_initial_model_decides_options_that_are_not_set(tmp_path):
     weights = initial_weights(stored, 5)
     save_model(tmp_path / "model", Model(stored, weights, {}))
     for wanted in (ModelConfig(), ModelConfig(depth=2, features=4)):
+        assert choose_model(wanted, str(tmp_path / "model"), 1, trains=False).config == stored
         chosen = choose_model(wanted, str(tmp_path / "model"), 1)
-        assert chosen.config == stored
+        assert chosen.config == MODEL  # whose normalisation is measured
         np.testing.assert_equal(chosen.weights, weights)
     with pytest.raises(ModelError, match=r"--features: found 8, expected 4 as in the model .*model. Omit the option"):
         choose_model(ModelConfig(depth=2, features=8), str(tmp_path / "model"), 1)
+    given = ModelConfig(image_mean=7.0, fov_size_zyx=(5, 5, 7), deltas_zyx=(1, 1, 2))
+    assert choose_model(given, str(tmp_path / "model"), 1).config == given.model_copy(
+        update={"depth": 2, "features": 4}
+    )
+    with pytest.raises(ModelError, match="deltas_zyx: 4 on axis z is not less than half the FOV"):
+        choose_model(ModelConfig(deltas_zyx=(4, 4, 4)), str(tmp_path / "model"), 1)
+
+
+def test_initial_weights_forget_the_contrast_of_their_images(data, image, tmp_path):
+    stored = MODEL.model_copy(update={"image_mean": 10.0, "image_stddev": 3.0})
+    save_model(tmp_path / "model", Model(stored, initial_weights(stored, 5), {}))
+    with open_training_volumes(data.volumes) as volumes:
+        config = with_normalisation(
+            choose_model(ModelConfig(), str(tmp_path / "model"), 1), volumes, ProcessGroup()
+        ).config
+    assert (config.image_mean, config.image_stddev) == pytest.approx((image.mean(), image.std()))
 
 
 def test_a_checkpoint_as_initial_model_gives_its_moving_average(tmp_path):
@@ -228,7 +245,7 @@ def test_a_checkpoint_as_initial_model_gives_its_moving_average(tmp_path):
     for step, more in ((1, {}), (2, {f"{AVERAGES_PREFIX}{name}": array for name, array in average.items()})):
         folder = CheckpointFolder(tmp_path, {"model": stored.model_dump(mode="json")}, Kept(3), ProcessGroup())
         folder.save(Checkpoint(step, shared | more, {"lanes/0": {"position": np.zeros(2)}}))
-        chosen = choose_model(ModelConfig(depth=2), str(tmp_path / f"step-{step:08d}"), 1)
+        chosen = choose_model(ModelConfig(depth=2), str(tmp_path / f"step-{step:08d}"), 1, trains=False)
         assert chosen.config == stored
         np.testing.assert_equal(chosen.weights, average if more else last)
     (tmp_path / "step-00000002/shared.h5").write_bytes(b"damaged")

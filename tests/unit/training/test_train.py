@@ -61,6 +61,16 @@ def test_staged_inputs_are_read_near_but_the_model_names_the_originals(no_steps,
     }
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [([], (1e-5, 100)), (["--learning-rate", "0.001", "--warmup-steps", "0"], (1e-3, 0))]
+)
+@pytest.mark.usefixtures("no_launcher")
+def test_fine_tuning_by_hand_has_the_defaults_of_the_workflow_and_records_them(no_steps, tmp_path, given, expected):
+    assert main([*no_steps, *given]) == 0
+    config = load_model(tmp_path / "model").provenance["config"]
+    assert (config["learning_rate"], config["warmup_steps"]) == expected and not config["use_best"]
+
+
 @pytest.mark.usefixtures("no_launcher")
 def test_two_trainings_cannot_share_a_folder(no_steps, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("ffn.training.train.LOCK_SECONDS", 0.0)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ffn.errors import ConfigError
+from ffn.options import flags
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
@@ -92,6 +93,32 @@ def test_without_training_the_initial_model_segments(tmp_path):
     assert made.imported == [str(tmp_path / "published")] and made.imported_manifest == []
     assert made.used_model == made.model == made.initial == "results/small/initial"
     assert made.trained == made.targets("train") == []
+
+
+def test_fine_tuning_gets_what_the_configuration_says(tmp_path):
+    def flags_of(**sections):
+        (tmp_path / "published.index").touch()
+        made = pipeline(init=str(tmp_path / "published"), **sections)
+        return made.model_flags, flags(made.run.train, defaults=made.train_defaults)
+
+    fov = "--fov-size 9 11 13 --deltas 2 3 3"
+    model, train = flags_of()
+    assert model == f"--depth 2 --features 8 {fov}" and train == "--permutable-axes"
+    bare = {name: MODEL[name] for name in ("fov_size_zyx", "deltas_zyx")}
+    given = {"learning_rate": 0.001, "warmup_steps": 0, "use_best": False, "permutable_axes": []}
+    model, train = flags_of(model={**bare, "depth": 9, "image_mean": 128}, train=given)
+    assert model == f"--depth 9 {fov} --image-mean 128.0"
+    assert train == "--learning-rate 0.001 --warmup-steps 0 --permutable-axes --no-use-best"
+
+
+def test_a_validation_box_that_was_cut_is_mentioned(tmp_path):
+    (tmp_path / "published.index").touch()
+    made = pipeline(init=str(tmp_path / "published"))
+    assert made.validated == ["first"] and made.trained == ["first"]
+    assert made.warnings == [
+        "volumes.first: 0:40,0:56,56:72 is kept for validation, 0:40,0:56,0:56 for training. "
+        "Give a validate_box to choose"
+    ]
 
 
 @pytest.mark.parametrize("box", ["0:64,0:56,0:72", "40:64,0:56,0:72"])

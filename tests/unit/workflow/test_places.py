@@ -18,6 +18,8 @@ from ffn.workflow.run import load_run
 
 from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED, changed
 
+UNTRAINED = {"max_steps": 0, "permutable_axes": []}
+
 
 @pytest.mark.parametrize(
     ("volume", "message"),
@@ -44,7 +46,7 @@ def test_sources_are_checked(volume, message, tmp_path, monkeypatch):
                     **GOOD,
                     "volumes": {"phantom": volume},
                     "init": "model",
-                    "train": {"max_steps": 0, "permutable_axes": []},
+                    "train": UNTRAINED,
                 }
             )
         )
@@ -58,7 +60,10 @@ def random_model(**changes):
 def test_initial_weights_of_another_fov_are_refused(tmp_path):
     save_model(tmp_path / "model", random_model(fov_size_zyx=(9, 11, 15)))
     with pytest.raises(ConfigError, match="model.fov_size_zyx: .9, 11, 13. is not that of init .*9, 11, 15"):
-        check_sources(load_run({**GOOD, "init": str(tmp_path / "model")}))
+        check_sources(load_run({**GOOD, "init": str(tmp_path / "model"), "train": UNTRAINED}))
+    check_sources(
+        load_run({**GOOD, "init": str(tmp_path / "model")})
+    )  # training gives them the FOV of the configuration
 
 
 def test_a_checkpoint_of_ours_is_checked_like_a_model(tmp_path):
@@ -66,9 +71,9 @@ def test_a_checkpoint_of_ours_is_checked_like_a_model(tmp_path):
         model = {**ModelConfig(**SMALL).model_dump(mode="json"), "fov_size_zyx": fov}
         path.mkdir()
         (path / "manifest.json").write_text(json.dumps({"step": 10, "fingerprint": {"model": model}, "sha256": {}}))
-    check_sources(load_run({**GOOD, "init": str(tmp_path / "step-00000010")}))
+    check_sources(load_run({**GOOD, "init": str(tmp_path / "step-00000010"), "train": UNTRAINED}))
     with pytest.raises(ConfigError, match="model.fov_size_zyx: .9, 11, 13. is not that of init .*20 .*9, 11, 15"):
-        check_sources(load_run({**GOOD, "init": str(tmp_path / "step-00000020")}))
+        check_sources(load_run({**GOOD, "init": str(tmp_path / "step-00000020"), "train": UNTRAINED}))
 
 
 def test_missing_initial_weights_are_named():
@@ -159,6 +164,37 @@ def test_validation_data_are_apart_and_hold_a_patch():
     ):
         with pytest.raises(ConfigError, match=f"volumes.a.validate_box: {box} {message}"):
             check(validate_box=box)
+
+
+def fine_tuned(tmp_path, **volumes):
+    save_model(tmp_path / "model", random_model())
+    return check_sources(load_run({**GOOD, "init": str(tmp_path / "model"), "volumes": volumes}))
+
+
+def test_fine_tuning_keeps_a_part_of_the_training_box_for_validation(tmp_path):
+    places = fine_tuned(
+        tmp_path, a=PHANTOM, b={**PHANTOM, "train_box": "0:40,0:48,10:50"}, c={**PHANTOM, "train_box": "none"}
+    )
+    assert (places["a"].train_box, places["a"].validate_box) == (
+        Box.parse("0:64,0:48,0:63"),
+        Box.parse("0:64,0:48,63:80"),
+    )
+    assert (places["b"].train_box, places["b"].validate_box) == (
+        Box.parse("0:40,0:36,10:50"),
+        Box.parse("0:40,36:48,10:50"),
+    )
+    assert not places["c"].config.is_validated_on
+    given = fine_tuned(tmp_path, a=PHANTOM, b={**VALIDATED})
+    assert given["a"].train_box == Box.parse("0:64,0:48,0:80") and not given["a"].config.is_validated_on
+    assert not check_sources(load_run(GOOD))["phantom"].config.is_validated_on
+
+
+def test_labels_without_room_for_a_validation_box_are_one_line(tmp_path):
+    small = {**PHANTOM, "train_box": "0:13,0:17,0:20"}
+    with pytest.raises(ConfigError, match="volumes.a.validate_box: auto, but train_box 0:13,0:17,0:20 has no room"):
+        fine_tuned(tmp_path, a=small)
+    assert not fine_tuned(tmp_path, a={**small, "validate_box": "none"})["a"].config.is_validated_on
+    assert not fine_tuned(tmp_path, a=small, b=PHANTOM)["a"].config.is_validated_on
 
 
 def test_scores_on_training_data_are_noticed():

@@ -131,6 +131,21 @@ def test_the_preset_of_the_paper_trains_on_background_too():
     assert not load_run(without).coordinates.include_background
 
 
+def test_the_defaults_with_initial_weights_are_those_of_fine_tuning():
+    def train(**change):
+        return load_run(changed(**{"init": "model", **change})).train
+
+    fine = train()
+    assert (fine.learning_rate, fine.warmup_steps, fine.use_best) == (1e-5, 100, True)
+    fresh = load_run(GOOD).train
+    assert (fresh.learning_rate, fresh.warmup_steps, fresh.use_best) == (1e-3, 0, False)
+    given = train(train={"learning_rate": 1e-3, "warmup_steps": 0, "use_best": False})
+    assert (given.learning_rate, given.warmup_steps, given.use_best) == (1e-3, 0, False)
+    assert not train(volumes={"phantom": {**PHANTOM, "validate_box": "none"}}).use_best
+    assert not train(train={"validation_steps": 0}).use_best
+    assert not load_run({**SELECTING, "init": "model"}).train.use_best
+
+
 @pytest.mark.parametrize("path", ["config.yaml", "config/fib25.yaml"])
 def test_shipped_configurations_are_valid(path, pytestconfig):
     run = load_run(yaml.safe_load((pytestconfig.rootpath / path).read_text()))

@@ -52,6 +52,20 @@ def test_ranks_above_0_report_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_collapse_is_said_once(tmp_path, caplog):
+    def report_f1(report, *values):
+        for step, f1 in values:
+            report.validation({**row(VALIDATION_COLUMNS, step), "f1": f1}, weights)
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    with open_report(0, tmp_path, PLAN, 0, same_examples=True) as report:
+        assert report_f1(report, (0, 0.8), (10, 0.5)) == []
+        (said,) = report_f1(report, (20, 0.3), (30, 0.2))
+    assert said.startswith("train: validation F1 fell from 0.8 after step 0 to 0.3 after step 20")
+    with open_report(0, tmp_path, PLAN, 30, same_examples=True) as report:
+        assert report_f1(report, (40, 0.1)) == [said]
+
+
 def test_a_resumed_report_keeps_the_rows_up_to_its_step(reported):
     with open_report(0, reported, PLAN, 10, same_examples=True) as report:
         assert report.has_validated(10) and not report.has_validated(20)
