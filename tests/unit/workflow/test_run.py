@@ -146,10 +146,16 @@ def test_the_defaults_with_initial_weights_are_those_of_fine_tuning():
     assert not load_run({**SELECTING, "init": "model"}).train.use_best
 
 
-@pytest.mark.parametrize("path", ["config.yaml", "config/fib25.yaml"])
+@pytest.mark.parametrize("path", ["config.yaml", "config/fib25.yaml", "config/own-data.yaml"])
 def test_shipped_configurations_are_valid(path, pytestconfig):
     run = load_run(yaml.safe_load((pytestconfig.rootpath / path).read_text()))
     assert run.model.depth >= 2
+
+
+def test_own_data_can_start_from_trained_weights_without_another_line(pytestconfig):
+    values = yaml.safe_load((pytestconfig.rootpath / "config/own-data.yaml").read_text())
+    assert load_run({**values, "init": "model"}).train.learning_rate == 1e-5
+    assert load_run(values).train.learning_rate == 1e-3
 
 
 def test_the_last_checkpoints_are_known_before_training():
