@@ -304,6 +304,8 @@ class RunConfig(StageSections):
     def as_written(self) -> dict[str, Any]:
         """Return the configuration as plain data for a YAML file, starting with the keys that name the run."""
         values = self.model_dump(mode="json")
+        if self.init is not None:  # what is left out of `model` comes with the weights
+            values["model"] = self.model.model_dump(mode="json", exclude_unset=True)
         return {name: values[name] for name in ("run", "rng_seed", "init", "volumes")} | values
 
     @property

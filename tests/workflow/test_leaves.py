@@ -122,8 +122,8 @@ READ_BY |= dict.fromkeys(
 )
 # Times depend on threads; the studies set intra_op_threads themselves.
 KEPT_RESULTS = {"train.inter_op_threads": ("study_measure",), "train.pin_threads": ("study_measure",)}
-# An imported checkpoint has its own network.
-WITH_INIT = {"model": ("import_checkpoint",), "model.depth": (), "model.features": ()}
+# An imported checkpoint has its own network, and training makes another one of it.
+WITH_INIT = {"model": ("import_checkpoint", "train"), **dict.fromkeys(["model.depth", "model.features"], ("train",))}
 # What changes which checkpoints there are to choose from: their rules run for those that are new.
 CANDIDATES = ("train.max_steps", "train.checkpoint_steps", "train.keep_checkpoints")
 OTHER_VALUES: dict[str, list[Any]] = {

@@ -8,7 +8,7 @@ import yaml
 from ffn.errors import ConfigError
 from ffn.workflow.run import RunConfig, load_run
 
-from .runs import GOOD, PHANTOM, SELECTING, VALIDATED, changed, require_one_line
+from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED, changed, require_one_line
 
 UNUSABLE = ("a b", "-a", "²", "ü", "a{b}", "", "a\n")
 
@@ -150,6 +150,13 @@ def test_the_defaults_with_initial_weights_are_those_of_fine_tuning():
 def test_shipped_configurations_are_valid(path, pytestconfig):
     run = load_run(yaml.safe_load((pytestconfig.rootpath / path).read_text()))
     assert run.model.depth >= 2
+
+
+def test_a_configuration_that_is_written_leaves_the_architecture_to_the_weights():
+    sizes = {name: SMALL[name] for name in ("fov_size_zyx", "deltas_zyx")}
+    run = load_run({**GOOD, "init": "model", "model": sizes})
+    again = load_run(run.as_written())
+    assert again == run and again.model.model_fields_set == sizes.keys()
 
 
 def test_own_data_can_start_from_trained_weights_without_another_line(pytestconfig):
