@@ -258,8 +258,8 @@ def fine_tuning_defaults(config: TrainConfig, is_validated: bool) -> dict[str, f
     config : TrainConfig
         Options.
     is_validated : bool
-        Whether there are examples to validate on. The first validation, before the first step, scores the weights that training starts
-        from, so the model is never worse on it than they are.
+        Whether there are examples to validate on. The first validation, before the first step, scores the weights that
+        training starts from, so the model is never worse on it than they are.
     """
     if config.preset:
         return {}
