@@ -32,7 +32,9 @@ def write_sources(folder):
     (folder / "slices").mkdir()
     Image.new("L", (4, 3)).save(folder / "slices/z1.png")
     (folder / "a.zarr").mkdir()
-    names = {"npy": "a.npy", "slices": "slices", "tiff": "a.tif", "zarr": "a.zarr"}
+    (folder / "a.mrc").write_bytes(b"x")
+    (folder / "a.nii.gz").write_bytes(b"x")
+    names = {"mrc": "a.mrc", "nifti": "a.nii.gz", "npy": "a.npy", "slices": "slices", "tiff": "a.tif", "zarr": "a.zarr"}
     return {format_: str(folder / name) for format_, name in names.items()}
 
 

@@ -1,0 +1,45 @@
+"""NIfTI, with axes x, y, z; a compressed file is decompressed into memory.
+
+Its orientation and origin refer to a brain, not to a larger volume: voxels stay as they are stored, from 0, 0, 0.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ffn.errors import VolumeError
+from ffn.io.volume import Volume
+
+TITLE = "NIfTI (.nii, .nii.gz)"
+
+
+def recognises(spec: str) -> bool:
+    """Whether `spec` is a NIfTI file."""
+    return spec.lower().endswith((".nii", ".nii.gz")) and Path(spec).is_file()
+
+
+def open_volume(spec: str) -> Volume:
+    """Open the file.
+
+    Raises
+    ------
+    VolumeError
+        If it is damaged, or is not one 3D array of numbers.
+    """
+    import nibabel
+
+    from ffn.io.foreign.arrays import ArrayVolume
+    from ffn.io.foreign.units import to_nm
+
+    try:
+        image: Any = nibabel.load(spec)
+        array = np.asanyarray(image.dataobj)
+    except (nibabel.filebasedimages.ImageFileError, ValueError, OSError, EOFError) as reason:
+        found = " ".join(str(reason).split())
+        raise VolumeError(f"{spec}: cannot be read ({found}), expected a whole NIfTI file. Restore it") from None
+    x, y, z = (float(str(side)) for side in image.header.get_zooms()[:3])
+    unit, _ = image.header.get_xyzt_units()
+    return ArrayVolume(spec, array, to_nm((z, y, x), (unit,) * 3), order="xyz")
