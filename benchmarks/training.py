@@ -25,13 +25,14 @@ import numpy as np
 
 from ffn import kernels
 from ffn.config import ModelConfig
+from ffn.model.precision import PRECISIONS
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
 from ffn.training.parallel.placement import configure_tensorflow
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Learner
 
-CONTENDERS = {"tensorflow float32": "float32", "tensorflow bfloat16": "bfloat16", "kernels bfloat16": "bfloat16"}
+CONTENDERS = {f"{library} {precision}": precision for library in ("tensorflow", "kernels") for precision in PRECISIONS}
 PYTORCH = "pytorch bfloat16"
 WARM_UP = 4  # steps
 
@@ -69,10 +70,14 @@ def main() -> None:
             ratios = [each[0]["seconds"] / each[index]["seconds"] for each in rounds]
             print(f"{batch_size:5} {name:20} {np.median(rates):7.1f} {np.median(ratios):6.2f}", flush=True)
             report.append({"batch": batch_size, "contender": name, "fovs_per_second": rates, "ratio": ratios})
-        ours = list(CONTENDERS).index("kernels bfloat16")
-        parts = {part: np.median([each[ours][part] for each in rounds]) for part in rounds[0][ours]}
-        print("      " + ", ".join(f"{part} {1000 * seconds / arguments.steps:.2f}" for part, seconds in parts.items()))
-        report.append({"batch": batch_size, "profile": parts})
+        for index, name in enumerate(names):
+            parts = {part: np.median([each[index][part] for each in rounds]) for part in rounds[0][index]}
+            del parts["seconds"]
+            if not parts:
+                continue
+            profile = ", ".join(f"{part} {1000 * seconds / arguments.steps:.2f}" for part, seconds in parts.items())
+            print(f"      {name}: {profile}")
+            report.append({"batch": batch_size, "contender": name, "profile": parts})
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
 
@@ -126,7 +131,7 @@ def start(batch_size: int, arguments: argparse.Namespace) -> list[Contender]:
 
 def train_when_told(arguments: argparse.Namespace) -> None:
     """Be a contender: read numbers of steps from standard input, train that many, and print the seconds."""
-    if arguments.contender != "kernels bfloat16":
+    if not arguments.contender.startswith("kernels"):
         kernels.library_path = lambda: Path("none, for comparison")
     learner, batch = make_learner(CONTENDERS[arguments.contender], arguments, ProcessGroup())
     for line in sys.stdin:
@@ -142,7 +147,7 @@ def train_when_told(arguments: argparse.Namespace) -> None:
 
 def parts_of(arguments: argparse.Namespace) -> dict[str, float]:
     """Return the processor seconds spent by the kernels, if this contender uses them."""
-    return kernels.processor_seconds() if arguments.contender == "kernels bfloat16" else {}
+    return kernels.processor_seconds() if arguments.contender.startswith("kernels") else {}
 
 
 def make_learner(precision: str, arguments: argparse.Namespace, group: ProcessGroup) -> tuple[Learner, Batch]:

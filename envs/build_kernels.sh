@@ -25,18 +25,21 @@ link() { # LIBRARY ARGUMENTS...: a process that loads it meanwhile gets the old 
     mv "$1.$$" "$1"
 }
 
-build_inference() {
-    winograd() { # NAME LANES FLAGS...
+build_winograd() { # objects that both libraries need, one for each instruction set
+    one() { # NAME LANES FLAGS...
         c++ "${common[@]}" -std=c++20 -ffp-contract=fast -Wno-psabi "${@:3}" -DFFN_INSTRUCTIONS="$1" -DFFN_LANES="$2" \
-            -c "$source/winograd.cc" -o "$work/$1.o"
+            -c "$source/winograd.cc" -o "$work/winograd.$1.o"
     }
-    winograd kPlain 4
+    one kPlain 4
     if [[ $(uname -m) == x86_64 ]]; then
-        winograd kAvx2 8 -mavx2 -mfma
-        winograd kAvx512 16 -mavx512f -mfma
+        one kAvx2 8 -mavx2 -mfma
+        one kAvx512 16 -mavx512f -mfma
     fi
+}
+
+build_inference() {
     c++ "${common[@]}" -std=c++20 -c "$source/inference.cc" -o "$work/inference.o"
-    link "$1" "$work"/*.o -pthread
+    link "$1" "$work"/winograd.*.o "$work/inference.o" -pthread
 }
 
 build_training() {
@@ -51,9 +54,14 @@ PYTHON
     read -ra tensorflow <<<"${flags[1]}"
     amx=(-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mamx-tile -mamx-bf16)
     c++ "${common[@]}" -std=c++20 "${amx[@]}" -c "$source/network.cc" -o "$work/network.o"
+    c++ "${common[@]}" -std=c++20 -c "$source/float_network.cc" -o "$work/float_network.o"
     c++ "${common[@]}" "${compile[@]}" -c "$source/ops.cc" -o "$work/ops.o"
-    link "$1" "$work/network.o" "$work/ops.o" "${tensorflow[@]}"
+    link "$1" "$work"/winograd.*.o "$work"/{network,float_network,ops}.o "${tensorflow[@]}"
 }
 
-if ! is_up_to_date "${libraries[0]}"; then build_inference "${libraries[0]}"; fi
-if ! is_up_to_date "${libraries[1]}"; then build_training "${libraries[1]}"; fi
+if is_up_to_date "${libraries[0]}" && is_up_to_date "${libraries[1]}"; then
+    exit
+fi
+build_winograd
+build_inference "${libraries[0]}"
+build_training "${libraries[1]}"

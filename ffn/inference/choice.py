@@ -12,7 +12,8 @@ import numpy as np
 
 from ffn.config import FloodConfig
 from ffn.inference.engine import Engine, create_engine
-from ffn.kernels.inference import obstacle, vector_lanes
+from ffn.kernels import vector_lanes
+from ffn.kernels.inference import obstacle
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import gpu_visible
 from ffn.machine.pace import calls_per_second
@@ -23,7 +24,7 @@ from ffn.model.store import Model
 log = logging.getLogger(__name__)
 
 AVX2_LANES = 8
-KNOWN_FEATURES = 16  # a multiple of them
+FEW_FEATURES = 12  # with fewer, OpenVINO is faster
 
 
 def chosen_engine(model: Model, config: FloodConfig, machine: str | None = None) -> Engine:
@@ -77,15 +78,17 @@ def _kernels_or_measured(model: Model, config: FloodConfig, library: str) -> Cho
 
     On a Zen 4 with AVX2 and no more, they did 2.4 times as many FOVs/s as OpenVINO in float32 with 32 features, 1.5
     times with 16, and 0.8 times with 8, which they pad to 16. With AVX-512 they have not been timed yet, so there they
-    are measured, too.
+    are measured.
     """
     flags, lanes, on_auto = cpu_flags(), vector_lanes(), config.precision == "auto"
-    if config.precision == "bfloat16" or (on_auto and "amx_bf16" in flags) or lanes < AVX2_LANES:
+    if config.precision == "bfloat16" or (on_auto and "amx_bf16" in flags):
+        return None
+    if lanes < AVX2_LANES or model.config.features < FEW_FEATURES:
         return None
     if reason := obstacle(model.config.features):
         log.info("auto does without our kernels, because %s", reason)
         return None
-    if lanes == AVX2_LANES and model.config.features % KNOWN_FEATURES == 0:
+    if lanes == AVX2_LANES:
         return Choice("kernels", "float32", "the CPU has AVX2 and no AVX-512")
     kinds = [("kernels", "float32"), (library, "float32")]
     if on_auto and "avx512_bf16" in flags:

@@ -1,4 +1,4 @@
-"""The network's training pass in C++, for CPUs with AMX; see README.md in this folder."""
+"""The network's training pass in C++, in bfloat16 for CPUs with AMX, else in float32; see README.md in this folder."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from ffn.machine.gpu import gpu_visible
 log = logging.getLogger(__name__)
 
 CPU_FLAGS = frozenset("amx_tile amx_bf16 avx512f avx512bw avx512dq avx512vl avx512_bf16".split())
+FLOAT32_FLAGS = frozenset({"avx2", "fma"})
+MAX_FEATURES = 256  # in float32
 
 
 def library_path() -> Path:
@@ -24,8 +26,13 @@ def library_path() -> Path:
 
 
 @functools.cache
-def operations() -> ModuleType | None:
+def operations(precision: str) -> ModuleType | None:
     """Load TensorFlow's operations ``ffn_forward`` and ``ffn_backward``.
+
+    Parameters
+    ----------
+    precision : {'float32', 'bfloat16'}
+        What they are to compute in; bfloat16 needs AMX.
 
     Returns
     -------
@@ -34,30 +41,41 @@ def operations() -> ModuleType | None:
     """
     import tensorflow as tf
 
-    obstacle = _obstacle()
+    obstacle = _obstacle(precision)
     if obstacle is None:
         try:
             operations = tf.load_op_library(str(library_path()))
         except (tf.errors.NotFoundError, OSError) as error:  # built for another TensorFlow or C++ library
             obstacle = f"{library_path()} does not load ({str(error).splitlines()[0]})"
-    if obstacle is None and ctypes.CDLL(str(library_path())).ffn_kernels_request_amx():
+    if obstacle is None and precision == "bfloat16" and ctypes.CDLL(str(library_path())).ffn_kernels_request_amx():
         obstacle = "Linux does not let this process use AMX"
-    log.info("training kernels: %s", f"TensorFlow's convolutions, because {obstacle}" if obstacle else "AMX")
+    ours = "AMX" if precision == "bfloat16" else f"float32, vectors of {vector_lanes()}"
+    log.info("training kernels: %s", f"TensorFlow's convolutions, because {obstacle}" if obstacle else ours)
     return None if obstacle else operations
+
+
+def vector_lanes() -> int:
+    """Return how many float32 numbers a vector of this CPU holds: 16 with AVX-512, 8 with AVX2, 4 on any other."""
+    flags = cpu_flags()
+    if "avx512f" in flags:
+        return 16
+    return 8 if {"avx2", "fma"} <= flags else 4
 
 
 def processor_seconds() -> dict[str, float]:
     """Return the processor time that all threads have spent in the operations so far, by part of the work."""
     parts = ["forward", "data gradients", "weight gradients", "rest"]
     seconds = (ctypes.c_double * len(parts))()
-    if operations() is not None:  # which TensorFlow has to load first, or it would find no operations in it
+    if any(
+        map(operations, ("float32", "bfloat16"))
+    ):  # which TensorFlow has to load first, or it would find no operations in it
         ctypes.CDLL(str(library_path())).ffn_kernels_seconds(seconds)
     return dict(zip(parts, seconds, strict=True))
 
 
-def _obstacle() -> str | None:
+def _obstacle(precision: str) -> str | None:
     """Say what keeps this machine from using the library."""
-    missing = CPU_FLAGS - cpu_flags()
+    missing = (CPU_FLAGS if precision == "bfloat16" else FLOAT32_FLAGS) - cpu_flags()
     if missing:
         return f"the CPU has no {', '.join(sorted(missing))}"
     if not library_path().exists():

@@ -1,82 +1,26 @@
 // The whole network in float32, for inference: which map goes through what, in which units, and the C interface.
 //
 // There are two maps: `net`, which the residual modules add to, and `inner`, which is between their two convolutions.
-#include <algorithm>
 #include <cstring>
 #include <memory>
 
 #include "memory.h"
+#include "plan.h"
 #include "pool.h"
-#include "winograd.h"
 
 namespace ffn {
 namespace {
 
-constexpr int64_t kStripTiles = 27;  // of a unit: the workspace and the weights of a convolution share the L2 cache
 constexpr int64_t kUnitsPerWorker = 6;
-constexpr int kTaps = 27;
 
-int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
-
-int64_t block_width(int64_t features, int64_t block) {
-  return features - block * kBlock > kBlock / 2 ? kBlock : kBlock / 2;
-}
-
-// The values of a kernel along one axis at the six points, as a matrix.
-struct Points {
-  double of[kPatch][3];
-  Points() {
-    const double points[] = {kNear, -kNear, kFar, -kFar}, near = kNear * kNear, far = kFar * kFar;
-    const double scales[] = {2 * near * (near - far), 2 * far * (far - near)};
-    for (int tap = 0; tap < 3; ++tap) of[0][tap] = tap == 0 ? 1 / (near * far) : 0, of[5][tap] = tap == 2;
-    for (int i = 0; i < 4; ++i)
-      for (int tap = 0; tap < 3; ++tap)
-        of[1 + i][tap] = (tap == 0 ? 1 : tap == 1 ? points[i] : points[i] * points[i]) / scales[i / 2];
-  }
-};
-
-// Transform weights (z, y, x, input, output) and order them as `Weights` wants them.
-void transform_weights(const float* weights, int64_t features, float* to) {
-  static const Points points;
-  for (int64_t out = 0; out < features; out += kBlock)
-    for (int64_t position = 0; position < kPositions; ++position)
-      for (int64_t in = 0; in < features; in += kBlock)
-        for (int64_t z = 0; z < 3; ++z)
-          for (int64_t input = in; input < std::min(in + kBlock, features); ++input)
-            for (int64_t lane = 0; lane < block_width(features, out / kBlock); ++lane, ++to) {
-              double sum = 0;
-              if (out + lane < features)
-                for (int64_t tap = 0; tap < 9; ++tap)
-                  sum += points.of[position / kPatch][tap / 3] * points.of[position % kPatch][tap % 3] *
-                         weights[((z * 9 + tap) * features + input) * features + out + lane];
-              *to = static_cast<float>(sum);
-            }
-}
-
-const Instructions& instructions_of(int lanes) {
-#ifdef __x86_64__
-  if (lanes == 16) return kAvx512;
-  if (lanes == 8) return kAvx2;
-#endif
-  (void)lanes;
-  return kPlain;
-}
-
-class FloatNetwork {
+class InferenceNetwork {
  public:
-  FloatNetwork(const Instructions& instructions, int64_t z, int64_t y, int64_t x, int64_t features,
-               const std::vector<const float*>& weights, int threads)
-      : do_(instructions), pool_(threads), workers_(pool_.workers()) {
-    shape_ = {z, y, x, features, divide_up(y, kTile), divide_up(x, kTile), 0, 0, 0, 0, 0, divide_up(features, kBlock)};
-    shape_.row = (shape_.tile_columns * kTile + 2) * kBlock;
-    shape_.plane = (shape_.tile_rows * kTile + 2) * shape_.row;
-    shape_.block = z * shape_.plane;
-    strips_ = divide_up(shape_.tile_rows, std::max<int64_t>(1, kStripTiles / shape_.tile_columns));
-    const int64_t tiles = divide_up(shape_.tile_rows, strips_) * shape_.tile_columns;
-    shape_.position = (2 * tiles + 1) * (kBlock / 2);  // an odd number of cache lines, or all share a few of their sets
-    shape_.tile_block = kPositions * shape_.position;
-    ranges_ = workers_.count == 1 ? 1 : std::min(z, divide_up(kUnitsPerWorker * workers_.count, strips_));
-    workspace_ = std::make_unique<Buffer>(workers_.count * workspace_size() * sizeof(float));
+  InferenceNetwork(const Instructions& instructions, const Plan& plan, const std::vector<const float*>& weights,
+                   int threads)
+      : do_(instructions), plan_(plan), pool_(threads), workers_(pool_.workers()) {
+    const int64_t z = plan.shape.z;
+    ranges_ = workers_.count == 1 ? 1 : std::min(z, divide_up(kUnitsPerWorker * workers_.count, plan.strips));
+    workspace_ = std::make_unique<Buffer>(workers_.count * plan.workspace() * sizeof(float));
     take_weights(weights);
   }
 
@@ -89,27 +33,18 @@ class FloatNetwork {
   }
 
  private:
-  int64_t map_size() const { return shape_.blocks * shape_.block; }
-  int64_t pairs_size() const { return (shape_.z + 2) * (shape_.y + 2) * (shape_.x + 2) * 2; }
-  int64_t workspace_size() const { return (1 + 3 * shape_.blocks) * shape_.tile_block; }
-
   void take_weights(const std::vector<const float*>& weights) {
-    const int64_t features = shape_.features, width = shape_.blocks * kBlock;
     const auto padded = [&](const float* from) {
-      std::vector<float> to(width);
-      std::copy_n(from, features, to.begin());
+      std::vector<float> to(plan_.width());
+      plan_.pad(from, to.data());
       return to;
     };
-    first_.assign(kTaps * 2 * width, 0.0f);
-    float* to = first_.data();
-    for (int64_t block = 0; block < shape_.blocks; ++block)
-      for (int64_t row = 0; row < kTaps * 2; ++row)
-        for (int64_t lane = 0; lane < block_width(features, block); ++lane, ++to)
-          if (block * kBlock + lane < features) *to = weights[0][row * features + block * kBlock + lane];
+    first_.resize(plan_.first_weights());
+    plan_.order_first_weights(weights[0], first_.data());
     first_bias_ = padded(weights[1]);
     for (size_t i = 2; i + 2 < weights.size(); i += 2) {
-      kernels_.push_back(std::make_unique<Buffer>(kPositions * 3 * features * width * sizeof(float)));
-      transform_weights(weights[i], features, kernels_.back()->as<float>());
+      kernels_.push_back(std::make_unique<Buffer>(plan_.weights() * sizeof(float)));
+      transform_weights(weights[i], plan_.shape.features, false, kernels_.back()->as<float>());
       biases_.push_back(padded(weights[i + 1]));
     }
     last_ = padded(weights[weights.size() - 2]);
@@ -121,66 +56,65 @@ class FloatNetwork {
     if (batch <= reserved_) return;
     reserved_ = batch;
     const auto zeros = [&](int64_t size) {
-      auto buffer = std::make_unique<Buffer>(size * sizeof(float));
-      std::memset(buffer->as<float>(), 0, size * sizeof(float));
+      auto buffer = std::make_unique<Buffer>(batch * size * sizeof(float));
+      std::memset(buffer->as<float>(), 0, batch * size * sizeof(float));
       return buffer;
     };
-    pairs_ = zeros(batch * pairs_size());
-    net_ = zeros(batch * map_size());
-    inner_ = zeros(batch * map_size());
+    pairs_ = zeros(plan_.pairs());
+    net_ = zeros(plan_.map());
+    inner_ = zeros(plan_.map());
+  }
+
+  float* of(const std::unique_ptr<Buffer>& maps, int64_t sample) const {
+    return maps->as<float>() + sample * plan_.map();
   }
 
   Work read_inputs(int64_t batch, const float* image, const float* pom) const {
-    return {kRest, batch * shape_.z, [=, this](int, int64_t unit) {
-              const int64_t sample = unit / shape_.z, z = unit % shape_.z, row = (shape_.x + 2) * 2;
-              float* plane = pairs_->as<float>() + sample * pairs_size() + (z + 1) * (shape_.y + 2) * row;
-              int64_t voxel = unit * shape_.y * shape_.x;
-              for (int64_t y = 0; y < shape_.y; ++y)
-                for (int64_t x = 0; x < shape_.x; ++x, ++voxel) {
-                  float* pair = plane + (y + 1) * row + (x + 1) * 2;
-                  pair[0] = image[voxel];
-                  pair[1] = pom[voxel];
-                }
+    const int64_t planes = plan_.shape.z;
+    return {kRest, batch * planes, [=, this](int, int64_t unit) {
+              const int64_t sample = unit / planes, first = sample * plan_.voxels();
+              plan_.read_inputs(image + first, pom + first, unit % planes, pairs_->as<float>() + sample * plan_.pairs());
             }};
   }
 
   Work convolve_inputs(int64_t batch) const {
-    return {kForward, batch * shape_.z, [=, this](int, int64_t unit) {
-              const int64_t sample = unit / shape_.z;
-              do_.convolve_inputs(shape_, pairs_->as<float>() + sample * pairs_size(),
-                                  {first_.data(), first_bias_.data()}, unit % shape_.z,
-                                  inner_->as<float>() + sample * map_size());
+    const int64_t planes = plan_.shape.z;
+    return {kForward, batch * planes, [=, this](int, int64_t unit) {
+              const int64_t sample = unit / planes;
+              do_.convolve_inputs(plan_.shape, pairs_->as<float>() + sample * plan_.pairs(),
+                                  {first_.data(), first_bias_.data()}, unit % planes, of(inner_, sample));
             }};
   }
 
-  // Convolutions 1, 3, ... end a module, 2, 4, ... begin one.
+  // Convolutions 0, 2, ... end a module, 1, 3, ... begin one.
   Work convolution(int64_t batch, size_t index) const {
     const bool ends = index % 2 == 0;
-    const float* from = (ends ? inner_ : net_)->as<float>();
-    float* to = (ends ? net_ : inner_)->as<float>();
-    return {kForward, batch * strips_ * ranges_, [=, this](int worker, int64_t unit) {
-              const int64_t sample = unit / (strips_ * ranges_), range = unit % ranges_, strip = unit / ranges_ % strips_;
-              do_.convolve(shape_, {from + sample * map_size(), to + sample * map_size(), ends && index > 0,
-                                    {kernels_[index]->as<float>(), biases_[index].data()},
-                                    range * shape_.z / ranges_, (range + 1) * shape_.z / ranges_,
-                                    strip * shape_.tile_rows / strips_, (strip + 1) * shape_.tile_rows / strips_,
-                                    workspace_->as<float>() + worker * workspace_size()});
+    return {kForward, batch * plan_.strips * ranges_, [=, this](int worker, int64_t unit) {
+              const int64_t sample = unit / (plan_.strips * ranges_), z = plan_.shape.z;
+              const int64_t range = unit % ranges_, strip = unit / ranges_ % plan_.strips;
+              float *net = of(net_, sample), *inner = of(inner_, sample);
+              do_.convolve(plan_.shape, {ends ? inner : net, true, ends ? net : inner, nullptr,
+                                         ends && index ? net : nullptr,
+                                         {kernels_[index]->as<float>(), biases_[index].data()},
+                                         range * z / ranges_, (range + 1) * z / ranges_, plan_.row_begin(strip),
+                                         plan_.row_begin(strip + 1), workspace_->as<float>() + worker * plan_.workspace()});
             }};
   }
 
   Work update(int64_t batch, const float* pom, float* updated) const {
-    return {kForward, batch * shape_.z, [=, this](int, int64_t unit) {
-              const int64_t sample = unit / shape_.z, first = sample * shape_.z * shape_.y * shape_.x;
-              do_.update(shape_, net_->as<float>() + sample * map_size(), last_.data(), last_bias_, unit % shape_.z,
-                         pom + first, updated + first);
+    const int64_t planes = plan_.shape.z;
+    return {kForward, batch * planes, [=, this](int, int64_t unit) {
+              const int64_t sample = unit / planes, first = sample * plan_.voxels();
+              do_.update(plan_.shape, of(net_, sample), last_.data(), last_bias_, unit % planes, pom + first,
+                         updated + first);
             }};
   }
 
   const Instructions& do_;
+  const Plan plan_;
   Pool pool_;
   const Workers workers_;
-  Shape shape_;
-  int64_t strips_, ranges_, reserved_ = 0;
+  int64_t ranges_, reserved_ = 0;
   std::vector<float> first_, first_bias_, last_;
   float last_bias_;
   std::vector<std::unique_ptr<Buffer>> kernels_;
@@ -197,8 +131,8 @@ extern "C" {
 void* ffn_network_create(int lanes, int64_t z, int64_t y, int64_t x, int64_t features, const float* const* weights,
                          int64_t num_weights, int threads) {
   try {
-    return new ffn::FloatNetwork(ffn::instructions_of(lanes), z, y, x, features, {weights, weights + num_weights},
-                                 threads);
+    return new ffn::InferenceNetwork(ffn::instructions_of(lanes), {z, y, x, features}, {weights, weights + num_weights},
+                                     threads);
   } catch (const std::exception&) {
     return nullptr;
   }
@@ -207,12 +141,12 @@ void* ffn_network_create(int lanes, int64_t z, int64_t y, int64_t x, int64_t fea
 // Returns 0, or 1 if there is not enough memory.
 int ffn_network_predict(void* network, int64_t batch, const float* image, const float* pom, float* updated) {
   try {
-    static_cast<ffn::FloatNetwork*>(network)->predict(batch, image, pom, updated);
+    static_cast<ffn::InferenceNetwork*>(network)->predict(batch, image, pom, updated);
     return 0;
   } catch (const std::exception&) {
     return 1;
   }
 }
 
-void ffn_network_free(void* network) { delete static_cast<ffn::FloatNetwork*>(network); }
+void ffn_network_free(void* network) { delete static_cast<ffn::InferenceNetwork*>(network); }
 }

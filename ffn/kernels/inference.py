@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.machine.cpu import cpu_flags
+from ffn.kernels import MAX_FEATURES, vector_lanes
 
-MAX_FEATURES = 256
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -33,14 +32,6 @@ def obstacle(features: int) -> str | None:
     except (OSError, AttributeError) as error:  # built for another C++ library, or by another version
         return f"{library_path()} does not load ({error})"
     return None
-
-
-def vector_lanes() -> int:
-    """Return how many float32 numbers a vector of this CPU holds: 16 with AVX-512, 8 with AVX2, 4 on any other."""
-    flags = cpu_flags()
-    if "avx512f" in flags:
-        return 16
-    return 8 if {"avx2", "fma"} <= flags else 4
 
 
 class Network:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from ffn.kernels import operations
+from ffn.kernels import MAX_FEATURES, operations, vector_lanes
 
 
 class KernelModel(keras.Model):
@@ -29,16 +29,20 @@ class KernelModel(keras.Model):
 
     def call(self, inputs: list[tf.Tensor], training: bool = False, mask: None = None) -> tf.Tensor:
         """Update the POM; float32 (B, Z, Y, X, 1)."""
-        kernels = operations() if training else None
+        precision = self.get_layer(self._conv_names[0]).compute_dtype
+        weights = [tf.convert_to_tensor(v) for name in self._conv_names for v in self.get_layer(name).weights]
+        too_many = precision == "float32" and weights[1].shape[0] > MAX_FEATURES
+        kernels = operations(precision) if training and not too_many else None
         if kernels is None:
             return super().call(inputs, training=training, mask=mask)
-        weights = [tf.convert_to_tensor(v) for name in self._conv_names for v in self.get_layer(name).weights]
-        return kernels.ffn_forward(*inputs, weights).updated_pom_logit
+        lanes = vector_lanes() if precision == "float32" else 0
+        return kernels.ffn_forward(*inputs, weights, lanes=lanes).updated_pom_logit
 
 
 @tf.RegisterGradient("FfnForward")
 def _gradient(forward: tf.Operation, gradient: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor | None]:
-    kernels = operations()
+    lanes = forward.get_attr("lanes")
+    kernels = operations("float32" if lanes else "bfloat16")
     assert kernels is not None  # the forward pass has run
     weights = list(forward.inputs[2:])
-    return [None, None, *kernels.ffn_backward(gradient, forward.outputs[1], weights)]
+    return [None, None, *kernels.ffn_backward(gradient, forward.outputs[1], weights, lanes=lanes)]

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "float_network.h"
 #include "memory.h"
 #include "network.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -56,19 +57,43 @@ Workers workers_of(OpKernelContext* context) {
           }};
 }
 
-// The network on FOVs shaped like `fovs`, (B, Z, Y, X, 1), with the weights given to an operation.
-Network network_of(OpKernelContext* context, const Tensor& fovs, const Workers& workers) {
+std::vector<const float*> weights_of(OpKernelContext* context, int64_t* features) {
   tensorflow::OpInputList weights;
   TF_CHECK_OK(context->input_list("weights", &weights));
   std::vector<const float*> values;
   for (const Tensor& each : weights) values.push_back(each.flat<float>().data());
-  const Layout layout = {fovs.dim_size(0), fovs.dim_size(1), fovs.dim_size(2), fovs.dim_size(3)};
-  return Network(layout, values, weights[1].NumElements(), workers);
+  *features = weights[1].NumElements();
+  return values;
 }
 
-class Forward : public OpKernel {
+// The networks on FOVs shaped like `fovs`, (B, Z, Y, X, 1), with the weights given to an operation.
+Network network_of(OpKernelContext* context, const Tensor& fovs, const Workers& workers) {
+  int64_t features;
+  const std::vector<const float*> weights = weights_of(context, &features);
+  return Network({fovs.dim_size(0), fovs.dim_size(1), fovs.dim_size(2), fovs.dim_size(3)}, weights, features, workers);
+}
+
+FloatNetwork float_network_of(OpKernelContext* context, int lanes, const Tensor& fovs, const Workers& workers) {
+  int64_t features;
+  const std::vector<const float*> weights = weights_of(context, &features);
+  const Plan plan(fovs.dim_size(1), fovs.dim_size(2), fovs.dim_size(3), features);
+  return FloatNetwork(instructions_of(lanes), fovs.dim_size(0), plan, weights, workers);
+}
+
+// An operation that computes with AMX in bfloat16 if `lanes` is 0, else in float32 with vectors of that size.
+class NetworkKernel : public OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit NetworkKernel(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("lanes", &lanes_));
+  }
+
+ protected:
+  int lanes_;
+};
+
+class Forward : public NetworkKernel {
+ public:
+  using NetworkKernel::NetworkKernel;
 
   void Compute(OpKernelContext* context) override {
     const Tensor &image = context->input(0), &pom = context->input(1);
@@ -79,39 +104,49 @@ class Forward : public OpKernel {
     Tensor* updated;
     OP_REQUIRES_OK(context, context->allocate_output(0, pom.shape(), &updated));
     const Workers workers = workers_of(context);
-    const Network network = network_of(context, image, workers);
-    const Tensor activations = kept_tensor(network.num_activations());
-    network.forward(image.flat<float>().data(), pom.flat<float>().data(), static_cast<bf16*>(activations.data()),
-                    updated->flat<float>().data());
-    context->set_output(1, activations);
+    const auto run = [&](const auto& network, auto number) {
+      const Tensor activations = kept_tensor(network.num_activations() * sizeof(number) / sizeof(bf16));
+      network.forward(image.flat<float>().data(), pom.flat<float>().data(),
+                      static_cast<decltype(number)*>(activations.data()), updated->flat<float>().data());
+      context->set_output(1, activations);
+    };
+    if (lanes_)
+      run(float_network_of(context, lanes_, image, workers), float());
+    else
+      run(network_of(context, image, workers), bf16());
   }
 };
 
-class Backward : public OpKernel {
+class Backward : public NetworkKernel {
  public:
-  using OpKernel::OpKernel;
+  using NetworkKernel::NetworkKernel;
 
   void Compute(OpKernelContext* context) override {
     const Tensor &gradient = context->input(0), &activations = context->input(1);
     const Workers workers = workers_of(context);
-    const Network network = network_of(context, gradient, workers);
     std::vector<float*> gradients;
     for (int i = 0; i < context->num_outputs(); ++i) {
       Tensor* output;
       OP_REQUIRES_OK(context, context->allocate_output(i, context->input(2 + i).shape(), &output));
       gradients.push_back(output->flat<float>().data());
     }
-    network.backward(gradient.flat<float>().data(), static_cast<bf16*>(activations.data()), gradients);
+    const float* values = gradient.flat<float>().data();
+    if (lanes_)
+      float_network_of(context, lanes_, gradient, workers)
+          .backward(values, static_cast<const float*>(activations.data()), gradients);
+    else
+      network_of(context, gradient, workers).backward(values, static_cast<bf16*>(activations.data()), gradients);
   }
 };
 
 REGISTER_OP("FfnForward")
     .Attr("num_weights: int >= 6")
+    .Attr("lanes: int = 0")
     .Input("image: float")
     .Input("pom_logit: float")
     .Input("weights: num_weights * float")
     .Output("updated_pom_logit: float")
-    .Output("activations: bfloat16")
+    .Output("activations: bfloat16")  // or the bytes of float32 numbers
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       context->set_output(0, context->input(1));
       context->set_output(1, context->UnknownShapeOfRank(1));
@@ -120,6 +155,7 @@ REGISTER_OP("FfnForward")
 
 REGISTER_OP("FfnBackward")
     .Attr("num_weights: int >= 6")
+    .Attr("lanes: int = 0")
     .Input("gradient: float")
     .Input("activations: bfloat16")
     .Input("weights: num_weights * float")

@@ -45,11 +45,23 @@ struct Weights {
 // Tile rows [row_begin, row_end) of planes [z_begin, z_end) of one convolution.
 struct Strip {
   const float* from;
+  bool relu;  // of what is read
   float* to;
-  bool add;  // to what `to` holds, instead of overwriting it
+  const float* mask;  // results where this is not positive become 0; null: they stay
+  const float* add;   // added to the results; null: nothing is
   Weights weights;
   int64_t z_begin, z_end, row_begin, row_end;
-  float* workspace;  // of workspace_size() floats
+  float* workspace;  // 1 + 3 * blocks times tile_block floats
+};
+
+// The same tiles, of the gradient of the weights.
+struct GradientStrip {
+  const float* from;      // input of the convolution, before its ReLU
+  const float* gradient;  // of its output
+  // Sums over the tiles: [output block][position][input block][z tap][32 inputs][32 outputs], then one sum for each bias.
+  float* sums;
+  int64_t z_begin, z_end, row_begin, row_end;
+  float* workspace;  // 4 * blocks times tile_block floats
 };
 
 struct Instructions {
@@ -60,6 +72,12 @@ struct Instructions {
   // The last, voxel-wise convolution of one plane, added to the POM.
   void (*update)(const Shape&, const float* from, const float* weights, float bias, int64_t z, const float* pom,
                  float* updated);
+  // Adds to the sums; for the weights of the first convolution, [output block][tap, image or POM][32 outputs].
+  void (*weight_gradient)(const Shape&, const GradientStrip&);
+  void (*input_weight_gradient)(const Shape&, const float* pairs, const float* gradient, int64_t z, float* sums);
+  // Back through the last convolution: writes the gradient of `from`, adds that of the weights and, behind it, the bias.
+  void (*update_gradient)(const Shape&, const float* from, const float* weights, int64_t z, const float* gradient,
+                          float* to, float* sums);
 };
 
 extern const Instructions kPlain, kAvx2, kAvx512;

@@ -49,8 +49,8 @@ def build_network(config: ModelConfig, precision: str = "float32", batch_size: i
     config : ModelConfig
         Depth, features and FOV.
     precision : {'float32', 'bfloat16'}
-        Type in which convolutions compute; weights, inputs and output are float32. With bfloat16, ``training=True``
-        uses the operations of `ffn.kernels` if the CPU has AMX.
+        Type in which convolutions compute; weights, inputs and output are float32. ``training=True`` uses the
+        operations of `ffn.kernels` where the CPU has AMX for bfloat16, or AVX2 for float32.
     batch_size : int, optional
         Fixed number of FOVs; default: any number.
 
@@ -87,8 +87,6 @@ def build_network(config: ModelConfig, precision: str = "float32", batch_size: i
         net = keras.layers.Add(dtype=policy)([net, update])
     update = conv(relu(net), "conv_lom")
     output = keras.layers.Add(dtype="float32", name="updated_pom_logit")([pom_logit, update])
-    if precision == "float32":
-        return keras.Model([image, pom_logit], output)
     from ffn.kernels.model import KernelModel
 
     return KernelModel([image, pom_logit], output, conv_names(config))

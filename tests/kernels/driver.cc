@@ -1,12 +1,13 @@
 // Forward and backward pass of the network without TensorFlow, so that sanitizers see nothing but the kernels.
 //
-//     driver BATCH Z Y X FEATURES NUM_CONVOLUTIONS THREADS < weights, image, POM, gradient > updated POM, gradients
+//     driver LANES BATCH Z Y X FEATURES NUM_CONVOLUTIONS THREADS < weights, image, POM, gradient > updated POM, gradients
 //
-// All numbers are float32, in the order of the operations' arguments; each array has memory of its own.
+// LANES 0 computes in bfloat16, others in float32 with vectors of that size. All numbers are float32, in the order of the operations' arguments; each array has memory of its own.
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
+#include "float_network.h"
 #include "memory.h"
 #include "network.h"
 
@@ -32,9 +33,9 @@ void run(int threads, const std::function<void(int)>& work) {
 }  // namespace
 
 int main(int, char** arguments) {
-  int64_t numbers[7];
-  for (int i = 0; i < 7; ++i) numbers[i] = std::atoll(arguments[i + 1]);
-  const auto [batch, z, y, x, features, num_convolutions, threads] = numbers;
+  int64_t numbers[8];
+  for (int i = 0; i < 8; ++i) numbers[i] = std::atoll(arguments[i + 1]);
+  const auto [lanes, batch, z, y, x, features, num_convolutions, threads] = numbers;
   const int num_threads = static_cast<int>(threads);
   const ffn::Workers workers = {num_threads, [=](const auto& work) { run(num_threads, work); }};
 
@@ -54,10 +55,18 @@ int main(int, char** arguments) {
     gradients_at.push_back(gradients.emplace_back(each.size()).data());
   }
 
-  const ffn::Network network({batch, z, y, x}, weights_at, features, workers);
-  const ffn::Buffer activations(network.num_activations() * sizeof(ffn::bf16));
-  network.forward(image.data(), pom.data(), activations.as<ffn::bf16>(), updated.data());
-  network.backward(gradient.data(), activations.as<ffn::bf16>(), gradients_at);
+  const auto pass = [&](const auto& network, auto number) {
+    using Number = decltype(number);
+    const ffn::Buffer activations(network.num_activations() * sizeof(Number));
+    network.forward(image.data(), pom.data(), activations.as<Number>(), updated.data());
+    network.backward(gradient.data(), activations.as<Number>(), gradients_at);
+  };
+  if (lanes)
+    pass(ffn::FloatNetwork(ffn::instructions_of(static_cast<int>(lanes)), batch, {z, y, x, features}, weights_at,
+                           workers),
+         float());
+  else
+    pass(ffn::Network({batch, z, y, x}, weights_at, features, workers), ffn::bf16());
   write(updated);
   for (const Array& each : gradients) write(each);
 }

@@ -5,11 +5,11 @@ import logging
 import pytest
 import yaml
 
+from ffn import kernels
 from ffn.config import FloodConfig, ModelConfig
 from ffn.errors import ConfigError
 from ffn.inference import choice
 from ffn.inference.choice import chosen_engine
-from ffn.kernels import inference
 from ffn.model import choice as record
 from ffn.model import precision
 from ffn.model.store import Model
@@ -29,10 +29,10 @@ KERNELS_FASTER = {"openvino float32": 6.9, "openvino bfloat16": 9.0, "kernels fl
 def on(monkeypatch):
     """Function that makes this machine another one; engines are then the arguments they would be built from."""
 
-    def become(flags, gpu=False, rates=None, installed=True, kernels=False):
-        for module in (precision, choice, inference):
+    def become(flags, gpu=False, rates=None, installed=True, built=False):
+        for module in (precision, choice, kernels):
             monkeypatch.setattr(module, "cpu_flags", lambda: frozenset(flags.split()))
-        monkeypatch.setattr(choice, "obstacle", lambda features: None if kernels else "they are missing")
+        monkeypatch.setattr(choice, "obstacle", lambda features: None if built else "they are missing")
         for module in (choice, record):
             monkeypatch.setattr(module, "gpu_visible", lambda: gpu)
         monkeypatch.setattr(precision, "_gpus_tell", lambda: ("bfloat16", "the GPU has compute capability 8.0"))
@@ -85,12 +85,12 @@ def test_auto_takes_what_is_fastest(on, machine, expected):
     ],
 )
 def test_auto_takes_our_kernels_where_they_are_fastest(on, machine, options, expected):
-    on(**machine, kernels=True)
+    on(**machine, built=True)
     assert chosen_engine(WIDE, FloodConfig(**options)) == f"{expected} 0 1"
 
 
-def test_few_features_are_measured(on):
-    on(AVX2, kernels=True, rates=FLOAT32_FASTER)
+def test_few_features_are_left_to_openvino(on):
+    on(AVX2, built=True)
     assert chosen_engine(MODEL, FloodConfig()) == "openvino float32 0 1"
 
 

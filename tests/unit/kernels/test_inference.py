@@ -1,6 +1,5 @@
 """The kernels for inference against a plain NumPy network, with vectors of every size, emulated ones on every CPU."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -8,12 +7,11 @@ import numpy as np
 import pytest
 
 from ffn import kernels
-from ffn.kernels import inference
-from ffn.kernels.inference import Network, obstacle, vector_lanes
+from ffn.kernels import inference, vector_lanes
+from ffn.kernels.inference import Network, obstacle
 
-KERNELS = Path(kernels.__file__).parent
-FOR_TESTS = KERNELS.parents[1] / "tests/kernels"
-INSTRUCTIONS = {4: "kPlain", 8: "kAvx2", 16: "kAvx512"}  # by float32 numbers of a vector
+from .conftest import FOR_TESTS, INSTRUCTIONS, SANITIZERS
+
 NETWORKS = [  # depth, features, FOV, batch
     (1, 32, (5, 7, 9), 1),
     (2, 32, (9, 5, 13), 3),
@@ -25,25 +23,11 @@ NETWORKS = [  # depth, features, FOV, batch
 ]
 
 
-def compile_cpp(source: Path, folder: Path, *flags: str) -> list[Path]:
-    """Compile the kernels for vectors of every size from instructions that any CPU has; return the object files."""
-    if shutil.which("c++") is None:
-        pytest.skip("no C++ compiler; Debian's package is called g++")
-    command = ["c++", "-O1", "-g1", "-std=c++20", "-fPIC", "-Wno-psabi", *flags]
-    jobs = {folder / "inference.o": [source / "inference.cc"]}
-    for lanes, name in INSTRUCTIONS.items():
-        jobs[folder / f"{name}.o"] = [f"-DFFN_LANES={lanes}", f"-DFFN_INSTRUCTIONS={name}", source / "winograd.cc"]
-    compilers = [subprocess.Popen([*command, *job, "-c", "-o", file]) for file, job in jobs.items()]
-    assert [compiler.wait() for compiler in compilers] == [0] * len(jobs)
-    return list(jobs)
-
-
 @pytest.fixture(scope="session")
-def emulated_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("emulated")
-    objects = compile_cpp(KERNELS, folder)
-    subprocess.run(["c++", "-shared", *objects, "-pthread", "-o", folder / "library.so"], check=True)
-    return folder / "library.so"
+def emulated_library(float32_objects: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("emulated") / "library.so"
+    subprocess.run(["c++", "-shared", *float32_objects, "-pthread", "-o", library], check=True)
+    return library
 
 
 @pytest.fixture
@@ -119,19 +103,12 @@ def test_not_a_number_is_not_hidden(lanes: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def sanitized_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sanitized_driver(sanitized_objects: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One call under ASan and UBSan, in buffers of the exact size that hold NaN at first."""
-    folder = tmp_path_factory.mktemp("sanitized")
-    copy = folder / "kernels"
-    shutil.copytree(KERNELS, copy, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    shutil.copy(FOR_TESTS / "strict/memory.h", copy)
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    objects = compile_cpp(copy, folder, *sanitizers)
-    driver = FOR_TESTS / "inference_driver.cc"
-    subprocess.run(
-        ["c++", "-std=c++20", *sanitizers, driver, *objects, "-pthread", "-o", folder / "driver"], check=True
-    )
-    return folder / "driver"
+    driver, source = tmp_path_factory.mktemp("inference") / "driver", FOR_TESTS / "inference_driver.cc"
+    flags = ["-std=c++20", *SANITIZERS, "-pthread"]
+    subprocess.run(["c++", *flags, source, *sanitized_objects, "-o", driver], check=True)
+    return driver
 
 
 @pytest.mark.parametrize(
@@ -164,5 +141,5 @@ def test_says_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ("flags", "lanes"), [("sse2", 4), ("avx2", 4), ("avx2 fma", 8), ("avx2 fma avx512f avx512_bf16", 16)]
 )
 def test_vectors_are_those_of_the_cpu(flags: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference, "cpu_flags", lambda: frozenset(flags.split()))
+    monkeypatch.setattr(kernels, "cpu_flags", lambda: frozenset(flags.split()))
     assert vector_lanes() == lanes

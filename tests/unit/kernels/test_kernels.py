@@ -1,5 +1,5 @@
 """The training kernels against TensorFlow's own convolutions: with emulated instructions on every CPU, and natively on
-one that has AMX.
+one that has theirs.
 """
 
 import functools
@@ -21,9 +21,10 @@ from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import gpu_visible
 from ffn.model.network import build_network, conv_names, set_weights, weight_shapes
 
-KERNELS = Path(kernels.__file__).parent
-FOR_TESTS = KERNELS.parents[1] / "tests/kernels"
+from .conftest import FOR_TESTS, INSTRUCTIONS, KERNELS, SANITIZERS
+
 HAS_AMX = kernels.CPU_FLAGS <= cpu_flags() and not gpu_visible()
+HAS_AVX2 = kernels.FLOAT32_FLAGS <= cpu_flags() and kernels.library_path().exists() and not gpu_visible()
 
 
 def compile_cpp(*arguments: str | Path) -> None:
@@ -34,7 +35,7 @@ def compile_cpp(*arguments: str | Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def emulated_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def emulated_library(float32_objects: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The operations with emulated instructions.
 
     They are called EmulatedForward and EmulatedBackward, so that TensorFlow can also load the native ones.
@@ -44,7 +45,7 @@ def emulated_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ops.write_text((KERNELS / "ops.cc").read_text().replace('"Ffn', '"Emulated'))
     compile_cpp("-std=c++20", "-fPIC", "-I", FOR_TESTS / "emulated", "-c", KERNELS / "network.cc", "-o", network)
     flags = ["-w", "-I", KERNELS, *tf.sysconfig.get_compile_flags(), "-fPIC", "-shared"]
-    compile_cpp(*flags, ops, network, *tf.sysconfig.get_link_flags(), "-o", library)
+    compile_cpp(*flags, ops, network, *float32_objects, *tf.sysconfig.get_link_flags(), "-o", library)
     return library
 
 
@@ -56,15 +57,26 @@ def emulated_operations(library: Path) -> SimpleNamespace:
     return SimpleNamespace(ffn_forward=operations.emulated_forward, ffn_backward=operations.emulated_backward)
 
 
-@pytest.fixture(params=["emulated", *["native"] * HAS_AMX])
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The library that the network takes its operations from."""
-    if request.param == "native":
-        assert kernels.operations() is not None, "make setup builds the library"
+def take(library: str, request: pytest.FixtureRequest, precision: str) -> Path:
+    """Let the network take its operations from a library."""
+    if library == "native":
+        assert kernels.operations(precision) is not None, "make setup builds the library"
         return kernels.library_path()
-    library = request.getfixturevalue("emulated_library")
-    monkeypatch.setattr(model, "operations", lambda: emulated_operations(library))
-    return library
+    path = request.getfixturevalue("emulated_library")
+    request.getfixturevalue("monkeypatch").setattr(model, "operations", lambda precision: emulated_operations(path))
+    return path
+
+
+@pytest.fixture(params=["emulated", *["native"] * HAS_AMX])
+def library(request: pytest.FixtureRequest) -> Path:
+    """The library of operations in bfloat16."""
+    return take(request.param, request, "bfloat16")
+
+
+@pytest.fixture(params=["emulated", *["native"] * HAS_AVX2])
+def float32_library(request: pytest.FixtureRequest) -> Path:
+    """The library of operations in float32."""
+    return take(request.param, request, "float32")
 
 
 def random_inputs(config: ModelConfig, batch_size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -92,9 +104,11 @@ def passes(config: ModelConfig, precision: str, batch_size: int) -> dict[str, np
     return {"updated": updated.numpy()} | {name: gradient.numpy() for name, gradient in gradients}
 
 
-def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "library_path", lambda: Path("absent"))
-    monkeypatch.setattr("ffn.kernels.model.operations", kernels.operations.__wrapped__)
+def plain_passes(config: ModelConfig, precision: str, batch_size: int) -> dict[str, np.ndarray]:
+    """Return the same from TensorFlow's own convolutions."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "operations", lambda precision: None)
+        return passes(config, precision, batch_size)
 
 
 def relative_errors(found: dict[str, np.ndarray], truth: dict[str, np.ndarray]) -> dict[str, float]:
@@ -119,25 +133,42 @@ def assert_close(errors: dict[str, float]) -> None:
     ],
 )
 def test_same_as_float32_within_rounding(
-    depth: int, features: int, shape: tuple[int, int, int], batch_size: int, monkeypatch: pytest.MonkeyPatch
+    depth: int, features: int, shape: tuple[int, int, int], batch_size: int
 ) -> None:
     config = ModelConfig(depth=depth, features=features, fov_size_zyx=shape, deltas_zyx=(1, 1, 1))
     ours = passes(config, "bfloat16", batch_size)
-    truth = passes(config, "float32", batch_size)
-    without_kernels(monkeypatch)
-    plain = relative_errors(passes(config, "bfloat16", batch_size), truth)
+    truth = plain_passes(config, "float32", batch_size)
+    plain = relative_errors(plain_passes(config, "bfloat16", batch_size), truth)
     errors = relative_errors(ours, truth)
     assert_close(errors)
     assert np.mean(list(errors.values())) < 1.5 * np.mean(list(plain.values()))
 
 
-@pytest.mark.usefixtures("library")
-def test_halo_is_zero_in_memory_used_before() -> None:
+@pytest.mark.usefixtures("float32_library")
+@pytest.mark.parametrize(
+    ("depth", "features", "shape", "batch_size"),
+    [
+        (1, 32, (5, 7, 9), 1),
+        (2, 32, (9, 5, 13), 3),
+        (3, 16, (17, 3, 5), 2),
+        (2, 72, (3, 5, 7), 1),
+        (2, 8, (5, 17, 35), 1),
+    ],
+)
+def test_float32_equals_tensorflow(depth: int, features: int, shape: tuple[int, int, int], batch_size: int) -> None:
+    config = ModelConfig(depth=depth, features=features, fov_size_zyx=shape, deltas_zyx=(1, 1, 1))
+    errors = relative_errors(passes(config, "float32", batch_size), plain_passes(config, "float32", batch_size))
+    assert 0 < max(errors.values()) < 3e-5, errors  # not the same bits, or TensorFlow's convolutions were used
+
+
+@pytest.mark.usefixtures("library", "float32_library")
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+def test_halo_is_zero_in_memory_used_before(precision: str) -> None:
     config = ModelConfig(depth=2, features=32, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 1, 1))
     other = ModelConfig(depth=2, features=32, fov_size_zyx=(9, 7, 5), deltas_zyx=(1, 1, 1))
-    first = passes(config, "bfloat16", 1)
-    passes(other, "bfloat16", 1)  # takes the same buffers, with voxels where the first has its halo
-    again = passes(config, "bfloat16", 1)
+    first = passes(config, precision, 1)
+    passes(other, precision, 1)  # takes the same buffers, with voxels where the first has its halo
+    again = passes(config, precision, 1)
     assert all(np.array_equal(first[name], again[name]) for name in first)
 
 
@@ -170,21 +201,21 @@ tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
 from ffn import kernels
 from ffn.config import ModelConfig
 from ffn.kernels import model
-from test_kernels import emulated_operations, passes
+from tests.unit.kernels.test_kernels import emulated_operations, passes
 library = Path(sys.argv[2])
 if library != kernels.library_path():
-    model.operations = lambda: emulated_operations(library)
+    model.operations = lambda precision: emulated_operations(library)
 config = ModelConfig(depth=2, features=32, fov_size_zyx=(9, 11, 13), deltas_zyx=(1, 1, 1))
-found = passes(config, "bfloat16", 3)
+found = passes(config, sys.argv[3], 3)
 print(hashlib.sha256(b"".join(found[name].tobytes() for name in sorted(found))).hexdigest())
 """
 
 
-def test_bit_identical_for_any_number_of_threads(library: Path) -> None:
+def assert_same_bits_for_any_number_of_threads(library: Path, precision: str) -> None:
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", THREADS, str(threads), library],
-            cwd=Path(__file__).parent,
+            [sys.executable, "-c", THREADS, str(threads), library, precision],
+            cwd=Path(__file__).parents[3],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -195,18 +226,33 @@ def test_bit_identical_for_any_number_of_threads(library: Path) -> None:
     assert digests[0] == digests[1]
 
 
+def test_bit_identical_for_any_number_of_threads(library: Path) -> None:
+    assert_same_bits_for_any_number_of_threads(library, "bfloat16")
+
+
+def test_float32_bit_identical_for_any_number_of_threads(float32_library: Path) -> None:
+    assert_same_bits_for_any_number_of_threads(float32_library, "float32")
+
+
 @pytest.fixture(scope="session")
-def sanitized_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sanitized_driver(
+    strict_kernels: Path, sanitized_objects: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Both passes without TensorFlow, under ASan and UBSan, in buffers of the exact size that hold NaN at first."""
-    folder = tmp_path_factory.mktemp("sanitized") / "kernels"
-    shutil.copytree(KERNELS, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    shutil.copy(FOR_TESTS / "strict/memory.h", folder)
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    sources = ["-I", FOR_TESTS / "emulated", "-I", folder, folder / "network.cc", FOR_TESTS / "driver.cc"]
-    compile_cpp("-std=c++20", *sanitizers, *sources, "-o", folder / "driver")
-    return folder / "driver"
+    driver = tmp_path_factory.mktemp("training") / "driver"
+    sources = [
+        "-I",
+        FOR_TESTS / "emulated",
+        "-I",
+        strict_kernels,
+        strict_kernels / "network.cc",
+        FOR_TESTS / "driver.cc",
+    ]
+    compile_cpp("-std=c++20", *SANITIZERS, *sources, *sanitized_objects, "-o", driver)
+    return driver
 
 
+@pytest.mark.parametrize("lanes", [0, *INSTRUCTIONS])  # 0: bfloat16
 @pytest.mark.parametrize(
     ("depth", "features", "shape", "batch_size"),
     [
@@ -220,27 +266,32 @@ def sanitized_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_no_stray_access_and_no_undefined_behaviour(
-    depth: int, features: int, shape: tuple[int, int, int], batch_size: int, sanitized_driver: Path
+    lanes: int, depth: int, features: int, shape: tuple[int, int, int], batch_size: int, sanitized_driver: Path
 ) -> None:
     config = ModelConfig.model_construct(depth=depth, features=features, fov_size_zyx=shape)  # allows axes of 1
     weights, (image, pom, target) = random_inputs(config, batch_size)
     arrays = [*weights.values(), image, pom, target / np.float32(target.size)]
-    command = [sanitized_driver, *map(str, (batch_size, *shape, features, 2 * depth))]
+    command = [sanitized_driver, *map(str, (lanes, batch_size, *shape, features, 2 * depth))]
     results = [
         subprocess.run([*command, threads], input=b"".join(map(np.ndarray.tobytes, arrays)), capture_output=True)
         for threads in ("1", "3")
     ]
     assert [result.stderr.decode() for result in results] == ["", ""]
     assert results[0].stdout == results[1].stdout
-    truth = passes(config, "float32", batch_size)
+    truth = plain_passes(config, "float32", batch_size)
     ends = np.cumsum([array.size for array in truth.values()])
     parts = np.split(np.frombuffer(results[0].stdout, np.float32), ends[:-1])
     found = {name: part.reshape(truth[name].shape) for name, part in zip(truth, parts, strict=True)}
-    assert_close(relative_errors(found, truth))
+    errors = relative_errors(found, truth)
+    if lanes:
+        assert max(errors.values()) < 3e-5, errors
+    else:
+        assert_close(errors)
 
 
 def test_trains_without_library(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    without_kernels(monkeypatch)
+    monkeypatch.setattr(kernels, "library_path", lambda: Path("absent"))
+    monkeypatch.setattr(model, "operations", kernels.operations.__wrapped__)
     monkeypatch.setattr(kernels, "cpu_flags", lambda: kernels.CPU_FLAGS)
     config = ModelConfig(depth=1, features=8, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 1))
     with caplog.at_level("INFO"):
@@ -249,8 +300,12 @@ def test_trains_without_library(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
     assert "absent is missing (make setup builds it)" in caplog.text
 
 
-def test_says_what_the_cpu_lacks(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(kernels, "cpu_flags", lambda: kernels.CPU_FLAGS - {"amx_bf16"})
+@pytest.mark.parametrize(("precision", "lacks"), [("bfloat16", "amx_bf16"), ("float32", "avx2")])
+def test_says_what_the_cpu_lacks(
+    precision: str, lacks: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    flags = (kernels.CPU_FLAGS | kernels.FLOAT32_FLAGS) - {lacks}
+    monkeypatch.setattr(kernels, "cpu_flags", lambda: flags)
     with caplog.at_level("INFO"):
-        assert kernels.operations.__wrapped__() is None
-    assert "TensorFlow's convolutions, because the CPU has no amx_bf16" in caplog.text
+        assert kernels.operations.__wrapped__(precision) is None
+    assert f"TensorFlow's convolutions, because the CPU has no {lacks}" in caplog.text
