@@ -5,7 +5,7 @@
 #
 # Whether the CPU has a library's instructions (AMX, AVX-512, AVX2) is checked when it is used, not here, because an
 # environment may be made on another machine. The training library needs a compiler that knows AMX: GCC 11 or Clang 12,
-# or later.
+# or later; that for inference does not.
 set -euo pipefail
 python=$1
 source=$(cd "$(dirname "$0")/.." && pwd)/ffn/kernels
@@ -25,43 +25,45 @@ link() { # LIBRARY ARGUMENTS...: a process that loads it meanwhile gets the old 
     mv "$1.$$" "$1"
 }
 
-build_winograd() { # objects that both libraries need, one for each instruction set
-    one() { # NAME LANES FLAGS...
-        c++ "${common[@]}" -std=c++20 -ffp-contract=fast -Wno-psabi "${@:3}" -DFFN_INSTRUCTIONS="$1" -DFFN_LANES="$2" \
-            -c "$source/winograd.cc" -o "$work/winograd.$1.o"
-    }
-    one kPlain 4
-    if [[ $(uname -m) == x86_64 ]]; then
-        one kAvx2 8 -mavx2 -mfma
-        one kAvx512 16 -mavx512f -mfma
-    fi
+objects=() compilers=()
+compile() { # NAME SOURCE FLAGS...: begins to
+    c++ "${common[@]}" "${@:3}" -c "$source/$2" -o "$work/$1.o" &
+    objects+=("$work/$1.o")
+    compilers+=($!)
 }
-
-build_inference() {
-    c++ "${common[@]}" -std=c++20 -c "$source/inference.cc" -o "$work/inference.o"
-    link "$1" "$work"/winograd.*.o "$work/inference.o" -pthread
+wait_for() {
+    for compiler in "$@"; do wait "$compiler"; done
 }
-
-build_training() {
-    mapfile -t flags < <(TF_CPP_MIN_LOG_LEVEL=3 "$python" - <<'PYTHON' 2>/dev/null
-import tensorflow as tf
-
-print(" ".join(tf.sysconfig.get_compile_flags()).replace("-I", "-isystem "))
-print(" ".join(tf.sysconfig.get_link_flags()))
-PYTHON
-    )
-    read -ra compile <<<"${flags[0]}"
-    read -ra tensorflow <<<"${flags[1]}"
-    amx=(-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mamx-tile -mamx-bf16)
-    c++ "${common[@]}" -std=c++20 "${amx[@]}" -c "$source/network.cc" -o "$work/network.o"
-    c++ "${common[@]}" -std=c++20 -c "$source/float_network.cc" -o "$work/float_network.o"
-    c++ "${common[@]}" "${compile[@]}" -c "$source/ops.cc" -o "$work/ops.o"
-    link "$1" "$work"/winograd.*.o "$work"/{network,float_network,ops}.o "${tensorflow[@]}"
+winograd() { # NAME LANES FLAGS...: the units of work in float32 for one instruction set
+    compile "$1" winograd.cc -std=c++20 -ffp-contract=fast -Wno-psabi "${@:3}" "-DFFN_INSTRUCTIONS=$1" "-DFFN_LANES=$2"
 }
 
 if is_up_to_date "${libraries[0]}" && is_up_to_date "${libraries[1]}"; then
     exit
 fi
-build_winograd
-build_inference "${libraries[0]}"
-build_training "${libraries[1]}"
+mapfile -t flags < <(TF_CPP_MIN_LOG_LEVEL=3 "$python" - <<'PYTHON' 2>/dev/null
+import tensorflow as tf
+
+print(" ".join(tf.sysconfig.get_compile_flags()).replace("-I", "-isystem "))
+print(" ".join(tf.sysconfig.get_link_flags()))
+PYTHON
+)
+read -ra compile_tensorflow <<<"${flags[0]}"
+read -ra link_tensorflow <<<"${flags[1]}"
+
+winograd kPlain 4
+if [[ $(uname -m) == x86_64 ]]; then
+    winograd kAvx2 8 -mavx2 -mfma
+    winograd kAvx512 16 -mavx512f -mfma
+fi
+float32=("${objects[@]}")
+compile inference inference.cc -std=c++20
+for_inference=${#compilers[@]}
+amx=(-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mamx-tile -mamx-bf16)
+compile network network.cc -std=c++20 "${amx[@]}"
+compile float_network float_network.cc -std=c++20
+compile ops ops.cc "${compile_tensorflow[@]}"
+wait_for "${compilers[@]:0:for_inference}"
+link "${libraries[0]}" "${float32[@]}" "$work/inference.o" -pthread
+wait_for "${compilers[@]:for_inference}"
+link "${libraries[1]}" "${float32[@]}" "$work"/{network,float_network,ops}.o "${link_tensorflow[@]}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from ffn.kernels import MAX_FEATURES, operations, vector_lanes
+from ffn.kernels import MAX_FEATURES, MIN_FEATURES, operations, vector_lanes
 
 
 class KernelModel(keras.Model):
@@ -31,8 +31,8 @@ class KernelModel(keras.Model):
         """Update the POM; float32 (B, Z, Y, X, 1)."""
         precision = self.get_layer(self._conv_names[0]).compute_dtype
         weights = [tf.convert_to_tensor(v) for name in self._conv_names for v in self.get_layer(name).weights]
-        too_many = precision == "float32" and weights[1].shape[0] > MAX_FEATURES
-        kernels = operations(precision) if training and not too_many else None
+        fits = precision == "bfloat16" or MIN_FEATURES <= weights[1].shape[0] <= MAX_FEATURES
+        kernels = operations(precision) if training and fits else None
         if kernels is None:
             return super().call(inputs, training=training, mask=mask)
         lanes = vector_lanes() if precision == "float32" else 0

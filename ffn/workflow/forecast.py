@@ -22,7 +22,9 @@ BACKWARD = 3  # operations of a training step for one of a prediction: forward, 
 # 1.5-2.4 in inference, 0.9-1.4 in training.
 AMX_INFERENCE = 6
 AMX_TRAINING = 4
-KERNELS_INFERENCE = 2.4  # speed of our kernels with AVX2, which multiply less; that of OpenVINO is 1
+# Speed of our kernels with AVX2, which multiply less: that of OpenVINO is 1; in training, that of TensorFlow.
+KERNELS_INFERENCE = 2.4
+KERNELS_TRAINING = 4
 SECONDS_PER_FOV = 0.002  # outside the network, in each job; 1.5-2.2 ms on a Xeon
 START_SECONDS = 15  # until a job has loaded TensorFlow or OpenVINO
 
@@ -48,18 +50,23 @@ class Pace:
     def training_rate(self, model: ModelConfig, train: TrainConfig) -> float:
         """FOVs/s of a training, all processes together."""
         speed_up = AMX_TRAINING if self.units == "AMX" and train.precision != "float32" else 1
+        if self._has_kernels(model) and train.precision != "bfloat16":
+            speed_up = KERNELS_TRAINING
         return self._rate(BACKWARD * fov_flops(model) / speed_up, train.num_workers)
 
     def flooding_rate(self, model: ModelConfig, segment: SegmentConfig, jobs: int) -> float:
         """FOVs/s of flood filling, all jobs together."""
         speed_up: float = AMX_INFERENCE if self.units == "AMX" and segment.precision != "float32" else 1
-        if self.units == "AVX2" and segment.engine in ("auto", "kernels") and not obstacle(model.features):
+        if self._has_kernels(model) and segment.engine in ("auto", "kernels"):
             speed_up = KERNELS_INFERENCE
         return self._rate(fov_flops(model) / speed_up, jobs)
 
     def seconds(self, fovs: float, rate: float, jobs: int) -> float:
         """Time of jobs that make so many FOVs together, as many jobs at once as there are cores."""
         return START_SECONDS * math.ceil(jobs / self.cores) + fovs / rate
+
+    def _has_kernels(self, model: ModelConfig) -> bool:
+        return self.units == "AVX2" and not obstacle(model.features)
 
     def _rate(self, flops_of_one: float, jobs: int) -> float:
         return 1 / (flops_of_one / self.flops + SECONDS_PER_FOV / min(jobs, self.cores))

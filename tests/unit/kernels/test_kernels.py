@@ -161,6 +161,13 @@ def test_float32_equals_tensorflow(depth: int, features: int, shape: tuple[int, 
     assert 0 < max(errors.values()) < 3e-5, errors  # not the same bits, or TensorFlow's convolutions were used
 
 
+@pytest.mark.usefixtures("float32_library")
+def test_float32_leaves_networks_of_few_features_to_tensorflow() -> None:
+    config = ModelConfig(depth=1, features=7, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 1, 1))
+    errors = relative_errors(passes(config, "float32", 1), plain_passes(config, "float32", 1))
+    assert max(errors.values()) == 0
+
+
 @pytest.mark.usefixtures("library", "float32_library")
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 def test_halo_is_zero_in_memory_used_before(precision: str) -> None:

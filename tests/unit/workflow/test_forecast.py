@@ -26,16 +26,19 @@ def is_about(forecast, measured):
 
 
 @pytest.mark.parametrize(
-    ("pace", "depth", "fov", "batch_size", "precision", "measured"),
+    ("pace", "depth", "fov", "batch_size", "precision", "kernels", "measured"),
     [
-        (XEON, 9, 33, 1, "float32", 2.75),
-        (XEON, 5, 17, 4, "float32", 39.5),
-        (XEON_AMX, 9, 33, 1, "auto", 8.1),
-        (XEON_AMX, 9, 33, 1, "float32", 2.95),
-        (EPYC, 5, 17, 4, "auto", 8.2),
+        (XEON, 9, 33, 1, "float32", False, 2.75),
+        (XEON, 5, 17, 4, "float32", False, 39.5),
+        (XEON_AMX, 9, 33, 1, "auto", True, 8.1),
+        (XEON_AMX, 9, 33, 1, "float32", False, 2.95),
+        (EPYC, 5, 17, 4, "auto", False, 8.2),
+        (EPYC, 5, 17, 4, "auto", True, 32.7),
+        (EPYC, 9, 33, 1, "auto", True, 2.9),
     ],
 )
-def test_rates_of_training_are_those_measured(pace, depth, fov, batch_size, precision, measured):
+def test_rates_of_training_are_those_measured(pace, depth, fov, batch_size, precision, kernels, measured, monkeypatch):
+    monkeypatch.setattr(forecast, "obstacle", lambda features: None if kernels else "gone")
     train = TrainConfig(batch_size=batch_size, precision=precision)
     assert is_about(pace.training_rate(network(depth, fov, fov // 4), train), measured)
 
