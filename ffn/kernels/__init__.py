@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 CPU_FLAGS = frozenset("amx_tile amx_bf16 avx512f avx512bw avx512dq avx512vl avx512_bf16".split())
 FLOAT32_FLAGS = frozenset({"avx2", "fma"})
 MAX_FEATURES = 256  # in float32
-# Of a training in float32. With fewer, all inputs of a voxel are often 0. There a direct convolution is exactly 0, which
-# passes no gradient, and Winograd's 0 plus rounding, which may.
+# Of a training in float32. With fewer, all inputs of a voxel are often 0. There a direct convolution is exactly 0 and
+# passes no gradient; Winograd's is 0 plus rounding and may.
 MIN_FEATURES = 8
 
 
