@@ -13,6 +13,7 @@ from ffn.model.store import load_model
 
 from ..pauses import Pause
 from .training_jobs import (
+    MAX_PRED,
     MODEL,
     Job,
     checkpoints,
@@ -76,7 +77,7 @@ def test_two_processes_interrupted_in_every_way_end_with_the_same_weights(tubes,
     same_training(out, undisturbed, "rank-00001.h5")
 
 
-HARD = ["--virtual-workers", "2", "--batch-size", "2", "--compression", "1-bit", "--fov-policy", "max_pred"]
+HARD = ["--virtual-workers", "2", "--batch-size", "2", "--compression", "1-bit", *MAX_PRED]
 
 
 def test_compression_and_walks_in_flight_survive_a_kill_too(tubes, tmp_path):

@@ -28,6 +28,7 @@ from ..pauses import Pause
 
 FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)
 MODEL = ["--depth", "2", "--features", "6", "--fov-size", "9", "11", "13", "--deltas", "2", "3", "3"]
+MAX_PRED = ["--fov-policy", "max_pred", "--deltas", "1", "1", "1"]  # its larger patches still fit around all records
 RANKS = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK")
 TIMES = {"seconds", "fovs_per_second", "input_ms", "compute_ms", "allreduce_ms", "rest_ms"}
 
