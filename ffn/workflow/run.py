@@ -89,8 +89,8 @@ class VolumeConfig(Section):
     def _one_source(self) -> VolumeConfig:
         if (self.synthetic is None) == (self.image is None):
             raise ValueError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
-        keys = ("labels", "labels_offset_zyx", "voxel_size_zyx_nm", "mip")
-        given = [name for name in keys if getattr(self, name) is not None]
+        keys = ("labels", "labels_offset_zyx", "voxel_size_zyx_nm", "mip", "ignore_labels")
+        given = [name for name in keys if getattr(self, name) != type(self).model_fields[name].default]
         if self.synthetic is not None and given:
             raise ValueError(f"'synthetic' brings its own {' and '.join(map(repr, given))}, leave them out")
         return self

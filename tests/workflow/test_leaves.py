@@ -157,6 +157,7 @@ FIXED = {
     "volumes.phantom.labels_offset_zyx",
     "volumes.phantom.voxel_size_zyx_nm",
     "volumes.phantom.mip",
+    "volumes.phantom.ignore_labels",
     "volumes.tissue.synthetic",
 }
 

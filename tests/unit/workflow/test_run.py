@@ -80,6 +80,10 @@ def test_bad_configuration_is_one_line(change, message):
             r"volumes.b: labels_offset_zyx: \(0, 0, 4\) needs labels. Give some, or leave the offset out",
         ),
         (
+            {"volumes": {"a": {**PHANTOM, "mip": 0, "ignore_labels": [7]}}},
+            "volumes.a: 'synthetic' brings its own 'mip' and 'ignore_labels'",
+        ),
+        (
             {"volumes": {"a": {**PHANTOM, "labels_offset_zyx": [0, 0, 4]}}},
             "volumes.a: 'synthetic' brings its own",
         ),
