@@ -158,12 +158,12 @@ def test_image_and_labels_are_misaligned_together(volume, tmp_path):
     record, changed = Record((8, 10, 21), "v"), 0
     with open_volume(f"{tmp_path}/v.labels.h5:labels") as truth:
         same = {"v": TrainingVolume("v", truth, truth)}
-    still = ExampleMaker(same, model, PLAIN).make(record, np.random.default_rng(0))
-    for seed in range(10):
-        example = ExampleMaker(same, model, shifted).make(record, np.random.default_rng(seed))
-        np.testing.assert_array_equal(example.labels > 0.5, example.image == 2)
-        np.testing.assert_array_equal(example.labels[2], still.labels[2])
-        changed += not np.array_equal(example.labels, still.labels)
+        still = ExampleMaker(same, model, PLAIN).make(record, np.random.default_rng(0))
+        for seed in range(10):
+            example = ExampleMaker(same, model, shifted).make(record, np.random.default_rng(seed))
+            np.testing.assert_array_equal(example.labels > 0.5, example.image == 2)
+            np.testing.assert_array_equal(example.labels[2], still.labels[2])
+            changed += not np.array_equal(example.labels, still.labels)
     assert changed > 4
 
 
