@@ -65,13 +65,22 @@ def vector_lanes() -> int:
     return 8 if {"avx2", "fma"} <= flags else 4
 
 
+def not_built(library: Path) -> str | None:
+    """Say whether a library is missing or older than its sources; None if it is neither."""
+    if not library.exists():
+        return f"{library} is missing (make setup builds it)"
+    sources = (file for pattern in ("*.cc", "*.h") for file in Path(__file__).parent.glob(pattern))
+    if any(file.stat().st_mtime > library.stat().st_mtime for file in sources):
+        return f"{library} is older than its sources (make setup builds it)"
+    return None
+
+
 def processor_seconds() -> dict[str, float]:
     """Return the processor time that all threads have spent in the operations so far, by part of the work."""
     parts = ["forward", "data gradients", "weight gradients", "rest"]
     seconds = (ctypes.c_double * len(parts))()
-    if any(
-        map(operations, ("float32", "bfloat16"))
-    ):  # which TensorFlow has to load first, or it would find no operations in it
+    # TensorFlow has to load the library first, or it would find no operations in it.
+    if any(map(operations, ("float32", "bfloat16"))):
         ctypes.CDLL(str(library_path())).ffn_kernels_seconds(seconds)
     return dict(zip(parts, seconds, strict=True))
 
@@ -81,9 +90,7 @@ def _obstacle(precision: str) -> str | None:
     missing = (CPU_FLAGS if precision == "bfloat16" else FLOAT32_FLAGS) - cpu_flags()
     if missing:
         return f"the CPU has no {', '.join(sorted(missing))}"
-    if not library_path().exists():
-        return f"{library_path()} is missing (make setup builds it)"
-    return "TensorFlow sees a GPU" if gpu_visible() else None
+    return not_built(library_path()) or ("TensorFlow sees a GPU" if gpu_visible() else None)
 
 
 def _tensorflow_version() -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.kernels import MAX_FEATURES, vector_lanes
+from ffn.kernels import MAX_FEATURES, not_built, vector_lanes
 
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 
@@ -25,8 +25,8 @@ def obstacle(features: int) -> str | None:
     """Say what keeps this machine from computing a network; None if nothing does."""
     if features > MAX_FEATURES:
         return f"the network has {features} features, and they compute up to {MAX_FEATURES}"
-    if not library_path().exists():
-        return f"{library_path()} is missing (make setup builds it)"
+    if reason := not_built(library_path()):
+        return reason
     try:
         _library(library_path())
     except (OSError, AttributeError) as error:  # built for another C++ library, or by another version

@@ -1,5 +1,6 @@
 """The kernels for inference against a plain NumPy network, with vectors of every size, emulated ones on every CPU."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -134,6 +135,8 @@ def test_says_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert obstacle(32) == f"{path} is missing (make setup builds it)"
     path.write_bytes(b"")
     assert str(obstacle(32)).startswith(f"{path} does not load")
+    os.utime(path, (0, 0))
+    assert obstacle(32) == f"{path} is older than its sources (make setup builds it)"
     assert obstacle(257) == "the network has 257 features, and they compute up to 256"
 
 
