@@ -17,7 +17,7 @@ rule synth:
         runtime=duration("synth", PIPELINE.voxels("image")),
     params:
         flags=lambda wildcards: flags(RUN.volumes[wildcards.volume].synthetic),
-        seed=SEED,
+        seed=lambda wildcards: PIPELINE.seed_of(wildcards.volume),
     shell:
         "ffn synth {params.flags} --rng-seed {params.seed} "
         "--out-image {output.image}:raw --out-labels {output.labels}:labels > {log} 2>&1"

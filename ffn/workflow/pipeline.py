@@ -69,6 +69,10 @@ class Pipeline:
         """Volumes that the run synthesises."""
         return [name for name, volume in self.run.volumes.items() if volume.synthetic]
 
+    def seed_of(self, volume: str) -> int:
+        """Random seed of a synthetic volume; each has another, so that equal options make different tissue."""
+        return self.run.rng_seed + self.synthetic.index(volume)
+
     @cached_property
     def foreign(self) -> list[str]:
         """Volumes that are read from a source."""

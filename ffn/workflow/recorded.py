@@ -200,6 +200,6 @@ def _of_volume(command: str, config: dict[str, Any], inputs: dict[str, Any], job
 def _of_configured_volume(pipeline: Pipeline, job: Job) -> Recipe:
     volume = pipeline.run.volumes[job.volume].model_dump(mode="json")
     if volume["synthetic"]:
-        return _of_volume("synth", volume["synthetic"], {"rng_seed": str(pipeline.run.rng_seed)}, job)
+        return _of_volume("synth", volume["synthetic"], {"rng_seed": str(pipeline.seed_of(job.volume))}, job)
     config = {**volume, "offset_zyx": volume["labels_offset_zyx"]}
     return _of_volume("ingest", config, {"source": volume[job.output.name]}, job)

@@ -36,6 +36,11 @@ def test_volumes_are_sorted_by_what_is_made_of_them():
     assert made.foreign == made.agglomerated == made.filled == made.swept == []
 
 
+def test_synthetic_volumes_of_one_run_differ():
+    made = pipeline(rng_seed=5)
+    assert [made.seed_of(name) for name in made.synthetic] == [5, 6]
+
+
 def test_training_keeps_the_labelled_part_of_its_volumes():
     assert pipeline().learnt_voxels == [64 * 56 * 72]
 
