@@ -53,5 +53,5 @@ def test_fine_tuning_with_the_defaults_keeps_what_the_weights_can(
     assert main(command.split()) == 0
     start, end = read_metrics(tmp_path / "model/validation.csv")
     assert (start["step"], end["step"]) == (0, STEPS)
-    assert start["loss"] < 0.6  # with FIB-25's mean and standard deviation, the other contrast has above 1
+    assert start["loss"] < 0.8  # with FIB-25's mean and standard deviation, the other contrast has above 1
     assert end["f1"] > 0.98 * start["f1"]  # and the model gets the better weights of the two

@@ -52,7 +52,7 @@ def watched(tubes, told):
 
 def test_one_process_tells_what_it_sees(tubes, told):
     assert "validation after step 40: loss" in told["watched"]
-    assert "a single process does not use Horovod" in told["watched"]
+    assert "this training does not use Horovod" in told["watched"]
     assert not (tubes / "alone.json").exists()
 
 
@@ -112,7 +112,7 @@ def test_two_processes_see_what_one_sees(tubes, watched):
     assert stderr.count("validation after step 0:") == stderr.count(" 4/4 ") == 1  # rank 0 only
     one, two = validation_rows(watched)[0], validation_rows(out)[0]
     assert {name: float(one[name] or 0) for name in one} == pytest.approx(
-        {name: float(two[name] or 0) for name in two}, rel=1e-5
+        {name: float(two[name] or 0) for name in two}, rel=1e-5, nan_ok=True
     )
     names = {event.get("name") for event in json.loads(timeline.read_text())}
     assert "CYCLE_START" in names and any("ALLREDUCE" in str(name) for name in names)

@@ -17,6 +17,7 @@ from ffn.inference.masks import read_mask
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
+from ffn.model.choice import Choice
 
 from ..engines import HERE
 from ..pauses import Pause
@@ -150,7 +151,7 @@ def interrupt(scene, monkeypatch, *options):
 def test_a_job_goes_on_where_auto_would_take_another_engine(scene, caplog, monkeypatch):
     options = ("--machine", f"{scene}/machine")
     with monkeypatch.context() as patch:
-        patch.setattr("ffn.inference.choice._fastest_engine", lambda: ("tensorflow", "OpenVINO is not installed"))
+        patch.setattr("ffn.inference.choice._choose", lambda *_: Choice("tensorflow", "float32", "there is no other"))
         interrupt(scene, monkeypatch, *options)
     with caplog.at_level("INFO"):
         path = segment(scene, *options)
