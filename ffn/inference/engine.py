@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -142,11 +143,24 @@ class KernelEngine:
             raise ConfigError(f"engine: found kernels, but {reason}. Choose openvino or tensorflow")
         self.name = "kernels float32"
         names = [f"{name}/{kind}" for name in conv_names(model.config) for kind in ("weights", "biases")]
-        self._network = Network([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
+        self._wanted = f"{threads} threads and buffers for {batch_size} FOVs"
+        with self._refusal_in_one_line():
+            self._network = Network([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
         """Update the POM; see `Engine.predict`."""
-        return self._network.predict(image, pom_logit)
+        with self._refusal_in_one_line():
+            return self._network.predict(image, pom_logit)
+
+    @contextlib.contextmanager
+    def _refusal_in_one_line(self) -> Iterator[None]:
+        try:
+            yield
+        except MemoryError:
+            raise ConfigError(
+                f"engine: found kernels, but the system refuses memory or threads, needed are {self._wanted}. "
+                "Lower threads or batch_size"
+            ) from None
 
 
 KINDS: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine] | type[KernelEngine]] = {

@@ -54,15 +54,17 @@ class InferenceNetwork {
   // Maps for a batch, with zeros around every plane, which nobody writes to later.
   void reserve(int64_t batch) {
     if (batch <= reserved_) return;
-    reserved_ = batch;
     const auto zeros = [&](int64_t size) {
       auto buffer = std::make_unique<Buffer>(batch * size * sizeof(float));
       std::memset(buffer->as<float>(), 0, batch * size * sizeof(float));
       return buffer;
     };
-    pairs_ = zeros(plan_.pairs());
-    net_ = zeros(plan_.map());
-    inner_ = zeros(plan_.map());
+    // If there is not enough memory for one of them, all stay as they are.
+    auto pairs = zeros(plan_.pairs()), net = zeros(plan_.map()), inner = zeros(plan_.map());
+    pairs_ = std::move(pairs);
+    net_ = std::move(net);
+    inner_ = std::move(inner);
+    reserved_ = batch;
   }
 
   float* of(const std::unique_ptr<Buffer>& maps, int64_t sample) const {
@@ -127,7 +129,7 @@ class InferenceNetwork {
 
 extern "C" {
 
-// lanes: 16 for AVX-512, 8 for AVX2, 4 for any CPU. Null if there is not enough memory.
+// lanes: 16 for AVX-512, 8 for AVX2, 4 for any CPU. Null without enough memory or threads.
 void* ffn_network_create(int lanes, int64_t z, int64_t y, int64_t x, int64_t features, const float* const* weights,
                          int64_t num_weights, int threads) {
   try {

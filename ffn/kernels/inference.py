@@ -47,6 +47,11 @@ class Network:
         Threads that share each call; they do not change the result.
     lanes : int, optional
         Vectors to compute with; default: `vector_lanes`. Vectors of 8 and 16 need a CPU that has them.
+
+    Raises
+    ------
+    MemoryError
+        If the system refuses a thread or memory, here or in `predict`.
     """
 
     def __init__(
@@ -59,7 +64,7 @@ class Network:
             lanes or vector_lanes(), *fov_size_zyx, arrays[1].size, pointers, len(arrays), threads
         )
         if not self._network:
-            raise MemoryError("the network's buffers")
+            raise MemoryError("the network's threads and buffers")
         weakref.finalize(self, self._library.ffn_network_free, self._network)
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:

@@ -12,12 +12,14 @@ namespace ffn {
 class Pool {
  public:
   explicit Pool(int threads) {
-    for (int worker = 1; worker < threads; ++worker) threads_.emplace_back([this, worker] { serve(worker); });
+    try {
+      for (int worker = 1; worker < threads; ++worker) threads_.emplace_back([this, worker] { serve(worker); });
+    } catch (...) {  // the system has no more threads; those that began must end before they are destroyed
+      stop();
+      throw;
+    }
   }
-  ~Pool() {
-    begin(nullptr);
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~Pool() { stop(); }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
@@ -31,6 +33,11 @@ class Pool {
   }
 
  private:
+  void stop() {
+    begin(nullptr);
+    for (std::thread& thread : threads_) thread.join();
+  }
+
   void begin(const std::function<void(int)>* work) {
     {
       std::lock_guard lock(mutex_);

@@ -11,6 +11,7 @@ import pytest
 
 from ffn.config import ENGINES, ModelConfig
 from ffn.errors import ConfigError
+from ffn.inference import engine
 from ffn.inference.engine import KINDS, create_engine
 from ffn.kernels import inference
 from ffn.machine.cpu import cpu_flags
@@ -118,6 +119,22 @@ def test_kernels_that_were_not_built_are_named(model, monkeypatch, tmp_path):
     )
     with pytest.raises(ConfigError, match=message):
         create_engine(model, "kernels", "float32", threads=1)
+
+
+@pytest.mark.parametrize("refused", ["create", "predict"])
+def test_threads_or_memory_that_kernels_do_not_get_are_named(model, monkeypatch, refused):
+    class Refused:
+        def __init__(self, *_):
+            if refused == "create":
+                raise MemoryError
+
+        def predict(self, *_):
+            raise MemoryError
+
+    monkeypatch.setattr(engine, "obstacle", lambda features: None)
+    monkeypatch.setattr(engine, "Network", Refused)
+    with pytest.raises(ConfigError, match="needed are 64 threads and buffers for 2 FOVs. Lower threads or batch_size"):
+        create_engine(model, "kernels", "float32", 64, 2).predict(np.zeros(1), np.zeros(1))
 
 
 def test_an_engine_that_is_not_installed_is_named(model, monkeypatch):

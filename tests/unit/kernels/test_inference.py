@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,35 @@ def test_not_a_number_is_not_hidden(lanes: int) -> None:
     image, pom = random_fovs((5, 7, 9), 1)
     image[0, 2, 3, 4] = np.nan
     assert np.isnan(Network(random_network(2, 32), (5, 7, 9), 1, lanes).predict(image, pom)).any()
+
+
+REFUSED = """
+import resource, sys
+from pathlib import Path
+from ffn.kernels import inference
+from tests.unit.kernels.test_inference import Network, np, random_fovs, random_network
+inference.library_path = lambda: Path(sys.argv[1])
+weights, fov, lanes = random_network(1, 32), (33, 33, 33), 4
+network = Network(weights, fov, 1, lanes)
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 150 * 2**20,) * 2)
+many = np.zeros((64, *fov), np.float32)
+for attempt in (lambda: Network(weights, fov, 5000, lanes), *[lambda: network.predict(many, many)] * 2):
+    try:
+        attempt()
+    except MemoryError as error:
+        print(error)
+network.predict(*random_fovs(fov, 1))
+print("goes on")
+"""
+
+
+def test_threads_and_memory_that_the_system_refuses_are_an_error_each_time(emulated_library: Path) -> None:
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", REFUSED, str(emulated_library)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    lines = ["the network's threads and buffers", *["the network's buffers"] * 2, "goes on"]
+    assert (done.returncode, done.stdout.splitlines()) == (0, lines), done.stderr
 
 
 @pytest.fixture(scope="session")
