@@ -41,16 +41,6 @@ winograd() { # NAME LANES FLAGS...: the units of work in float32 for one instruc
 if is_up_to_date "${libraries[0]}" && is_up_to_date "${libraries[1]}"; then
     exit
 fi
-mapfile -t flags < <(TF_CPP_MIN_LOG_LEVEL=3 "$python" - <<'PYTHON' 2>/dev/null
-import tensorflow as tf
-
-print(" ".join(tf.sysconfig.get_compile_flags()).replace("-I", "-isystem "))
-print(" ".join(tf.sysconfig.get_link_flags()))
-PYTHON
-)
-read -ra compile_tensorflow <<<"${flags[0]}"
-read -ra link_tensorflow <<<"${flags[1]}"
-
 winograd kPlain 4
 if [[ $(uname -m) == x86_64 ]]; then
     winograd kAvx2 8 -mavx2 -mfma
@@ -62,8 +52,22 @@ for_inference=${#compilers[@]}
 amx=(-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mamx-tile -mamx-bf16)
 compile network network.cc -std=c++20 "${amx[@]}"
 compile float_network float_network.cc -std=c++20
-compile ops ops.cc "${compile_tensorflow[@]}"
 wait_for "${compilers[@]:0:for_inference}"
 link "${libraries[0]}" "${float32[@]}" "$work/inference.o" -pthread
+
+TF_CPP_MIN_LOG_LEVEL=3 "$python" - >"$work/flags" 2>"$work/log" <<'PYTHON' || {
+import tensorflow as tf
+
+print(" ".join(tf.sysconfig.get_compile_flags()).replace("-I", "-isystem "))
+print(" ".join(tf.sysconfig.get_link_flags()))
+PYTHON
+    wait # the other compilers write to the folder that is removed now
+    echo "envs/build_kernels.sh: TensorFlow does not load ($(tail -n 1 "$work/log")), so the kernels for training were not built" >&2
+    exit 1
+}
+mapfile -t flags <"$work/flags"
+read -ra compile_tensorflow <<<"${flags[0]}"
+read -ra link_tensorflow <<<"${flags[1]}"
+compile ops ops.cc "${compile_tensorflow[@]}"
 wait_for "${compilers[@]:for_inference}"
 link "${libraries[1]}" "${float32[@]}" "$work"/{network,float_network,ops}.o "${link_tensorflow[@]}"

@@ -7,4 +7,4 @@ python=$CONDA_PREFIX/bin/python
 wheel=$(envs/build_horovod.sh "$python")
 "$python" -m pip install --no-deps "$wheel"
 "$python" -m pip install --no-deps --no-build-isolation --editable .
-envs/build_kernels.sh "$python" || echo "the kernels were not built, so inference and training in bfloat16 are slower" >&2
+envs/build_kernels.sh "$python" || echo "the kernels were not built, so inference and training are slower" >&2

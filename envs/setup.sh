@@ -167,7 +167,7 @@ wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horov
 step "[4/5] installing Horovod and the ffn command" \
     install --no-build-isolation --force-reinstall "$wheel" --editable .
 say "[5/5] the kernels for CPUs"
-envs/build_kernels.sh "$venv/bin/python" >>"$log" 2>&1 || say "they were not built, so inference and training in bfloat16 are slower. See $log"
+envs/build_kernels.sh "$venv/bin/python" >>"$log" 2>&1 || say "they were not built, so inference and training are slower. See $log"
 step "checking that it works" check
 
 state >"$stamp"

@@ -75,6 +75,13 @@ def not_built(library: Path) -> str | None:
     return None
 
 
+def unfit(precision: str, features: int) -> str | None:
+    """Say why the operations do not compute a network with so many features; None if they do."""
+    if precision == "bfloat16" or MIN_FEATURES <= features <= MAX_FEATURES:
+        return None
+    return f"the network has {features} features, and the kernels compute {MIN_FEATURES} to {MAX_FEATURES}"
+
+
 def processor_seconds() -> dict[str, float]:
     """Return the processor time that all threads have spent in the operations so far, by part of the work."""
     parts = ["forward", "data gradients", "weight gradients", "rest"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
-from ffn.kernels import MAX_FEATURES, MIN_FEATURES, operations, vector_lanes
+from ffn.kernels import operations, unfit, vector_lanes
+
+log = logging.getLogger(__name__)
 
 
 class KernelModel(keras.Model):
@@ -31,12 +35,20 @@ class KernelModel(keras.Model):
         """Update the POM; float32 (B, Z, Y, X, 1)."""
         precision = self.get_layer(self._conv_names[0]).compute_dtype
         weights = [tf.convert_to_tensor(v) for name in self._conv_names for v in self.get_layer(name).weights]
-        fits = precision == "bfloat16" or MIN_FEATURES <= weights[1].shape[0] <= MAX_FEATURES
-        kernels = operations(precision) if training and fits else None
+        kernels = operations(precision) if training and _fits(precision, weights[1].shape[0]) else None
         if kernels is None:
             return super().call(inputs, training=training, mask=mask)
         lanes = vector_lanes() if precision == "float32" else 0
         return kernels.ffn_forward(*inputs, weights, lanes=lanes).updated_pom_logit
+
+
+@functools.cache
+def _fits(precision: str, features: int) -> bool:
+    """Whether the operations compute such a network; the reason goes to the log once."""
+    reason = unfit(precision, features)
+    if reason:
+        log.info("training kernels: TensorFlow's convolutions, because %s", reason)
+    return reason is None
 
 
 @tf.RegisterGradient("FfnForward")

@@ -12,12 +12,14 @@ import numpy as np
 
 SIDE = 256  # a product takes less than a millisecond, so some are never interrupted
 SECONDS = 0.3
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS")  # of NumPy's libraries
 
 
 def core_flops() -> float:
     """Operations per second of one core in float32."""
     command = [sys.executable, "-P", __file__]
-    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, check=True)
+    environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     return float(done.stdout)
 
 

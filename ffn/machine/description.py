@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ffn.machine.cpu import ISA_LIMIT, cpu_flags, cpu_name
+from ffn.machine.cpu import ISA_LIMIT, LEFT_OUT, cpu_flags, cpu_name
 from ffn.machine.gpu_evidence import Card, cards
 from ffn.machine.threads import threads_here
 
@@ -42,9 +42,11 @@ class Machine:
     quota : float
         Cores' worth of time that the container may use; infinite without a limit.
     load : float
-        Processes that run, over the last minute.
+        Processes that run, over the last minute, on the whole machine.
     isa_limit : str
         ``ONEDNN_MAX_CPU_ISA``, empty if not set.
+    all_cores : int
+        Cores of the whole machine, 0 if unknown.
     """
 
     cores: int
@@ -56,6 +58,7 @@ class Machine:
     quota: float = float("inf")
     load: float = 0.0
     isa_limit: str = ""
+    all_cores: int = 0
 
     @property
     def title(self) -> str:
@@ -75,24 +78,24 @@ class Machine:
     def slowed_by(self) -> list[str]:
         """What makes it slow, a line each."""
         found = []
-        if self.isa_limit:
+        useful = max(1, int(min(self.cores, self.quota)))  # threads
+        if self.isa_limit.upper() in LEFT_OUT:
             found.append(f"{ISA_LIMIT}={self.isa_limit} holds the CPU back. Unset it")
         elif not self.cards and self.units != "AMX":
             found.append(f"{LACKING[self.units]} (with AMX, bfloat16 is 4 to 6 times as fast as float32)")
         if self.quota < self.cores:
-            found.append(
-                f"the container may use the time of {self.quota:g} of {self.cores} cores. "
-                f"Raise the quota, or set OMP_NUM_THREADS={max(1, int(self.quota))}"
-            )
-        if 0 < self.threads < min(self.cores, self.quota):
+            remedy = f"Raise the quota, or set OMP_NUM_THREADS={useful}" if self.threads > useful else "Raise the quota"
+            found.append(f"the container may use the time of {self.quota:g} of {self.cores} cores. {remedy}")
+        if 0 < self.threads < useful:
             found.append(f"OMP_NUM_THREADS={self.threads} of {self.cores} cores. Raise or unset it")
-        if self.load > BUSY * self.cores:
-            found.append(f"other processes keep about {self.load:.1f} of {self.cores} cores busy")
+        if 0 < BUSY * self.all_cores < self.load:
+            busy = min(self.load, self.all_cores)
+            found.append(f"other processes keep about {busy:.1f} of {self.all_cores} cores of the machine busy")
         return found
 
 
 def this_machine() -> Machine:
-    """Describe this machine, without TensorFlow, in much less than a second."""
+    """Describe this machine, without TensorFlow."""
     flags = cpu_flags()
     cores = len(os.sched_getaffinity(0))
     return Machine(
@@ -105,6 +108,7 @@ def this_machine() -> Machine:
         _quota(),
         os.getloadavg()[0],
         os.environ.get(ISA_LIMIT, ""),
+        os.cpu_count() or 0,
     )
 
 

@@ -93,14 +93,14 @@ def cards() -> tuple[tuple[Card, ...], str]:
     Returns
     -------
     tuple of Card, str
-        The cards; if there are none, what was said instead.
+        The cards, or none and what was said instead, if anything.
     """
     try:
         done = subprocess.run(SMI, capture_output=True, text=True, timeout=SMI_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as reason:
         return (), "there is no nvidia-smi" if isinstance(reason, OSError) else "nvidia-smi does not answer"
     rows = [line.rsplit(", ", 2) for line in done.stdout.splitlines()]
-    found = tuple(Card(row[0], row[1], _capability(row[2])) for row in rows if len(row) == 3 and row[1][0].isdigit())
+    found = tuple(Card(row[0], row[1], _capability(row[2])) for row in rows if len(row) == 3 and row[1][:1].isdigit())
     return (found, "") if found and not done.returncode else ((), " ".join((done.stdout + done.stderr).split()))
 
 

@@ -155,7 +155,7 @@ class TrainConfig(Section):
     resume_walks: SameResult[bool | None] = Field(
         None,
         description="whether checkpoints hold unfinished walks, to resume to the bit; without, each begins its example "
-        "again, and fewer files are written; null: up to 64 processes",
+        "again, and the errors of compression start from 0; fewer files are written; null: up to 64 processes",
     )
     log_steps: SameResult[PositiveInt] = Field(
         50, description="steps between rows of metrics.csv and TensorBoard scalars"

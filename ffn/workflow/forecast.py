@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ffn import kernels
 from ffn.config import ModelConfig, SegmentConfig
+from ffn.inference.choice import FEW_FEATURES
 from ffn.kernels.inference import obstacle
 from ffn.machine.core_speed import core_flops
 from ffn.machine.description import Machine, this_machine
@@ -50,14 +52,14 @@ class Pace:
     def training_rate(self, model: ModelConfig, train: TrainConfig) -> float:
         """FOVs/s of a training, all processes together."""
         speed_up = AMX_TRAINING if self.units == "AMX" and train.precision != "float32" else 1
-        if self._has_kernels(model) and train.precision != "bfloat16":
+        if self._trains_with_kernels(model, train):
             speed_up = KERNELS_TRAINING
         return self._rate(BACKWARD * fov_flops(model) / speed_up, train.num_workers)
 
     def flooding_rate(self, model: ModelConfig, segment: SegmentConfig, jobs: int) -> float:
         """FOVs/s of flood filling, all jobs together."""
         speed_up: float = AMX_INFERENCE if self.units == "AMX" and segment.precision != "float32" else 1
-        if self._has_kernels(model) and segment.engine in ("auto", "kernels"):
+        if self._floods_with_kernels(model, segment):
             speed_up = KERNELS_INFERENCE
         return self._rate(fov_flops(model) / speed_up, jobs)
 
@@ -65,8 +67,13 @@ class Pace:
         """Time of jobs that make so many FOVs together, as many jobs at once as there are cores."""
         return START_SECONDS * math.ceil(jobs / self.cores) + fovs / rate
 
-    def _has_kernels(self, model: ModelConfig) -> bool:
-        return self.units == "AVX2" and not obstacle(model.features)
+    def _trains_with_kernels(self, model: ModelConfig, train: TrainConfig) -> bool:
+        reason = kernels.unfit("float32", model.features) or kernels.not_built(kernels.library_path())
+        return self.units == "AVX2" and train.precision != "bfloat16" and not reason
+
+    def _floods_with_kernels(self, model: ModelConfig, segment: SegmentConfig) -> bool:
+        by_auto = segment.engine == "auto" and segment.precision != "bfloat16" and model.features >= FEW_FEATURES
+        return self.units == "AVX2" and (by_auto or segment.engine == "kernels") and not obstacle(model.features)
 
     def _rate(self, flops_of_one: float, jobs: int) -> float:
         return 1 / (flops_of_one / self.flops + SECONDS_PER_FOV / min(jobs, self.cores))

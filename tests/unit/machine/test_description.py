@@ -9,7 +9,7 @@ from ffn.machine import description
 from ffn.machine.description import Machine, this_machine
 from ffn.machine.gpu_evidence import Card
 
-FAST = Machine(8, "Xeon", "AMX", memory_mb=32_000, threads=8)
+FAST = Machine(8, "Xeon", "AMX", memory_mb=32_000, threads=8, all_cores=64)
 
 
 def test_a_machine_is_one_line():
@@ -28,7 +28,8 @@ def test_a_machine_is_one_line():
         ({"units": "AVX2", "isa_limit": "AVX2"}, "ONEDNN_MAX_CPU_ISA=AVX2 holds the CPU back"),
         ({"quota": 1.5}, "the container may use the time of 1.5 of 8 cores. Raise the quota, or set OMP_NUM_THREADS=1"),
         ({"threads": 2}, "OMP_NUM_THREADS=2 of 8 cores"),
-        ({"load": 6.0}, "other processes keep about 6.0 of 8 cores busy"),
+        ({"load": 17.0}, "other processes keep about 17.0 of 64 cores of the machine busy"),
+        ({"load": 99.0}, "other processes keep about 64.0 of 64 cores of the machine busy"),
     ],
 )
 def test_what_makes_it_slow_is_named(changes, reason):
@@ -37,9 +38,15 @@ def test_what_makes_it_slow_is_named(changes, reason):
     assert found.startswith(reason)
 
 
-def test_threads_that_fit_a_quota_are_no_fault():
-    (found,) = dataclasses.replace(FAST, quota=2.0, threads=2).slowed_by
-    assert found.startswith("the container")
+@pytest.mark.parametrize(("quota", "threads"), [(2.0, 2), (1.5, 1), (0.5, 1)])
+def test_threads_that_fit_a_quota_are_no_fault(quota, threads):
+    (found,) = dataclasses.replace(FAST, quota=quota, threads=threads).slowed_by
+    assert found == f"the container may use the time of {quota:g} of 8 cores. Raise the quota"
+
+
+@pytest.mark.parametrize("change", [{"load": 15.0}, {"isa_limit": "ALL"}, {"isa_limit": "DEFAULT"}])
+def test_what_does_not_slow_it_is_not_named(change):
+    assert dataclasses.replace(FAST, **change).slowed_by == []
 
 
 def test_limits_of_containers_count(tmp_path, monkeypatch):

@@ -41,6 +41,7 @@ def test_the_first_reason_is_told_in_one_line(changes, reason):
     ("script", "found", "complaint"),
     [
         ("echo 'NVIDIA A100-SXM4-40GB, 550.54.15, 8.0'", (A100,), ""),
+        ("echo 'Tesla, , 8.0'", (), "Tesla, , 8.0"),
         ("echo 'NVIDIA-SMI has failed.\nMake sure it runs.'; exit 9", (), "NVIDIA-SMI has failed. Make sure it runs."),
     ],
 )

@@ -38,7 +38,7 @@ def is_about(forecast, measured):
     ],
 )
 def test_rates_of_training_are_those_measured(pace, depth, fov, batch_size, precision, kernels, measured, monkeypatch):
-    monkeypatch.setattr(forecast, "obstacle", lambda features: None if kernels else "gone")
+    monkeypatch.setattr(forecast.kernels, "not_built", lambda library: None if kernels else "gone")
     train = TrainConfig(batch_size=batch_size, precision=precision)
     assert is_about(pace.training_rate(network(depth, fov, fov // 4), train), measured)
 
@@ -58,14 +58,32 @@ def test_rates_of_flood_filling_are_those_measured(pace, depth, fov, precision, 
 
 
 @pytest.mark.parametrize(
-    ("problem", "engine", "times"), [(None, "auto", 2.4), (None, "openvino", 1), ("gone", "auto", 1)]
+    ("problem", "options", "features", "times"),
+    [
+        (None, {}, 32, 2.4),
+        (None, {"engine": "openvino"}, 32, 1),
+        (None, {"precision": "bfloat16"}, 32, 1),
+        (None, {}, 11, 1),
+        (None, {"engine": "kernels"}, 11, 2.4),
+        ("gone", {}, 32, 1),
+    ],
 )
-def test_our_kernels_count_where_they_run(problem, engine, times, monkeypatch):
+def test_our_kernels_count_in_flood_filling_where_they_run(problem, options, features, times, monkeypatch):
     monkeypatch.setattr(forecast, "obstacle", lambda features: problem)
-    segment = SegmentConfig(engine=engine)
     monkeypatch.setattr(forecast, "SECONDS_PER_FOV", 1e-9)
-    rates = [pace.flooding_rate(network(9), segment, 1) for pace in (EPYC, Pace(EPYC.flops, 2))]
-    assert rates[0] == pytest.approx(times * rates[1])
+    model, segment = ModelConfig(features=features), SegmentConfig(**options)
+    rates = [pace.flooding_rate(model, segment, 1) for pace in (EPYC, Pace(EPYC.flops, 2))]
+    assert rates[0] == pytest.approx(times * rates[1], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("problem", "features", "times"), [(None, 8, 4), (None, 7, 1), (None, 257, 1), ("gone", 32, 1)]
+)
+def test_our_kernels_count_in_training_where_they_run(problem, features, times, monkeypatch):
+    monkeypatch.setattr(forecast.kernels, "not_built", lambda library: problem)
+    monkeypatch.setattr(forecast, "SECONDS_PER_FOV", 1e-9)
+    rates = [pace.training_rate(ModelConfig(features=features), TrainConfig()) for pace in (EPYC, Pace(EPYC.flops, 2))]
+    assert rates[0] == pytest.approx(times * rates[1], rel=1e-3)
 
 
 def test_the_whole_of_fib25_took_848_seconds():
