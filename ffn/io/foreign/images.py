@@ -68,7 +68,10 @@ def _group_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
 
 def _known(own: Mip, folder: Folder, driver: str, name: str) -> Mip:
     """Return the array as a mip of the image that it belongs to, or by its own attributes where it is in no image."""
-    around, path = folder.above()
+    above = folder.above()
+    if above is None:
+        return own
+    around, path = above
     mips = _group_mips(around, driver, name)
     found = next((mip for mip in mips if mip.path.strip("/") == path), own)
     return own if found.voxel_size_zyx_nm is None else replace(found, path="")

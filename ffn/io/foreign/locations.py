@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -102,12 +104,22 @@ class Folder:
         self._store = ts.KvStore.open(spec, context=context).result()
 
     def json(self, *names: str) -> dict[str, Any]:
-        """Return the content of the first JSON file that is there and holds an object; empty if none does."""
+        """Return the content of the first JSON file that is there and holds an object; empty if none does.
+
+        Raises
+        ------
+        VolumeError
+            If one is there, but cannot be read: without its metadata, a volume would lie at another place.
+        """
         for name in names:
             try:
                 content = json.loads(self._store.read(name).result().value or b"{}")
-            except (ValueError, OSError):
-                continue
+            except (ValueError, OSError) as error:
+                if str(error).startswith(DENIED) and not self._tells_what_is_missing:
+                    continue
+                raise VolumeError(
+                    f"{self._address(name)}: cannot be read ({first_line(error)}), expected JSON. Restore it or try again"
+                ) from None
             if isinstance(content, dict) and content:
                 return content
         return {}
@@ -133,12 +145,27 @@ class Folder:
 
     def below(self, path: str) -> Folder:
         """Return the folder at `path` in this one."""
-        return self._at(f"{self.spec['path'].rstrip('/')}/{path.strip('/')}/")
+        return self._at(f"{self.spec['path']}{path.strip('/')}/")
 
-    def above(self) -> tuple[Folder, str]:
-        """Return the folder around this one, and the name of this one in it."""
-        parent, _, name = self.spec["path"].rstrip("/").rpartition("/")
-        return self._at(f"{parent}/"), name
+    def above(self) -> tuple[Folder, str] | None:
+        """Return the folder around this one, and the name of this one in it; None for the root of a bucket."""
+        path = self.spec["path"].rstrip("/")
+        parent, slash, name = path.rpartition("/")
+        return (self._at(parent + slash), name) if path else None
+
+    @cached_property
+    def _tells_what_is_missing(self) -> bool:
+        """Whether the store does so; a bucket that nobody may list refuses what is missing, too."""
+        for request in [self._store.read(name) for name in METADATA]:
+            with contextlib.suppress(ValueError, OSError):
+                if request.result().state == "missing":
+                    return True
+        return False
+
+    def _address(self, name: str) -> str:
+        """Return the path or URL of a file, for messages; TensorStore has none for every store."""
+        store = self.spec.get("base_url") or self.spec.get("bucket", "")
+        return f"{store.rstrip('/')}/{self.spec['path'].lstrip('/')}{name}"
 
     def _at(self, path: str) -> Folder:
         return Folder({**self.spec, "path": path}, self._context)
@@ -181,7 +208,7 @@ def _stores(location: Location) -> Iterator[dict[str, Any]]:
         yield {"driver": "file", "path": f"{location.path}/"}
         return
     url = urlsplit(location.address)
-    path = url.path.strip("/") + "/"
+    path = f"{url.path.strip('/')}/".lstrip("/")  # empty for the root of a bucket
     if url.scheme == "s3":
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         # The region of a public bucket is looked up, because that of the environment may be another one.
@@ -191,7 +218,7 @@ def _stores(location: Location) -> Iterator[dict[str, Any]]:
             yield {"driver": "s3", "bucket": url.netloc, "path": path, "aws_credentials": {"type": credentials}, **own}
     elif url.scheme == "gs":
         host = os.environ.get("TENSORSTORE_GCS_HTTP_URL", "https://storage.googleapis.com")
-        yield {"driver": "http", "base_url": host, "path": f"/{url.netloc}/{path}"}
+        yield {"driver": "http", "base_url": f"{host}/{url.netloc}/", "path": path}
         yield {"driver": "gcs", "bucket": url.netloc, "path": path}
     else:
         yield ts.KvStore.Spec(location.address.rstrip("/") + "/").to_json()

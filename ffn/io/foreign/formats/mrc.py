@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def open_volume(spec: str) -> Volume:
             file = mrcfile.mmap(spec, permissive=True)  # many writers leave out the stamp of the byte order
         except (ValueError, OSError) as reason:
             raise _unreadable(spec, str(reason)) from None
+        size = None if file.data is None else _voxel_size(file.voxel_size)  # warns where the header has no cell
     if file.data is None:
         raise _unreadable(spec, "; ".join(str(warning.message) for warning in found))
     header = file.header
@@ -49,20 +51,20 @@ def open_volume(spec: str) -> Volume:
     if order not in ((1, 2, 3), (0, 0, 0)):
         raise VolumeError(f"{spec}: has axes {order} from fast to slow, expected x, y, z (1, 2, 3). Convert it")
     start = (int(header.nzstart), int(header.nystart), int(header.nxstart))
-    return ArrayVolume(spec, _voxels(file.data, header), _voxel_size(file.voxel_size), start)
+    return ArrayVolume(spec, _voxels(file.data, header), size, start)
 
 
 def _voxels(data: np.ndarray, header: Any) -> np.ndarray:
-    """Return the voxels; bytes are unsigned where IMOD says nothing else."""
+    """Return the voxels; bytes are signed, unless the header is IMOD's and does not say so."""
     stamp, flags = np.frombuffer(header.extra2.tobytes()[IMOD_START:], header.nx.dtype, 2)
     is_unsigned = stamp == IMOD_STAMP and not flags & IMOD_SIGNED_BYTES
     return data.view(np.uint8) if data.dtype == np.int8 and is_unsigned else data
 
 
 def _voxel_size(angstrom: Any) -> VoxelSize | None:
-    """Voxel size in nm; None for 0 and 1 Å, which stand for no calibration."""
+    """Voxel size in nm; None for a header without a cell and for 1 Å, which stand for no calibration."""
     z, y, x = (float(str(angstrom[axis])) for axis in "zyx")
-    if min(z, y, x) <= 0 or z == y == x == 1:
+    if not all(0 < side < math.inf for side in (z, y, x)) or z == y == x == 1:
         return None
     return z * NM_PER_ANGSTROM, y * NM_PER_ANGSTROM, x * NM_PER_ANGSTROM
 

@@ -8,10 +8,12 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import zarr
 
+from ffn.geometry import Box
 from ffn.io.foreign.locations import CONTEXT, Location
 
-from .readers import check, refuse, voxels
+from .readers import SHAPE, check, refuse, voxels
 
+PLACE = Box.from_shape(SHAPE, (10, 10, 20))
 KEY = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "secret"}
 
 
@@ -20,6 +22,8 @@ class Store(http.server.BaseHTTPRequestHandler):
 
     folder: Path
     permits = staticmethod(lambda authorization: True)
+    missing = 403
+    codes: dict = {}  # of files by their names
     asked: list
 
     def do_GET(self):
@@ -28,9 +32,10 @@ class Store(http.server.BaseHTTPRequestHandler):
         authorization = self.headers.get("Authorization", "")
         self.asked.append(authorization)
         file = self.folder / path.strip("/")
-        found = file.is_file() and self.permits(authorization)
-        content = file.read_bytes() if found else b""
-        self.send_response(200 if found else 403)
+        permitted = self.permits(authorization)
+        code = self.codes.get(file.name, (200 if file.is_file() else self.missing) if permitted else 403)
+        content = file.read_bytes() if code == 200 else b""
+        self.send_response(code)
         for name, value in {"Content-Length": len(content), "ETag": '"1"', "x-goog-generation": 1}.items():
             self.send_header(name, str(value))
         self.end_headers()
@@ -133,3 +138,40 @@ def test_an_address_that_nobody_knows_is_named():
 )
 def test_addresses_of_neuroglancer_are_understood(spec, address, driver):
     assert Location.parse(spec) == Location(spec, address, driver)
+
+
+@pytest.fixture
+def cremi(tmp_path):
+    """A local volume whose place is in its metadata."""
+    array = zarr.create_array(tmp_path / "bucket/cremi.zarr", data=voxels(), chunks=(5, 12, 20), zarr_format=2)
+    array.attrs.update(resolution=[40, 4, 4], offset=[400, 40, 80])
+    return tmp_path / "bucket/cremi.zarr"
+
+
+def test_damaged_metadata_do_not_pass_for_missing_ones(cremi):
+    check(cremi, box=PLACE)
+    attributes = cremi / ".zattrs"
+    attributes.write_text(attributes.read_text().rstrip().removesuffix("}") + ",}")
+    refuse(cremi, f"{attributes}: cannot be read (", "expected JSON")
+
+
+@pytest.mark.parametrize("code", [403, 500, 503])
+def test_metadata_that_a_server_does_not_give_do_not_pass_for_missing_ones(bucket, cremi, monkeypatch, code):
+    """It says of other files that they are missing."""
+    for kind in ("http", "s3"):
+        monkeypatch.setitem(CONTEXT, f"{kind}_request_retries", {"max_retries": 0})
+    monkeypatch.setattr(bucket, "folder", cremi.parent.parent)
+    monkeypatch.setattr(bucket, "missing", 404)
+    address = f"{bucket.address}/bucket/cremi.zarr"
+    for spec in (address, "s3://bucket/cremi.zarr", "gs://bucket/cremi.zarr"):
+        check(spec, box=PLACE)
+    monkeypatch.setattr(bucket, "codes", {".zattrs": code})
+    for spec in (address, "s3://bucket/cremi.zarr", "gs://bucket/cremi.zarr"):
+        refuse(spec, "bucket/cremi.zarr/.zattrs: cannot be read (", str(code) if spec == address else "")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_volume_at_the_root_of_a_bucket_is_read(bucket, monkeypatch, scheme):
+    monkeypatch.setattr(bucket, "folder", bucket.folder / "bucket")
+    check(f"{scheme}://raw.zarr")
+    check(f"{scheme}://raw.zarr/")

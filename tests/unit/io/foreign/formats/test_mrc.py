@@ -57,3 +57,10 @@ def test_files_that_are_not_one_whole_volume_are_refused(tmp_path):
     refuse(tmp_path / "turned.mrc", "turned.mrc: has axes (3, 2, 1) from fast to slow, expected x, y, z")
     (tmp_path / "empty.mrc").write_bytes(b"")
     refuse(tmp_path / "empty.mrc", "empty.mrc: cannot be read (")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_header_without_a_cell_declares_no_voxel_size(tmp_path):
+    path = write(tmp_path / "a.mrc", voxels(np.uint16))
+    edit(path, 28, bytes(24))  # mx, my, mz and the lengths of the cell
+    assert check(path, voxels(np.uint16)) is None
