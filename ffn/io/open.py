@@ -48,7 +48,8 @@ def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | 
     mip : int, optional
         Number of the mip; 0 is the finest.
     size_zyx_nm : tuple of float, optional
-        Voxel size of the mip, where `mip` is not given. A volume with a single mip may have another one.
+        Voxel size of the mip, where `mip` is not given. A volume with a single mip may have another one. Where no mip
+        has a known one, it is taken for that of the finest.
 
     Raises
     ------
@@ -59,10 +60,12 @@ def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | 
         sizes = getattr(finest, "voxel_sizes_zyx_nm", [finest.voxel_size_zyx_nm])
         index = _mip(sizes, size_zyx_nm) if mip is None else mip
         if index is None or index >= len(sizes):
-            wanted = f"voxels of {size_zyx_nm} nm" if mip is None else f"mip {mip}"
+            wanted, advice = f"mip {mip}", "Choose a mip"
+            if mip is None:
+                wanted, advice = f"voxels of {size_zyx_nm} nm", "Correct the voxel size, or resample the volume"
             listed = ", ".join(f"{size} nm" if size else "of unknown size" for size in sizes)
             raise VolumeError(
-                f"{spec}: has no {wanted}, its voxels from mip 0 are {listed}, expected one of these. Choose a mip"
+                f"{spec}: has no {wanted}, its voxels from mip 0 are {listed}, expected one of these. {advice}"
             )
         if index == 0:
             yield finest
@@ -106,8 +109,8 @@ def read_table(spec: str | Path, name: str) -> np.ndarray | None:
 
 
 def _mip(sizes: Sequence[VoxelSize | None], wanted: VoxelSize | None) -> int | None:
-    """Return the mip with the voxel size, the finest if any will do, None if no mip has it."""
-    if wanted is None or len(sizes) == 1:
+    """Return the mip with the voxel size, the finest if any will do or no size is known, None if no mip has it."""
+    if wanted is None or len(sizes) == 1 or all(size is None for size in sizes):
         return 0
     return next((mip for mip, size in enumerate(sizes) if size and np.allclose(size, wanted, rtol=1e-4)), None)
 

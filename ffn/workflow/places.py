@@ -176,7 +176,7 @@ def contact_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
 
 
 def _check_init(config: RunConfig) -> None:
-    """Refuse weights that are not there, or that segment as they are with another FOV than the configured one."""
+    """Refuse weights that are not there, that do not fit, or whose FOV or deltas nobody chose to change."""
     if config.init is None:
         return
     is_trained = config.train.max_steps > 0
@@ -191,12 +191,21 @@ def _check_init(config: RunConfig) -> None:
         raise ConfigError(f"init: {config.init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
     load = load_checkpoint_architecture if is_checkpoint(config.init) else load_architecture
     model = load(config.init)
-    for key in ("fov_size_zyx", "deltas_zyx"):
-        if not is_trained and getattr(model, key) != getattr(config.model, key):
-            raise ConfigError(
-                f"model.{key}: {getattr(config.model, key)} is not that of init {config.init} "
-                f"({getattr(model, key)}), both must be equal"
-            )
+    for key in ("fov_size_zyx", "deltas_zyx", "features"):
+        own, configured, is_given = (
+            getattr(model, key),
+            getattr(config.model, key),
+            key in config.model.model_fields_set,
+        )
+        if own == configured or (key == "features" and not is_given):  # the weights bring it
+            continue
+        found = (
+            f"model.{key}: {configured}{'' if is_given else ' by default'} is not that of init {config.init} ({own})"
+        )
+        if not is_trained or key == "features":
+            raise ConfigError(f"{found}, both must be equal")
+        if not is_given:
+            raise ConfigError(f"{found}, expected the same or a choice. Give model.{key}: {list(own)} to keep it")
 
 
 def _check_mask(config: RunConfig, places: dict[str, Place]) -> None:

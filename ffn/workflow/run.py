@@ -293,7 +293,11 @@ class RunConfig(StageSections):
             raise ValueError(
                 f"select.checkpoints: {wanted}, but training leaves {kept} (train.max_steps {self.train.max_steps}, "
                 f"checkpoint_steps {self.train.checkpoint_steps}, keep_checkpoints {self.train.keep_checkpoints}). "
-                "Keep more, or choose among fewer"
+                + (
+                    "Set train.checkpoint_steps"
+                    if self.train.checkpoint_steps is None
+                    else "Keep more, or choose among fewer"
+                )
             )
         if wanted and self.select.volume not in (None, *self.volumes):
             raise ValueError(f"select.volume: {self.select.volume!r} is none of {list(self.volumes)}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ffn.errors import VolumeError
 from ffn.io.foreign.axes import axis_names
 from ffn.io.foreign.locations import Folder
 from ffn.io.foreign.mips import Mip, array_mip, n5_mips, ome_mips, precomputed_mips
@@ -32,6 +33,16 @@ def find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
     VolumeError
         If the metadata are damaged or contradict each other.
     """
+    try:
+        return _find_mips(folder, driver, name)
+    except (TypeError, KeyError, AttributeError, ValueError, IndexError) as reason:
+        raise VolumeError(
+            f"{name}: its metadata cannot be read ({reason!r}), expected voxel size, place and units of z, y and x. "
+            "Correct them"
+        ) from None
+
+
+def _find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
     info = folder.json("info") if driver in ("auto", PRECOMPUTED) else {}
     mips = precomputed_mips(info, name)
     if mips or driver == PRECOMPUTED:
@@ -73,8 +84,12 @@ def _known(own: Mip, folder: Folder, driver: str, name: str) -> Mip:
         return own
     around, path = above
     mips = _group_mips(around, driver, name)
-    found = next((mip for mip in mips if mip.path.strip("/") == path), own)
-    return own if found.voxel_size_zyx_nm is None else replace(found, path="")
+    found = next((mip for mip in mips if mip.path.strip("/") == path), None)
+    if found is None:
+        return own
+    if found.voxel_size_zyx_nm is None and own.voxel_size_zyx_nm is not None:
+        return replace(own, names=own.names or found.names)
+    return replace(found, path="")
 
 
 def _zarr_mip(attributes: dict[str, Any], name: str) -> Mip:

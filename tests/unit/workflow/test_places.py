@@ -66,6 +66,31 @@ def test_initial_weights_of_another_fov_are_refused(tmp_path):
     )  # training gives them the FOV of the configuration
 
 
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("fov_size_zyx", r".33, 33, 33. by default is not .* Give model.fov_size_zyx: .9, 11, 13. to keep it"),
+        ("deltas_zyx", r".8, 8, 8. by default is not .* Give model.deltas_zyx: .2, 3, 3. to keep it"),
+    ],
+)
+def test_fine_tuning_changes_fov_and_deltas_only_if_they_are_given(tmp_path, key, message):
+    given = SMALL if key == "fov_size_zyx" else {**SMALL, "fov_size_zyx": (33, 33, 33)}
+    save_model(tmp_path / "model", random_model(fov_size_zyx=given["fov_size_zyx"]))
+    model = {name: value for name, value in given.items() if name != key}
+    boxes = {"subvolumes": {"size_zyx": [80, 80, 80], "overlap_zyx": [40, 40, 40]}}
+    with pytest.raises(ConfigError, match=f"model.{key}: {message}"):
+        check_sources(load_run({**GOOD, **boxes, "init": str(tmp_path / "model"), "model": model}))
+
+
+@pytest.mark.parametrize("train", [GOOD["train"], UNTRAINED])
+def test_initial_weights_of_another_width_are_refused(tmp_path, train):
+    save_model(tmp_path / "model", random_model(features=5))
+    init = {**GOOD, "init": str(tmp_path / "model"), "train": train}
+    with pytest.raises(ConfigError, match=r"model.features: 4 is not that of init .*model .5., both must be equal"):
+        check_sources(load_run(init))
+    check_sources(load_run({**init, "model": {key: SMALL[key] for key in ("fov_size_zyx", "deltas_zyx")}}))
+
+
 def test_a_checkpoint_of_ours_is_checked_like_a_model(tmp_path):
     for fov, path in (([9, 11, 13], tmp_path / "step-00000010"), ([9, 11, 15], tmp_path / "step-00000020")):
         model = {**ModelConfig(**SMALL).model_dump(mode="json"), "fov_size_zyx": fov}
@@ -251,7 +276,7 @@ def test_files_that_segmentation_reads_are_inputs_of_the_rule(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"checkpoints": 4}, r"select.checkpoints: 4, but training leaves 3"),
+        ({"checkpoints": 4}, r"select.checkpoints: 4, but training leaves 3 .* Keep more, or choose among fewer"),
         ({"box": None}, "select: box: None with checkpoints: 2"),
         ({"box": "all"}, "select: box: all with"),
         ({"volume": "other"}, "select.volume: 'other' is none of"),
@@ -264,6 +289,12 @@ def test_a_bad_selection_stops_before_anything_runs(change, message):
     check_sources(load_run(SELECTING))
     with pytest.raises(ConfigError, match=message):
         check_sources(load_run({**SELECTING, "select": {**SELECTING["select"], **change}}))
+
+
+def test_a_selection_without_checkpoints_says_what_to_set():
+    train = {key: value for key, value in SELECTING["train"].items() if key != "checkpoint_steps"}
+    with pytest.raises(ConfigError, match=r"training leaves 1 .* Set train.checkpoint_steps$"):
+        load_run({**SELECTING, "train": train})
 
 
 def test_a_validation_box_that_is_trained_on_is_noticed():

@@ -81,15 +81,25 @@ def test_scale_and_translation_of_the_image_apply_to_every_mip(tmp_path, version
             pass
 
 
-def test_without_units_the_level_has_to_be_named(tmp_path):
+def test_without_units_the_finest_mip_is_taken(tmp_path):
     unpack(tmp_path / "a.zarr")
     edit(tmp_path / "a.zarr", lambda content: [axis.pop("unit", None) for axis in content["axes"]])
     assert check(tmp_path / "a.zarr", IMAGE) is None
     with open_mip(tmp_path / "a.zarr", mip=1, size_zyx_nm=(40, 8, 9)) as volume:
         assert volume.voxel_size_zyx_nm is None
-    with pytest.raises(VolumeError, match=r"has no voxels of \(40, 8, 9\) nm, .* are of unknown size, .* Choose a mip"):
-        with open_mip(tmp_path / "a.zarr", size_zyx_nm=(40, 8, 9)):
-            pass
+    with open_mip(tmp_path / "a.zarr", size_zyx_nm=(40, 8, 9)) as volume:
+        assert volume.voxel_size_zyx_nm is None
+        np.testing.assert_array_equal(volume.read(), IMAGE)
+
+
+def test_without_units_an_array_has_the_axes_of_its_image(tmp_path):
+    datasets = [{"path": "s0", "coordinateTransformations": [{"type": "scale", "scale": [4.5, 40, 4]}]}]
+    group = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
+    array = group.create_array("s0", data=voxels().transpose(2, 0, 1))
+    group.attrs["multiscales"] = [{"axes": [{"name": name} for name in "xzy"], "datasets": datasets}]
+    assert check(tmp_path / "a.zarr/s0") is None
+    array.attrs["resolution"] = [40, 4, 4.5]
+    assert check(tmp_path / "a.zarr/s0") == (40, 4, 4.5)
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -137,3 +147,11 @@ def test_named_dimensions_of_zarr_2_are_put_in_order(tmp_path):
     array = zarr.create_array(tmp_path / "a.zarr", data=voxels().transpose(), zarr_format=2)
     array.attrs["_ARRAY_DIMENSIONS"] = ["x", "y", "z"]
     check(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("damage", [0, "four", None, float("nan"), [4]])
+def test_a_damaged_scale_is_refused(tmp_path, damage):
+    unpack(tmp_path / "a.zarr")
+    steps = [{"type": "scale", "scale": [1, 40, damage, 4.5]}]
+    edit(tmp_path / "a.zarr", lambda content: content["datasets"][0].update(coordinateTransformations=steps))
+    refuse(tmp_path / "a.zarr", "a.zarr: its OME-Zarr metadata cannot be read (")
