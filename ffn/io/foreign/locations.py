@@ -117,9 +117,8 @@ class Folder:
             except (ValueError, OSError) as error:
                 if str(error).startswith(DENIED) and not self._tells_what_is_missing:
                     continue
-                raise VolumeError(
-                    f"{self._address(name)}: cannot be read ({first_line(error)}), expected JSON. Restore it or try again"
-                ) from None
+                found = f"{self._address(name)}: cannot be read ({first_line(error)})"
+                raise VolumeError(f"{found}, expected JSON. Restore it or try again") from None
             if isinstance(content, dict) and content:
                 return content
         return {}

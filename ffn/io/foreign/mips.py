@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,6 +36,11 @@ class Mip:
         Names of all axes in the order of storage; empty where none are given.
     finest : tuple of float, optional
         `scale` of the finest mip, where it is another one.
+
+    Raises
+    ------
+    ValueError
+        If a side is not positive, a place is not finite, or the units are not three.
     """
 
     path: str
@@ -43,6 +49,13 @@ class Mip:
     units: tuple[str, ...] = (UNKNOWN,) * 3
     names: tuple[str, ...] = ()
     finest: VoxelSize | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what damaged metadata may say."""
+        if not all(0 < side < math.inf for side in self.scale) or not all(map(math.isfinite, self.translation)):
+            raise ValueError(f"scale {self.scale}, translation {self.translation}")
+        if len(self.units) != 3 or not all(isinstance(unit, str) for unit in self.units):
+            raise ValueError(f"units {self.units}")
 
     @property
     def voxel_size_zyx_nm(self) -> VoxelSize | None:
@@ -173,7 +186,7 @@ def _ome_mip(image: Attributes, dataset: Attributes) -> Mip:
             translation = translation + step["translation"]
         elif step["type"] != "identity":
             raise ValueError(f"transformation {step['type']}")
-    return _mip(dataset["path"], names, scale, translation, [axis.get("unit", UNKNOWN) for axis in axes])
+    return _mip(dataset["path"], names, scale, translation, [axis.get("unit") or UNKNOWN for axis in axes])
 
 
 def _cosem_mip(path: str, transform: Attributes, name: str) -> Mip:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
     >>> to_nm((0.04, 4, 4), ("um", "nm", ""))
     (40.0, 4.0, 4.0)
     """
-    if any(unit not in NM_PER_UNIT for unit in units) or not all(size > 0 for size in sizes):
+    if any(unit not in NM_PER_UNIT for unit in units) or not all(0 < size < math.inf for size in sizes):
         return None
     z, y, x = (float(size) * NM_PER_UNIT[unit] for size, unit in zip(sizes, units, strict=True))
     return z, y, x
@@ -63,15 +64,16 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
     Raises
     ------
     VolumeError
-        If an attribute is not three numbers, two voxel sizes differ, the offset is not a whole number of voxels, or it
-        is not clear whether the offset is in nm or in voxels.
+        If an attribute is not three numbers, two voxel sizes differ, the axes have several units, the offset is not a
+        whole number of voxels, or it is not clear whether the offset is in nm or in voxels.
 
     Examples
     --------
     >>> voxel_size_and_offset({"resolution": (40, 4, 4), "offset": (1480, 3644, 3644)}, "cremi.h5:labels")
     ((40.0, 4.0, 4.0), (37, 911, 911))
     """
-    sizes = {key: _size(attributes[key], unit, f"{name}: attribute {key}") for key, unit in _units(attributes).items()}
+    units = _units(attributes, name)
+    sizes = {key: _size(attributes[key], unit, f"{name}: attribute {key}") for key, unit in units.items()}
     offset = three_numbers(attributes.get("offset", (0, 0, 0)), f"{name}: attribute offset")
     if not sizes:
         _refuse_offset_without_unit(offset, name)
@@ -85,7 +87,7 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
             )
     if key == "element_size_um":
         _refuse_offset_without_unit(offset, name)
-    offset_nm = np.multiply(offset, NM_PER_UNIT[_units(attributes)[key]])
+    offset_nm = np.multiply(offset, NM_PER_UNIT[units[key]])
     return size, whole_voxels(np.divide(offset_nm, size), f"{name}: attribute offset is {offset}")
 
 
@@ -98,7 +100,7 @@ def whole_voxels(voxels: Sequence[float] | np.ndarray, where: str) -> ZYX:
         If it is not a whole number of voxels.
     """
     voxels = np.asarray(voxels, float)
-    if np.abs(voxels - voxels.round()).max() > MAX_SHIFT:
+    if not np.isfinite(voxels).all() or np.abs(voxels - voxels.round()).max() > MAX_SHIFT:
         found = ", ".join(f"{value:g}" for value in voxels)
         raise VolumeError(f"{where}, which is ({found}) voxels, expected a whole number of voxels. Correct it")
     return zyx(voxels.round())
@@ -119,10 +121,13 @@ def three_numbers(value: Any, where: str) -> VoxelSize:
     return z, y, x
 
 
-def _units(attributes: Mapping[str, Any]) -> dict[str, str]:
+def _units(attributes: Mapping[str, Any], name: str) -> dict[str, str]:
     """Return the unit of each attribute that is a voxel size."""
     given = attributes.get("units", "nm")
-    unit = _text(given if isinstance(given, (str, bytes)) else next(iter(given), "nm"))
+    texts = {_text(unit) for unit in (given if isinstance(given, (list, tuple, np.ndarray)) else [given])} or {"nm"}
+    if len(texts) > 1:
+        raise VolumeError(f"{name}: attribute units is {given}, expected one unit for all axes. Correct it")
+    unit = texts.pop()
     units = {"resolution": "nm", "voxel_size": unit, "element_size_um": "um"}
     return {key: unit for key, unit in units.items() if key in attributes}
 
@@ -131,7 +136,7 @@ def _size(value: Any, unit: str, where: str) -> VoxelSize:
     size = three_numbers(value, where)
     if unit not in NM_PER_UNIT:
         raise VolumeError(f"{where} is {size} {unit}, expected nm, um or another unit of length. Correct it")
-    if min(size) <= 0:
+    if not all(0 < length < math.inf for length in size):
         raise VolumeError(f"{where} is {size}, expected three positive lengths. Correct it")
     z, y, x = (length * NM_PER_UNIT[unit] for length in size)
     return z, y, x

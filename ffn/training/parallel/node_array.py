@@ -76,12 +76,14 @@ def node_array(group: ProcessGroup, shape: Sequence[int], dtype: DTypeLike) -> N
     is_shared = group.local_size > 1
     path = _allocated(math.prod(shape) * np.dtype(dtype).itemsize) if is_shared and group.local_rank == 0 else None
     host = socket.gethostname()
-    found = [place for of_host, place in group.gather((host, path)) if of_host == host and place]
-    mapped = _mapped(found[0], shape, dtype) if found else None
-    works = all(group.gather(mapped is not None or not is_shared))
-    if path is not None:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+    try:
+        found = [place for of_host, place in group.gather((host, path)) if of_host == host and place]
+        mapped = _mapped(found[0], shape, dtype) if found else None
+        works = all(group.gather(mapped is not None or not is_shared))
+    finally:  # also if a process is lost meanwhile
+        if path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
     if mapped is None or not works:
         return alone
     return NodeArray(mapped, group.local_rank, group.local_size)

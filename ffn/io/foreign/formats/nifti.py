@@ -5,6 +5,8 @@ Its orientation and origin refer to a brain, not to a larger volume: voxels stay
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from ffn.errors import VolumeError
 from ffn.io.volume import Volume
 
 TITLE = "NIfTI (.nii, .nii.gz)"
+BLOCK_BYTES = 2**24
 
 
 def recognises(spec: str) -> bool:
@@ -37,9 +40,19 @@ def open_volume(spec: str) -> Volume:
     try:
         image: Any = nibabel.load(spec)
         array = np.asanyarray(image.dataobj)
-    except (nibabel.filebasedimages.ImageFileError, ValueError, OSError, EOFError) as reason:
+        unit, _ = image.header.get_xyzt_units()
+        _check_gzip(spec)
+    except (nibabel.filebasedimages.ImageFileError, ValueError, KeyError, OSError, EOFError, zlib.error) as reason:
         found = " ".join(str(reason).split())
         raise VolumeError(f"{spec}: cannot be read ({found}), expected a whole NIfTI file. Restore it") from None
-    x, y, z = (float(str(side)) for side in image.header.get_zooms()[:3])
-    unit, _ = image.header.get_xyzt_units()
+    sides = (*image.header.get_zooms(), 0, 0)[:3]  # of a 2D file only two, which `ArrayVolume` refuses
+    x, y, z = (float(str(side)) for side in sides)
     return ArrayVolume(spec, array, to_nm((z, y, x), (unit,) * 3), order="xyz")
+
+
+def _check_gzip(spec: str) -> None:
+    """Read a compressed file to its end, where its checksum is; nibabel stops at the last voxel."""
+    if spec.lower().endswith(".gz"):
+        with gzip.open(spec) as file:
+            while file.read(BLOCK_BYTES):
+                pass

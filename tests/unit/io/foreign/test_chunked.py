@@ -240,7 +240,6 @@ def test_gzipped_chunks_are_refused_instead_of_read_as_zeros(tmp_path):
 @pytest.mark.parametrize(
     "prefix, content, message",
     [
-        ("", {"info": "{ broken"}, "Invalid JSON"),
         ("", {".zgroup": "{}"}, "Failed to detect format"),
         ("n5://", {".zarray": "{}"}, "attributes.json"),
         ("precomputed://", {}, "info"),
@@ -265,3 +264,34 @@ def test_a_damaged_chunk_is_an_error(tmp_path):
     chunk = path / "0/0/0"
     chunk.write_bytes(chunk.read_bytes()[:20])
     refuse(path, "raw.n5: box", "cannot be read", "expected whole chunks")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"pixelResolution": [4, 0, 40]},
+        {"pixelResolution": {"dimensions": None}},
+        {"resolution": [4, 4, 40], "units": 3},
+        {"resolution": [4, 4, 40], "units": ["nm", "nm"]},
+        {"resolution": [4, 4, 40], "units": [[], [], []]},
+        {"downsamplingFactors": {"x": 2}},
+        {"transform": 3},
+        {"transform": {"axes": ["z", "y", "x"], "scale": [0, 4, 4], "translate": [0, 0, 0]}},
+    ],
+)
+def test_damaged_attributes_of_n5_are_refused(tmp_path, attributes):
+    path = tmp_path / "a.n5"
+    path.mkdir()
+    array = {"dimensions": [20, 12, 5], "blockSize": [20, 12, 5], "dataType": "uint8", "compression": {"type": "raw"}}
+    (path / "attributes.json").write_text(json.dumps({**array, **attributes}))
+    refuse(path, f"{path}: ", "expected")
+
+
+@pytest.mark.parametrize(
+    "scales", [3, [3], [{}], [{"resolution": [4, 4, 0]}], [{"resolution": [4, 4, 40], "voxel_offset": None}]]
+)
+def test_damaged_scales_of_precomputed_are_refused(tmp_path, scales):
+    path = Path(create_precomputed(tmp_path / "image"))
+    info = json.loads((path / "info").read_text())
+    (path / "info").write_text(json.dumps({**info, "scales": scales}))
+    refuse(path, f"{path}: ", "expected")

@@ -32,8 +32,8 @@ class Store(http.server.BaseHTTPRequestHandler):
         authorization = self.headers.get("Authorization", "")
         self.asked.append(authorization)
         file = self.folder / path.strip("/")
-        permitted = self.permits(authorization)
-        code = self.codes.get(file.name, (200 if file.is_file() else self.missing) if permitted else 403)
+        is_there, permitted = file.is_file() and "//" not in path, self.permits(authorization)
+        code = self.codes.get(file.name, (200 if is_there else self.missing) if permitted else 403)
         content = file.read_bytes() if code == 200 else b""
         self.send_response(code)
         for name, value in {"Content-Length": len(content), "ETag": '"1"', "x-goog-generation": 1}.items():
@@ -153,6 +153,8 @@ def test_damaged_metadata_do_not_pass_for_missing_ones(cremi):
     attributes = cremi / ".zattrs"
     attributes.write_text(attributes.read_text().rstrip().removesuffix("}") + ",}")
     refuse(cremi, f"{attributes}: cannot be read (", "expected JSON")
+    (cremi / "info").write_text("{ broken")
+    refuse(cremi, f"{cremi}/info: cannot be read (", "expected JSON")
 
 
 @pytest.mark.parametrize("code", [403, 500, 503])

@@ -50,6 +50,13 @@ def test_offsets_in_nm_become_voxels(attributes, expected):
             {"resolution": (40, 4, 4), "element_size_um": (1, 1, 1)},
             r"by attribute resolution voxels have \(40.0, 4.0, 4.0\) nm and by element_size_um \(1000.0, ",
         ),
+        (
+            {"voxel_size": (40, 0.004, 0.004), "units": ["nm", "um", "um"]},
+            r"attribute units is \['nm', 'um', 'um'\], expected one unit for all axes. Correct it",
+        ),
+        ({"voxel_size": (4, 4, 4), "units": 3}, "attribute voxel_size is .* 3, expected nm, um"),
+        ({"voxel_size": (4, 4, float("nan"))}, "attribute voxel_size is .* expected three positive lengths"),
+        ({"voxel_size": (4, 4, 4), "offset": (0, float("inf"), 0)}, "attribute offset is .*, expected a whole number"),
         ({"voxel_size": (1, 1, 1), "units": ["voxel"] * 3}, "attribute voxel_size is .* voxel, expected nm, um"),
         ({"resolution": (4, 0, 4)}, "attribute resolution is .* expected three positive lengths"),
         ({"resolution": (4, 4)}, r"attribute resolution is \(4, 4\), expected three numbers. Correct it"),

@@ -70,3 +70,16 @@ def test_parts_cover_a_range_once_and_begin_at_multiples(num_shares, multiple):
     parts = [NodeArray(np.empty(0), share, num_shares).part(19, multiple) for share in range(num_shares)]
     assert [index for part in parts for index in range(part.start, part.stop)] == list(range(19))
     assert all(part.start % multiple == 0 for part in parts)
+
+
+def test_a_lost_process_leaves_no_file(monkeypatch, scratch):
+    class Lost:
+        size = local_size = 2
+        local_rank = 0
+
+        def gather(self, value):
+            raise ConnectionError("rank 1 is lost")
+
+    with pytest.raises(ConnectionError):
+        node_array(Lost(), (10, 3), np.int16)
+    assert os.listdir(scratch) == []

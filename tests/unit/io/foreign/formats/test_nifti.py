@@ -37,3 +37,18 @@ def test_files_that_are_not_one_whole_volume_are_refused(tmp_path):
         refuse(path, f"cut{suffix}: cannot be read (", "expected a whole NIfTI file")
         path.write_bytes(b"")
         refuse(path, f"cut{suffix}: cannot be read (")
+
+
+def test_a_compressed_file_that_changed_is_refused(tmp_path):
+    """nibabel reads to the last voxel, not to the checksum behind it."""
+    path = write(tmp_path / "a.nii.gz")
+    whole = bytearray(path.read_bytes())
+    for place in (-6, len(whole) // 2):
+        changed = whole.copy()
+        changed[place] ^= 0xFF
+        path.write_bytes(changed)
+        refuse(path, "a.nii.gz: cannot be read (", "expected a whole NIfTI file")
+
+
+def test_an_image_of_two_axes_is_refused(tmp_path):
+    refuse(write(tmp_path / "flat.nii", np.zeros((3, 4), np.uint8)), "flat.nii: has shape (3, 4), expected three axes")
