@@ -187,9 +187,17 @@ class Pipeline:
         model = self.run.model
         if not self.initial:
             return flags(model)
-        given = model.model_fields_set | {"fov_size_zyx", "deltas_zyx"}  # sampling and tiling follow these
         names = type(model).model_fields.keys()
-        return flags(model, skip=tuple(names - given), defaults=dict.fromkeys(names))
+        return flags(model, skip=tuple(names - self.model_options), defaults=dict.fromkeys(names))
+
+    @property
+    def model_options(self) -> set[str]:
+        """Names of the options of the network that training gets from the configuration, not from initial weights."""
+        model = self.run.model
+        # sampling and tiling follow FOV and deltas
+        return (
+            model.model_fields_set | {"fov_size_zyx", "deltas_zyx"} if self.initial else set(type(model).model_fields)
+        )
 
     @property
     def train_defaults(self) -> dict[str, Any]:

@@ -99,6 +99,8 @@ def configured_recipe(pipeline: Pipeline, command: str, job: Job) -> Recipe:
     if job.output.name == "baseline":
         return Recipe({}, {})  # the scores of the same job record what it was made with
     sections = {key: section.result_options() for key, section in _sections(pipeline, command, job).items()}
+    if "model" in sections:
+        sections["model"] = {key: sections["model"][key] for key in sections["model"] if key in pipeline.model_options}
     return Recipe(_flat(sections), _named(_inputs(pipeline, job), job) if pipeline.places else {})
 
 
@@ -125,9 +127,9 @@ def _section(command: str) -> str:
 def _sections(pipeline: Pipeline, command: str, job: Job) -> dict[str, Section]:
     """Return the sections whose options the command gets, by their keys."""
     run, key = pipeline.run, _section(command)
-    model: dict[str, Section] = {} if pipeline.initial else {"model": run.model}  # initial weights bring their own
+    model: dict[str, Section] = {"model": run.model}
     if command == "import-checkpoint":
-        return model
+        return {} if pipeline.initial else model  # initial weights bring their own
     if command == "segment":
         return {key: pipeline.orders.get(job.wildcards.get("order", ""), run.segment)}
     return ({key: getattr(run, key)} if hasattr(run, key) else {}) | (model if command == "train" else {})
@@ -192,9 +194,12 @@ def _of_volume(command: str, config: dict[str, Any], inputs: dict[str, Any], job
     if command == "synth":
         made = {f"{key}.{kind}": None, "rng_seed": inputs.get("rng_seed")}
         return Recipe(_flat({f"{key}.synthetic": config}), made)
-    offset = {f"{key}.labels_offset_zyx": config.get("offset_zyx")} if kind == "labels" else {}
-    size = {f"{key}.voxel_size_zyx_nm": config.get("voxel_size_zyx_nm")}
-    return Recipe(size | offset, {f"{key}.{kind}": inputs.get("source")})
+    names = {"voxel_size_zyx_nm": "voxel_size_zyx_nm"}  # of the options of `ffn ingest`, and their keys
+    names |= (
+        {"offset_zyx": "labels_offset_zyx", "ignore_labels": "ignore_labels"} if kind == "labels" else {"mip": "mip"}
+    )
+    options = {f"{key}.{names[name]}": config[name] for name in names if name in config}
+    return Recipe(options, {f"{key}.{kind}": inputs.get("source")})
 
 
 def _of_configured_volume(pipeline: Pipeline, job: Job) -> Recipe:

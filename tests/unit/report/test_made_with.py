@@ -158,11 +158,29 @@ def test_files_made_as_configured_differ_in_nothing(run):
             "volumes/cube/labels.h5",
             "volumes.cube.labels_offset_zyx: made with [4, 0, 0]; config.yaml says [5, 0, 0]",
         ),
+        (
+            with_volume(mip=1),
+            "volumes/cube/raw.h5",
+            "volumes.cube.mip: made with null; config.yaml says 1",
+        ),
+        (
+            with_volume(ignore_labels=[7]),
+            "volumes/cube/labels.h5",
+            f"volumes.cube.ignore_labels: made with {list(IngestConfig().ignore_labels)}; config.yaml says [7]",
+        ),
     ],
 )
 def test_both_values_of_a_changed_option_are_told(run, config, file, statement):
     found = {files: lines for (_, files), lines in statements(run, config).items()}
     assert found == {file: [statement]}
+
+
+def test_with_initial_weights_the_given_options_of_the_network_are_compared(run):
+    """The others come with the weights."""
+    given = {**CONFIG["model"], "depth": 3}
+    del given["features"]
+    found = statements(run, {**CONFIG, "init": "published", "model": given})["train", "model/model.yaml"]
+    assert [line for line in found if line.startswith("model.")] == ["model.depth: made with 2; config.yaml says 3"]
 
 
 def test_another_tiling_tells_boxes_and_files_that_nobody_needs(run):
