@@ -48,8 +48,7 @@ def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | 
     mip : int, optional
         Number of the mip; 0 is the finest.
     size_zyx_nm : tuple of float, optional
-        Voxel size of the mip, where `mip` is not given. A volume with a single mip may have another one. Where no mip
-        has a known one, it is taken for that of the finest.
+        Voxel size of the mip, where `mip` is not given. A volume with a single mip may have another one.
 
     Raises
     ------
@@ -62,7 +61,8 @@ def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | 
         if index is None or index >= len(sizes):
             wanted, advice = f"mip {mip}", "Choose a mip"
             if mip is None:
-                wanted, advice = f"voxels of {size_zyx_nm} nm", "Correct the voxel size, or resample the volume"
+                wanted = f"voxels of {size_zyx_nm} nm"
+                advice = "Correct the voxel size, or name the array inside that has these voxels"
             listed = ", ".join(f"{size} nm" if size else "of unknown size" for size in sizes)
             raise VolumeError(
                 f"{spec}: has no {wanted}, its voxels from mip 0 are {listed}, expected one of these. {advice}"
@@ -109,8 +109,8 @@ def read_table(spec: str | Path, name: str) -> np.ndarray | None:
 
 
 def _mip(sizes: Sequence[VoxelSize | None], wanted: VoxelSize | None) -> int | None:
-    """Return the mip with the voxel size, the finest if any will do or no size is known, None if no mip has it."""
-    if wanted is None or len(sizes) == 1 or all(size is None for size in sizes):
+    """Return the mip with the voxel size, the finest if any will do, None if no mip has it."""
+    if wanted is None or len(sizes) == 1:
         return 0
     return next((mip for mip, size in enumerate(sizes) if size and np.allclose(size, wanted, rtol=1e-4)), None)
 

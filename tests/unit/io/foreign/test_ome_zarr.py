@@ -81,14 +81,15 @@ def test_scale_and_translation_of_the_image_apply_to_every_mip(tmp_path, version
             pass
 
 
-def test_without_units_the_finest_mip_is_taken(tmp_path):
+def test_without_units_the_mip_or_its_array_is_named(tmp_path):
     unpack(tmp_path / "a.zarr")
     edit(tmp_path / "a.zarr", lambda content: [axis.pop("unit", None) for axis in content["axes"]])
     assert check(tmp_path / "a.zarr", IMAGE) is None
     with open_mip(tmp_path / "a.zarr", mip=1, size_zyx_nm=(40, 8, 9)) as volume:
         assert volume.voxel_size_zyx_nm is None
-    with open_mip(tmp_path / "a.zarr", size_zyx_nm=(40, 8, 9)) as volume:
-        assert volume.voxel_size_zyx_nm is None
+    with pytest.raises(VolumeError, match="of unknown size.* name the array inside that has these voxels"):
+        open_mip(tmp_path / "a.zarr", size_zyx_nm=(40, 8, 9)).__enter__()
+    with open_mip(tmp_path / "a.zarr/s0", size_zyx_nm=(40, 8, 9)) as volume:
         np.testing.assert_array_equal(volume.read(), IMAGE)
 
 
