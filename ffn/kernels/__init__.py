@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import logging
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -25,7 +26,17 @@ MIN_FEATURES = 8
 
 def library_path() -> Path:
     """Return where `make setup` puts the compiled library: with the environment whose TensorFlow it was built for."""
-    return Path(sys.prefix) / "lib" / f"ffn-kernels-tensorflow-{_tensorflow_version()}.so"
+    return library_of(f"tensorflow-{_tensorflow_version()}")
+
+
+@functools.cache
+def library_of(purpose: str) -> Path:
+    """Return the place of a library. Other sources have another, so that none is used that was built from them."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*")):
+        if file.suffix in (".cc", ".h"):
+            digest.update(file.read_bytes())
+    return Path(sys.prefix) / "lib" / f"ffn-kernels-{purpose}-{digest.hexdigest()[:8]}.so"
 
 
 @functools.cache
@@ -66,13 +77,8 @@ def vector_lanes() -> int:
 
 
 def not_built(library: Path) -> str | None:
-    """Say whether a library is missing or older than its sources; None if it is neither."""
-    if not library.exists():
-        return f"{library} is missing (make setup builds it)"
-    sources = (file for pattern in ("*.cc", "*.h") for file in Path(__file__).parent.glob(pattern))
-    if any(file.stat().st_mtime > library.stat().st_mtime for file in sources):
-        return f"{library} is older than its sources (make setup builds it)"
-    return None
+    """Say that a library is missing, if it is."""
+    return None if library.exists() else f"{library} is missing (make setup builds it)"
 
 
 def unfit(precision: str, features: int) -> str | None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ffn.kernels import MAX_FEATURES, not_built, vector_lanes
+from ffn.kernels import MAX_FEATURES, library_of, not_built, vector_lanes
 
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 
 
 def library_path() -> Path:
     """Return where `make setup` puts the compiled library."""
-    return Path(sys.prefix) / "lib" / "ffn-kernels-inference.so"
+    return library_of("inference")
 
 
 def obstacle(features: int) -> str | None:

@@ -1,6 +1,5 @@
 """The kernels for inference against a plain NumPy network, with vectors of every size, emulated ones on every CPU."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -165,9 +164,16 @@ def test_says_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert obstacle(32) == f"{path} is missing (make setup builds it)"
     path.write_bytes(b"")
     assert str(obstacle(32)).startswith(f"{path} does not load")
-    os.utime(path, (0, 0))
-    assert obstacle(32) == f"{path} is older than its sources (make setup builds it)"
     assert obstacle(257) == "the network has 257 features, and they compute up to 256"
+
+
+def test_a_library_of_other_sources_is_another_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kernels, "__file__", f"{tmp_path}/__init__.py")
+    found = set()
+    for text in ("int a;", "int b;"):
+        (tmp_path / "a.cc").write_text(text)
+        found.add(kernels.library_of.__wrapped__("inference"))
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize(
