@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Without bytecode, every process compiles what it imports, and importing TensorFlow takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pictures test test-all lint format docs lock clean
+.PHONY: help setup demo demo-weights pictures test test-all lint format docs lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
@@ -22,6 +22,10 @@ setup:  ## make or update .venv; envs/setup.sh explains GPU=1, PYTHON=..., HOROV
 demo: setup  ## run the whole pipeline on a synthetic volume, print its scores and how to look at the result
 	snakemake --profile profiles/local
 	ffn report results/demo --summary
+
+demo-weights: setup  ## train the weights in config/demo-weights again, which the demo fine-tunes
+	snakemake --profile profiles/local --configfile config/demo-weights.yaml train_all
+	cp results/demo-weights/model/{model.yaml,weights.h5} config/demo-weights
 
 pictures: demo  ## render the pictures in README.md and docs/ from the demo
 	ffn view results/demo --screenshot docs/images/neuroglancer.png
