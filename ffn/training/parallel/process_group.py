@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -108,7 +109,7 @@ class ProcessGroup:
         raise error
 
 
-class JoinedGroup(ProcessGroup):
+class JoinedGroup(ProcessGroup, ABC):
     """The processes that a launcher started, over some library's collective calls.
 
     All processes make the same calls in the same order.
@@ -128,21 +129,21 @@ class JoinedGroup(ProcessGroup):
         self.local_rank, self.local_size = local_rank, local_size
         self._attendance = Attendance(rank, size, stall_seconds, time.monotonic())
 
+    @abstractmethod
     def all_to_all(self, shares: tf.Tensor) -> tf.Tensor:
         """Send the r-th of the (size, …) shares to rank r; return those received, by rank. Usable inside a graph."""
-        raise NotImplementedError
 
+    @abstractmethod
     def concatenate(self, part: tf.Tensor) -> tf.Tensor:
         """Return equally large parts of all processes, one behind the other along the first axis."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gather_bytes(self, message: bytes) -> bytes:
         """Return the messages of all processes, of any length, one behind the other."""
-        raise NotImplementedError
 
+    @abstractmethod
     def broadcast_bytes(self, message: bytes) -> bytes:
         """Return the message of rank 0."""
-        raise NotImplementedError
 
     def watch(self) -> None:
         """Start the watchdog, which ends the job when a process is stuck or gone. All processes call this together."""
