@@ -16,17 +16,17 @@ from ffn.training.config import TrainConfig
 from ffn.workflow.needs import FOVS_PER_DELTAS, fov_flops
 from ffn.workflow.run import RunConfig
 
-# Share of the speed of matrix products that the network's convolutions have in float32. AVX2: measured on an AMD EPYC.
-EFFICIENCY = {"AMX": 0.85, "AVX-512": 0.85}
-EFFICIENCY_OF_OTHERS = 0.5
+EFFICIENCY = 0.85  # of the network's convolutions in float32: share of the speed of matrix products; 1 on an AMD EPYC
 BACKWARD = 3  # operations of a training step for one of a prediction: forward, gradients of data and of weights
 # Operations per second in bfloat16 with AMX for one in float32, on two cores of a Xeon: 0.3 TFLOP/s in float32,
 # 1.5-2.4 in inference, 0.9-1.4 in training.
 AMX_INFERENCE = 6
 AMX_TRAINING = 4
-# Speed of our kernels with AVX2, which multiply less: that of OpenVINO is 1; in training, that of TensorFlow.
+# With AVX2: speed of our kernels, which multiply less, for one of convolutions that do not; that of TensorFlow's
+# training, whose weight gradients are slow there. Measured on an AMD EPYC.
 KERNELS_INFERENCE = 2.4
-KERNELS_TRAINING = 4
+KERNELS_TRAINING = 2.2
+TENSORFLOW_TRAINING_AVX2 = 0.3
 SECONDS_PER_FOV = 0.002  # outside the network, in each job; 1.5-2.2 ms on a Xeon
 START_SECONDS = 15  # until a job has loaded TensorFlow or OpenVINO
 
@@ -51,9 +51,9 @@ class Pace:
 
     def training_rate(self, model: ModelConfig, train: TrainConfig) -> float:
         """FOVs/s of a training, all processes together."""
-        speed_up = AMX_TRAINING if self.units == "AMX" and train.precision != "float32" else 1
-        if self._trains_with_kernels(model, train):
-            speed_up = KERNELS_TRAINING
+        speed_up: float = AMX_TRAINING if self.units == "AMX" and train.precision != "float32" else 1
+        if self.units == "AVX2":
+            speed_up = KERNELS_TRAINING if _trains_with_kernels(model, train) else TENSORFLOW_TRAINING_AVX2
         return self._rate(BACKWARD * fov_flops(model) / speed_up, train.num_workers)
 
     def flooding_rate(self, model: ModelConfig, segment: SegmentConfig, jobs: int) -> float:
@@ -67,16 +67,17 @@ class Pace:
         """Time of jobs that make so many FOVs together, as many jobs at once as there are cores."""
         return START_SECONDS * math.ceil(jobs / self.cores) + fovs / rate
 
-    def _trains_with_kernels(self, model: ModelConfig, train: TrainConfig) -> bool:
-        reason = kernels.unfit("float32", model.features) or kernels.not_built(kernels.library_path())
-        return self.units == "AVX2" and train.precision != "bfloat16" and not reason
-
     def _floods_with_kernels(self, model: ModelConfig, segment: SegmentConfig) -> bool:
         by_auto = segment.engine == "auto" and segment.precision != "bfloat16" and model.features >= FEW_FEATURES
         return self.units == "AVX2" and (by_auto or segment.engine == "kernels") and not obstacle(model.features)
 
     def _rate(self, flops_of_one: float, jobs: int) -> float:
         return 1 / (flops_of_one / self.flops + SECONDS_PER_FOV / min(jobs, self.cores))
+
+
+def _trains_with_kernels(model: ModelConfig, train: TrainConfig) -> bool:
+    reason = kernels.unfit("float32", model.features) or kernels.not_built(kernels.library_path())
+    return train.precision != "bfloat16" and not reason
 
 
 def training_fovs(train: TrainConfig) -> int:
@@ -92,8 +93,7 @@ def flooding_fovs(model: ModelConfig, voxels: Sequence[int]) -> float:
 def pace_of(machine: Machine, cores: int | None = None) -> Pace:
     """Measure the pace of this machine when nothing else runs, with some of its cores or all."""
     used = min(cores or machine.cores, machine.cores)
-    efficiency = EFFICIENCY.get(machine.units, EFFICIENCY_OF_OTHERS)
-    return Pace(core_flops() * efficiency * min(used, machine.quota), used, machine.units)
+    return Pace(core_flops() * EFFICIENCY * min(used, machine.quota), used, machine.units)
 
 
 def describe_pace(pace: Pace) -> str:
