@@ -57,7 +57,7 @@ def test_surfaces_are_as_smooth_as_what_they_show():
     normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     areas, outwards = np.linalg.norm(normals, axis=1), corners.mean(axis=1)
     cosines = (normals * outwards).sum(axis=1) / areas / np.linalg.norm(outwards, axis=1)
-    assert np.degrees(np.average(np.arccos(cosines), weights=areas)) < 10
+    assert np.degrees(np.average(np.arccos(cosines), weights=areas)) < 8
     assert np.abs(np.linalg.norm(corners, axis=2) - radius).max() < 10
 
 
