@@ -21,9 +21,9 @@ compile() { # INPUT OUTPUT [OPTION...]: one version per package for every Python
 compile requirements.in requirements.lock ${UPGRADE:+--upgrade}
 compile docs.in docs.lock ${UPGRADE:+--upgrade}
 
-# The same with TensorFlow's CUDA build. All other versions stay the same.
+# The same with the CUDA builds of TensorFlow and JAX. All other versions stay the same.
 mkdir "$work/gpu"
-sed 's/^tensorflow-cpu==/tensorflow[and-cuda]==/' requirements.in >"$work/gpu/requirements.in"
+sed 's/^tensorflow-cpu==/tensorflow[and-cuda]==/; s/^jax==/jax[cuda12]==/' requirements.in >"$work/gpu/requirements.in"
 compile "$work/gpu/requirements.in" requirements-gpu.lock --constraint requirements.lock --no-annotate
 
 {
