@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     The base segmentation is not changed. 'ffn merge' applies the graph, and 'ffn sweep' scores every threshold.
     """
-    text = "base segmentation FILE.h5:DATASET of ffn segment, reconcile or consensus"
+    text = "base segmentation, NAME.zarr or FILE.h5:DATASET, of ffn segment, reconcile or consensus"
     parser.add_argument("--segmentation", required=True, metavar="VOLUME", help=text)
-    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
+    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, NAME.zarr or FILE.h5:DATASET")
     parser.add_argument("--model", required=True, metavar="DIR", help="trained model")
     parser.add_argument("--out", required=True, metavar="FILE.csv", help="merge graph to write")
     add_box_option(parser)
@@ -74,7 +74,7 @@ def agglomerate(
     Parameters
     ----------
     segmentation_spec : str
-        Base segmentation ``FILE.h5:DATASET``, with the table ``overlaps`` in the same file.
+        Base segmentation ``NAME.zarr`` or ``FILE.h5:DATASET``, with the table ``overlaps`` in the same file.
     image_spec : str
         Raw image; covers the segmentation.
     model_folder : str

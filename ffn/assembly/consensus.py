@@ -14,7 +14,7 @@ from ffn.config import ConsensusConfig
 from ffn.contingency import ContingencyTable, RowLookup, count_pairs, find_runs, largest_parts, merge_tables
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_labels, require_other_file, require_same_voxel_size, voxel_size_of
 from ffn.options import add_options, from_arguments
@@ -32,9 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     It is meant for two runs with different seed orders, which rarely make the same merger. Agglomeration can join what
     the consensus splits too much. Ids are those of A; parts split off from a segment of A get new ids.
     """
-    parser.add_argument("a", metavar="A", help="labels, FILE.h5:DATASET; the result keeps its ids and background")
+    parser.add_argument(
+        "a", metavar="A", help="labels, NAME.zarr or FILE.h5:DATASET; the result keeps its ids and background"
+    )
     parser.add_argument("b", metavar="B", help="labels of the same box")
-    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
+    parser.add_argument(
+        "--out", required=True, metavar="VOLUME", help="uint64 segmentation, NAME.zarr or FILE.h5:DATASET"
+    )
     add_options(parser, ConsensusConfig)
     parser.set_defaults(function=_run)
 
@@ -55,8 +59,8 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig) 
     a_spec, b_spec : str
         Segmentations; 0 is background. Ids come from the first.
     out_spec : str
-        ``FILE.h5:DATASET``, uint64. The file also gets the table ``overlaps`` of `candidates`, from which agglomeration
-        starts, and those ``origins`` of the first segmentation whose ids remain.
+        ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. It also gets the table ``overlaps`` of `candidates`, from which
+        agglomeration starts, and those ``origins`` of the first segmentation whose ids remain.
     config : ConsensusConfig
         Smallest fragment, largest gap, block size.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ffn.config import FillConfig
 from ffn.geometry import Box, VoxelSize, relative_sides, zyx
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_options, from_arguments
@@ -24,9 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     The input is not changed. Voxels beyond the maximum distance stay unsegmented.
     """
-    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="labels, FILE.h5:DATASET")
-    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
-    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 filled segmentation")
+    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="labels, NAME.zarr or FILE.h5:DATASET")
+    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, NAME.zarr or FILE.h5:DATASET")
+    parser.add_argument(
+        "--out", required=True, metavar="VOLUME", help="uint64 filled segmentation, NAME.zarr or FILE.h5:DATASET"
+    )
     add_options(parser, FillConfig)
     parser.set_defaults(function=_run)
 
@@ -49,7 +51,7 @@ def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillCon
     image_spec : str
         Raw image; covers the labels.
     out_spec : str
-        ``FILE.h5:DATASET``, uint64.
+        ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64.
     config : FillConfig
         Maximum distance, smoothing, block size.
 

@@ -11,7 +11,7 @@ import numpy as np
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups, read_graphs
 from ffn.config import MergeConfig
 from ffn.io import atomic
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_options, from_arguments
@@ -24,8 +24,12 @@ log = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Join the segments whose edges in the merge graph reach the threshold. The base segmentation is not changed."""
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
-    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="base segmentation, FILE.h5:DATASET")
-    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
+    parser.add_argument(
+        "--segmentation", required=True, metavar="VOLUME", help="base segmentation, NAME.zarr or FILE.h5:DATASET"
+    )
+    parser.add_argument(
+        "--out", required=True, metavar="VOLUME", help="uint64 segmentation, NAME.zarr or FILE.h5:DATASET"
+    )
     parser.add_argument("--mapping", metavar="FILE.csv", help="also write base_id,group_id of every joined segment")
     add_options(parser, MergeConfig)
     parser.set_defaults(function=_run)
@@ -48,7 +52,7 @@ def merge(
     graph_paths : sequence of str
         Files written by ``ffn agglomerate``.
     out_spec : str
-        ``FILE.h5:DATASET``, uint64. A group gets the smallest id of its members.
+        ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. A group gets the smallest id of its members.
     mapping_path : str or None
         CSV file to write, with ``base_id,group_id`` of every joined segment.
     config : MergeConfig

@@ -19,7 +19,7 @@ from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import (
     Placement,
@@ -28,6 +28,7 @@ from ffn.io.volume import (
     require_other_file,
     require_same_voxel_size,
     split_spec,
+    split_store,
     voxel_size_of,
 )
 from ffn.options import add_options, from_arguments
@@ -39,15 +40,19 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Join overlapping subvolumes into one volume. Ids that match in the overlaps get the same global id."""
-    text = "files of ffn segment; the dataset is 'segmentation' unless given as FILE.h5:DATASET"
-    parser.add_argument("subvolumes", nargs="+", metavar="FILE.h5", help=text)
-    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
+    text = "of ffn segment, NAME.zarr or FILE.h5:DATASET; the dataset is 'segmentation' unless given"
+    parser.add_argument("subvolumes", nargs="+", metavar="VOLUME", help=text)
+    parser.add_argument(
+        "--out", required=True, metavar="VOLUME", help="uint64 segmentation, NAME.zarr or FILE.h5:DATASET"
+    )
     add_options(parser, ReconcileConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    specs = [spec if split_spec(spec)[1] else f"{spec}:segmentation" for spec in arguments.subvolumes]
+    specs = [
+        spec if split_store(spec) or split_spec(spec)[1] else f"{spec}:segmentation" for spec in arguments.subvolumes
+    ]
     reconcile(specs, arguments.out, from_arguments(ReconcileConfig, arguments))
 
 
@@ -81,8 +86,8 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> N
     specs : sequence of str
         Segmented subvolumes of one tiling (`ffn.geometry.tile`).
     out_spec : str
-        ``FILE.h5:DATASET``, uint64. Voxels in an overlap come from the subvolume whose core they are in. The file also
-        gets the tables of `carried_tables`.
+        ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. Voxels in an overlap come from the subvolume whose core they are
+        in. It also gets the tables of `carried_tables`.
     config : ReconcileConfig
         Criteria of a match, block size.
 

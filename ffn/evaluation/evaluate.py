@@ -47,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one = group.add_mutually_exclusive_group()
     one.add_argument("--image", metavar="VOLUME", help="image to segment by watershed; the best of a sweep is scored")
     one.add_argument("--baseline", metavar="VOLUME", help="segmentation to score instead of a watershed")
-    group.add_argument("--baseline-out", metavar="FILE.h5:DATASET", help="save the best watershed of --image")
+    group.add_argument(
+        "--baseline-out", metavar="VOLUME", help="save the best watershed of --image, NAME.zarr or FILE.h5:DATASET"
+    )
     add_options(parser, EvaluateConfig)
     parser.set_defaults(function=_run)
 
@@ -72,7 +74,7 @@ class References:
     baseline : str, optional
         Segmentation to use as the baseline instead.
     baseline_out : str, optional
-        ``FILE.h5:DATASET`` to save the best watershed in.
+        ``NAME.zarr`` or ``FILE.h5:DATASET`` to save the best watershed in.
     skeletons : str, optional
         Skeletons of the ground truth, for the expected run length; see `ffn.evaluation.skeletons.read_skeletons`.
     """

@@ -27,7 +27,9 @@ NO_MERGES = 1.01  # no score reaches this threshold, so it gives the base segmen
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Score the merge graph against the ground truth at several thresholds."""
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
-    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="base segmentation, FILE.h5:DATASET")
+    parser.add_argument(
+        "--segmentation", required=True, metavar="VOLUME", help="base segmentation, NAME.zarr or FILE.h5:DATASET"
+    )
     parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels of the ground truth")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores to write")
     add_box_option(parser)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ffn.evaluation.scoring import Scorer
 from ffn.geometry import Box, zyx
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.volume import Placement, Volume
 from ffn.provenance import provenance
 
@@ -32,7 +32,7 @@ def score_watershed(
     box : Box
         Where `segmentation` is scored.
     out : str, optional
-        ``FILE.h5:DATASET`` to save the watershed in.
+        ``NAME.zarr`` or ``FILE.h5:DATASET`` to save the watershed in.
 
     Returns
     -------

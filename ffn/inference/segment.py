@@ -22,10 +22,10 @@ from ffn.inference.flood import FloodFill
 from ffn.inference.masks import read_mask
 from ffn.inference.points import read_points
 from ffn.inference.seeds import empty_space_seeds, find_seeds
-from ffn.io.hdf5_volume import create_volumes
+from ffn.io.create import create_volumes, volume_name
 from ffn.io.open import open_volume
 from ffn.io.staging import stage_specs, staged_spec
-from ffn.io.volume import Placement, require_image, require_inside, require_other_file, split_spec, voxel_size_of
+from ffn.io.volume import Placement, file_of, require_image, require_inside, require_other_file, voxel_size_of
 from ffn.model.store import Model, load_model, normalise, weights_checksum
 from ffn.options import add_box_option, add_machine_option, add_options, add_staging_option, from_arguments
 from ffn.progress import progress_bar
@@ -39,10 +39,12 @@ SHOW_SECONDS = 0.2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flood-fill one box of an image: grow an object from every seed until the network finds no more of it."""
-    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
+    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, NAME.zarr or FILE.h5:DATASET")
     parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
     add_box_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint64 segmentation")
+    parser.add_argument(
+        "--out", required=True, metavar="VOLUME", help="uint64 segmentation, NAME.zarr or FILE.h5:DATASET"
+    )
     add_staging_option(parser)
     add_machine_option(parser)
     add_options(parser, SegmentConfig)
@@ -86,7 +88,7 @@ def segment(
     model_folder : str
         Model folder.
     out_spec : str
-        ``FILE.h5:DATASET`` to write.
+        ``NAME.zarr`` or ``FILE.h5:DATASET`` to write.
     config : SegmentConfig
         Thresholds, limits, masks and engine.
     box : Box, optional
@@ -130,14 +132,12 @@ def segment(
 
 
 def _target(out_spec: str) -> tuple[str, str]:
-    path, dataset = split_spec(out_spec)
-    if dataset is None:
-        raise VolumeError(f"{out_spec}: expected FILE.h5:DATASET to write to")
+    dataset = volume_name(out_spec)
     if dataset in RESERVED:
         raise VolumeError(
             f"{out_spec}: {dataset!r} is another dataset of this file, expected a free name. Choose 'segmentation'"
         )
-    return path, dataset
+    return file_of(out_spec), dataset
 
 
 def _read(image_spec: str, box: Box | None, model: Model) -> Subvolume:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io import hdf5
 from ffn.io.foreign.axes import SpatialAxes, axis_names
 from ffn.io.foreign.units import three_numbers, voxel_size_and_offset
-from ffn.io.volume import Placement, require_inside, split_spec
+from ffn.io.volume import Placement, Tables, require_inside, split_spec
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
 
@@ -68,9 +68,9 @@ class VolumeWriter:
 @contextlib.contextmanager
 def create_volumes(
     path: str | Path,
-    dtypes: dict[str, np.dtype | type],
+    dtypes: Mapping[str, np.dtype | type],
     placement: Placement,
-    tables: dict[str, np.ndarray] | None = None,
+    tables: Tables | None = None,
 ) -> Iterator[dict[str, VolumeWriter]]:
     """Create an HDF5 file of volumes that share a placement; it appears when the block ends without an error.
 
@@ -82,8 +82,8 @@ def create_volumes(
         Type of each dataset.
     placement : Placement
         Box, voxel size and provenance of all of them.
-    tables : dict of str to ndarray, optional
-        Small arrays to write to the same file, such as lists of origins.
+    tables : dict of str to ndarray or callable, optional
+        Small arrays to write to the same file, such as lists of origins; a callable makes one at the end.
 
     Yields
     ------
@@ -92,14 +92,20 @@ def create_volumes(
     """
     require_replaceable(path, {*dtypes, *(tables or {})})
     with hdf5.create_file(path) as file:
+        late = {}
         for name, table in (tables or {}).items():
-            file.create_dataset(name, data=table)
+            if callable(table):
+                late[name] = table
+            else:
+                file.create_dataset(name, data=table)
         yield {name: _create_dataset(file, name, np.dtype(dtype), placement) for name, dtype in dtypes.items()}
+        for name, make in late.items():
+            file.create_dataset(name, data=make())
 
 
 @contextlib.contextmanager
 def create_volume(
-    spec: str, dtype: np.dtype | type, placement: Placement, tables: dict[str, np.ndarray] | None = None
+    spec: str, dtype: np.dtype | type, placement: Placement, tables: Tables | None = None
 ) -> Iterator[VolumeWriter]:
     """Create ``file.h5:dataset``; `create_volumes` for a single dataset.
 

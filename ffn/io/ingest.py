@@ -13,8 +13,9 @@ from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
 from ffn.io import hdf5
+from ffn.io.create import Writer, create_volume
 from ffn.io.foreign import readable_formats
-from ffn.io.hdf5_volume import CHUNK_ZYX, VolumeWriter, create_volume
+from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.open import open_mip
 from ffn.io.volume import IGNORED, Placement, Volume, require_labels, split_spec
 from ffn.options import add_box_option, add_options, from_arguments
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("source", metavar="SOURCE", nargs="+", help=f"image or labels: {readable_formats()}")
     add_box_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="volume to write")
+    parser.add_argument("--out", required=True, metavar="VOLUME", help="to write, NAME.zarr or FILE.h5:DATASET")
     add_options(parser, IngestConfig)
     parser.set_defaults(function=_run)
 
@@ -49,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = None) -> None:
-    """Copy a volume into ``file.h5:dataset``, block by block.
+    """Copy a volume into ``NAME.zarr`` or ``file.h5:dataset``, block by block.
 
     Parameters
     ----------
@@ -57,7 +58,8 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         Any volume that `ffn.io.open.open_volume` reads. The supervoxels of a NeuroProof file (datasets `stack` and
         `transforms`) are mapped to bodies.
     out_spec : str
-        ``file.h5:dataset``. Images stay uint8 or uint16, labels become uint64. Those to ignore become `IGNORED`.
+        ``NAME.zarr`` or ``file.h5:dataset``. Images stay uint8 or uint16, labels become uint64. Those to
+        ignore become `IGNORED`.
     config : IngestConfig
         Kind, voxel size, mip, offset, labels to ignore.
     box : Box, optional
@@ -158,7 +160,7 @@ def _blocks(box: Box, itemsize: int) -> list[Box]:
     return list(box.blocks((depth, max(rows, height), width)))
 
 
-def _copy(volume: Volume, shift: ZYX, out: VolumeWriter, conversion: Conversion, blocks: list[Box]) -> tuple[int, int]:
+def _copy(volume: Volume, shift: ZYX, out: Writer, conversion: Conversion, blocks: list[Box]) -> tuple[int, int]:
     """Copy all blocks; return the lowest and the highest value."""
     lowest, highest = [], []
     for block in track(blocks, len(blocks), "ingest"):

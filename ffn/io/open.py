@@ -13,7 +13,7 @@ from ffn.geometry import VoxelSize
 from ffn.io import hdf5
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
-from ffn.io.volume import HDF5_SUFFIXES, Truth, Volume, split_spec
+from ffn.io.volume import HDF5_SUFFIXES, Truth, Volume, file_of, split_spec, split_store
 
 
 @contextlib.contextmanager
@@ -88,13 +88,18 @@ def open_truth(spec: str | Path) -> Iterator[Volume]:
 
 
 def read_table(spec: str | Path, name: str) -> np.ndarray | None:
-    """Return the table `name` in the file of the volume ``FILE.h5:DATASET``, None if the file has no such table.
+    """Return the table `name` beside the volume ``FILE.h5:DATASET`` or ``NAME.zarr``, None if there is no such table.
 
     Raises
     ------
     VolumeError
-        If the file is missing or damaged.
+        If the file or store is missing or damaged.
     """
+    store = split_store(str(spec))
+    if store:
+        from ffn.io.store import read_table as read_from_store
+
+        return read_from_store(store[0], name)
     path, _ = split_spec(str(spec))
     if Path(path).suffix.lower() not in HDF5_SUFFIXES:
         return None
@@ -106,6 +111,30 @@ def read_table(spec: str | Path, name: str) -> np.ndarray | None:
             raise VolumeError(
                 f"{path}:{name}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage"
             ) from None
+
+
+def identity(spec: str | Path) -> str:
+    """Return a text that changes with the content of a volume, for `ffn.provenance.fingerprint`.
+
+    It is the checksum that a finished store has, size and time of any other file, and the address of all else.
+
+    Raises
+    ------
+    VolumeError
+        If a store is not finished.
+    """
+    store = split_store(str(spec))
+    if store:
+        from ffn.io.store import content_of
+
+        content = content_of(store[0])
+        if content:
+            return f"{store[1]} {content}"
+    path = Path(file_of(str(spec)))
+    if not path.is_file():
+        return str(spec)
+    state = path.stat()
+    return f"{spec} {state.st_size} {state.st_mtime_ns}"
 
 
 def _mip(sizes: Sequence[VoxelSize | None], wanted: VoxelSize | None) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -10,11 +11,16 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize
+from ffn.geometry import ZYX, Box, VoxelSize
 
 Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.read` does
 
+# Small arrays beside a volume; a callable makes one when the voxels are written.
+Tables = Mapping[str, np.ndarray | Callable[[], np.ndarray]]
+
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
+STORE = re.compile(r"(.*[^/]\.zarr)(?:/+(.*?))?/*")  # path of a store, and the volume in it
+MAIN = "0"  # the volume of a store that has one; its array at full resolution
 
 IGNORED = np.uint64(2**64 - 1)  # label of voxels that are neither trained on nor scored, as in CREMI
 
@@ -64,11 +70,14 @@ class Placement:
         In nm.
     provenance : dict
         Written to the file, see `ffn.provenance`.
+    shard_zyx : tuple of int, optional
+        Shape of the shards of a store, voxels; by default as `ffn.io.shards.shard_shape` chooses it.
     """
 
     box: Box
     voxel_size_zyx_nm: VoxelSize = (1.0, 1.0, 1.0)
     provenance: dict = field(default_factory=dict)
+    shard_zyx: ZYX | None = None
 
 
 def split_spec(spec: str) -> tuple[str, str | None]:
@@ -83,6 +92,37 @@ def split_spec(spec: str) -> tuple[str, str | None]:
     if colon and dataset.strip("/") and Path(path).suffix.lower() in HDF5_SUFFIXES:
         return path, dataset
     return spec, None
+
+
+def split_store(spec: str) -> tuple[str, str] | None:
+    """Split ``NAME.zarr``, ``NAME.zarr/0`` or ``NAME.zarr/VOLUME`` into the store and the volume; None for others.
+
+    Examples
+    --------
+    >>> split_store("a/raw.zarr"), split_store("s3://b/raw.zarr/0"), split_store("membrane.zarr/edges/0/")
+    (('a/raw.zarr', '0'), ('s3://b/raw.zarr', '0'), ('membrane.zarr', 'edges'))
+    """
+    match = STORE.fullmatch(spec)
+    return match and (match[1], (match[2] or MAIN).removesuffix(f"/{MAIN}"))
+
+
+def file_of(spec: str) -> str:
+    """Return the HDF5 file or the store of a volume; other specifications as they are."""
+    store = split_store(spec)
+    return store[0] if store else split_spec(spec)[0]
+
+
+def volume_in(path: str, name: str) -> str:
+    """Return the specification of a volume in an HDF5 file or a store.
+
+    Examples
+    --------
+    >>> volume_in("membrane.h5", "edges"), volume_in("membrane.zarr", "edges"), volume_in("raw.zarr", "0")
+    ('membrane.h5:edges', 'membrane.zarr/edges', 'raw.zarr')
+    """
+    if not split_store(path):
+        return f"{path}:{name}"
+    return path if name == MAIN else f"{path}/{name}"
 
 
 def require_inside(volume: Volume, box: Box) -> None:
@@ -185,6 +225,6 @@ def require_other_file(out_spec: str, *input_specs: str) -> None:
     VolumeError
         If it is the file of an input.
     """
-    out = Path(split_spec(out_spec)[0]).resolve()
-    if any(Path(split_spec(spec)[0]).resolve() == out for spec in input_specs):
+    out = Path(file_of(out_spec)).resolve()
+    if any(Path(file_of(spec)).resolve() == out for spec in input_specs):
         raise VolumeError(f"{out_spec}: is the file of the input, expected another file. Choose another name")

@@ -24,7 +24,7 @@ class VolumeFiles(NamedTuple):
     name : str
         Name of the volume in the configuration.
     image, truth, segmentation, baseline : str or None
-        Volumes, as ``FILE.h5:DATASET``.
+        Volumes, as ``NAME.zarr`` or ``FILE.h5:DATASET``.
     scores : dict or None
         Content of the score file.
     """

@@ -17,7 +17,7 @@ from ffn.geometry import Box, zyx
 from ffn.io import hdf5
 from ffn.io.open import open_volume
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
-from ffn.io.volume import Volume, require_inside, split_spec
+from ffn.io.volume import MAIN, Volume, require_inside, split_spec, split_store, volume_in
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
@@ -35,10 +35,10 @@ REASONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """List the voxels that may be the centre of a training example: in a partition, away from membranes and border."""
-    parser.add_argument("--partitions", required=True, metavar="VOLUME", help="from 'ffn partition', FILE.h5:DATASET")
     parser.add_argument(
-        "--membrane", metavar="FILE.h5", help="from 'ffn membrane' (default: keep voxels near membranes)"
+        "--partitions", required=True, metavar="VOLUME", help="from 'ffn partition', NAME.zarr or FILE.h5:DATASET"
     )
+    parser.add_argument("--membrane", metavar="FILE", help="from 'ffn membrane' (default: keep voxels near membranes)")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="tables of coordinates, one for each partition")
     add_options(parser, CoordinatesConfig)
@@ -64,7 +64,7 @@ def coordinates(
     partitions_spec : str
         Volume that the stage `partition` wrote.
     membrane_spec : str or None
-        File that the stage `membrane` wrote, ``membrane.h5`` or ``membrane.h5:distance``; None keeps voxels near
+        File that the stage `membrane` wrote, ``membrane.zarr``, ``membrane.h5:distance`` …; None keeps voxels near
         membranes.
     out_path : path
         HDF5 file to write, with ``partitions/1`` and so on: int32 of shape (N, 3), full-volume voxels, zyx, block by
@@ -162,8 +162,9 @@ def _append(group: hdf5.Group, classes: np.ndarray, centers_zyx: np.ndarray) -> 
 
 
 def _distance_spec(membrane_spec: str) -> str:
-    path, dataset = split_spec(membrane_spec)
-    return membrane_spec if dataset else f"{path}:distance"
+    store, (path, dataset) = split_store(membrane_spec), split_spec(membrane_spec)
+    is_named = store[1] != MAIN if store else dataset is not None
+    return membrane_spec if is_named else volume_in(store[0] if store else path, "distance")
 
 
 def _require(partitions: Volume, distance: Volume | None, box: Box) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from ffn import edges
 from ffn.config import MembraneConfig
 from ffn.geometry import Box, VoxelSize
-from ffn.io.hdf5_volume import create_volumes
+from ffn.io.create import create_volumes
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside
 from ffn.options import add_box_option, add_options, from_arguments
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Detect membranes: edges of the image, and the distance of every voxel to the nearest edge."""
     parser.add_argument(
-        "--image", required=True, metavar="VOLUME", help="uint8, uint16 or float image, FILE.h5:DATASET"
+        "--image", required=True, metavar="VOLUME", help="uint8, uint16 or float image, NAME.zarr or FILE.h5:DATASET"
     )
     add_box_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.h5", help="file for the datasets edges and distance")
+    parser.add_argument("--out", required=True, metavar="FILE", help="edges and distance, NAME.zarr or FILE.h5")
     add_options(parser, MembraneConfig)
     parser.set_defaults(function=_run)
 
@@ -47,8 +47,8 @@ def membrane(image_spec: str, out_path: str | Path, config: MembraneConfig, box:
     image_spec : str
         uint8, uint16 or floating-point image.
     out_path : path
-        HDF5 file to write, with `edges` (uint8, 1 on an edge) and `distance` (float32, in units of the smallest voxel
-        side, at most ``config.max_distance``).
+        ``NAME.zarr`` or HDF5 file to write, with `edges` (uint8, 1 on an edge) and `distance` (float32, in
+        units of the smallest voxel side, at most ``config.max_distance``).
     config : MembraneConfig
         Blur, largest distance, block size.
     box : Box, optional

@@ -11,7 +11,7 @@ import numpy as np
 from ffn.config import PartitionConfig
 from ffn.contingency import count_ids
 from ffn.geometry import ZYX, Box, zyx
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.training_records import OUTSIDE_PARTITION
 from ffn.io.volume import IGNORED, Placement, Volume, is_ignored, require_inside, require_labels, voxel_size_of
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sort labelled voxels by the fraction of their local object mask (LOM) that belongs to the same object."""
-    parser.add_argument("--labels", required=True, metavar="VOLUME", help="ground truth, FILE.h5:DATASET")
+    parser.add_argument("--labels", required=True, metavar="VOLUME", help="ground truth, NAME.zarr or FILE.h5:DATASET")
     add_box_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.h5:DATASET", help="uint8 partitions")
+    parser.add_argument("--out", required=True, metavar="VOLUME", help="uint8 partitions, NAME.zarr or FILE.h5:DATASET")
     text = "threads that count; 0 takes all cores of the job (default: 0)"
     parser.add_argument("--threads", type=whole_number, default=0, metavar="INT", help=text)
     add_options(parser, PartitionConfig)
@@ -49,8 +49,8 @@ def partition(
     labels_spec : str
         Integer labels, 0 is background.
     out_spec : str
-        ``file.h5:dataset`` of uint8: 1, 2, … for rising active fractions, 0 for background and labels smaller
-        than ``config.min_size``, 255 for ignored voxels and those without a whole LOM inside the box.
+        ``NAME.zarr`` or ``file.h5:dataset`` of uint8: 1, 2, … for rising active fractions, 0 for background and
+        labels smaller than ``config.min_size``, 255 for ignored voxels and those without a whole LOM inside the box.
     config : PartitionConfig
         LOM, thresholds, smallest object.
     box : Box, optional

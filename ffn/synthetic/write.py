@@ -8,8 +8,8 @@ import numpy as np
 
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume, require_replaceable
-from ffn.io.volume import Placement, split_spec
+from ffn.io.create import create_volume, require_replaceable, volume_name
+from ffn.io.volume import Placement, file_of
 from ffn.options import add_options, from_arguments, whole_number
 from ffn.provenance import provenance
 from ffn.synthetic.config import SynthConfig
@@ -21,8 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="N", help="fixes everything random (default: 1)"
     )
-    parser.add_argument("--out-image", required=True, metavar="FILE.h5:DATASET", help="uint8 image to write")
-    parser.add_argument("--out-labels", required=True, metavar="FILE.h5:DATASET", help="uint64 labels to write")
+    parser.add_argument(
+        "--out-image", required=True, metavar="VOLUME", help="uint8 image to write, NAME.zarr or FILE.h5:DATASET"
+    )
+    parser.add_argument(
+        "--out-labels", required=True, metavar="VOLUME", help="uint64 labels to write, NAME.zarr or FILE.h5:DATASET"
+    )
     add_options(parser, SynthConfig)
     parser.set_defaults(function=_run)
 
@@ -37,7 +41,7 @@ def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int)
     Parameters
     ----------
     image_spec, labels_spec : str
-        ``file.h5:dataset``, in two files.
+        ``NAME.zarr`` or ``file.h5:dataset``, in two files.
     config : SynthConfig
         Shape, anatomy and imaging.
     rng_seed : int
@@ -50,11 +54,10 @@ def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int)
     VolumeError
         If a file cannot be written.
     """
-    if split_spec(image_spec)[0] == split_spec(labels_spec)[0]:
+    if file_of(image_spec) == file_of(labels_spec):
         raise ConfigError(f"--out-labels: {labels_spec} is the file of the image, expected another file")
     for spec in (image_spec, labels_spec):  # check both before writing either
-        path, dataset = split_spec(spec)
-        require_replaceable(path, {dataset or ""})
+        require_replaceable(file_of(spec), {volume_name(spec)})
     made_by = provenance("synth", config, rng_seed=rng_seed)
     placement = Placement(Box.from_shape(config.shape_zyx), config.voxel_size_zyx_nm, made_by)
     with (

@@ -18,7 +18,7 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         action="append",
         metavar="NAME=IMAGE,LABELS",
-        help="image and labels, each FILE.h5:DATASET, of the volume NAME in the records; repeatable",
+        help="image and labels, each NAME.zarr or FILE.h5:DATASET, of the volume NAME in the records; repeatable",
     )
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of everything random (default: 1)"

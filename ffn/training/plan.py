@@ -48,7 +48,7 @@ class ValidationSource(NamedTuple):
     Parameters
     ----------
     image, labels : str
-        Volumes, ``FILE.h5:DATASET``.
+        Volumes, ``NAME.zarr`` or ``FILE.h5:DATASET``.
     box : Box
         Validation box, full-volume voxels.
     """
@@ -67,7 +67,7 @@ class TrainingData:
     records : str
         Folder of TFRecord shards with ``index.json``.
     volumes : mapping of str to (str, str)
-        Image and labels, each ``FILE.h5:DATASET``, by the volume names in the records.
+        Image and labels, each ``NAME.zarr`` or ``FILE.h5:DATASET``, by the volume names in the records.
     validation : mapping of str to ValidationSource
         Validation boxes by volume name. A name in `volumes` means the same files.
     """

@@ -92,7 +92,7 @@ def test_help_tells_of_argument_files(capsys):
 def test_the_first_line_of_the_help_says_what_is_needed(capsys):
     for words, expected in {
         ("train",): "ffn train --records FOLDER --volume NAME=IMAGE,LABELS --out MODEL_DIR [OPTION …]",
-        ("reconcile",): "ffn reconcile FILE.h5 … --out FILE.h5:DATASET [OPTION …]",
+        ("reconcile",): "ffn reconcile VOLUME … --out VOLUME [OPTION …]",
         ("study",): "ffn study KIND … [OPTION …]",
     }.items():
         with pytest.raises(SystemExit):

@@ -15,6 +15,7 @@ from ffn.io.foreign.axes import SpatialAxes
 from ffn.io.foreign.images import PRECOMPUTED, driver_of, find_mips
 from ffn.io.foreign.locations import CONTEXT, Location, first_line, open_folder
 from ffn.io.foreign.units import to_nm
+from ffn.io.ome_zarr import our_attributes
 from ffn.io.volume import require_inside
 
 XYZ_DRIVERS = ("n5", PRECOMPUTED)
@@ -46,16 +47,17 @@ class ChunkedVolume:
         self._location = Location.parse(spec)
         self._context = ts.Context(CONTEXT)
         self._folder = open_folder(self._location, self._context)
+        ours = our_attributes(self._folder)
         mips = find_mips(self._folder, self._location.driver, self.name)
         chosen = mips[mip]
-        self._store = self._open(chosen.path, mip)
+        self._store = self._open(chosen.path, mip, is_whole=bool(ours))
         driver = self._store.spec().to_json()["driver"]
         self._refuse_gzipped_chunks()
         names = chosen.names or self._store.domain.labels
         order = "xyz" if driver in XYZ_DRIVERS else "zyx"
         self._axes = SpatialAxes.find(self.name, self._store.shape, names, order)
         self.dtype = np.dtype(self._store.dtype.numpy_dtype)
-        self.provenance: dict = {}
+        self.provenance: dict = ours.get("provenance", {})
         self.box = Box.from_shape(self._axes.of(self._store.shape), chosen.start_zyx(self.name))
         self.voxel_size_zyx_nm = chosen.voxel_size_zyx_nm or self._voxel_size_by_units()
         self.voxel_sizes_zyx_nm = [each.voxel_size_zyx_nm for each in mips]
@@ -85,12 +87,14 @@ class ChunkedVolume:
     def close(self) -> None:
         """Do nothing: TensorStore keeps no file open."""
 
-    def _open(self, path: str, mip: int) -> ts.TensorStore:
+    def _open(self, path: str, mip: int, is_whole: bool) -> ts.TensorStore:
         folder = self._folder.below(path) if path else self._folder
         driver = driver_of(folder, self._location.driver)
         spec: dict[str, Any] = {"driver": driver, "kvstore": folder.spec}
         if driver == PRECOMPUTED:
             spec["scale_index"] = mip
+        if is_whole:  # then a shard that is missing was lost
+            spec["fill_missing_data_reads"] = False
         try:
             return ts.open(spec, read=True, context=self._context).result()
         except (ValueError, OSError) as error:

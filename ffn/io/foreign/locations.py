@@ -142,6 +142,11 @@ class Folder:
                 refusal = first_line(error)
         return refusal
 
+    @property
+    def address(self) -> str:
+        """Path or URL, for messages."""
+        return self._address("").rstrip("/")
+
     def below(self, path: str) -> Folder:
         """Return the folder at `path` in this one."""
         return self._at(f"{self.spec['path']}{path.strip('/')}/")
@@ -194,6 +199,20 @@ def open_folder(location: Location, context: ts.Context) -> Folder:
             "Check address and network"
         ) from None
     raise _denied(location, refusal)
+
+
+def writable_store(location: Location) -> dict[str, Any]:
+    """Return how TensorStore opens a folder to write to it, with the credentials of this machine.
+
+    Raises
+    ------
+    VolumeError
+        If nobody can write to such an address.
+    """
+    if urlsplit(location.address).scheme in ("http", "https"):
+        raise VolumeError(f"{location.spec}: a web server cannot be written to, expected a folder, s3:// or gs://")
+    *_, store = _stores(location)
+    return store
 
 
 def first_line(error: Exception) -> str:

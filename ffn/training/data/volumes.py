@@ -172,7 +172,7 @@ def open_training_volumes(specs: Mapping[str, tuple[str, str]]) -> Iterator[dict
     Parameters
     ----------
     specs : mapping of str to (str, str)
-        Image and labels, each ``FILE.h5:DATASET``, by the volume names in the records.
+        Image and labels, each ``NAME.zarr`` or ``FILE.h5:DATASET``, by the volume names in the records.
 
     Raises
     ------

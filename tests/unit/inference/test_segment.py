@@ -29,7 +29,7 @@ def fingerprint(model=MODEL, inputs=None, **options):
 def test_the_names_of_other_results_are_refused(dataset):
     with pytest.raises(VolumeError, match=f"'{dataset}' is another dataset of this file, expected a free name"):
         segment("raw.h5:raw", "model", f"seg.h5:{dataset}", SegmentConfig())
-    with pytest.raises(VolumeError, match="seg.h5: expected FILE.h5:DATASET"):
+    with pytest.raises(VolumeError, match="seg.h5: expected NAME.zarr or FILE.h5:DATASET"):
         segment("raw.h5:raw", "model", "seg.h5", SegmentConfig())
 
 

@@ -135,7 +135,7 @@ def test_unusable_input_is_one_error(tmp_path):
     message = r"\(24, 33, 50\) voxels, .* radius \(12, 4, 3\) needs \(25, 9, 7\)"
     with pytest.raises(VolumeError, match=message):
         partition(labels, out, PartitionConfig(lom_radius_zyx=(12, 4, 3)))
-    with pytest.raises(VolumeError, match="expected FILE.h5:DATASET"):
+    with pytest.raises(VolumeError, match="expected NAME.zarr or FILE.h5:DATASET"):
         partition(labels, str(tmp_path / "p.h5"), CONFIG)
     assert not (tmp_path / "p.h5").exists()
 

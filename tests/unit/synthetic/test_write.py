@@ -42,8 +42,8 @@ def test_the_result_depends_on_the_seed(tmp_path):
     ("image", "labels", "error", "message"),
     [
         ("one.h5:raw", "one.h5:labels", ConfigError, "--out-labels: .*one.h5:labels is the file of the image"),
-        ("raw.h5", "labels.h5:labels", VolumeError, "raw.h5: expected FILE.h5:DATASET"),
-        ("raw.h5:raw", "labels.tif", VolumeError, "labels.tif: expected FILE.h5:DATASET"),
+        ("raw.h5", "labels.h5:labels", VolumeError, "raw.h5: expected NAME.zarr or FILE.h5:DATASET"),
+        ("raw.h5:raw", "labels.tif", VolumeError, "labels.tif: expected NAME.zarr or FILE.h5:DATASET"),
     ],
 )
 def test_unusable_outputs_are_refused_before_anything_is_written(tmp_path, image, labels, error, message):

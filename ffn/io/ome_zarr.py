@@ -1,0 +1,118 @@
+"""Metadata of our stores: OME-Zarr 0.5 in zarr version 3, as specified at ngff.openmicroscopy.org/0.5."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from ffn.errors import VolumeError
+from ffn.geometry import ZYX, VoxelSize
+from ffn.io.foreign.locations import Folder
+from ffn.io.shards import chunk_shape
+from ffn.io.volume import MAIN, Placement
+
+METADATA = "zarr.json"
+OURS = "ffn"  # key of our attributes, of groups and of arrays
+LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
+CHECKSUM = {"name": "crc32c"}  # reading a flipped bit is an error
+COMPRESSION = {"name": "zstd", "configuration": {"level": 1, "checksum": False}}
+ROWS_PER_CHUNK = 2**18  # of a table; our choice
+
+
+def encode(metadata: dict[str, Any]) -> bytes:
+    """Return the content of a file ``zarr.json``."""
+    return (json.dumps(metadata, indent=1) + "\n").encode()
+
+
+def array_metadata(shape_zyx: ZYX, dtype: np.dtype, shard_zyx: ZYX) -> dict[str, Any]:
+    """Describe an array of voxels in shards of `shard_zyx`."""
+    sharding = {
+        "chunk_shape": chunk_shape(shape_zyx),
+        "codecs": [LITTLE_ENDIAN, COMPRESSION, CHECKSUM],
+        "index_codecs": [LITTLE_ENDIAN, CHECKSUM],
+        "index_location": "end",
+    }
+    codecs = [{"name": "sharding_indexed", "configuration": sharding}]
+    return {**_array(shape_zyx, dtype, shard_zyx, codecs), "dimension_names": list("zyx")}
+
+
+def table_metadata(shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Any]:
+    """Describe a table, an array of any shape."""
+    rows = (min(max(n, 1), ROWS_PER_CHUNK) for n in shape[:1])
+    return _array(shape, dtype, (*rows, *(max(n, 1) for n in shape[1:])), [LITTLE_ENDIAN, COMPRESSION, CHECKSUM])
+
+
+def image_metadata(name: str, placement: Placement, ours: dict[str, Any]) -> dict[str, Any]:
+    """Describe the group of a volume: an image with one mip, in nm.
+
+    Parameters
+    ----------
+    name : str
+        For people.
+    placement : Placement
+        Box and voxel size.
+    ours : dict
+        What only our stages read.
+    """
+    z, y, x = (float(side) for side in placement.voxel_size_zyx_nm)
+    size = (z, y, x)
+    place = [
+        {"type": "scale", "scale": list(size)},
+        {"type": "translation", "translation": _place(placement.box.start, size)},
+    ]
+    image = {
+        "name": name,
+        "axes": [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"],
+        "datasets": [{"path": MAIN, "coordinateTransformations": place}],
+    }
+    return group_metadata({"ome": {"version": "0.5", "multiscales": [image]}, OURS: ours})
+
+
+def group_metadata(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Describe a group."""
+    return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+
+
+def our_attributes(folder: Folder) -> dict[str, Any]:
+    """Return what our stages wrote to the metadata of a group, given the group or its array; empty for other volumes.
+
+    Raises
+    ------
+    VolumeError
+        If the volume is ours and not finished.
+    """
+    metadata = folder.json(METADATA)
+    ours = _ours(metadata)
+    above = folder.above()
+    if ours is not None and metadata.get("node_type") == "array" and above:
+        return our_attributes(above[0])
+    if ours is None and _ours(folder.below(MAIN).json(METADATA)) is not None:
+        raise VolumeError(f"{folder.address}: is not finished, expected a whole volume. Rerun its stage")
+    return ours or {}
+
+
+def _ours(metadata: dict[str, Any]) -> dict[str, Any] | None:
+    attributes = metadata.get("attributes")
+    ours = attributes.get(OURS) if isinstance(attributes, dict) else None
+    return ours if isinstance(ours, dict) else None
+
+
+def _place(start_zyx: ZYX, size_zyx: VoxelSize) -> list[float]:
+    """Place of the first voxel's centre; as all tools of the field, we put the origin in the centre of voxel 0."""
+    return [start * side for start, side in zip(start_zyx, size_zyx, strict=True)]
+
+
+def _array(shape: tuple[int, ...], dtype: np.dtype, chunk: tuple[int, ...], codecs: list[dict]) -> dict[str, Any]:
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": shape,
+        "data_type": dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "codecs": codecs,
+        "fill_value": dtype.type(0).item(),
+        "attributes": {OURS: {}},
+    }

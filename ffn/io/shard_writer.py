@@ -1,0 +1,110 @@
+"""Write voxels to the shards of one array: each shard once, if its voxels come together."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import tensorstore as ts
+
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.io.foreign.locations import first_line
+from ffn.io.shards import Shards
+from ffn.io.store_folder import StoreFolder
+
+GATHERED_BYTES = 2**29  # of shards that are not full yet; our choice
+
+
+class ShardWriter:
+    """Writes blocks to one array, in any order; parts of a shard are gathered until all of it is there.
+
+    Of the shards that are not full, those that were touched last stay in memory, up to `GATHERED_BYTES`. All others are
+    written as they are and read again when more of them comes, which is slow but loses nothing.
+
+    Parameters
+    ----------
+    folder : StoreFolder
+        Of the store.
+    array : str
+        Path of the array, whose metadata exist.
+    shards : Shards
+        Shards of the array.
+    name : str
+        Of the store, for messages.
+    owned : Box, optional
+        Whole shards that this writer may write to; default: all. Nobody else may write to them.
+
+    Attributes
+    ----------
+    box : Box
+        The voxels that it may write.
+    """
+
+    def __init__(self, folder: StoreFolder, array: str, shards: Shards, name: str, owned: Box | None = None) -> None:
+        self._folder = folder
+        self._path = array
+        self._array = folder.open_array(array)
+        self._all_shards = shards
+        self._shards = Shards(owned or shards.box, shards.shape_zyx)
+        self._name = name
+        self._gathered: OrderedDict[Box, np.ndarray] = OrderedDict()  # the last used last
+        self._saved: set[Box] = set()
+        self.box = self._shards.box
+
+    def write(self, box: Box, voxels: np.ndarray) -> None:
+        """Store `voxels` of shape ``box.shape`` at `box` (full-volume voxels).
+
+        Raises
+        ------
+        VolumeError
+            If the box is not inside of the shards that this writer owns, or they cannot be written.
+        """
+        if not self.box.contains(box):
+            raise VolumeError(f"{self._name}: block {box} is not inside of {self.box}, the shards of this writer")
+        for shard in self._shards.touched_by(box):
+            part = shard.intersect(box)
+            content = voxels[part.slices(box.start)]
+            if part == shard:
+                self._gathered.pop(shard, None)
+                self._save(shard, content)
+            else:
+                self._gather(shard)[part.slices(shard.start)] = content
+
+    def finish(self) -> None:
+        """Write what is gathered, and 0 to the shards that nobody wrote."""
+        while self._gathered:
+            self._save(*self._gathered.popitem(last=False))
+        for shard in self._shards.boxes():
+            if shard not in self._saved:
+                self._save(shard, np.zeros(shard.shape, self._dtype))
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return np.dtype(self._array.dtype.numpy_dtype)
+
+    def _gather(self, shard: Box) -> np.ndarray:
+        """Return the voxels of a shard in memory."""
+        if shard in self._gathered:
+            self._gathered.move_to_end(shard)
+            return self._gathered[shard]
+        num_bytes = shard.num_voxels * self._dtype.itemsize
+        while self._gathered and sum(voxels.nbytes for voxels in self._gathered.values()) + num_bytes > GATHERED_BYTES:
+            self._save(*self._gathered.popitem(last=False))
+        is_new = shard not in self._saved
+        self._gathered[shard] = np.zeros(shard.shape, self._dtype) if is_new else self._at(shard).read().result()
+        return self._gathered[shard]
+
+    def _save(self, shard: Box, voxels: np.ndarray) -> None:
+        try:
+            if shard not in self._saved:  # TensorStore would read an old one at the border of the volume
+                self._folder.delete(f"{self._path}/{self._all_shards.key(shard)}")
+            self._at(shard).write(np.ascontiguousarray(voxels, self._dtype)).result()
+        except (ValueError, OSError) as reason:
+            raise VolumeError(
+                f"{self._name}: cannot be written ({first_line(reason)}). Free space, or choose another output folder"
+            ) from None
+        self._saved.add(shard)
+
+    def _at(self, shard: Box) -> ts.TensorStore:
+        return self._array[shard.slices(self._all_shards.box.start)]

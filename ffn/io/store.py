@@ -1,0 +1,255 @@
+"""Volumes between stages: OME-Zarr 0.5 in shards, with the small tables that belong to a volume.
+
+``NAME.zarr`` is a group with the array ``0`` (OME's path of full resolution). More volumes of the same box are images
+below it, ``NAME.zarr/probability`` with ``NAME.zarr/probability/0``. Tables are arrays beside. The metadata of the
+groups are written last: what has none is not finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import tensorstore as ts
+
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.io.atomic import atomic_path
+from ffn.io.foreign.locations import CONTEXT, Location, first_line, open_folder
+from ffn.io.ome_zarr import (
+    METADATA,
+    OURS,
+    array_metadata,
+    encode,
+    group_metadata,
+    image_metadata,
+    our_attributes,
+    table_metadata,
+)
+from ffn.io.shard_writer import ShardWriter
+from ffn.io.shards import Shards, shard_shape
+from ffn.io.store_folder import StoreFolder
+from ffn.io.volume import MAIN, Placement, Tables, split_store
+
+BLOCKS = "blocks"  # folder with the records of finished blocks, see `ffn.io.blocks`
+
+
+class Store:
+    """A store that is being written.
+
+    Parameters
+    ----------
+    folder : StoreFolder
+        Where; several processes may write to it at once, each its own shards.
+    name : str
+        Of the store, for messages and viewers.
+    dtypes : dict of str to dtype
+        Type of each volume; `MAIN` is the name of the one that ``NAME.zarr`` opens.
+    placement : Placement
+        Box, voxel size, shards and provenance of all of them.
+    """
+
+    def __init__(
+        self, folder: StoreFolder, name: str, dtypes: Mapping[str, np.dtype | type], placement: Placement
+    ) -> None:
+        self.folder = folder
+        self.name = name
+        self.dtypes = {volume: np.dtype(dtype).newbyteorder("=") for volume, dtype in dtypes.items()}
+        self.placement = placement
+        largest = max(dtype.itemsize for dtype in self.dtypes.values())
+        self.shards = Shards(placement.box, placement.shard_zyx or shard_shape(placement.box.shape, largest))
+
+    def make_arrays(self) -> None:
+        """Write the metadata of the arrays, unless they are there; what was finished is not any more."""
+        for group in self._groups():
+            self.folder.delete(group)
+        for volume, dtype in self.dtypes.items():
+            metadata = array_metadata(self.placement.box.shape, dtype, self.shards.shape_zyx)
+            self.folder.write_metadata(array_of(volume), metadata)
+
+    def writers(self, owned: Box | None = None) -> dict[str, ShardWriter]:
+        """Return a writer for each volume; it may write to the shards of the box `owned`, by default to all."""
+        return {
+            volume: ShardWriter(self.folder, array_of(volume), self.shards, self.name, owned) for volume in self.dtypes
+        }
+
+    def checksums(self, shards: list[Box]) -> dict[str, str | None]:
+        """Return the checksums of the files of `shards`, None for those that are missing."""
+        keys = [f"{array_of(volume)}/{self.shards.key(shard)}" for volume in self.dtypes for shard in shards]
+        return {key: self.folder.checksum(key) for key in keys}
+
+    def finish(self, tables: Tables, checksums: Mapping[str, str | None]) -> None:
+        """Write tables and metadata, once all shards are written.
+
+        Parameters
+        ----------
+        tables : dict of str to ndarray or callable
+            Small arrays, or what makes one.
+        checksums : dict of str to str
+            Of all shards, see `checksums`. Files of other shards, of an earlier store here, are removed.
+        """
+        arrays = {name: np.asarray(table() if callable(table) else table) for name, table in tables.items()}
+        try:
+            self._remove_others(checksums)
+            for name, table in arrays.items():
+                self._write_table(name, table)
+        except ValueError as reason:
+            raise VolumeError(f"{self.name}: cannot be written ({first_line(reason)}). Free space and rerun") from None
+        place = (str(self.placement.box), self.placement.voxel_size_zyx_nm)
+        digest = hashlib.sha256(repr([place, sorted(checksums.items())]).encode())
+        for name in sorted(arrays):
+            digest.update(f"{name} {arrays[name].shape} {arrays[name].dtype}".encode() + arrays[name].tobytes())
+        ours = {"provenance": self.placement.provenance, "content": digest.hexdigest(), "tables": sorted(arrays)}
+        for volume in sorted(self.dtypes.keys() - {MAIN}):
+            self.folder.write(f"{volume}/{METADATA}", encode(image_metadata(volume, self.placement, ours)))
+        title = Path(self.name).stem
+        root = image_metadata(title, self.placement, ours) if MAIN in self.dtypes else group_metadata({OURS: ours})
+        self.folder.write(METADATA, encode(root))
+
+    def _groups(self) -> list[str]:
+        return [METADATA, *(f"{volume}/{METADATA}" for volume in self.dtypes if volume != MAIN)]
+
+    def _write_table(self, name: str, table: np.ndarray) -> None:
+        self.folder.remove(name)
+        self.folder.write_metadata(name, table_metadata(table.shape, table.dtype))
+        self.folder.open_array(name).write(table).result()
+
+    def _remove_others(self, checksums: Mapping[str, str | None]) -> None:
+        for volume in self.dtypes:
+            for key in set(self.folder.list(f"{array_of(volume)}/c/")) - checksums.keys():
+                self.folder.delete(key)
+            if self.folder.path:
+                for left in (self.folder.path / array_of(volume)).rglob("*.__lock"):  # by killed writers
+                    left.unlink(missing_ok=True)
+
+
+def array_of(volume: str) -> str:
+    """Return the path of a volume's array in the store.
+
+    Examples
+    --------
+    >>> array_of("0"), array_of("edges")
+    ('0', 'edges/0')
+    """
+    return volume if volume == MAIN else f"{volume}/{MAIN}"
+
+
+@contextlib.contextmanager
+def create_volumes(
+    path: str | Path,
+    dtypes: Mapping[str, np.dtype | type],
+    placement: Placement,
+    tables: Tables | None = None,
+) -> Iterator[dict[str, ShardWriter]]:
+    """Create a store, written by this process alone; it appears when the block ends without an error.
+
+    Parameters
+    ----------
+    path : path
+        Folder or URL ``NAME.zarr``.
+    dtypes, placement
+        See `Store`.
+    tables : dict of str to ndarray or callable, optional
+        Small arrays, such as lists of origins; a callable makes one at the end.
+
+    Yields
+    ------
+    dict of str to ShardWriter
+        One writer for each volume; voxels that nobody writes are 0.
+
+    Raises
+    ------
+    VolumeError
+        If something else is there, or nothing can be written.
+    """
+    tables = tables or {}
+    require_replaceable(path, {*dtypes, *tables})
+    with _new_folder(str(path)) as folder:
+        store = Store(folder, str(path), dtypes, placement)
+        store.make_arrays()
+        writers = store.writers()
+        yield writers
+        for writer in writers.values():
+            writer.finish()
+        store.finish(tables, store.checksums(store.shards.boxes()))
+
+
+@contextlib.contextmanager
+def create_volume(
+    spec: str, dtype: np.dtype | type, placement: Placement, tables: Tables | None = None
+) -> Iterator[ShardWriter]:
+    """Create a store with one volume; see `create_volumes`."""
+    split = split_store(spec)
+    if split is None:
+        raise VolumeError(f"{spec}: expected NAME.zarr to write to")
+    with create_volumes(split[0], {split[1]: dtype}, placement, tables) as writers:
+        yield writers[split[1]]
+
+
+def require_replaceable(path: str | Path, names: set[str]) -> None:
+    """Check that replacing the folder by a store with the volumes and tables `names` loses nothing else.
+
+    Raises
+    ------
+    VolumeError
+        If there is a file, or a folder with anything else in it.
+    """
+    folder = StoreFolder(str(path)).path
+    if folder is None or not folder.exists():
+        return
+    if not folder.is_dir():
+        raise VolumeError(f"{path}: is a file, expected a folder to write. Choose another name")
+    known = {METADATA, BLOCKS, *(name.strip("/") for name in names)}
+    others = sorted(entry.name for entry in folder.iterdir() if entry.name not in known and entry.name[0] != ".")
+    if others:
+        raise VolumeError(f"{path}: holds {others}, expected nothing but {sorted(names)}. Choose another folder")
+
+
+def read_table(path: str | Path, name: str) -> np.ndarray | None:
+    """Return the table `name` of a store, None if it has no such table.
+
+    Raises
+    ------
+    VolumeError
+        If the store is missing, unfinished or damaged.
+    """
+    context = ts.Context(CONTEXT)
+    folder = open_folder(Location.parse(str(path)), context)
+    if name not in our_attributes(folder).get("tables", ()):
+        return None
+    spec = {"driver": "zarr3", "kvstore": folder.below(name).spec, "fill_missing_data_reads": False}
+    try:
+        return ts.open(spec, read=True, context=context).result().read().result()
+    except (ValueError, OSError) as reason:
+        raise VolumeError(
+            f"{path}/{name}: is damaged ({first_line(reason)}), expected a whole table. Delete it and rerun its stage"
+        ) from None
+
+
+def content_of(path: str) -> str | None:
+    """Return the checksum of all voxels and tables of a store, None if another program wrote it.
+
+    Raises
+    ------
+    VolumeError
+        If it cannot be reached or is not finished.
+    """
+    return our_attributes(open_folder(Location.parse(path), ts.Context(CONTEXT))).get("content")
+
+
+@contextlib.contextmanager
+def _new_folder(path: str) -> Iterator[StoreFolder]:
+    """Yield a folder that becomes `path` at the end; in an object store, `path` itself."""
+    final = StoreFolder(path)
+    if final.path is None:
+        yield final
+        return
+    try:
+        with atomic_path(final.path) as temporary:
+            temporary.mkdir()
+            yield StoreFolder(str(temporary))
+    except (PermissionError, NotADirectoryError, FileExistsError) as reason:
+        raise VolumeError(f"{path}: cannot be written ({reason}). Choose another output folder") from None

@@ -1,0 +1,101 @@
+"""The files of a store that is written, in a folder or an object store."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import tensorstore as ts
+
+from ffn.errors import VolumeError
+from ffn.io.atomic import atomic_path
+from ffn.io.foreign.locations import RETRIES, Location, first_line, writable_store
+from ffn.io.ome_zarr import METADATA, encode
+
+CONTEXT = {
+    "file_io_locking": {"mode": "none"},  # a shard has one writer, and locks are unreliable on NFS
+    "s3_request_retries": RETRIES,
+    "gcs_request_retries": RETRIES,
+}
+
+
+class StoreFolder:
+    """Files of a store; each is written whole or not at all, and durable once it is written.
+
+    Parameters
+    ----------
+    address : str
+        Path or URL of the folder.
+
+    Raises
+    ------
+    VolumeError
+        If nothing can be written to such an address.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address.rstrip("/")
+        self.path: Path | None = Location.parse(address).path  # None in an object store
+        self._context = ts.Context(CONTEXT)
+        self._spec = writable_store(Location.parse(address))
+        self._files = ts.KvStore.open(self._spec, context=self._context).result()
+
+    def open_array(self, name: str) -> ts.TensorStore:
+        """Open an array in the folder, whose metadata exist."""
+        place = {**self._spec, "path": f"{self._spec['path']}{name}/"}
+        # Also what is all 0 is stored, so that a missing shard is an error.
+        spec = {"driver": "zarr3", "kvstore": place, "store_data_equal_to_fill_value": True}
+        return ts.open(spec, open=True, context=self._context).result()
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of a file, None if there is none."""
+        result = self._files.read(key).result()
+        return result.value if result.state == "value" else None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write a file.
+
+        Raises
+        ------
+        VolumeError
+            If it cannot be written.
+        """
+        try:
+            if self.path:
+                with atomic_path(self.path / key) as temporary:
+                    temporary.write_bytes(content)
+            else:
+                self._files.write(key, content).result()
+        except (ValueError, OSError) as reason:
+            raise VolumeError(
+                f"{self.address}/{key}: cannot be written ({first_line(reason)}). Choose another output folder"
+            ) from None
+
+    def write_metadata(self, name: str, metadata: dict[str, Any]) -> None:
+        """Write the metadata of an array or a group, unless they are there; several processes may do so at once."""
+        key, content = f"{name}/{METADATA}".lstrip("/"), encode(metadata)
+        if self.read(key) != content:
+            self.write(key, content)
+
+    def delete(self, key: str) -> None:
+        """Delete a file, if it exists."""
+        self._files.delete_range(ts.KvStore.KeyRange(key, key + "\0")).result()
+
+    def remove(self, name: str) -> None:
+        """Delete a folder with all files in it, if it exists."""
+        if self.path:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        for key in self.list(f"{name}/"):
+            self.delete(key)
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Return the names of the files below `prefix`, which ends with a slash; by default of all."""
+        keys = self._files.list(ts.KvStore.KeyRange(prefix, prefix[:-1] + "0" if prefix else "")).result()
+        return sorted(key.decode() for key in keys)
+
+    def checksum(self, key: str) -> str | None:
+        """Return the SHA-256 of a file, None if there is none."""
+        content = self.read(key)
+        return None if content is None else hashlib.sha256(content).hexdigest()

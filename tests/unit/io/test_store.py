@@ -1,0 +1,187 @@
+"""Stores: what is written is read again, by us and by the formats' own libraries, and nothing unfinished is."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import zarr
+
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.io import shard_writer
+from ffn.io.create import create_volume, create_volumes, require_replaceable
+from ffn.io.open import identity, open_volume, read_table
+from ffn.io.volume import MAIN, Placement, Volume
+
+BOX = Box((-5, 7, 1000), (125, 77, 1200))
+PLACEMENT = Placement(BOX, (40.0, 4.0, 4.5), {"stage": "test"}, shard_zyx=(128, 64, 64))
+LABELS = np.random.default_rng(1).integers(0, 2**63, BOX.shape, np.uint64)
+
+
+def write(spec, voxels=LABELS, placement=PLACEMENT, block=(50, 50, 50), tables=None):
+    with create_volume(str(spec), voxels.dtype, placement, tables) as out:
+        for part in placement.box.blocks(block):
+            out.write(part, voxels[part.slices(placement.box.start)])
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def store(tmp_path):
+    write(tmp_path / "base.zarr", tables={"origins": np.zeros((0, 6), np.int64), "overlaps": np.eye(3)})
+    return tmp_path / "base.zarr"
+
+
+@pytest.mark.parametrize("below", ["", "/", "/0"])
+def test_a_volume_knows_its_place_and_provenance(store, below):
+    with open_volume(f"{store}{below}") as volume:
+        assert isinstance(volume, Volume)
+        assert (volume.box, volume.voxel_size_zyx_nm, volume.dtype) == (BOX, (40.0, 4.0, 4.5), np.uint64)
+        assert volume.provenance == {"stage": "test"}
+        np.testing.assert_array_equal(volume.read(), LABELS)
+        part = Box((120, 60, 1050), (125, 77, 1070))
+        np.testing.assert_array_equal(volume.read(part), LABELS[part.slices(BOX.start)])
+
+
+def test_other_programs_find_an_image_of_one_mip_in_shards(store):
+    group = zarr.open_group(store, mode="r")
+    (image,) = group.attrs["ome"]["multiscales"]
+    assert [axis["name"] for axis in image["axes"]] == ["z", "y", "x"]
+    assert {axis["unit"] for axis in image["axes"]} == {"nanometer"}
+    (dataset,) = image["datasets"]
+    assert dataset["coordinateTransformations"] == [
+        {"type": "scale", "scale": [40.0, 4.0, 4.5]},
+        {"type": "translation", "translation": [-200.0, 28.0, 4500.0]},
+    ]
+    array = group[dataset["path"]]
+    assert (array.shards, array.chunks) == ((128, 64, 64), (64, 64, 64))
+    assert array.metadata.dimension_names == ("z", "y", "x")
+    np.testing.assert_array_equal(array[:], LABELS)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int64, np.float32, bool])
+def test_the_type_of_the_voxels_stays(tmp_path, dtype):
+    write(tmp_path / "a.zarr", LABELS.astype(dtype))
+    with open_volume(tmp_path / "a.zarr") as volume:
+        assert volume.dtype == dtype
+        np.testing.assert_array_equal(volume.read(), LABELS.astype(dtype))
+
+
+@pytest.mark.parametrize("below", ["", "/0"])
+def test_tables_lie_beside_the_volume(store, below):
+    assert read_table(f"{store}{below}", "origins").shape == (0, 6)
+    np.testing.assert_array_equal(read_table(f"{store}{below}", "overlaps"), np.eye(3))
+    assert read_table(f"{store}{below}", "counts") is None
+
+
+def test_one_store_holds_several_volumes(tmp_path):
+    path = tmp_path / "m.zarr"
+    with create_volumes(path, {MAIN: np.uint8, "probability": np.float32}, PLACEMENT) as out:
+        out["probability"].write(BOX, LABELS)
+    for spec in (f"{path}/probability", f"{path}/probability/0"):
+        with open_volume(spec) as volume:
+            assert (volume.box, volume.dtype, volume.provenance) == (BOX, np.float32, {"stage": "test"})
+            np.testing.assert_array_equal(volume.read(), LABELS.astype(np.float32))
+    with open_volume(path) as volume:
+        assert not volume.read().any(), "nobody wrote to it"
+
+
+@pytest.mark.parametrize("gathered", [2**29, 0])
+def test_blocks_that_are_no_shards_give_the_same_bytes_in_any_order(tmp_path, gathered, monkeypatch):
+    write(tmp_path / "whole" / "a.zarr", block=PLACEMENT.shard_zyx)
+    monkeypatch.setattr(shard_writer, "GATHERED_BYTES", gathered)
+    blocks = list(BOX.blocks((50, 30, 70)))
+    with create_volume(f"{tmp_path}/parts/a.zarr", np.uint64, PLACEMENT) as out:
+        for block in [*reversed(blocks), blocks[3]]:
+            out.write(block, LABELS[block.slices(BOX.start)])
+    assert files(tmp_path / "parts/a.zarr") == files(tmp_path / "whole/a.zarr")
+
+
+def test_parts_of_a_shard_are_gathered_before_it_is_written(tmp_path, monkeypatch):
+    saved = []
+    save = shard_writer.ShardWriter._save
+    monkeypatch.setattr(
+        shard_writer.ShardWriter, "_save", lambda self, shard, voxels: (saved.append(shard), save(self, shard, voxels))
+    )
+    write(tmp_path / "a.zarr")
+    assert len(saved) == len(set(saved)) == 16
+
+
+def test_what_was_there_is_replaced_as_a_whole(store):
+    before = identity(store)
+    small = Placement(Box((0, 0, 0), (4, 5, 6)))
+    tables = {"overlaps": np.eye(2), "origins": np.ones(1)}
+    with pytest.raises(ZeroDivisionError), create_volume(str(store), np.uint8, small, tables):
+        raise ZeroDivisionError
+    assert identity(store) == before
+    assert [path.name for path in store.parent.iterdir()] == ["base.zarr"]
+    write(store, np.ones((4, 5, 6), np.uint8), small, tables=tables)
+    assert identity(store) != before
+    assert {name for name in files(store) if name.startswith("0/c")} == {"0/c/0/0/0"}
+    assert read_table(store, "origins").shape == (1,)
+
+
+def test_nothing_else_is_replaced(tmp_path, store):
+    require_replaceable(store, {MAIN, "origins", "overlaps"})
+    require_replaceable(tmp_path / "new.zarr", {MAIN})
+    with pytest.raises(VolumeError, match=r"base.zarr: holds \['origins', 'overlaps'\], expected nothing but \['0'\]"):
+        require_replaceable(store, {MAIN})
+    (tmp_path / "file.zarr").write_text("")
+    with pytest.raises(VolumeError, match=r"file.zarr: is a file, expected a folder"):
+        require_replaceable(tmp_path / "file.zarr", {MAIN})
+
+
+def test_a_lost_shard_is_an_error_and_does_not_read_as_zeros(store):
+    (store / "0/c/0/1/2").unlink()
+    with open_volume(store) as volume:
+        volume.read(Box(BOX.start, (0, 10, 1010)))
+        with pytest.raises(VolumeError, match="is missing"):
+            volume.read()
+
+
+def test_a_flipped_bit_is_an_error(store):
+    shard = store / "0/c/0/0/0"
+    content = bytearray(shard.read_bytes())
+    content[1000] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(VolumeError, match="cannot be read"), open_volume(store) as volume:
+        volume.read()
+
+
+@pytest.mark.parametrize("below", ["", "/0"])
+def test_what_is_not_finished_is_not_read(store, below):
+    (store / "zarr.json").unlink()
+    with pytest.raises(VolumeError, match="base.zarr: is not finished, expected a whole volume. Rerun its stage"):
+        open_volume(f"{store}{below}").__enter__()
+    with pytest.raises(VolumeError, match="is not finished"):
+        identity(store)
+
+
+def test_the_identity_of_a_volume_is_its_content(tmp_path, store):
+    write(tmp_path / "one.zarr")
+    write(tmp_path / "same.zarr", placement=replace(PLACEMENT, provenance={}))
+    write(tmp_path / "moved.zarr", placement=replace(PLACEMENT, box=BOX.shift((1, 0, 0))))
+    assert identity(f"{tmp_path}/one.zarr/0") == identity(tmp_path / "same.zarr")
+    assert len({identity(path) for path in (store, tmp_path / "same.zarr", tmp_path / "moved.zarr")}) == 3
+    with create_volume(f"{tmp_path}/a.h5:a", np.uint8, Placement(Box((0, 0, 0), (1, 1, 1)))):
+        pass
+    assert identity(f"{tmp_path}/a.h5:a") == identity(f"{tmp_path}/a.h5:a") != identity(f"{tmp_path}/b.h5:a")
+
+
+def test_a_web_server_cannot_be_written_to():
+    with pytest.raises(VolumeError, match="a web server cannot be written to, expected a folder"):
+        write("https://localhost/a.zarr")
+
+
+def test_a_volume_to_write_has_a_name(tmp_path):
+    with pytest.raises(VolumeError, match=r"a: expected NAME.zarr or FILE.h5:DATASET to write to"):
+        write(tmp_path / "a")
+
+
+def test_the_metadata_have_the_same_bytes_every_time(tmp_path, store):
+    write(tmp_path / "b" / "base.zarr", tables={"origins": np.zeros((0, 6), np.int64), "overlaps": np.eye(3)})
+    assert files(tmp_path / "b/base.zarr") == files(store)
+    assert json.loads((store / "zarr.json").read_text())["attributes"]["ffn"]["tables"] == ["origins", "overlaps"]
