@@ -401,7 +401,10 @@ def test_mistakes_are_one_line_and_leave_no_output(tmp_path, capsys, case):
 
 @pytest.mark.parametrize(
     "out, message",
-    [("raw", "raw: expected NAME.zarr or FILE.h5:DATASET"), ("old.h5:raw", "holds ['labels'], expected no datasets but ['raw']")],
+    [
+        ("raw", "raw: expected NAME.zarr or FILE.h5:DATASET"),
+        ("old.h5:raw", "holds ['labels'], expected no datasets but ['raw']"),
+    ],
 )
 def test_unusable_outputs_are_refused(tmp_path, capsys, out, message):
     source = write_stack(tmp_path / "stack")

@@ -1,0 +1,105 @@
+"""Records of finished blocks: a killed job starts again where the first record is missing."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ffn.geometry import Box
+from ffn.io.store_folder import StoreFolder
+
+Learnt = dict[str, Any]  # what a stage learnt from a block: values for JSON, and arrays
+Checksums = Mapping[str, str | None]
+
+
+class BlockRecords:
+    """Small files ``z…-y…-x….json`` in a folder, one for each finished block, with the arrays of a block in ``….npz``.
+
+    Parameters
+    ----------
+    folder : StoreFolder
+        Where.
+    made_of : dict
+        What the results depend on, ready for JSON; a record of anything else does not count.
+    checksums : callable
+        Returns the checksums of the shards of a block, as they are now; by default a block has no shards.
+    """
+
+    def __init__(
+        self,
+        folder: StoreFolder,
+        made_of: Mapping[str, Any],
+        checksums: Callable[[Box], Checksums] = lambda block: {},
+    ) -> None:
+        self._folder = folder
+        self._made_of = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+        self._checksums = checksums
+
+    def is_done(self, block: Box) -> bool:
+        """Whether a block has a record, and its shards and arrays are as they were when it was written."""
+        record = self._record(block)
+        if record is None or record["shards"] != self._checksums(block):
+            return False
+        return record["arrays"] == self._folder.checksum(_arrays(block))
+
+    def start(self, block: Box) -> None:
+        """Remove the record of a block whose shards will change."""
+        self._folder.delete(_json(block))
+
+    def write(self, block: Box, learnt: Learnt) -> None:
+        """Write the record of a block, once its shards are durable."""
+        arrays = {name: value for name, value in learnt.items() if isinstance(value, np.ndarray)}
+        if arrays:
+            content = io.BytesIO()
+            np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+            self._folder.write(_arrays(block), content.getvalue())
+        else:
+            self._folder.delete(_arrays(block))
+        record = {
+            "made_of": self._made_of,
+            "shards": dict(self._checksums(block)),
+            "arrays": self._folder.checksum(_arrays(block)),
+            "learnt": {name: value for name, value in learnt.items() if name not in arrays},
+        }
+        self._folder.write(_json(block), (json.dumps(record, sort_keys=True) + "\n").encode())
+
+    def learnt(self, block: Box) -> Learnt | None:
+        """Return what was learnt from a block, None if it is not finished."""
+        record = self._record(block)
+        content = self._folder.read(_arrays(block)) if record and record["arrays"] else None
+        if record is None or (record["arrays"] and content is None):
+            return None
+        arrays = {} if content is None else np.load(io.BytesIO(content))
+        return {**record["learnt"], **arrays}
+
+    def shards(self, block: Box) -> Checksums:
+        """Return the checksums in the record of a finished block."""
+        record = self._record(block)
+        return record["shards"] if record else {}
+
+    def remove_others(self, blocks: Iterable[Box]) -> None:
+        """Remove the records of all other blocks, which are of an earlier volume."""
+        known = {name for block in blocks for name in (_json(block), _arrays(block))}
+        for name in set(self._folder.list()) - known:
+            self._folder.delete(name)
+
+    def _record(self, block: Box) -> dict[str, Any] | None:
+        try:
+            record = json.loads(self._folder.read(_json(block)) or b"null")
+        except ValueError:
+            return None
+        is_ours = isinstance(record, dict) and record.get("made_of") == self._made_of
+        return record if is_ours and {"shards", "arrays", "learnt"} <= record.keys() else None
+
+
+def _json(block: Box) -> str:
+    return f"{block.stem}.json"
+
+
+def _arrays(block: Box) -> str:
+    return f"{block.stem}.npz"

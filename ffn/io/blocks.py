@@ -1,0 +1,277 @@
+"""Work on a volume block by block: in one process or in many jobs, and on from where a killed one was.
+
+A stage that writes voxels calls `write_blocks` once. A block is a whole shard of the output, so that jobs share no
+file. ``--job 3/1000`` walks the third of 1000 parts of the list of blocks, ``--job finish`` comes after all parts, and
+without the option one process does everything. All of them end with the same bytes.
+
+Examples
+--------
+A stage that copies a volume and counts its voxels; `add_job_option` gives its command the option ``--job``:
+
+>>> import tempfile
+>>> from ffn.io.open import open_volume
+>>> box, folder = Box((0, 0, 0), (4, 6, 300)), tempfile.mkdtemp()
+>>> placement = Placement(box, (40.0, 4.0, 4.0), {"stage": "copy"}, shard_zyx=(4, 6, 128))
+>>> def work(block, writers):  # reads what it needs, with any halo; writes inside of the block, in parts of any size
+...     for part in block.blocks((4, 6, 64)):
+...         writers["0"].write(part, np.full(part.shape, 7, np.uint8))
+...     return {"voxels": block.num_voxels, "starts": np.array([block.start])}  # values for JSON, and arrays
+>>> def starts(learnt):  # a table beside the volume, from what all blocks returned, in the order of the blocks
+...     return np.concatenate([each["starts"] for each in learnt])
+>>> spec, made_of = f"{folder}/copy.zarr", {"stage": "copy", "revision": 1}
+>>> for job in (Job.parse("2/2"), Job.parse("1/2"), Job.parse("finish")):
+...     write_blocks(spec, {"0": np.uint8}, placement, work, made_of, job, {"starts": starts})
+>>> with open_volume(spec) as volume:
+...     int(volume.read().min())
+7
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ffn.errors import ConfigError, VolumeError
+from ffn.geometry import Box
+from ffn.io.create import Writer, create_volumes
+from ffn.io.shards import Shards, shard_shape
+from ffn.io.volume import Placement, Tables, split_store
+from ffn.progress import track
+
+if TYPE_CHECKING:
+    from ffn.io.block_records import BlockRecords
+
+log = logging.getLogger(__name__)
+
+Learnt = dict[str, Any]
+Writers = Mapping[str, Writer]
+Work = Callable[[Box, Writers], Learnt | None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A part of the work on a list of blocks.
+
+    Parameters
+    ----------
+    number, of : int
+        Which part, from 1, of how many; 0 for none.
+    finishes : bool
+        Whether it also does what comes after all blocks.
+    """
+
+    number: int = 1
+    of: int = 1
+    finishes: bool = True
+
+    @classmethod
+    def parse(cls, text: str) -> Job:
+        """Read ``3/1000`` or ``finish``.
+
+        Raises
+        ------
+        ConfigError
+            If it is neither.
+        """
+        if text == "finish":
+            return cls(0, 0)
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise ConfigError(f"--job: {text!r} is no job, expected NUMBER/OF from 1, as in 3/1000, or finish")
+        return cls(int(match[1]), int(match[2]), finishes=False)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the job does everything."""
+        return self.of == 1 and self.finishes
+
+    def part_of(self, blocks: Sequence[Box]) -> Sequence[Box]:
+        """Return the blocks of the job: neighbours in the list, as many as in any other job or one more.
+
+        Examples
+        --------
+        >>> [Job.parse(f"{number}/3").part_of(range(8)) for number in (1, 2, 3)]
+        [range(0, 2), range(2, 5), range(5, 8)]
+        """
+        if not self.of:
+            return blocks[:0]
+        return blocks[(self.number - 1) * len(blocks) // self.of : self.number * len(blocks) // self.of]
+
+
+WHOLE = Job()
+
+
+def jobs_of(num_blocks: int, max_jobs: int) -> list[str]:
+    """Return the jobs that walk a list of blocks, as ``--job`` takes them; after them comes ``finish``.
+
+    Examples
+    --------
+    >>> jobs_of(2, 1000), len(jobs_of(10**6, 1000))
+    (['1/2', '2/2'], 1000)
+    """
+    number = max(1, min(num_blocks, max_jobs))
+    return [f"{job}/{number}" for job in range(1, number + 1)]
+
+
+def add_job_option(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the option ``--job``, `WHOLE` where it is not given."""
+    text = "part of the blocks to work on, as in 3/1000, or finish, after all parts (default: everything)"
+    parser.add_argument("--job", type=Job.parse, default=WHOLE, metavar="NUMBER/OF", help=text)
+
+
+def blocks_of(placement: Placement, dtypes: Mapping[str, np.dtype | type]) -> list[Box]:
+    """Return the blocks of a volume, which are its shards, in zyx order; see `write_blocks`."""
+    itemsize = max(np.dtype(dtype).itemsize for dtype in dtypes.values())
+    box = placement.box
+    return Shards(box, placement.shard_zyx or shard_shape(box.shape, itemsize)).boxes()
+
+
+def write_blocks(
+    path: str,
+    dtypes: Mapping[str, np.dtype | type],
+    placement: Placement,
+    work: Work,
+    made_of: Mapping[str, Any],
+    job: Job = WHOLE,
+    tables: Mapping[str, np.ndarray | Callable[[list[Learnt]], np.ndarray]] | None = None,
+) -> None:
+    """Write volumes block by block; finished blocks are skipped.
+
+    Parameters
+    ----------
+    path : str
+        Store ``NAME.zarr``, or HDF5 file, which a single process writes, always from its beginning.
+    dtypes : dict of str to dtype
+        Type of each volume, see `ffn.io.create.create_volumes`.
+    placement : Placement
+        Box, voxel size, provenance, shards.
+    work : callable
+        Takes a block and a writer for each volume, and writes all voxels of the block; what it leaves out is 0. It
+        returns what it learnt: values for JSON and arrays, by name. The result must not depend on other blocks.
+    made_of : dict
+        What the result depends on, ready for JSON: `ffn.provenance.fingerprint` with `ffn.io.open.identity` of each
+        input. Blocks made of anything else are made again.
+    job : Job
+        Which blocks, and whether to finish.
+    tables : dict of str to ndarray or callable, optional
+        Small arrays beside the volumes; a callable makes one of what was learnt from the blocks, in their order.
+
+    Raises
+    ------
+    VolumeError
+        If a block is missing at the end, several jobs are to write an HDF5 file, or nothing can be written.
+    """
+    learnt: list[Learnt] = []
+    late = {name: partial(table, learnt) if callable(table) else table for name, table in (tables or {}).items()}
+    if split_store(path):
+        _write_store(path, dtypes, placement, work, made_of, job, late, learnt)
+        return
+    if not job.is_whole:
+        raise VolumeError(f"{path}: cannot be written by several jobs, expected NAME.zarr. Leave out --job")
+    with create_volumes(path, dtypes, placement, late) as writers:
+        blocks = blocks_of(placement, dtypes)
+        learnt += [work(block, writers) or {} for block in track(blocks, len(blocks), "blocks")]
+
+
+def learn_blocks(
+    folder: str,
+    blocks: Sequence[Box],
+    work: Callable[[Box], Learnt],
+    made_of: Mapping[str, Any],
+    job: Job = WHOLE,
+) -> list[Learnt]:
+    """Learn something from each block of a volume, for a stage that writes no voxels; finished blocks are skipped.
+
+    Parameters
+    ----------
+    folder : str
+        Folder or URL for the records, such as ``scores.json.blocks``; the caller removes it when it has its output.
+    blocks : sequence of Box
+        With different starts.
+    work, made_of, job
+        See `write_blocks`.
+
+    Returns
+    -------
+    list of dict
+        What was learnt from each block, in their order; empty if `job` does not finish.
+
+    Raises
+    ------
+    VolumeError
+        If a block is missing at the end.
+    """
+    from ffn.io.block_records import BlockRecords
+    from ffn.io.store_folder import StoreFolder
+
+    records = BlockRecords(StoreFolder(folder), made_of)
+    for block in _to_do(records, blocks, job):
+        records.write(block, work(block))
+    return _all_learnt(records, blocks, folder) if job.finishes else []
+
+
+def _write_store(
+    path: str,
+    dtypes: Mapping[str, np.dtype | type],
+    placement: Placement,
+    work: Work,
+    made_of: Mapping[str, Any],
+    job: Job,
+    tables: Tables,
+    learnt: list[Learnt],
+) -> None:
+    """Write a store and, when the job finishes, append to `learnt`, which the `tables` read."""
+    from ffn.io.block_records import BlockRecords
+    from ffn.io.store import BLOCKS, Store, require_replaceable
+    from ffn.io.store_folder import StoreFolder
+
+    require_replaceable(path, {*dtypes, *tables})
+    store = Store(StoreFolder(path), path, dtypes, placement)
+    volumes = {name: dtype.name for name, dtype in store.dtypes.items()}
+    made_of = {**made_of, "box": str(placement.box), "shard": store.shards.shape_zyx, "volumes": volumes}
+    records = BlockRecords(StoreFolder(f"{path}/{BLOCKS}"), made_of, lambda block: store.checksums([block]))
+    blocks = store.shards.boxes()
+    store.make_arrays()
+    for block in _to_do(records, blocks, job):
+        writers = store.writers(block)
+        of_block = work(block, writers) or {}
+        for writer in writers.values():
+            writer.finish()
+        records.write(block, of_block)
+    if job.finishes:
+        learnt += _all_learnt(records, blocks, path)
+        checksums = {key: checksum for block in blocks for key, checksum in records.shards(block).items()}
+        records.remove_others(blocks)
+        store.finish(tables, checksums)
+
+
+def _to_do(records: BlockRecords, blocks: Sequence[Box], job: Job) -> Iterator[Box]:
+    """Yield the blocks of the job that are not finished."""
+    mine = job.part_of(blocks)
+    num_done = 0
+    for block in track(mine, len(mine), "blocks"):
+        if records.is_done(block):
+            num_done += 1
+            continue
+        records.start(block)
+        yield block
+    if num_done:
+        log.info("%d of %d blocks were finished before", num_done, len(mine))
+
+
+def _all_learnt(records: BlockRecords, blocks: Sequence[Box], path: str) -> list[Learnt]:
+    found = [records.learnt(block) for block in blocks]
+    missing = [str(block) for block, learnt in zip(blocks, found, strict=True) if learnt is None]
+    if missing:
+        raise VolumeError(
+            f"{path}: {len(missing)} of {len(blocks)} blocks are not finished, such as {missing[0]}, expected all. "
+            "Run the jobs that lack"
+        )
+    return [learnt for learnt in found if learnt is not None]
