@@ -159,6 +159,7 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
     """Return everything that the template shows of one volume."""
     rows = score_rows(files.scores) if files.scores else []
     errors = (files.scores or {}).get("errors", [])
+    export = Path(RunPaths(run_dir).of("export", volume=files.name)).parent
     with open_volumes(files) as volumes:
         shown = {} if volumes is None else {"slices": slices(volumes), "neurons": neurons(volumes)}
         return {
@@ -169,7 +170,8 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
             "run_lengths": run_lengths(files.scores or {}),
             "errors": errors,
             "close_ups": {} if volumes is None else close_ups(volumes, errors),
-            "has_links": (Path(RunPaths(run_dir).of("export", volume=files.name)).parent / LINKS_FOLDER).is_dir(),
+            "has_links": (export / LINKS_FOLDER).is_dir(),
+            "tables": [str(table.relative_to(run_dir)) for table in sorted(export.glob("*.csv"))],
             "sweep": sweep_charts(read_sweep(run_dir, files.name)),
             **shown,
         }

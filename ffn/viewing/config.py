@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
 from ffn.config import NonNegativeInt, SameResult, Section
 
+Format = Literal["precomputed", "csv", "parquet"]
+
 
 class ExportConfig(Section):
-    """Neuroglancer precomputed volumes."""
+    """Neuroglancer precomputed volumes, and tables of their segments."""
 
+    formats: tuple[Format, ...] = Field(
+        ("precomputed", "csv"),
+        description="precomputed: volumes, meshes and skeletons; csv, parquet: tables of segments",
+    )
     image_encoding: Literal["jpeg", "png"] = Field(
         "jpeg", description="encoding of image chunks; png is lossless; 16-bit images always use png"
     )
@@ -27,6 +33,13 @@ class ExportConfig(Section):
     threads: SameResult[NonNegativeInt] = Field(
         0, description="shards written in parallel, 300 MB each; 0 takes the job's share of the cores"
     )
+
+    @field_validator("formats")
+    @classmethod
+    def _can_be_shown(cls, formats: tuple[Format, ...]) -> tuple[Format, ...]:
+        if "precomputed" not in formats:
+            raise ValueError("has no precomputed, which ffn view needs. Add it")
+        return formats
 
 
 class ViewConfig(Section):

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ffn.errors import ExportError
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
@@ -32,6 +34,7 @@ from ffn.viewing.layers import (
 from ffn.viewing.links import write_links
 from ffn.viewing.points import write_points
 from ffn.viewing.resume import file_state, resumable_folder
+from ffn.viewing.segment_table import require_writers
 from ffn.viewing.segments import Segments
 from ffn.viewing.state import STATE_FILE, State, choose_segments, make_state
 from ffn.viewing.tables import Tables, read_tables
@@ -40,6 +43,7 @@ from ffn.viewing.volumes import LABELS_LAYERS, Part, contrast, write_image, writ
 log = logging.getLogger(__name__)
 
 PROVENANCE_FILE = "provenance.json"
+COMPARED = ("truth", "probability")  # what segments are compared with
 DEBUG_LAYERS = ("edges", "probability")  # optional: left out if they do not overlap the exported box
 
 
@@ -108,6 +112,7 @@ def export(
         from ffn.viewing.check import check_export, require_reader
 
         require_reader()
+    require_writers(config.formats)
     _require_replaceable(Path(out))
     with contextlib.ExitStack() as stack:
         volumes = {name: stack.enter_context(open_parts(name, specs)) for name, specs in sources.volumes.items()}
@@ -145,6 +150,8 @@ def _plan(volumes: dict[str, Volume], config: ExportConfig, box: Box | None) -> 
         part = Part(name, volume, place or volume.box, voxel_size)
         if name in LABELS_LAYERS:
             require_labels(volume)
+        elif name == "probability" and volume.dtype != np.uint8:
+            raise ExportError(f"{volume.name}: has type {volume.dtype}, expected uint8, as ffn segment writes it")
         else:
             part.encoding(config)
         if place is not None:
@@ -164,8 +171,8 @@ def _write(folder: Path, parts: dict[str, Part], tables: Tables, config: ExportC
         if name not in LABELS_LAYERS:
             write_image(part, folder / name, config, threads)
         else:
-            truth = parts.get("truth") if name == "segmentation" else None
-            facts[name] = write_labels(part, folder / name, config, tables, truth, threads)
+            others = {other: parts.get(other) for other in COMPARED} if name == "segmentation" else {}
+            facts[name] = write_labels(part, folder / name, config, tables, threads, **others)
     whole = Box.hull(part.box for part in parts.values())
     voxel_size = next(iter(parts.values())).voxel_size_zyx_nm
     if len(tables.points):

@@ -7,6 +7,7 @@ up to 32 bits, tags and labels, so a bounding box is six numbers.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ffn.errors import ExportError
+from ffn.geometry import VoxelSize
 from ffn.viewing.segments import Matches, Segments
 
 FOLDER = "segment_properties"
+NM3_PER_UM3 = 1e9
 NO_SEED = -1  # coordinate of the seed of a segment without origin; its FOV count is 0
 
 
@@ -53,9 +56,10 @@ class Origins(NamedTuple):
     num_fovs: np.ndarray
 
 
-def place_columns(segments: Segments) -> list[Column]:
+def place_columns(segments: Segments, voxel_size_zyx_nm: VoxelSize) -> list[Column]:
     """Return the size and bounding box of each segment."""
-    columns = [Column("voxels", "voxels at mip 0", segments.voxels)]
+    volumes = segments.voxels * (math.prod(voxel_size_zyx_nm) / NM3_PER_UM3)
+    columns = [Column("voxels", "voxels at mip 0", segments.voxels), Column("volume_um3", "volume, µm³", volumes)]
     for axis, name in enumerate("zyx"):
         columns.append(Column(f"{name}_start", f"first {name} of the bounding box", segments.start_zyx[:, axis]))
         columns.append(Column(f"{name}_stop", f"first {name} after the bounding box", segments.stop_zyx[:, axis]))
@@ -83,6 +87,17 @@ def origin_columns(segments: Segments, origins: Origins, ids: np.ndarray) -> lis
             seeds[rows[origin]] = origins.seeds_zyx[origin]
     columns = [Column("fovs", "fields of view evaluated from its seeds", num_fovs)]
     return columns + [Column(f"seed_{name}", f"{name} of the seed", seeds[:, i]) for i, name in enumerate("zyx")]
+
+
+def pom_column(means: np.ndarray) -> Column:
+    """Return the mean POM of each segment."""
+    return Column("mean_pom", "mean probability of its voxels, 0 if none has one", means)
+
+
+def length_column(segments: Segments, lengths_nm: Mapping[int, float]) -> Column:
+    """Return the length of each segment's skeleton; a segment without one has 0."""
+    values = np.array([lengths_nm.get(i, 0.0) / 1000 for i in segments.ids.tolist()], np.float64)
+    return Column("length_um", "length of its skeleton, µm, 0 if it has none", values)
 
 
 def truth_columns(matches: Matches) -> list[Column]:

@@ -1,9 +1,11 @@
-"""Sizes, bounding boxes, seeds and matching bodies of all segments of a layer."""
+"""Sizes, bounding boxes, seeds, mean POM and matching bodies of all segments of a layer."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from ffn.geometry import Box
 from ffn.io.volume import Read
 
 MAX_PENDING = 2**22  # rows that wait before they are merged: 256 MiB
+POM_STEPS = 254  # of probabilities stored as 1 … 255; 0 was never segmented
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,32 @@ class Matches:
     shares: np.ndarray
 
 
+@dataclass(frozen=True)
+class PomSums:
+    """Sums of the POM over segments, by ascending id.
+
+    Parameters
+    ----------
+    ids : uint64 ndarray of shape (N,)
+        Without 0.
+    steps : int64 ndarray of shape (N,)
+        Sum of the POM, in units of 1 / `POM_STEPS`. Whole numbers, so that the order of the blocks does not show.
+    voxels : int64 ndarray of shape (N,)
+        Number of voxels with a POM.
+    """
+
+    ids: np.ndarray
+    steps: np.ndarray
+    voxels: np.ndarray
+
+
+Rows = TypeVar("Rows", bound=Segments | PomSums | ContingencyTable)
+
+
 class SegmentCounter:
     """Count the segments of a volume, block by block in any order and from several threads.
+
+    Memory grows with the number of segments, not with that of voxels.
 
     Parameters
     ----------
@@ -72,16 +99,21 @@ class SegmentCounter:
         Returns the bodies in a box; 0 is background.
     points_zyx : int ndarray of shape (K, 3), optional
         Voxels whose segments to look up, full-volume coordinates.
+    pom : callable, optional
+        Returns the probabilities in a box, uint8 as ``ffn segment`` writes them.
     """
 
-    def __init__(self, truth: Read | None = None, points_zyx: np.ndarray | None = None) -> None:
-        self._truth = truth
+    def __init__(
+        self, truth: Read | None = None, points_zyx: np.ndarray | None = None, pom: Read | None = None
+    ) -> None:
+        self._truth, self._pom = truth, pom
         self._points = np.empty((0, 3), np.int64) if points_zyx is None else points_zyx
         self.ids_at_points = np.zeros(len(self._points), np.uint64)
         self._lock = threading.Lock()
         self._reading = threading.Lock()
-        self._blocks: list[Segments] = []
-        self._pairs: list[ContingencyTable] = []
+        self._blocks = _Pending(merge_segments)
+        self._pairs = _Pending(merge_tables)
+        self._sums = _Pending(_merge_pom)
 
     def visit(self, block: Box, labels: np.ndarray) -> None:
         """Count one block.
@@ -94,30 +126,36 @@ class SegmentCounter:
             Segment ids.
         """
         found = block_segments(labels, block)
-        pairs = [] if self._truth is None else [count_pairs(labels, self._read_truth(block)).foreground()]
+        pairs = None if self._truth is None else count_pairs(labels, self._load(self._truth, block)).foreground()
+        sums = None if self._pom is None else block_pom(labels, self._load(self._pom, block))
         inside = np.all((self._points >= block.start) & (self._points < block.stop), axis=1)
         ids_there = labels[tuple((self._points[inside] - block.start).T)]
         with self._lock:
-            self._blocks.append(found)
-            if sum(len(part.ids) for part in self._blocks) > MAX_PENDING:
-                self._blocks = [merge_segments(self._blocks)]
             self.ids_at_points[inside] = ids_there
-            self._pairs += pairs
-            if sum(len(table.voxels) for table in self._pairs) > MAX_PENDING:
-                self._pairs = [merge_tables(self._pairs)]
+            self._blocks.add(found)
+            if pairs is not None:
+                self._pairs.add(pairs)
+            if sums is not None:
+                self._sums.add(sums)
 
-    def _read_truth(self, block: Box) -> np.ndarray:
-        assert self._truth is not None
+    def _load(self, read: Read, block: Box) -> np.ndarray:
         with self._reading:  # not every reader is thread-safe
-            return self._truth(block)
+            return read(block)
 
     def segments(self) -> Segments:
         """Return the segments of all blocks."""
-        return merge_segments(self._blocks)
+        return self._blocks.merged()
+
+    def mean_pom(self, segments: Segments) -> np.ndarray:
+        """Return the mean POM of each segment, over its voxels that have one; 0 if none has."""
+        sums, means = self._sums.merged(), np.zeros(len(segments.ids))
+        known = sums.voxels > 0
+        means[np.searchsorted(segments.ids, sums.ids[known])] = sums.steps[known] / (POM_STEPS * sums.voxels[known])
+        return means
 
     def matches(self, segments: Segments) -> Matches:
         """Return the best matching body of each segment."""
-        table = merge_tables(self._pairs)
+        table = self._pairs.merged()
         best = table.keep(largest_parts(table.a, table.b, table.voxels))
         row = np.searchsorted(segments.ids, table.a)
         labelled = np.bincount(row, table.voxels, len(segments.ids))
@@ -125,6 +163,25 @@ class SegmentCounter:
         row = np.searchsorted(segments.ids, best.a)
         truth_ids[row], shares[row] = best.b, best.voxels / labelled[row]
         return Matches(truth_ids, shares)
+
+
+class _Pending(Generic[Rows]):
+    """Rows of blocks, which are merged when there are many of them."""
+
+    def __init__(self, merge: Callable[[list[Rows]], Rows]) -> None:
+        self._merge = merge
+        self._parts: list[Rows] = []
+        self._limit = MAX_PENDING
+
+    def add(self, part: Rows) -> None:
+        self._parts.append(part)
+        if sum(len(one.voxels) for one in self._parts) > self._limit:
+            self._parts = [self.merged()]
+            # With a fixed limit, each block would sort all of more segments than that again.
+            self._limit = max(MAX_PENDING, 2 * len(self._parts[0].voxels))
+
+    def merged(self) -> Rows:
+        return self._merge(self._parts)
 
 
 def block_segments(labels: np.ndarray, block: Box) -> Segments:
@@ -143,6 +200,22 @@ def block_segments(labels: np.ndarray, block: Box) -> Segments:
     ids = labels.ravel()[first].astype(np.uint64)
     inside = ids > 0
     return _grouped(Segments(ids[inside], lengths[inside], start[inside], stop[inside]))
+
+
+def block_pom(labels: np.ndarray, probability: np.ndarray) -> PomSums:
+    """Return the sums of the POM over the segments of one block.
+
+    Examples
+    --------
+    >>> sums = block_pom(np.array([[[7, 7, 7, 0]]], np.uint64), np.array([[[255, 1, 0, 255]]], np.uint8))
+    >>> sums.ids.tolist(), sums.steps.tolist(), sums.voxels.tolist()
+    ([7], [254], [2])
+    """
+    first, _ = find_runs(labels)
+    voxels = np.add.reduceat(probability.ravel() > 0, first, dtype=np.int64)
+    steps = np.add.reduceat(probability.ravel(), first, dtype=np.int64) - voxels
+    ids = labels.ravel()[first].astype(np.uint64)
+    return _merge_pom([PomSums(ids[ids > 0], steps[ids > 0], voxels[ids > 0])])
 
 
 def merge_segments(parts: list[Segments]) -> Segments:
@@ -177,6 +250,17 @@ def number_segments(labels: np.ndarray, wanted: np.ndarray, border: int = 0) -> 
             place = np.searchsorted(wanted, section).clip(max=len(wanted) - 1)
             target[:] = np.where(wanted[place] == section, place + 1, 0)
     return numbers
+
+
+def _merge_pom(parts: list[PomSums]) -> PomSums:
+    nothing = PomSums(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
+    columns = [[getattr(part, name) for part in [nothing, *parts]] for name in PomSums.__dataclass_fields__]
+    ids, steps, voxels = map(np.concatenate, columns)
+    order = np.argsort(ids, kind="stable")
+    unique, first = np.unique(ids[order], return_index=True)
+    if not len(unique):
+        return PomSums(ids, steps, voxels)
+    return PomSums(unique, np.add.reduceat(steps[order], first), np.add.reduceat(voxels[order], first))
 
 
 def _grouped(rows: Segments) -> Segments:

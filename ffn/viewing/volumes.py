@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
-from ffn.io.volume import Volume
+from ffn.io.volume import Read, Volume
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.meshes import write_meshes
 from ffn.viewing.precomputed import LABELS, Encoding, Scale, image_encoding, plan_scales, read_scale, write_volume
@@ -19,11 +20,14 @@ from ffn.viewing.properties import (
     FOLDER,
     Column,
     group_column,
+    length_column,
     origin_columns,
     place_columns,
+    pom_column,
     truth_columns,
     write_segment_properties,
 )
+from ffn.viewing.segment_table import write_tables
 from ffn.viewing.segments import SegmentCounter, Segments
 from ffn.viewing.tables import Tables
 
@@ -63,13 +67,19 @@ class Part:
         """Mips of the volume."""
         return plan_scales(self.box, self.voxel_size_zyx_nm)
 
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of a voxel as stored."""
+        if self.name in LABELS_LAYERS:
+            return np.dtype(np.uint64)
+        return np.dtype(np.uint8) if self.name == "edges" else self.volume.dtype
+
     def encoding(self, config: ExportConfig) -> Encoding:
         """Return the storage format. Overlays are measurements, so they are lossless."""
         if self.name in LABELS_LAYERS:
             return LABELS
         wanted = config.image_encoding if self.name == "image" else "png"
-        dtype = np.dtype(np.uint8) if self.name == "edges" else self.volume.dtype
-        return image_encoding(dtype, wanted, self.volume.name)
+        return image_encoding(self.dtype, wanted, self.volume.name)
 
     def read(self, box: Box) -> np.ndarray:
         """Return voxels as stored: labels as uint64, edges as 0 and 255 so that their mips have intermediate shades."""
@@ -97,24 +107,32 @@ def write_image(part: Part, path: Path, config: ExportConfig, threads: int) -> N
 
 
 def write_labels(
-    part: Part, path: Path, config: ExportConfig, tables: Tables, truth: Part | None, threads: int
+    part: Part,
+    path: Path,
+    config: ExportConfig,
+    tables: Tables,
+    threads: int,
+    truth: Part | None = None,
+    probability: Part | None = None,
 ) -> Segments:
-    """Write labels, with the meshes, skeletons and properties of their segments.
+    """Write labels, with the meshes, skeletons, properties and tables of their segments.
 
     Parameters
     ----------
     part : Part
         What to write. Only a segmentation gets skeletons.
     path : Path
-        Folder to create.
+        Folder to create. Tables get its name and a suffix.
     config : ExportConfig
-        Mips of meshes and skeletons, smallest segment.
+        Formats, mips of meshes and skeletons, smallest segment.
     tables : Tables
         Origins and groups for the properties.
-    truth : Part or None
-        Ground truth to match the segments with.
     threads : int
         Number of shards written, or blocks skeletonized, in parallel.
+    truth : Part, optional
+        Ground truth to match the segments with.
+    probability : Part, optional
+        FFN probabilities, for the mean POM of the segments.
 
     Returns
     -------
@@ -122,9 +140,8 @@ def write_labels(
         Sizes and bounding boxes.
     """
     origins = tables.origins if part.name == "segmentation" else None
-    counter = SegmentCounter(
-        None if truth is None else _Inside(truth).read, None if origins is None else origins.seeds_zyx
-    )
+    seeds = None if origins is None else origins.seeds_zyx
+    counter = SegmentCounter(_reader(truth), seeds, _reader(probability))
     write_volume(path, LABELS, part.scales, part.read, counter.visit, threads)
     segments = counter.segments()
     large = segments.voxels >= config.min_mesh_voxels
@@ -134,7 +151,12 @@ def write_labels(
     if part.name == "segmentation" and config.skeleton_mip is not None:
         _write_skeletons(path, part, config.skeleton_mip, shown, threads)
         info["skeletons"] = "skeletons"
-    write_segment_properties(path, segments, _columns(part, segments, counter, tables, truth is not None))
+    columns = list(_columns(part, segments, counter, tables))
+    if "skeletons" in info:
+        columns.append(length_column(segments, _lengths(path / "skeletons", shown[0])))
+    columns += _compared(segments, counter, truth, probability)
+    write_segment_properties(path, segments, columns)
+    write_tables(path, config.formats, segments, columns)
     write_json(path / "info", {**json.loads((path / "info").read_text()), **info})
     return segments
 
@@ -147,17 +169,21 @@ def contrast(part: Part) -> tuple[float, float]:
 
 
 class _Inside:
-    """Labels of a part of a volume; 0 outside it."""
+    """Voxels of a part of a volume; 0 outside it."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
 
     def read(self, box: Box) -> np.ndarray:
         common = self._part.box.intersect(box)
-        labels = np.zeros(box.shape, np.uint64)
+        voxels = np.zeros(box.shape, self._part.dtype)
         if not common.is_empty:
-            labels[common.slices(box.start)] = self._part.read(common)
-        return labels
+            voxels[common.slices(box.start)] = self._part.read(common)
+        return voxels
+
+
+def _reader(part: Part | None) -> Read | None:
+    return None if part is None else _Inside(part).read
 
 
 def _write_meshes(path: Path, part: Part, wanted_mip: int, shown: Shown) -> None:
@@ -184,13 +210,27 @@ def _write_skeletons(path: Path, part: Part, wanted_mip: int, shown: Shown, proc
         write_skeletons(path, mip, part.scales[mip], *shown, processes)
 
 
-def _columns(part: Part, segments: Segments, counter: SegmentCounter, tables: Tables, has_truth: bool) -> list[Column]:
-    """Collect the properties of the segments of a layer."""
-    columns = place_columns(segments)
+def _lengths(folder: Path, segment_ids: list[int]) -> dict[int, float]:
+    """Return the lengths of skeletons, nm. They are read back, because an interrupted call may have made them."""
+    from ffn.viewing.skeletons import read_skeletons
+
+    return {segment_id: skeleton.cable_length() for segment_id, skeleton in read_skeletons(folder, segment_ids)}
+
+
+def _columns(part: Part, segments: Segments, counter: SegmentCounter, tables: Tables) -> Iterator[Column]:
+    """Yield the properties of segments that their labels and the tables of other stages give."""
+    yield from place_columns(segments, part.voxel_size_zyx_nm)
     if part.name == "segmentation" and tables.origins is not None:
-        columns += origin_columns(segments, tables.origins, counter.ids_at_points)
-    if has_truth:
-        columns += truth_columns(counter.matches(segments))
+        yield from origin_columns(segments, tables.origins, counter.ids_at_points)
     if part.name == tables.base:
-        columns.append(group_column(segments, tables.groups))
-    return columns
+        yield group_column(segments, tables.groups)
+
+
+def _compared(
+    segments: Segments, counter: SegmentCounter, truth: Part | None, probability: Part | None
+) -> Iterator[Column]:
+    """Yield the properties of segments that follow from other volumes."""
+    if probability is not None:
+        yield pom_column(counter.mean_pom(segments))
+    if truth is not None:
+        yield from truth_columns(counter.matches(segments))

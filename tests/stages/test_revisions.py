@@ -220,7 +220,23 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "z": "a686f3a53f6e",
         },
     ),
-    "export": (2, {"neuroglancer.json": "4924975b227b", "segmentation": "2c9ce0fd7571"}),
+    "export": (
+        3,
+        {
+            "id": "e378e11a31f5",
+            "length_um": "adf11ab4e8fd",
+            "neuroglancer.json": "4924975b227b",
+            "segmentation": "2c9ce0fd7571",
+            "volume_um3": "403f646337a9",
+            "voxels": "9a7f96903d6b",
+            "x_start": "7a11090d911f",
+            "x_stop": "5ee97de4f2b3",
+            "y_start": "a248f250b25e",
+            "y_stop": "9e7059ad0505",
+            "z_start": "cc9cfc90ddbb",
+            "z_stop": "cd71c1b55fbf",
+        },
+    ),
 }
 
 

@@ -64,6 +64,14 @@ def test_the_command_writes_the_page(run, tmp_path):
     assert (tmp_path / "new" / "r.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_the_page_links_the_tables_of_an_export(copied):
+    assert "Tables of all segments" not in render(copied)
+    (copied / "precomputed/cube").mkdir(parents=True)
+    (copied / "precomputed/cube/segmentation.csv").write_text("id\n")
+    link = '<a href="precomputed/cube/segmentation.csv">precomputed/cube/segmentation.csv</a>.'
+    assert link in render(copied)
+
+
 def test_the_page_tells_how_to_open_the_links_of_an_export(copied):
     assert "ffn view" not in Page(render(copied)).text
     (copied / "precomputed/cube/links").mkdir(parents=True)

@@ -26,7 +26,7 @@ def test_numbers_are_of_types_that_the_format_has(tmp_path):
     segments = three_segments()
     start = np.array([[-5, 0, 0], [0, 0, 0], [0, 0, 0]])
     segments = Segments(segments.ids, np.array([10, 2**31, 2**32]), start, start + 1)
-    columns = [*place_columns(segments), group_column(segments, {4: 6})]
+    columns = [*place_columns(segments, (10.0, 10.0, 10.0)), group_column(segments, {4: 6})]
     (tmp_path / "layer").mkdir()
     write_segment_properties(tmp_path / "layer", segments, columns)
     inline = json.loads((tmp_path / "layer/segment_properties/info").read_text())["inline"]

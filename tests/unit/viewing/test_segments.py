@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
+from ffn.viewing import segments
 from ffn.viewing.segments import Matches, SegmentCounter, block_segments, number_segments
 
 
@@ -21,8 +22,11 @@ def test_blocks_of_any_size_give_the_result_of_the_whole(seed):
     rng = np.random.default_rng(seed)
     box = Box.from_shape(tuple(rng.integers(9, 40, 3).tolist()), (5, -17, 300))
     labels, truth = random_labels(rng, box), random_labels(rng, box, (0, 11, 12))
+    pom = rng.integers(0, 256, box.shape).astype(np.uint8) * (rng.random(box.shape) < 0.7)
     points = np.array([rng.integers(a, b, 30) for a, b in zip(box.start, box.stop, strict=True)]).T
-    counter = SegmentCounter(lambda block: truth[block.slices(box.start)], points)
+    counter = SegmentCounter(
+        lambda block: truth[block.slices(box.start)], points, lambda block: pom[block.slices(box.start)]
+    )
     for block in box.blocks(tuple(rng.integers(3, 20, 3).tolist())):
         counter.visit(block, labels[block.slices(box.start)])
     found = counter.segments()
@@ -33,11 +37,31 @@ def test_blocks_of_any_size_give_the_result_of_the_whole(seed):
         assert found.stop_zyx[row].tolist() == (inside.max(0) + 1 + box.start).tolist()
     assert found.ids.tolist() == np.unique(labels[labels > 0]).tolist()
     assert np.array_equal(counter.ids_at_points, labels[tuple((points - box.start).T)])
-    matches = counter.matches(found)
+    matches, means = counter.matches(found), counter.mean_pom(found)
     for row, segment_id in enumerate(found.ids):
         bodies = np.bincount(truth[(labels == segment_id) & (truth > 0)].astype(int), minlength=13)
         assert matches.truth_ids[row] == bodies.argmax()
         assert matches.shares[row] == pytest.approx(bodies.max() / bodies.sum())
+        assert means[row] == pytest.approx((pom[(labels == segment_id) & (pom > 0)] - 1.0).mean() / 254)
+
+
+def test_many_segments_are_merged_now_and_then(monkeypatch):
+    """Merging at every block would sort all segments every time."""
+    merged, merge = [], segments.merge_segments
+    monkeypatch.setattr(segments, "MAX_PENDING", 20)
+    monkeypatch.setattr(segments, "merge_segments", lambda parts: merged.append(len(parts)) or merge(parts))
+    counter = SegmentCounter()
+    for z in range(50):
+        labels = 1 + np.arange(10 * z, 10 * z + 10, dtype=np.uint64).reshape(1, 1, 10)
+        counter.visit(Box((z, 0, 0), (z + 1, 1, 10)), labels)
+    assert len(counter.segments().ids) == 500 and len(merged) < 10
+
+
+def test_a_segment_without_a_probability_has_no_pom():
+    labels = np.array([[[4, 4, 9, 9]]], np.uint64)
+    counter = SegmentCounter(pom=lambda block: np.array([[[255, 0, 0, 0]]], np.uint8))
+    counter.visit(Box.from_shape((1, 1, 4)), labels)
+    assert counter.mean_pom(counter.segments()).tolist() == [1, 0]
 
 
 def test_a_block_of_background_has_no_segments():
