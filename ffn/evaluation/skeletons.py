@@ -14,6 +14,8 @@ from ffn.errors import EvaluationError
 from ffn.geometry import Box, VoxelSize
 from ffn.io import hdf5
 
+RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}  # attribute of precomputed skeletons
+CACHE_BYTES = 2**26  # of the indices of shards, while many skeletons are read
 IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
 
 
@@ -58,11 +60,18 @@ class Skeletons:
 
 
 class Skeleton(NamedTuple):
-    """Nodes (zyx, nm) and edges of one body."""
+    """Nodes (zyx, nm) and edges of one body, and the radii of the nodes (nm) where they are known."""
 
     owner: int
     nodes_zyx_nm: np.ndarray
     edges: np.ndarray
+    radii_nm: np.ndarray | None = None
+
+    @property
+    def length_nm(self) -> float:
+        """Sum over the edges."""
+        a, b = self.nodes_zyx_nm[self.edges].transpose(1, 0, 2)
+        return float(np.linalg.norm(a - b, axis=1).sum())
 
 
 def join(skeletons: Iterator[Skeleton] | list[Skeleton]) -> Skeletons:
@@ -98,7 +107,7 @@ def read_skeletons(path: str | Path) -> Skeletons:
     path = Path(path)
     kinds: dict[str, Callable[[Path], Skeletons]] = {
         "file": _read_hdf5,
-        "precomputed": lambda folder: join(_read_precomputed(folder)),
+        "precomputed": lambda folder: join(read_precomputed(folder)),
         "swc": lambda folder: join(_read_swc(folder)),
     }
     kind = "precomputed" if (path / "info").is_file() else "swc" if path.is_dir() else "file"
@@ -132,15 +141,25 @@ def _read_swc(folder: Path) -> Iterator[Skeleton]:
         yield Skeleton(owner, rows[:, 4:1:-1], np.array(edges, np.int64))
 
 
-def _read_precomputed(folder: Path) -> Iterator[Skeleton]:
+def read_precomputed(folder: Path) -> Iterator[Skeleton]:
+    """Yield the skeletons of a precomputed folder one at a time, by ascending id, also those without nodes.
+
+    Raises
+    ------
+    EvaluationError
+        If the folder has none, or a file is damaged.
+    """
     try:
         info = json.loads((folder / "info").read_text())
         matrix = np.array(info.get("transform", IDENTITY_XYZ), np.float64).reshape(3, 4)
+        has_radii = info.get("vertex_attributes", [])[:1] == [RADIUS]
         for owner, content in _precomputed_entries(folder, info.get("sharding")):
             num_nodes, num_edges = np.frombuffer(content, "<u4", 2)
             nodes_xyz = np.frombuffer(content, "<f4", 3 * num_nodes, 8).reshape(-1, 3)
             edges = np.frombuffer(content, "<u4", 2 * num_edges, 8 + 12 * num_nodes).reshape(-1, 2)
-            yield Skeleton(owner, (nodes_xyz @ matrix[:, :3].T + matrix[:, 3])[:, ::-1], edges)
+            nodes_zyx = (nodes_xyz @ matrix[:, :3].T + matrix[:, 3])[:, ::-1]
+            radii = np.frombuffer(content, "<f4", num_nodes, 8 + 12 * num_nodes + 8 * num_edges) if has_radii else None
+            yield Skeleton(owner, nodes_zyx, edges, radii)
     except (OSError, ValueError) as reason:
         raise EvaluationError(f"{folder}: has no precomputed skeletons ({reason}). Export them again") from None
 
@@ -155,7 +174,8 @@ def _precomputed_entries(folder: Path, sharding: dict[str, Any] | None) -> Itera
     import tensorstore
 
     base = {"driver": "file", "path": f"{folder.resolve()}/"}
-    spec = {"driver": "neuroglancer_uint64_sharded", "metadata": sharding, "base": base}
+    context = {"cache_pool": {"total_bytes_limit": CACHE_BYTES}}
+    spec = {"driver": "neuroglancer_uint64_sharded", "metadata": sharding, "base": base, "context": context}
     store = tensorstore.KvStore.open(spec).result()
     for key in sorted(store.list().result()):
         yield int.from_bytes(key, "big"), store.read(key).result().value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from ffn.config import NonNegativeInt, SameResult, Section
 
-Format = Literal["precomputed", "csv", "parquet"]
+Format = Literal["precomputed", "csv", "parquet", "swc"]
 
 
 class ExportConfig(Section):
@@ -16,7 +16,7 @@ class ExportConfig(Section):
 
     formats: tuple[Format, ...] = Field(
         ("precomputed", "csv"),
-        description="precomputed: volumes, meshes and skeletons; csv, parquet: tables of segments",
+        description="precomputed: volumes, meshes and skeletons; csv, parquet: tables of segments; swc: skeletons",
     )
     image_encoding: Literal["jpeg", "png"] = Field(
         "jpeg", description="encoding of image chunks; png is lossless; 16-bit images always use png"
@@ -40,6 +40,12 @@ class ExportConfig(Section):
         if "precomputed" not in formats:
             raise ValueError("has no precomputed, which ffn view needs. Add it")
         return formats
+
+    @model_validator(mode="after")
+    def _has_skeletons(self) -> ExportConfig:
+        if "swc" in self.formats and self.skeleton_mip is None:
+            raise ValueError("formats: has swc, but skeleton_mip is null, so there are no skeletons. Give a mip")
+        return self
 
 
 class ViewConfig(Section):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import kimimaro
 import numpy as np
-import tensorstore as ts
 from osteoid import Skeleton
 
+from ffn.evaluation.skeletons import RADIUS
 from ffn.geometry import ZYX, Box
 from ffn.progress import track
 from ffn.viewing.precomputed import Scale, open_scale
@@ -36,8 +36,6 @@ TEASAR = {
     "soma_invalidation_scale": 2,
     "soma_invalidation_const": 300,
 }
-CACHE_BYTES = 2**26  # holds the indices of shards while many skeletons are read
-RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}
 
 
 def write_skeletons(
@@ -88,43 +86,6 @@ def encode_skeleton(skeleton: Skeleton) -> bytes:
     sizes = np.array([len(skeleton.vertices), len(skeleton.edges)], "<u4")
     parts = [sizes, skeleton.vertices.astype("<f4"), skeleton.edges.astype("<u4"), skeleton.radii.astype("<f4")]
     return b"".join(part.tobytes() for part in parts)
-
-
-def read_skeletons(folder: Path, segment_ids: Iterable[int]) -> Iterator[tuple[int, Skeleton]]:
-    """Yield the skeletons of segments, as `write_skeletons` left them, one at a time.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of skeletons.
-    segment_ids : iterable of int
-        Segments to read. Empty skeletons are left out.
-    """
-    spec = {
-        "driver": "neuroglancer_uint64_sharded",
-        "metadata": json.loads((folder / "info").read_text())["sharding"],
-        "base": {"driver": "file", "path": f"{folder}/"},
-        "context": {"cache_pool": {"total_bytes_limit": CACHE_BYTES}},
-    }
-    store = ts.KvStore.open(spec).result()
-    for segment_id in segment_ids:
-        skeleton = decode_skeleton(store.read(segment_id.to_bytes(8, "big")).result().value)
-        if len(skeleton.vertices):
-            yield segment_id, skeleton
-
-
-def decode_skeleton(data: bytes) -> Skeleton:
-    """Decode what `encode_skeleton` made.
-
-    Examples
-    --------
-    >>> len(decode_skeleton(encode_skeleton(Skeleton(np.eye(3), [[0, 1]], [1, 2, 3]))).radii)
-    3
-    """
-    num_vertices, num_edges = np.frombuffer(data, "<u4", 2)
-    rest = np.frombuffer(data, "<u4", offset=8)
-    vertices, edges, radii = np.split(rest, np.cumsum([3 * num_vertices, 2 * num_edges]))
-    return Skeleton(vertices.view("<f4").reshape(-1, 3), edges.reshape(-1, 2), radii.view("<f4"))
 
 
 def _blocks(box: Box) -> Iterator[Box]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ffn.evaluation.skeletons import read_precomputed
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
 from ffn.io.volume import Read, Volume
@@ -29,6 +30,7 @@ from ffn.viewing.properties import (
 )
 from ffn.viewing.segment_table import write_tables
 from ffn.viewing.segments import SegmentCounter, Segments
+from ffn.viewing.swc import write_swc
 from ffn.viewing.tables import Tables
 
 log = logging.getLogger(__name__)
@@ -153,7 +155,7 @@ def write_labels(
         info["skeletons"] = "skeletons"
     columns = list(_columns(part, segments, counter, tables))
     if "skeletons" in info:
-        columns.append(length_column(segments, _lengths(path / "skeletons", shown[0])))
+        columns.append(length_column(segments, _lengths(path, config)))
     columns += _compared(segments, counter, truth, probability)
     write_segment_properties(path, segments, columns)
     write_tables(path, config.formats, segments, columns)
@@ -210,11 +212,14 @@ def _write_skeletons(path: Path, part: Part, wanted_mip: int, shown: Shown, proc
         write_skeletons(path, mip, part.scales[mip], *shown, processes)
 
 
-def _lengths(folder: Path, segment_ids: list[int]) -> dict[int, float]:
-    """Return the lengths of skeletons, nm. They are read back, because an interrupted call may have made them."""
-    from ffn.viewing.skeletons import read_skeletons
-
-    return {segment_id: skeleton.cable_length() for segment_id, skeleton in read_skeletons(folder, segment_ids)}
+def _lengths(folder: Path, config: ExportConfig) -> dict[int, float]:
+    """Return the lengths of skeletons, nm, and write them as SWC. They may be those of a killed call."""
+    lengths = {}
+    for skeleton in read_precomputed(folder / "skeletons"):
+        lengths[skeleton.owner] = skeleton.length_nm
+        if "swc" in config.formats and len(skeleton.nodes_zyx_nm):
+            write_swc(folder / "swc", skeleton)
+    return lengths
 
 
 def _columns(part: Part, segments: Segments, counter: SegmentCounter, tables: Tables) -> Iterator[Column]:
