@@ -15,7 +15,8 @@ from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box
 from ffn.progress import track
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.precomputed import Encoding, Scale
+from ffn.viewing.mips import Scale
+from ffn.viewing.precomputed import Encoding
 from ffn.viewing.segments import Segments, block_segments, merge_segments
 from ffn.viewing.volumes import LABELS_LAYERS, Part, mesh_mip
 

@@ -11,8 +11,8 @@ import zmesh
 
 from ffn.geometry import VoxelSize
 from ffn.progress import track
+from ffn.viewing.mips import Scale
 from ffn.viewing.multires import EMPTY_MESH, QUANTIZATION_BITS, encode_mesh
-from ffn.viewing.precomputed import Scale
 from ffn.viewing.segments import number_segments
 from ffn.viewing.shards import write_shards
 from ffn.viewing.simplify import simplify, smooth

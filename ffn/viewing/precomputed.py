@@ -6,9 +6,6 @@ Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,17 +15,11 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.errors import ExportError
-from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.geometry import ZYX, Box, zyx
 from ffn.io.volume import Read
-from ffn.progress import progress_bar
+from ffn.viewing.mips import CACHE_BYTES, CHUNK_ZYX, SHARD_BYTES, Downsample, Level, Scale, Visit, write_mips
 
-CHUNK_ZYX: ZYX = (64, 64, 64)
-SHARD_BYTES = 2**26  # decoded; a shard is one transaction, which needs about four times this memory
-PIECE_ZYX: ZYX = (128, 128, 128)  # downsampled at a time, from up to 256³ voxels
 JPEG_QUALITY = 90
-CACHE_BYTES = 2**26  # with an odd offset, neighbouring pieces of a mip share source chunks
-
-Visit = Callable[[Box, np.ndarray], object]
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,7 @@ class Encoding:
     dtype: str
     chunks: str
     shards: Literal["raw", "gzip"]
-    downsample: Literal["mean", "mode"]
+    downsample: Downsample
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -93,49 +84,6 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
     return Encoding("image", dtype.name, "png", "raw", "mean")
 
 
-@dataclass(frozen=True)
-class Scale:
-    """One mip: its box and voxel size.
-
-    Parameters
-    ----------
-    box : Box
-        Box in voxels of this mip.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel, nm.
-    factors_zyx : tuple of int
-        Downsampling factors relative to the previous mip.
-    """
-
-    box: Box
-    voxel_size_zyx_nm: VoxelSize
-    factors_zyx: ZYX = (1, 1, 1)
-
-
-def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
-    """Plan the mips of a volume, down to a mip that fits into one chunk.
-
-    An axis is halved unless its voxels are already twice as long as the shortest side, so that anisotropic voxels
-    become more isotropic.
-
-    Parameters
-    ----------
-    box : Box
-        Box of mip 0.
-    voxel_size_zyx_nm : tuple of float
-        Voxel size of mip 0, nm.
-
-    Examples
-    --------
-    >>> [s.voxel_size_zyx_nm for s in plan_scales(Box((0, 0, 0), (100, 200, 200)), (40.0, 16.0, 16.0))]
-    [(40.0, 16.0, 16.0), (40.0, 32.0, 32.0), (80.0, 64.0, 64.0)]
-    """
-    scales = [Scale(box, voxel_size_zyx_nm)]
-    while any(n > chunk for n, chunk in zip(scales[-1].box.shape, CHUNK_ZYX, strict=True)):
-        scales.append(_next_scale(scales[-1]))
-    return scales
-
-
 def write_volume(
     path: Path, encoding: Encoding, scales: list[Scale], read: Read, visit: Visit | None = None, threads: int = 1
 ) -> None:
@@ -160,26 +108,8 @@ def write_volume(
     threads : int
         Number of shards written in parallel.
     """
-    reading = threading.Lock()
-
-    def load(shard: Box) -> np.ndarray:
-        with reading:
-            voxels = read(shard)
-        if visit is not None:
-            visit(shard, voxels)
-        return voxels
-
-    finer: ts.TensorStore | None = None
-    with (
-        progress_bar(sum(scale.box.num_voxels for scale in scales), path.name, "voxel") as bar,
-        ThreadPoolExecutor(threads) as pool,
-    ):
-        for scale in scales:
-            level = _Level(path, encoding, scale, finer)
-            shards = list(scale.box.blocks(level.shard_zyx))
-            for shard, _ in zip(shards, pool.map(partial(level.write, load=load, again=visit), shards), strict=True):
-                bar.update(shard.num_voxels)
-            finer = level.voxels
+    open_level = partial(_open_level, path, encoding)
+    write_mips(path.name, scales, open_level, encoding.downsample, read, visit, threads)
 
 
 def open_scale(path: Path, mip: int) -> ts.TensorStore:
@@ -199,48 +129,21 @@ def read_scale(path: Path, mip: int) -> np.ndarray:
     return np.ascontiguousarray(open_scale(path, mip).read().result())
 
 
-def _next_scale(scale: Scale) -> Scale:
-    shortest = min(scale.voxel_size_zyx_nm)
-    factors = zyx(2 if side < 2 * shortest else 1 for side in scale.voxel_size_zyx_nm)
-    start = zyx(n // f for n, f in zip(scale.box.start, factors, strict=True))
-    stop = zyx(-(-n // f) for n, f in zip(scale.box.stop, factors, strict=True))
-    z, y, x = (side * f for side, f in zip(scale.voxel_size_zyx_nm, factors, strict=True))
-    return Scale(Box(start, stop), (z, y, x), factors)
+def _open_level(path: Path, encoding: Encoding, scale: Scale) -> Level:
+    """Create one mip, or open what an interrupted call left of it."""
+    store = _create_scale(path, encoding, scale)
+    folder = path / store.spec().to_json()["scale_metadata"]["key"]
+    # The grid of shards starts at the offset of the volume, like that of chunks.
+    shard_zyx = zyx((store.chunk_layout.write_chunk.shape or ())[2::-1])
+    return Level(_zyx_view(store), shard_zyx, partial(_file, folder, scale.box, _sharding(scale.box, encoding)))
 
 
-class _Level:
-    """One mip that is being written."""
-
-    def __init__(self, path: Path, encoding: Encoding, scale: Scale, finer: ts.TensorStore | None) -> None:
-        store = _create_scale(path, encoding, scale)
-        self.voxels = _zyx_view(store)
-        self.shard_zyx = _shard_shape(store)
-        self._scale = scale
-        self._shards = _sharding(scale.box, encoding)
-        self._folder = path / store.spec().to_json()["scale_metadata"]["key"]
-        self._source = None if finer is None else ts.downsample(finer, scale.factors_zyx, encoding.downsample)
-
-    def write(self, shard: Box, load: Read, again: object) -> None:
-        """Write one shard unless it exists: from the volume, or piece by piece from the previous mip."""
-        missing = not self._file(shard).exists()
-        if self._source is None and (missing or again is not None):
-            voxels = load(shard)
-        if not missing:
-            return
-        with ts.Transaction() as transaction:
-            target = self.voxels.with_transaction(transaction)
-            if self._source is None:
-                target[shard.slices()] = voxels
-                return
-            for piece in shard.blocks(PIECE_ZYX):
-                target[piece.slices()] = self._source[piece.slices()].read().result()
-
-    def _file(self, shard: Box) -> Path:
-        """Return the file of a shard. A shard without a voxel above 0 has no file, and is cheap to process again."""
-        corner = zyx((a - b) // n for a, b, n in zip(shard.start, self._scale.box.start, CHUNK_ZYX, strict=True))
-        code = _compressed_morton(corner, _chunk_grid(self._scale.box)) >> self._shards["preshift_bits"]
-        number, digits = code % 2 ** self._shards["shard_bits"], -(-self._shards["shard_bits"] // 4)
-        return self._folder / f"{number:0{digits}x}.shard"
+def _file(folder: Path, box: Box, sharding: dict[str, Any], shard: Box) -> Path:
+    """Return the file of a shard."""
+    corner = zyx((a - b) // n for a, b, n in zip(shard.start, box.start, CHUNK_ZYX, strict=True))
+    code = _compressed_morton(corner, _chunk_grid(box)) >> sharding["preshift_bits"]
+    number, digits = code % 2 ** sharding["shard_bits"], -(-sharding["shard_bits"] // 4)
+    return folder / f"{number:0{digits}x}.shard"
 
 
 def _create_scale(path: Path, encoding: Encoding, scale: Scale) -> ts.TensorStore:
@@ -291,11 +194,6 @@ def _compressed_morton(chunk_zyx: ZYX, grid_zyx: ZYX) -> int:
                 code |= (chunk_zyx[axis] >> bit & 1) << place
                 place += 1
     return code
-
-
-def _shard_shape(store: ts.TensorStore) -> ZYX:
-    """Voxels of one shard. The grid of shards starts at the offset of the volume, like that of chunks."""
-    return zyx((store.chunk_layout.write_chunk.shape or ())[2::-1])
 
 
 def _zyx_view(store: ts.TensorStore) -> ts.TensorStore:

@@ -20,7 +20,8 @@ from osteoid import Skeleton
 from ffn.evaluation.skeletons import RADIUS
 from ffn.geometry import ZYX, Box
 from ffn.progress import track
-from ffn.viewing.precomputed import Scale, open_scale
+from ffn.viewing.mips import Scale
+from ffn.viewing.precomputed import open_scale
 from ffn.viewing.segments import number_segments
 from ffn.viewing.shards import Item, write_shards
 

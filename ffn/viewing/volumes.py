@@ -16,7 +16,8 @@ from ffn.io.atomic import write_json
 from ffn.io.volume import Read, Volume
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.meshes import write_meshes
-from ffn.viewing.precomputed import LABELS, Encoding, Scale, image_encoding, plan_scales, read_scale, write_volume
+from ffn.viewing.mips import Scale, plan_scales
+from ffn.viewing.precomputed import LABELS, Encoding, image_encoding, read_scale, write_volume
 from ffn.viewing.properties import (
     FOLDER,
     Column,

@@ -44,7 +44,7 @@ def test_a_killed_export_resumes(tmp_path):
     subprocess.run(command(tmp_path, at_once), check=True, capture_output=True)
     num_image_shards = len(shards(at_once / "image"))
 
-    in_segmentation = Pause("export", "ffn.viewing.precomputed:_Level.write", calls=num_image_shards + 1)
+    in_segmentation = Pause("export", "ffn.viewing.mips:write_shard", calls=num_image_shards + 1)
     process = subprocess.Popen(command(tmp_path, out), env={**os.environ, **in_segmentation.variables()})
     in_segmentation.wait(process)
     process.kill()

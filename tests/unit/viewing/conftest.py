@@ -9,7 +9,8 @@ from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.viewing.inputs import Sources
 from ffn.viewing.meshes import write_meshes
-from ffn.viewing.precomputed import LABELS, Scale, write_volume
+from ffn.viewing.mips import Scale
+from ffn.viewing.precomputed import LABELS, write_volume
 
 from ..volumes import write
 

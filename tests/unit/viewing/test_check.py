@@ -9,7 +9,7 @@ from ffn.errors import ExportError
 from ffn.viewing import check, volumes
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.precomputed import Scale
+from ffn.viewing.mips import Scale
 
 
 @pytest.mark.usefixtures("cloud_volume")

@@ -5,7 +5,7 @@ import pytest
 
 from ffn.geometry import Box
 from ffn.viewing.meshes import surfaces, write_meshes
-from ffn.viewing.precomputed import Scale
+from ffn.viewing.mips import Scale
 
 from .conftest import MESH_SIZE_NM, num_lods
 

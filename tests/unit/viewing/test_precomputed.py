@@ -10,8 +10,9 @@ from PIL import Image
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
-from ffn.viewing import precomputed
-from ffn.viewing.precomputed import LABELS, image_encoding, plan_scales, read_scale, write_volume
+from ffn.viewing import mips, precomputed
+from ffn.viewing.mips import plan_scales
+from ffn.viewing.precomputed import LABELS, image_encoding, read_scale, write_volume
 
 ODD = Box((13, -7, 2601), (13 + 70, -7 + 90, 2601 + 150))
 SIZE_NM = (40.0, 8.5, 8.5)
@@ -118,7 +119,7 @@ def test_shard_size_does_not_change_the_mips(tmp_path, monkeypatch):
     voxels = labels_like(ODD)
     write(tmp_path / "one", ODD, voxels, LABELS)
     monkeypatch.setattr(precomputed, "SHARD_BYTES", 64**3 * 8)
-    monkeypatch.setattr(precomputed, "PIECE_ZYX", (64, 64, 64))
+    monkeypatch.setattr(mips, "PIECE_ZYX", (64, 64, 64))
     write(tmp_path / "many", ODD, voxels, LABELS)
     for mip in range(len(plan_scales(ODD, SIZE_NM))):
         assert np.array_equal(read_scale(tmp_path / "one", mip), read_scale(tmp_path / "many", mip))
@@ -131,7 +132,7 @@ def test_mips_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch, seed):
     box = Box.from_shape(tuple(rng.integers(20, 170, 3).tolist()), tuple(rng.integers(-70, 70, 3).tolist()))
     size_nm = tuple(rng.choice([8.0, 16.0, 40.0], 3).tolist())
     monkeypatch.setattr(precomputed, "SHARD_BYTES", 64**3 * 8 * 2 ** int(rng.integers(0, 4)))
-    monkeypatch.setattr(precomputed, "PIECE_ZYX", tuple(rng.integers(5, 90, 3).tolist()))
+    monkeypatch.setattr(mips, "PIECE_ZYX", tuple(rng.integers(5, 90, 3).tolist()))
     labels = rng.integers(0, 3, box.shape, np.uint64)
     grey = rng.integers(0, 256, box.shape, np.uint8)
     image, scales = image_encoding(grey.dtype, "png", "a"), plan_scales(box, size_nm)

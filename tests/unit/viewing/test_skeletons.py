@@ -7,7 +7,8 @@ import pytest
 
 from ffn.geometry import Box
 from ffn.viewing import skeletons
-from ffn.viewing.precomputed import LABELS, Scale, write_volume
+from ffn.viewing.mips import Scale
+from ffn.viewing.precomputed import LABELS, write_volume
 from ffn.viewing.skeletons import write_skeletons
 
 SIZE_NM = (40.0, 20.0, 10.0)

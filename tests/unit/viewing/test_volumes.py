@@ -5,7 +5,7 @@ import numpy as np
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.viewing import volumes
-from ffn.viewing.precomputed import plan_scales
+from ffn.viewing.mips import plan_scales
 
 from ..volumes import write
 
