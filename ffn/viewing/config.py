@@ -8,15 +8,15 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from ffn.config import NonNegativeInt, SameResult, Section
 
-Format = Literal["precomputed", "csv", "parquet", "swc"]
+Format = Literal["precomputed", "ome-zarr", "csv", "parquet", "swc"]
 
 
 class ExportConfig(Section):
-    """Neuroglancer precomputed volumes, and tables of their segments."""
+    """Neuroglancer precomputed volumes, and the same in other formats."""
 
     formats: tuple[Format, ...] = Field(
         ("precomputed", "csv"),
-        description="precomputed: volumes, meshes and skeletons; csv, parquet: tables of segments; swc: skeletons",
+        description="of precomputed (always), ome-zarr (image, labels), csv and parquet (tables), swc (skeletons)",
     )
     image_encoding: Literal["jpeg", "png"] = Field(
         "jpeg", description="encoding of image chunks; png is lossless; 16-bit images always use png"

@@ -38,12 +38,13 @@ from ffn.viewing.segment_table import require_writers
 from ffn.viewing.segments import Segments
 from ffn.viewing.state import STATE_FILE, State, choose_segments, make_state
 from ffn.viewing.tables import Tables, read_tables
-from ffn.viewing.volumes import LABELS_LAYERS, Part, contrast, write_image, write_labels
+from ffn.viewing.volumes import LABELS_LAYERS, Part, contrast, write_image, write_labels, write_ome_zarr
 
 log = logging.getLogger(__name__)
 
 PROVENANCE_FILE = "provenance.json"
 COMPARED = ("truth", "probability")  # what segments are compared with
+OME_ZARR = "ome.zarr"  # the image, with the labels in it
 DEBUG_LAYERS = ("edges", "probability")  # optional: left out if they do not overlap the exported box
 
 
@@ -173,6 +174,8 @@ def _write(folder: Path, parts: dict[str, Part], tables: Tables, config: ExportC
         else:
             others = {other: parts.get(other) for other in COMPARED} if name == "segmentation" else {}
             facts[name] = write_labels(part, folder / name, config, tables, threads, **others)
+    if "ome-zarr" in config.formats:
+        write_ome_zarr(parts, folder / OME_ZARR, threads)
     whole = Box.hull(part.box for part in parts.values())
     voxel_size = next(iter(parts.values())).voxel_size_zyx_nm
     if len(tables.points):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from ffn.evaluation.skeletons import read_precomputed
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
 from ffn.io.volume import Read, Volume
+from ffn.viewing import ome_zarr
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.meshes import write_meshes
 from ffn.viewing.mips import Scale, plan_scales
@@ -162,6 +163,29 @@ def write_labels(
     write_tables(path, config.formats, segments, columns)
     write_json(path / "info", {**json.loads((path / "info").read_text()), **info})
     return segments
+
+
+def write_ome_zarr(parts: Mapping[str, Part], path: Path, threads: int) -> None:
+    """Write the image and the labels of an export as one OME-Zarr image. Overlays are left out.
+
+    Parameters
+    ----------
+    parts : mapping of str to Part
+        By the name of the layer.
+    path : Path
+        Folder to create.
+    threads : int
+        Number of shards written in parallel.
+    """
+    labels = [name for name in LABELS_LAYERS if name in parts]
+    if "image" in parts:
+        part = parts["image"]
+        ome_zarr.write_image(path, part.dtype, "mean", part.scales, part.read, threads)
+    for name in labels:
+        part = parts[name]
+        ome_zarr.write_image(path / ome_zarr.LABELS / name, part.dtype, "mode", part.scales, part.read, threads)
+    if labels:
+        ome_zarr.write_labels_group(path, labels)
 
 
 def contrast(part: Part) -> tuple[float, float]:

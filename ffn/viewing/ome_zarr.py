@@ -1,0 +1,131 @@
+"""Write images and labels as OME-Zarr 0.5 with mips: zarr 3 in shards, which napari, Fiji and WEBKNOSSOS open.
+
+Source of the format: ngff.openmicroscopy.org/0.5. An image is a group with an array for each mip, ``0`` the finest.
+Labels are such groups in the folder ``labels`` of the image that they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorstore as ts
+
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.io.atomic import write_json
+from ffn.io.volume import Read
+from ffn.viewing.mips import CACHE_BYTES, CHUNK_ZYX, SHARD_BYTES, Downsample, Level, Scale, write_mips
+
+VERSION = "0.5"
+METADATA = "zarr.json"
+LABELS = "labels"
+LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
+CHECKSUM = {"name": "crc32c"}  # a flipped bit is an error of every reader
+COMPRESSION = {"name": "zstd", "configuration": {"level": 3}}  # the default of zstd
+
+
+def write_image(
+    group: Path, dtype: np.dtype, downsample: Downsample, scales: list[Scale], read: Read, threads: int = 1
+) -> None:
+    """Write an image and all its mips, or complete what an interrupted call wrote.
+
+    Parameters
+    ----------
+    group : Path
+        Folder to create. Other images may lie in it.
+    dtype : numpy.dtype
+        Type of a voxel.
+    downsample : str
+        ``mean`` for images, ``mode`` for labels.
+    scales, read, threads
+        See `ffn.viewing.precomputed.write_volume`.
+    """
+    paths = {scale: str(mip) for mip, scale in enumerate(scales)}
+
+    def open_level(scale: Scale) -> Level:
+        return _open_level(group / paths[scale], dtype, scale)
+
+    write_mips(f"{group.name} (OME-Zarr)", scales, open_level, downsample, read, threads=threads)
+    image = {
+        "name": group.stem,
+        "type": downsample,
+        "axes": [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"],
+        "datasets": [_dataset(path, scale, scales[0].voxel_size_zyx_nm) for scale, path in paths.items()],
+    }
+    belongs = {"image-label": {"source": {"image": "../../"}}} if group.parent.name == LABELS else {}
+    _write_group(group, {"multiscales": [image], **belongs})
+
+
+def write_labels_group(image: Path, names: Iterable[str]) -> None:
+    """Write the list of the labels in an image, and a group around them if there is no image."""
+    _write_group(image / LABELS, {"labels": sorted(names)})
+    if not (image / METADATA).exists():
+        _write_group(image, {})
+
+
+def _open_level(folder: Path, dtype: np.dtype, scale: Scale) -> Level:
+    """Create the array of one mip, or open what an interrupted call left of it."""
+    shard_zyx = shard_shape(scale.box.shape, dtype.itemsize)
+    sharding = {
+        "chunk_shape": CHUNK_ZYX,
+        "codecs": [LITTLE_ENDIAN, COMPRESSION, CHECKSUM],
+        "index_codecs": [LITTLE_ENDIAN, CHECKSUM],
+    }
+    spec = {
+        "driver": "zarr3",
+        "kvstore": {"driver": "file", "path": f"{folder}/"},
+        "context": {"cache_pool": {"total_bytes_limit": CACHE_BYTES}},
+        "metadata": {
+            "shape": scale.box.shape,
+            "data_type": dtype.name,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shard_zyx}},
+            "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
+            "dimension_names": list("zyx"),
+            "fill_value": 0,
+        },
+    }
+    array = ts.open(spec, create=True, open=True).result()
+    view = array[ts.d[:].translate_to[scale.box.start]]
+    return Level(view, shard_zyx, partial(_file, folder, scale.box, shard_zyx))
+
+
+def shard_shape(shape_zyx: ZYX, itemsize: int) -> ZYX:
+    """Return the shape of the shards: at most `SHARD_BYTES` decoded, as close to a cube as powers of two allow.
+
+    Examples
+    --------
+    >>> shard_shape((5000, 5000, 5000), 1), shard_shape((5000, 5000, 5000), 8), shard_shape((50, 100, 5000), 1)
+    ((256, 512, 512), (128, 256, 256), (64, 128, 8192))
+    """
+    shard = list(CHUNK_ZYX)
+    while 2 * np.prod(shard) * itemsize <= SHARD_BYTES:
+        open_axes = [axis for axis in (2, 1, 0) if shard[axis] < shape_zyx[axis]]
+        if not open_axes:
+            break
+        shard[min(open_axes, key=lambda axis: shard[axis])] *= 2
+    return zyx(shard)
+
+
+def _file(folder: Path, box: Box, shard_zyx: ZYX, shard: Box) -> Path:
+    """Return the file of a shard."""
+    corner = [(a - b) // n for a, b, n in zip(shard.start, box.start, shard_zyx, strict=True)]
+    return folder.joinpath("c", *map(str, corner))
+
+
+def _dataset(path: str, scale: Scale, finest_nm: VoxelSize) -> dict[str, Any]:
+    """Describe one mip. The origin is the centre of voxel 0 of mip 0, as in napari and others of the field."""
+    sides = zip(scale.box.start, scale.voxel_size_zyx_nm, finest_nm, strict=True)
+    centre = [(start + 0.5) * side - 0.5 * finest for start, side, finest in sides]
+    place = [
+        {"type": "scale", "scale": list(scale.voxel_size_zyx_nm)},
+        {"type": "translation", "translation": centre},
+    ]
+    return {"path": path, "coordinateTransformations": place}
+
+
+def _write_group(folder: Path, content: dict[str, Any]) -> None:
+    attributes = {"ome": {"version": VERSION, **content}}
+    write_json(folder / METADATA, {"zarr_format": 3, "node_type": "group", "attributes": attributes})
