@@ -13,7 +13,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, subtract
 from ffn.io.foreign.axes import SpatialAxes
 from ffn.io.foreign.images import PRECOMPUTED, driver_of, find_mips
-from ffn.io.foreign.locations import CONTEXT, Location, first_line, open_folder
+from ffn.io.foreign.locations import CONTEXT, Folder, Location, first_line, open_folder
 from ffn.io.foreign.units import to_nm
 from ffn.io.ome_zarr import our_attributes
 from ffn.io.volume import require_inside
@@ -95,8 +95,11 @@ class ChunkedVolume:
             spec["scale_index"] = mip
         if is_whole:  # then a shard that is missing was lost
             spec["fill_missing_data_reads"] = False
+        given = _n5_metadata(folder) if driver == "n5" else None
+        if given:
+            spec["metadata"] = given
         try:
-            return ts.open(spec, read=True, context=self._context).result()
+            return ts.open(spec, read=True, open=True, assume_metadata=bool(given), context=self._context).result()
         except (ValueError, OSError) as error:
             raise VolumeError(
                 f"{self.name}: cannot be opened ({first_line(error)}), "
@@ -123,6 +126,16 @@ class ChunkedVolume:
                 f"{zipped}: is a gzipped chunk, expected plain chunks, or the volume would read as zeros. "
                 f"Unpack a copy: gunzip -r {folder}"
             )
+
+
+def _n5_metadata(folder: Folder) -> dict[str, Any] | None:
+    """Return the metadata without what TensorStore refuses: threads of Blosc, as z5 and Java write them; else None."""
+    attributes = folder.json("attributes.json")
+    compression = attributes.get("compression")
+    if not isinstance(compression, dict) or "nthreads" not in compression:
+        return None
+    metadata = {name: attributes[name] for name in ("dimensions", "blockSize", "dataType") if name in attributes}
+    return metadata | {"compression": {name: value for name, value in compression.items() if name != "nthreads"}}
 
 
 def _advice(folder: Path | None) -> str:

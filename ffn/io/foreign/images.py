@@ -73,8 +73,7 @@ def driver_of(folder: Folder, driver: str) -> str:
 
 def _group_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
     mips = ome_mips(_zarr(folder, driver), name)
-    n5 = {} if mips else _n5(folder, driver)
-    return mips or (n5_mips(n5, lambda path: _n5(folder.below(path), driver), name) if n5 else [])
+    return mips or n5_mips(_n5(folder, driver), lambda path: _n5(folder.below(path), driver), name)
 
 
 def _known(own: Mip, folder: Folder, driver: str, name: str) -> Mip:

@@ -19,7 +19,8 @@ SUFFIXES = (".zarr", ".n5", ".precomputed")
 def recognises(spec: str) -> bool:
     """Whether `spec` is a URL or a folder in one of these formats."""
     path = Path(spec)
-    is_ours = path.suffix.lower() in SUFFIXES or any((path / marker).exists() for marker in MARKERS)
+    in_container = any(folder.suffix.lower() in SUFFIXES for folder in (path, *path.parents))  # N5 groups may be bare
+    is_ours = in_container or any((path / marker).exists() for marker in MARKERS)
     return "://" in spec or (path.is_dir() and is_ours)
 
 
