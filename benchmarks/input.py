@@ -99,6 +99,7 @@ class _Timed:
 
     def __init__(self, volume: TrainingVolume, clock: Clock) -> None:
         self._volume, self._clock = volume, clock
+        self.normalisation = volume.normalisation
         self.name, self.box, self.voxel_size_zyx_nm = volume.name, volume.box, volume.voxel_size_zyx_nm
 
     def read_image(self, box: Box) -> np.ndarray:

@@ -92,6 +92,36 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 BoxText = Annotated[str, BeforeValidator(_checked_box)]
 PathText = Annotated[str, AfterValidator(_checked_path)]  # of a file, folder or URL that a user names
 Axes = tuple[Literal["z", "y", "x"], ...]
+NORMALIZE_METHODS = ("training", "volume", "match")
+
+
+class GreyLevels(Section):
+    """Mean and standard deviation of the grey levels of an image."""
+
+    mean: float
+    stddev: PositiveFloat
+
+    def __str__(self) -> str:
+        """Return them as options of a command take them."""
+        return f"{self.mean!r},{self.stddev!r}"
+
+
+def _normalize(value: object) -> object:
+    """Read mean and deviation, also from text such as '120,30'; refuse other words than those of the methods."""
+    if isinstance(value, GreyLevels) or value in NORMALIZE_METHODS:
+        return value
+    if isinstance(value, str):
+        mean, _, stddev = value.partition(",")
+        value = {"mean": mean, "stddev": stddev}
+    try:
+        return GreyLevels.model_validate(value)
+    except ValidationError:
+        raise ValueError(
+            f"{value} is no normalisation, expected {', '.join(NORMALIZE_METHODS)}, or numbers for mean and stddev"
+        ) from None
+
+
+Normalize = Annotated[Literal["training", "volume", "match"] | GreyLevels, BeforeValidator(_normalize)]
 
 
 IGNORE_LABELS = (-1, -2, -3)  # transparent, invalid and outside, as CREMI and Paintera write them
@@ -203,6 +233,24 @@ class ModelConfig(Section):
         """Voxels on each side of the centre."""
         z, y, x = self.fov_size_zyx
         return z // 2, y // 2, x // 2
+
+
+class ImageConfig(Section):
+    """How the network sees the image of one volume."""
+
+    normalize: Normalize = Field(
+        "training",
+        description="grey levels that the network sees: by mean and deviation of the model's training volumes, of this "
+        "volume, or given as {mean, stddev}; match takes the training volumes' whole histogram",
+    )
+
+
+class NormalizeConfig(Section):
+    """What the grey levels of the segmented volumes are compared with."""
+
+    reference_image: PathText | None = Field(
+        None, description="an image that the network was trained on, for weights that do not record its histogram"
+    )
 
 
 class SubvolumesConfig(Section):
@@ -416,6 +464,7 @@ class StageSections(Section):
     coordinates: CoordinatesConfig = CoordinatesConfig()
     records: RecordsConfig = RecordsConfig()
     model: ModelConfig = ModelConfig()
+    normalize: NormalizeConfig = NormalizeConfig()
     subvolumes: SubvolumesConfig = SubvolumesConfig()
     segment: SegmentConfig = SegmentConfig()
     reconcile: ReconcileConfig = ReconcileConfig()

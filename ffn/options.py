@@ -71,6 +71,12 @@ def add_machine_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--machine", metavar="FOLDER", help=text)
 
 
+def add_normalization_option(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the option ``--normalization``, None where it is not given."""
+    text = "of the image, from 'ffn normalize' (default: mean and deviation of the model)"
+    parser.add_argument("--normalization", metavar="FILE.json", help=text)
+
+
 def whole_number(text: str) -> int:
     """Read the value of an option that counts things, such as ``--threads``.
 

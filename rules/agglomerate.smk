@@ -5,6 +5,7 @@ rule agglomerate:
     input:
         segmentation=PATHS.base(RUN),
         image=IMAGE,
+        normalization=NORMALIZATION,
         model=arguments.inputs(MODEL),
     output:
         graph=ensure(PATHS.of("agglomerate"), non_empty=True),
@@ -27,5 +28,5 @@ rule agglomerate:
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn agglomerate --segmentation {input.segmentation}:segmentation --image {input.image}:raw "
-        "--model {params.model} --box {params.box} {params.flags} {params.untracked} "
+        "--normalization {input.normalization} --model {params.model} --box {params.box} {params.flags} {params.untracked} "
         "--machine {params.machine:q} --out {output.graph} > {log} 2>&1"

@@ -23,7 +23,7 @@ from ffn.workflow.forecast import announcement
 from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import training_mb
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import check_sources, segment_files
+from ffn.workflow.places import check_sources, reference_files, segment_files
 from ffn.workflow.rank_layout import layout_of
 from ffn.workflow.resources import block_voxels, by_attempt, duration, flooding, flooding_memory, memory
 from ffn.workflow.run import load_run
@@ -70,6 +70,7 @@ PATHS = PIPELINE.paths
 FILES = functools.partial(arguments.files, PIPELINE, not snakemake_patches.is_module(workflow))
 IMAGE = PATHS.of("ingest", "image")
 LABELS = PATHS.of("ingest", "labels")
+NORMALIZATION = PATHS.of("normalize")
 MODEL = f"{PIPELINE.used_model}/model.yaml"
 SEED = RUN.rng_seed
 CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node

@@ -4,6 +4,7 @@
 rule segment:
     input:
         image=IMAGE,
+        normalization=NORMALIZATION,
         files=arguments.inputs(MODEL, *segment_files(RUN.segment)),
     output:
         segmentation=ensure(
@@ -30,4 +31,4 @@ rule segment:
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn segment --image {input.image}:raw --model {params.model} --box {params.box} {params.flags} "
-        "{params.untracked} {params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "--normalization {input.normalization} {params.untracked} {params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"

@@ -26,6 +26,7 @@ rule checkpoint_model:
 rule checkpoint_segment:
     input:
         image=PATHS.of("ingest", "image", volume=RUN.select_volume),
+        normalization=PATHS.of("normalize", volume=RUN.select_volume),
         model=PATHS.of("select", "candidate"),
         files=arguments.inputs(*segment_files(RUN.segment)),
     output:
@@ -48,7 +49,8 @@ rule checkpoint_segment:
         machine=PATHS.machine,
     shell:
         "ffn segment --image {input.image}:raw --model {params.model} --box {params.box} {params.flags} "
-        "{params.untracked} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "--normalization {input.normalization} {params.untracked} --machine {params.machine:q} "
+        "--out {output.segmentation}:segmentation > {log} 2>&1"
 
 
 rule checkpoint_evaluate:

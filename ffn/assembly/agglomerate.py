@@ -22,8 +22,9 @@ from ffn.inference.grower import FovBatch
 from ffn.io import atomic
 from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
+from ffn.model.normalize import read_normalisation
 from ffn.model.store import load_model, weights_checksum
-from ffn.options import add_box_option, add_machine_option, add_options, from_arguments
+from ffn.options import add_box_option, add_machine_option, add_normalization_option, add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import fingerprint, provenance
 
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="FILE.csv", help="merge graph to write")
     add_box_option(parser)
     add_machine_option(parser)
+    add_normalization_option(parser)
     add_options(parser, AgglomerateConfig)
     parser.set_defaults(function=_run)
 
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(AgglomerateConfig, arguments)
     places = arguments.segmentation, arguments.image, arguments.model, arguments.out
-    agglomerate(*places, config, arguments.box, arguments.machine)
+    agglomerate(*places, config, arguments.box, arguments.machine, arguments.normalization)
 
 
 def agglomerate(
@@ -63,6 +65,7 @@ def agglomerate(
     config: AgglomerateConfig,
     box: Box | None = None,
     machine: str | None = None,
+    normalization: str | None = None,
 ) -> None:
     """Write the merge graph of a base segmentation. The segmentation itself is not changed.
 
@@ -87,6 +90,8 @@ def agglomerate(
         Only score decision points inside it; default all. Several jobs can share a volume, each with its own box.
     machine : str, optional
         Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen_engine`.
+    normalization : str, optional
+        File of `ffn normalize` for the image; default: mean and deviation of the model.
 
     Raises
     ------
@@ -103,6 +108,7 @@ def agglomerate(
     """
     _require_new_file(out_path, segmentation_spec, image_spec)
     model = load_model(model_folder)
+    normalisation = read_normalisation(normalization, model.config)
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
         box = _checked(segmentation, image, box)
@@ -112,8 +118,9 @@ def agglomerate(
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
         voxels, size = _checksum(segmentation, image, box, config), segmentation.voxel_size_zyx_nm
         inputs |= {"voxels": voxels, "size": str(size), "engine": engine.name, "box": str(box)}
+        inputs["grey_levels"] = str(normalisation)
         fovs = FovBatch(engine, model.config.fov_size_zyx, config.batch_size)
-        judge = Resegmenter(image, segmentation, model, fovs, config)
+        judge = Resegmenter(image, segmentation, model, fovs, config, normalisation)
         partial = Path(f"{out_path}.partial")
         lines = _judged(partial, header(fingerprint("agglomerate", config, **inputs)), candidates, judge, config)
         _write(out_path, header(provenance("agglomerate", config, **inputs)), lines)

@@ -12,7 +12,8 @@ from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Thresholds, is_free
 from ffn.inference.grower import FovBatch, Limits, ObjectGrower, grow
 from ffn.io.volume import Volume, voxel_size_of
-from ffn.model.store import Model, normalise
+from ffn.model.normalize import Normalisation
+from ffn.model.store import Model
 
 NEARNESS = 0.25  # our choice: being one voxel deeper is worth being four voxels farther from the contact
 
@@ -63,11 +64,13 @@ class Resegmenter:
     image, segmentation : Volume
         Raw image and base segmentation, read one window at a time.
     model : Model
-        Architecture and normalisation.
+        Architecture.
     batch : FovBatch
         Evaluates the network.
     config : AgglomerateConfig
         Thresholds, window size, limit of FOVs.
+    normalisation : Normalisation
+        Of the image.
 
     Notes
     -----
@@ -76,13 +79,20 @@ class Resegmenter:
     """
 
     def __init__(
-        self, image: Volume, segmentation: Volume, model: Model, batch: FovBatch, config: AgglomerateConfig
+        self,
+        image: Volume,
+        segmentation: Volume,
+        model: Model,
+        batch: FovBatch,
+        config: AgglomerateConfig,
+        normalisation: Normalisation,
     ) -> None:
         self._image = image
         self._segmentation = segmentation
         self._model = model
         self._batch = batch
         self._config = config
+        self._normalisation = normalisation
         self._thresholds = Thresholds.of(config)
         self._sides = relative_sides(voxel_size_of(segmentation))
 
@@ -91,7 +101,7 @@ class Resegmenter:
         window = self._window(contact.position_zyx)
         labels = self._segmentation.read(window)
         sides = [labels == segment_id for segment_id in contact.pair]
-        image = normalise(self._image.read(window), self._model)
+        image = self._normalisation.apply(self._image.read(window))
         occupied = np.where((labels != 0) & ~sides[0] & ~sides[1], MASKED, 0).astype(np.int32)
         growers = [self._grower(image, occupied, side, subtract(contact.position_zyx, window.start)) for side in sides]
         grow([grower for grower in growers if grower is not None], self._batch)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ffn.config import ModelConfig
 from ffn.options import add_options, from_arguments, whole_number
 from ffn.studies.config import StudyConfig
-from ffn.training.arguments import add_data_arguments, parse_volumes
+from ffn.training.arguments import add_data_arguments, parse_normalize, parse_volumes
 from ffn.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ def _measure(arguments: argparse.Namespace) -> None:
 def _training_data(arguments: argparse.Namespace) -> TrainingData:
     from ffn.training.plan import TrainingData
 
-    return TrainingData(arguments.records, parse_volumes(arguments.volume))
+    return TrainingData(
+        arguments.records, parse_volumes(arguments.volume), normalize=parse_normalize(arguments.normalize)
+    )
 
 
 def _scaling(arguments: argparse.Namespace) -> None:

@@ -26,8 +26,16 @@ from ffn.io.create import create_volumes, volume_name
 from ffn.io.open import open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement, file_of, require_image, require_inside, require_other_file, voxel_size_of
-from ffn.model.store import Model, load_model, normalise, weights_checksum
-from ffn.options import add_box_option, add_machine_option, add_options, add_staging_option, from_arguments
+from ffn.model.normalize import read_normalisation
+from ffn.model.store import Model, load_model, weights_checksum
+from ffn.options import (
+    add_box_option,
+    add_machine_option,
+    add_normalization_option,
+    add_options,
+    add_staging_option,
+    from_arguments,
+)
 from ffn.progress import progress_bar
 from ffn.provenance import provenance, revision
 
@@ -47,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_staging_option(parser)
     add_machine_option(parser)
+    add_normalization_option(parser)
     add_options(parser, SegmentConfig)
     parser.set_defaults(function=_run)
 
@@ -54,7 +63,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(SegmentConfig, arguments)
     places = arguments.image, arguments.model, arguments.out
-    segment(*places, config, arguments.box, arguments.stage_to, arguments.machine)
+    known = Known(arguments.normalization)
+    segment(*places, config, arguments.box, arguments.stage_to, arguments.machine, known)
+
+
+class Known(NamedTuple):
+    """What is known of a volume besides its image.
+
+    Parameters
+    ----------
+    normalization : str, optional
+        File of `ffn normalize`; default: mean and deviation of the model.
+    """
+
+    normalization: str | None = None
 
 
 class Subvolume(NamedTuple):
@@ -73,6 +95,7 @@ def segment(
     box: Box | None = None,
     stage_to: str | None = None,
     machine: str | None = None,
+    known: Known = Known(),  # noqa: B008 (frozen)
 ) -> None:
     """Flood-fill a box and write segmentation, probabilities, origins and overlaps.
 
@@ -98,6 +121,8 @@ def segment(
         Node-local folder to which the whole image is copied first, for all jobs on this node.
     machine : str, optional
         Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen_engine`.
+    known : Known, optional
+        Normalisation of the volume.
 
     Raises
     ------
@@ -115,16 +140,18 @@ def segment(
     require_other_file(out_spec, image_spec, *([config.mask] if config.mask else []))
     points = None if config.seed_points is None else read_points(config.seed_points)
     model = load_model(model_folder)
+    normalisation = read_normalisation(known.normalization, model.config)
     if stage_to:
         stage_specs([image_spec], stage_to)
     part = _read(staged_spec(image_spec, stage_to) if stage_to else image_spec, box, model)
     masked = read_mask(config, part.box)
     engine = chosen_engine(model, config, machine)
     inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": engine.name, "box": part.box}
+    inputs["grey_levels"] = str(normalisation)
     checksums = {"voxels": checksum(part.raw), "masked": checksum(masked), "points": checksum(points)}
     fingerprint = _fingerprint(config, model, {**inputs, **checksums, "voxel_size_zyx_nm": part.voxel_size_zyx_nm})
     checkpoint = CheckpointFile(f"{path}.checkpoint", fingerprint, config.checkpoint_seconds)
-    flood = FloodFill(normalise(part.raw, model), model.config, config, engine, masked)
+    flood = FloodFill(normalisation.apply(part.raw), model.config, config, engine, masked)
     filling = _fill(flood, part, config, points, checkpoint)
     record = provenance("segment", config, **inputs) | {"counters": filling.counters}
     _write(path, dataset, filling, Placement(part.box, part.voxel_size_zyx_nm, record))

@@ -1,4 +1,4 @@
-"""Read and write model folders: ``model.yaml`` (architecture, normalisation, provenance) and ``weights.h5``."""
+"""Read and write model folders: ``model.yaml`` (architecture, normalisation, histogram, provenance), ``weights.h5``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from ffn.config import ModelConfig, explain
 from ffn.errors import ModelError
 from ffn.io import atomic, hdf5
+from ffn.model.grey_levels import Histogram
 from ffn.model.network import Weights, weight_shapes
 
 DESCRIPTION = "model.yaml"
@@ -32,11 +33,14 @@ class Model:
         Weights by name, see `ffn.model.network.weight_shapes`.
     provenance : dict
         See `ffn.provenance`.
+    histogram : Histogram, optional
+        Grey levels of the volumes that it was trained on.
     """
 
     config: ModelConfig
     weights: Weights
     provenance: dict[str, Any]
+    histogram: Histogram | None = None
 
 
 def save_model(folder: str | Path, model: Model) -> None:
@@ -55,7 +59,11 @@ def save_model(folder: str | Path, model: Model) -> None:
         "weights_sha256": weights_checksum(model.weights),
         "provenance": model.provenance,
     }
-    atomic.write_text(folder / DESCRIPTION, yaml.safe_dump(description, sort_keys=False))
+    if model.histogram is not None:
+        description["histogram"] = model.histogram.coarse().as_json()
+    atomic.write_text(
+        folder / DESCRIPTION, yaml.safe_dump(description, sort_keys=False, default_flow_style=None, width=120)
+    )
 
 
 def load_model(folder: str | Path) -> Model:
@@ -74,7 +82,17 @@ def load_model(folder: str | Path) -> Model:
         raise ModelError(
             f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, expected the weights of this model. Restore them"
         )
-    return Model(config, weights, description.get("provenance", {}))
+    return Model(config, weights, description.get("provenance", {}), load_histogram(folder))
+
+
+def load_histogram(folder: str | Path) -> Histogram | None:
+    """Return the grey levels that a model was trained on, None where its folder does not record them."""
+    path = Path(folder) / DESCRIPTION
+    values = _read_description(path).get("histogram")
+    try:
+        return None if values is None else Histogram.from_json(values)
+    except (KeyError, TypeError, ValueError):
+        raise ModelError(f"{path}: histogram has no lists 'levels' and 'counts'. Restore the file") from None
 
 
 def load_architecture(folder: str | Path) -> ModelConfig:
@@ -119,22 +137,6 @@ def _read_description(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError):
         raise ModelError(f"{path}: is not YAML, expected the description of a model. Restore or retrain it") from None
     return description if isinstance(description, dict) else {}
-
-
-def normalise(raw: np.ndarray, model: Model) -> np.ndarray:
-    """Return (raw - mean) / stddev as float32, with the mean and standard deviation of the model.
-
-    Raises
-    ------
-    ModelError
-        If the model has none.
-    """
-    mean, stddev = model.config.image_mean, model.config.image_stddev
-    if mean is None or stddev is None:
-        raise ModelError(
-            f"model.image_mean, model.image_stddev: {mean}, {stddev}, expected two numbers. Set them in {DESCRIPTION}"
-        )
-    return (raw.astype(np.float32) - np.float32(mean)) / np.float32(stddev)
 
 
 def weights_checksum(weights: Weights) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from pydantic import ValidationError
+
+from ffn.config import ImageConfig, Normalize, explain
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.options import add_staging_option, whole_number
@@ -19,6 +22,13 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME=IMAGE,LABELS",
         help="image and labels, each NAME.zarr or FILE.h5:DATASET, of the volume NAME in the records; repeatable",
+    )
+    parser.add_argument(
+        "--normalize",
+        default=[],
+        action="append",
+        metavar="NAME=METHOD",
+        help="grey levels of the volume NAME: training, volume, match or MEAN,STDDEV (default: training); repeatable",
     )
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of everything random (default: 1)"
@@ -59,6 +69,15 @@ def parse_validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> d
         except ConfigError as error:
             raise ConfigError(f"--validate {name}: {error}") from None
     return sources
+
+
+def parse_normalize(items: list[str]) -> dict[str, Normalize]:
+    """Return how volumes are normalised by their names, from ``NAME=METHOD``."""
+    split = (_split("--normalize", item, ["METHOD"], "a=volume") for item in items)
+    try:
+        return {name: ImageConfig(normalize=method).normalize for name, (method,) in split}
+    except ValidationError as error:
+        raise ConfigError(explain(error, lambda path: f"--{path[0]}")) from None
 
 
 def _split(option: str, item: str, parts: list[str], example: str) -> tuple[str, list[str]]:

@@ -13,7 +13,8 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import ModelError
 from ffn.io import hdf5
-from ffn.model.store import Model, save_model
+from ffn.model.grey_levels import Histogram
+from ffn.model.store import DESCRIPTION, Model, load_histogram, save_model
 from ffn.provenance import provenance
 from ffn.training.step import model_weights
 
@@ -95,7 +96,13 @@ def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
     """
     model = load_checkpoint(path)
     origin = provenance("import-checkpoint", model.config, checkpoint=path)
-    save_model(out_folder, Model(model.config, model.weights, origin))
+    save_model(out_folder, Model(model.config, model.weights, origin, _histogram(Path(path))))
+
+
+def _histogram(checkpoint: Path) -> Histogram | None:
+    """Return what the finished training recorded of its volumes, in the model folder that the checkpoint lies in."""
+    model = checkpoint.absolute().parents[1]
+    return load_histogram(model) if (model / DESCRIPTION).is_file() else None
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

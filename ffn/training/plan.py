@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
 
-from ffn.config import ModelConfig, explain
+from ffn.config import ModelConfig, Normalize, explain
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import training_records
@@ -70,11 +70,14 @@ class TrainingData:
         Image and labels, each ``NAME.zarr`` or ``FILE.h5:DATASET``, by the volume names in the records.
     validation : mapping of str to ValidationSource
         Validation boxes by volume name. A name in `volumes` means the same files.
+    normalize : mapping of str to Normalize
+        How the image of a volume is normalised, by volume name; see `ffn.config.ImageConfig`.
     """
 
     records: str
     volumes: Mapping[str, tuple[str, str]]
     validation: Mapping[str, ValidationSource] = field(default_factory=dict)
+    normalize: Mapping[str, Normalize] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,8 @@ def make_training_plan(
         "records": hashlib.sha256(index.model_dump_json(exclude={"provenance"}).encode()).hexdigest(),
         "volumes": {name: volume.checksum() for name, volume in volumes.items()},
     }
+    if data.normalize:
+        checksums["normalize"] = {name: str(method) for name, method in data.normalize.items()}
     plan = TrainingPlan(
         config,
         rng_seed,
@@ -252,7 +257,8 @@ def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int, tr
         config = ModelConfig(**{**model.config.model_dump(), **forgotten, **given})
     except ValidationError as error:
         raise ModelError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
-    return Model(config, weights_of_depth(model.weights, config, rng_seed), model.provenance)
+    weights = weights_of_depth(model.weights, config, rng_seed)
+    return Model(config, weights, model.provenance, model.histogram)
 
 
 def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], group: ProcessGroup) -> Model:
@@ -277,4 +283,4 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
         "image_mean": mean if config.image_mean is None else config.image_mean,
         "image_stddev": stddev if config.image_stddev is None else config.image_stddev,
     }
-    return Model(config.model_copy(update=measured), model.weights, model.provenance)
+    return replace(model, config=config.model_copy(update=measured))

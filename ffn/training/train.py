@@ -15,11 +15,13 @@ from ffn.config import ModelConfig
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.machine.runlock import take_lock
 from ffn.model.choice import FOLDER
+from ffn.model.grey_levels import Histogram
 from ffn.model.store import Model, save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
-from ffn.training.arguments import add_data_arguments, parse_validation, parse_volumes
+from ffn.training.arguments import add_data_arguments, parse_normalize, parse_validation, parse_volumes
 from ffn.training.config import TrainConfig, fine_tuning_defaults
+from ffn.training.data.contrast import with_contrast
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
@@ -62,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     volumes = parse_volumes(arguments.volume)
-    data = TrainingData(arguments.records, volumes, parse_validation(arguments.validate, volumes))
+    validation, methods = parse_validation(arguments.validate, volumes), parse_normalize(arguments.normalize)
+    data = TrainingData(arguments.records, volumes, validation, methods)
     model, config = from_arguments(ModelConfig, arguments), _train_config(arguments)
     train(data, arguments.out, model, config, arguments.rng_seed, arguments.init, arguments.stage_to)
 
@@ -129,7 +132,7 @@ def train(
                 step, weights = run(plan, examples, Path(out_folder), group, interruption)
             if group.rank == 0:
                 origin = _origin(data, plan.train, rng_seed, init_folder, step)
-                save_model(out_folder, Model(plan.initial.config, weights, origin))
+                save_model(out_folder, Model(plan.initial.config, weights, origin, plan.initial.histogram))
             group.barrier()
 
 
@@ -176,6 +179,7 @@ def training_job(
         trains = config.max_steps > 0
         chosen = group.together(lambda: choose_model(model, init_folder, rng_seed, trains) if group.rank == 0 else None)
         initial = with_normalisation(_of_rank_0(chosen, group), volumes, group)
+        initial = with_contrast(initial, opened, volumes, data.normalize, group)
         plan = group.together(lambda: make_training_plan(near, volumes, initial, config, rng_seed))
         yield TrainingJob(group, plan, opened)
 
@@ -209,9 +213,12 @@ def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
 
 def _of_rank_0(model: Model | None, group: ProcessGroup) -> Model:
     """Return the model of rank 0 on all processes."""
-    parts = (model.config.model_dump(), model.weights, model.provenance) if model else ({}, {}, {})
-    config, weights, provenance = group.broadcast(parts)
-    return Model(ModelConfig(**config), weights, provenance)
+    parts: tuple = ({}, {}, {}, None)  # of the other ranks
+    if model:
+        histogram = model.histogram and model.histogram.as_json()
+        parts = (model.config.model_dump(), model.weights, model.provenance, histogram)
+    config, weights, provenance, levels = group.broadcast(parts)
+    return Model(ModelConfig(**config), weights, provenance, levels and Histogram.from_json(levels))
 
 
 def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingData:
@@ -224,7 +231,7 @@ def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingDat
         name: source._replace(image=staged_spec(source.image, folder), labels=staged_spec(source.labels, folder))
         for name, source in data.validation.items()
     }
-    return TrainingData(staged_spec(data.records, folder), volumes, validation)
+    return TrainingData(staged_spec(data.records, folder), volumes, validation, data.normalize)
 
 
 def _sources(data: TrainingData) -> dict[str, tuple[str, str]]:
@@ -242,6 +249,8 @@ def _origin(
         inputs["init"] = init_folder
     if data.validation:
         inputs["validation"] = " ".join(f"{name}={','.join(map(str, one))}" for name, one in data.validation.items())
+    if data.normalize:
+        inputs["normalize"] = " ".join(f"{name}={method}" for name, method in data.normalize.items())
     if config.use_best:
         inputs["best_step"] = step
     return provenance("train", config, **inputs)

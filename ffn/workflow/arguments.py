@@ -69,9 +69,16 @@ def source(pipeline: Pipeline, volume: str, key: str) -> str:
     return f"{quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=size, **given))}"
 
 
+def image_options(pipeline: Pipeline, volume: str, *names: str) -> str:
+    """Return these options of `ImageConfig` for a volume."""
+    config = pipeline.run.volumes[volume]
+    return flags(config, skip=tuple(type(config).model_fields.keys() - set(names)))
+
+
 def training_volumes(pipeline: Pipeline) -> str:
-    """Return the volumes that training examples come from, as `ffn train` takes them."""
-    return " ".join(f"--volume {_labelled(pipeline, name)}" for name in pipeline.trained)
+    """Return the volumes that training examples come from, as `ffn train` takes them, and how they are normalised."""
+    options = [f"--volume {_labelled(pipeline, name)}" for name in pipeline.trained]
+    return " ".join([*options, *(f"--normalize {method}" for method in pipeline.training_methods.split())])
 
 
 def validation_volumes(pipeline: Pipeline) -> str:

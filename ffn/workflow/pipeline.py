@@ -99,10 +99,22 @@ class Pipeline:
         """Volumes that training reads."""
         return self.trained + [name for name in self.validated if name not in self.trained]
 
+    @property
+    def training_methods(self) -> str:
+        """How volumes that training reads are normalised, where not as usual: ``a=volume b=120.0,30.0``."""
+        methods = {name: self.run.volumes[name].normalize for name in self.learnt_from}
+        return " ".join(f"{name}={method}" for name, method in methods.items() if method != "training")
+
     @cached_property
     def segmented(self) -> list[str]:
         """Volumes that are segmented."""
         return [name for name, volume in self.run.volumes.items() if volume.is_segmented]
+
+    @cached_property
+    def normalized(self) -> list[str]:
+        """Volumes that the network is applied to, those that choose a checkpoint included."""
+        wanted = {*self.segmented, *([self.run.select_volume] if self.steps else [])}
+        return [name for name in self.volumes if name in wanted]
 
     @cached_property
     def segmented_twice(self) -> list[str]:

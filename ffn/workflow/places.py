@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from ffn.config import MAX_VOXEL_SIZE_RATIO, SegmentConfig
+from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, tile, zyx
 from ffn.inference.points import points_file, read_points
@@ -126,6 +126,8 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         _check_selection(config, places[config.select_volume])
     _check_mask(config, places)
     _check_points(config.segment)
+    if config.normalize.reference_image:
+        _source("normalize.reference_image", config.normalize.reference_image)
     return places
 
 
@@ -162,6 +164,12 @@ def segment_files(config: SegmentConfig) -> list[str]:
     mask = Path(split_spec(config.mask)[0]) if config.mask else None
     points = points_file(config.seed_points) if config.seed_points else None
     return [str(path) for path in (mask, points) if path and path.is_file()]
+
+
+def reference_files(config: NormalizeConfig) -> list[str]:
+    """Return the file of the reference image, so that a change of it repeats the comparison; none for a folder."""
+    path = Path(split_spec(config.reference_image)[0]) if config.reference_image else None
+    return [str(path)] if path and path.is_file() else []
 
 
 def subvolume_boxes(config: RunConfig, place: Place) -> dict[str, Box]:

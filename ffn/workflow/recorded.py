@@ -25,7 +25,7 @@ BOXES = {
 }
 PROCESSES = {"train.num_workers", "train.virtual_workers"}
 MEASURED = ("model.image_mean", "model.image_stddev")  # null: the stage records what it found
-OPTIONAL_INPUTS = ("init", "skeletons", "validation")
+OPTIONAL_INPUTS = ("init", "normalize", "skeletons", "validation")
 
 
 class Job(NamedTuple):
@@ -153,7 +153,10 @@ def _inputs(pipeline: Pipeline, job: Job) -> dict[str, Any]:
             weights = {name: run.volumes[name].train_weight for name in pipeline.trained}
             return {"rng_seed": run.rng_seed, "weights": weights}
         case "train":
-            return {"rng_seed": run.rng_seed, "init": pipeline.initial, "validation": _validation(pipeline)}
+            inputs = {"init": pipeline.initial, "validation": _validation(pipeline)}
+            return inputs | {"rng_seed": run.rng_seed, "normalize": pipeline.training_methods or None}
+        case "normalize":
+            return {"model": pipeline.model, "normalize": run.volumes[volume].normalize}
         case "select":
             return {"box": run.select.box}
         case "segment":

@@ -20,11 +20,11 @@ from ffn.config import (
     IGNORE_LABELS_TEXT,
     BoxText,
     FloodConfig,
+    ImageConfig,
     Labels,
     ModelConfig,
     PathText,
     PositiveVoxelSize,
-    Section,
     StageSections,
     explain,
     require_window,
@@ -47,8 +47,8 @@ def _checked_unless_cut(text: Any, check: ValidatorFunctionWrapHandler) -> Any:
     return text if text == CUT else check(text)
 
 
-class VolumeConfig(Section):
-    """One volume: where it comes from and what it is used for."""
+class VolumeConfig(ImageConfig):
+    """One volume: where it comes from, how the network sees it, and what it is used for."""
 
     synthetic: SynthConfig | None = Field(None, description="make this volume instead of reading one")
     image: PathText | None = Field(None, description=readable_formats())

@@ -207,6 +207,15 @@ STAGES = {
             rules=("checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select"),
         ),
         Stage(
+            name="normalize",
+            module="ffn.model.normalize",
+            title="fit the grey levels of a volume to those that the network was trained on",
+            example="ffn normalize --image raw.h5:raw --model model/ --normalize match --out normalization.json",
+            outputs=(Output("normalization", "normalization/{volume}.json", of="normalized"),),
+            need=Need(base_mb=500),
+            section="normalize",
+        ),
+        Stage(
             name="segment",
             module="ffn.inference.segment",
             title="flood-fill one box of an image",

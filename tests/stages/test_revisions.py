@@ -61,6 +61,7 @@ COMMANDS = {
     f"{FOV} {STEPS} --rng-seed 3 --out {{out}}",
     "import-checkpoint": "import-checkpoint {made}/train/checkpoints/step-00000003 --out {out}",
     "select": "select --candidate 1={model},{in}/halves.json --candidate 2={model},{in}/bodies.json --out {out}",
+    "normalize": "normalize --image {in}/raw.h5:raw --model {model} --normalize volume --out {out}.json",
     "segment": "segment --image {in}/raw.h5:raw --model {model} --precision float32 --min-segment-size 50 "
     "--out {out}.h5:segmentation",
     "reconcile": "reconcile {in}/left.h5 {in}/right.h5 --min-overlap-voxels 20 --out {out}.h5:segmentation",
@@ -164,6 +165,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "selection.json": "4f76e170f62c",
         },
     ),
+    "normalize": (1, {"normalize.json": "e935af2aa4ab"}),
     "segment": (
         1,
         {

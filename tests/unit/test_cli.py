@@ -37,7 +37,7 @@ def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
     words = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg", "--seed-policy", "points"]
     words += ["--seed-points", "-1,2,3", "--mask-boxes", BOX, "-9:-8,0:1,-3:2", "--disco-seed-threshold", "-.5"]
     assert main([*words, "--box", BOX]) == 0
-    *_, config, box, stage_to, machine = calls[0]
+    *_, config, box, stage_to, machine, _ = calls[0]
     assert (config.seed_points, config.mask_boxes) == ("-1,2,3", (BOX, "-9:-8,0:1,-3:2"))
     assert (config.disco_seed_threshold, str(box)) == (-0.5, BOX)
 

@@ -25,6 +25,7 @@ STAGES = [
     "coordinates",
     "records",
     "train",
+    "normalize",
     "segment",
     "reconcile",
     "agglomerate",

@@ -13,6 +13,7 @@ from ffn.config import MAX_VOXEL_SIZE_RATIO, ModelConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
 from ffn.io.volume import is_ignored
+from ffn.model.normalize import Normalisation
 from ffn.training.config import TrainConfig
 from ffn.training.data.augmentation import distort, draw_shifts, permute_and_reflect, read_shifted
 from ffn.training.data.lanes import Record
@@ -73,13 +74,12 @@ class ExampleMaker:
         train: TrainConfig,
         held_out: Mapping[str, Box] | None = None,
     ) -> None:
-        assert model.image_mean is not None and model.image_stddev is not None
         self._volumes = volumes
         self._held_out = held_out or {}
         shift = train.max_misalignment if train.misaligned_slice_rate else 0
         self._shift_zyx = (0, shift, shift)
-        self._mean, self._stddev = np.float32(model.image_mean), np.float32(model.image_stddev)
-        self._black = np.float32(0 - self._mean) / self._stddev
+        usual = Normalisation.of_model(model)
+        self._normalisations = {name: volume.normalisation or usual for name, volume in volumes.items()}
         self._train = train
         self._patch_size_zyx = patch_size(model, train)
         self._margin_zyx = zyx(n // 2 for n in self._patch_size_zyx)
@@ -95,8 +95,9 @@ class ExampleMaker:
         """Return the example at `record`, which `check` has passed; `rng` decides augmentation and order of moves."""
         volume, box = self._volumes[record.volume], self.patch_box(record)
         shifts = draw_shifts(box.shape[0], self._train, rng)
-        image = self._normalise(read_shifted(volume.read_image, volume.box, box, shifts))
-        distort(image, self._black, self._train, rng)
+        normalise = self._normalisations[record.volume].apply
+        image = normalise(read_shifted(volume.read_image, volume.box, box, shifts))
+        distort(image, normalise(np.zeros(1, np.uint8))[0], self._train, rng)
         labels = read_shifted(volume.read_labels, volume.box, box, shifts)
         arrays = [image, soft_labels(labels)]
         ignored = is_ignored(labels)
@@ -116,11 +117,6 @@ class ExampleMaker:
         if self._train.fov_policy == "faces":
             return tuple(moves_zyx)
         return tuple(sorted(moves_zyx, key=distance))  # sorting keeps the order of equals
-
-    def _normalise(self, image: np.ndarray) -> np.ndarray:
-        normalised = np.subtract(image, self._mean, dtype=np.float32)
-        normalised /= self._stddev
-        return normalised
 
     @property
     def volume_names(self) -> list[str]:

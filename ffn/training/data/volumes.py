@@ -17,6 +17,7 @@ from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, require_labels
+from ffn.model.normalize import Normalisation
 from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
@@ -108,6 +109,10 @@ class TrainingVolume:
         Box that both cover.
     voxel_size_zyx_nm : tuple of float or None
         Voxel size of the image.
+    image_dtype : numpy.dtype
+        Type of the grey levels.
+    normalisation : Normalisation or None
+        Of the image; None: mean and deviation of the model.
 
     Raises
     ------
@@ -125,6 +130,8 @@ class TrainingVolume:
                 f"{labels.name}: the labels cover {labels.box} and the image {image.name} covers {image.box}, expected "
                 "an overlap"
             )
+        self.image_dtype = image.dtype
+        self.normalisation: Normalisation | None = None
         self._volumes = image, labels
         self._is_small = self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES
         self._image: Readable = Cached(image, PRELOAD_BYTES // 2)

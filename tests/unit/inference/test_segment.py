@@ -61,11 +61,12 @@ def test_options_reach_the_stage(monkeypatch):
     calls = []
     monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: calls.append(given))
     assert main(WORDS) == 0
-    folders = ["--stage-to", "$TMPDIR", "--machine", "chosen"]
+    folders = ["--stage-to", "$TMPDIR", "--machine", "chosen", "--normalization", "n.json"]
     assert main([*WORDS, "--box", "0:4,0:5,0:6", *folders, "--min-segment-size", "7"]) == 0
-    (*paths, config, box, stage_to, machine), (*_, changed, small, near, chosen) = calls
+    (*paths, config, box, stage_to, machine, known), (*_, changed, small, near, chosen, given) = calls
     assert paths == ["a.h5:raw", "model", "b.h5:seg"]
     assert (config.min_segment_size, box, stage_to, machine) == (1000, None, None, None)
+    assert (known.normalization, given.normalization) == (None, "n.json")
     assert (changed.min_segment_size, small, near, chosen) == (7, Box((0, 0, 0), (4, 5, 6)), "$TMPDIR", "chosen")
 
 

@@ -1,11 +1,19 @@
 import numpy as np
 import pytest
-import yaml
 
 from ffn.config import ModelConfig
 from ffn.errors import ModelError
+from ffn.model.grey_levels import Histogram
 from ffn.model.network import weight_shapes
-from ffn.model.store import Model, check_weights, load_architecture, load_model, normalise, save_model, weights_checksum
+from ffn.model.store import (
+    Model,
+    check_weights,
+    load_architecture,
+    load_histogram,
+    load_model,
+    save_model,
+    weights_checksum,
+)
 
 CONFIG = ModelConfig(depth=2, features=3, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)
 
@@ -81,17 +89,19 @@ def test_the_description_is_written_last(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["weights.h5"]
 
 
-def test_images_are_normalised_with_the_figures_of_the_model(folder):
-    found = normalise(np.array([80, 100, 140], np.uint8), load_model(folder))
-    assert found.dtype == np.float32 and found.tolist() == [-1, 0, 2]
+def test_a_model_keeps_the_histogram_of_what_it_was_trained_on(tmp_path, folder):
+    assert load_histogram(folder) is None and load_model(folder).histogram is None
+    histogram = Histogram.of_counts(np.bincount([3, 3, 250], minlength=256))
+    save_model(tmp_path / "with", Model(CONFIG, random_weights(), {}, histogram))
+    found = load_model(tmp_path / "with").histogram
+    assert (found.levels.tolist(), found.counts.tolist()) == ([3.0, 250.0], [2, 1])
 
 
-def test_a_model_without_normalisation_is_refused(folder):
-    description = yaml.safe_load((folder / "model.yaml").read_text())
-    description["model"]["image_mean"] = None
-    (folder / "model.yaml").write_text(yaml.safe_dump(description))
-    with pytest.raises(ModelError, match="image_mean, model.image_stddev: None, 20.0, expected two numbers"):
-        normalise(np.zeros(3), load_model(folder))
+def test_a_damaged_histogram_is_refused(folder):
+    with (folder / "model.yaml").open("a") as file:
+        file.write("histogram: 3\n")
+    with pytest.raises(ModelError, match="model.yaml: histogram has no lists 'levels' and 'counts'"):
+        load_model(folder)
 
 
 def test_the_checksum_covers_names_and_values():

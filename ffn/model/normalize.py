@@ -1,0 +1,275 @@
+"""Stage `normalize`: decide once for a volume how its grey levels become those that the network knows."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ffn.config import GreyLevels, ImageConfig, ModelConfig, Normalize, NormalizeConfig
+from ffn.errors import ModelError, VolumeError
+from ffn.io import atomic
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume
+from ffn.model.grey_levels import HISTOGRAM_DTYPES, Histogram, count_levels, distance, sample_blocks
+from ffn.model.store import DESCRIPTION, load_architecture, load_histogram
+from ffn.options import add_options, from_arguments
+from ffn.progress import track
+from ffn.provenance import provenance
+
+log = logging.getLogger(__name__)
+
+# FIB-25: its slices are up to 0.33 from the whole, and its halves 0.13 from each other; the whole is 0.85 from itself
+# with gamma 0.7, 1.20 equalised, 2.40 as image × 1.6 + 10. Parts of 64³ voxels differ as much as 0.72 from the whole.
+FAR = 0.5
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """How grey levels become the input of the network: (level - mean) / stddev, after a curve if there is one.
+
+    Parameters
+    ----------
+    mean, stddev : float
+        Subtracted, and divided by.
+    curve : tuple of two float64 ndarrays of shape (N,), optional
+        Grey levels, ascending, and those that take their place; linear in between.
+    """
+
+    mean: float
+    stddev: float
+    curve: tuple[np.ndarray, np.ndarray] | None = None
+
+    @classmethod
+    def of_model(cls, config: ModelConfig) -> Normalisation:
+        """Return that of a model's training volumes.
+
+        Raises
+        ------
+        ModelError
+            If the model has none.
+        """
+        mean, stddev = config.image_mean, config.image_stddev
+        if mean is None or stddev is None:
+            raise ModelError(
+                f"model.image_mean, model.image_stddev: {mean}, {stddev}, expected two numbers. Set them in "
+                f"{DESCRIPTION}"
+            )
+        return cls(mean, stddev)
+
+    def __str__(self) -> str:
+        """Return what decides the result, for the provenance."""
+        curve = "" if self.curve is None else f"; matched in {len(self.curve[0])} levels, {self._checksum()}"
+        return f"{self.mean!r} ± {self.stddev!r}{curve}"
+
+    def _checksum(self) -> str:
+        return hashlib.sha256(np.array(self.curve).tobytes()).hexdigest()
+
+    def apply(self, raw: np.ndarray) -> np.ndarray:
+        """Return what the network sees of grey levels of any real type, as float32."""
+        grey = raw if self.curve is None else np.interp(raw, *self.curve)
+        seen = np.subtract(grey, np.float32(self.mean), dtype=np.float32)
+        seen /= np.float32(self.stddev)
+        return seen
+
+    def in_grey_levels(self, found: Histogram, model: ModelConfig) -> Histogram:
+        """Return what the network sees of a volume, in the grey levels of the model's training volumes."""
+        assert model.image_mean is not None and model.image_stddev is not None
+        if self == Normalisation(model.image_mean, model.image_stddev):
+            return found  # without rounding
+        seen = self.apply(found.levels).astype(np.float64)
+        return Histogram(seen * model.image_stddev + model.image_mean, found.counts)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data, which `from_json` reads."""
+        curve = None if self.curve is None else [axis.tolist() for axis in self.curve]
+        return {"mean": self.mean, "stddev": self.stddev, "curve": curve}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Normalisation:
+        """Return the normalisation that `as_json` wrote."""
+        curve = values["curve"] and (np.array(values["curve"][0]), np.array(values["curve"][1]))
+        return cls(float(values["mean"]), float(values["stddev"]), curve)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Decide how the grey levels of a volume become those that the network knows, and compare the two.
+
+    'ffn segment' and 'ffn agglomerate' read the result, so that all jobs of a volume see the same image.
+    """
+    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
+    parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
+    parser.add_argument("--out", required=True, metavar="FILE.json", help="normalisation to write")
+    add_options(parser, ImageConfig)
+    add_options(parser, NormalizeConfig)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    config = from_arguments(NormalizeConfig, arguments)
+    method = from_arguments(ImageConfig, arguments).normalize
+    normalize(arguments.image, arguments.model, arguments.out, method, config)
+
+
+def normalize(image_spec: str, model_folder: str, out: str, method: Normalize, config: NormalizeConfig) -> None:
+    """Write the normalisation of a volume as JSON, and warn if the network was trained on something else.
+
+    The statistics are those of at most 125 blocks, the same ones every time. The file has ``normalize`` (the method),
+    ``mean``, ``stddev`` and ``curve`` (see `Normalisation`), ``volume`` and ``trained_on`` (``mean``, ``stddev``),
+    ``distance`` of the two and ``seen_distance`` after normalisation (see `ffn.model.grey_levels.distance`), and
+    ``warning``, null if there is none.
+
+    Parameters
+    ----------
+    image_spec : str
+        Raw image, uint8 or uint16.
+    model_folder : str
+        Model folder.
+    out : str
+        File to write.
+    method : str or GreyLevels
+        See `ImageConfig`.
+    config : NormalizeConfig
+        Reference image.
+
+    Raises
+    ------
+    VolumeError
+        If the image cannot be read, has another type, or is blank.
+    ModelError
+        If the model is damaged, or has neither histogram nor reference image for a match.
+    """
+    model = load_architecture(model_folder)
+    reference = histogram_of(config.reference_image) if config.reference_image else load_histogram(model_folder)
+    found = histogram_of(image_spec)
+    try:
+        normalisation = choose(method, found, model, reference)
+    except ModelError as error:
+        raise ModelError(f"{model_folder}: {error}") from None
+    compared = compare(normalisation, found, model, reference)
+    warning = complaint(method, compared)
+    if warning:
+        log.warning("%s: %s", image_spec, warning)
+    inputs = {"image": image_spec, "model": model_folder, "normalize": method}
+    record = {"normalize": str(method), **normalisation.as_json(), **compared, "warning": warning}
+    text = json.dumps(record | {"provenance": provenance("normalize", config, **inputs)})
+    atomic.write_text(out, text + "\n")
+
+
+def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:
+    """Return the normalisation that `normalize` wrote, or without a file that of the model.
+
+    Raises
+    ------
+    ModelError
+        If the file is missing or damaged, or the model has no normalisation.
+    """
+    if path is None:
+        return Normalisation.of_model(model)
+    try:
+        normalisation = Normalisation.from_json(json.loads(Path(path).read_text()))
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise ModelError(f"{path}: is no normalisation ({reason!r}), expected a file of 'ffn normalize'") from None
+    log.info("%s: grey levels %s", path, normalisation)
+    return normalisation
+
+
+def histogram_of(spec: str) -> Histogram:
+    """Return the histogram of a sample of an image.
+
+    Raises
+    ------
+    VolumeError
+        If the type is not uint8 or uint16, or all sampled voxels have one grey level.
+    """
+    with open_volume(spec) as image:
+        if image.dtype not in HISTOGRAM_DTYPES:
+            raise VolumeError(f"{spec}: has type {image.dtype}, expected uint8 or uint16 for a histogram. Ingest it")
+        histogram = Histogram.of_counts(_counts(image))
+    if len(histogram.levels) < 2:
+        found = f"every sampled voxel is {histogram.levels[0]:g}" if len(histogram.levels) else "no voxel"
+        raise VolumeError(f"{spec}: {found}, expected grey levels that vary. Is it the right image?")
+    return histogram
+
+
+def choose(
+    method: Normalize, found: Histogram | None, model: ModelConfig, reference: Histogram | None
+) -> Normalisation:
+    """Return the normalisation of a volume with the histogram `found`, needed only by ``volume`` and ``match``.
+
+    Raises
+    ------
+    ModelError
+        If `reference` is needed and None, or the model has no mean or deviation.
+    """
+    trained = Normalisation.of_model(model)
+    if isinstance(method, GreyLevels):
+        return Normalisation(method.mean, method.stddev)
+    if method == "training":
+        return trained
+    assert found is not None
+    if method == "volume":
+        return Normalisation(found.mean, found.stddev)
+    if reference is None:
+        raise ModelError(
+            "does not record the histogram of its training volumes, match needs it. Name an image that the network was "
+            "trained on in normalize.reference_image, or take normalize: volume"
+        )
+    bins = found.coarse()
+    return Normalisation(trained.mean, trained.stddev, (bins.levels, reference.at(bins.ranks)))
+
+
+def compare(
+    normalisation: Normalisation, found: Histogram, model: ModelConfig, reference: Histogram | None
+) -> dict[str, Any]:
+    """Compare a volume with what the network was trained on, before and after normalisation.
+
+    Without a histogram, only mean and deviation of the model are known, and the distance is at least that much.
+
+    Returns
+    -------
+    dict
+        ``volume``, ``trained_on``: ``mean`` and ``stddev`` in grey levels; ``distance``, ``seen_distance``: in
+        deviations.
+    """
+    trained = Normalisation.of_model(model)
+    seen = normalisation.in_grey_levels(found, model)
+    known = (trained.mean, trained.stddev) if reference is None else (reference.mean, reference.stddev)
+
+    def away(levels: Histogram) -> float:
+        if reference is not None:
+            return distance(levels, reference)
+        return float(np.hypot(levels.mean - known[0], levels.stddev - known[1])) / known[1]
+
+    return {
+        "volume": {"mean": found.mean, "stddev": found.stddev},
+        "trained_on": {"mean": known[0], "stddev": known[1]},
+        "distance": away(found),
+        "seen_distance": away(seen),
+    }
+
+
+def complaint(method: Normalize, compared: Mapping[str, Any]) -> str | None:
+    """Return a warning if the network sees grey levels that it was not trained on, with both figures and a remedy."""
+    if compared["seen_distance"] <= FAR:
+        return None
+    volume, trained = (
+        f"{compared[name]['mean']:.1f} ± {compared[name]['stddev']:.1f}" for name in ("volume", "trained_on")
+    )
+    remedy = "match" if method != "match" else "volume"
+    return (
+        f"grey levels are {volume}, the network was trained on {trained}; with normalize: {method} it sees them "
+        f"{compared['seen_distance']:.2f} deviations away, above {FAR}. Set normalize: {remedy} for this volume"
+    )
+
+
+def _counts(image: Volume) -> np.ndarray:
+    blocks = list(sample_blocks(image.box))
+    return np.sum([count_levels(image.read(block)) for block in track(blocks, len(blocks), "normalize")], axis=0)

@@ -1,0 +1,25 @@
+# How the grey levels of a volume become those that the network was trained on; one answer for all jobs of the volume.
+
+
+rule normalize:
+    input:
+        image=IMAGE,
+        model=arguments.inputs(f"{PIPELINE.model}/model.yaml", *reference_files(RUN.normalize)),
+    output:
+        normalization=ensure(PATHS.of("normalize"), non_empty=True),
+    log:
+        PATHS.log("normalize", "{volume}"),
+    benchmark:
+        PATHS.benchmark("normalize", "{volume}")
+    threads: 1
+    resources:
+        mem_mb=memory("normalize"),
+        runtime=by_attempt(10),
+    params:
+        model=quote(PIPELINE.model),
+        stamps=arguments.stamps(f"{PIPELINE.model}/model.yaml", *reference_files(RUN.normalize)),
+        method=lambda wildcards: arguments.image_options(PIPELINE, wildcards.volume, "normalize"),
+        flags=flags(RUN.normalize),
+    shell:
+        "ffn normalize --image {input.image}:raw --model {params.model} {params.method} {params.flags} "
+        "--out {output.normalization} > {log} 2>&1"

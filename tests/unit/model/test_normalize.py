@@ -1,0 +1,132 @@
+import json
+
+import numpy as np
+import pytest
+
+from ffn.cli import main
+from ffn.config import GreyLevels, ModelConfig
+from ffn.errors import ModelError
+from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.volume import Placement
+from ffn.model.grey_levels import Histogram, count_levels
+from ffn.model.network import weight_shapes
+from ffn.model.normalize import Normalisation, choose, compare, complaint, read_normalisation
+from ffn.model.store import Model, save_model
+
+SHAPE = (20, 30, 40)
+CONFIG = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)
+TISSUE = np.random.default_rng(1).normal(100, 20, SHAPE).clip(0, 255).astype(np.uint8)
+CONTRASTS = {
+    "brighter": np.clip(TISSUE * 1.6 + 10, 0, 255).astype(np.uint8),
+    "gamma": (255 * (TISSUE / 255) ** 0.7).astype(np.uint8),
+    "inverted and 16 bit": (65535 - 200 * TISSUE.astype(np.uint16)).astype(np.uint16),
+}
+
+
+def histogram(voxels):
+    return Histogram.of_counts(count_levels(voxels))
+
+
+def write_image(path, voxels):
+    with create_volume(f"{path}:raw", voxels.dtype, Placement(Box.from_shape(SHAPE))) as out:
+        out.write(Box.from_shape(SHAPE), voxels)
+    return f"{path}:raw"
+
+
+def write_model(folder, trained_on=None, config=CONFIG):
+    weights = {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(config).items()}
+    save_model(folder, Model(config, weights, {}, None if trained_on is None else histogram(trained_on)))
+    return str(folder)
+
+
+def test_the_default_is_mean_and_deviation_of_the_model():
+    found = read_normalisation(None, CONFIG).apply(np.array([80, 100, 140], np.uint8))
+    assert found.dtype == np.float32 and found.tolist() == [-1, 0, 2]
+
+
+def test_a_model_without_normalisation_is_refused():
+    with pytest.raises(ModelError, match="image_mean, model.image_stddev: None, 20.0, expected two numbers"):
+        read_normalisation(None, CONFIG.model_copy(update={"image_mean": None}))
+
+
+def test_a_volume_by_its_own_figures():
+    found = choose("volume", histogram(CONTRASTS["gamma"]), CONFIG, None).apply(CONTRASTS["gamma"])
+    assert (found.mean(), found.std()) == pytest.approx((0, 1), abs=1e-4)
+    given = choose(GreyLevels(mean=10, stddev=5), histogram(TISSUE), CONFIG, None)
+    assert given.apply(np.array([20], np.uint8)).tolist() == [2]
+
+
+@pytest.mark.parametrize("name", ["brighter", "gamma"])
+def test_a_matched_volume_looks_like_what_was_trained_on(name):
+    usual = Normalisation.of_model(CONFIG).apply(TISSUE)
+    matched = choose("match", histogram(CONTRASTS[name]), CONFIG, histogram(TISSUE)).apply(CONTRASTS[name])
+    is_clipped = CONTRASTS[name] == 255
+    assert (
+        np.abs(matched - usual)[~is_clipped].max() < 0.3
+    )  # rounding to whole grey levels, and few voxels in the tails
+    assert np.abs(matched - usual)[~is_clipped].mean() < 0.02
+
+
+def test_matching_a_volume_to_itself_changes_nothing():
+    found = choose("match", histogram(TISSUE), CONFIG, histogram(TISSUE))
+    np.testing.assert_allclose(found.apply(TISSUE), Normalisation.of_model(CONFIG).apply(TISSUE), atol=1e-6)
+
+
+def test_a_match_needs_to_know_what_was_trained_on(tmp_path, capsys):
+    raw, model = write_image(tmp_path / "raw.h5", TISSUE), write_model(tmp_path / "model")
+    command = ["normalize", "--image", raw, "--model", model, "--normalize", "match", "--out", f"{tmp_path}/n.json"]
+    assert main(command) == 2
+    assert f"{model}: does not record the histogram of its training volumes" in capsys.readouterr().err
+    reference = write_image(tmp_path / "reference.h5", CONTRASTS["gamma"])
+    assert main([*command, "--reference-image", reference]) == 0
+    written = json.loads((tmp_path / "n.json").read_text())
+    assert written["trained_on"]["mean"] == pytest.approx(CONTRASTS["gamma"].mean())
+    found = read_normalisation(f"{tmp_path}/n.json", CONFIG).apply(TISSUE)
+    assert found.mean() == pytest.approx((CONTRASTS["gamma"].mean() - 100) / 20, abs=0.01)
+
+
+def test_16_bit_images_can_be_matched():
+    found = choose("match", histogram(CONTRASTS["inverted and 16 bit"]), CONFIG, histogram(TISSUE))
+    seen = found.apply(CONTRASTS["inverted and 16 bit"])
+    usual = Normalisation.of_model(CONFIG).apply(TISSUE)
+    assert (seen.mean(), seen.std()) == pytest.approx((usual.mean(), usual.std()), abs=0.02)
+
+
+@pytest.mark.parametrize("knows_histogram", [True, False])
+@pytest.mark.parametrize(("name", "is_far"), [("brighter", True), ("gamma", True), (None, False)])
+def test_far_grey_levels_are_complained_of(name, is_far, knows_histogram):
+    voxels, reference = CONTRASTS.get(name, TISSUE[:10]), histogram(TISSUE) if knows_histogram else None
+    usual = Normalisation.of_model(CONFIG)
+    said = complaint("training", compare(usual, histogram(voxels), CONFIG, reference))
+    assert (said is not None) == is_far
+    if said:
+        assert f"{voxels.mean():.1f} ± {voxels.std():.1f}, the network was trained on " in said
+        assert "Set normalize: match for this volume" in said
+
+
+def test_what_is_matched_is_not_complained_of(tmp_path, caplog):
+    raw, model = write_image(tmp_path / "raw.h5", CONTRASTS["brighter"]), write_model(tmp_path / "model", TISSUE)
+    for method, said in (("training", "normalize: match"), ("match", None)):
+        caplog.clear()
+        out = tmp_path / f"{method}.json"
+        arguments = ["--image", raw, "--model", model, "--normalize", method, "--out", str(out)]
+        assert main(["normalize", *arguments]) == 0
+        written = json.loads(out.read_text())
+        assert written["distance"] > 1 and (written["seen_distance"] < 0.1) == (said is None)
+        assert (written["warning"] is None) == (said is None) == ("grey levels are" not in caplog.text)
+
+
+def test_blank_and_float_images_have_no_histogram(tmp_path, capsys):
+    model = write_model(tmp_path / "model", TISSUE)
+    for voxels, said in ((np.full(SHAPE, 7, np.uint8), "every sampled voxel is 7"), (TISSUE / 255, "has type float64")):
+        raw = write_image(tmp_path / "raw.h5", voxels)
+        assert main(["normalize", "--image", raw, "--model", model, "--out", f"{tmp_path}/n.json"]) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"mean": "x", "stddev": 1, "curve": null}'])
+def test_a_file_that_is_no_normalisation_is_refused(tmp_path, text):
+    (tmp_path / "n.json").write_text(text)
+    with pytest.raises(ModelError, match=r"n.json: is no normalisation .*, expected a file of 'ffn normalize'"):
+        read_normalisation(f"{tmp_path}/n.json", CONFIG)

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig
+from ffn.errors import ModelError, VolumeError
+from ffn.model.grey_levels import Histogram, count_levels, distance
+from ffn.model.store import Model
+from ffn.training.config import TrainConfig
+from ffn.training.data.contrast import with_contrast
+from ffn.training.data.examples import ExampleMaker
+from ffn.training.data.lanes import Record
+from ffn.training.data.volumes import open_training_volumes
+from ffn.training.parallel.process_group import ProcessGroup
+
+CONFIG = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)
+PLAIN = TrainConfig(permutable_axes=(), reflectable_axes=())
+
+
+def seen(specs, methods, histogram=None):
+    """Return the model, and all that its network sees of the volume `a`."""
+    with open_training_volumes(specs) as volumes:
+        model = with_contrast(Model(CONFIG, {}, {}, histogram), volumes, specs, methods, ProcessGroup())
+        center = tuple((a + b) // 2 for a, b in zip(volumes["a"].box.start, volumes["a"].box.stop, strict=True))
+        example = ExampleMaker(volumes, CONFIG, PLAIN).make(Record(center, "a"), np.random.default_rng(0))
+        raw = volumes["a"].read_image(ExampleMaker(volumes, CONFIG, PLAIN).patch_box(Record(center, "a")))
+        return model, example.image, raw
+
+
+def test_training_volumes_are_normalised_as_they_will_be_segmented(make_volume, image):
+    specs = make_volume(image)
+    _, usual, raw = seen(specs, {})
+    np.testing.assert_array_equal(usual, (raw.astype(np.float32) - 100) / 20)
+    _, own, raw = seen(specs, {"a": "volume"})
+    np.testing.assert_allclose(own, (raw - image.mean()) / image.std(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_model_records_what_its_network_saw(make_volume, image):
+    whole = Histogram.of_counts(count_levels(image))
+    specs = make_volume(image)
+    assert seen(specs, {})[0].histogram.counts.tolist() == whole.counts.tolist()
+    found = seen(specs, {"a": "volume"})[0].histogram
+    assert (found.mean, found.stddev) == pytest.approx((100, 20), rel=1e-4)
+
+
+def test_a_volume_can_be_matched_to_what_the_initial_weights_saw(make_volume, image):
+    specs = make_volume(image)
+    trained = Histogram.of_counts(count_levels(np.random.default_rng(1).normal(100, 20, 9999).astype(np.uint8)))
+    assert distance(seen(specs, {"a": "match"}, trained)[0].histogram, trained) < 0.1
+    with pytest.raises(ModelError, match=r"volumes.a.normalize: the initial model does not record the histogram"):
+        seen(specs, {"a": "match"})
+
+
+def test_float_images_have_no_histogram(make_volume, image):
+    specs = make_volume(image.astype(np.float32))
+    assert seen(specs, {})[0].histogram is None
+    with pytest.raises(VolumeError, match="a: normalize: volume needs a histogram, expected uint8 or uint16"):
+        seen(specs, {"a": "volume"})
