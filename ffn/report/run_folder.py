@@ -121,6 +121,12 @@ def read_selection(run_dir: Path) -> dict[str, Any]:
     return _read_json(path, "select") if path.is_file() else {}
 
 
+def read_grey_levels(run_dir: Path, name: str) -> dict[str, Any]:
+    """Read how a volume is normalised, with its figures and those of training; empty if it was not."""
+    path = Path(RunPaths(run_dir).of("normalize", volume=name))
+    return _read_json(path, "normalize") if path.is_file() else {}
+
+
 def read_costs(run_dir: Path) -> list[StageCost]:
     """Add up Snakemake's benchmark files by stage. They are named ``benchmarks/<stage>[.<name>].tsv``."""
     jobs: dict[str, list[dict[str, float]]] = {}

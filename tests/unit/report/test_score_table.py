@@ -2,11 +2,13 @@
 
 import json
 
+import pytest
+
 from ffn.cli import main
 from ffn.report.page import render
 from ffn.report.score_table import format_scores, format_summary, score_rows
 
-from .conftest import SCORES
+from .conftest import SCORES, Page
 
 
 def test_the_summary_has_the_scores_and_tells_how_to_see_more(copied, capsys):
@@ -32,6 +34,17 @@ def test_the_summary_and_the_page_tell_of_a_ruined_training(copied, capsys):
     assert f"Training: {said}" in render(copied)
     assert main(["info", str(copied / "model"), "--json"]) == 0
     assert said in json.loads(capsys.readouterr().out)["warnings"][0]
+
+
+@pytest.mark.parametrize("warning", ["grey levels are 209.5 ± 42.3, the network was trained on 128.0 ± 33.0", None])
+def test_the_summary_and_the_page_tell_of_a_contrast_that_the_network_does_not_know(copied, warning):
+    (copied / "normalization").mkdir()
+    figures = {"volume": {"mean": 209.5, "stddev": 42.3}, "trained_on": {"mean": 128, "stddev": 33}}
+    content = {"normalize": "match", "warning": warning, **figures}
+    (copied / "normalization/cube.json").write_text(json.dumps(content))
+    summary, text = format_summary(copied, copied / "report.html"), Page(render(copied)).text
+    assert (f"contrast     cube: {warning}" in summary) == (f"Contrast: {warning}" in text) == (warning is not None)
+    assert "209.5 ± 42.3" in text and "128.0 ± 33.0" in text
 
 
 def test_the_table_is_aligned_and_marks_the_better_value(run):
