@@ -121,26 +121,41 @@ def count_pairs(a: np.ndarray, b: np.ndarray) -> ContingencyTable:
     return _sum_equal(a.ravel()[starts].astype(np.uint64), b.ravel()[starts].astype(np.uint64), lengths)
 
 
+class TableSum:
+    """Sum of tables that arrive one at a time. Memory grows with the number of pairs, not with that of tables."""
+
+    def __init__(self) -> None:
+        self._merged = _sum_equal(*(np.zeros(0, dtype) for dtype in (np.uint64, np.uint64, np.int64)))
+        self._pending: list[ContingencyTable] = []
+
+    def add(self, table: ContingencyTable) -> None:
+        """Add a table of other voxels."""
+        self._pending.append(table)
+        if sum(len(t.voxels) for t in self._pending) > max(MIN_PENDING_PAIRS, len(self._merged.voxels)):
+            self._merged, self._pending = self.table(), []
+
+    def table(self) -> ContingencyTable:
+        """Return the sum so far."""
+        return _concatenate([self._merged, *self._pending])
+
+
 def merge_tables(tables: Iterable[ContingencyTable]) -> ContingencyTable:
     """Add up the tables of disjoint blocks.
 
     Parameters
     ----------
     tables : iterable of ContingencyTable
-        Consumed one at a time. Memory grows with the number of pairs, not with the number of blocks or voxels.
+        Consumed one at a time, see `TableSum`.
 
     Returns
     -------
     ContingencyTable
         Does not depend on how the volume was cut into blocks.
     """
-    merged = _sum_equal(*(np.zeros(0, dtype) for dtype in (np.uint64, np.uint64, np.int64)))
-    pending: list[ContingencyTable] = []
+    total = TableSum()
     for table in tables:
-        pending.append(table)
-        if sum(len(t.voxels) for t in pending) > max(MIN_PENDING_PAIRS, len(merged.voxels)):
-            merged, pending = _concatenate([merged, *pending]), []
-    return _concatenate([merged, *pending])
+        total.add(table)
+    return total.table()
 
 
 def largest_parts(owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray) -> np.ndarray:

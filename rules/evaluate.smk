@@ -1,9 +1,13 @@
-# ARE, VOI, coverage and run length of the segmentation, and of a watershed baseline on the same voxels.
+# ARE, VOI, coverage and run length of the final segmentation, of what it was made from (base, agglomerated), and of a
+# watershed baseline on the same voxels.
+SCORED = PATHS.segmentations(RUN)
+EARLIER = list(SCORED)[:-1]
 
 
 rule evaluate:
     input:
         segmentation=PATHS.final(RUN),
+        earlier=[SCORED[name] for name in EARLIER],
         truth=LABELS,
         image=IMAGE,
         skeletons=lambda wildcards: PIPELINE.files("skeletonize", volume=wildcards.volume),
@@ -29,9 +33,12 @@ rule evaluate:
                 arguments.option("--baseline-out", output.baseline, ":segmentation"),
             ]
         ),
+        name=list(SCORED)[-1],
+        earlier=lambda wildcards, input: arguments.named("--earlier", EARLIER, input.earlier, ":segmentation"),
+        seed=SEED,
         flags=flags(RUN.evaluate),
         untracked=arguments.untracked(RUN.evaluate),
     shell:
-        "ffn evaluate --segmentation {input.segmentation}:segmentation --truth {input.truth}:labels "
-        "{params.skeletons} {params.baseline} --box {params.box} {params.flags} {params.untracked} "
-        "--out {output.scores} > {log} 2>&1"
+        "ffn evaluate --segmentation {input.segmentation}:segmentation --name {params.name} {params.earlier} "
+        "--truth {input.truth}:labels {params.skeletons} {params.baseline} --box {params.box} {params.flags} "
+        "{params.untracked} --rng-seed {params.seed} --out {output.scores} > {log} 2>&1"

@@ -69,11 +69,13 @@ rule checkpoint_evaluate:
         runtime=duration("evaluate", VALIDATION_VOXELS),
     params:
         box=RUN.select.box,
+        seed=SEED,
         flags=flags(RUN.evaluate),
         untracked=arguments.untracked(RUN.evaluate),
     shell:
-        "ffn evaluate --segmentation {input.segmentation}:segmentation --truth {input.truth}:labels "
-        "--box {params.box} {params.flags} {params.untracked} --out {output.scores} > {log} 2>&1"
+        "ffn evaluate --segmentation {input.segmentation}:segmentation --name base --truth {input.truth}:labels "
+        "--box {params.box} {params.flags} {params.untracked} --rng-seed {params.seed} "
+        "--out {output.scores} > {log} 2>&1"
 
 
 rule select:

@@ -28,7 +28,9 @@ class EvaluateConfig(Section):
 
     block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels compared at a time")
     border_nm: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="convention cremi ignores voxels this close to another body in their section, nm"
+        25.0,
+        description="convention cremi ignores voxels this close to another body in their section, as the challenge "
+        "does, nm",
     )
     erl_tolerance_nm: Annotated[float, Field(ge=0)] = Field(
         200.0, description="tolerant run length: a merger holds this much of a second skeleton, nm"

@@ -6,8 +6,8 @@ import argparse
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
 from ffn.io.open import open_truth, open_volume
 from ffn.io.volume import Volume, require_inside, require_labels
-from ffn.options import add_box_option, add_options, from_arguments
+from ffn.options import add_box_option, add_options, from_arguments, whole_number
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Score a segmentation and a baseline against the ground truth: ARE, VOI, coverage, run length, worst errors."""
     parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="labels to score")
+    text = "what the segmentation is in its run, for tables: base, agglomerated or filled"
+    parser.add_argument("--name", default="", metavar="NAME", help=text)
+    text = "a segmentation that an earlier stage made, to score as well, such as base=seg.h5:segmentation; repeat"
+    parser.add_argument("--earlier", action="append", default=[], metavar="NAME=VOLUME", help=text)
     parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels of the ground truth")
     parser.add_argument(
         "--skeletons",
@@ -43,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores; two CSV files are added")
+    text = "seed of the intervals (default: 1)"
+    parser.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help=text)
     group = parser.add_argument_group("baseline")
     one = group.add_mutually_exclusive_group()
     one.add_argument("--image", metavar="VOLUME", help="image to segment by watershed; the best of a sweep is scored")
@@ -59,13 +65,23 @@ def _run(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--baseline-out: {arguments.baseline_out} is for a watershed, which needs --image")
     config = from_arguments(EvaluateConfig, arguments)
     image = arguments.image if config.watershed else None
-    references = References(image, arguments.baseline, arguments.baseline_out, arguments.skeletons)
-    evaluate(arguments.segmentation, arguments.truth, arguments.out, config, arguments.box, references)
+    earlier = _parse_earlier(arguments.earlier)
+    references = References(image, arguments.baseline, arguments.baseline_out, arguments.skeletons, earlier)
+    places = arguments.segmentation, arguments.truth, arguments.out
+    evaluate(*places, config, arguments.box, references, arguments.rng_seed, arguments.name)
+
+
+def _parse_earlier(words: list[str]) -> dict[str, str]:
+    named = [word.partition("=") for word in words]
+    for word, (name, _, spec) in zip(words, named, strict=True):
+        if not (name and spec):
+            raise ConfigError(f"--earlier: {word!r} is incomplete, expected NAME=VOLUME")
+    return {name: spec for name, _, spec in named}
 
 
 @dataclass(frozen=True)
 class References:
-    """Optional inputs of an evaluation: a baseline and skeletons.
+    """Optional inputs of an evaluation: a baseline, skeletons, and what earlier stages made.
 
     Parameters
     ----------
@@ -77,16 +93,19 @@ class References:
         ``NAME.zarr`` or ``FILE.h5:DATASET`` to save the best watershed in.
     skeletons : str, optional
         Skeletons of the ground truth, for the expected run length; see `ffn.evaluation.skeletons.read_skeletons`.
+    earlier : mapping of str to str
+        Segmentations that earlier stages of the run made, by their names.
     """
 
     image: str | None = None
     baseline: str | None = None
     baseline_out: str | None = None
     skeletons: str | None = None
+    earlier: Mapping[str, str] = field(default_factory=dict)
 
     def inputs(self) -> dict[str, str]:
         """Return the inputs that are given, for the provenance."""
-        read = {"image": self.image, "baseline": self.baseline, "skeletons": self.skeletons}
+        read = {"image": self.image, "baseline": self.baseline, "skeletons": self.skeletons, **self.earlier}
         return {name: spec for name, spec in read.items() if spec}
 
 
@@ -97,6 +116,8 @@ def evaluate(
     config: EvaluateConfig,
     box: Box | None = None,
     references: References = References(),  # noqa: B008 (frozen)
+    rng_seed: int = 1,
+    name: str = "",
 ) -> dict[str, Any]:
     """Score a segmentation where it overlaps the ground truth, and write the scores as JSON.
 
@@ -114,7 +135,12 @@ def evaluate(
     box : Box, optional
         Part of the volumes to score.
     references : References, optional
-        A baseline, which is scored on the same voxels under the key ``baseline``, and skeletons.
+        A baseline, which is scored on the same voxels under the key ``baseline``, skeletons, and earlier segmentations,
+        whose scores are under the key ``earlier``.
+    rng_seed : int
+        Fixes the intervals.
+    name : str
+        What the segmentation is in its run, such as ``filled``; recorded under the key ``segmentation``.
 
     Returns
     -------
@@ -128,26 +154,42 @@ def evaluate(
     VolumeError
         If a volume is missing or has no integer type.
     """
-    with _writable(out), open_truth(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
+    if name in references.earlier:
+        raise ConfigError(f"--earlier: {name!r} is also the --name of the segmentation, expected another name")
+    with (
+        _writable(out),
+        open_truth(truth_spec) as truth,
+        open_volume(segmentation_spec) as segmentation,
+        contextlib.ExitStack() as volumes,
+    ):
         require_labels(segmentation)
         place = common_box(segmentation, truth, box)
         size = _voxel_size(truth, segmentation, config, references)
         skeletons = read_skeletons(references.skeletons) if references.skeletons else None
-        scorer = Scorer(truth, size, config, skeletons)
-        table = scorer.table(segmentation.read, place)
+        scorer = Scorer(truth, size, config, skeletons, rng_seed)
+        earlier = {key: volumes.enter_context(open_volume(spec)) for key, spec in references.earlier.items()}
+        for volume in earlier.values():
+            require_labels(volume)
+            require_inside(volume, place)
+        reads = {key: volume.read for key, volume in {name: segmentation, **earlier}.items()}
+        tables = dict(zip(reads, scorer.tables(list(reads.values()), place), strict=True))
+        scores = {key: scorer.scores(read, place, tables[key]) for key, read in reads.items()}
         result: dict[str, Any] = {
             "box": str(place),
+            "segmentation": name,
+            "border_nm": config.border_nm,
             "conventions": {name: rule.text for name, rule in CONVENTIONS.items()},
-            **scorer.scores(segmentation.read, place, table),
-            **worst_bodies(table),
-            "errors": _errors(table, truth, segmentation, place, config),
+            **scores.pop(name),
+            "earlier": scores,
+            **worst_bodies(tables[name].all),
+            "errors": _errors(tables[name].all, truth, segmentation, place, config),
         }
         baseline = _score_baseline(references, scorer, segmentation, place)
         if baseline:
             result["baseline"] = baseline
-        inputs = {"segmentation": segmentation_spec, "truth": truth_spec, **references.inputs()}
+        inputs = {"segmentation": segmentation_spec, "truth": truth_spec, **references.inputs(), "rng_seed": rng_seed}
         result["provenance"] = provenance("evaluate", config, **inputs)
-        _write(Path(out), result, table)
+        _write(Path(out), result, tables[name].all)
     return result
 
 
@@ -209,7 +251,7 @@ def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, ref
         where = f"--border: {config.border_nm} nm" if config.border_nm else f"--skeletons: {references.skeletons}"
         raise EvaluationError(
             f"{where} cannot be measured: neither {truth.name} nor {segmentation.name} has a voxel size, "
-            "one is needed. Ingest one of them with 'ffn ingest --voxel-size'"
+            "one is needed. Ingest one of them with 'ffn ingest --voxel-size', or give --border 0 and no --skeletons"
         )
     if segmentation.voxel_size_zyx_nm not in (None, size):
         log.warning("voxel sizes differ: truth %s nm, segmentation %s nm", size, segmentation.voxel_size_zyx_nm)

@@ -46,8 +46,8 @@ CONVENTIONS = {
         squares=False,
     ),
     "cremi": Convention(
-        "All voxels with a body outside the border band, if there is one. Unsegmented voxels are one segment for VOI "
-        "and none for ARE, as in the CREMI challenge.",
+        "All voxels with a body outside the band along the borders of bodies (evaluate.border_nm). Unsegmented voxels "
+        "are one segment for VOI and none for ARE, as in the CREMI challenge.",
         keeps_unsegmented=True,
         unsegmented_in_rand=False,
         squares=True,
@@ -103,9 +103,9 @@ def rand_error(table: ContingencyTable, with_unsegmented: bool = True, squares: 
         ``are``, ``are_precision``, ``are_recall``. A share of no pairs is 1.
     """
     segmented = table if with_unsegmented else table.keep(table.b != 0)
-    both = _num_pairs(segmented.voxels, squares)
-    in_segments = _num_pairs(_totals(segmented.b, segmented.voxels)[0], squares)
-    in_bodies = _num_pairs(_totals(table.a, table.voxels)[0], squares)
+    both = float(num_pairs(segmented.voxels, squares).sum())
+    in_segments = float(num_pairs(_totals(segmented.b, segmented.voxels)[0], squares).sum())
+    in_bodies = float(num_pairs(_totals(table.a, table.voxels)[0], squares).sum())
     return {
         "are": 1 - _share(2 * both, in_segments + in_bodies),
         "are_precision": _share(both, in_segments),
@@ -184,20 +184,28 @@ def entropy_terms(given: np.ndarray, voxels: np.ndarray) -> np.ndarray:
     float64 ndarray of shape (N,)
         Bits.
     """
-    totals, inverse = _totals(given, voxels)
-    return voxels / voxels.sum() * np.log2(totals[inverse] / voxels)
+    return voxels / voxels.sum() * np.log2(group_totals(given, voxels) / voxels)
+
+
+def group_totals(ids: np.ndarray, voxels: np.ndarray) -> np.ndarray:
+    """Return for each row the voxels of all rows with the same id, as float64."""
+    totals, inverse = _totals(ids, voxels)
+    return totals[inverse]
+
+
+def num_pairs(voxels: np.ndarray, squares: bool) -> np.ndarray:
+    """Return the ordered pairs of voxels within groups of these sizes, with each voxel's own pair if `squares`.
+
+    Float64, because the square of 10¹⁰ overflows int64.
+    """
+    sizes = voxels.astype(np.float64)
+    return sizes * (sizes if squares else sizes - 1)
 
 
 def _totals(ids: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Voxels of each distinct id, and the index of each row's id among them."""
     inverse = np.unique(ids, return_inverse=True)[1]
     return np.bincount(inverse, weights=voxels), inverse
-
-
-def _num_pairs(voxels: np.ndarray, squares: bool) -> float:
-    """Ordered pairs of voxels within groups of these sizes. Float, because the square of 10¹⁰ overflows int64."""
-    sizes = voxels.astype(np.float64)
-    return float((sizes * (sizes if squares else sizes - 1)).sum())
 
 
 def _share(part: float, whole: float) -> float:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.contingency import ContingencyTable, count_pairs, merge_tables
+from ffn.contingency import ContingencyTable, TableSum, count_pairs, merge_tables
 from ffn.errors import EvaluationError
 from ffn.evaluation.border import read_without_border
 from ffn.evaluation.config import EvaluateConfig
+from ffn.evaluation.intervals import intervals
 from ffn.evaluation.run_length import expected_run_length, segments_at
-from ffn.evaluation.scores import summarize
+from ffn.evaluation.scores import CONVENTIONS, summarize
 from ffn.evaluation.skeletons import Skeletons
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.volume import Read, Volume
@@ -37,6 +39,17 @@ def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> 
     )
 
 
+class Tables(NamedTuple):
+    """Pairs of body and segment in the whole box, and without the border band of the convention ``cremi``."""
+
+    all: ContingencyTable
+    inner: ContingencyTable
+
+    def of(self, convention: str) -> ContingencyTable:
+        """Return the table that a convention is computed from."""
+        return self.inner if convention == "cremi" else self.all
+
+
 @dataclass(frozen=True)
 class Scorer:
     """Score any segmentation against one ground truth.
@@ -51,29 +64,52 @@ class Scorer:
         Block size, border band, tolerance.
     skeletons : Skeletons, optional
         Its skeletons.
+    rng_seed : int
+        Fixes the intervals.
     """
 
     truth: Volume
     voxel_size_zyx_nm: VoxelSize
     config: EvaluateConfig
     skeletons: Skeletons | None = None
+    rng_seed: int = 1
 
-    def table(self, read: Read, box: Box) -> ContingencyTable:
-        """Count the pairs of body and segment, where `read` returns the segments of a box.
+    def tables(self, reads: Sequence[Read], box: Box) -> list[Tables]:
+        """Count the pairs of body and segment of several segmentations, in one pass over the blocks.
+
+        Parameters
+        ----------
+        reads : sequence of callable
+            Each returns the segments of a box.
+        box : Box
+            Where to compare.
 
         Raises
         ------
         EvaluationError
             If the ground truth is empty in `box`.
         """
-        table = tabulate(self.truth.read, read, box, self.config.block_size_zyx)
-        if not table.a.any():
+        blocks = list(box.blocks(self.config.block_size_zyx))
+        sums = [(TableSum(), TableSum()) for _ in reads]
+        for block in track(blocks, len(blocks), "compare"):
+            truth = self.truth.read(block)
+            inner_truth = self._inner_truth(block) if self.config.border_nm else None
+            for read, (total, inner) in zip(reads, sums, strict=True):
+                segments = read(block)
+                total.add(count_pairs(truth, segments))
+                if inner_truth is not None:
+                    inner.add(count_pairs(inner_truth, segments))
+        found = [total.table() for total, _ in sums]
+        if not found[0].a.any():
             raise EvaluationError(
                 f"{self.truth.name}: has no labelled voxel in {box}, at least one is needed. Choose another --box"
             )
-        return table
+        has_band = bool(self.config.border_nm)
+        return [
+            Tables(table, inner.table() if has_band else table) for table, (_, inner) in zip(found, sums, strict=True)
+        ]
 
-    def scores(self, read: Read, box: Box, table: ContingencyTable | None = None) -> dict[str, Any]:
+    def scores(self, read: Read, box: Box, tables: Tables | None = None) -> dict[str, Any]:
         """Score the segments that `read` returns.
 
         Parameters
@@ -82,18 +118,19 @@ class Scorer:
             Returns the segments of a box.
         box : Box
             Where to compare.
-        table : ContingencyTable, optional
-            The result of `table` for the same arguments, if it is known already.
+        tables : Tables, optional
+            The result of `tables` for the same arguments, if it is known already.
 
         Returns
         -------
         dict
-            See `ffn.evaluation.scores.summarize`. With skeletons, there are also ``erl`` (strict) and
+            See `ffn.evaluation.scores.summarize`. ``intervals`` has the limits of each score, see
+            `ffn.evaluation.intervals.intervals`. With skeletons, there are also ``erl`` (strict) and
             ``erl_tolerant``; see `expected_run_length`.
         """
-        table = self.table(read, box) if table is None else table
-        inner = tabulate(self._inner_truth, read, box, self.config.block_size_zyx) if self.config.border_nm else table
-        return {**summarize(table, inner), **self._run_length(read, box)}
+        tables = tables or self.tables([read], box)[0]
+        limits = {name: intervals(tables.of(name), name, self.rng_seed) for name in CONVENTIONS}
+        return {**summarize(*tables), "intervals": limits, **self._run_length(read, box)}
 
     def _inner_truth(self, block: Box) -> np.ndarray:
         return read_without_border(self.truth, block, self.config.border_nm, self.voxel_size_zyx_nm)

@@ -61,8 +61,8 @@ def sweep(
     graph_paths : sequence of str
         Files of ``ffn agglomerate`` for this base segmentation.
     out : str
-        JSON file to write. Under ``sweep`` it has a list of rows for each convention, by falling threshold. The first
-        row is without any merge.
+        JSON file to write. The scores are those of the agglomerated segmentation, not filled. Under ``sweep`` it has a
+        list of rows for each convention, by falling threshold. The first row is without any merge.
     config : SweepConfig
         Thresholds, block size.
     box : Box, optional
@@ -83,7 +83,8 @@ def sweep(
     steps = [sweep_step(table, edges, threshold) for threshold in thresholds]
     rows = {name: [step[name] for step in steps] for name in CONVENTIONS}
     inputs = {"segmentation": segmentation_spec, "truth": truth_spec, "graphs": len(graph_paths)}
-    write_json(out, {"box": str(box), "sweep": rows, "provenance": provenance("sweep", config, **inputs)})
+    made = {"box": str(box), "segmentation": "agglomerated", "sweep": rows}
+    write_json(out, {**made, "provenance": provenance("sweep", config, **inputs)})
 
 
 def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float) -> dict[str, dict[str, Any]]:

@@ -233,8 +233,10 @@ def _scores(path: Path, check: bool) -> Description:
 
 def _summary_of_scores(content: Description) -> Description:
     """Return scores and counts, without the lists of errors and bodies."""
-    keys = ("box", "covered_fraction", "num_segments", "num_truth", "scores")
+    keys = ("box", "segmentation", "covered_fraction", "num_segments", "num_truth", "scores")
     summary = {key: content[key] for key in keys if key in content} | {"scores": content["scores"]}
+    if content.get("earlier"):
+        summary["earlier"] = {name: {"scores": entry["scores"]} for name, entry in content["earlier"].items()}
     if content.get("baseline"):
         summary["baseline"] = {"scores": content["baseline"]["scores"]}
     return summary

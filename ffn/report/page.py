@@ -13,6 +13,7 @@ import numpy as np
 
 from ffn import __version__
 from ffn.errors import EvaluationError
+from ffn.evaluation.intervals import NUM_RESAMPLES
 from ffn.evaluation.metrics import METRICS
 from ffn.io.atomic import write_text
 from ffn.report.charts import Chart, Line, chart
@@ -116,6 +117,7 @@ def render(run_dir: Path) -> str:
         run_path=str(run_dir),
         version=__version__,
         metrics=METRICS,
+        resamples=NUM_RESAMPLES,
         published=PUBLISHED,
         volumes=[_volume_context(files, run_dir) for files in volumes],
         charts=training_charts(metrics, validation),
@@ -199,7 +201,9 @@ def sweep_charts(sweep: dict[str, list[dict[str, Any]]]) -> list[Chart]:
             x = np.minimum([row["threshold"] for row in rows], 1.0)  # no score exceeds 1
             y = {name: np.array([row[name] for row in rows]) for name in (*SWEPT, "are")}
             lines = [Line(text, x, y[name], f"s{i}") for i, (name, text) in enumerate(SWEPT.items())]
-            charts.append(chart(f"Variation of information, bits: {convention}", lines, (0.0, None), SWEEP_AXIS))
+            charts.append(
+                chart(f"Variation of information, bits: agglomerated, {convention}", lines, (0.0, None), SWEEP_AXIS)
+            )
             lines = [Line("ARE", x, y["are"], "s0")]
-            charts.append(chart(f"Adapted Rand error: {convention}", lines, (0.0, None), SWEEP_AXIS))
+            charts.append(chart(f"Adapted Rand error: agglomerated, {convention}", lines, (0.0, None), SWEEP_AXIS))
     return charts

@@ -15,13 +15,15 @@ from ffn.training.monitoring.health import read_complaints
 from ffn.workflow.paths import RunPaths
 
 MISSING = "–"
+INTERVAL_CONVENTIONS = ("foreground", "all")  # scores under cremi lie between them
 
 
 class Cell(NamedTuple):
-    """A value as text, and whether it is better than that of the other method."""
+    """A value as text, whether it is the best of those on the same voxels, and its 95 % interval if there is one."""
 
     text: str
     is_better: bool
+    interval: str = ""
 
 
 class ScoreRow(NamedTuple):
@@ -41,7 +43,7 @@ class ScoreRow(NamedTuple):
 
 
 def score_rows(scores: dict[str, Any]) -> list[ScoreRow]:
-    """Tabulate the scores of the FFN and of its baseline.
+    """Tabulate the scores of the FFN, stage by stage, and of its baseline.
 
     Parameters
     ----------
@@ -51,7 +53,7 @@ def score_rows(scores: dict[str, Any]) -> list[ScoreRow]:
     Returns
     -------
     list of ScoreRow
-        For each convention: the FFN, then the baseline if there is one.
+        For each convention: the FFN's segmentations in the order in which they were made, then the baseline.
     """
     methods = _methods(scores)
     return [_row(convention, method, methods) for convention, method in itertools.product(scores["scores"], methods)]
@@ -66,18 +68,21 @@ def run_lengths(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[
 def _methods(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Scores by method. If the baseline covers only the middle of the box, the FFN's scores there are added."""
     own, *others = method_names(scores)
+    earlier = {f"FFN, {name}": {**entry, "box": scores.get("box")} for name, entry in scores.get("earlier", {}).items()}
+    methods = {**earlier, own: scores}
     if not others:
-        return {own: scores}
+        return methods
     baseline = scores["baseline"]
     if "beside" not in baseline:
-        return {own: scores, others[0]: {**baseline, "box": scores.get("box")}}
+        return {**methods, others[0]: {**baseline, "box": scores.get("box")}}
     middle = {**baseline["beside"], "box": baseline["box"]}
-    return {own: scores, f"{own}, middle": middle, f"{others[0]}, middle": baseline}
+    return {**methods, f"{own}, middle": middle, f"{others[0]}, middle": baseline}
 
 
 def method_names(scores: dict[str, Any]) -> list[str]:
-    """Return the names of the segmentation and, if there is one, of the baseline."""
-    return ["FFN", Path(scores["baseline"]["method"]).name] if "baseline" in scores else ["FFN"]
+    """Return the names of the segmentation, such as ``FFN, filled``, and of the baseline if there is one."""
+    own = f"FFN, {scores['segmentation']}" if scores.get("segmentation") else "FFN"
+    return [own, Path(scores["baseline"]["method"]).name] if "baseline" in scores else [own]
 
 
 def format_scores(run_dir: str | Path) -> str:
@@ -91,7 +96,7 @@ def format_scores(run_dir: str | Path) -> str:
     Returns
     -------
     str
-        A table for each evaluated volume. The better of two values is marked by ``*``.
+        A table for each evaluated volume. The best value on the same voxels is marked by ``*``.
 
     Raises
     ------
@@ -142,18 +147,26 @@ def cell_text(metric: Metric, value: float | None) -> str:
 def _row(convention: str, method: str, methods: dict[str, dict[str, Any]]) -> ScoreRow:
     own = methods[method]
     others = [other for other in methods.values() if other is not own and other.get("box") == own.get("box")]
+    limits = own.get("intervals", {}).get(convention, {})
     cells = []
     for metric in METRICS:
         value = metric.value(own, convention)
-        is_better = any(_is_better(metric, value, metric.value(other, convention)) for other in others)
-        cells.append(Cell(cell_text(metric, value), is_better))
+        is_best = _is_best(metric, value, [metric.value(other, convention) for other in others])
+        cells.append(Cell(cell_text(metric, value), is_best, interval_text(limits.get(metric.name))))
     return ScoreRow(convention, method, cells)
 
 
-def _is_better(metric: Metric, own: float | None, other: float | None) -> bool:
-    if metric.better is None or own is None or other is None or cell_text(metric, own) == cell_text(metric, other):
+def interval_text(limits: list[float] | None) -> str:
+    """Return the limits of an interval as text, empty if there are none."""
+    return f"{limits[0]:.3f}–{limits[1]:.3f}" if limits else ""
+
+
+def _is_best(metric: Metric, own: float | None, others: list[float | None]) -> bool:
+    """Whether a value is no worse than any other as the table shows it, and better than at least one."""
+    known = [value for value in others if value is not None and cell_text(metric, value) != cell_text(metric, own)]
+    if metric.better is None or own is None or not known:
         return False
-    return metric.rank(own) < metric.rank(other)
+    return all(metric.rank(own) < metric.rank(value) for value in known)
 
 
 def _text_table(volume: VolumeFiles) -> str:
@@ -164,11 +177,24 @@ def _text_table(volume: VolumeFiles) -> str:
         marks = ("*" if cell.is_better else margin for cell, margin in zip(row.cells, margins, strict=True))
         rows.append([row.convention, row.method, *(c.text + mark for c, mark in zip(row.cells, marks, strict=True))])
     title = f"{volume.name}, box {scores['box']}: {scores['num_segments']} segments, {scores['num_truth']} bodies"
-    legend = ["* better of the two"] if "baseline" in scores else []
+    legend = ["* best on these voxels"] if len({row[1] for row in rows[1:]}) > 1 else []
+    if scores.get("earlier"):
+        legend.append("foreground: voxels that have a segment, so compare its rows only at equal coverage")
+    legend += _text_intervals(scores)
     if scores.get("baseline", {}).get("beside"):
         legend.append(f"middle: {scores['baseline']['box']}, the part that the baseline covers")
     legend += [_text_run_length(*entry) for entry in run_lengths(scores)]
     return "\n".join([title, *_aligned(rows), *legend])
+
+
+def _text_intervals(scores: dict[str, Any]) -> list[str]:
+    """Return a line for each method with its 95 % intervals of ARE and VOI, from a bootstrap over bodies."""
+    lines = []
+    for row in score_rows(scores):
+        cells = {metric.name: cell.interval for metric, cell in zip(METRICS, row.cells, strict=True)}
+        if row.convention in INTERVAL_CONVENTIONS and cells["voi"]:
+            lines.append(f"95 %, {row.convention}, {row.method}: ARE {cells['are']}, VOI {cells['voi']}")
+    return lines
 
 
 def _text_run_length(method: str, strict: dict[str, Any], tolerant: dict[str, Any]) -> str:

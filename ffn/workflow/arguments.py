@@ -29,6 +29,17 @@ def option(name: str, files: Iterable[str], suffix: str = "") -> str:
     return " ".join([name, *words]) if words else ""
 
 
+def named(name: str, names: Iterable[str], files: Iterable[str], suffix: str = "") -> str:
+    """Return an option for each of these files, with its name.
+
+    Examples
+    --------
+    >>> named("--earlier", ["base"], ["seg.h5"], ":segmentation")
+    '--earlier base=seg.h5:segmentation'
+    """
+    return " ".join(f"{name} {key}={quote(f'{file}{suffix}')}" for key, file in zip(names, files, strict=True))
+
+
 def files(pipeline: Pipeline, as_list: bool, stage: str, dataset: str = "", **wildcards: str) -> str:
     """Return the files of a stage as arguments: their list, or their names where nobody has written the list.
 

@@ -129,9 +129,18 @@ class RunPaths:
         """Return the segmentation after agglomeration, or the base segmentation if agglomeration is off."""
         return self.of("merge", **wildcards) if run.agglomerate.enabled else self.base(run, **wildcards)
 
+    def segmentations(self, run: RunConfig, **wildcards: str) -> dict[str, str]:
+        """Return the segmentations of a volume by what they are, in the order in which they are made."""
+        found = {"base": self.base(run, **wildcards)}
+        if run.agglomerate.enabled:
+            found["agglomerated"] = self.merged(run, **wildcards)
+        if run.fill.max_distance:
+            found["filled"] = self.of("fill", **wildcards)
+        return found
+
     def final(self, run: RunConfig, **wildcards: str) -> str:
-        """Return the final segmentation: the one that is scored, exported and shown."""
-        return self.of("fill", **wildcards) if run.fill.max_distance else self.merged(run, **wildcards)
+        """Return the final segmentation: the one that is exported and shown."""
+        return list(self.segmentations(run, **wildcards).values())[-1]
 
 
 def find_output(stage: str, name: str | None = None) -> Output:

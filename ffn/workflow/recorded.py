@@ -174,7 +174,9 @@ def _inputs(pipeline: Pipeline, job: Job) -> dict[str, Any]:
         case "evaluate":
             made = pipeline.files("skeletonize", volume=volume)
             skeletons = run.volumes[volume].skeletons or (made[0] if made else None)
-            return own | {"segmentation": f"{paths.final(run, volume=volume)}:segmentation", "skeletons": skeletons}
+            *earlier, last = paths.segmentations(run, volume=volume).items()
+            volumes = {name: f"{path}:segmentation" for name, path in (*earlier, ("segmentation", last[1]))}
+            return own | volumes | {"skeletons": skeletons, "rng_seed": run.rng_seed}
         case "export":
             return own | {"segmentation": f"{paths.final(run, volume=volume)}:segmentation"}
         case _:

@@ -201,13 +201,13 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
         },
     ),
     "merge": (1, {"base_id": "9b60e8bf0c78", "group_id": "22706d2e8fef", "segmentation": "54bf31441f45"}),
-    "sweep": (1, {"sweep.json": "f7b9316937c5"}),
+    "sweep": (2, {"sweep.json": "256bb6d21feb"}),
     "fill": (1, {"segmentation": "ed69d31447d3"}),
     "skeletonize": (1, {"edges": "a36fb18313f3", "nodes_zyx_nm": 203.9671361, "owners": "c5306161ff15"}),
     "evaluate": (
-        1,
+        2,
         {
-            "evaluate.json": "2f3feaa5faff",
+            "evaluate.json": "8b2c56b031df",
             "id": "adadf7fb176c",
             "kind": "29b9753936dc",
             "name": "91aa6fb7c90a",

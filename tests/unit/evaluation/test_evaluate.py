@@ -74,6 +74,34 @@ def test_the_border_band_changes_only_cremi(tmp_path, specs):
     assert without["cremi"] != narrow["cremi"]
 
 
+def test_earlier_segmentations_are_scored_side_by_side(tmp_path, specs, truth, segmentation):
+    """The base has a split that agglomeration repairs, and the last volume is filled."""
+    merged = np.where(segmentation == 999, 15, segmentation)
+    earlier = [f"base={specs[0]}", f"agglomerated={write(tmp_path / 'merged.h5', merged)}"]
+    words = ["--segmentation", write(tmp_path / "filled.h5", truth), "--name", "filled", "--truth", specs[1]]
+    for one in earlier:
+        words += ["--earlier", one]
+    assert main(["evaluate", *words, "--out", str(tmp_path / "s.json")]) == 0
+    result = json.loads((tmp_path / "s.json").read_text())
+    alone = evaluate(*specs, tmp_path / "base.json", EvaluateConfig())
+    base, agglomerated = result["earlier"]["base"], result["earlier"]["agglomerated"]
+    assert result["segmentation"] == "filled" and list(result["earlier"]) == ["base", "agglomerated"]
+    assert all(base[key] == alone[key] for key in ("scores", "intervals", "covered_fraction", "cremi_score"))
+    assert agglomerated["scores"]["foreground"]["voi_split"] == 0 < base["scores"]["foreground"]["voi_split"]
+    assert result["scores"]["all"]["voi"] == 0 and result["covered_fraction"] == 1 > base["covered_fraction"]
+    low, high = base["intervals"]["all"]["voi"]
+    assert low < base["scores"]["all"]["voi"] < high
+
+
+def test_the_border_band_of_the_challenge_is_the_default(tmp_path, specs):
+    default, given = (
+        evaluate(*specs, tmp_path / "s.json", config) for config in (EvaluateConfig(), EvaluateConfig(border_nm=25))
+    )
+    none = evaluate(*specs, tmp_path / "s.json", EvaluateConfig(border_nm=0))["scores"]
+    assert default["scores"] == given["scores"] and default["border_nm"] == 25
+    assert default["scores"]["cremi"] != none["cremi"]
+
+
 def test_a_given_baseline_is_scored_on_the_same_voxels(tmp_path, specs, truth):
     perfect = write(tmp_path / "other.h5", truth)
     result = evaluate(*specs, tmp_path / "s.json", EvaluateConfig(), None, References(baseline=perfect))
@@ -129,6 +157,16 @@ def make_unsized(path):
             "has no labelled voxel in 0:10,0:18,0:28",
         ),
         (lambda t, s, p: {"--box": "0:10,0:1,0:28"}, "has no labelled voxel in 0:10,0:1,0:28"),
+        (lambda t, s, p: {"--earlier": "base"}, "--earlier: 'base' is incomplete, expected NAME=VOLUME"),
+        (lambda t, s, p: {"--earlier": f"={p / 's.h5'}:s"}, "is incomplete, expected NAME=VOLUME"),
+        (
+            lambda t, s, p: {"--earlier": f"base={write(p / 'f.h5', s[:5])}"},
+            "outside of the volume 0:5,0:18,0:28",
+        ),
+        (
+            lambda t, s, p: {"--earlier": f"base={p / 'seg.h5'}:segmentation", "--name": "base"},
+            "'base' is also the --name",
+        ),
         (lambda t, s, p: {"--border": "-1"}, "--border: found '-1'"),
         (lambda t, s, p: {"--baseline-out": "b.h5:segmentation"}, "which needs --image"),
         (lambda t, s, p: {"--image": write(p / "f.h5", t[:5])}, "outside of the volume 0:5,0:18,0:28"),
@@ -183,15 +221,17 @@ def calls(monkeypatch):
 
 def test_inputs_and_references_are_passed_on(calls):
     extra = ["--image", "raw.h5:raw", "--baseline-out", "b.h5:b", "--skeletons", "s.h5", "--box", "0:1,0:2,0:3"]
+    extra += ["--earlier", "base=a.h5:s", "--name", "filled", "--rng-seed", "7"]
     assert main([*NEEDED, *extra]) == 0
-    ((segmentation, truth, out, _, box, references),) = calls
+    ((segmentation, truth, out, _, box, references, *rest),) = calls
     assert (segmentation, truth, out, box) == ("s.h5:s", "t.h5:t", "scores.json", Box((0, 0, 0), (1, 2, 3)))
-    assert references == References("raw.h5:raw", None, "b.h5:b", "s.h5")
+    assert references == References("raw.h5:raw", None, "b.h5:b", "s.h5", {"base": "a.h5:s"})
+    assert rest == [7, "filled"]
 
 
 def test_without_watershed_the_image_is_not_used(calls):
     assert main([*NEEDED, "--image", "raw.h5:raw", "--no-watershed"]) == 0
-    assert calls[0][-1] == References()
+    assert calls[0][5] == References()
 
 
 def test_there_is_one_baseline(calls, capsys):

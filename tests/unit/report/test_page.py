@@ -35,7 +35,11 @@ def test_the_page_shows_what_the_run_has(run):
     assert "xz plane, 0.18 × 0.48 µm at y = 8" in text
     assert "split-01" in text and "merge-01" in text and "All 2 listed errors" in text
     assert "merge threshold; at 1" in text and "Step 00000500 has the best VOI" in text
-    assert "core hours" in text and "numpy" in text and f"CREMI score √(VOI · ARE): {scores['cremi_score']:.3f}" in text
+    assert (
+        "core hours" in text
+        and "numpy" in text
+        and f"CREMI score √(VOI · ARE), 25 nm at borders ignored: {scores['cremi_score']:.3f}" in text
+    )
 
 
 def test_the_page_says_what_a_run_lacks(tmp_path):
@@ -99,7 +103,7 @@ def test_run_lengths_are_shown(copied):
 def test_a_sweep_is_drawn_with_no_merges_at_the_right_end(run):
     charts = sweep_charts(read_sweep(run, "cube"))
     names = [
-        f"{name}: {c}"
+        f"{name}: agglomerated, {c}"
         for c in ("foreground", "all")
         for name in ("Variation of information, bits", "Adapted Rand error")
     ]

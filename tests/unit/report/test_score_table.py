@@ -48,11 +48,15 @@ def test_the_summary_and_the_page_tell_of_a_contrast_that_the_network_does_not_k
 
 
 def test_the_table_is_aligned_and_marks_the_better_value(run):
-    title, header, *rows, legend = format_scores(run).splitlines()
+    title, header, *lines = format_scores(run).splitlines()
+    rows, (legend, *intervals) = lines[:6], lines[6:]
     assert title.startswith("cube, box 10:22,0:16,6:24: 6 segments, 8 bodies")
     assert header.split()[:3] == ["convention", "method", "ARE"]
     assert len(rows) == 6 and {len(row) for row in (header, *rows)} == {len(header)}
-    assert "*" in rows[0] and legend == "* better of the two"
+    assert "*" in rows[0] and legend == "* best on these voxels"
+    assert [line.split(":")[0] for line in intervals] == [
+        f"95 %, {convention}, {method}" for convention in ("foreground", "all") for method in ("FFN", "watershed")
+    ]
 
 
 def test_better_means_lower_errors_and_higher_shares():
@@ -66,6 +70,22 @@ def test_better_means_lower_errors_and_higher_shares():
     assert [cell.is_better for cell in ffn.cells] == [True, True, True, False, False, False, False]
     assert [cell.is_better for cell in watershed.cells] == [False, False, False, True, False, False, False]
     assert [cell.text for cell in ffn.cells[-2:]] == ["–", "50.0 %"]
+
+
+def test_each_row_says_which_segmentation_it_belongs_to():
+    entries = [
+        {"scores": {"all": {**SCORES, "voi": voi}}, "covered_fraction": covered}
+        for voi, covered in ((1.3, 0.8), (1.2, 0.8), (1.2, 1.0), (0.9, 1.0))
+    ]
+    base, agglomerated, filled, watershed = entries
+    scores = {**filled, "segmentation": "filled", "earlier": {"base": base, "agglomerated": agglomerated}}
+    limits = {"all": {"are": [0.1, 0.3], "voi": [1.0, 1.5]}}
+    rows = score_rows({**scores, "intervals": limits, "baseline": {**watershed, "method": "watershed"}})
+    assert [row.method for row in rows] == ["FFN, base", "FFN, agglomerated", "FFN, filled", "watershed"]
+    assert [row.cells[3].is_better for row in rows] == [False, False, False, True]
+    assert [row.cells[3].interval for row in rows] == ["", "", "1.000–1.500", ""]
+    rows = score_rows(scores)
+    assert [row.cells[3].is_better for row in rows] == [False, True, True]  # equal as shown, and better than the base
 
 
 def test_a_baseline_of_the_middle_is_compared_there():

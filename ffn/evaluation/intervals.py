@@ -1,0 +1,90 @@
+"""Intervals of scores: how far they would move if the volume held other bodies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ffn.contingency import ContingencyTable
+from ffn.evaluation.scores import CONVENTIONS, Convention, group_totals, num_pairs
+
+NUM_RESAMPLES = 1000
+LEVEL = 0.95
+DRAWS_AT_ONCE = 2**18  # bounds memory: this many numbers for each of the six terms
+
+Intervals = dict[str, list[float] | None]
+
+
+def intervals(table: ContingencyTable, convention: str, rng_seed: int) -> Intervals:
+    """Return 95 % intervals of the scores under one convention, from a bootstrap over bodies.
+
+    Bodies are drawn with replacement, as many as there are. A body brings its own voxels and its share of the mergers
+    that it is part of, so the scores of all bodies together are those of `ffn.evaluation.scores.score`.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Pairs of body and segment. No second pass over voxels is needed.
+    convention : {"foreground", "all", "cremi"}
+        Key of `CONVENTIONS`.
+    rng_seed : int
+        Fixes the draws. Equal bodies get equal draws, whatever their segmentation.
+
+    Returns
+    -------
+    dict
+        For each score its lower and upper limit; None if fewer than two bodies have voxels to score.
+
+    Notes
+    -----
+    Source: percentile bootstrap of a ratio, Efron and Tibshirani 1993. Two bodies may hold half of all errors, which no
+    number of voxels makes up for. With fewer than about ten bodies the intervals are too narrow.
+    """
+    terms = _terms(table, CONVENTIONS[convention])
+    if np.count_nonzero(terms[-1]) < 2:
+        return dict.fromkeys(_ratios(np.ones((len(terms), 1))))
+    limits = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+    drawn = _ratios(_resampled(terms, np.random.default_rng(rng_seed)))
+    return {name: np.nanquantile(values, limits).tolist() for name, values in drawn.items()}
+
+
+def _terms(table: ContingencyTable, rule: Convention) -> np.ndarray:
+    """Return what each body adds to the sums that the scores are ratios of: six rows, a column for each body."""
+    labelled = table.keep(table.a != 0)
+    ids, bodies = np.unique(labelled.a, return_inverse=True)
+    kept = (labelled.b != 0) | rule.keeps_unsegmented
+    in_rand = (labelled.b != 0) | (rule.keeps_unsegmented & rule.unsegmented_in_rand)
+    part, body, segment, bodies = labelled.voxels[kept], labelled.a[kept], labelled.b[kept], bodies[kept]
+    of_body, of_segment = group_totals(body, part), group_totals(segment, part)
+    rows = (
+        part * np.log2(of_body / part),
+        part * np.log2(of_segment / part),
+        num_pairs(part, rule.squares) * in_rand[kept],
+        part * (of_segment - (not rule.squares)) * in_rand[kept],
+        part * (of_body - (not rule.squares)),
+        part.astype(np.float64),
+    )
+    return np.stack([np.bincount(bodies, row, len(ids)) for row in rows])
+
+
+def _resampled(terms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the sums of the terms over the bodies drawn: a column for each resample."""
+    count = terms.shape[1]
+    step = max(1, DRAWS_AT_ONCE // count)
+    sums = []
+    for first in range(0, NUM_RESAMPLES, step):
+        drawn = rng.integers(count, size=(min(step, NUM_RESAMPLES - first), count))
+        sums.append(np.stack([row[drawn].sum(axis=1) for row in terms]))
+    return np.concatenate(sums, axis=1)
+
+
+def _ratios(sums: np.ndarray) -> dict[str, np.ndarray]:
+    split, merge, both, in_segments, in_bodies, voxels = sums
+    with np.errstate(invalid="ignore", divide="ignore"):  # a draw may hold no voxel of the convention
+        return {
+            "are": 1 - 2 * both / (in_segments + in_bodies),
+            "are_precision": both / in_segments,
+            "are_recall": both / in_bodies,
+            "voi": (split + merge) / voxels,
+            "voi_split": split / voxels,
+            "voi_merge": merge / voxels,
+        }
