@@ -360,7 +360,10 @@ class ReconcileConfig(Section):
         0.5,
         description="share of both segments' voxels that a match must have, where both subvolumes are segmented",
     )
-    min_overlap_voxels: PositiveInt = Field(1000, description="smaller overlaps never join two ids, voxels")
+    min_overlap_voxels: PositiveInt = Field(
+        1000,
+        description="voxels in common that join two ids; for thin segments, half of what a neurite has that runs through",
+    )
     min_inside_fraction: Fraction | None = Field(
         None,
         description="share of a whole segment that makes it a part of the other subvolume's segment; null: never",

@@ -8,7 +8,35 @@ from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable
 
 
-def best_of_each_other(table: ContingencyTable, config: ReconcileConfig) -> np.ndarray:
+CERTAIN_SHARE = 0.5  # our choice: flood filling may miss half a FOV of an overlap on either side
+
+
+def needed_voxels(voxels: tuple[np.ndarray, np.ndarray], share: float, config: ReconcileConfig) -> np.ndarray:
+    """Return how many voxels two ids must have in common to be joined: fewer for segments of a smaller cross-section.
+
+    Parameters
+    ----------
+    voxels : pair of int64 ndarrays of shape (N,)
+        Voxels of both ids in their whole subvolumes.
+    share : float
+        Depth of the overlap as a share of the subvolume's side. A neurite that runs through both has this share of its
+        voxels in the overlap, whatever its cross-section.
+    config : ReconcileConfig
+        The number that is enough for every segment.
+
+    Returns
+    -------
+    float64 ndarray of shape (N,)
+
+    Examples
+    --------
+    >>> needed_voxels((np.array([4096, 10**6]), np.array([3000, 5000])), 48 / 256, ReconcileConfig()).tolist()
+    [384.0, 1000.0]
+    """
+    return np.minimum(config.min_overlap_voxels, CERTAIN_SHARE * share * np.maximum(*voxels))
+
+
+def best_of_each_other(table: ContingencyTable, needed: np.ndarray, config: ReconcileConfig) -> np.ndarray:
     """Choose the pairs of ids that are each other's best partner.
 
     Parameters
@@ -16,15 +44,17 @@ def best_of_each_other(table: ContingencyTable, config: ReconcileConfig) -> np.n
     table : ContingencyTable
         Voxels of the overlap by their ids in the first and the second subvolume. Only voxels that both segmented count:
         flood filling reaches only part of the outer shell, half a FOV thick, so background there means nothing.
+    needed : float64 ndarray of shape (N,)
+        Minimum voxels of each pair, see `needed_voxels`.
     config : ReconcileConfig
-        Minimum voxels, and minimum share of both sides.
+        Minimum share of both sides.
 
     Returns
     -------
     bool ndarray of shape (N,)
         A tie for the best partner joins nothing: a wrong merge costs more than a split.
     """
-    chosen = table.voxels >= config.min_overlap_voxels
+    chosen = table.voxels >= needed
     for ids in (table.a, table.b):
         index = np.unique(ids, return_inverse=True)[1]
         total, best, num_best = np.zeros((3, len(ids)), np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ffn.assembly.carried import carried_tables
 from ffn.assembly.nodes import Nodes, scan
-from ffn.assembly.overlap import best_of_each_other, parts_inside
+from ffn.assembly.overlap import best_of_each_other, needed_voxels, parts_inside
 from ffn.assembly.pool import VolumePool
 from ffn.assembly.tiling import Tiling
 from ffn.assembly.unionfind import connected_roots
@@ -179,8 +179,10 @@ def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumeP
         box = tiling.box(first).intersect(tiling.box(second))
         table = _compared(pool, specs[first], specs[second], box, config)
         a, b = nodes.find(first, table.a), nodes.find(second, table.b)
-        best = best_of_each_other(table, config)
-        inside = parts_inside(table, (nodes.voxels[a], nodes.voxels[b]), config) & ~best
+        voxels = nodes.voxels[a], nodes.voxels[b]
+        share = min(n / side for n, side in zip(box.shape, tiling.box(first).shape, strict=True))
+        best = best_of_each_other(table, needed_voxels(voxels, share, config), config)
+        inside = parts_inside(table, voxels, config) & ~best
         pairs.append(np.stack([a, b], axis=1)[best | inside])
         num_inside += int(inside.sum())
         shared.append(ContingencyTable(a, b, table.voxels))

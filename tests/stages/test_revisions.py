@@ -175,7 +175,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "segmentation": "1077c5285ebc",
         },
     ),
-    "reconcile": (1, {"origins": "d62a5c4667df", "overlaps": "a2da7b8040d8", "segmentation": "59f1003d4683"}),
+    "reconcile": (2, {"origins": "d62a5c4667df", "overlaps": "a2da7b8040d8", "segmentation": "59f1003d4683"}),
     "consensus": (1, {"overlaps": "860709e9504d", "segmentation": "bf7cb5e9ffaa"}),
     "agglomerate": (
         1,

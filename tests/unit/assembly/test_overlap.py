@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.overlap import best_of_each_other, parts_inside
+from ffn.assembly.overlap import best_of_each_other, needed_voxels, parts_inside
 from ffn.config import ReconcileConfig
 from ffn.contingency import count_pairs
 
@@ -28,8 +28,15 @@ def table_of(counts):
 )
 def test_best_of_each_other_match(counts, expected):
     table = table_of(counts)
-    chosen = best_of_each_other(table, ReconcileConfig(min_overlap_voxels=5))
+    chosen = best_of_each_other(table, np.full(len(table.voxels), 5), ReconcileConfig())
     assert set(map(tuple, table.pairs[chosen].tolist())) == expected
+
+
+def test_the_tip_of_a_large_segment_joins_nothing_that_a_whole_thin_one_joins():
+    voxels = np.array([4096, 32_800]), np.array([4096, 800])  # a neurite of 4 × 4 × 256, and a body with its tip
+    needed = needed_voxels(voxels, 48 / 256, ReconcileConfig())
+    table = table_of([[0, 0, 0], [0, 768, 0], [0, 0, 800]])
+    assert table.pairs[best_of_each_other(table, needed, ReconcileConfig())].tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize(

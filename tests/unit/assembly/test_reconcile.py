@@ -64,6 +64,19 @@ def test_objects_that_differ_between_subvolumes_do_not_depend_on_order_ids_or_bl
     assert len(found) < 5 * len(specs)  # some were joined
 
 
+def test_thin_neurites_cross_an_overlap(tmp_path):
+    """A neurite of 4 × 4 voxels shares 768 of them at an overlap of 48, and half of that at the ends of both sides."""
+    labels = np.zeros((12, 20, 208), np.uint64)
+    labels[4:8, 4:8], labels[4:8, 12:16] = 1, 2
+    boxes = [Box((0, 0, 0), (12, 20, 128)), Box((0, 0, 80), (12, 20, 208))]
+    parts = [labels[box.slices()].copy() for box in boxes]
+    parts[0][:, 12:16, 116:] = parts[1][:, 12:16, :12] = 0  # not reached by the FOV
+    specs = [write(tmp_path / f"{box.stem}.h5", part, box.start) for box, part in zip(boxes, parts, strict=True)]
+    reconcile(specs, str(tmp_path / "all.h5:segmentation"), ReconcileConfig())
+    found = read(str(tmp_path / "all.h5:segmentation"))
+    assert [len(np.unique(found[labels == body])) for body in (1, 2)] == [1, 1]
+
+
 def test_empty_subvolumes_give_an_empty_volume(tmp_path):
     specs = write_tiles(tmp_path, np.zeros(TILED.shape, np.uint64))
     reconcile(specs, str(tmp_path / "all.h5:segmentation"), CONFIG)
