@@ -361,8 +361,7 @@ class ReconcileConfig(Section):
         description="share of both segments' voxels that a match must have, where both subvolumes are segmented",
     )
     min_overlap_voxels: PositiveInt = Field(
-        1000,
-        description="voxels in common that join two ids; for thin segments, half of what a neurite has that runs through",
+        1000, description="voxels in common that join two ids; for thin segments half of what they have in the overlap"
     )
     min_inside_fraction: Fraction | None = Field(
         None,

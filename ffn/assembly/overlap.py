@@ -7,7 +7,6 @@ import numpy as np
 from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable
 
-
 CERTAIN_SHARE = 0.5  # our choice: flood filling may miss half a FOV of an overlap on either side
 
 
