@@ -448,14 +448,24 @@ class MergeConfig(Section):
 
 
 class FillConfig(Section):
-    """Giving unsegmented voxels to the segments around them. With max_distance 0, the workflow leaves the stage out."""
+    """Giving unsegmented voxels to the segments around them. The workflow leaves it out if max_distance_nm is 0."""
 
-    max_distance: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="largest distance from a segment, in units of the smallest voxel side; 0 fills nothing"
+    max_distance_nm: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="largest distance from a segment, nm; 0 fills nothing"
     )
-    sigma: Annotated[float, Field(ge=0)] = Field(1.0, description="standard deviation of the image's smoothing, voxels")
+    sigma_nm: Annotated[float, Field(ge=0)] = Field(10.0, description="standard deviation of the image's smoothing, nm")
     # Far from a segment, floods know only their block and its surroundings, so this one may show.
     block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels filled at a time")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lengths_are_in_nm(cls, options: Any) -> Any:
+        """Name the new key where an old one, in voxels, is given."""
+        for name in ("max_distance", "sigma"):
+            if isinstance(options, Mapping) and name in options:
+                found = f"{name}: {options[name]} was in voxels and is no longer an option"
+                raise ValueError(f"{found}, expected {name}_nm. Multiply it by the smallest voxel side")
+        return options
 
 
 class StageSections(Section):

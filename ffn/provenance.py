@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # `ffn --help` reads the revisions, and pydantic takes long t
 REVISIONS: dict[str, int] = {
     "evaluate": 2,
     "export": 3,
+    "fill": 2,
     "ingest": 2,
     "reconcile": 2,
     "sweep": 2,

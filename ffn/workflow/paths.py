@@ -134,7 +134,7 @@ class RunPaths:
         found = {"base": self.base(run, **wildcards)}
         if run.agglomerate.enabled:
             found["agglomerated"] = self.merged(run, **wildcards)
-        if run.fill.max_distance:
+        if run.fill.max_distance_nm:
             found["filled"] = self.of("fill", **wildcards)
         return found
 

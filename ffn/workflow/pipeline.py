@@ -129,7 +129,7 @@ class Pipeline:
     @cached_property
     def filled(self) -> list[str]:
         """Volumes whose unsegmented voxels are filled."""
-        return self.segmented if self.run.fill.max_distance else []
+        return self.segmented if self.run.fill.max_distance_nm else []
 
     @cached_property
     def evaluated(self) -> list[str]:

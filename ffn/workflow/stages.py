@@ -288,7 +288,7 @@ STAGES = {
             name="fill",
             module="ffn.assembly.fill",
             title="give unsegmented voxels to the segments around them",
-            example="ffn fill --segmentation seg.h5:segmentation --image raw.h5:raw --max-distance 10 "
+            example="ffn fill --segmentation seg.h5:segmentation --image raw.h5:raw --max-distance 100 "
             "--out filled.h5:segmentation",
             outputs=(Output("segmentation", "segmentation/{volume}/filled.h5", of="filled"),),
             need=Need(base_mb=500, bytes_per_voxel=200, seconds_per_mvoxel=1),

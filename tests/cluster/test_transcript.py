@@ -28,7 +28,7 @@ TINY_RUN = {
     "train": {**SMALL_RUN["train"], "batch_size": 2, "max_steps": 20, "checkpoint_steps": 10, "log_steps": 10},
     "subvolumes": {"size_zyx": [40, 44, 32], "overlap_zyx": [14, 14, 14]},
     "agglomerate": {"enabled": False},
-    "fill": {"max_distance": 0},
+    "fill": {"max_distance_nm": 0},
     "evaluate": {"watershed": False},
     "skeletonize": {"spacing_nm": 0},
     "export": {"skeleton_mip": None},

@@ -73,7 +73,7 @@ COMMANDS = {
     "--out {out}.h5:segmentation",
     "sweep": "sweep {in}/graph.csv --segmentation {in}/base.h5:segmentation --truth {in}/labels.h5:labels "
     "--out {out}.json",
-    "fill": "fill --segmentation {in}/labels.h5:labels --image {in}/raw.h5:raw --max-distance 3 --sigma 0 "
+    "fill": "fill --segmentation {in}/labels.h5:labels --image {in}/raw.h5:raw --max-distance 30 --sigma 0 "
     "--out {out}.h5:segmentation",
     "skeletonize": "skeletonize --labels {in}/labels.h5:labels --min-voxels 100 --out {out}.h5",
     "evaluate": "evaluate --segmentation {in}/base.h5:segmentation --truth {in}/labels.h5:labels --out {out}.json",
@@ -202,7 +202,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
     ),
     "merge": (1, {"base_id": "9b60e8bf0c78", "group_id": "22706d2e8fef", "segmentation": "54bf31441f45"}),
     "sweep": (2, {"sweep.json": "256bb6d21feb"}),
-    "fill": (1, {"segmentation": "ed69d31447d3"}),
+    "fill": (2, {"segmentation": "ed69d31447d3"}),
     "skeletonize": (1, {"edges": "a36fb18313f3", "nodes_zyx_nm": 203.9671361, "owners": "c5306161ff15"}),
     "evaluate": (
         2,

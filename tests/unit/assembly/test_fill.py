@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.fill import fill, fill_gaps
+from ffn.assembly.fill import fill, fill_gaps, smoothed
 from ffn.config import FillConfig
-from ffn.errors import VolumeError
+from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
+from ffn.workflow.run import load_run
 
 from ..volumes import write
 
 SIZE = (10.0, 10.0, 20.0)
-CONFIG = FillConfig(max_distance=6, sigma=0, block_size_zyx=(9, 12, 10))
+CONFIG = FillConfig(max_distance_nm=60, sigma_nm=0, block_size_zyx=(9, 12, 10))
 
 
 def two_segments(shape=(18, 24, 31)):
@@ -52,7 +53,7 @@ def tissue():
 
 def fill_in_blocks(folder, labels, image, config):
     """Fill a volume on disk, and check that its place stays."""
-    specs = [write(folder / f"{n}.h5", v, (5, 6, 7)) for n, v in (("labels", labels), ("image", image))]
+    specs = [write(folder / f"{n}.h5", v, (5, 6, 7), (10, 10, 10)) for n, v in (("labels", labels), ("image", image))]
     out = f"{folder}/out.h5:segmentation"
     fill(*specs, out, config)
     with open_volume(out) as volume:
@@ -68,7 +69,7 @@ def test_floods_meet_on_the_membrane_not_in_the_middle():
     assert (filled[labels > 0] == labels[labels > 0]).all()
 
 
-def test_distance_is_measured_in_the_smallest_side():
+def test_distance_is_measured_in_nm():
     labels, image = two_segments()
     assert (fill_gaps(labels, image, (10, 10, 10), CONFIG)[0, 0] > 0).sum() == 26
     assert (fill_gaps(labels, image, SIZE, CONFIG)[0, 0] > 0).sum() == 21  # 3 voxels of 20 nm
@@ -80,13 +81,13 @@ def test_blocks_do_not_show_up_to_four_times_the_distance(block, tmp_path):
     config = CONFIG.model_copy(update={"block_size_zyx": block})
     filled = fill_in_blocks(tmp_path, labels, image, config)
     assert (filled[:, 5:8, :27] == 2).all()  # also 21 voxels away from the opening
-    assert np.array_equal(filled, fill_gaps(labels, image, (1, 1, 1), config))
+    assert np.array_equal(filled, fill_gaps(labels, image, (10, 10, 10), config))
 
 
 def test_blocks_never_change_which_voxels_are_filled(tmp_path):
     labels, image = tissue()
-    config = FillConfig(max_distance=4, sigma=0, block_size_zyx=(16, 24, 20))
-    filled, whole = fill_in_blocks(tmp_path, labels, image, config), fill_gaps(labels, image, (1, 1, 1), config)
+    config = FillConfig(max_distance_nm=40, sigma_nm=0, block_size_zyx=(16, 24, 20))
+    filled, whole = fill_in_blocks(tmp_path, labels, image, config), fill_gaps(labels, image, (10, 10, 10), config)
     assert np.array_equal(filled > 0, whole > 0) and np.array_equal(np.unique(filled), np.unique(labels))
     assert 0.1 < ((whole > 0) & (labels == 0)).mean() < 0.9
 
@@ -99,17 +100,32 @@ def test_leaving_out_the_inside_of_segments_does_not_change_the_result():
     image = rng.integers(0, 256, (20, 24, 28)).astype(np.uint8)
     blobs = ndimage.gaussian_filter(rng.random(image.shape), 2)
     labels = ndimage.label(blobs > np.quantile(blobs, 0.6))[0].astype(np.uint64)
-    near = ndimage.distance_transform_edt(labels == 0, sampling=(1, 1, 2)) <= CONFIG.max_distance
-    smooth = ndimage.gaussian_filter(image.astype(np.float32), 1.5, truncate=4.0)
+    near = ndimage.distance_transform_edt(labels == 0, sampling=SIZE) <= CONFIG.max_distance_nm
+    smooth = ndimage.gaussian_filter(image.astype(np.float32), (1.5, 1.5, 0.75), truncate=4.0)
     expected = watershed(-smooth, labels.astype(np.int32), mask=near)
-    found = fill_gaps(labels, image, SIZE, CONFIG.model_copy(update={"sigma": 1.5}))
+    found = fill_gaps(labels, image, SIZE, CONFIG.model_copy(update={"sigma_nm": 15.0}))
     assert len(np.unique(labels)) > 4
     assert np.array_equal(found, expected)
 
 
+def test_the_same_length_is_smoothed_on_each_axis():
+    size = np.array([40.0, 4.0, 8.0])
+    image = np.zeros((25, 161, 81), np.float32)
+    image[12, 80, 40] = 1
+    smooth = smoothed(image, 60.0, size)
+    places = (np.indices(image.shape) - np.array([12, 80, 40])[:, None, None, None]) * size[:, None, None, None]
+    assert np.sqrt((smooth * places**2).sum(axis=(1, 2, 3)) / smooth.sum()) == pytest.approx([60, 60, 60], rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["max_distance", "sigma"])
+def test_a_length_in_voxels_names_the_new_key(name):
+    with pytest.raises(ConfigError, match=f"fill: {name}: 2 was in voxels .*, expected {name}_nm"):
+        load_run({"volumes": {"cube": {"synthetic": {}}}, "fill": {name: 2}})
+
+
 def test_a_distance_below_one_voxel_fills_nothing():
     labels, image = two_segments()
-    config = CONFIG.model_copy(update={"max_distance": 0.5})
+    config = CONFIG.model_copy(update={"max_distance_nm": 5})
     assert np.array_equal(fill_gaps(labels, image, SIZE, config), labels)
 
 

@@ -16,7 +16,7 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
 
-RECORD = provenance("fill", FillConfig(max_distance=3), image="raw.h5:raw")
+RECORD = provenance("fill", FillConfig(max_distance_nm=3), image="raw.h5:raw")
 BOX = Box.parse("-1:3,0:5,6:12")
 
 

@@ -38,7 +38,7 @@ CONFIG = {
     "model": {"depth": 2, "features": 4, "fov_size_zyx": [5, 7, 9], "deltas_zyx": [1, 2, 2]},
     "subvolumes": {"size_zyx": [24, 24, 32], "overlap_zyx": [8, 8, 10]},
     "train": {"max_steps": 300, "permutable_axes": []},
-    "fill": {"max_distance": 3},
+    "fill": {"max_distance_nm": 3},
 }
 
 
@@ -133,9 +133,9 @@ def test_files_made_as_configured_differ_in_nothing(run):
             'train.permutable_axes: made with []; config.yaml says ["y"]',
         ),
         (
-            changed(fill={"max_distance": 3.5}),
+            changed(fill={"max_distance_nm": 3.5}),
             "segmentation/cube/filled.h5",
-            "fill.max_distance: made with 3.0; config.yaml says 3.5",
+            "fill.max_distance_nm: made with 3.0; config.yaml says 3.5",
         ),
         (
             changed(consensus={"enabled": True}),
@@ -249,7 +249,7 @@ def test_a_synthetic_volume_in_place_of_a_real_one(run):
 def test_without_the_volumes_only_options_are_compared(run):
     (run / "volumes/cube/labels.h5").unlink()
     assert statements(run, with_volume(train_box="4:18,0:24,0:32")) == {}
-    assert len(statements(run, changed(fill={"max_distance": 4}))) == 1
+    assert len(statements(run, changed(fill={"max_distance_nm": 4}))) == 1
     found = statements(run, changed() | {"volumes": {"other": CONFIG["volumes"]["cube"]}})
     assert found["ingest", "volumes/cube/raw.h5"] == ["config.yaml makes no such file any more"]
 
@@ -262,14 +262,14 @@ def test_without_a_configuration_nothing_differs(run):
 def test_the_page_tells_what_was_made_otherwise(run):
     text = Page(render(run)).text
     assert "All 7 files with provenance were made as config.yaml says" in text and ": made with" not in text
-    configure(run, changed(fill={"max_distance": 3.5}))
+    configure(run, changed(fill={"max_distance_nm": 3.5}))
     text = Page(render(run)).text
-    assert text.count("fill.max_distance: made with 3.0; config.yaml says 3.5") == 1
+    assert text.count("fill.max_distance_nm: made with 3.0; config.yaml says 3.5") == 1
     assert "1 of 7 files was not made as config.yaml says" in text
 
 
 def test_the_summary_of_a_run_tells_it_too(run, capsys):
-    configure(run, changed(fill={"max_distance": 3.5}))
+    configure(run, changed(fill={"max_distance_nm": 3.5}))
     assert main(["info", str(run)]) == 0
-    told = "segmentation/cube/filled.h5  fill.max_distance: made with 3.0; config.yaml says 3.5"
+    told = "segmentation/cube/filled.h5  fill.max_distance_nm: made with 3.0; config.yaml says 3.5"
     assert told in capsys.readouterr().out

@@ -34,8 +34,8 @@ def test_existing_files_are_found_whatever_their_wildcards(tmp_path):
         ({}, "segmentation"),
         ({"consensus": {"enabled": True}}, "consensus"),
         ({"consensus": {"enabled": True}, "agglomerate": {"enabled": True}}, "agglomerated"),
-        ({"agglomerate": {"enabled": True}, "fill": {"max_distance": 2}}, "filled"),
-        ({"fill": {"max_distance": 2}}, "filled"),
+        ({"agglomerate": {"enabled": True}, "fill": {"max_distance_nm": 2}}, "filled"),
+        ({"fill": {"max_distance_nm": 2}}, "filled"),
     ],
 )
 def test_the_last_enabled_stage_makes_the_final_segmentation(sections, stem):
