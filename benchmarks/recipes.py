@@ -1,0 +1,377 @@
+"""Compare training recipes: the same number of FOVs from the same weights, scored on volumes not trained on.
+
+    OMP_NUM_THREADS=1 python benchmarks/recipes.py                                  # phantoms, all recipes, three seeds
+    python benchmarks/recipes.py --config config/mine.yaml --fovs 100000 --recipes paper-1e-3 cosine batch-4
+
+The recipes are in RECIPES below: options on top of the paper's recipe. What describes data and machine (KEPT) and the
+network come from the configuration. Runs with the same seed start from the same weights and draw their examples from
+the same records. At equal intervals, the weights that the model would get are scored: walks to the 26 neighbours, on
+`validation_examples` examples in the validation boxes. So the scores of all recipes can be compared, whatever their own
+walks are.
+
+The baseline is the best, by its last score, of the recipes whose names begin with `paper`, or the first recipe. The
+target of a seed is the baseline's last F1 with that seed; a recipe reaches it where its curve rises above it for good.
+Core-hours are processor time of training, without scoring. Intervals are 95 % of Student's t over the seeds.
+
+Every run leaves its result in OUT; the same command goes on where it was stopped. Needs labels with a train_box and a
+validate_box; makes volumes and records with Snakemake first, in the folder results of the working directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+from ffn.config import CoordinatesConfig, ModelConfig
+from ffn.io import atomic
+from ffn.options import flags
+from ffn.training.config import TrainConfig
+from ffn.training.plan import TrainingData, ValidationSource
+from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.places import check_sources
+from ffn.workflow.run import load_run
+
+ROOT = Path(__file__).resolve().parents[1]
+INGESTED = (("image", "raw"), ("labels", "labels"))  # outputs of ingest, and their data sets
+KEPT = ("precision", "unlabelled_weight", "permutable_axes", "reflectable_axes", "validation_examples")
+SCORED_AT_A_TIME = 16  # FOVs
+
+PAPER = {"preset": "dong2019", "scaling_rule": "constant"}
+COSINE = {**PAPER, "warmup": 0.05, "schedule": "cosine", "average": 0.05}
+BATCH = {**COSINE, "batch_size": 4, "learning_rate": 2e-3}
+# Options of `train`, by name. `warmup` and `average` are shares of the steps: of warmup_steps, and of what ema_decay
+# spans. `model` are options of the network in training, `coordinates` those of that stage. `phases` are shares of the
+# FOVs with their FOV and deltas, voxels; each phase starts from the weights of the one before.
+RECIPES: dict[str, dict[str, Any]] = {
+    "paper-1e-4": {**PAPER, "learning_rate": 1e-4},
+    "paper-3e-4": {**PAPER, "learning_rate": 3e-4},
+    "paper-1e-3": {**PAPER, "learning_rate": 1e-3},
+    "paper-2e-3": {**PAPER, "learning_rate": 2e-3},
+    "cosine": {**COSINE, "learning_rate": 1e-3},
+    "cosine-2e-3": {**COSINE, "learning_rate": 2e-3},
+    "batch-4": BATCH,
+    "batch-4-4e-3": {**BATCH, "learning_rate": 4e-3},
+    "batch-8": {**BATCH, "batch_size": 8, "learning_rate": 4e-3},
+    "faces": {**BATCH, "fov_policy": "faces"},
+    "max-pred": {**BATCH, "fov_policy": "max_pred"},
+    "all-axes": {**BATCH, "permutable_axes": ("z", "y", "x")},
+    "contrast": {**BATCH, "contrast_jitter": 0.2, "brightness_jitter": 0.2},
+    "background": {**BATCH, "coordinates": {"include_background": True}},
+    "deltas-4": {**BATCH, "model": {"deltas_zyx": (4, 4, 4)}},
+    "curriculum": {**BATCH, "phases": ((0.25, 9, 2), (0.25, 13, 4), (0.5, 17, 5))},
+}
+
+
+class Job(NamedTuple):
+    """One training run and its scoring.
+
+    Parameters
+    ----------
+    data : TrainingData
+        Records, volumes and validation boxes.
+    folder : str
+        Folder for its models.
+    model : ModelConfig
+        The network that is scored.
+    phases : tuple of (ModelConfig, TrainConfig)
+        What is trained one after the other.
+    seed : int
+        Seed of everything random.
+    """
+
+    data: TrainingData
+    folder: str
+    model: ModelConfig
+    phases: tuple[tuple[ModelConfig, TrainConfig], ...]
+    seed: int
+
+
+def main() -> None:
+    """Train what is missing, and print the table."""
+    arguments = parse()
+    config = yaml.safe_load(arguments.config.read_text())
+    pipeline = make_volumes(arguments.config, config)
+    out = arguments.out or Path(pipeline.paths.root) / "recipes"
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.recipes}
+    for seed in arguments.seeds:
+        for name in arguments.recipes:
+            place = out / f"{name}-seed-{seed}.json"
+            results[name].append(result(place, make_job(name, seed, pipeline, out, arguments)))
+            print(f"{place}: F1 {results[name][-1]['curve'][-1]['f1']:.3f}", file=sys.stderr)
+    print("\n".join(table(results)))
+    if arguments.figure:
+        draw(results, arguments.figure)
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--config", type=Path, default=ROOT / "benchmarks/recipes.yaml", help="of a run (default: phantoms)"
+    )
+    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES), help="default: all")
+    parser.add_argument("--fovs", type=int, default=8000, help="FOVs to train on in each run (default: 8000)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="random seeds (default: 1 2 3)")
+    parser.add_argument("--points", type=int, default=10, help="scores along each run (default: 10)")
+    parser.add_argument("--out", type=Path, help="folder for the results (default: recipes in the run's folder)")
+    parser.add_argument("--figure", type=Path, help="picture of the curves to write")
+    return parser.parse_args()
+
+
+def make_volumes(path: Path, config: Mapping[str, Any]) -> Pipeline:
+    """Make volumes, partitions and membranes of a run where they are missing."""
+    places = ["--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles/local")]
+    command = [sys.executable, "-m", "snakemake", *places, "--configfile", str(path), "--quiet", "all"]
+    subprocess.run([*command, "--", "synth_all", "ingest_all", "coordinates_all"], check=True)
+    run = load_run(dict(config))
+    return Pipeline(run, check_sources(run))
+
+
+def make_job(name: str, seed: int, pipeline: Pipeline, out: Path, arguments: argparse.Namespace) -> Job:
+    """Return the run of a recipe with a seed; make its records if there are none."""
+    recipe, run = dict(RECIPES[name]), pipeline.run
+    coordinates = run.coordinates.model_copy(update=recipe.pop("coordinates", {}))
+    model = run.model.model_copy(update=recipe.pop("model", {}))
+    phases = recipe.pop("phases", ((1.0, None, None),))
+    kept = {option: getattr(run.train, option) for option in KEPT if option in run.train.model_fields_set}
+    trained = []
+    for index, (share, fov, deltas) in enumerate(phases):
+        given = {**kept, **recipe}
+        if index < len(phases) - 1:
+            given["schedule"] = "constant"
+        options = train_config(given, round(share * arguments.fovs), max(1, round(share * arguments.points)))
+        size = {} if fov is None else {"fov_size_zyx": (fov,) * 3, "deltas_zyx": (deltas,) * 3}
+        trained.append((model.model_copy(update=size), options))
+    paths = pipeline.paths.of
+    files = {
+        volume: tuple(f"{paths('ingest', kind, volume=volume)}:{dataset}" for kind, dataset in INGESTED)
+        for volume in pipeline.learnt_from
+    }
+    boxes = {volume: pipeline.places[volume].validate_box for volume in pipeline.validated}
+    data = TrainingData(
+        str(records(coordinates, pipeline, out)),
+        {volume: files[volume] for volume in pipeline.trained},
+        {volume: ValidationSource(*files[volume], box) for volume, box in boxes.items()},
+    )
+    return Job(data, str(out / f"{name}-seed-{seed}"), run.model, tuple(trained), seed)
+
+
+def train_config(recipe: Mapping[str, Any], fovs: int, points: int) -> TrainConfig:
+    """Return the options of a training on so many FOVs."""
+    given = dict(recipe)
+    warmup, average = given.pop("warmup", 0), given.pop("average", None)
+    steps = fovs // given.get("batch_size", 1)
+    given |= {
+        "num_workers": 1,
+        "max_steps": steps,
+        "warmup_steps": round(warmup * steps),
+        "ema_decay": 1 - 1 / max(2.0, average * steps) if average else None,
+        "checkpoint_steps": steps // points,
+        "keep_checkpoints": points + 1,
+        "log_steps": max(1, steps // points),
+        "image_steps": 0,
+        "validation_steps": 0,
+    }
+    return TrainConfig(**given)
+
+
+def records(coordinates: CoordinatesConfig, pipeline: Pipeline, out: Path) -> Path:
+    """Return the folder of the records drawn with these options; make them if there are none."""
+    folder = out / f"records-{'with' if coordinates.include_background else 'without'}-background"
+    if (folder / "index.json").exists():
+        return folder
+    paths, parts = pipeline.paths.of, []
+    for volume in pipeline.trained:
+        parts.append(f"{volume}={out}/coordinates-{volume}.h5")
+        ffn(
+            f"coordinates --partitions {paths('partition', volume=volume)}:partitions "
+            f"--membrane {paths('membrane', volume=volume)} {flags(coordinates)} --out {out}/coordinates-{volume}.h5"
+        )
+    ffn(f"records --coordinates {' '.join(parts)} {flags(pipeline.run.records)} --out {folder}")
+    return folder
+
+
+def ffn(command: str) -> None:
+    """Run a command of this package."""
+    subprocess.run([sys.executable, "-m", "ffn", *command.split()], check=True)
+
+
+def result(place: Path, job: Job) -> dict[str, Any]:
+    """Return the result of a run; train if there is none."""
+    options = [[model.model_dump(mode="json"), train.model_dump(mode="json")] for model, train in job.phases]
+    if place.exists():
+        found = json.loads(place.read_text())
+        if found["options"] != json.loads(json.dumps(options)):
+            sys.exit(f"{place}: was made with other options. Move it away, or choose another --out")
+        return found
+    shutil.rmtree(job.folder, ignore_errors=True)  # processor time counts whole runs only
+    with multiprocessing.get_context("spawn").Pool(1) as pool:  # TensorFlow and its memory end with each run
+        curve, seconds = pool.apply(train_and_score, (job,))
+    found = {"options": options, "seconds": seconds, "curve": curve}
+    atomic.write_text(place, json.dumps(found, indent=1))
+    shutil.rmtree(job.folder)
+    return found
+
+
+def train_and_score(job: Job) -> tuple[list[dict[str, float]], float]:
+    """Train all phases.
+
+    Returns
+    -------
+    curve : list of dict
+        FOVs trained on, and scores.
+    seconds : float
+        Processor time of training.
+    """
+    import tensorflow  # noqa: F401  its start is not training
+
+    from ffn.training.train import train
+
+    started, before, init = time.process_time(), 0, None
+    checkpoints: list[tuple[int, Path]] = []
+    for index, (model, options) in enumerate(job.phases):
+        folder = f"{job.folder}/{index}"
+        train(job.data, folder, model, options, job.seed, init)
+        for path in sorted(Path(folder, "checkpoints").glob("step-*")):
+            checkpoints.append((before + int(path.name.split("-")[1]) * options.num_lanes, path))
+        before, init = before + options.max_steps * options.num_lanes, folder
+    seconds = time.process_time() - started
+    return score(job, checkpoints), seconds
+
+
+def score(job: Job, checkpoints: Sequence[tuple[int, Path]]) -> list[dict[str, float]]:
+    """Return the FOVs trained on and the scores of each checkpoint, by walks to the 26 neighbours."""
+    from ffn.model.network import build_network, set_weights
+    from ffn.training.checkpoint_files import load_checkpoint
+    from ffn.training.train import training_job
+    from ffn.training.validation import Validation
+    from ffn.training.validation_set import ValidationBox, make_validation_set
+
+    examples = job.phases[0][1].validation_examples
+    train = TrainConfig(num_workers=1, batch_size=SCORED_AT_A_TIME, validation_examples=examples, permutable_axes=())
+    curve = []
+    with training_job(job.data, job.model, train, job.seed) as (group, plan, opened):
+        boxes = {name: ValidationBox(opened[name], source.box) for name, source in job.data.validation.items()}
+        # the same examples for all seeds: these vary the training
+        validation_set = make_validation_set(boxes, plan.initial.config, train, 1, group)
+        assert validation_set is not None
+        validation = Validation(validation_set, plan.initial.config, train, group)
+        network = build_network(plan.initial.config, batch_size=SCORED_AT_A_TIME)
+        for fovs, path in checkpoints:
+            set_weights(network, plan.initial.config, load_checkpoint(path).weights)
+            row = validation.run(forward_of(network), fovs)
+            curve.append({"fovs": fovs, **{name: row[name] for name in ("f1", "precision", "recall", "loss")}})
+    return curve
+
+
+def forward_of(network: Any) -> Callable:
+    """Return what `Validation` needs: the updated POM and the loss of any number of FOVs up to a full batch."""
+    import tensorflow as tf
+
+    @tf.function(autograph=False)
+    def forward(image: Any, pom_logit: Any, labels: Any, loss_weight: Any) -> Any:
+        updated = network([image[..., None], pom_logit[..., None]], training=True)[..., 0]
+        entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=updated)
+        return updated, tf.reduce_mean(loss_weight * entropy, (1, 2, 3))
+
+    def of_some(batch: Any) -> tuple[np.ndarray, np.ndarray]:
+        filled = (np.take(field, range(SCORED_AT_A_TIME), 0, mode="wrap") for field in batch)
+        pom_logit, loss = forward(*filled)
+        return pom_logit.numpy()[: len(batch.image)], loss.numpy()[: len(batch.image)]
+
+    return of_some
+
+
+def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return the lines of a table in Markdown, the baseline first."""
+    baseline = baseline_of(results)
+    targets = [run["curve"][-1]["f1"] for run in results[baseline]]
+    lines = [
+        f"| recipe | F1 at the end | FOVs to the F1 of {baseline} | share of its FOVs | core-hours |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    ordered = sorted(results, key=lambda name: (name != baseline, -np.mean(finals(results[name]))))
+    for name in ordered:
+        needed = [fovs_to_reach(run["curve"], target) for run, target in zip(results[name], targets, strict=True)]
+        whole = [run["curve"][-1]["fovs"] for run in results[baseline]]
+        reached = np.isfinite(needed).all()
+        share = interval(np.divide(needed, whole), 2) if reached else "-"
+        missed = f"not in {np.isnan(needed).sum()} of {len(needed)}"
+        hours = [run["seconds"] / 3600 for run in results[name]]
+        f1, fovs = interval(finals(results[name]), 3), interval(needed, 0) if reached else missed
+        lines.append(f"| {name} | {f1} | {fovs} | {share} | {np.mean(hours):.3f} |")
+    return lines
+
+
+def baseline_of(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Return the best of the paper's recipes; the first recipe if there is none."""
+    papers = [name for name in results if name.startswith("paper")] or list(results)[:1]
+    return max(papers, key=lambda name: np.mean(finals(results[name])))
+
+
+def finals(runs: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the last F1 of every run."""
+    return [run["curve"][-1]["f1"] for run in runs]
+
+
+def fovs_to_reach(curve: Sequence[Mapping[str, float]], target: float) -> float:
+    """Return the FOVs from which the F1 stays at or above `target`, between scores by a line; NaN if it never does.
+
+    Examples
+    --------
+    >>> curve = [{"fovs": 10, "f1": 0.2}, {"fovs": 20, "f1": 0.4}, {"fovs": 30, "f1": 0.3}, {"fovs": 40, "f1": 0.7}]
+    >>> fovs_to_reach(curve, 0.5), fovs_to_reach(curve, 0.1), fovs_to_reach(curve, 0.8)
+    (35.0, 5.0, nan)
+    """
+    f1 = np.array([0.0, *(point["f1"] for point in curve)])
+    fovs = np.array([0.0, *(point["fovs"] for point in curve)])
+    last_below = int(np.flatnonzero(f1 < target).max(initial=-1))
+    if last_below < 0:
+        return 0.0
+    if last_below == len(f1) - 1:
+        return float("nan")
+    low, high = f1[last_below : last_below + 2]
+    start, stop = fovs[last_below : last_below + 2]
+    return float(start + (stop - start) * (target - low) / (high - low))
+
+
+def interval(values: Sequence[float] | np.ndarray, digits: int) -> str:
+    """Return the mean and half the width of its 95 % interval; only the mean of a single value."""
+    from scipy.stats import t
+
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    half = t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return f"{np.mean(values):.{digits}f} ± {half:.{digits}f}"
+
+
+def draw(results: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
+    """Draw the F1 over FOVs: the mean of every recipe, and each run as a thin line."""
+    from ffn.studies.pages import COLOURS, new_figure
+
+    figure, (panel,) = new_figure(1)
+    for colour, (name, runs) in zip(COLOURS * len(results), results.items(), strict=False):
+        fovs = [point["fovs"] for point in runs[0]["curve"]]
+        scores = np.array([[point["f1"] for point in run["curve"]] for run in runs])
+        panel.plot(fovs, scores.mean(axis=0), color=colour, label=name)
+        panel.plot(fovs, scores.T, color=colour, linewidth=0.5)
+    panel.set(xlabel="FOVs trained on", ylabel="F1 on other volumes", ylim=(0, 1))
+    panel.legend(fontsize=8)
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    main()
