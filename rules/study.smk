@@ -5,36 +5,18 @@
 STUDY_RUN = "workers-{workers}-rate-{rate}-seed-{seed}"
 STUDY_BEST_RUN = "workers-{workers}-seed-{seed}"
 STUDY_SEEDS = [SEED + i for i in range(RUN.study.seeds)]
-# The studies train a small network in one process. Everything else is as in section `train`.
-STUDY_MODEL = RUN.model.model_copy(
-    update={
-        "depth": RUN.study.depth or RUN.model.depth,
-        "features": RUN.study.features or RUN.model.features,
-    }
-)
-STUDY_TRAIN = RUN.train.model_copy(
-    update={
-        "num_workers": 1,
-        "batch_size": 1,
-        "max_steps": RUN.study.steps,
-        "log_steps": RUN.study.log_steps,
-        "scaling_rule": "constant",
-        "schedule": "constant",
-        "validation_steps": 0,
-        "validation_examples": 1,
-        "use_best": False,
-        "image_steps": 0,
-        "horovod_timeline": None,
-        "intra_op_threads": min(1, RUN.train.intra_op_threads),
-    }
-)
+STUDY_MODEL = study_model(RUN)
+STUDY_TRAIN = study_train(RUN)
+STUDY_JOBS = {
+    str(workers): study_job(RUN, workers, SITE, CORES, PIPELINE.learnt_voxels) for workers in RUN.study.workers
+}
 # How the processes of a measurement are placed on the site's nodes.
-STUDY_LAYOUTS = {str(processes): layout_of(processes, SITE, CORES) for processes in RUN.study.processes}
+MEASURE_LAYOUTS = {str(processes): layout_of(processes, SITE, CORES) for processes in RUN.study.processes}
 # As many threads for one process as each process has when several share a node.
 MEASURE_TRAIN = RUN.train.model_copy(
     update={
         "virtual_workers": 1,
-        "intra_op_threads": min(layout.depth for layout in STUDY_LAYOUTS.values()),
+        "intra_op_threads": min(layout.depth for layout in MEASURE_LAYOUTS.values()),
         "validation_steps": 0,
         "validation_examples": 1,
         "use_best": False,
@@ -52,16 +34,10 @@ STUDY_BEST = expand(
     workers=RUN.study.workers,
     seed=STUDY_SEEDS[RUN.study.grid_seeds :],
 )
-# Memory of a training whose workers are all virtual, and of a measurement on each node.
-STUDY_MB = {
-    str(workers): training_mb(
-        STUDY_MODEL, STUDY_TRAIN.model_copy(update={"virtual_workers": workers}), PIPELINE.learnt_voxels
-    )
-    for workers in RUN.study.workers
-}
+# Memory of a measurement on each node.
 MEASURE_MB = {
     processes: layout.per_node * training_mb(RUN.model, MEASURE_TRAIN, PIPELINE.learnt_voxels)
-    for processes, layout in STUDY_LAYOUTS.items()
+    for processes, layout in MEASURE_LAYOUTS.items()
 }
 STUDY_DATA = f"--records {PATHS.folder('records')} {arguments.training_volumes(PIPELINE)}"
 
@@ -84,19 +60,23 @@ rule study_train:
         PATHS.log("studies", "runs", STUDY_RUN),
     benchmark:
         PATHS.benchmark(f"studies/runs/{STUDY_RUN}")
-    threads: 1
+    threads: lambda wildcards: STUDY_JOBS[wildcards.workers].threads
     resources:
-        mem_mb=by_attempt(lambda wildcards, threads: STUDY_MB[wildcards.workers]),
-        runtime=by_attempt(8 * 60),
-        gpu=min(1, GPUS),
+        mem_mb=by_attempt(lambda wildcards, threads: STUDY_JOBS[wildcards.workers].mb),
+        runtime=by_attempt(lambda wildcards, threads: STUDY_JOBS[wildcards.workers].minutes),
+        nodes=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.nodes,
+        tasks=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.ranks,
+        gpu=lambda wildcards: min(STUDY_JOBS[wildcards.workers].layout.per_node, GPUS),
+        mpi=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.command,
+        slurm_extra=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.spread,
     params:
         runs=subpath(output.metrics, parent=True),
         data=STUDY_DATA,
-        flags=f"{flags(STUDY_MODEL)} {flags(STUDY_TRAIN, skip=('virtual_workers', 'learning_rate'))}",
-        untracked=arguments.untracked(STUDY_TRAIN),
+        flags=f"{flags(STUDY_MODEL)} {flags(STUDY_TRAIN, skip=('num_workers', 'virtual_workers', 'learning_rate'))}",
+        processes=arguments.processes_of_study(STUDY_JOBS),
         log_steps=STUDY_TRAIN.log_steps,  # tracked: here the rows are the result
     shell:
-        "ffn study train {params.data} {params.flags} {params.untracked} --virtual-workers {wildcards.workers} "
+        "{resources.mpi} ffn study train {params.data} {params.flags} {params.processes} "
         "--learning-rate {wildcards.rate} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
         "> {log} 2>&1"
 
@@ -113,19 +93,23 @@ rule study_train_best:
         PATHS.log("studies", "best", STUDY_BEST_RUN),
     benchmark:
         PATHS.benchmark(f"studies/best/{STUDY_BEST_RUN}")
-    threads: 1
+    threads: lambda wildcards: STUDY_JOBS[wildcards.workers].threads
     resources:
-        mem_mb=by_attempt(lambda wildcards, threads: STUDY_MB[wildcards.workers]),
-        runtime=by_attempt(8 * 60),
-        gpu=min(1, GPUS),
+        mem_mb=by_attempt(lambda wildcards, threads: STUDY_JOBS[wildcards.workers].mb),
+        runtime=by_attempt(lambda wildcards, threads: STUDY_JOBS[wildcards.workers].minutes),
+        nodes=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.nodes,
+        tasks=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.ranks,
+        gpu=lambda wildcards: min(STUDY_JOBS[wildcards.workers].layout.per_node, GPUS),
+        mpi=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.command,
+        slurm_extra=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.spread,
     params:
         runs=PATHS.study("runs"),
         data=STUDY_DATA,
         flags=rules.study_train.params.flags,
-        untracked=arguments.untracked(STUDY_TRAIN),
+        processes=arguments.processes_of_study(STUDY_JOBS),
         log_steps=STUDY_TRAIN.log_steps,
     shell:
-        "ffn study train {params.data} {params.flags} {params.untracked} --virtual-workers {wildcards.workers} "
+        "{resources.mpi} ffn study train {params.data} {params.flags} {params.processes} "
         "--rates {input.rates} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
         "> {log} 2>&1"
 
@@ -142,15 +126,15 @@ rule study_measure:
         PATHS.log("studies", "measure-{processes}"),
     benchmark:
         PATHS.benchmark("studies/measure-{processes}")
-    threads: lambda wildcards: (STUDY_LAYOUTS[wildcards.processes].depth if "launcher" in SITE else CORES)
+    threads: lambda wildcards: (MEASURE_LAYOUTS[wildcards.processes].depth if "launcher" in SITE else CORES)
     resources:
         mem_mb=by_attempt(lambda wildcards, threads: MEASURE_MB[wildcards.processes]),
         runtime=by_attempt(60),
-        nodes=lambda wildcards: STUDY_LAYOUTS[wildcards.processes].nodes,
-        tasks=lambda wildcards: STUDY_LAYOUTS[wildcards.processes].ranks,
-        gpu=lambda wildcards: min(STUDY_LAYOUTS[wildcards.processes].per_node, GPUS),
-        mpi=lambda wildcards: STUDY_LAYOUTS[wildcards.processes].command,
-        slurm_extra=lambda wildcards: STUDY_LAYOUTS[wildcards.processes].spread,
+        nodes=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].nodes,
+        tasks=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].ranks,
+        gpu=lambda wildcards: min(MEASURE_LAYOUTS[wildcards.processes].per_node, GPUS),
+        mpi=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].command,
+        slurm_extra=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].spread,
     params:
         data=STUDY_DATA,
         flags=f"{flags(RUN.model)} {flags(MEASURE_TRAIN, skip=('num_workers',))}",

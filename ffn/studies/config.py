@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import Fraction, Section
+from ffn.config import Fraction, SameResult, Section
 
 AscendingCounts = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
@@ -20,6 +20,9 @@ class StudyConfig(Section):
     )
     learning_rates: Annotated[tuple[PositiveFloat, ...], Field(min_length=3)] = Field(
         (1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3), description="rates to try with each number of workers, ascending"
+    )
+    ranks: SameResult[PositiveInt] = Field(
+        1, description="most processes of a training run, which share out its workers evenly"
     )
     steps: PositiveInt = Field(2000, description="optimizer steps of each training run; scores are compared at the end")
     log_steps: PositiveInt = Field(25, description="steps between scores, before smoothing")

@@ -8,6 +8,7 @@ from pathlib import Path
 from ffn.config import ModelConfig
 from ffn.errors import DivergenceError
 from ffn.io import atomic
+from ffn.machine.launchers import launched_rank
 from ffn.model.choice import FOLDER
 from ffn.studies.learning_rate import best_rate
 from ffn.training.config import TrainConfig
@@ -27,6 +28,8 @@ def train_point(
     rates_path: str | None = None,
 ) -> None:
     """Train, or resume training, and write the metrics; a run that diverges ends early, which is also a result.
+
+    Every process of the run calls this, and rank 0 writes.
 
     Parameters
     ----------
@@ -58,4 +61,9 @@ def train_point(
         train(data, str(folder), model, config, rng_seed, machine=f"{runs_folder}/{FOLDER}")
     except DivergenceError as error:
         log.warning("%s", error)
-    atomic.write_text(out_path, (folder / "metrics.csv").read_text())
+    except SystemExit as end:  # of another rank, where rank 0 has the error
+        if not isinstance(end.__cause__, DivergenceError):
+            raise
+    launch = launched_rank()
+    if launch is None or launch.rank == 0:
+        atomic.write_text(out_path, (folder / "metrics.csv").read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ffn.config import IngestConfig, Section
@@ -12,6 +12,7 @@ from ffn.options import flags, quote
 from ffn.training.config import TrainConfig
 from ffn.workflow.file_lists import FileList
 from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.study_jobs import StudyJob
 
 NOT_FOR_SNAKEMAKE = re.compile("[{}<>]")  # in the path of an input they mark wildcards and path variables
 LEADING = re.compile(r"^(\./+)+(?=.)")  # Snakemake warns of it; `..` stays, because the folder before it may be a link
@@ -135,8 +136,18 @@ def untracked(section: Section) -> Callable[[Any, Any], str]:
 
 def processes(train: TrainConfig) -> Callable[[Any, Any], str]:
     """Return how many processes train, untracked: the result depends on their workers, not on who computes them."""
-    text = f"--num-workers {train.num_workers} --virtual-workers {train.virtual_workers}"
+    text = _processes(train)
     return lambda wildcards, resources: text
+
+
+def processes_of_study(jobs: Mapping[str, StudyJob]) -> Callable[[Any, Any], str]:
+    """Return the same and all other untracked options of a study's training run, by its number of workers."""
+    texts = {workers: f"{_processes(job.train)} {flags(job.train, result=False)}" for workers, job in jobs.items()}
+    return lambda wildcards, resources: texts[wildcards.workers]
+
+
+def _processes(train: TrainConfig) -> str:
+    return f"--num-workers {train.num_workers} --virtual-workers {train.virtual_workers}"
 
 
 def _labelled(pipeline: Pipeline, name: str) -> str:

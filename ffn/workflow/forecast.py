@@ -13,11 +13,10 @@ from ffn.kernels.inference import obstacle
 from ffn.machine.core_speed import core_flops
 from ffn.machine.description import Machine, this_machine
 from ffn.training.config import TrainConfig
-from ffn.workflow.needs import FOVS_PER_DELTAS, fov_flops
+from ffn.workflow.needs import BACKWARD, FOVS_PER_DELTAS, fov_flops
 from ffn.workflow.run import RunConfig
 
 EFFICIENCY = 0.85  # of the network's convolutions in float32: share of the speed of matrix products; 1 on an AMD EPYC
-BACKWARD = 3  # operations of a training step for one of a prediction: forward, gradients of data and of weights
 # Operations per second in bfloat16 with AMX for one in float32, on two cores of a Xeon: 0.3 TFLOP/s in float32,
 # 1.5-2.4 in inference, 0.9-1.4 in training.
 AMX_INFERENCE = 6

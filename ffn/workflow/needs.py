@@ -23,6 +23,9 @@ GRADIENTS_OF_A_WORKER = 4  # as computed, as sent, and what compression keeps
 PATCHES_OF_A_LANE = 10  # three arrays of three examples, and the canvas
 VOXEL_BYTES = 12  # of a volume in memory: image and labels
 MAPS_OF_AN_INFERENCE = 3  # of a FOV; a layer's input and output, and the module's input
+BACKWARD = 3  # operations of a training step for one of a prediction: forward, gradients of data and of weights
+TRAINING_FLOPS_PER_CORE = 1.5e10  # of TensorFlow's training in float32 with AVX2, whose weight gradients are slow there
+TRAINING_FOV_SECONDS = 0.02  # outside the network, on a slow core; 2 ms on a Xeon
 FLOPS_PER_CORE = 5e10  # of a convolution in float32 on an old core; ours do 1.7e11, in bfloat16 with AMX 1e12
 
 
@@ -139,6 +142,29 @@ def flooding_minutes(num_voxels: int, model: ModelConfig, threads: int = 1) -> i
     """
     fovs = FOVS_PER_DELTAS * num_voxels / math.prod(model.deltas_zyx)
     return BASE_MINUTES + math.ceil(fovs * fov_flops(model) / (FLOPS_PER_CORE * threads) / 60)
+
+
+def training_minutes(model: ModelConfig, train: TrainConfig, threads: int = 1) -> int:
+    """Time of a training, minutes.
+
+    Parameters
+    ----------
+    model : ModelConfig
+        The network.
+    train : TrainConfig
+        Steps, and what each process trains on in a step.
+    threads : int
+        Threads of each process.
+
+    Examples
+    --------
+    >>> network = ModelConfig(depth=9, features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
+    >>> [training_minutes(network, TrainConfig(max_steps=1000, virtual_workers=n)) for n in (1, 16)]
+    [130, 1921]
+    """
+    fovs = train.max_steps * train.virtual_workers * train.batch_size
+    seconds = TRAINING_FOV_SECONDS + BACKWARD * fov_flops(model) / (TRAINING_FLOPS_PER_CORE * threads)
+    return BASE_MINUTES + math.ceil(fovs * seconds / 60)
 
 
 def fov_flops(model: ModelConfig) -> float:

@@ -78,7 +78,7 @@ class HorovodGroup(JoinedGroup):
         # a launcher stops everything when the first rank ends, so wait until rank 0 has told the user
         with contextlib.suppress(Exception):  # fails when rank 0 is gone
             self.barrier()
-        raise SystemExit(2)
+        raise SystemExit(2) from error
 
 
 def start_horovod(stall_seconds: int, with_timeline: bool) -> Any:

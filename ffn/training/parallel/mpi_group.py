@@ -66,7 +66,7 @@ class MpiGroup(JoinedGroup):
         self.ends_together = True  # MPI's own end waits until rank 0 has told the user
         if self.rank == 0:
             raise error
-        raise SystemExit(2)
+        raise SystemExit(2) from error
 
     def _all_to_all(self, shares: np.ndarray) -> np.ndarray:
         received = np.empty_like(shares)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ffn.config import ModelConfig
-from ffn.errors import DivergenceError
+from ffn.errors import DivergenceError, TrainError
 from ffn.io import atomic
 from ffn.studies import point
 from ffn.training.config import TrainConfig
@@ -43,3 +43,18 @@ def test_the_best_rate_for_that_many_workers_replaces_the_configured_one(trained
     point.train_point(TrainingData("records", {}), str(tmp_path), out, ModelConfig(), CONFIG, 3, str(rates))
     assert trained[0].learning_rate == 4e-3
     assert (tmp_path / "workers-8-rate-0.004-seed-3").is_dir()
+
+
+def test_other_ranks_write_nothing_and_end_well_if_the_run_diverged(monkeypatch, tmp_path):
+    def train(*arguments, **options):
+        raise SystemExit(2) from cause
+
+    monkeypatch.setattr(point, "train", train)
+    monkeypatch.setenv("HOROVOD_RANK", "1")
+    out, data = tmp_path / "metrics.csv", TrainingData("records", {})
+    cause = DivergenceError("the loss is not finite")
+    point.train_point(data, str(tmp_path), str(out), ModelConfig(), CONFIG, rng_seed=3)
+    cause = TrainError("another reason")
+    with pytest.raises(SystemExit):
+        point.train_point(data, str(tmp_path), str(out), ModelConfig(), CONFIG, rng_seed=3)
+    assert not out.exists()

@@ -1,0 +1,94 @@
+"""The training runs of the studies: network, options, and the processes that share out the workers of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ffn.config import ModelConfig
+from ffn.training.config import TrainConfig
+from ffn.workflow.needs import training_mb, training_minutes
+from ffn.workflow.rank_layout import Layout, layout_of
+from ffn.workflow.run import RunConfig
+
+
+class StudyJob(NamedTuple):
+    """The job of one training run.
+
+    Parameters
+    ----------
+    train : TrainConfig
+        Options; processes times virtual workers is the number of workers.
+    layout : Layout
+        Its processes on nodes.
+    threads : int
+        Cores to ask for: of a process where a launcher starts them on a cluster, else of the whole job.
+    mb : int
+        Memory on each node, MB.
+    minutes : int
+        Time.
+    """
+
+    train: TrainConfig
+    layout: Layout
+    threads: int
+    mb: int
+    minutes: int
+
+
+def study_model(run: RunConfig) -> ModelConfig:
+    """Return the network that the studies train."""
+    own = {"depth": run.study.depth, "features": run.study.features}
+    return run.model.model_copy(update={name: value for name, value in own.items() if value is not None})
+
+
+def study_train(run: RunConfig) -> TrainConfig:
+    """Return the options of a training run with one worker: everything else is as in section ``train``."""
+    own = {
+        "num_workers": 1,
+        "virtual_workers": 1,
+        "batch_size": 1,
+        "max_steps": run.study.steps,
+        "log_steps": run.study.log_steps,
+        "scaling_rule": "constant",
+        "schedule": "cyclic" if run.train.schedule == "cyclic" else "constant",
+        "validation_steps": 0,
+        "validation_examples": 1,
+        "use_best": False,
+        "image_steps": 0,
+        "horovod_timeline": None,
+        "intra_op_threads": min(1, run.train.intra_op_threads),
+    }
+    return run.train.model_copy(update=own)
+
+
+def study_job(run: RunConfig, workers: int, site: Mapping[str, object], cores: int, voxels: list[int]) -> StudyJob:
+    """Return the job of a training run with that many workers.
+
+    Parameters
+    ----------
+    run : RunConfig
+        The configuration.
+    workers : int
+        Workers; as many processes as `study.ranks` allows share them out evenly.
+    site : mapping
+        Where the profile starts the ranks of a training, see `layout_of`.
+    cores : int
+        Cores of this machine that may be used.
+    voxels : list of int
+        Voxels of each volume that training reads.
+    """
+    ranks = max(n for n in range(1, min(workers, run.study.ranks) + 1) if workers % n == 0)
+    layout, on_cluster = layout_of(ranks, site, cores), "launcher" in site
+    each = layout.depth if on_cluster and ranks > 1 else 1  # here, runs go side by side
+    train = study_train(run).model_copy(update={"num_workers": ranks, "virtual_workers": workers // ranks})
+    if ranks > 1:
+        train = train.model_copy(update={"intra_op_threads": each})
+    model = study_model(run)
+    return StudyJob(
+        train,
+        layout,
+        each if on_cluster else min(cores, ranks),
+        layout.per_node * training_mb(model, train, voxels),
+        training_minutes(model, train, each),
+    )

@@ -1,0 +1,68 @@
+"""How the training runs of a study are shared out among processes, and what they ask for."""
+
+import pytest
+
+from ffn.workflow.arguments import processes_of_study
+from ffn.workflow.run import load_run
+from ffn.workflow.study_jobs import study_job, study_model, study_train
+
+from ...small_run import SMALL_RUN
+
+SITE = {"launcher": "srun -n {ranks} -c {depth}", "ranks_per_node": 2, "cores_per_node": 64}
+
+
+def run_of(train=None, **study):
+    return load_run({**SMALL_RUN, "train": {**SMALL_RUN["train"], **(train or {})}, "study": study})
+
+
+@pytest.mark.parametrize(
+    ("workers", "ranks", "shared"),
+    [(1, 4, (1, 1)), (4, 1, (1, 4)), (6, 4, (3, 2)), (7, 4, (1, 7)), (16, 4, (4, 4)), (1024, 64, (64, 16))],
+)
+def test_as_many_processes_as_allowed_share_out_the_workers_evenly(workers, ranks, shared):
+    job = study_job(run_of(ranks=ranks), workers, {}, 8, [])
+    assert (job.train.num_workers, job.train.virtual_workers) == shared
+    assert job.train.num_workers * job.train.virtual_workers == workers
+
+
+def test_processes_of_this_machine_take_a_core_each_and_those_of_a_cluster_their_share_of_a_node():
+    here = study_job(run_of(ranks=4), 8, {}, 16, [])
+    assert (here.threads, here.train.intra_op_threads) == (4, 1)
+    assert here.layout.command == "ffn launch --num-ranks 4 --launcher local --"
+    there = study_job(run_of(ranks=4), 8, SITE, 16, [])
+    assert (there.threads, there.train.intra_op_threads) == (32, 32)
+    assert (there.layout.command, there.layout.nodes) == ("srun -n 4 -c 32", 2)
+    alone = study_job(run_of(), 8, SITE, 16, [])
+    assert (alone.threads, alone.layout.command, alone.layout.nodes) == (1, "", 1)
+
+
+def test_time_follows_from_what_a_process_computes_and_memory_from_what_it_holds():
+    def job(workers, site=(), **study):
+        return study_job(run_of(depth=9, features=32, **study), workers, dict(site), 16, [10**6])
+
+    few, many, shared = job(1), job(64), job(64, SITE, ranks=64)
+    assert many.minutes > 50 * (few.minutes - 10) and job(1, steps=20_000).minutes > 8 * (few.minutes - 10)
+    assert shared.minutes - 10 < (many.minutes - 10) / 64  # each process has one worker and half a node
+    assert many.mb > few.mb and shared.mb == 2 * few.mb  # two processes on a node
+
+
+def test_a_cyclic_schedule_counts_and_others_are_constant():
+    cyclic = study_train(run_of({"schedule": "cyclic", "cycle_steps": 40}))
+    assert (cyclic.schedule, cyclic.cycle_steps) == ("cyclic", 40)
+    assert study_train(run_of({"schedule": "cosine"})).schedule == "constant"
+
+
+def test_the_network_is_the_studies_own_unless_they_have_none():
+    assert (study_model(run_of()).depth, study_model(run_of()).features) == (3, 8)
+    whole = study_model(run_of(depth=None, features=None))
+    assert (whole.depth, whole.features) == (2, 8)
+
+
+def test_the_command_line_has_the_processes_of_its_number_of_workers():
+    jobs = {str(workers): study_job(run_of(ranks=2), workers, {}, 2, []) for workers in (1, 6)}
+
+    class Wildcards:
+        workers = "6"
+
+    words = processes_of_study(jobs)(Wildcards, None)
+    assert "--num-workers 2 --virtual-workers 3" in words and "--intra-op-threads 1" in words
