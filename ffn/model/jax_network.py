@@ -1,0 +1,90 @@
+"""The network of `ffn.model.network` as one pure JAX function, for inference and training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ffn.config import ModelConfig
+
+if TYPE_CHECKING:
+    import jax
+
+Params = Mapping[str, "jax.Array"]
+
+AXES = ("NDHWC", "DHWIO", "NDHWC")
+AXES_OF_PLANES = ("NHWC", "HWIO", "NHWC")
+
+
+def updated_pom(
+    params: Params,
+    image: jax.Array,
+    pom_logit: jax.Array,
+    config: ModelConfig,
+    precision: str = "float32",
+    planes: bool | None = None,
+) -> jax.Array:
+    """Update the POM of a batch of FOVs; can be compiled and differentiated.
+
+    Parameters
+    ----------
+    params : mapping of str to float32 array
+        Weights by name, see `ffn.model.network.weight_shapes`.
+    image, pom_logit : float32 array of shape (B, Z, Y, X)
+        Normalised image, and POM in logits.
+    config : ModelConfig
+        Depth of the network.
+    precision : {'float32', 'bfloat16'}
+        Type in which convolutions compute, as in `build_network`; XLA accumulates in float32.
+    planes : bool, optional
+        Whether to compute a 3D convolution as one of planes (see `_of_planes`); default: on CPUs.
+
+    Returns
+    -------
+    float32 array of shape (B, Z, Y, X)
+        Updated POM in logits.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    dtype = jnp.dtype(precision)
+    exact = jax.lax.Precision.HIGHEST if precision == "float32" else None  # otherwise GPUs multiply with 10 bits
+    convolve = _of_planes if (jax.default_backend() == "cpu" if planes is None else planes) else _of_volumes
+
+    def conv(net: jax.Array, name: str) -> jax.Array:
+        kernel, bias = params[f"{name}/weights"].astype(dtype), params[f"{name}/biases"].astype(dtype)
+        return convolve(net, kernel, exact) + bias
+
+    net = jnp.stack([image, pom_logit], axis=-1).astype(dtype)
+    net = conv(jax.nn.relu(conv(net, "conv0_a")), "conv0_b")
+    for module in range(1, config.depth):
+        net += conv(jax.nn.relu(conv(jax.nn.relu(net), f"conv{module}_a")), f"conv{module}_b")
+    voxelwise = params["conv_lom/weights"][0, 0, 0, :, 0].astype(dtype)
+    update = jnp.matmul(jax.nn.relu(net), voxelwise, precision=exact, preferred_element_type=jnp.float32)
+    return pom_logit + update + params["conv_lom/biases"]
+
+
+def _of_volumes(net: jax.Array, kernel: jax.Array, exact: jax.lax.Precision | None) -> jax.Array:
+    """Convolve (B, Z, Y, X, C) with a kernel (3, 3, 3, C, F), with zeros around."""
+    import jax
+
+    return jax.lax.conv_general_dilated(net, kernel, (1, 1, 1), "SAME", dimension_numbers=AXES, precision=exact)
+
+
+def _of_planes(net: jax.Array, kernel: jax.Array, exact: jax.lax.Precision | None) -> jax.Array:
+    """Compute the same as a convolution of planes: the channels of a plane are those of its neighbours, too.
+
+    XLA's 2D convolutions on a CPU are 2.5 times as fast as its 3D ones with 32 channels, and 5 times with 8.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    size_z, (size_y, size_x) = net.shape[1], net.shape[2:4]
+    padded = jnp.pad(net, ((0, 0), (1, 1), (0, 0), (0, 0), (0, 0)))
+    near = jnp.concatenate([padded[:, shift : shift + size_z] for shift in range(3)], axis=-1)
+    flat = near.reshape(-1, size_y, size_x, near.shape[-1])
+    of_planes = jnp.moveaxis(kernel, 0, 2).reshape(3, 3, near.shape[-1], kernel.shape[-1])
+    out = jax.lax.conv_general_dilated(
+        flat, of_planes, (1, 1), "SAME", dimension_numbers=AXES_OF_PLANES, precision=exact
+    )
+    return out.reshape(*net.shape[:-1], kernel.shape[-1])

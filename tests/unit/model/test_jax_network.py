@@ -1,0 +1,51 @@
+"""The JAX network computes what the Keras network does."""
+
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig
+from ffn.model.jax_network import updated_pom
+from ffn.model.network import build_network, set_weights, weight_shapes
+
+jax = pytest.importorskip("jax")
+
+CONFIG = ModelConfig(depth=3, features=6, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
+RNG = np.random.default_rng(0)
+WEIGHTS = {
+    name: RNG.normal(0, np.prod(shape[:-1]) ** -0.5, shape).astype(np.float32)
+    for name, shape in weight_shapes(CONFIG).items()
+}
+IMAGE, POM = RNG.normal(size=(2, 3, *CONFIG.fov_size_zyx)).astype(np.float32)
+
+
+def keras_logits(precision):
+    network = build_network(CONFIG, precision)
+    set_weights(network, CONFIG, WEIGHTS)
+    return network([IMAGE[..., None], POM[..., None]], training=False).numpy()[..., 0]
+
+
+def logits(precision, planes=None):
+    return jax.jit(lambda *fovs: updated_pom(*fovs, CONFIG, precision, planes))(WEIGHTS, IMAGE, POM)
+
+
+@pytest.mark.parametrize("planes", [False, True])
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.05)])
+def test_logits_are_those_of_keras(precision, tolerance, planes):
+    found = logits(precision, planes)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, keras_logits(precision), atol=tolerance, rtol=0)
+    assert np.abs(found - POM).max() > 1
+
+
+def test_bfloat16_rounds():
+    assert 1e-4 < np.abs(logits("float32") - logits("bfloat16")).max() < 0.05
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_gradients_reach_every_weight_in_float32(precision):
+    def loss(params):
+        return (updated_pom(params, IMAGE, POM, CONFIG, precision) ** 2).mean()
+
+    gradients = jax.jit(jax.grad(loss))({name: jax.numpy.asarray(array) for name, array in WEIGHTS.items()})
+    assert {name: array.shape for name, array in gradients.items()} == weight_shapes(CONFIG)
+    assert all(array.dtype == np.float32 and np.abs(array).max() > 0 for array in gradients.values())
