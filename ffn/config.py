@@ -25,7 +25,7 @@ from pydantic import (
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box
 
-EngineName = Literal["tensorflow", "openvino", "kernels"]
+EngineName = Literal["tensorflow", "openvino", "kernels", "jax"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in training makes tissue that does not exist
 

@@ -1,6 +1,9 @@
 """The engines that can run the network on this machine."""
 
+import importlib.util
+
 from ffn.config import ENGINES
 from ffn.kernels.inference import library_path
 
-HERE = [name for name in ENGINES if name != "kernels" or library_path().exists()]
+LACKING = {"kernels": not library_path().exists(), "jax": importlib.util.find_spec("jax") is None}
+HERE = [name for name in ENGINES if not LACKING.get(name)]

@@ -50,7 +50,7 @@ def judge_build(built: dict[str, Any], launcher: str) -> Finding:
 
 
 def judge_gpu(probe: dict[str, Any], num_wanted: int) -> Finding:
-    """Judge whether TensorFlow sees the GPUs of this machine.
+    """Judge whether JAX or TensorFlow sees the GPUs of this machine.
 
     Parameters
     ----------
@@ -64,10 +64,11 @@ def judge_gpu(probe: dict[str, Any], num_wanted: int) -> Finding:
     >>> judge_gpu({"seen": 0, "has_card": False, "why": "no NVIDIA card here"}, num_wanted=0)
     Finding(name='gpu', verdict='ok', text='TensorFlow sees none: no NVIDIA card here')
     """
+    by_jax = f"JAX sees {probe['jax']}, " if probe.get("jax") else ""
     if probe["seen"]:
-        return Finding("gpu", "ok", f"TensorFlow sees {probe['seen']}")
-    is_missed = probe["has_card"] or num_wanted > 0
-    return Finding("gpu", "warn" if is_missed else "ok", f"TensorFlow sees none: {probe['why']}")
+        return Finding("gpu", "ok", f"{by_jax}TensorFlow sees {probe['seen']}")
+    is_missed = not by_jax and (probe["has_card"] or num_wanted > 0)
+    return Finding("gpu", "warn" if is_missed else "ok", f"{by_jax}TensorFlow sees none: {probe['why']}")
 
 
 def judge_library(found: dict[str, Any], launcher: str) -> Finding:

@@ -26,6 +26,7 @@ from typing import Any
 
 from ffn.machine.description import memory_mb
 from ffn.machine.gpu_evidence import gather, why_none
+from ffn.machine.jax_device import jax_gpus
 
 MARK = "FFN-PROBE"
 MARKER = "marker"  # file that the doctor writes before it starts probes
@@ -81,13 +82,14 @@ def build() -> dict[str, Any]:
 
 
 def gpu() -> dict[str, Any]:
-    """Return how many GPUs TensorFlow sees; if none, why, and whether the machine has one."""
+    """Return how many GPUs TensorFlow and JAX see; if TensorFlow sees none, why, and whether the machine has one."""
     import tensorflow as tf
 
-    if seen := len(tf.config.list_physical_devices("GPU")):
-        return {"seen": seen}
+    counts = {"seen": len(tf.config.list_physical_devices("GPU")), "jax": len(jax_gpus())}
+    if counts["seen"]:
+        return counts
     evidence = gather()
-    return {"seen": 0, "has_card": evidence.has_card, "why": why_none(evidence)}
+    return {**counts, "has_card": evidence.has_card, "why": why_none(evidence)}
 
 
 def join_mpi() -> dict[str, Any]:

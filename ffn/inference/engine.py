@@ -1,4 +1,4 @@
-"""Engines that run the network: TensorFlow on any device, OpenVINO and our own kernels on CPUs."""
+"""Engines that run the network: JAX and TensorFlow on any device, OpenVINO and our own kernels on CPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import numpy as np
 from ffn.errors import ConfigError, ModelError
 from ffn.kernels.inference import Network, obstacle
 from ffn.machine.gpu import take_gpu
+from ffn.machine.jax_device import jax_device
 from ffn.machine.threads import threads_here
+from ffn.model.jax_network import updated_pom
 from ffn.model.network import build_network, conv_names, set_weights
 from ffn.model.store import Model
 
@@ -72,10 +74,32 @@ class TensorFlowEngine:
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
         """Update the POM; see `Engine.predict`."""
-        missing = self._batch_size - len(image)  # the graph has one batch size; the padding is cut off below
-        image, pom_logit = (np.concatenate([a, a[:1].repeat(missing, 0)])[..., None] for a in (image, pom_logit))
-        answer = np.array(self._call(image, pom_logit))[..., 0]
-        return answer[: self._batch_size - missing]
+        full = (_padded(array, self._batch_size)[..., None] for array in (image, pom_logit))
+        return np.array(self._call(*full))[: len(image), ..., 0]
+
+
+class JaxEngine:
+    """The network in JAX as one compiled function, on a GPU if JAX sees one; else XLA takes all cores of the process.
+
+    Raises
+    ------
+    ConfigError
+        If JAX is not installed.
+    """
+
+    def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
+        device = jax_device()
+        import jax
+
+        self.name = f"jax {precision}"
+        self._batch_size = batch_size
+        self._weights = jax.device_put(model.weights, device)
+        self._call = jax.jit(lambda weights, image, pom: updated_pom(weights, image, pom, model.config, precision))
+
+    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
+        """Update the POM; see `Engine.predict`."""
+        full = (_padded(array, self._batch_size) for array in (image, pom_logit))
+        return np.array(self._call(self._weights, *full))[: len(image)]
 
 
 class OpenVinoEngine:
@@ -163,10 +187,11 @@ class KernelEngine:
             ) from None
 
 
-KINDS: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine] | type[KernelEngine]] = {
+KINDS: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine] | type[KernelEngine] | type[JaxEngine]] = {
     "tensorflow": TensorFlowEngine,
     "openvino": OpenVinoEngine,
     "kernels": KernelEngine,
+    "jax": JaxEngine,
 }
 
 
@@ -194,6 +219,11 @@ def create_engine(model: Model, engine: str, precision: str, threads: int = 0, b
     threads = threads or threads_here()
     log.info("engine: %s %s, %d threads, batch size %d", engine, precision, threads, batch_size)
     return KINDS[engine](model, precision, threads, batch_size)
+
+
+def _padded(fovs: np.ndarray, batch_size: int) -> np.ndarray:
+    """Repeat the first FOV up to the one batch size of a compiled function."""
+    return np.concatenate([fovs, fovs[:1].repeat(batch_size - len(fovs), 0)])
 
 
 def _network(model: Model, precision: str, batch_size: int) -> keras.Model:

@@ -14,11 +14,16 @@ from ffn.errors import ConfigError
 from ffn.io import atomic
 from ffn.machine.cpu import cpu_name
 from ffn.machine.gpu import gpu_visible
+from ffn.machine.jax_device import jax_gpus
 from ffn.model.precision import PRECISIONS
 
 log = logging.getLogger(__name__)
 
 FOLDER = "machine"
+ON_GPUS = {
+    "tensorflow": "TensorFlow",
+    "jax": "JAX",
+}  # engines that compute on a GPU, if they see one
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
     Raises
     ------
     ConfigError
-        If the record is damaged, made for a GPU where there is none, or for TensorFlow on a CPU where there is a GPU.
+        If the record is damaged, made for a GPU where there is none, or for a CPU where its engine sees a GPU.
     """
     choice = _read(path)
     if choice is None:
@@ -77,17 +82,23 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
             atomic.write_text_once(path, yaml.safe_dump({**asdict(mine), "cpu": cpu_name()}, sort_keys=False))
             choice = _read(path) or mine  # another job may have been first
     log.info("auto: %s %s, because %s%s", choice.engine, choice.precision, choice.reason, f" ({path})" if path else "")
-    if choice.engine == "tensorflow" and choice.gpu != gpu_visible():
+    if choice.engine in ON_GPUS and choice.gpu != sees_gpu(choice.engine):
         chosen, seen, remedy = (
             ("a GPU", "none", "Start this job where there is one")
             if choice.gpu
             else ("a CPU", "a GPU", "Hide it (CUDA_VISIBLE_DEVICES=-1)")
         )
         raise ConfigError(
-            f"{path}: {choice.engine} {choice.precision} was chosen for {chosen}, and TensorFlow sees {seen} here. "
+            f"{path}: {choice.engine} {choice.precision} was chosen for {chosen}, and "
+            f"{ON_GPUS[choice.engine]} sees {seen} here. "
             f"{remedy}, or set engine and precision"
         )
     return choice
+
+
+def sees_gpu(engine: str) -> bool:
+    """Return whether this engine would compute on a GPU here."""
+    return bool(jax_gpus()) if engine == "jax" else engine == "tensorflow" and gpu_visible()
 
 
 def _read(path: Path | None) -> Choice | None:

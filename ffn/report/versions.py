@@ -11,6 +11,7 @@ PACKAGES = (
     "keras",
     "horovod",
     "openvino",
+    "jax",
     "numpy",
     "scipy",
     "scikit-image",

@@ -80,6 +80,8 @@ def test_horovod_needs_what_the_launcher_speaks(built, launcher, text):
     ("probe", "num_wanted", "verdict", "message"),
     [
         ({"seen": 4}, 4, "ok", "TensorFlow sees 4"),
+        ({"seen": 4, "jax": 4}, 4, "ok", "JAX sees 4, TensorFlow sees 4"),
+        ({"seen": 0, "jax": 1, "has_card": True, "why": "no"}, 1, "ok", "JAX sees 1, TensorFlow sees none: no"),
         ({"seen": 0, "has_card": False, "why": "no card"}, 0, "ok", "TensorFlow sees none: no card"),
         ({"seen": 0, "has_card": False, "why": "no card"}, 4, "warn", "TensorFlow sees none: no card"),
         ({"seen": 0, "has_card": True, "why": "no driver"}, 0, "warn", "TensorFlow sees none: no driver"),

@@ -29,13 +29,13 @@ KERNELS_FASTER = {"openvino float32": 6.9, "openvino bfloat16": 9.0, "kernels fl
 def on(monkeypatch):
     """Function that makes this machine another one; engines are then the arguments they would be built from."""
 
-    def become(flags, gpu=False, rates=None, installed=True, built=False):
+    def become(flags, gpu=False, rates=None, installed=True, built=False, jax_gpu=False):
         for module in (precision, choice, kernels):
             monkeypatch.setattr(module, "cpu_flags", lambda: frozenset(flags.split()))
         monkeypatch.setattr(choice, "obstacle", lambda features: None if built else "they are missing")
-        for module in (choice, record):
-            monkeypatch.setattr(module, "gpu_visible", lambda: gpu)
-        monkeypatch.setattr(precision, "_gpus_tell", lambda: ("bfloat16", "the GPU has compute capability 8.0"))
+        monkeypatch.setattr(record, "gpu_visible", lambda: gpu)
+        monkeypatch.setattr(record, "jax_gpus", lambda: ["a GPU"] if jax_gpu else [])
+        monkeypatch.setattr(precision, "_gpus_tell", lambda engine: ("bfloat16", "the GPU has compute capability 8.0"))
         monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: object() if installed else None)
 
         def measured(model, kinds, config):
@@ -57,6 +57,8 @@ def on(monkeypatch):
         ({"flags": BF16_ALONE, "rates": FLOAT32_FASTER}, "openvino float32 0 1"),
         ({"flags": BF16_ALONE, "rates": BFLOAT16_FASTER}, "openvino bfloat16 0 1"),
         ({"flags": AVX2, "gpu": True}, "tensorflow bfloat16 0 1"),
+        ({"flags": AVX2, "gpu": True, "jax_gpu": True}, "jax bfloat16 0 1"),
+        ({"flags": AMX, "jax_gpu": True}, "jax bfloat16 0 1"),
         ({"flags": AVX2, "installed": False}, "tensorflow float32 0 1"),
     ],
 )

@@ -14,6 +14,7 @@ from ffn.errors import ConfigError
 from ffn.inference import engine
 from ffn.inference.engine import KINDS, create_engine
 from ffn.kernels import inference
+from ffn.machine import jax_device
 from ffn.machine.cpu import cpu_flags
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model
@@ -21,9 +22,10 @@ from ffn.model.store import Model
 from ...engines import HERE
 
 FOV = (5, 7, 9)
-PRECISIONS = {"tensorflow": ["float32", "bfloat16"], "openvino": ["float32"], "kernels": ["float32"]}
+BOTH = ["float32", "bfloat16"]
+PRECISIONS = {"tensorflow": BOTH, "openvino": ["float32"], "kernels": ["float32"], "jax": BOTH}
 if "avx512f" in cpu_flags():  # on other CPUs, OpenVINO would compute in float32 instead
-    PRECISIONS["openvino"].append("bfloat16")
+    PRECISIONS["openvino"] = BOTH
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def test_engines_agree_in_every_batch_and_keep_its_order(model, expected, engine
     assert np.abs(expected[0] - expected[1]).max() > 0.1
 
 
-@pytest.mark.parametrize("engine", [name for name, kinds in PRECISIONS.items() if "bfloat16" in kinds])
+@pytest.mark.parametrize("engine", [name for name in HERE if "bfloat16" in PRECISIONS[name]])
 def test_bfloat16_is_close_to_float32_and_repeatable(model, expected, engine):
     built = create_engine(model, engine, "bfloat16", threads=2, batch_size=3)
     assert built.name == f"{engine} bfloat16"
@@ -141,6 +143,12 @@ def test_an_engine_that_is_not_installed_is_named(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(ConfigError, match="engine: found openvino, which is not installed here"):
         create_engine(model, "openvino", "float32", threads=1)
+
+
+def test_jax_that_is_not_installed_is_named_with_what_installs_it(model, monkeypatch):
+    monkeypatch.setattr(jax_device.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"engine: found jax, which is not installed here\. Install it \(pip install"):
+        create_engine(model, "jax", "float32", threads=1)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")

@@ -17,6 +17,7 @@ from ffn.model.choice import Choice, choose_once
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch):
     monkeypatch.setattr(choice, "gpu_visible", lambda: False)
+    monkeypatch.setattr(choice, "jax_gpus", list)
 
 
 def never():
@@ -59,6 +60,15 @@ def test_a_choice_for_a_gpu_needs_one(tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "gpu_visible", lambda: False)
     message = r"x\.yaml: tensorflow bfloat16 was chosen for a GPU, and TensorFlow sees none here\. Start this job where"
     with pytest.raises(ConfigError, match=message):
+        choose_once(path, never)
+
+
+def test_jax_chosen_for_a_gpu_needs_one(tmp_path, monkeypatch):
+    path, chosen = tmp_path / "x.yaml", Choice("jax", "bfloat16", "JAX sees a GPU", gpu=True)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(choice, "jax_gpus", lambda: ["a GPU"])
+        assert choose_once(path, lambda: chosen) == chosen
+    with pytest.raises(ConfigError, match=r"jax bfloat16 was chosen for a GPU, and JAX sees none here\."):
         choose_once(path, never)
 
 

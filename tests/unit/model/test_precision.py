@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 
 from ffn.model import precision
@@ -39,3 +41,12 @@ def test_the_oldest_gpu_decides(monkeypatch, capabilities, chosen):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: capabilities)
     monkeypatch.setattr(tf.config.experimental, "get_device_details", details)
     assert precision.fastest_precision(True, never)[0] == chosen
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "chosen"), [(["9.0"], "bfloat16"), (["12.0", "7.5"], "float32"), (["gfx942"], "float32")]
+)
+def test_the_oldest_gpu_that_jax_sees_decides(monkeypatch, capabilities, chosen):
+    gpus = [SimpleNamespace(compute_capability=text) for text in capabilities]
+    monkeypatch.setattr(precision, "jax_gpus", lambda: gpus)
+    assert precision.fastest_precision(True, never, "jax")[0] == chosen

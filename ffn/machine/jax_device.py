@@ -1,0 +1,61 @@
+"""The device on which JAX computes in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from ffn.errors import ConfigError
+from ffn.machine.gpu import take_gpu
+
+if TYPE_CHECKING:
+    import jax
+
+NEEDS = "pip install 'ffn-pipeline[jax]' for a CPU, 'jax[cuda13]' or, with older drivers, 'jax[cuda12]' for a GPU"
+PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+
+
+def require_jax() -> None:
+    """Check that JAX is installed.
+
+    Raises
+    ------
+    ConfigError
+        If it is not; the message says how to install it.
+    """
+    if importlib.util.find_spec("jax") is None:
+        raise ConfigError(f"engine: found jax, which is not installed here. Install it ({NEEDS}), or choose another")
+
+
+def jax_gpus() -> list[jax.Device]:
+    """Return the GPUs that JAX sees; none, without importing it, if it is not installed or has only CPUs."""
+    if importlib.util.find_spec("jax") is None or not _has_plugins():
+        return []
+    os.environ.setdefault(PREALLOCATE, "false")  # or JAX would take most of the memory of every GPU that it sees
+    import jax
+
+    return [device for device in jax.devices() if device.platform == "gpu"]
+
+
+def _has_plugins() -> bool:
+    """Whether something is installed by which JAX reaches other devices than CPUs: for CUDA, for example."""
+    return importlib.util.find_spec("jax_plugins") is not None or bool(metadata.entry_points(group="jax_plugins"))
+
+
+def jax_device() -> jax.Device:
+    """Return the GPU of this process, which no other process of this user has reserved, or the CPU if there is none.
+
+    Raises
+    ------
+    ConfigError
+        If JAX is not installed.
+    """
+    require_jax()
+    gpus = jax_gpus()
+    if gpus:
+        return gpus[take_gpu(len(gpus))]
+    import jax
+
+    return jax.devices("cpu")[0]

@@ -1,0 +1,54 @@
+"""The device that JAX takes, on machines with other devices than this one."""
+
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from ffn.errors import ConfigError
+from ffn.machine import jax_device as module
+from ffn.machine.jax_device import jax_device, jax_gpus
+
+
+def device(platform, number=0):
+    return SimpleNamespace(platform=platform, id=number)
+
+
+@pytest.fixture
+def sees(monkeypatch):
+    """Function that gives JAX other devices."""
+
+    def become(*devices, installed=("jax", "jax_plugins")):
+        fake = SimpleNamespace(devices=lambda kind=None: [d for d in devices if kind in (None, d.platform)])
+        monkeypatch.setitem(sys.modules, "jax", fake)
+        monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name in installed or None)
+        monkeypatch.setattr(module.metadata, "entry_points", lambda group: ())
+        monkeypatch.setattr(module, "take_gpu", lambda num_gpus: num_gpus - 1)
+        monkeypatch.setenv(module.PREALLOCATE, "")  # so that it is restored
+        monkeypatch.delenv(module.PREALLOCATE)
+
+    return become
+
+
+def test_a_process_takes_one_of_the_gpus_and_only_the_memory_it_needs(sees):
+    sees(device("gpu", 0), device("gpu", 1))
+    assert len(jax_gpus()) == 2 and jax_device().id == 1
+    assert os.environ[module.PREALLOCATE] == "false"
+
+
+def test_without_a_gpu_it_computes_on_the_cpu(sees):
+    sees(device("cpu"))
+    assert jax_gpus() == [] and jax_device().platform == "cpu"
+
+
+def test_jax_for_cpus_alone_is_not_asked_for_gpus(sees):
+    sees(device("gpu"), installed=("jax",))
+    assert jax_gpus() == []
+
+
+def test_where_jax_is_missing_there_is_no_gpu_for_it(sees):
+    sees(installed=())
+    assert jax_gpus() == []
+    with pytest.raises(ConfigError, match=r"engine: found jax, which is not installed here\. Install it \(pip install"):
+        jax_device()
