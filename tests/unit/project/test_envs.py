@@ -54,7 +54,7 @@ def test_lock_covers_what_the_package_declares():
 def test_gpu_lock_differs_by_tensorflow_and_cuda_only():
     cpu, gpu = versions(read("requirements.lock")), versions(read("requirements-gpu.lock"))
     assert cpu.pop("tensorflow-cpu") == gpu.pop("tensorflow")
-    assert cpu == {name: pin for name, pin in gpu.items() if not name.startswith("nvidia-")}
+    assert cpu == {name: pin for name, pin in gpu.items() if not name.startswith(("nvidia-", "jax-cuda"))}
     assert any(name.startswith("nvidia-nccl") for name in gpu)
 
 
