@@ -28,6 +28,7 @@ from ffn.config import ModelConfig
 from ffn.model.precision import PRECISIONS
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
+from ffn.training.learners import make_learner
 from ffn.training.parallel.placement import configure_tensorflow
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Learner
@@ -133,7 +134,7 @@ def train_when_told(arguments: argparse.Namespace) -> None:
     """Be a contender: read numbers of steps from standard input, train that many, and print the seconds."""
     if not arguments.contender.startswith("kernels"):
         kernels.library_path = lambda: Path("none, for comparison")
-    learner, batch = make_learner(CONTENDERS[arguments.contender], arguments, ProcessGroup())
+    learner, batch = learner_on_noise(CONTENDERS[arguments.contender], arguments, ProcessGroup())
     for line in sys.stdin:
         before, begin = parts_of(arguments), time.perf_counter()
         outcomes = [learner.step(batch, 1e-4) for _ in range(int(line))]
@@ -150,7 +151,7 @@ def parts_of(arguments: argparse.Namespace) -> dict[str, float]:
     return kernels.processor_seconds() if arguments.contender.startswith("kernels") else {}
 
 
-def make_learner(precision: str, arguments: argparse.Namespace, group: ProcessGroup) -> tuple[Learner, Batch]:
+def learner_on_noise(precision: str, arguments: argparse.Namespace, group: ProcessGroup) -> tuple[Learner, Batch]:
     """Return a learner and random FOVs to train on."""
     (batch_size,) = arguments.batch
     train = TrainConfig(
@@ -167,7 +168,7 @@ def make_learner(precision: str, arguments: argparse.Namespace, group: ProcessGr
     rng = np.random.default_rng(0)
     image, pom, labels = rng.normal(size=(3, batch_size, *config.fov_size_zyx)).astype(np.float32)
     batch = Batch(image, pom, (labels > 0).astype(np.float32), np.ones_like(image))
-    return Learner(config, train, initial_weights(config, rng_seed=0), group), batch
+    return make_learner(config, train, initial_weights(config, rng_seed=0), group), batch
 
 
 if __name__ == "__main__":

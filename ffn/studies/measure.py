@@ -17,10 +17,10 @@ from ffn.studies.networks import FLOAT_BYTES
 from ffn.training.config import TrainConfig
 from ffn.training.data.prefetch import Prefetcher
 from ffn.training.lane_walks import LaneWalks
+from ffn.training.learners import make_learner
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingData, TrainingPlan
 from ffn.training.schedule import learning_rate
-from ffn.training.step import Learner
 from ffn.training.train import training_job, with_precision
 
 WARM_UP_STEPS = 20  # to compile and to fill caches and the queue of examples; our choice, times are steady after 10
@@ -89,7 +89,7 @@ def _step_seconds(plan: TrainingPlan, group: ProcessGroup, num_steps: int) -> tu
     at = dict.fromkeys(plan.lanes(group.rank), 0)
     times = []
     with Prefetcher(plan.example_source(plan.lanes(group.rank)), at) as prefetcher:
-        learner = Learner(plan.initial.config, plan.train, plan.initial.weights, group, plan.rng_seed)
+        learner = make_learner(plan.initial.config, plan.train, plan.initial.weights, group, plan.rng_seed)
         walks = LaneWalks(prefetcher, at, plan.initial.config, plan.train)
         steps = range(WARM_UP_STEPS + num_steps)
         for step in track(steps, len(steps), "measure", unit="step") if group.rank == 0 else steps:

@@ -14,6 +14,7 @@ from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.data.prefetch import Prefetcher
 from ffn.training.interruption import Interruption
 from ffn.training.lane_walks import LaneWalks, position_of, without_walk
+from ffn.training.learners import make_learner
 from ffn.training.monitoring.best import load_best
 from ffn.training.monitoring.metrics import (
     COLUMNS,
@@ -81,7 +82,7 @@ def run(
     lanes = plan.lanes(group.rank)
     at = {lane: position_of(checkpoint.parts[_lane_part(lane)]) if checkpoint else 0 for lane in lanes}
     with Prefetcher(plan.example_source(lanes), at) as prefetcher:
-        learner = Learner(config, train, plan.initial.weights, group, plan.rng_seed)
+        learner = make_learner(config, train, plan.initial.weights, group, plan.rng_seed)
         walks = LaneWalks(prefetcher, at, config, train)
         validation = Validation(examples, config, train, group) if examples else None
         trainer = Trainer(plan, group, learner, walks, interruption, validation)

@@ -14,8 +14,9 @@ from ffn.model.choice import Choice, choice_name, choose_once
 from ffn.model.precision import PRECISIONS, fastest_precision
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
+from ffn.training.learners import make_learner
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.step import Batch, Learner
+from ffn.training.step import Batch
 
 
 def chosen_precision(config: TrainConfig, model: ModelConfig, machine: Path) -> str:
@@ -56,7 +57,7 @@ def fovs_per_second(config: TrainConfig, model: ModelConfig) -> dict[str, float]
 def step_on_noise(config: TrainConfig, model: ModelConfig, precision: str) -> Callable[[], object]:
     """Return a function that makes one step on one batch of noise, without the other processes of the job."""
     alone = config.model_copy(update={"num_workers": 1, "virtual_workers": 1, "precision": precision})
-    learner = Learner(model, alone, initial_weights(model, rng_seed=0), ProcessGroup())
+    learner = make_learner(model, alone, initial_weights(model, rng_seed=0), ProcessGroup())
     shape = (2, config.batch_size, *model.fov_size_zyx)
     image, pom = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     batch = Batch(image, pom, (image > 0).astype(np.float32), np.ones_like(image))

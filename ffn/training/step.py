@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ffn.config import ModelConfig
-from ffn.model.network import Weights, build_network, conv_names, get_weights, set_weights, weight_shapes
+from ffn.model.network import Weights, weight_shapes
 from ffn.training.config import TrainConfig
-from ffn.training.moving_average import MovingAverage, flat
-from ffn.training.parallel.exchange import TAIL, make_exchange
+from ffn.training.parallel.exchange import make_exchange
 from ffn.training.parallel.process_group import ProcessGroup
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 WEIGHTS_PREFIX = "weights/"  # prefixes of array names in a checkpoint
 AVERAGES_PREFIX = "averages/"
+OPTIMIZER_PREFIX = "optimizer/"
 
 
 class Batch(NamedTuple):
@@ -75,11 +73,11 @@ class Outcome(NamedTuple):
     save: bool = False
 
 
-class Learner:
-    """Network, optimizer and compiled training step of one process.
+class Learner(ABC):
+    """Network, optimizer and training step of one process, whichever library computes them.
 
-    Four functions are compiled: the gradients of one (virtual) worker, the average over all workers, the update, and
-    the forward pass alone.
+    A subclass supplies what its library does: the gradients of one (virtual) worker, the average over all workers, the
+    update, the forward pass alone, and its state as arrays. All learners keep the same checkpoints.
 
     Parameters
     ----------
@@ -98,28 +96,12 @@ class Learner:
     def __init__(
         self, model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup, rng_seed: int = 0
     ) -> None:
-        import tensorflow as tf
-
-        from ffn.training.optimizers import make_optimizer
-
         self._config = model
         self._train = train
-        self._network = build_network(model, train.precision, train.batch_size)
-        set_weights(self._network, model, weights)
-        # in the order of `weight_shapes`
-        self._variables = [v for name in conv_names(model) for v in self._network.get_layer(name).trainable_variables]
-        self._sizes = [int(np.prod(shape)) for shape in weight_shapes(model).values()]
-        self._optimizer = make_optimizer(train, self._variables)
+        self._shapes = weight_shapes(model)
+        self._sizes = [int(np.prod(shape)) for shape in self._shapes.values()]
         self._exchange = make_exchange(train, self._sizes, group, rng_seed)
-        self._average = MovingAverage(self._variables, train.ema_decay) if train.ema_decay else None
         self._num_steps = 0
-        fovs = [tf.TensorSpec((train.batch_size, *model.fov_size_zyx), tf.float32)] * len(Batch._fields)
-        self._differentiate = tf.function(
-            self._differentiated, input_signature=[*fovs, tf.TensorSpec((2,))], autograph=False
-        )
-        self._mean = tf.function(self._exchange.mean, autograph=False)
-        self._update = tf.function(self._updated, autograph=False)
-        self._evaluate = tf.function(self._forward, input_signature=fovs, autograph=False)
 
     def step(self, batch: Batch, learning_rate: float, stop: bool = False, save: bool = False) -> Outcome:
         """Train on one batch. All processes call this together.
@@ -133,27 +115,22 @@ class Learner:
         stop, save : bool
             Whether this process asks to stop, or for a checkpoint. Every process learns of it in this step.
         """
-        import tensorflow as tf
-
         started = time.perf_counter()
-        poms, vectors = zip(
-            *(self._differentiate(*part, np.array([stop, save], np.float32)) for part in self._microbatches(batch)),
-            strict=True,
-        )
-        pom_logit = np.concatenate([pom.numpy() for pom in poms])
+        flags = np.array([stop, save], np.float32)
+        poms, vectors = zip(*(self._differentiate(part, flags) for part in self._microbatches(batch)), strict=True)
+        pom_logit = np.concatenate([np.asarray(pom) for pom in poms])
         differentiated = time.perf_counter()
-        mean = self._mean(vectors, tf.constant(self._num_steps, tf.int64))
-        loss, num_stops, num_saves = mean[-TAIL:].numpy()
+        mean, (loss, num_stops, num_saves) = self._mean(vectors)
         averaged = time.perf_counter()
-        norm, finite = (tensor.numpy() for tensor in self._update(mean, tf.constant(learning_rate, tf.float32)))
+        norm, finite = self._update(mean, learning_rate)
         self._num_steps += 1
         return Outcome(
             pom_logit=pom_logit,
             loss=float(loss),
-            finite=bool(finite),
+            finite=finite,
             stop=bool(num_stops > 0),
             save=bool(num_saves > 0),
-            gradient_norm=float(norm),
+            gradient_norm=norm,
             compute_seconds=differentiated - started + time.perf_counter() - averaged,
             allreduce_seconds=averaged - differentiated,
             bytes_sent=self._exchange.bytes_sent,
@@ -173,40 +150,37 @@ class Learner:
         # the network takes full microbatches only, so FOVs from the start fill up the last one
         padded_size = -(-num_fovs // self._train.batch_size) * self._train.batch_size
         padded = Batch(*(np.take(field, range(padded_size), 0, mode="wrap") for field in batch))
-        poms, losses = zip(*(self._evaluate(*part) for part in self._microbatches(padded)), strict=True)
+        poms, losses = zip(*(self._evaluate(part) for part in self._microbatches(padded)), strict=True)
         return np.concatenate(poms)[:num_fovs], np.concatenate(losses)[:num_fovs]
 
+    @abstractmethod
     def weights(self) -> Weights:
         """Return the current weights by name."""
-        return get_weights(self._network, self._config)
 
     def averaged_weights(self) -> Weights:
         """Return the weights to save and validate: their moving average if there is one, else the current weights."""
-        if self._average is None:
-            return self.weights()
-        parts = np.split(self._average.value.numpy(), np.cumsum(self._sizes)[:-1])
-        shapes = weight_shapes(self._config).items()
-        return {name: part.reshape(shape) for (name, shape), part in zip(shapes, parts, strict=True)}
+        average = self._average()
+        return self.weights() if average is None else self._by_name(average)
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
         """Put the averaged weights into the network during a ``with`` block, which must not train."""
-        if self._average is None:
+        if self._average() is None:
             yield
             return
         current = self.weights()
-        set_weights(self._network, self._config, self.averaged_weights())
+        self._set_weights(self.averaged_weights())
         try:
             yield
         finally:
-            set_weights(self._network, self._config, current)
+            self._set_weights(current)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the part of a checkpoint that is the same on all processes."""
         state = {f"{WEIGHTS_PREFIX}{name}": value for name, value in self.weights().items()}
-        if self._average is not None:
+        if self._average() is not None:
             state |= {f"{AVERAGES_PREFIX}{name}": value for name, value in self.averaged_weights().items()}
-        slots = {f"optimizer/{i:03d}": np.asarray(v) for i, v in enumerate(self._optimizer.variables)}
+        slots = {f"{OPTIMIZER_PREFIX}{i:03d}": slot for i, slot in enumerate(self._slots())}
         return state | slots | {"num_steps": np.array(self._num_steps)}
 
     def worker_states(self) -> list[dict[str, np.ndarray]]:
@@ -214,65 +188,73 @@ class Learner:
         return self._exchange.worker_states()
 
     def restore(self, state: dict[str, np.ndarray], worker_states: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Restore what `state` and `worker_states` returned; other arrays are ignored."""
-        set_weights(self._network, self._config, _with_prefix(state, WEIGHTS_PREFIX))
-        for i, variable in enumerate(self._optimizer.variables):
-            variable.assign(state[f"optimizer/{i:03d}"])
-        if self._average is not None:
-            averages = _with_prefix(state, AVERAGES_PREFIX)
-            self._average.value.assign(np.concatenate([averages[n].ravel() for n in weight_shapes(self._config)]))
+        """Restore what `state` and `worker_states` of any learner returned; other arrays are ignored."""
+        self._set_weights(_with_prefix(state, WEIGHTS_PREFIX))
+        slots = _with_prefix(state, OPTIMIZER_PREFIX)
+        self._set_slots([slots[number] for number in sorted(slots, key=int)])
+        if self._average() is not None:
+            self._set_average(self._flat(_with_prefix(state, AVERAGES_PREFIX)))
         self._num_steps = int(state["num_steps"])
         self._exchange.restore(worker_states)
+
+    @abstractmethod
+    def _differentiate(self, batch: Batch, flags: np.ndarray) -> tuple[Any, Any]:
+        """Return the updated POM of a microbatch, and its worker's vector for the average: gradient, loss, flags."""
+
+    @abstractmethod
+    def _mean(self, vectors: Sequence[Any]) -> tuple[Any, np.ndarray]:
+        """Average the vectors of all workers of all processes; return also its tail, see `exchange.TAIL`."""
+
+    @abstractmethod
+    def _update(self, mean: Any, learning_rate: float) -> tuple[float, bool]:
+        """Update weights, optimizer and moving average, if the gradient is finite; return its norm and whether it is.
+
+        The norm is that before clipping.
+        """
+
+    @abstractmethod
+    def _evaluate(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return the updated POM of a microbatch, and the loss of every FOV."""
+
+    @abstractmethod
+    def _set_weights(self, weights: Weights) -> None:
+        """Replace the current weights."""
+
+    @abstractmethod
+    def _slots(self) -> list[np.ndarray]:
+        """Return the state of the optimizer.
+
+        Returns
+        -------
+        list of ndarray
+            Updates so far (integer), the last learning rate, then what the optimizer keeps of each weight tensor.
+        """
+
+    @abstractmethod
+    def _set_slots(self, slots: Sequence[np.ndarray]) -> None:
+        """Restore what `_slots` returned."""
+
+    @abstractmethod
+    def _average(self) -> np.ndarray | None:
+        """Return the moving average of the weights, one tensor after the other; None without one."""
+
+    @abstractmethod
+    def _set_average(self, average: np.ndarray) -> None:
+        """Restore what `_average` returned."""
 
     def _microbatches(self, batch: Batch) -> Iterator[Batch]:
         size = self._train.batch_size
         for start in range(0, len(batch.image), size):
             yield Batch(*(field[start : start + size] for field in batch))
 
-    def _forward(
-        self, image: tf.Tensor, pom_logit: tf.Tensor, labels: tf.Tensor, loss_weight: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the updated POM and the loss of every FOV."""
-        import tensorflow as tf
+    def _flat(self, weights: Weights) -> np.ndarray:
+        """Lay weights end to end."""
+        return np.concatenate([weights[name].ravel() for name in self._shapes])
 
-        updated = self._network([image[..., None], pom_logit[..., None]], training=True)[..., 0]
-        entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=updated)
-        return updated, tf.reduce_mean(loss_weight * entropy, (1, 2, 3))
-
-    def _differentiated(self, *batch_and_flags: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the updated POM of a microbatch, and its worker's contribution to the average."""
-        import tensorflow as tf
-
-        *batch, flags = batch_and_flags
-        with tf.GradientTape() as tape:
-            updated, losses = self._forward(*batch)
-            loss = tf.reduce_mean(losses)
-        # one vector makes one message: a single call averages the gradients of all layers, the loss and the flags
-        return updated, flat([*tape.gradient(loss, self._variables), loss, flags])
-
-    def _updated(self, mean: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Update the weights if the averaged gradient is finite; return its norm and whether it is finite."""
-        import tensorflow as tf
-
-        half_square, loss = tf.nn.l2_loss(mean[:-TAIL]), mean[-TAIL]
-        norm, finite = tf.sqrt(2 * half_square), tf.math.is_finite(half_square + loss)
-        tf.cond(finite, lambda: self._apply(mean, norm, learning_rate), lambda: None)
-        return norm, finite
-
-    def _apply(self, mean: tf.Tensor, norm: tf.Tensor, learning_rate: tf.Tensor) -> None:
-        """Update weights, optimizer state and moving average."""
-        import tensorflow as tf
-
-        if (largest := self._train.clip_entries) is not None:
-            mean = tf.clip_by_value(mean, -largest, largest)
-            norm = tf.norm(mean[:-TAIL])
-        if self._train.clip_norm is not None:
-            mean *= tf.minimum(1.0, tf.math.divide_no_nan(self._train.clip_norm, norm))
-        parts = zip(tf.split(mean, [*self._sizes, TAIL]), self._variables, strict=False)
-        self._optimizer.learning_rate.assign(learning_rate)
-        self._optimizer.apply([tf.reshape(part, v.shape) for part, v in parts], self._variables)
-        if self._average is not None:
-            self._average.update(self._optimizer.iterations)
+    def _by_name(self, vector: np.ndarray) -> Weights:
+        """Undo `_flat`."""
+        parts = np.split(vector, np.cumsum(self._sizes)[:-1])
+        return {name: part.reshape(self._shapes[name]) for name, part in zip(self._shapes, parts, strict=True)}
 
 
 def model_weights(state: dict[str, np.ndarray]) -> Weights:

@@ -7,25 +7,30 @@ round. A process has a run of neighbouring workers, so it can add whole branches
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 
-def pairwise_sum(rows: tf.Tensor) -> tf.Tensor:
-    """Sum the rows of a (K, N) tensor pairwise.
+def pairwise_sum(rows: Any) -> Any:
+    """Sum the rows of a (K, N) array of any library pairwise.
 
     Returns
     -------
-    Tensor of shape (N,)
-    """
-    import tensorflow as tf
+    array of shape (N,)
 
-    while (count := rows.shape[0]) > 1:
-        even = count - count % 2
-        rows = tf.concat([rows[:even:2] + rows[1:even:2], rows[even:]], 0)
-    return rows[0]
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pairwise_sum(np.arange(14).reshape(7, 2)).tolist()
+    [42, 49]
+    """
+    whole = 1 << (rows.shape[0].bit_length() - 1)  # the largest branch of the tree
+    rows, rest = rows[:whole], rows[whole:]
+    while rows.shape[0] > 1:
+        rows = rows[::2] + rows[1::2]
+    return rows[0] + pairwise_sum(rest) if rest.shape[0] else rows[0]
 
 
 def whole_branches(vectors: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -8,7 +8,8 @@ from ffn.model.network import weight_shapes
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.step import Batch, Learner, model_weights
+from ffn.training.step import Batch, model_weights
+from ffn.training.tensorflow_learner import TensorFlowLearner
 
 MODEL = ModelConfig(depth=1, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 FOV = MODEL.fov_size_zyx
@@ -17,7 +18,7 @@ FOV = MODEL.fov_size_zyx
 def make_learner(seed=1, **options):
     options = {"batch_size": 2, **options}
     train = TrainConfig(**{"precision": "float32", **options})
-    return Learner(MODEL, train, initial_weights(MODEL, seed), ProcessGroup(), rng_seed=5)
+    return TensorFlowLearner(MODEL, train, initial_weights(MODEL, seed), ProcessGroup(), rng_seed=5)
 
 
 def make_batch(number=0, size=2):
