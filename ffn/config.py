@@ -295,9 +295,21 @@ class FloodConfig(Section):
         return self
 
 
+# Deltas as shares of what is largest (3/4 of the FOV's radius) or of the model's own. FIB-25, FOV 33, before
+# agglomeration: deltas 12 instead of 8 take 2.5 times fewer FOVs, foreground VOI 1.245 instead of 1.156.
+FAST_SHARE, BEST_SHARE = 0.75, 0.75
+
+
 class SegmentConfig(FloodConfig):
     """Flood filling of one subvolume."""
 
+    effort: Literal["fast", "normal", "best"] = Field(
+        "normal",
+        description="FOV step: fast takes 3/4 of the FOV's radius, normal the model's deltas, best 3/4 of these",
+    )
+    deltas_zyx: NonNegativeZYX | None = Field(
+        None, description="FOV step of flood filling, less than half the FOV, voxels; null takes that of effort"
+    )
     seed_policy: Literal["peaks", "peaks_2d", "grid", "points"] = Field(
         "peaks",
         description="where objects start: at peaks of the distance to membranes, in 3D or in each section, on a grid, "
@@ -351,6 +363,34 @@ class SegmentConfig(FloodConfig):
                 f"seed_policy: {self.seed_policy} would ignore seed_points ({self.seed_points}), it must be points"
             )
         return self
+
+
+def flooding_model(model: ModelConfig, config: SegmentConfig) -> ModelConfig:
+    """Return the network with the deltas of flood filling, which `effort` or `deltas_zyx` may change.
+
+    Raises
+    ------
+    ConfigError
+        If the deltas reach half of the FOV.
+
+    Examples
+    --------
+    >>> network = ModelConfig(fov_size_zyx=(17, 33, 33), deltas_zyx=(4, 8, 8))
+    >>> [flooding_model(network, SegmentConfig(effort=name)).deltas_zyx for name in ("fast", "normal", "best")]
+    [(6, 12, 12), (4, 8, 8), (3, 6, 6)]
+    """
+    z, y, x = (_delta(*sizes, config) for sizes in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True))
+    try:
+        return ModelConfig(**{**model.model_dump(), "deltas_zyx": config.deltas_zyx or (z, y, x)})
+    except ValidationError as error:
+        raise ConfigError(f"segment.{explain(error, '.'.join)}") from None
+
+
+def _delta(radius: int, delta: int, config: SegmentConfig) -> int:
+    """Step on one axis; an axis that the model does not move along stays so."""
+    if config.effort == "normal" or delta == 0:
+        return delta
+    return max(delta, int(FAST_SHARE * radius)) if config.effort == "fast" else max(1, int(BEST_SHARE * delta))
 
 
 class ReconcileConfig(Section):

@@ -18,7 +18,7 @@ rule segment:
     threads: SEGMENT_THREADS
     resources:
         mem_mb=flooding_memory(RUN.model, RUN.segment, PIPELINE.voxels_of_job("subvolumes")),
-        runtime=flooding(RUN.model, PIPELINE.voxels_of_job("subvolumes")),
+        runtime=flooding(RUN.flooding_model, PIPELINE.voxels_of_job("subvolumes")),
         gpu=min(1, GPUS),
     params:
         launcher=arguments.launcher,

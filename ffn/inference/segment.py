@@ -7,12 +7,13 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from ffn.config import SegmentConfig
+from ffn.config import SegmentConfig, flooding_model
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
 from ffn.inference.checkpoint import CheckpointFile, checksum
@@ -129,8 +130,8 @@ def segment(
     VolumeError
         If the box reaches outside the image or the mask or is smaller than the FOV, or the output is an input file.
     ConfigError
-        If the points are missing or malformed, ``OMP_NUM_THREADS`` is not a number, or this machine cannot run the
-        engine.
+        If the deltas do not fit the FOV, the points are missing or malformed, ``OMP_NUM_THREADS`` is not a number, or
+        this machine cannot run the engine.
     ModelError
         If the model is missing or damaged.
     SegmentError
@@ -141,6 +142,7 @@ def segment(
     points = None if config.seed_points is None else read_points(config.seed_points)
     model = load_model(model_folder)
     normalisation = read_normalisation(known.normalization, model.config)
+    model = replace(model, config=flooding_model(model.config, config))
     if stage_to:
         stage_specs([image_spec], stage_to)
     part = _read(staged_spec(image_spec, stage_to) if stage_to else image_spec, box, model)

@@ -130,7 +130,7 @@ def times(run: RunConfig, pace: Pace, trains: bool, voxels: Sequence[int]) -> li
         fovs, rate = training_fovs(run.train), pace.training_rate(run.model, run.train)
         found.append(f"training: {fovs:,} FOVs, {duration(pace.seconds(fovs, rate, run.train.num_workers))}")
     if voxels:
-        guess, rate = flooding_fovs(run.model, voxels), pace.flooding_rate(run.model, run.segment, len(voxels))
+        guess, rate = flooding_fovs(run.flooding_model, voxels), pace.flooding_rate(run.model, run.segment, len(voxels))
         seconds = pace.seconds(guess, rate, len(voxels))
         found.append(f"flood filling: about {float(f'{guess:.2g}'):,.0f} FOVs, {duration(seconds)}")
     return found

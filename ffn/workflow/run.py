@@ -27,6 +27,7 @@ from ffn.config import (
     PositiveVoxelSize,
     StageSections,
     explain,
+    flooding_model,
     require_window,
 )
 from ffn.errors import ConfigError
@@ -229,6 +230,19 @@ class RunConfig(StageSections):
                     f"subvolumes.overlap_zyx: {overlap} on axis {axis} is not less than subvolumes.size_zyx ({size})"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _deltas_fit(self) -> RunConfig:
+        try:
+            flooding_model(self.model, self.segment)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def flooding_model(self) -> ModelConfig:
+        """The network with the deltas of flood filling."""
+        return flooding_model(self.model, self.segment)
 
     @model_validator(mode="after")
     def _window_fits(self) -> RunConfig:

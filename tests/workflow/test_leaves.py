@@ -143,6 +143,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "subvolumes.size_zyx": [[64, 56, 44]],
     "subvolumes.overlap_zyx": [[14, 14, 30]],
     "agglomerate.job_size_zyx": [[64, 56, 40]],
+    "segment.deltas_zyx": [[1, 1, 1]],
     "segment.mask": ["mask.npy"],
     "segment.mask_boxes": [["0:1,0:1,0:1"]],
     "segment.seed_points": ["4,5,6"],

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from ffn.config import ModelConfig, SegmentConfig
+from ffn.config import ModelConfig, SegmentConfig, flooding_model
+from ffn.errors import ConfigError
 from ffn.inference.flood import FloodFill
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
@@ -83,6 +84,29 @@ def test_each_seed_fills_its_tube_once_and_no_other():
     assert filling.counters["taken"] == 1
     assert (filling.probability > 0).tolist() == (filling.segmentation > 0).tolist()
     assert filling.origins[0].num_fovs + filling.origins[1].num_fovs == filling.counters["fovs"]
+
+
+def test_a_larger_step_takes_fewer_fovs_for_the_same_tubes():
+    image, fovs = two_tubes(), {}
+    network = MODEL.model_copy(update={"fov_size_zyx": (5, 7, 9), "deltas_zyx": (1, 1, 2)})
+    for effort in ("best", "normal", "fast"):
+        config = CONFIG.model_copy(update={"effort": effort})
+        flood = FloodFill(image, flooding_model(network, config), config, Connected())
+        flood.begin([(6, 6, 5), (6, 12, 20)])
+        flood.run()
+        first, second = (flood.filling().segmentation == i for i in (1, 2))
+        assert first[4:10, 3:9, 4:36].all() and second[4:10, 10:16, 4:36].all()
+        fovs[effort] = flood.num_evaluated
+    assert fovs["fast"] < 0.6 * fovs["normal"] and fovs["normal"] < fovs["best"]
+
+
+def test_deltas_have_to_fit_the_fov():
+    given = SegmentConfig(effort="fast", deltas_zyx=(1, 2, 2))
+    assert flooding_model(MODEL, given).deltas_zyx == (1, 2, 2)  # what is given counts
+    flat = ModelConfig(fov_size_zyx=(1, 33, 33), deltas_zyx=(0, 8, 8))
+    assert flooding_model(flat, SegmentConfig(effort="fast")).deltas_zyx == (0, 12, 12)
+    with pytest.raises(ConfigError, match=r"segment.deltas_zyx: 4 on axis y is not less than half the FOV \(7\)"):
+        flooding_model(MODEL, SegmentConfig(deltas_zyx=(1, 4, 2)))
 
 
 def test_every_seed_has_one_outcome():
