@@ -14,7 +14,9 @@ from ffn.inference.objects import GrownObject
 
 FOV_COUNTERS = ("fovs", "discarded_fovs")
 OUTCOMES = ("outside", "masked", "taken", "too_close", "weak", "too_small", "segments")  # each seed has exactly one
-COUNTERS = (*FOV_COUNTERS, "seeds", *OUTCOMES, "limited")
+STARTED = ("weak", "too_small", "segments")  # outcomes of seeds from which an object has grown
+SIGNS = ("stuck", "undecided_voxels", "object_voxels")  # see `ffn.inference.sanity`
+COUNTERS = (*FOV_COUNTERS, "seeds", *OUTCOMES, "limited", *SIGNS)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Filling:
         One per id, in order.
     counters : dict of str to int
         Outcomes of the seeds, and numbers of FOVs: of settled objects, and of objects that were grown ahead of their
-        turn and discarded.
+        turn and discarded. ``stuck`` objects took one FOV; `PomVoxels` are added up over all objects.
     """
 
     segmentation: np.ndarray
@@ -143,6 +145,9 @@ class Claims:
         self.counters[outcome] += 1
         self.counters["fovs"] += grown.num_fovs
         self.counters["limited"] += grown.limited
+        self.counters["stuck"] += grown.num_fovs <= 1
+        self.counters["undecided_voxels"] += grown.pom_voxels.undecided
+        self.counters["object_voxels"] += grown.pom_voxels.in_object
         return outcome == "segments"
 
     def forget_rejections(self) -> None:

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ffn.geometry import ZYX, Box, zyx
 from ffn.inference.grower import Arrays, ObjectGrower
+
+DECIDED_LOGIT = 1.386  # a POM of 0.8; below 0.2, a voxel is decided as well
+
+
+class PomVoxels(NamedTuple):
+    """Visited voxels of an object by their POM: between 0.2 and 0.8, and above."""
+
+    undecided: int = 0
+    in_object: int = 0
+
+    @classmethod
+    def of(cls, pom_logit: np.ndarray) -> PomVoxels:
+        """Count the voxels of a POM (NaN where not visited)."""
+        above = [int(np.count_nonzero(pom_logit >= limit)) for limit in (-DECIDED_LOGIT, DECIDED_LOGIT)]
+        return cls(above[0] - above[1], above[1])
 
 
 @dataclass(frozen=True)
@@ -26,6 +42,8 @@ class GrownObject:
         Bounding box of its voxels.
     probability : uint8 ndarray of ``box.shape``
         1 … 255 at its voxels, 0 elsewhere; empty if the object is too weak or too small to become a segment.
+    pom_voxels : PomVoxels
+        How far its POM tells object from background.
     """
 
     seed_zyx: ZYX
@@ -34,6 +52,7 @@ class GrownObject:
     limited: bool
     box: Box
     probability: np.ndarray
+    pom_voxels: PomVoxels = PomVoxels()
 
     @classmethod
     def harvest(cls, grower: ObjectGrower, min_voxels: int) -> GrownObject:
@@ -44,7 +63,8 @@ class GrownObject:
             probability[mask] = quantise(grower.canvas.visited_pom()[1][mask])
         else:
             box, probability = Box(grower.seed_zyx, grower.seed_zyx), np.zeros((0, 0, 0), np.uint8)
-        return cls(grower.seed_zyx, grower.evaluated, grower.is_strong, grower.limited, box, probability)
+        counted = PomVoxels.of(grower.canvas.visited_pom()[1])
+        return cls(grower.seed_zyx, grower.evaluated, grower.is_strong, grower.limited, box, probability, counted)
 
     @property
     def num_fovs(self) -> int:
@@ -67,6 +87,7 @@ class GrownObject:
             "flags": np.array([self.is_strong, self.limited]),
             "box": np.array([self.box.start, self.box.stop]),
             "probability": self.probability,
+            "pom_voxels": np.array(self.pom_voxels),
         }
 
     @classmethod
@@ -74,7 +95,9 @@ class GrownObject:
         """Restore what `state` returned."""
         is_strong, limited = map(bool, state["flags"])
         start, stop = map(zyx, state["box"])
-        return cls(zyx(state["seed"]), state["evaluated"], is_strong, limited, Box(start, stop), state["probability"])
+        counted = PomVoxels(*state["pom_voxels"].tolist())
+        box, seed = Box(zyx(start), zyx(stop)), zyx(state["seed"])
+        return cls(seed, state["evaluated"], is_strong, limited, box, state["probability"], counted)
 
 
 def quantise(pom_logit: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ from ffn.inference.claims import Filling, origins_table, overlaps_table
 from ffn.inference.flood import FloodFill
 from ffn.inference.masks import read_mask
 from ffn.inference.points import read_points
+from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
 from ffn.io.create import create_volumes, volume_name
 from ffn.io.open import open_volume
@@ -155,7 +156,10 @@ def segment(
     checkpoint = CheckpointFile(f"{path}.checkpoint", fingerprint, config.checkpoint_seconds)
     flood = FloodFill(normalisation.apply(part.raw), model.config, config, engine, masked)
     filling = _fill(flood, part, config, points, checkpoint)
-    record = provenance("segment", config, **inputs) | {"counters": filling.counters}
+    sanity = measured(filling)
+    for finding in findings([Facts("it" if box is None else part.box.stem, **sanity, counters=filling.counters)]):
+        log.warning("%s", finding)
+    record = provenance("segment", config, **inputs) | {"counters": filling.counters, "sanity": sanity}
     _write(path, dataset, filling, Placement(part.box, part.voxel_size_zyx_nm, record))
     checkpoint.remove()
 

@@ -21,6 +21,7 @@ from ffn.report.made_with import outdated, read_made_with
 from ffn.report.run_folder import (
     VolumeFiles,
     read_costs,
+    read_flood_findings,
     read_grey_levels,
     read_selection,
     read_sweep,
@@ -176,6 +177,7 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
             "has_links": (export / LINKS_FOLDER).is_dir(),
             "tables": [str(table.relative_to(run_dir)) for table in sorted(export.glob("*.csv"))],
             "grey_levels": read_grey_levels(run_dir, files.name),
+            "flood_findings": read_flood_findings(run_dir, files.name),
             "sweep": sweep_charts(read_sweep(run_dir, files.name)),
             **shown,
         }

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.errors import EvaluationError, ExportError
+from ffn.inference.sanity import facts_of, findings
+from ffn.io.provenance import read_provenance
 from ffn.viewing.state import STATE_FILE
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.run import RunConfig
@@ -113,6 +115,13 @@ def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
     """Read the scores of a volume at every merge threshold; empty if there was no sweep."""
     path = Path(RunPaths(run_dir).of("sweep", volume=name))
     return _read_json(path, "sweep").get("sweep", {}) if path.is_file() else {}
+
+
+def read_flood_findings(run_dir: Path, name: str) -> list[str]:
+    """Return what looks wrong in the flood filling of a volume, see `ffn.inference.sanity`."""
+    paths = RunPaths(run_dir)
+    facts = [facts_of(path.stem, read_provenance(path)) for path in paths.existing("segment", volume=name, order="")]
+    return findings([one for one in facts if one])
 
 
 def read_selection(run_dir: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.evaluation.metrics import METRICS, Metric
-from ffn.report.run_folder import VolumeFiles, read_grey_levels, read_volumes
+from ffn.report.run_folder import VolumeFiles, read_flood_findings, read_grey_levels, read_volumes
 from ffn.training.monitoring.health import read_complaints
 from ffn.workflow.paths import RunPaths
 
@@ -108,7 +108,7 @@ def format_scores(run_dir: str | Path) -> str:
 
 
 def format_summary(run_dir: str | Path, report: str | Path) -> str:
-    """Return the score table, what went wrong in training, the path of the report and the command that shows it all.
+    """Return the score table, what went wrong in training and flood filling, the report and how to see it all.
 
     Parameters
     ----------
@@ -121,8 +121,10 @@ def format_summary(run_dir: str | Path, report: str | Path) -> str:
     program = sys.argv[0] if Path(sys.argv[0]).name == "ffn" else "ffn"  # as called, so that the line can be pasted
     lines = [format_scores(run_dir), ""]
     lines += [f"training     {warning}" for warning in read_complaints(RunPaths(run_dir).folder("train"))]
-    levels = {volume.name: read_grey_levels(Path(run_dir), volume.name) for volume in read_volumes(Path(run_dir))}
-    lines += [f"contrast     {name}: {found['warning']}" for name, found in levels.items() if found.get("warning")]
+    for volume in read_volumes(Path(run_dir)):
+        contrast = read_grey_levels(Path(run_dir), volume.name).get("warning")
+        lines += [f"contrast     {volume.name}: {contrast}"] if contrast else []
+        lines += [f"segment      {volume.name}: {text}" for text in read_flood_findings(Path(run_dir), volume.name)]
     lines.append(f"report       {place}")
     if RunPaths(run_dir).existing("export"):
         lines.append(f"Neuroglancer {min(program, os.path.relpath(program), key=len)} view {run_dir}")

@@ -6,10 +6,10 @@ from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 
 
-def write(path, voxels, start=(0, 0, 0), size=(1.0, 1.0, 1.0), tables=None):
+def write(path, voxels, start=(0, 0, 0), size=(1.0, 1.0, 1.0), tables=None, record=None):
     """Write a volume whose dataset has the name of the file; return its specification."""
     box = Box.from_shape(voxels.shape, start)
-    with create_volumes(path, {path.stem: voxels.dtype}, Placement(box, size), tables or {}) as writers:
+    with create_volumes(path, {path.stem: voxels.dtype}, Placement(box, size, record or {}), tables or {}) as writers:
         writers[path.stem].write(box, voxels)
     return f"{path}:{path.stem}"
 

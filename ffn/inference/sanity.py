@@ -1,0 +1,116 @@
+"""Signs that flood filling has gone wrong, from the counters and the segments of its subvolumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffn.contingency import count_ids
+from ffn.inference.claims import STARTED, Filling
+
+LARGEST_SHARE = 0.2  # of a subvolume; these are our choice
+MIN_SEEDS = 10  # with fewer, such as one given seed, one segment is what was asked for
+STUCK_SHARE = 0.8
+UNDECIDED_SHARE = 0.5
+MIN_VOXELS = 1000  # of the POM
+
+CAUSE = (
+    "Does the image have the contrast of the training data (model.image_mean, model.image_stddev), and its voxel size? "
+    "Weights of another resolution or tissue do the same"
+)
+
+
+class Facts(NamedTuple):
+    """What a subvolume says about its flood.
+
+    Parameters
+    ----------
+    name : str
+        Of the subvolume.
+    largest_share : float
+        Share of the subvolume's voxels that its largest segment holds.
+    num_through : int
+        Segments that touch all six faces of the subvolume.
+    counters : mapping of str to int
+        As in `Filling`.
+    """
+
+    name: str
+    largest_share: float
+    num_through: int
+    counters: Mapping[str, int]
+
+
+def measured(filling: Filling) -> dict[str, Any]:
+    """Return what the checks need besides the counters, ready for JSON."""
+    labels = filling.segmentation
+    ids, voxels = count_ids(labels)
+    faces = [labels.take(index, axis) for axis in range(3) for index in (0, -1)]
+    through = set.intersection(*(set(np.unique(face[face > 0]).tolist()) for face in faces))
+    return {"largest_share": int(voxels[ids > 0].max(initial=0)) / labels.size, "num_through": len(through)}
+
+
+def facts_of(name: str, record: Mapping[str, Any]) -> Facts | None:
+    """Return the facts in the provenance of a subvolume; None if another version made it."""
+    if "sanity" not in record:
+        return None
+    return Facts(name, **record["sanity"], counters=record["counters"])
+
+
+def findings(facts: Sequence[Facts]) -> list[str]:
+    """Return what looks wrong in the subvolumes of one segmentation, one line for each kind of sign.
+
+    Parameters
+    ----------
+    facts : sequence of Facts
+        Of all subvolumes, or of one.
+
+    Returns
+    -------
+    list of str
+        Empty if nothing does. Each names the worst subvolume.
+    """
+    lines = []
+    for measure, text in SIGNS:
+        found = [(measure(one), one.name) for one in facts if measure(one)]
+        if found:
+            others = f" ({len(found)} of {len(facts)} subvolumes are like that)" if len(facts) > 1 else ""
+            lines.append(f"{text.format(*max(found))}{others}. {CAUSE}")
+    return lines
+
+
+def _too_large(one: Facts) -> float:
+    return one.largest_share if one.largest_share > LARGEST_SHARE else 0.0
+
+
+def _through(one: Facts) -> float:
+    return one.num_through
+
+
+def _alone(one: Facts) -> float:
+    seeds = one.counters["seeds"]
+    return seeds if one.counters["segments"] == 1 and seeds >= MIN_SEEDS else 0
+
+
+def _stuck(one: Facts) -> float:
+    started = sum(one.counters[name] for name in STARTED)
+    share = one.counters["stuck"] / started if started >= MIN_SEEDS else 0.0
+    return share if share > STUCK_SHARE else 0.0
+
+
+def _undecided(one: Facts) -> float:
+    undecided, in_object = one.counters["undecided_voxels"], one.counters["object_voxels"]
+    share = undecided / (undecided + in_object) if undecided + in_object >= MIN_VOXELS else 0.0
+    return share if share > UNDECIDED_SHARE else 0.0
+
+
+# Each measure is 0 for a subvolume without the sign, and greater for one that shows it more clearly.
+SIGNS: tuple[tuple[Callable[[Facts], float], str], ...] = (
+    (_too_large, "a segment holds {:.0%} of {}"),
+    (_through, "{} of the segments touch all six faces of {}"),
+    (_alone, "of {} seeds only one became a segment in {}"),
+    (_stuck, "{:.0%} of the objects never left their seed in {}"),
+    (_undecided, "{:.0%} of the POM above 0.2 is below 0.8, so objects have no clear border, in {}"),
+)

@@ -1,0 +1,87 @@
+"""Floods that went wrong say so, and others do not."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig, SegmentConfig
+from ffn.inference.flood import FloodFill
+from ffn.inference.sanity import Facts, facts_of, findings, measured
+from ffn.report.run_folder import read_flood_findings
+from ffn.report.score_table import format_summary
+
+from ..volumes import write
+from .test_flood import Connected, two_tubes
+
+MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
+SEEDS = [(z, y, x) for z in (4, 6, 8) for y in (6, 12) for x in (8, 20, 31)]
+
+
+class Same:
+    """Engine with the same answer everywhere: a POM at the centre, and one around it."""
+
+    def __init__(self, centre, around):
+        self.answer = np.full((1, 5, 7, 9), around, np.float32)
+        self.answer[0, 2, 3, 4] = centre
+        self._rng = np.random.default_rng(0)
+
+    def predict(self, image, pom_logit):
+        return self.answer + self._rng.random(self.answer.shape, np.float32) / 100  # so that it moves everywhere
+
+
+def facts(engine, name="z0-y0-x0", seeds=SEEDS, **options):
+    config = SegmentConfig(min_segment_size=5, disco_seed_threshold=-1, **options)
+    flood = FloodFill(two_tubes(), MODEL, config, engine)
+    flood.begin(seeds)
+    flood.run()
+    filling = flood.filling()
+    record = {"sanity": measured(filling), "counters": filling.counters}
+    return facts_of(name, json.loads(json.dumps(record)))
+
+
+def test_two_tubes_are_fine():
+    assert findings([facts(Connected())]) == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "signs"),
+    [
+        (
+            Same(5, 5),
+            [
+                "a segment holds 98% of z0-y0-x0. Does the image have the contrast",
+                "1 of the segments touch all six faces",
+                "of 18 seeds only one became a segment",
+            ],
+        ),
+        (Same(-5, -5), ["100% of the objects never left their seed"]),
+        (Same(5, 0), ["100% of the objects never left their seed", "100% of the POM above 0.2 is below 0.8"]),
+    ],
+)
+def test_a_network_that_answers_the_same_everywhere_is_named(engine, signs):
+    found = findings([facts(engine, segment_threshold=0.4)])
+    assert len([one for sign in signs for one in found if one.startswith(sign)]) == len(signs)
+
+
+def test_one_seed_may_give_one_segment():
+    assert not any("only one" in text for text in findings([facts(Same(5, 5), seeds=SEEDS[:1])]))
+
+
+def test_of_several_subvolumes_the_worst_is_named():
+    counters = facts(Connected()).counters
+    several = [Facts(f"z{i}", share, 0, counters) for i, share in enumerate((0.1, 0.3, 0.6, 0.2))]
+    (found,) = findings(several)
+    assert found.startswith("a segment holds 60% of z2 (2 of 4 subvolumes are like that). ")
+
+
+def test_the_summary_tells_it(tmp_path):
+    made = facts(Same(5, 5))
+    labels = np.ones((4, 5, 6), np.uint64)
+    write(tmp_path / "segmentation/cube/segmentation.h5", labels)
+    record = {"sanity": {"largest_share": made.largest_share, "num_through": 1}, "counters": dict(made.counters)}
+    write(tmp_path / "segmentation/cube/subvolumes/z0.h5", labels, record=record)
+    write(tmp_path / "segmentation/cube/subvolumes/z4.h5", labels)  # of another version
+    (text, *_) = read_flood_findings(tmp_path, "cube")
+    assert text.startswith("a segment holds 98% of z0.")
+    assert f"segment      cube: {text}" in format_summary(tmp_path, "report.html")
