@@ -28,7 +28,7 @@ from ffn.workflow.rank_layout import layout_of
 from ffn.workflow.resources import block_voxels, by_attempt, duration, flooding, flooding_memory, memory
 from ffn.workflow.run import load_run
 from ffn.workflow.stages import STAGES
-from ffn.workflow.study_jobs import study_job, study_model, study_train
+from ffn.workflow.study_jobs import ramp_train, study_job, study_model, study_train
 
 snakemake_patches.apply(workflow)
 

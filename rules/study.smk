@@ -8,7 +8,13 @@ STUDY_SEEDS = [SEED + i for i in range(RUN.study.seeds)]
 STUDY_MODEL = study_model(RUN)
 STUDY_TRAIN = study_train(RUN)
 STUDY_JOBS = {
-    str(workers): study_job(RUN, workers, SITE, CORES, PIPELINE.learnt_voxels) for workers in RUN.study.workers
+    str(workers): study_job(RUN, STUDY_TRAIN, workers, SITE, CORES, PIPELINE.learnt_voxels)
+    for workers in RUN.study.workers
+}
+RAMP_TRAIN = ramp_train(RUN)
+RAMP_JOBS = {
+    str(workers): study_job(RUN, RAMP_TRAIN, workers, SITE, CORES, PIPELINE.learnt_voxels)
+    for workers in RUN.study.workers
 }
 # How the processes of a measurement are placed on the site's nodes.
 MEASURE_LAYOUTS = {str(processes): layout_of(processes, SITE, CORES) for processes in RUN.study.processes}
@@ -33,6 +39,12 @@ STUDY_BEST = expand(
     PATHS.study("best", f"{STUDY_BEST_RUN}.csv"),
     workers=RUN.study.workers,
     seed=STUDY_SEEDS[RUN.study.grid_seeds :],
+)
+STUDY_RAMPS = expand(
+    PATHS.study("ramps", f"{STUDY_RUN}.csv"),
+    workers=RUN.study.workers,
+    rate=repr(RUN.study.ramp_rates[1]),
+    seed=SEED,
 )
 # Memory of a measurement on each node.
 MEASURE_MB = {
@@ -75,6 +87,38 @@ rule study_train:
         flags=f"{flags(STUDY_MODEL)} {flags(STUDY_TRAIN, skip=('num_workers', 'virtual_workers', 'learning_rate'))}",
         processes=arguments.processes_of_study(STUDY_JOBS),
         log_steps=STUDY_TRAIN.log_steps,  # tracked: here the rows are the result
+    shell:
+        "{resources.mpi} ffn study train {params.data} {params.flags} {params.processes} "
+        "--learning-rate {wildcards.rate} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
+        "> {log} 2>&1"
+
+
+rule study_train_ramp:
+    input:
+        rules.train.input.records,
+        rules.train.input.images,
+        rules.train.input.labels,
+    output:
+        metrics=ensure(PATHS.study("ramps", f"{STUDY_RUN}.csv"), non_empty=True),
+    log:
+        PATHS.log("studies", "ramps", STUDY_RUN),
+    benchmark:
+        PATHS.benchmark(f"studies/ramps/{STUDY_RUN}")
+    threads: lambda wildcards: RAMP_JOBS[wildcards.workers].threads
+    resources:
+        mem_mb=by_attempt(lambda wildcards, threads: RAMP_JOBS[wildcards.workers].mb),
+        runtime=by_attempt(lambda wildcards, threads: RAMP_JOBS[wildcards.workers].minutes),
+        nodes=lambda wildcards: RAMP_JOBS[wildcards.workers].layout.nodes,
+        tasks=lambda wildcards: RAMP_JOBS[wildcards.workers].layout.ranks,
+        gpu=lambda wildcards: min(RAMP_JOBS[wildcards.workers].layout.per_node, GPUS),
+        mpi=lambda wildcards: RAMP_JOBS[wildcards.workers].layout.command,
+        slurm_extra=lambda wildcards: RAMP_JOBS[wildcards.workers].layout.spread,
+    params:
+        runs=subpath(output.metrics, parent=True),
+        data=STUDY_DATA,
+        flags=f"{flags(STUDY_MODEL)} {flags(RAMP_TRAIN, skip=('num_workers', 'virtual_workers', 'learning_rate'))}",
+        processes=arguments.processes_of_study(RAMP_JOBS),
+        log_steps=RAMP_TRAIN.log_steps,  # tracked: here the rows are the result
     shell:
         "{resources.mpi} ffn study train {params.data} {params.flags} {params.processes} "
         "--learning-rate {wildcards.rate} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
@@ -198,6 +242,31 @@ rule study_learning_rate:
     shell:
         "ffn study learning-rate {input.metrics} {params.flags} --rng-seed {params.seed} --out {output.numbers} "
         "> {log} 2>&1"
+
+
+rule study_rate_range:
+    input:
+        metrics=STUDY_RAMPS,
+    output:
+        numbers=ensure(PATHS.study("rate_range.json"), non_empty=True),
+        page=PATHS.study("rate_range.html"),
+        figure=report(
+            PATHS.study("rate_range.png"),
+            caption="../docs/study-caption.rst",
+            category="Studies",
+        ),
+    log:
+        PATHS.log("studies", "rate_range"),
+    benchmark:
+        PATHS.benchmark("studies/rate_range")
+    threads: 1
+    resources:
+        mem_mb=by_attempt(2000),
+        runtime=by_attempt(10),
+    params:
+        flags=flags(RUN.study),
+    shell:
+        "ffn study rate-range {input.metrics} {params.flags} --out {output.numbers} > {log} 2>&1"
 
 
 rule study_efficiency:

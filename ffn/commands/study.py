@@ -20,8 +20,8 @@ METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without ra
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Study how training scales with the number of processes, the learning rate and the number of workers.
 
-    Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_curves,
-    study_efficiency. All except `train` and `measure` write FILE.json, FILE.png and FILE.html.
+    Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_rate_range,
+    study_curves, study_efficiency. All except `train` and `measure` write FILE.json, FILE.png and FILE.html.
     """
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     _add_train(kinds.add_parser("train", help="do one training run of the studies"))
@@ -35,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rates = _add_study(kinds, "learning-rate", "best learning rate for each number of workers (Fig. 4)")
     rates.add_argument("files", nargs="+", metavar="FILE.csv", help=METRICS)
     rates.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help="for resampling (default: 1)")
+    ramps = _add_study(kinds, "rate-range", "where the loss falls fastest while the learning rate grows")
+    ramps.add_argument("files", nargs="+", metavar="FILE.csv", help="metrics of runs with --schedule ramp")
     for name, text in (("efficiency", "cost of reaching an F1 score (Fig. 5)"), ("curves", "training curves (Fig. 6)")):
         study = _add_study(kinds, name, text)
         study.add_argument("files", nargs="+", metavar="FILE.csv", help=METRICS)
@@ -50,6 +52,7 @@ def _run(arguments: argparse.Namespace) -> None:
         "measure": _measure,
         "scaling": _scaling,
         "learning-rate": _learning_rate,
+        "rate-range": _rate_range,
         "efficiency": _efficiency,
         "curves": _curves,
     }[arguments.kind](arguments)
@@ -117,6 +120,12 @@ def _learning_rate(arguments: argparse.Namespace) -> None:
     from ffn.studies.learning_rate import study_learning_rate
 
     study_learning_rate(arguments.files, arguments.out, from_arguments(StudyConfig, arguments), arguments.rng_seed)
+
+
+def _rate_range(arguments: argparse.Namespace) -> None:
+    from ffn.studies.rate_range import study_rate_range
+
+    study_rate_range(arguments.files, arguments.out, from_arguments(StudyConfig, arguments))
 
 
 def _efficiency(arguments: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from ffn.config import Fraction, SameResult, Section
 
 AscendingCounts = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+RAMP_ROWS = 100  # of metrics, at least, in a range test of the learning rate
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -42,6 +43,11 @@ class StudyConfig(Section):
         (0.15, 0.35), description="smoothed F1 scores to reach; their costs are compared"
     )
 
+    ramp_rates: tuple[PositiveFloat, PositiveFloat] = Field(
+        (1e-6, 0.1), description="first and last rate of the range test of the learning rate"
+    )
+    ramp_steps: Annotated[int, Field(ge=RAMP_ROWS)] = Field(1000, description="optimizer steps of a range test")
+
     processes: AscendingCounts = Field((1, 2), description="numbers of real processes whose step times are measured")
     measured_steps: Annotated[int, Field(ge=20)] = Field(
         300, description="training steps measured with each number of processes"
@@ -59,7 +65,7 @@ class StudyConfig(Section):
 
     @model_validator(mode="after")
     def _ascending(self) -> StudyConfig:
-        for name in ("workers", "learning_rates", "processes"):
+        for name in ("workers", "learning_rates", "ramp_rates", "processes"):
             values = getattr(self, name)
             if list(values) != sorted(set(values)):
                 raise ValueError(f"{name}: {values} must ascend")

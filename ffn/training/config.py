@@ -65,12 +65,15 @@ class TrainConfig(Section):
         0,
         description=f"steps over which the rate rises linearly; with init, {FINE_TUNING['warmup_steps']} unless given",
     )
-    schedule: Literal["constant", "cosine", "cyclic"] = Field(
+    schedule: Literal["constant", "cosine", "cyclic", "ramp"] = Field(
         "constant",
-        description="rate after the warm-up; cosine falls to 0 at max_steps, cyclic is a triangle wave",
+        description="rate after the warm-up; cosine falls to 0 at max_steps, cyclic is a triangle wave, ramp grows to "
+        "the peak at max_steps by a constant factor, for a range test",
     )
     cycle_steps: PositiveInt = Field(2000, description="steps per cycle of the cyclic schedule")
-    cycle_low: Fraction = Field(0.1, description="lowest rate of the cyclic schedule, as a share of the peak rate")
+    cycle_low: Fraction = Field(
+        0.1, description="lowest rate of the schedules cyclic and ramp, as a share of the peak rate"
+    )
 
     momentum: BelowOne = Field(0.9, description="momentum of the optimizers momentum and lars")
     weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the optimizers adamw, lamb and lars")

@@ -154,7 +154,7 @@ class TrainingPlan:
         How many processes share the workers out does not matter: see `ffn.training.parallel.sums`. The batch size of a
         worker does, because the sums over its FOVs are TensorFlow's.
         """
-        decisive = {"max_steps"} if self.train.schedule == "cosine" else set()
+        decisive = {"max_steps"} if self.train.schedule in ("cosine", "ramp") else set()
         return {
             "model": self.initial.config.model_dump(mode="json"),
             "train": self.train.model_dump(mode="json", exclude=(FREE_OPTIONS | PROCESSES | SHORTHANDS) - decisive),

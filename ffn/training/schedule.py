@@ -24,6 +24,9 @@ def learning_rate(train: TrainConfig, step: int) -> float:
     >>> cyclic = train.model_copy(update={"schedule": "cyclic", "cycle_steps": 4, "cycle_low": 0.5})
     >>> [round(learning_rate(cyclic, step), 3) for step in (0, 4, 5, 6, 7, 8)]
     [0.1, 0.4, 0.3, 0.2, 0.3, 0.4]
+    >>> ramp = train.model_copy(update={"schedule": "ramp", "warmup_steps": 0, "cycle_low": 1e-4})
+    >>> [f"{learning_rate(ramp, step):.0e}" for step in (0, 2, 4, 6, 8)]
+    ['4e-05', '4e-04', '4e-03', '4e-02', '4e-01']
     >>> sqrt = train.model_copy(update={"scaling_rule": "sqrt", "num_workers": 9})
     >>> [round(learning_rate(sqrt, step), 3) for step in (0, 1, 3, 7)]
     [0.3, 0.6, 1.2, 1.2]
@@ -32,9 +35,11 @@ def learning_rate(train: TrainConfig, step: int) -> float:
     if step < train.warmup_steps:
         return peak * (step + 1) / train.warmup_steps
     since = step - train.warmup_steps
+    progress = min(1.0, since / max(1, train.max_steps - train.warmup_steps))
     if train.schedule == "cosine":
-        progress = since / max(1, train.max_steps - train.warmup_steps)
-        return peak * (1 + math.cos(math.pi * min(1.0, progress))) / 2
+        return peak * (1 + math.cos(math.pi * progress)) / 2
+    if train.schedule == "ramp":
+        return float(peak * train.cycle_low ** (1 - progress))
     if train.schedule == "cyclic":
         above_low = abs(1 - 2 * (since % train.cycle_steps) / train.cycle_steps)
         return peak * (train.cycle_low + (1 - train.cycle_low) * above_low)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ffn.config import ModelConfig
+from ffn.studies.config import RAMP_ROWS
 from ffn.training.config import TrainConfig
 from ffn.workflow.needs import training_mb, training_minutes
 from ffn.workflow.rank_layout import Layout, layout_of
@@ -62,13 +63,31 @@ def study_train(run: RunConfig) -> TrainConfig:
     return run.train.model_copy(update=own)
 
 
-def study_job(run: RunConfig, workers: int, site: Mapping[str, object], cores: int, voxels: list[int]) -> StudyJob:
+def ramp_train(run: RunConfig) -> TrainConfig:
+    """Return the same for a range test of the learning rate."""
+    low, high = run.study.ramp_rates
+    own = {
+        "schedule": "ramp",
+        "learning_rate": high,
+        "cycle_low": low / high,
+        "warmup_steps": 0,
+        "max_steps": run.study.ramp_steps,
+        "log_steps": run.study.ramp_steps // RAMP_ROWS,
+    }
+    return study_train(run).model_copy(update=own)
+
+
+def study_job(
+    run: RunConfig, one: TrainConfig, workers: int, site: Mapping[str, object], cores: int, voxels: list[int]
+) -> StudyJob:
     """Return the job of a training run with that many workers.
 
     Parameters
     ----------
     run : RunConfig
         The configuration.
+    one : TrainConfig
+        Options with one worker.
     workers : int
         Workers; as many processes as `study.ranks` allows share them out evenly.
     site : mapping
@@ -81,7 +100,7 @@ def study_job(run: RunConfig, workers: int, site: Mapping[str, object], cores: i
     ranks = max(n for n in range(1, min(workers, run.study.ranks) + 1) if workers % n == 0)
     layout, on_cluster = layout_of(ranks, site, cores), "launcher" in site
     each = layout.depth if on_cluster and ranks > 1 else 1  # here, runs go side by side
-    train = study_train(run).model_copy(update={"num_workers": ranks, "virtual_workers": workers // ranks})
+    train = one.model_copy(update={"num_workers": ranks, "virtual_workers": workers // ranks})
     if ranks > 1:
         train = train.model_copy(update={"intra_op_threads": each})
     model = study_model(run)

@@ -30,8 +30,9 @@ from ..small_run import SMALL_RUN, Workflow, fork_snakemake, shown
 from ..snakemake_forks import is_builtin
 
 SHAPE = (64, 56, 72)
-STUDIES = ("study_scaling", "study_learning_rate", "study_efficiency", "study_curves")
-TRAININGS = ("train", "study_train", "study_train_best", "study_measure")
+STUDIES = ("study_scaling", "study_learning_rate", "study_rate_range", "study_efficiency", "study_curves")
+RUNS_OF_STUDIES = ("study_train", "study_train_best", "study_train_ramp")
+TRAININGS = ("train", *RUNS_OF_STUDIES, "study_measure")
 EVERYTHING = {
     **SMALL_RUN,
     "volumes": {
@@ -104,9 +105,11 @@ READ_BY = {
     "study": STUDIES,
     "study.steps": (*STUDIES, "study_train", "study_train_best"),
     "study.log_steps": (*STUDIES, "study_train", "study_train_best"),
-    "study.depth": (*STUDIES, "study_train", "study_train_best"),
-    "study.features": (*STUDIES, "study_train", "study_train_best"),
-    "study.workers": (*STUDIES, "study_train"),
+    "study.depth": (*STUDIES, *RUNS_OF_STUDIES),
+    "study.features": (*STUDIES, *RUNS_OF_STUDIES),
+    "study.workers": (*STUDIES, "study_train", "study_train_ramp"),
+    "study.ramp_rates": (*STUDIES, "study_train_ramp"),
+    "study.ramp_steps": (*STUDIES, "study_train_ramp"),
     "study.learning_rates": (*STUDIES, "study_train"),
     "study.grid_seeds": (*STUDIES, "study_train"),
     "study.measured_steps": (*STUDIES, "study_measure"),
@@ -120,6 +123,10 @@ READ_BY |= dict.fromkeys(["train.use_best"], ("train",))
 READ_BY |= dict.fromkeys(
     [f"train.{name}" for name in ("learning_rate", "batch_size", "max_steps", "scaling_rule", "schedule")],
     ("train", "study_measure"),
+)
+# A ramp sets these as well.
+READ_BY |= dict.fromkeys(
+    ["train.warmup_steps", "train.cycle_low"], tuple(rule for rule in TRAININGS if rule != "study_train_ramp")
 )
 # Times depend on threads; the studies set intra_op_threads themselves.
 KEPT_RESULTS = {"train.inter_op_threads": ("study_measure",), "train.pin_threads": ("study_measure",)}

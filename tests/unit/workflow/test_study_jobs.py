@@ -2,13 +2,19 @@
 
 import pytest
 
+from ffn.studies.config import RAMP_ROWS
+from ffn.training.schedule import learning_rate
 from ffn.workflow.arguments import processes_of_study
 from ffn.workflow.run import load_run
-from ffn.workflow.study_jobs import study_job, study_model, study_train
+from ffn.workflow.study_jobs import ramp_train, study_job, study_model, study_train
 
 from ...small_run import SMALL_RUN
 
 SITE = {"launcher": "srun -n {ranks} -c {depth}", "ranks_per_node": 2, "cores_per_node": 64}
+
+
+def job_of(run, workers, site, cores, voxels=()):
+    return study_job(run, study_train(run), workers, site, cores, list(voxels))
 
 
 def run_of(train=None, **study):
@@ -20,25 +26,25 @@ def run_of(train=None, **study):
     [(1, 4, (1, 1)), (4, 1, (1, 4)), (6, 4, (3, 2)), (7, 4, (1, 7)), (16, 4, (4, 4)), (1024, 64, (64, 16))],
 )
 def test_as_many_processes_as_allowed_share_out_the_workers_evenly(workers, ranks, shared):
-    job = study_job(run_of(ranks=ranks), workers, {}, 8, [])
+    job = job_of(run_of(ranks=ranks), workers, {}, 8)
     assert (job.train.num_workers, job.train.virtual_workers) == shared
     assert job.train.num_workers * job.train.virtual_workers == workers
 
 
 def test_processes_of_this_machine_take_a_core_each_and_those_of_a_cluster_their_share_of_a_node():
-    here = study_job(run_of(ranks=4), 8, {}, 16, [])
+    here = job_of(run_of(ranks=4), 8, {}, 16)
     assert (here.threads, here.train.intra_op_threads) == (4, 1)
     assert here.layout.command == "ffn launch --num-ranks 4 --launcher local --"
-    there = study_job(run_of(ranks=4), 8, SITE, 16, [])
+    there = job_of(run_of(ranks=4), 8, SITE, 16)
     assert (there.threads, there.train.intra_op_threads) == (32, 32)
     assert (there.layout.command, there.layout.nodes) == ("srun -n 4 -c 32", 2)
-    alone = study_job(run_of(), 8, SITE, 16, [])
+    alone = job_of(run_of(), 8, SITE, 16)
     assert (alone.threads, alone.layout.command, alone.layout.nodes) == (1, "", 1)
 
 
 def test_time_follows_from_what_a_process_computes_and_memory_from_what_it_holds():
     def job(workers, site=(), **study):
-        return study_job(run_of(depth=9, features=32, **study), workers, dict(site), 16, [10**6])
+        return job_of(run_of(depth=9, features=32, **study), workers, dict(site), 16, [10**6])
 
     few, many, shared = job(1), job(64), job(64, SITE, ranks=64)
     assert many.minutes > 50 * (few.minutes - 10) and job(1, steps=20_000).minutes > 8 * (few.minutes - 10)
@@ -59,10 +65,19 @@ def test_the_network_is_the_studies_own_unless_they_have_none():
 
 
 def test_the_command_line_has_the_processes_of_its_number_of_workers():
-    jobs = {str(workers): study_job(run_of(ranks=2), workers, {}, 2, []) for workers in (1, 6)}
+    jobs = {str(workers): job_of(run_of(ranks=2), workers, {}, 2) for workers in (1, 6)}
 
     class Wildcards:
         workers = "6"
 
     words = processes_of_study(jobs)(Wildcards, None)
     assert "--num-workers 2 --virtual-workers 3" in words and "--intra-op-threads 1" in words
+
+
+def test_a_range_test_ramps_between_its_rates_in_a_hundred_rows():
+    run = run_of({"warmup_steps": 50}, ramp_rates=[1e-5, 1.0], ramp_steps=200)
+    train = ramp_train(run)
+    assert [learning_rate(train, step) for step in (0, 100, 200)] == pytest.approx([1e-5, 10**-2.5, 1.0])
+    assert train.max_steps // train.log_steps == RAMP_ROWS
+    job = study_job(run, train, 4, {}, 2, [])
+    assert (job.train.schedule, job.train.virtual_workers, job.train.max_steps) == ("ramp", 4, 200)
