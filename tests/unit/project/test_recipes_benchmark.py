@@ -1,0 +1,69 @@
+"""The comparison of recipes: options, scores at the end, and the table."""
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def recipes(pytestconfig, monkeypatch):
+    spec = importlib.util.spec_from_file_location("recipes_benchmark", pytestconfig.rootpath / "benchmarks/recipes.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def runs(*curves, seconds=36.0):
+    """Runs with these F1 scores after every 100 FOVs."""
+    return [
+        {"curve": [{"fovs": 100 * (i + 1), "f1": f1} for i, f1 in enumerate(curve)], "seconds": seconds}
+        for curve in curves
+    ]
+
+
+def test_every_recipe_is_a_training_on_as_many_fovs(recipes):
+    for name, recipe in recipes.RECIPES.items():
+        options = {key: value for key, value in recipe.items() if key not in ("model", "coordinates", "phases")}
+        train = recipes.train_config(options, 8000, 10)
+        assert train.max_steps * train.num_lanes == 8000, name
+        assert train.max_steps // train.checkpoint_steps == 10, name
+        assert train.preset == "dong2019" and train.scaling_rule == "constant", name
+        assert train.departures().keys() <= {*options} - {"preset"} | {"warmup_steps", "ema_decay"}, name
+
+
+def test_warm_up_and_average_are_shares_of_the_steps(recipes):
+    train = recipes.train_config({"warmup": 0.05, "average": 0.1, "batch_size": 4}, 8000, 10)
+    assert (train.max_steps, train.warmup_steps) == (2000, 100)
+    assert train.ema_decay == pytest.approx(1 - 1 / 200)
+
+
+def test_the_table_has_the_best_of_the_papers_rates_first_and_pairs_seeds(recipes):
+    flat, good = [0.1] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.7]
+    results = {
+        "paper-low": runs(flat, flat),
+        "paper-high": runs(good, [0.2, 0.3, 0.4, 0.5, 0.6, 0.8]),
+        "fast": runs([0.6, 0.5, 0.7, 0.8, 0.8, 0.8], [0.4, 0.7, 0.7, 0.7, 0.7, 0.7], seconds=18.0),
+        "slow": runs(good, [0.3] * 6),
+    }
+    header, _, *rows = recipes.table(results)
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert "F1 of paper-high" in header
+    assert [row[0] for row in cells] == ["paper-high", "fast", "slow", "paper-low"]
+    assert cells[0][1] == "0.650 ± 0.635"  # 0.6 and 0.7; t is 12.7 for two seeds
+    # targets are 0.6 and 0.7: the first curve falls below once more and crosses halfway from 200 to 300 FOVs
+    needed = [
+        recipes.fovs_to_reach(run["curve"], target) for run, target in zip(results["fast"], (0.6, 0.7), strict=True)
+    ]
+    assert needed == pytest.approx([250, 200])
+    assert cells[1][2].startswith("225 ±") and cells[1][3].startswith("0.38 ±") and cells[1][4] == "0.005"
+    assert cells[2][2:4] == ["not in 1 of 2", "-"] and cells[3][2] == "not in 2 of 2"
+
+
+def test_a_single_seed_has_no_interval_and_the_first_recipe_stands_in_for_the_papers(recipes):
+    results = {"mine": runs([0.1, 0.2, 0.3]), "other": runs([0.2, 0.4, 0.6])}
+    assert recipes.baseline_of(results) == "mine"
+    assert recipes.table(results)[-1] == "| other | 0.600 | 150 | 0.50 | 0.010 |"
+    assert np.isnan(recipes.fovs_to_reach(results["mine"][0]["curve"], 0.5))
