@@ -20,7 +20,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
-from ffn.training.parallel.placement import configure_tensorflow
+from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Learner
 from ffn.workflow.needs import training_mb
@@ -64,7 +64,7 @@ def configs(setting: Sequence[int], precision: str) -> tuple[ModelConfig, TrainC
 def peak_mb(model: ModelConfig, train: TrainConfig) -> int:
     """Make some steps in this process; return its peak memory, MB."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    configure_tensorflow(ProcessGroup(), train, 0)
+    configure_libraries(ProcessGroup(), train, 0)
     learner = Learner(model, train, initial_weights(model, 0), ProcessGroup())
     rng = np.random.default_rng(0)
     shape = (train.num_lanes, *model.fov_size_zyx)

@@ -34,11 +34,11 @@ from ffn.inference.choice import chosen_engine, prediction_of_noise
 from ffn.machine.cpu import ISA_LIMIT, cpu_flags, cpu_name
 from ffn.model.precision import PRECISIONS
 from ffn.model.store import Model
+from ffn.training import choice as of_training
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
-from ffn.training.parallel.placement import configure_tensorflow
+from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.precision import chosen_precision, step_on_noise
 
 AS_IT_IS = "as it is"
 # Levels to hold down to, with a flag that a CPU of that level has, and the beginnings of flags of better ones.
@@ -211,12 +211,13 @@ def inference(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], obj
 def training(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], object]], str]:
     """Return functions that make one training step, by precision, and which one `auto` takes."""
     config = TrainConfig(batch_size=arguments.batch, intra_op_threads=arguments.threads, pin_threads=False)
-    configure_tensorflow(ProcessGroup(), config, rng_seed=0)
+    configure_libraries(ProcessGroup(), config, rng_seed=0)
     network = architecture(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        auto = chosen_precision(config, network, Path(folder))
-    steps = {f"tensorflow {name}": step_on_noise(config, network, name) for name in PRECISIONS}
-    return steps, f"tensorflow {auto}"
+        auto = of_training.chosen_engine(config, network, Path(folder))
+    kinds = [("tensorflow", precision) for precision in PRECISIONS]
+    steps = {" ".join(kind): of_training.step_on_noise(config, network, *kind) for kind in kinds}
+    return steps, f"{auto.engine} {auto.precision}"
 
 
 def architecture(arguments: argparse.Namespace) -> ModelConfig:

@@ -29,7 +29,7 @@ from ffn.model.precision import PRECISIONS
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
 from ffn.training.learners import make_learner
-from ffn.training.parallel.placement import configure_tensorflow
+from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Learner
 
@@ -157,7 +157,7 @@ def learner_on_noise(precision: str, arguments: argparse.Namespace, group: Proce
     train = TrainConfig(
         precision=precision, batch_size=batch_size, intra_op_threads=arguments.threads, pin_threads=False
     )
-    configure_tensorflow(group, train, rng_seed=0)
+    configure_libraries(group, train, rng_seed=0)
     delta = arguments.fov // 4
     config = ModelConfig(
         depth=arguments.depth,

@@ -21,7 +21,7 @@ from ffn.training.learners import make_learner
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingData, TrainingPlan
 from ffn.training.schedule import learning_rate
-from ffn.training.train import training_job, with_precision
+from ffn.training.train import training_job, with_engine
 
 WARM_UP_STEPS = 20  # to compile and to fill caches and the queue of examples; our choice, times are steady after 10
 MESSAGE_SIZES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**20, 2**21)  # values; this network's gradient lies in between
@@ -60,7 +60,7 @@ def measure(
     config = config.model_copy(update={"max_steps": max(steps, config.max_steps)})
     with training_job(data, model, config, rng_seed) as (group, plan, _):
         plan.load_records(group)
-        plan = with_precision(plan, Path(out_path).with_name(FOLDER), group)
+        plan = with_engine(plan, Path(out_path).with_name(FOLDER), group)
         seconds = _step_seconds(plan, group, num_steps)
         messages = _message_seconds(group)
         compute, allreduce = (np.stack(rows) for rows in zip(*group.gather(seconds), strict=True))

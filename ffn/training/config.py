@@ -28,7 +28,7 @@ class TrainConfig(Section):
         "preset": "recipe, global batch and length",
         "optimizer": "optimizer and learning rate",
         "momentum": "details of the optimizer, and averaged weights",
-        "precision": "precision and compression",
+        "engine": "engine, precision and compression",
         "fov_policy": "walks of the FOV, and loss",
         "permutable_axes": "augmentation",
         "validation_steps": "validation",
@@ -90,6 +90,10 @@ class TrainConfig(Section):
     )
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="decay per step of a moving average of the weights, which the model then gets; null: none"
+    )
+    # Engines differ by rounding, and go on with each other's checkpoints.
+    engine: SameResult[Literal["auto", "tensorflow", "jax"]] = Field(
+        "auto", description="what computes the steps; auto: jax where it sees a GPU and TensorFlow does not"
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",

@@ -82,7 +82,7 @@ def run(
     lanes = plan.lanes(group.rank)
     at = {lane: position_of(checkpoint.parts[_lane_part(lane)]) if checkpoint else 0 for lane in lanes}
     with Prefetcher(plan.example_source(lanes), at) as prefetcher:
-        learner = make_learner(config, train, plan.initial.weights, group, plan.rng_seed)
+        learner = group.together(lambda: make_learner(config, train, plan.initial.weights, group, plan.rng_seed))
         walks = LaneWalks(prefetcher, at, config, train)
         validation = Validation(examples, config, train, group) if examples else None
         trainer = Trainer(plan, group, learner, walks, interruption, validation)

@@ -20,16 +20,16 @@ from ffn.model.store import Model, save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
 from ffn.training.arguments import add_data_arguments, parse_normalize, parse_validation, parse_volumes
+from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, fine_tuning_defaults
 from ffn.training.data.contrast import with_contrast
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
 from ffn.training.parallel.joining import process_group
-from ffn.training.parallel.placement import configure_tensorflow
+from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
-from ffn.training.precision import chosen_precision
 from ffn.training.validation_set import ValidationBox, make_validation_set
 
 log = logging.getLogger(__name__)
@@ -111,8 +111,8 @@ def train(
     stage_to : str, optional
         Node-local folder. Records and volumes are copied there first, once per node.
     machine : str, optional
-        Folder that records what precision ``auto`` takes, by default one in the model folder. A training that goes on
-        elsewhere takes the same.
+        Folder that records what ``auto`` takes as engine and precision, by default one in the model folder. A training
+        that goes on elsewhere takes the same.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def train(
         examples = make_validation_set(boxes, plan.initial.config, plan.train, rng_seed, group)
         plan.load_records(group)  # the last check, because it takes longest
         with alone_in(out_folder, group):
-            plan = with_precision(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
+            plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
             with Interruption(config.walltime_minutes, config.walltime_margin_seconds) as interruption:
                 step, weights = run(plan, examples, Path(out_folder), group, interruption)
             if group.rank == 0:
@@ -169,7 +169,7 @@ def training_job(
         joined = process_group(config.num_workers, config.stall_seconds, with_timeline, config.collective)
         group = stack.enter_context(joined)
         if _computes(config):
-            configure_tensorflow(group, config, rng_seed)
+            configure_libraries(group, config, rng_seed)
         group.watch()
         near = group.together(lambda: _staged(data, stage_to, group)) if stage_to else data
         opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near))))
@@ -189,13 +189,14 @@ def _computes(config: TrainConfig) -> bool:
     return config.max_steps > 0 or config.num_workers > 1
 
 
-def with_precision(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> TrainingPlan:
-    """Let rank 0 choose the precision for all processes, and write the choice down."""
+def with_engine(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> TrainingPlan:
+    """Let rank 0 choose engine and precision for all processes, and write the choice down."""
     if not _computes(plan.train):
         return plan
     wanted, model = plan.train, plan.initial.config
-    chosen = group.together(lambda: chosen_precision(wanted, model, machine) if group.rank == 0 else "")
-    train = wanted.model_copy(update={"precision": group.broadcast(chosen)})
+    choice = group.together(lambda: chosen_engine(wanted, model, machine) if group.rank == 0 else None)
+    engine, precision = group.broadcast((choice.engine, choice.precision) if choice else ("", ""))
+    train = wanted.model_copy(update={"engine": engine, "precision": precision})
     return dataclasses.replace(plan, train=train)
 
 

@@ -1,4 +1,4 @@
-"""Cores, threads and GPU of a training process, chosen before TensorFlow computes anything."""
+"""Cores, threads and GPU of a training process, chosen before TensorFlow or JAX computes anything."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ffn.machine.jax_device import PREALLOCATE
 from ffn.machine.threads import threads_here
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.process_group import ProcessGroup
@@ -17,8 +18,10 @@ log = logging.getLogger(__name__)
 
 Cores = frozenset[int]
 
+DETERMINISTIC = "xla_gpu_deterministic_ops"  # flag of XLA
 
-def configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: int) -> None:
+
+def configure_libraries(group: ProcessGroup, config: TrainConfig, rng_seed: int) -> None:
     """Give this process its cores and its GPU, and make every operation deterministic.
 
     Parameters
@@ -26,7 +29,7 @@ def configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: int
     group : ProcessGroup
         The processes of the job. None may have computed anything yet, not even an average.
     config : TrainConfig
-        Numbers of threads.
+        Engine and numbers of threads.
     rng_seed : int
         Seed of the run.
 
@@ -35,6 +38,8 @@ def configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: int
     An operation uses ``intra_op_threads``; if that is 0, ``OMP_NUM_THREADS``; if that is not set, one thread for each
     core of the process. ``KMP_BLOCKTIME`` affects only builds of TensorFlow with OpenMP: it keeps waiting threads from
     holding the cores (Dong et al. 2019: holding them is more than ten times slower at batch size 1).
+
+    JAX takes its settings from the environment when it starts, which is later, if at all.
     """
     import keras
     import tensorflow as tf
@@ -50,22 +55,29 @@ def configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: int
     with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process, so its threads are fixed
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(config.inter_op_threads)
-    _take_gpu(group)
+    _take_gpu(group, config.engine)
+    os.environ.setdefault("PJRT_NPROC", str(threads))
+    os.environ.setdefault(PREALLOCATE, "false")
+    if DETERMINISTIC not in (flags := os.environ.get("XLA_FLAGS", "")):
+        os.environ["XLA_FLAGS"] = f"{flags} --{DETERMINISTIC}=true".strip()
     log.debug("rank %d: %d threads on cores %s", group.rank, threads, sorted(cores))
 
 
-def _take_gpu(group: ProcessGroup) -> None:
-    """Let TensorFlow see the GPU of this process only; say so if it already uses others."""
+def _take_gpu(group: ProcessGroup, engine: str) -> None:
+    """Let TensorFlow see the GPU of this process only, or none if JAX trains; say so if it already uses others."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
-    mine = gpus[group.local_rank % len(gpus) :][:1] if gpus else []
+    mine = gpus[group.local_rank % len(gpus) :][:1] if gpus and engine != "jax" else []
     try:
         tf.config.set_visible_devices(mine, "GPU")
+        for gpu in mine:  # else the first rank on a GPU would take all of its memory
+            tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError:  # TensorFlow already runs in this process, so its devices are fixed
         if (used := tf.config.get_visible_devices("GPU")) != mine:
             names = ", ".join(gpu.name for gpu in used)
-            log.warning("rank %d: TensorFlow already uses %s, expected only %s", group.rank, names, mine[0].name)
+            wanted = f"only {mine[0].name}" if mine else "none"
+            log.warning("rank %d: TensorFlow already uses %s, expected %s", group.rank, names, wanted)
 
 
 def assign_cores(group: ProcessGroup, pin_threads: bool) -> Cores:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from ffn.training.config import TrainConfig
-from ffn.training.parallel.placement import assign_cores, configure_tensorflow, share_of_cores
+from ffn.training.parallel.placement import assign_cores, configure_libraries, share_of_cores
 from ffn.training.parallel.process_group import ProcessGroup
 
 
@@ -107,6 +107,7 @@ class Gpu(NamedTuple):
 
 
 GPUS = [Gpu("GPU:0"), Gpu("GPU:1"), Gpu("GPU:2")]
+growing: list[tuple[Gpu, bool]] = []
 
 
 class SecondRank(ProcessGroup):
@@ -120,6 +121,7 @@ def too_late(*_):
 @pytest.fixture
 def visible(monkeypatch):
     """GPUs that TensorFlow sees, in a process where it has already fixed its threads."""
+    growing.clear()
     import keras
     import tensorflow as tf
 
@@ -130,17 +132,43 @@ def visible(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: GPUS)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: visible)
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: visible.__setitem__(slice(None), gpus))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, grows: growing.append((gpu, grows)))
+    for name in ("PJRT_NPROC", "XLA_FLAGS", "XLA_PYTHON_CLIENT_PREALLOCATE"):
+        monkeypatch.setenv(name, "")  # so that they are restored
+        monkeypatch.delenv(name)
     return visible
 
 
 def test_a_rank_takes_its_own_gpu_even_if_threads_are_fixed(visible):
-    configure_tensorflow(SecondRank(), TrainConfig(), 1)
+    configure_libraries(SecondRank(), TrainConfig(), 1)
+    assert visible == [GPUS[1]] and growing == [(GPUS[1], True)]  # or two ranks could not share a GPU
+
+
+def test_ranks_beyond_the_number_of_gpus_share_them(visible):
+    fifth = SecondRank()
+    fifth.local_rank = 4
+    configure_libraries(fifth, TrainConfig(), 1)
     assert visible == [GPUS[1]]
+
+
+def test_tensorflow_leaves_the_gpus_to_jax_where_that_trains(visible):
+    configure_libraries(SecondRank(), TrainConfig(engine="jax"), 1)
+    assert visible == growing == []
+
+
+def test_jax_is_to_be_deterministic_to_keep_to_the_threads_and_to_leave_memory_to_others(visible, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
+    configure_libraries(ProcessGroup(), TrainConfig(intra_op_threads=3), 1)
+    assert os.environ["XLA_FLAGS"] == "--xla_dump_to=x --xla_gpu_deterministic_ops=true"
+    assert (os.environ["PJRT_NPROC"], os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"]) == ("3", "false")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=false")  # what a user gave stays
+    configure_libraries(ProcessGroup(), TrainConfig(), 1)
+    assert os.environ["XLA_FLAGS"] == "--xla_gpu_deterministic_ops=false"
 
 
 def test_a_rank_that_cannot_take_its_own_gpu_says_so(visible, monkeypatch, caplog):
     import tensorflow as tf
 
     monkeypatch.setattr(tf.config, "set_visible_devices", too_late)
-    configure_tensorflow(SecondRank(), TrainConfig(), 1)
+    configure_libraries(SecondRank(), TrainConfig(), 1)
     assert "rank 1: TensorFlow already uses GPU:0, GPU:1, GPU:2, expected only GPU:1" in caplog.text

@@ -1,0 +1,75 @@
+"""The engine and precision that train fastest here, where the options leave them to `auto`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from ffn.config import ModelConfig
+from ffn.machine.pace import calls_per_second
+from ffn.model.choice import Choice, choice_name, choose_once, sees_gpu
+from ffn.model.precision import PRECISIONS, fastest_precision
+from ffn.training.config import TrainConfig
+from ffn.training.initial import initial_weights
+from ffn.training.learners import make_learner
+from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.step import Batch
+
+
+def chosen_engine(config: TrainConfig, model: ModelConfig, machine: Path) -> Choice:
+    """Return engine and precision of the options; for ``auto``, those that are fastest here or were chosen before.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        Options.
+    model : ModelConfig
+        Architecture.
+    machine : Path
+        Folder in which the choice of a precision is recorded, so that a training resumes with it on any machine. With
+        a given precision, any engine can go on.
+
+    Raises
+    ------
+    ConfigError
+        If a GPU was chosen and there is none here.
+    """
+    if "auto" not in (config.engine, config.precision):
+        return Choice(config.engine, config.precision)
+    path = machine / choice_name("training", config.engine, config.precision, model)
+    return choose_once(path if config.precision == "auto" else None, lambda: _choose(config, model))
+
+
+def _choose(config: TrainConfig, model: ModelConfig) -> Choice:
+    engine, reason = (config.engine, "asked for") if config.engine != "auto" else _library()
+    on_gpu = sees_gpu(engine)
+    if config.precision != "auto":
+        return Choice(engine, config.precision, reason, on_gpu)
+    precision, why = fastest_precision(on_gpu, lambda: fovs_per_second(config, model, engine), engine)
+    return Choice(engine, precision, why if config.engine != "auto" else f"{reason}, and {why}", on_gpu)
+
+
+def _library() -> tuple[str, str]:
+    """Take JAX only on GPUs that it alone can use: on CPUs, its convolutions are slow."""
+    if sees_gpu("tensorflow"):
+        return "tensorflow", "TensorFlow sees a GPU"
+    return ("jax", "JAX alone sees a GPU") if sees_gpu("jax") else ("tensorflow", "no GPU is visible")
+
+
+def fovs_per_second(config: TrainConfig, model: ModelConfig, engine: str) -> dict[str, float]:
+    """Train the network in every precision, in turn, in this process alone; return FOVs/s by precision."""
+    steps = {name: step_on_noise(config, model, engine, name) for name in PRECISIONS}
+    return {name: config.batch_size * rate for name, rate in calls_per_second(steps).items()}
+
+
+def step_on_noise(config: TrainConfig, model: ModelConfig, engine: str, precision: str) -> Callable[[], object]:
+    """Return a function that makes one step on one batch of noise, without the other processes of the job."""
+    changes = {"num_workers": 1, "virtual_workers": 1, "engine": engine, "precision": precision}
+    alone = config.model_copy(update=changes)
+    learner = make_learner(model, alone, initial_weights(model, rng_seed=0), ProcessGroup())
+    shape = (2, config.batch_size, *model.fov_size_zyx)
+    image, pom = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    batch = Batch(image, pom, (image > 0).astype(np.float32), np.ones_like(image))
+    return lambda: learner.step(batch, config.learning_rate)

@@ -1,0 +1,56 @@
+"""Training with JAX: by several processes, and in turn with TensorFlow."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from .training_jobs import MODEL, command, shared_state, succeed_side_by_side
+
+pytest.importorskip("jax")
+
+OPTIONS = [*MODEL, "--max-steps", "12", "--checkpoint-steps", "6", "--optimizer", "momentum", "--learning-rate", "0.1"]
+TWO, ALONE = ["--num-workers", "2"], ["--num-workers", "1", "--virtual-workers", "2"]
+
+
+def job(tubes, out, engine, share, processes=1, launcher="ffn launch", collective="horovod"):
+    options = [*OPTIONS, *share, "--engine", engine, "--collective", collective]
+    return command(tubes, out, options, processes, launcher)
+
+
+def assert_close(one, other):
+    """Assert that two trainings came to the same weights, up to rounding."""
+    states = [shared_state(folder, 12) for folder in (one, other)]
+    assert states[0].keys() == states[1].keys()
+    for name, array in states[0].items():
+        np.testing.assert_allclose(states[1][name], array, atol=1e-4, err_msg=name)
+
+
+def test_a_training_goes_on_with_the_other_engine(tubes):
+    whole = {engine: tubes / f"whole-{engine}" for engine in ("tensorflow", "jax")}
+    succeed_side_by_side({engine: job(tubes, out, engine, ALONE) for engine, out in whole.items()})
+    assert_close(*whole.values())
+    changed = {}
+    for engine, out in whole.items():
+        changed[engine] = tubes / f"changed-from-{engine}"
+        shutil.copytree(out, changed[engine])
+        shutil.rmtree(changed[engine] / "checkpoints/step-00000012")  # as if it had been killed before
+    others = dict(zip(changed, reversed(changed.values()), strict=True))
+    told = succeed_side_by_side({engine: job(tubes, out, engine, ALONE) for engine, out in others.items()})
+    for engine, out in others.items():
+        assert f"resuming from {out}/checkpoints/step-00000006" in told[engine]
+        assert_close(out, whole[engine])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "collective", "library"),
+    [("ffn launch", "horovod", "needs_horovod"), ("mpirun", "mpi", "needs_mpi4py")],
+)
+def test_two_processes_have_the_bits_of_virtual_workers(tubes, request, launcher, collective, library):
+    request.getfixturevalue(library)
+    alone, two = tubes / f"alone-{collective}", tubes / f"two-{collective}"
+    jobs = {"alone": job(tubes, alone, "jax", ALONE), "two": job(tubes, two, "jax", TWO, 2, launcher, collective)}
+    succeed_side_by_side(jobs)
+    for step in (6, 12):
+        np.testing.assert_equal(shared_state(two, step), shared_state(alone, step))
+    assert (two / "weights.h5").read_bytes() == (alone / "weights.h5").read_bytes()

@@ -1,0 +1,195 @@
+"""The learner in JAX trains as that in TensorFlow does, and goes on with its checkpoints."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig
+from ffn.errors import ConfigError
+from ffn.model.network import weight_shapes
+from ffn.training import jax_learner
+from ffn.training.config import TrainConfig
+from ffn.training.initial import initial_weights
+from ffn.training.jax_learner import JaxLearner, devices_of
+from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.step import Batch
+from ffn.training.tensorflow_learner import TensorFlowLearner
+
+jax = pytest.importorskip("jax")
+
+MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
+SHAPE = weight_shapes(MODEL)
+
+
+def make(kind, group=None, seed=1, **options):
+    train = TrainConfig(**{"precision": "float32", "batch_size": 2, **options})
+    return kind(MODEL, train, initial_weights(MODEL, seed), group or ProcessGroup(), 5)
+
+
+def make_batch(number=0, size=2):
+    """FOVs in which bright voxels are the object."""
+    rng = np.random.default_rng(number)
+    image, pom_logit = rng.normal(size=(2, size, *MODEL.fov_size_zyx)).astype(np.float32)
+    labels = np.where(image > 0.3, np.float32(0.95), np.float32(0.05))
+    loss_weight = (rng.random(image.shape) > 0.1).astype(np.float32)
+    return Batch(image, pom_logit - 2, labels, loss_weight)
+
+
+def weights_of(learner):
+    return np.concatenate([learner.weights()[name].ravel() for name in SHAPE])
+
+
+def assert_close(one, other, atol=1e-4):
+    """Assert that two learners would write the same checkpoint, up to rounding."""
+    states = [learner.state() for learner in (one, other)]
+    assert {name: (a.shape, a.dtype) for name, a in states[0].items()} == {
+        name: (a.shape, a.dtype) for name, a in states[1].items()
+    }
+    for name, array in states[0].items():
+        np.testing.assert_allclose(states[1][name], array, atol=atol, rtol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("options", "rate", "num_steps"),
+    [
+        ({"optimizer": "adam", "ema_decay": 0.9}, 1e-3, 20),
+        ({"optimizer": "adamw", "weight_decay": 0.1, "adam_epsilon": 1e-5}, 1e-3, 5),
+        ({"optimizer": "lamb", "weight_decay": 0.01, "clip_norm": 0.3}, 0.02, 5),
+        ({"optimizer": "lars", "weight_decay": 0.01, "clip_entries": 0.01, "clip_norm": 0.1}, 0.02, 5),
+        ({"optimizer": "momentum", "momentum": 0.8, "virtual_workers": 3}, 0.05, 5),
+        ({"optimizer": "momentum", "momentum": 0.0, "compression": "1-bit"}, 0.05, 5),
+        ({"optimizer": "sgd"}, 0.5, 20),
+    ],
+)
+def test_each_optimizer_trains_as_in_tensorflow_and_either_goes_on_for_the_other(options, rate, num_steps):
+    learners = [make(kind, **options) for kind in (TensorFlowLearner, JaxLearner)]
+    size = 2 * options.get("virtual_workers", 1)
+    start = weights_of(learners[0])
+    for number in range(num_steps):
+        outcomes = [learner.step(make_batch(number, size), rate, stop=number == 2) for learner in learners]
+        np.testing.assert_allclose(outcomes[1].pom_logit, outcomes[0].pom_logit, atol=1e-3)
+        for field in ("loss", "gradient_norm", "finite", "stop", "save", "bytes_sent"):
+            assert getattr(outcomes[1], field) == pytest.approx(getattr(outcomes[0], field), rel=1e-3), field
+    assert_close(*learners)
+    assert np.abs(weights_of(learners[1]) - start).max() > 3e-3
+    exchanged = [(learner.state(), learner.worker_states()) for learner in learners]
+    for learner, (state, of_workers) in zip(learners, exchanged[::-1], strict=True):
+        learner.restore(state, of_workers)
+        np.testing.assert_equal((learner.state(), learner.worker_states()), (state, of_workers))
+    for learner in learners:
+        learner.step(make_batch(99, size), rate)
+    assert_close(*learners)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return make(JaxLearner, ema_decay=0.5)
+
+
+def test_a_step_that_is_not_finite_changes_nothing(learner):
+    learner.step(make_batch(), 0.01)
+    before = learner.state()
+    broken = make_batch(1)
+    broken.image[1, 2, 3, 4] = np.inf
+    assert not learner.step(broken, 0.02).finite
+    after = learner.state()
+    assert after.pop("num_steps") == before.pop("num_steps") + 1
+    np.testing.assert_equal(after, before)
+
+
+def test_forward_gives_the_loss_of_each_fov_and_the_averaged_weights_are_there_during_a_block_only(learner):
+    learner.step(make_batch(), 0.05)
+    batch = make_batch(3, size=3)  # not a multiple of the batch size
+    pom_logit, losses = learner.forward(batch)
+    entropy = np.logaddexp(0, pom_logit) - batch.labels * pom_logit
+    np.testing.assert_allclose(losses, (batch.loss_weight * entropy).mean((1, 2, 3)), rtol=1e-5)
+    current = learner.weights()
+    with learner.averaged():
+        np.testing.assert_equal(learner.weights(), learner.averaged_weights())
+        assert np.abs(learner.forward(batch)[0] - pom_logit).max() > 1e-4
+    np.testing.assert_equal(learner.weights(), current)
+    np.testing.assert_array_equal(learner.forward(batch)[0], pom_logit)
+
+
+def test_the_average_on_the_device_has_the_bits_of_the_exchange_in_tensorflow():
+    states = []
+    for on_device in (True, False):
+        learner = make(JaxLearner, optimizer="momentum", virtual_workers=7)
+        if not on_device:
+            learner._compiled_mean = learner._mean_by_tensorflow()
+        for number in range(3):
+            learner.step(make_batch(number, 14), 0.1)
+        states.append(learner.state())
+    np.testing.assert_equal(*states)
+
+
+def test_bfloat16_learns():
+    learner = make(JaxLearner, precision="bfloat16")
+    losses = [learner.step(make_batch(number), 0.01).loss for number in range(40)]
+    assert np.mean(losses[-5:]) < 0.8 * losses[0]
+    assert all(array.dtype == np.float32 for array in learner.weights().values())
+
+
+class SecondOfTwo(ProcessGroup):
+    rank, size, local_rank, local_size = 1, 2, 1, 2
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "group", "batch_size", "expected"),
+    [
+        (4, ProcessGroup(), 8, [0, 1, 2, 3]),
+        (4, ProcessGroup(), 6, [0, 1, 2]),
+        (4, SecondOfTwo(), 8, [1, 3]),
+        (1, SecondOfTwo(), 8, [0]),
+        (4, ProcessGroup(), 1, [0]),
+    ],
+)
+def test_ranks_divide_the_devices_and_each_uses_as_many_as_get_equally_many_fovs(
+    monkeypatch, caplog, num_devices, group, batch_size, expected
+):
+    monkeypatch.setattr(jax, "local_devices", lambda: list(range(num_devices)))
+    assert devices_of(group, batch_size) == expected
+    is_told = num_devices == 4 and batch_size in (1, 6)
+    assert ("a multiple of 4 would use all" in caplog.text) == is_told
+
+
+def test_a_batch_that_is_too_large_for_the_device_is_refused_before_training(monkeypatch):
+    class Small:
+        def memory_stats(self):
+            return {"bytes_limit": 10_000}
+
+    real = jax_learner.require_memory
+    monkeypatch.setattr(jax_learner, "require_memory", lambda step, devices, size: real(step, [Small()], size))
+    with pytest.raises(ConfigError, match=r"train\.batch_size: 2 FOVs need 0\.0 GB of each device .* Lower it"):
+        make(JaxLearner)
+
+
+TWO_DEVICES = textwrap.dedent(
+    """
+    import sys
+    import jax, numpy as np
+    from tests.unit.training.test_jax_learner import JaxLearner, make, make_batch
+
+    assert len(jax.devices()) == 2
+    learner = make(JaxLearner, optimizer="momentum")
+    losses = [learner.step(make_batch(number), 0.1).loss for number in range(5)]
+    assert len(learner._state.weights.sharding.device_set) == 2
+    np.savez(sys.argv[1], losses=losses, pom=learner.forward(make_batch(7, 3))[0], **learner.state())
+    """
+)
+
+
+def test_two_devices_share_a_batch_and_train_as_one_does(tmp_path):
+    one, path = make(JaxLearner, optimizer="momentum"), tmp_path / "two.npz"
+    losses = [one.step(make_batch(number), 0.1).loss for number in range(5)]
+    variables = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    subprocess.run([sys.executable, "-c", TWO_DEVICES, str(path)], check=True, env=variables)
+    two = np.load(path)
+    np.testing.assert_allclose(two["losses"], losses, rtol=1e-5)
+    np.testing.assert_allclose(two["pom"], one.forward(make_batch(7, 3))[0], atol=1e-5)
+    for name, array in one.state().items():
+        np.testing.assert_allclose(two[name], array, atol=1e-5, err_msg=name)
