@@ -6,7 +6,8 @@
 #   envs/build_horovod.sh --mpi       # only print which MPI it would use; fail if there is none
 #
 # PYTHON is an interpreter with the locked requirements installed. With gpu, gradients are reduced on the GPU if nvcc
-# and NCCL are installed (HOROVOD_NCCL_HOME names NCCL's folder if it is not /usr). The tools' output goes to LOG.
+# and NCCL are installed: NCCL in the folder HOROVOD_NCCL_HOME, in /usr, or in PYTHON's packages, where TensorFlow's
+# CUDA build puts it. The tools' output goes to LOG. NCCL has not been tried on a GPU.
 #
 # MPI comes from the compiler that MPICXX names, else from mpicxx, else from Cray's CC if cray-mpich is loaded.
 #
@@ -61,11 +62,17 @@ else
     say "with Gloo only: ${MPICXX:-mpicxx, or CC with an MPI,} was not found"
 fi
 nccl_header() { find -L "${HOROVOD_NCCL_HOME:-/usr}/include" -maxdepth 2 -name nccl.h 2>/dev/null | grep -q .; }
+nccl_of_python() {
+    local folder
+    folder=$("$python" -c 'import nvidia.nccl; print(*nvidia.nccl.__path__)' 2>/dev/null) || return
+    [[ -f $folder/include/nccl.h ]] && echo "$folder"
+}
+nccl=
 if [[ $device == gpu ]]; then
-    if command -v nvcc >/dev/null && nccl_header; then
-        backends+=-nccl
+    if command -v nvcc >/dev/null && { nccl_header || nccl=$(nccl_of_python); }; then
+        backends+=-nccl${nccl:+-of-python}
         flags+=(HOROVOD_GPU_OPERATIONS=NCCL)
-        say "with NCCL: gradients are reduced on the GPU"
+        say "with NCCL${nccl:+ of $nccl}: gradients are reduced on the GPU"
     else
         say "without NCCL (nvcc or nccl.h was not found): gradients are reduced on the CPU"
     fi
@@ -94,6 +101,15 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 say "building the wheel, only once (about 3 minutes on 2 cores)"
+
+if [[ $nccl ]]; then # has no libnccl.so, which the linker looks for; where Python finds it is relative to Horovod
+    mkdir -p "$work/nccl/lib"
+    ln -s "$nccl/include" "$work/nccl/include"
+    for name in libnccl.so{,.2}; do ln -s "$nccl/lib/libnccl.so.2" "$work/nccl/lib/$name"; done
+    # shellcheck disable=SC2016  # the loader's $ORIGIN: the folder horovod/tensorflow
+    flags+=(HOROVOD_NCCL_HOME="$work/nccl" HOROVOD_NCCL_LINK=SHARED
+        LDFLAGS="${LDFLAGS:-} -Wl,-rpath,"'$ORIGIN/../../nvidia/nccl/lib')
+fi
 
 unpack() {
     "$python" -m pip download --no-deps --no-binary horovod --no-build-isolation --require-hashes \

@@ -16,6 +16,7 @@ case "$*" in
     *_base_executable*) echo "@SELF@" ;;
     "-m venv "*) mkdir -p "$3/bin" && cp "@SELF@" "$3/bin/python" && cp "$FAKE_FFN" "$3/bin/ffn" ;;
     "- "*) echo "tf-$FAKE_TENSORFLOW" ;;
+    "-c import nvidia.nccl;"*) [[ "$NCCL_OF_PYTHON" ]] && echo "$NCCL_OF_PYTHON" || exit 1 ;;
     *" download "*)
         mkdir -p horovod-0 && echo released >horovod-0/source
         tar -czf "${@: -1}/horovod-0.tar.gz" horovod-0 ;;
@@ -61,6 +62,7 @@ class Machine:
             "FAKE_FFN": str(script(folder / "ffn")),
             "FAKE_TENSORFLOW": "2.21.0",
             "FAKE_LOG": str(self.log),
+            "NCCL_OF_PYTHON": "",
             "FAIL": "",
         }
 
@@ -227,6 +229,27 @@ def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine):
     leftover.touch()
     assert machine.setup().returncode == 0
     assert not leftover.exists()
+
+
+@pytest.mark.parametrize(
+    ("has_header", "is_system", "backend"), [(0, 0, ""), (1, 0, "-nccl-of-python"), (1, 1, "-nccl")]
+)
+def test_horovod_takes_the_nccl_of_python_where_the_system_has_none(machine, tmp_path, has_header, is_system, backend):
+    script(machine.bin / "nvcc")
+    nccl, system = tmp_path / "site-packages/nvidia/nccl", tmp_path / "system"
+    for folder, is_there in ((nccl, has_header), (system, is_system)):
+        (folder / "include").mkdir(parents=True)
+        if is_there:
+            (folder / "include/nccl.h").touch()
+    done = machine.setup(GPU="1", HOROVOD_NCCL_HOME=str(system), NCCL_OF_PYTHON=str(nccl))
+    assert done.returncode == 0
+    built_with = (tmp_path / "built-with").read_text()
+    assert ("HOROVOD_GPU_OPERATIONS=NCCL" in built_with) == bool(backend)
+    assert (f"with NCCL of {nccl}: gradients are reduced on the GPU" in done.stderr) == (backend == "-nccl-of-python")
+    rpath = "HOROVOD_NCCL_LINK=SHARED" in built_with, "-Wl,-rpath,$ORIGIN/../../nvidia/nccl/lib" in built_with
+    assert rpath == (backend == "-nccl-of-python",) * 2
+    (wheel,) = machine.wheels()
+    assert f"{backend}-" in wheel.parent.name and ("nccl" in wheel.parent.name) == bool(backend)
 
 
 def test_failed_horovod_build_leaves_no_wheel_and_keeps_the_packages(machine):
