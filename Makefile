@@ -8,6 +8,10 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Without bytecode, every process compiles what it imports, and importing TensorFlow takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
+# What shares something expensive runs in one process, and the folders with the longest tests come first.
+WORKERS ?= 2
+PYTEST = pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
 .PHONY: help setup demo demo-weights pictures test test-all lint format docs lock clean
 
 help:  ## show this list
@@ -32,11 +36,11 @@ pictures: demo  ## render the pictures in README.md and docs/ from the demo
 	ffn view results/demo --screenshot docs/images/neurons.png --layout 3d --size 1000 700
 	ffn view results/demo --screenshot docs/images/error.png --link split-01
 
-test: setup  ## run all but the slow tests; ARGS="-k name" selects some
-	pytest $(ARGS)
+test: setup  ## run all but the slow tests, two at a time; ARGS="-k name" selects some, WORKERS=0 is one at a time
+	$(PYTEST) $(ARGS)
 
 test-all: setup  ## run all tests, also those with kills, faults, studies and a real Slurm cluster
-	pytest -m "" $(ARGS)
+	$(PYTEST) -m "" $(ARGS)
 
 lint: setup  ## check style and types: ruff, snakefmt, mypy
 	ruff check

@@ -24,9 +24,13 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what needs real data, for ``-m 'not fib25'``, and give time to what may have to wait for a whole run."""
+    """Mark what needs real data, for ``-m 'not fib25'``, and give time to what may have to wait for a whole run.
+
+    Tests that share something expensive stay in one of the processes that run tests side by side.
+    """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
+        item.add_marker(pytest.mark.xdist_group("finished" if "finished" in fixtures else str(item.path.parent)))
         if {"shared_fib25", "shared_checkpoint"} & fixtures:
             item.add_marker("fib25")
         if {"finished", "undisturbed"} & fixtures and not item.get_closest_marker("timeout"):
