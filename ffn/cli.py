@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ffn import __version__
 from ffn.errors import FfnError
+from ffn.io.store_names import without_metadata
 from ffn.workflow.stages import STAGES
 
 
@@ -91,10 +92,15 @@ TOOLS = {
         "study how training scales, and which learning rate it needs",
         "ffn study scaling measure-1.h5 measure-2.h5 --out scaling.json",
     ),
+    "convert": Command(
+        "ffn.commands.convert",
+        "copy a volume of any format to a store or an HDF5 file",
+        "ffn convert results/demo/segmentation/phantom/filled.zarr filled.h5:segmentation",
+    ),
     "info": Command(
         "ffn.commands.info",
         "describe a volume, a folder of records, a model or a run",
-        "ffn info --json raw.h5:raw",
+        "ffn info --json raw.zarr",
     ),
 }
 COMMANDS = {name: Command(stage.module, stage.title, stage.example) for name, stage in STAGES.items()} | TOOLS
@@ -104,7 +110,7 @@ FROM_FILE = "@FILE stands for the arguments in FILE, one per line, where there a
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after a user's mistake."""
-    argv = sys.argv[1:] if argv is None else argv
+    argv = [without_metadata(word) for word in (sys.argv[1:] if argv is None else argv)]
     level = os.environ.get("FFN_LOG", "INFO").upper()
     known = level in logging.getLevelNamesMapping()
     logging.basicConfig(level=level if known else "INFO", format="%(levelname)s %(message)s", stream=sys.stderr)

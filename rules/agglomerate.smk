@@ -3,7 +3,7 @@
 
 rule agglomerate:
     input:
-        segmentation=PATHS.base(RUN),
+        segmentation=tracked_file(PATHS.base(RUN)),
         image=IMAGE,
         normalization=NORMALIZATION,
         model=arguments.inputs(MODEL),
@@ -27,6 +27,6 @@ rule agglomerate:
         untracked=arguments.untracked(RUN.agglomerate),
         machine=PATHS.machine,
     shell:
-        "{params.launcher} ffn agglomerate --segmentation {input.segmentation}:segmentation --image {input.image}:raw "
+        "{params.launcher} ffn agglomerate --segmentation {input.segmentation} --image {input.image} "
         "--normalization {input.normalization} --model {params.model} --box {params.box} {params.flags} {params.untracked} "
         "--machine {params.machine:q} --out {output.graph} > {log} 2>&1"

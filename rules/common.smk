@@ -14,6 +14,7 @@ from ffn.cluster.site import ROOT, check_commands, check_none_left
 from ffn.errors import FfnError
 from ffn.geometry import Box
 from ffn.io import atomic
+from ffn.io.store_names import tracked_file
 from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import lock_run
 from ffn.options import flags, quote
@@ -69,8 +70,8 @@ for warning in PIPELINE.warnings:
 PATHS = PIPELINE.paths
 # Snakemake runs `onstart`, which writes the lists, only for the main workflow.
 FILES = functools.partial(arguments.files, PIPELINE, not snakemake_patches.is_module(workflow))
-IMAGE = PATHS.of("ingest", "image")
-LABELS = PATHS.of("ingest", "labels")
+IMAGE = PATHS.file("ingest", "image")
+LABELS = PATHS.file("ingest", "labels")
 NORMALIZATION = PATHS.of("normalize")
 MODEL = f"{PIPELINE.used_model}/model.yaml"
 SEED = RUN.rng_seed

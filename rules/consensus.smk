@@ -3,10 +3,10 @@
 
 rule consensus:
     input:
-        forward=PATHS.of("reconcile", order=""),
-        backward=PATHS.of("reconcile", order="-reversed"),
+        forward=PATHS.file("reconcile", order=""),
+        backward=PATHS.file("reconcile", order="-reversed"),
     output:
-        segmentation=ensure(PATHS.of("consensus"), non_empty=True),
+        segmentation=ensure(PATHS.file("consensus"), non_empty=True),
     log:
         PATHS.log("consensus", "{volume}"),
     benchmark:
@@ -19,5 +19,5 @@ rule consensus:
         flags=flags(RUN.consensus),
         untracked=arguments.untracked(RUN.consensus),
     shell:
-        "ffn consensus {input.forward}:segmentation {input.backward}:segmentation {params.flags} {params.untracked} "
-        "--out {output.segmentation}:segmentation > {log} 2>&1"
+        "ffn consensus {input.forward} {input.backward} {params.flags} {params.untracked} "
+        "--out {output.segmentation} > {log} 2>&1"

@@ -3,8 +3,8 @@
 
 rule coordinates:
     input:
-        partitions=PATHS.of("partition"),
-        membrane=PATHS.of("membrane"),
+        partitions=PATHS.file("partition"),
+        membrane=PATHS.file("membrane"),
     output:
         coordinates=ensure(PATHS.of("coordinates"), non_empty=True),
     log:
@@ -18,5 +18,5 @@ rule coordinates:
     params:
         flags=flags(RUN.coordinates),
     shell:
-        "ffn coordinates --partitions {input.partitions}:partitions --membrane {input.membrane} {params.flags} "
+        "ffn coordinates --partitions {input.partitions} --membrane {input.membrane} {params.flags} "
         "--out {output.coordinates} > {log} 2>&1"

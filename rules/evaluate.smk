@@ -6,8 +6,8 @@ EARLIER = list(SCORED)[:-1]
 
 rule evaluate:
     input:
-        segmentation=PATHS.final(RUN),
-        earlier=[SCORED[name] for name in EARLIER],
+        segmentation=tracked_file(PATHS.final(RUN)),
+        earlier=[tracked_file(SCORED[name]) for name in EARLIER],
         truth=LABELS,
         image=IMAGE,
         skeletons=lambda wildcards: PIPELINE.files("skeletonize", volume=wildcards.volume),
@@ -15,7 +15,7 @@ rule evaluate:
         scores=ensure(PATHS.of("evaluate"), non_empty=True),
         bodies=PATHS.of("evaluate", "bodies"),
         errors=PATHS.of("evaluate", "errors"),
-        baseline=[PATHS.of("evaluate", "baseline")] if RUN.evaluate.watershed else [],
+        baseline=[PATHS.file("evaluate", "baseline")] if RUN.evaluate.watershed else [],
     log:
         PATHS.log("evaluate", "{volume}"),
     benchmark:
@@ -29,16 +29,16 @@ rule evaluate:
         skeletons=lambda wildcards: arguments.skeletons(PIPELINE, wildcards.volume),
         baseline=lambda wildcards, input, output: " ".join(
             [
-                arguments.option("--image", [input.image] if output.baseline else [], ":raw"),
-                arguments.option("--baseline-out", output.baseline, ":segmentation"),
+                arguments.option("--image", [input.image] if output.baseline else []),
+                arguments.option("--baseline-out", output.baseline),
             ]
         ),
         name=list(SCORED)[-1],
-        earlier=lambda wildcards, input: arguments.named("--earlier", EARLIER, input.earlier, ":segmentation"),
+        earlier=lambda wildcards, input: arguments.named("--earlier", EARLIER, input.earlier),
         seed=SEED,
         flags=flags(RUN.evaluate),
         untracked=arguments.untracked(RUN.evaluate),
     shell:
-        "ffn evaluate --segmentation {input.segmentation}:segmentation --name {params.name} {params.earlier} "
-        "--truth {input.truth}:labels {params.skeletons} {params.baseline} --box {params.box} {params.flags} "
+        "ffn evaluate --segmentation {input.segmentation} --name {params.name} {params.earlier} "
+        "--truth {input.truth} {params.skeletons} {params.baseline} --box {params.box} {params.flags} "
         "{params.untracked} --rng-seed {params.seed} --out {output.scores} > {log} 2>&1"

@@ -3,10 +3,10 @@
 
 rule fill:
     input:
-        segmentation=PATHS.merged(RUN),
+        segmentation=tracked_file(PATHS.merged(RUN)),
         image=IMAGE,
     output:
-        segmentation=ensure(PATHS.of("fill"), non_empty=True),
+        segmentation=ensure(PATHS.file("fill"), non_empty=True),
     log:
         PATHS.log("fill", "{volume}"),
     benchmark:
@@ -18,5 +18,5 @@ rule fill:
     params:
         flags=flags(RUN.fill),
     shell:
-        "ffn fill --segmentation {input.segmentation}:segmentation --image {input.image}:raw {params.flags} "
-        "--out {output.segmentation}:segmentation > {log} 2>&1"
+        "ffn fill --segmentation {input.segmentation} --image {input.image} {params.flags} "
+        "--out {output.segmentation} > {log} 2>&1"

@@ -17,7 +17,7 @@ rule ingest:
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "image"),
     shell:
-        "ffn ingest {params.source} --kind image --out {output.image}:raw > {log} 2>&1"
+        "ffn ingest {params.source} --kind image --out {output.image} > {log} 2>&1"
 
 
 rule ingest_labels:
@@ -36,4 +36,4 @@ rule ingest_labels:
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "labels"),
     shell:
-        "ffn ingest {params.source} --kind labels --out {output.labels}:labels > {log} 2>&1"
+        "ffn ingest {params.source} --kind labels --out {output.labels} > {log} 2>&1"

@@ -5,7 +5,7 @@ rule membrane:
     input:
         image=IMAGE,
     output:
-        membrane=ensure(PATHS.of("membrane"), non_empty=True),
+        membrane=ensure(PATHS.file("membrane"), non_empty=True),
     log:
         PATHS.log("membrane", "{volume}"),
     benchmark:
@@ -19,5 +19,5 @@ rule membrane:
         flags=flags(RUN.membrane),
         untracked=arguments.untracked(RUN.membrane),
     shell:
-        "ffn membrane --image {input.image}:raw --box {params.box} {params.flags} {params.untracked} "
+        "ffn membrane --image {input.image} --box {params.box} {params.flags} {params.untracked} "
         "--out {output.membrane} > {log} 2>&1"

@@ -3,10 +3,10 @@
 
 rule merge:
     input:
-        segmentation=PATHS.base(RUN),
+        segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.files("agglomerate", volume=wildcards.volume),
     output:
-        segmentation=ensure(PATHS.of("merge"), non_empty=True),
+        segmentation=ensure(PATHS.file("merge"), non_empty=True),
         mapping=ensure(PATHS.of("merge", "mapping"), non_empty=True),
     log:
         PATHS.log("merge", "{volume}"),
@@ -21,5 +21,5 @@ rule merge:
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
     shell:
-        "ffn merge {params.graphs} --segmentation {input.segmentation}:segmentation {params.flags} {params.untracked} "
-        "--mapping {output.mapping} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "ffn merge {params.graphs} --segmentation {input.segmentation} {params.flags} {params.untracked} "
+        "--mapping {output.mapping} --out {output.segmentation} > {log} 2>&1"

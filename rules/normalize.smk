@@ -21,5 +21,5 @@ rule normalize:
         method=lambda wildcards: arguments.image_options(PIPELINE, wildcards.volume, "normalize"),
         flags=flags(RUN.normalize),
     shell:
-        "ffn normalize --image {input.image}:raw --model {params.model} {params.method} {params.flags} "
+        "ffn normalize --image {input.image} --model {params.model} {params.method} {params.flags} "
         "--out {output.normalization} > {log} 2>&1"

@@ -5,7 +5,7 @@ rule partition:
     input:
         labels=LABELS,
     output:
-        partitions=ensure(PATHS.of("partition"), non_empty=True),
+        partitions=ensure(PATHS.file("partition"), non_empty=True),
     log:
         PATHS.log("partition", "{volume}"),
     benchmark:
@@ -19,5 +19,5 @@ rule partition:
         flags=flags(RUN.partition),
         untracked=arguments.untracked(RUN.partition),
     shell:
-        "ffn partition --labels {input.labels}:labels --box {params.box} {params.flags} {params.untracked} "
-        "--threads {threads} --out {output.partitions}:partitions > {log} 2>&1"
+        "ffn partition --labels {input.labels} --box {params.box} {params.flags} {params.untracked} "
+        "--threads {threads} --out {output.partitions} > {log} 2>&1"

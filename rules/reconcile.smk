@@ -5,7 +5,7 @@ rule reconcile:
     input:
         subvolumes=lambda wildcards: PIPELINE.files("segment", volume=wildcards.volume, order=wildcards.order),
     output:
-        segmentation=ensure(PATHS.of("reconcile"), non_empty=True),
+        segmentation=ensure(PATHS.file("reconcile"), non_empty=True),
     log:
         PATHS.log("reconcile{order}", "{volume}"),
     benchmark:
@@ -20,4 +20,4 @@ rule reconcile:
         untracked=arguments.untracked(RUN.reconcile),
     shell:
         "ffn reconcile {params.subvolumes} {params.flags} {params.untracked} "
-        "--out {output.segmentation}:segmentation > {log} 2>&1"
+        "--out {output.segmentation} > {log} 2>&1"

@@ -30,5 +30,5 @@ rule segment:
         stage=arguments.staging,
         machine=PATHS.machine,
     shell:
-        "{params.launcher} ffn segment --image {input.image}:raw --model {params.model} --box {params.box} {params.flags} "
+        "{params.launcher} ffn segment --image {input.image} --model {params.model} --box {params.box} {params.flags} "
         "--normalization {input.normalization} {params.untracked} {params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"

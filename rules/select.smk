@@ -25,7 +25,7 @@ rule checkpoint_model:
 
 rule checkpoint_segment:
     input:
-        image=PATHS.of("ingest", "image", volume=RUN.select_volume),
+        image=PATHS.file("ingest", "image", volume=RUN.select_volume),
         normalization=PATHS.of("normalize", volume=RUN.select_volume),
         model=PATHS.of("select", "candidate"),
         files=arguments.inputs(*segment_files(RUN.segment)),
@@ -48,7 +48,7 @@ rule checkpoint_segment:
         untracked=arguments.untracked(RUN.segment),
         machine=PATHS.machine,
     shell:
-        "ffn segment --image {input.image}:raw --model {params.model} --box {params.box} {params.flags} "
+        "ffn segment --image {input.image} --model {params.model} --box {params.box} {params.flags} "
         "--normalization {input.normalization} {params.untracked} --machine {params.machine:q} "
         "--out {output.segmentation}:segmentation > {log} 2>&1"
 
@@ -56,7 +56,7 @@ rule checkpoint_segment:
 rule checkpoint_evaluate:
     input:
         segmentation=PATHS.of("select", "candidate_segmentation"),
-        truth=PATHS.of("ingest", "labels", volume=RUN.select_volume),
+        truth=PATHS.file("ingest", "labels", volume=RUN.select_volume),
     output:
         scores=ensure(PATHS.of("select", "candidate_scores"), non_empty=True),
     log:
@@ -73,7 +73,7 @@ rule checkpoint_evaluate:
         flags=flags(RUN.evaluate),
         untracked=arguments.untracked(RUN.evaluate),
     shell:
-        "ffn evaluate --segmentation {input.segmentation}:segmentation --name base --truth {input.truth}:labels "
+        "ffn evaluate --segmentation {input.segmentation}:segmentation --name base --truth {input.truth} "
         "--box {params.box} {params.flags} {params.untracked} --rng-seed {params.seed} "
         "--out {output.scores} > {log} 2>&1"
 

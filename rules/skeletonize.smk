@@ -18,5 +18,5 @@ rule skeletonize:
         box=PIPELINE.box("evaluate_box"),
         flags=flags(RUN.skeletonize),
     shell:
-        "ffn skeletonize --labels {input.truth}:labels --box {params.box} {params.flags} "
+        "ffn skeletonize --labels {input.truth} --box {params.box} {params.flags} "
         "--out {output.skeletons} > {log} 2>&1"

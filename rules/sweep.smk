@@ -3,7 +3,7 @@
 
 rule sweep:
     input:
-        segmentation=PATHS.base(RUN),
+        segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.files("agglomerate", volume=wildcards.volume),
         truth=LABELS,
     output:
@@ -22,5 +22,5 @@ rule sweep:
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
     shell:
-        "ffn sweep {params.graphs} --segmentation {input.segmentation}:segmentation --truth {input.truth}:labels "
+        "ffn sweep {params.graphs} --segmentation {input.segmentation} --truth {input.truth} "
         "--box {params.box} {params.flags} {params.untracked} --out {output.table} > {log} 2>&1"

@@ -20,4 +20,4 @@ rule synth:
         seed=lambda wildcards: PIPELINE.seed_of(wildcards.volume),
     shell:
         "ffn synth {params.flags} --rng-seed {params.seed} "
-        "--out-image {output.image}:raw --out-labels {output.labels}:labels > {log} 2>&1"
+        "--out-image {output.image} --out-labels {output.labels} > {log} 2>&1"

@@ -21,6 +21,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
 from ffn.io.create import create_volume
 from ffn.io.open import open_volume
+from ffn.io.store_names import split_store
 from ffn.io.volume import (
     Placement,
     Volume,
@@ -28,7 +29,6 @@ from ffn.io.volume import (
     require_other_file,
     require_same_voxel_size,
     split_spec,
-    split_store,
     voxel_size_of,
 )
 from ffn.options import add_options, from_arguments

@@ -42,7 +42,8 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.create import Writer, create_volumes
 from ffn.io.shards import Shards, shard_shape
-from ffn.io.volume import Placement, Tables, split_store
+from ffn.io.store_names import split_store
+from ffn.io.volume import Placement, Tables
 from ffn.progress import track
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5_volume
-from ffn.io.volume import Placement, Tables, file_of, split_spec, split_store
+from ffn.io.store_names import split_store
+from ffn.io.volume import Placement, Tables, file_of, split_spec
 
 
 class Writer(Protocol):

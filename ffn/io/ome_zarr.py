@@ -11,10 +11,9 @@ from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize
 from ffn.io.foreign.locations import Folder
 from ffn.io.shards import chunk_shape
-from ffn.io.volume import MAIN, Placement
+from ffn.io.store_names import MAIN, METADATA, OURS
+from ffn.io.volume import Placement
 
-METADATA = "zarr.json"
-OURS = "ffn"  # key of our attributes, of groups and of arrays
 LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 CHECKSUM = {"name": "crc32c"}  # reading a flipped bit is an error
 COMPRESSION = {"name": "zstd", "configuration": {"level": 1, "checksum": False}}

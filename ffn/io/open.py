@@ -13,7 +13,8 @@ from ffn.geometry import VoxelSize
 from ffn.io import hdf5
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
-from ffn.io.volume import HDF5_SUFFIXES, Truth, Volume, file_of, split_spec, split_store
+from ffn.io.store_names import split_store
+from ffn.io.volume import HDF5_SUFFIXES, Truth, Volume, file_of, split_spec
 
 
 @contextlib.contextmanager

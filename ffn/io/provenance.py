@@ -12,6 +12,7 @@ import yaml
 from ffn.errors import FfnError, VolumeError
 from ffn.io import hdf5
 from ffn.io.hdf5_volume import Hdf5Volume
+from ffn.io.store_names import METADATA, OURS
 
 PROVENANCE_FILE = "provenance.json"  # of a folder, next to what a program of others reads
 
@@ -24,7 +25,7 @@ def read_provenance(path: str | Path) -> Record:
     Parameters
     ----------
     path : path
-        HDF5 file, JSON file, ``model.yaml``, merge graph (CSV) or ``neuroglancer.json`` of an export.
+        Store, HDF5 file, JSON file, ``model.yaml``, merge graph (CSV) or ``neuroglancer.json`` of an export.
 
     Returns
     -------
@@ -62,6 +63,11 @@ def _of_hdf5(path: Path) -> Record:
         return {}
 
 
+def _of_store(path: Path) -> Record:
+    ours = json.loads((path / METADATA).read_text())["attributes"].get(OURS, {})
+    return _with_inputs(ours["provenance"], {"box": ours["box"]}) if ours.get("provenance") else {}
+
+
 def _of_json(path: Path) -> Record:
     content = json.loads(path.read_text())
     record = content.get("provenance")
@@ -88,6 +94,7 @@ def _with_inputs(record: Record, said: Record) -> Record:
 
 
 _READERS: dict[str, Callable[[Path], Record]] = {
+    ".zarr": _of_store,
     ".h5": _of_hdf5,
     ".json": _of_json,
     ".yaml": _of_yaml,

@@ -20,8 +20,6 @@ from ffn.geometry import Box
 from ffn.io.atomic import atomic_path
 from ffn.io.foreign.locations import CONTEXT, Location, first_line, open_folder
 from ffn.io.ome_zarr import (
-    METADATA,
-    OURS,
     array_metadata,
     encode,
     group_metadata,
@@ -32,7 +30,8 @@ from ffn.io.ome_zarr import (
 from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
-from ffn.io.volume import MAIN, Placement, Tables, split_store
+from ffn.io.store_names import MAIN, METADATA, OURS, split_store
+from ffn.io.volume import Placement, Tables
 
 BLOCKS = "blocks"  # folder with the records of finished blocks, see `ffn.io.blocks`
 
@@ -102,7 +101,13 @@ class Store:
         digest = hashlib.sha256(repr([place, sorted(checksums.items())]).encode())
         for name in sorted(arrays):
             digest.update(f"{name} {arrays[name].shape} {arrays[name].dtype}".encode() + arrays[name].tobytes())
-        ours = {"provenance": self.placement.provenance, "content": digest.hexdigest(), "tables": sorted(arrays)}
+        ours = {
+            "provenance": self.placement.provenance,
+            "box": str(self.placement.box),
+            "content": digest.hexdigest(),
+            "volumes": sorted(self.dtypes),
+            "tables": sorted(arrays),
+        }
         for volume in sorted(self.dtypes.keys() - {MAIN}):
             self.folder.write(f"{volume}/{METADATA}", encode(image_metadata(volume, self.placement, ours)))
         title = Path(self.name).stem

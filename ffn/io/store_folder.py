@@ -12,7 +12,8 @@ import tensorstore as ts
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path
 from ffn.io.foreign.locations import RETRIES, Location, first_line, writable_store
-from ffn.io.ome_zarr import METADATA, encode
+from ffn.io.ome_zarr import encode
+from ffn.io.store_names import METADATA
 
 CONTEXT = {
     "file_io_locking": {"mode": "none"},  # a shard has one writer, and locks are unreliable on NFS

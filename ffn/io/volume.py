@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.io.store_names import MAIN, split_store
 
 Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.read` does
 
@@ -19,8 +19,6 @@ Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.re
 Tables = Mapping[str, np.ndarray | Callable[[], np.ndarray]]
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
-STORE = re.compile(r"(.*[^/]\.zarr)(?:/+(.*?))?/*")  # path of a store, and the volume in it
-MAIN = "0"  # the volume of a store that has one; its array at full resolution
 
 IGNORED = np.uint64(2**64 - 1)  # label of voxels that are neither trained on nor scored, as in CREMI
 
@@ -92,18 +90,6 @@ def split_spec(spec: str) -> tuple[str, str | None]:
     if colon and dataset.strip("/") and Path(path).suffix.lower() in HDF5_SUFFIXES:
         return path, dataset
     return spec, None
-
-
-def split_store(spec: str) -> tuple[str, str] | None:
-    """Split ``NAME.zarr``, ``NAME.zarr/0`` or ``NAME.zarr/VOLUME`` into the store and the volume; None for others.
-
-    Examples
-    --------
-    >>> split_store("a/raw.zarr"), split_store("s3://b/raw.zarr/0"), split_store("membrane.zarr/edges/0/")
-    (('a/raw.zarr', '0'), ('s3://b/raw.zarr', '0'), ('membrane.zarr', 'edges'))
-    """
-    match = STORE.fullmatch(spec)
-    return match and (match[1], (match[2] or MAIN).removesuffix(f"/{MAIN}"))
 
 
 def file_of(spec: str) -> str:

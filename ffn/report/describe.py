@@ -13,8 +13,9 @@ from ffn.config import ModelConfig
 from ffn.errors import EvaluationError
 from ffn.geometry import ZYX
 from ffn.io import hdf5
-from ffn.io.open import open_volume
-from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec
+from ffn.io.open import open_volume, read_table
+from ffn.io.store_names import METADATA, OURS
+from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec, volume_in
 from ffn.report.made_with import read_made_with
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.stages import STAGES
@@ -127,6 +128,25 @@ def _hdf5(path: Path, check: bool) -> Description:
     if len(volumes) == 1:
         return {**described[volumes[0]], "dataset": volumes[0], "tables": tables}
     return {"kind": "volumes", "volumes": described, "tables": tables}
+
+
+def _store(path: Path, check: bool) -> Description:
+    """Describe a store of ours: one volume or several, and tables."""
+    ours = _ours(path)
+    read = {name: read_table(path, name) for name in ours["tables"]}
+    tables = {name: f"{table.shape} {table.dtype}" for name, table in read.items() if table is not None}
+    described = {name: _volume(volume_in(str(path), name), check) for name in ours["volumes"]}
+    if len(described) == 1:
+        return {**next(iter(described.values())), "tables": tables}
+    return {"kind": "volumes", "volumes": described, "tables": tables}
+
+
+def _ours(path: Path) -> Description:
+    """Return what our stages wrote to the metadata of a store; empty for any other path."""
+    try:
+        return json.loads((path / METADATA).read_text())["attributes"].get(OURS, {}) if path.suffix == ".zarr" else {}
+    except (OSError, ValueError, KeyError, AttributeError):
+        return {}
 
 
 def _coordinates(shapes: dict[str, tuple], attributes: Description) -> Description:
@@ -272,6 +292,7 @@ def _is_hdf5(path: Path) -> bool:
 # Checked in this order: the files in a folder tell what the folder is.
 _KINDS: tuple[tuple[Callable[[Path], bool], Callable[[Path, bool], Description]], ...] = (
     (_is_hdf5, _hdf5),
+    (lambda path: bool(_ours(path)), _store),
     (lambda path: (path / "index.json").is_file(), _records),
     (lambda path: (path / "model.yaml").is_file(), _model),
     (lambda path: (path / "manifest.json").is_file(), _checkpoint),

@@ -10,6 +10,7 @@ from textwrap import shorten
 from typing import Any, NamedTuple
 
 from ffn.io.provenance import Record, read_provenance
+from ffn.io.store_names import without_metadata
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import ingested_places
@@ -198,7 +199,8 @@ def _targets(pipeline: Pipeline) -> set[str] | None:
     """Return every file that the configuration makes, below the run's folder; None if that is not known."""
     if not pipeline.places:
         return None
-    return {os.path.relpath(path, pipeline.paths.root) for stage in STAGES for path in pipeline.targets(stage)}
+    files = (without_metadata(path) for stage in STAGES for path in pipeline.targets(stage))
+    return {os.path.relpath(path, pipeline.paths.root) for path in files}
 
 
 def _differences(made: Recipe, now: Recipe) -> list[Difference]:

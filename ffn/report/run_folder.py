@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ffn.errors import EvaluationError, ExportError
 from ffn.inference.sanity import facts_of, findings
 from ffn.io.provenance import read_provenance
+from ffn.io.store_names import tracked_file
 from ffn.viewing.state import STATE_FILE
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.run import RunConfig
@@ -151,16 +152,16 @@ def _volume_files(paths: RunPaths, name: str, config: RunConfig | None) -> Volum
     final = paths.of("reconcile", volume=name, order="") if config is None else paths.final(config, volume=name)
     return VolumeFiles(
         name,
-        image=_existing(paths.of("ingest", "image", volume=name), "raw"),
-        truth=_existing(paths.of("ingest", "labels", volume=name), "labels"),
-        segmentation=_existing(final, "segmentation"),
-        baseline=_existing(paths.of("evaluate", "baseline", volume=name), "segmentation"),
+        image=_existing(paths.of("ingest", "image", volume=name)),
+        truth=_existing(paths.of("ingest", "labels", volume=name)),
+        segmentation=_existing(final),
+        baseline=_existing(paths.of("evaluate", "baseline", volume=name)),
         scores=_read_scores(Path(paths.of("evaluate", volume=name))),
     )
 
 
-def _existing(path: str, dataset: str) -> str | None:
-    return f"{path}:{dataset}" if Path(path).is_file() else None
+def _existing(path: str) -> str | None:
+    return path if Path(tracked_file(path)).is_file() else None
 
 
 def _read_scores(path: Path) -> dict[str, Any] | None:

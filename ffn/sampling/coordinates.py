@@ -16,8 +16,9 @@ from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box, zyx
 from ffn.io import hdf5
 from ffn.io.open import open_volume
+from ffn.io.store_names import MAIN, split_store
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
-from ffn.io.volume import MAIN, Volume, require_inside, split_spec, split_store, volume_in
+from ffn.io.volume import Volume, require_inside, split_spec, volume_in
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance

@@ -16,9 +16,10 @@ import numpy as np
 from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.io import hdf5
-from ffn.io.open import open_truth, open_volume
+from ffn.io.open import open_truth, open_volume, read_table
+from ffn.io.store_names import split_store
 from ffn.io.training_records import COORDINATES_GROUP
-from ffn.io.volume import Volume, split_spec
+from ffn.io.volume import Volume, file_of
 from ffn.viewing.properties import Origins
 
 VOLUMES = ("image", "segmentation", "truth", "supervoxels", "edges")
@@ -74,7 +75,7 @@ class Sources:
     def paths(self) -> list[str]:
         """Files, folders and URLs of all inputs, without datasets."""
         values = [value if isinstance(value, tuple) else (value,) for value in vars(self).values() if value]
-        return [split_spec(spec)[0] for specs in values for spec in specs]
+        return [file_of(spec) for specs in values for spec in specs]
 
     @property
     def volumes(self) -> dict[str, tuple[str, ...]]:
@@ -136,7 +137,7 @@ def read_origins(paths: Sequence[str]) -> Origins:
     ExportError
         If a file has no table ``origins``.
     """
-    tables = [_read_origins_table(split_spec(path)[0]) for path in paths]
+    tables = [_read_origins_table(path) for path in paths]
     rows = np.concatenate([np.empty((0, ORIGIN_COLUMNS), np.int64), *tables])
     return Origins(rows[:, 1:4], rows[:, 4])
 
@@ -213,7 +214,13 @@ def read_errors(path: str) -> list[dict[str, Any]]:
     return errors
 
 
-def _read_origins_table(path: str) -> np.ndarray:
+def _read_origins_table(spec: str) -> np.ndarray:
+    path = file_of(spec)
+    if split_store(spec):
+        table = read_table(spec, "origins")
+        if table is None or table.shape[1:] != (ORIGIN_COLUMNS,):
+            raise ExportError(f"{path}: has no table 'origins', expected a volume of 'ffn segment'")
+        return table
     with hdf5.open_file(path, ExportError) as file:
         if "origins" not in file or file["origins"].shape[1:] != (ORIGIN_COLUMNS,):
             found = sorted(hdf5.list_datasets(file))

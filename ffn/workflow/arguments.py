@@ -152,4 +152,4 @@ def _processes(train: TrainConfig) -> str:
 
 def _labelled(pipeline: Pipeline, name: str) -> str:
     image, labels = (pipeline.paths.of("ingest", output, volume=name) for output in ("image", "labels"))
-    return f"{name}={image}:raw,{labels}:labels"
+    return f"{name}={image},{labels}"

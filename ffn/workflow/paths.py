@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from ffn.errors import ConfigError
+from ffn.io.store_names import tracked_file
 from ffn.model.choice import FOLDER
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES, Output
@@ -29,7 +30,7 @@ class RunPaths:
     --------
     >>> paths = RunPaths("results/demo")
     >>> paths.of("membrane"), paths.of("ingest", "labels", volume="cube")
-    ('results/demo/membrane/{volume}.h5', 'results/demo/volumes/cube/labels.h5')
+    ('results/demo/membrane/{volume}.zarr', 'results/demo/volumes/cube/labels.zarr')
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -60,6 +61,10 @@ class RunPaths:
         path = find_output(stage, output).path
         return f"{self.root}/{WILDCARD.sub(lambda match: wildcards.get(match[1], match[0]), path)}"
 
+    def file(self, stage: str, output: str | None = None, **wildcards: str) -> str:
+        """Return the file that Snakemake watches for an output: that of a store is written last; see `of`."""
+        return tracked_file(self.of(stage, output, **wildcards))
+
     def folder(self, stage: str) -> str:
         """Return the folder of a stage's first output, such as a model folder."""
         return os.path.dirname(self.of(stage))
@@ -77,10 +82,10 @@ class RunPaths:
         return f"{self.root}/lists/{name}.txt"
 
     def existing(self, stage: str, output: str | None = None, **wildcards: str) -> list[Path]:
-        """Return the existing files of a stage, sorted, for all values of the wildcards that are not given."""
+        """Return the existing files and stores of a stage, sorted, for all values of wildcards that are not given."""
         every = dict.fromkeys(WILDCARD.findall(find_output(stage, output).path), "*") | wildcards
         pattern = Path(self.of(stage, output, **every)).relative_to(self.root)
-        return sorted(Path(self.root).glob(str(pattern)))
+        return sorted(path for path in Path(self.root).glob(str(pattern)) if Path(tracked_file(str(path))).exists())
 
     def wildcards(self, path: Path, stage: str, output: str | None = None) -> dict[str, str]:
         """Return the wildcards of one of the `existing` files."""

@@ -15,6 +15,7 @@ import yaml
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.io.store_names import tracked_file
 from ffn.options import flags
 from ffn.training.checkpoint_files import MANIFEST, is_checkpoint
 from ffn.training.config import fine_tuning_defaults
@@ -300,11 +301,11 @@ class Pipeline:
 
     def shown_labels(self, volume: str) -> list[str]:
         """Return the ground truth to export with a segmentation, if there is one."""
-        return [self.paths.of("ingest", "labels", volume=volume)] if self.places[volume].shows_truth else []
+        return [self.paths.file("ingest", "labels", volume=volume)] if self.places[volume].shows_truth else []
 
     def agglomerated_base(self, volume: str) -> list[str]:
         """Return the supervoxels of an agglomerated volume."""
-        return [self.paths.base(self.run, volume=volume)] if volume in self.agglomerated else []
+        return [tracked_file(self.paths.base(self.run, volume=volume))] if volume in self.agglomerated else []
 
     # --- Files -----------------------------------------------------------------------------------------------
     def targets(self, stage: str) -> list[str]:
@@ -312,7 +313,7 @@ class Pipeline:
         return [path for output in STAGES[stage].outputs for path in self.files(stage, output.name)]
 
     def files(self, stage: str, output: str | None = None, **given: str) -> list[str]:
-        """Return the files of one output of a stage.
+        """Return the files of one output of a stage, as Snakemake watches them.
 
         Parameters
         ----------
@@ -330,7 +331,7 @@ class Pipeline:
         if made.boxes:
             boxes = getattr(self, made.boxes)
             jobs = [{**job, "subvolume": stem} for job in jobs for stem in boxes[job["volume"]]]
-        return [self.paths.of(stage, made.name, **job) for job in jobs]
+        return [self.paths.file(stage, made.name, **job) for job in jobs]
 
     def _values(self, wildcard: str, made: Output) -> list[str]:
         """Values of a wildcard over all jobs of an output."""

@@ -11,6 +11,7 @@ from ffn.errors import ConfigError, FfnError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, tile, zyx
 from ffn.inference.points import points_file, read_points
 from ffn.io.open import open_mip
+from ffn.io.store_names import tracked_file
 from ffn.io.volume import split_spec
 from ffn.model.store import load_architecture
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint_architecture
@@ -145,7 +146,7 @@ def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
             places[name] = _with_validation(_place(name, volume), config)
             continue
         files = {kind: paths.of("ingest", kind, volume=name) for kind in ("image", "labels") if getattr(volume, kind)}
-        if not all(Path(file).is_file() for file in files.values()):
+        if not all(Path(tracked_file(file)).is_file() for file in files.values()):
             return {}
         found = {kind: _source(f"volumes.{name}.{kind}", file) for kind, file in files.items()}
         image, size = found["image"]

@@ -165,20 +165,19 @@ def _inputs(pipeline: Pipeline, job: Job) -> dict[str, Any]:
             return own | {"subvolumes": len(pipeline.subvolumes[volume])}
         case "agglomerate":
             box = pipeline.contact_boxes[volume][job.wildcards["subvolume"]]
-            return {"box": box, "segmentation": f"{paths.base(run, volume=volume)}:segmentation"}
+            return {"box": box, "segmentation": paths.base(run, volume=volume)}
         case "merge" | "sweep":
-            base = f"{paths.base(run, volume=volume)}:segmentation"
+            base = paths.base(run, volume=volume)
             return own | {"segmentation": base, "graphs": len(pipeline.contact_boxes[volume])}
         case "fill":
-            return own | {"segmentation": f"{paths.merged(run, volume=volume)}:segmentation"}
+            return own | {"segmentation": paths.merged(run, volume=volume)}
         case "evaluate":
             made = pipeline.files("skeletonize", volume=volume)
             skeletons = run.volumes[volume].skeletons or (made[0] if made else None)
             *earlier, last = paths.segmentations(run, volume=volume).items()
-            volumes = {name: f"{path}:segmentation" for name, path in (*earlier, ("segmentation", last[1]))}
-            return own | volumes | {"skeletons": skeletons, "rng_seed": run.rng_seed}
+            return own | dict(earlier) | {"segmentation": last[1]} | {"skeletons": skeletons, "rng_seed": run.rng_seed}
         case "export":
-            return own | {"segmentation": f"{paths.final(run, volume=volume)}:segmentation"}
+            return own | {"segmentation": paths.final(run, volume=volume)}
         case _:
             return own
 
@@ -187,7 +186,7 @@ def _validation(pipeline: Pipeline) -> str | None:
     """Return the volumes and boxes that training is validated on, as `ffn train` records them."""
     image, labels = (pipeline.paths.of("ingest", name) for name in ("image", "labels"))
     sources = [
-        f"{name}={image}:raw,{labels}:labels,{pipeline.places[name].validate_box}".replace("{volume}", name)
+        f"{name}={image},{labels},{pipeline.places[name].validate_box}".replace("{volume}", name)
         for name in pipeline.validated
     ]
     return " ".join(sources) or None

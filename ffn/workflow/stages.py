@@ -16,7 +16,7 @@ COMMAND = re.compile(r"\bffn (\S+) (\S+)")
 
 
 class Output(NamedTuple):
-    """A file that a stage writes.
+    """A file or a store that a stage writes.
 
     Parameters
     ----------
@@ -108,10 +108,10 @@ STAGES = {
             name="synth",
             module="ffn.synthetic.write",
             title="make a synthetic EM volume with labels",
-            example="ffn synth --shape 96 128 160 --out-image raw.h5:raw --out-labels labels.h5:labels",
+            example="ffn synth --shape 96 128 160 --out-image raw.zarr --out-labels labels.zarr",
             outputs=(
-                Output("image", "volumes/{volume}/raw.h5", of="synthetic"),
-                Output("labels", "volumes/{volume}/labels.h5", of="synthetic"),
+                Output("image", "volumes/{volume}/raw.zarr", of="synthetic"),
+                Output("labels", "volumes/{volume}/labels.zarr", of="synthetic"),
             ),
             need=Need(base_mb=500, bytes_per_voxel=120, seconds_per_mvoxel=4),
         ),
@@ -119,10 +119,10 @@ STAGES = {
             name="ingest",
             module="ffn.io.ingest",
             title="bring images or labels of any supported format into the project's format",
-            example="ffn ingest 'stack/*.png' --voxel-size 10 10 10 --out raw.h5:raw",
+            example="ffn ingest 'stack/*.png' --voxel-size 10 10 10 --out raw.zarr",
             outputs=(
-                Output("image", "volumes/{volume}/raw.h5", of="foreign"),
-                Output("labels", "volumes/{volume}/labels.h5", of="foreign_labelled"),
+                Output("image", "volumes/{volume}/raw.zarr", of="foreign"),
+                Output("labels", "volumes/{volume}/labels.zarr", of="foreign_labelled"),
             ),
             need=Need(base_mb=1500, seconds_per_mvoxel=1),
             rules=("ingest", "ingest_labels"),
@@ -143,8 +143,8 @@ STAGES = {
             name="membrane",
             module="ffn.sampling.membrane",
             title="detect membranes: edges and the distance to them",
-            example="ffn membrane --image raw.h5:raw --out membrane.h5",
-            outputs=(Output("membrane", "membrane/{volume}.h5", of="trained"),),
+            example="ffn membrane --image raw.zarr --out membrane.zarr",
+            outputs=(Output("membrane", "membrane/{volume}.zarr", of="trained"),),
             need=Need(base_mb=300, bytes_per_voxel=150, seconds_per_mvoxel=1),
             section="membrane",
         ),
@@ -152,8 +152,8 @@ STAGES = {
             name="partition",
             module="ffn.sampling.partition",
             title="sort labelled voxels by the share of their neighbourhood that is the same object",
-            example="ffn partition --labels labels.h5:labels --lom-radius 24 24 24 --out partitions.h5:partitions",
-            outputs=(Output("partitions", "partitions/{volume}.h5", of="trained"),),
+            example="ffn partition --labels labels.zarr --lom-radius 24 24 24 --out partitions.zarr",
+            outputs=(Output("partitions", "partitions/{volume}.zarr", of="trained"),),
             need=Need(base_mb=300, mb_per_thread=250, seconds_per_mvoxel=1),
             section="partition",
         ),
@@ -161,7 +161,7 @@ STAGES = {
             name="coordinates",
             module="ffn.sampling.coordinates",
             title="list the voxels that training may start from",
-            example="ffn coordinates --partitions partitions.h5:partitions --membrane membrane.h5 --out coordinates.h5",
+            example="ffn coordinates --partitions partitions.zarr --membrane membrane.zarr --out coordinates.h5",
             outputs=(Output("coordinates", "coordinates/{volume}.h5", of="trained"),),
             need=Need(base_mb=300, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
             section="coordinates",
@@ -179,8 +179,7 @@ STAGES = {
             name="train",
             module="ffn.training.train",
             title="train an FFN, on one process or under ffn launch, srun, mpirun, aprun",
-            example="ffn launch -n 2 -- ffn train --records records/ --volume demo=raw.h5:raw,labels.h5:labels "
-            "--out model/",
+            example="ffn launch -n 2 -- ffn train --records records/ --volume demo=raw.zarr,labels.zarr --out model/",
             outputs=(
                 Output("model", "model/model.yaml", of="trained"),
                 Output("weights", "model/weights.h5", of="trained"),
@@ -219,7 +218,7 @@ STAGES = {
             name="segment",
             module="ffn.inference.segment",
             title="flood-fill one box of an image",
-            example="ffn segment --image raw.h5:raw --model model/ --box 0:128,0:128,0:128 --out seg.h5:segmentation",
+            example="ffn segment --image raw.zarr --model model/ --box 0:128,0:128,0:128 --out seg.h5:segmentation",
             outputs=(
                 Output(
                     "segmentation",
@@ -235,8 +234,8 @@ STAGES = {
             name="reconcile",
             module="ffn.assembly.reconcile",
             title="join overlapping subvolumes into one volume with global ids",
-            example="ffn reconcile subvolumes/*.h5 --out segmentation.h5:segmentation",
-            outputs=(Output("segmentation", "segmentation/{volume}/segmentation{order}.h5", of="segmented"),),
+            example="ffn reconcile subvolumes/*.h5 --out segmentation.zarr",
+            outputs=(Output("segmentation", "segmentation/{volume}/segmentation{order}.zarr", of="segmented"),),
             need=Need(base_mb=700, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
             section="reconcile",
         ),
@@ -244,8 +243,8 @@ STAGES = {
             name="consensus",
             module="ffn.assembly.consensus",
             title="split two segmentations wherever they disagree",
-            example="ffn consensus forward.h5:segmentation reversed.h5:segmentation --out consensus.h5:segmentation",
-            outputs=(Output("segmentation", "segmentation/{volume}/consensus.h5", of="segmented_twice"),),
+            example="ffn consensus forward.zarr reversed.zarr --out consensus.zarr",
+            outputs=(Output("segmentation", "segmentation/{volume}/consensus.zarr", of="segmented_twice"),),
             need=Need(base_mb=700, bytes_per_voxel=60, seconds_per_mvoxel=1),
             section="consensus",
         ),
@@ -253,8 +252,7 @@ STAGES = {
             name="agglomerate",
             module="ffn.assembly.agglomerate",
             title="score which touching segments are one object",
-            example="ffn agglomerate --segmentation seg.h5:segmentation --image raw.h5:raw --model MODEL_DIR "
-            "--out graph.csv",
+            example="ffn agglomerate --segmentation seg.zarr --image raw.zarr --model MODEL_DIR --out graph.csv",
             outputs=(
                 Output(
                     "graph", "agglomeration/{volume}/graphs/{subvolume}.csv", of="agglomerated", boxes="contact_boxes"
@@ -267,9 +265,9 @@ STAGES = {
             name="merge",
             module="ffn.assembly.merge",
             title="join the segments that a merge graph joins",
-            example="ffn merge graph.csv --segmentation seg.h5:segmentation --out agglomerated.h5:segmentation",
+            example="ffn merge graph.csv --segmentation seg.zarr --out agglomerated.zarr",
             outputs=(
-                Output("segmentation", "segmentation/{volume}/agglomerated.h5", of="agglomerated"),
+                Output("segmentation", "segmentation/{volume}/agglomerated.zarr", of="agglomerated"),
                 Output("mapping", "agglomeration/{volume}/mapping.csv", of="agglomerated"),
             ),
             need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
@@ -279,7 +277,7 @@ STAGES = {
             name="sweep",
             module="ffn.evaluation.sweep",
             title="score a merge graph at every threshold",
-            example="ffn sweep graph.csv --segmentation seg.h5:segmentation --truth labels.h5:labels --out sweep.json",
+            example="ffn sweep graph.csv --segmentation seg.zarr --truth labels.zarr --out sweep.json",
             outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
             need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=1),
             section="sweep",
@@ -288,9 +286,8 @@ STAGES = {
             name="fill",
             module="ffn.assembly.fill",
             title="give unsegmented voxels to the segments around them",
-            example="ffn fill --segmentation seg.h5:segmentation --image raw.h5:raw --max-distance 100 "
-            "--out filled.h5:segmentation",
-            outputs=(Output("segmentation", "segmentation/{volume}/filled.h5", of="filled"),),
+            example="ffn fill --segmentation seg.zarr --image raw.zarr --max-distance 100 --out filled.zarr",
+            outputs=(Output("segmentation", "segmentation/{volume}/filled.zarr", of="filled"),),
             need=Need(base_mb=500, bytes_per_voxel=200, seconds_per_mvoxel=1),
             section="fill",
         ),
@@ -298,7 +295,7 @@ STAGES = {
             name="skeletonize",
             module="ffn.evaluation.skeletonize",
             title="find the centre lines of the truth's bodies, for the run length",
-            example="ffn skeletonize --labels labels.h5:labels --out skeletons.h5",
+            example="ffn skeletonize --labels labels.zarr --out skeletons.h5",
             outputs=(Output("skeletons", "evaluation/{volume}-skeletons.h5", of="skeletonized"),),
             need=Need(base_mb=700, bytes_per_voxel=40, seconds_per_mvoxel=5),
             section="skeletonize",
@@ -307,13 +304,12 @@ STAGES = {
             name="evaluate",
             module="ffn.evaluation.evaluate",
             title="score a segmentation against the truth: ARE, VOI, coverage, run length, worst errors",
-            example="ffn evaluate --segmentation seg.h5:segmentation --truth labels.h5:labels --image raw.h5:raw "
-            "--out scores.json",
+            example="ffn evaluate --segmentation seg.zarr --truth labels.zarr --image raw.zarr --out scores.json",
             outputs=(
                 Output("scores", "evaluation/{volume}.json", of="evaluated"),
                 Output("bodies", "evaluation/{volume}-bodies.csv", of="evaluated"),
                 Output("errors", "evaluation/{volume}-errors.csv", of="evaluated"),
-                Output("baseline", "evaluation/{volume}-baseline.h5", of="compared"),
+                Output("baseline", "evaluation/{volume}-baseline.zarr", of="compared"),
             ),
             need=Need(base_mb=1000, bytes_per_voxel=100, seconds_per_mvoxel=6),  # includes the watershed's 90 bytes
             section="evaluate",
@@ -322,7 +318,7 @@ STAGES = {
             name="export",
             module="ffn.viewing.export",
             title="write Neuroglancer volumes, meshes, skeletons and states",
-            example="ffn export --image raw.h5:raw --segmentation seg.h5:segmentation --out precomputed/",
+            example="ffn export --image raw.zarr --segmentation seg.zarr --out precomputed/",
             outputs=(Output("state", "precomputed/{volume}/neuroglancer.json", of="segmented"),),
             need=Need(base_mb=1000, mb_per_thread=300, seconds_per_mvoxel=2),
             section="export",
@@ -347,7 +343,7 @@ def revisions_of(shell_line: str) -> list[int]:
 
     Examples
     --------
-    >>> revisions_of("ffn segment --image raw.h5:raw") == [STAGES["segment"].revision]
+    >>> revisions_of("ffn segment --image raw.zarr") == [STAGES["segment"].revision]
     True
     >>> len(revisions_of("ffn study train --runs runs/")), len(revisions_of("ffn study measure --out 1.h5"))
     (2, 1)

@@ -34,7 +34,7 @@ def test_only_the_dead_nodes_subvolumes_are_made_again(undisturbed, idle, tmp_pa
         assert (folder / name).stat().st_ino == made[name], f"{name} was made again"
     for path in (undisturbed.results / "segmentation/phantom/subvolumes").glob("*.h5"):
         assert digest(folder / path.name) == digest(path)
-    name = "segmentation/phantom/segmentation.h5"
+    name = "segmentation/phantom/segmentation.zarr/zarr.json"
     assert digest(workflow.results / name) == digest(undisturbed.results / name)
     idle.wait_until_idle()
 

@@ -10,7 +10,8 @@ from .conftest import ClusterWorkflow
 
 pytestmark = pytest.mark.slow
 
-MADE_OF_VOXELS = ["model/weights.h5", "segmentation/phantom/segmentation.h5", "segmentation/phantom/filled.h5"]
+STORES = ["segmentation/phantom/segmentation.zarr", "segmentation/phantom/filled.zarr"]
+MADE_OF_VOXELS = ["model/weights.h5", *(f"{store}/zarr.json" for store in STORES)]  # with a checksum of all voxels
 
 
 def test_the_cluster_and_one_machine_give_the_same(undisturbed, finished):

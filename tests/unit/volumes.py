@@ -1,17 +1,18 @@
 """Volumes on disk."""
 
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volumes
+from ffn.io.create import create_volumes
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement
+from ffn.io.store_names import MAIN
+from ffn.io.volume import Placement, volume_in
 
 
 def write(path, voxels, start=(0, 0, 0), size=(1.0, 1.0, 1.0), tables=None, record=None):
-    """Write a volume whose dataset has the name of the file; return its specification."""
-    box = Box.from_shape(voxels.shape, start)
-    with create_volumes(path, {path.stem: voxels.dtype}, Placement(box, size, record or {}), tables or {}) as writers:
-        writers[path.stem].write(box, voxels)
-    return f"{path}:{path.stem}"
+    """Write a store, or an HDF5 file whose dataset has the name of the file; return the volume's specification."""
+    box, name = Box.from_shape(voxels.shape, start), MAIN if path.suffix == ".zarr" else path.stem
+    with create_volumes(path, {name: voxels.dtype}, Placement(box, size, record or {}), tables or {}) as writers:
+        writers[name].write(box, voxels)
+    return volume_in(str(path), name)
 
 
 def read(spec):

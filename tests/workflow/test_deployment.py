@@ -63,7 +63,7 @@ def test_jobs_run_in_the_container_of_the_configuration(tmp_path):
     image = tmp_path / "ffn.sif"
     image.touch()
     options = ["--software-deployment-method", "apptainer", "--config", f"container={image}"]
-    target = "results/small/volumes/phantom/raw.h5"
+    target = "results/small/volumes/phantom/raw.zarr/zarr.json"
     environment = workflow.environment()
     environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
     command = workflow.command(target, *options)

@@ -12,7 +12,7 @@ from ..small_run import SMALL_RUN, Workflow, digest
 
 FINAL = [
     "model/weights.h5",
-    "segmentation/phantom/segmentation.h5",
+    "segmentation/phantom/segmentation.zarr/zarr.json",
     "evaluation/phantom.json",
     "precomputed/phantom/neuroglancer.json",
 ]

@@ -39,9 +39,9 @@ def test_every_stage_is_planned_in_coordinates_of_the_full_volume(workflow):
 def test_labels_are_brought_in_at_their_place_and_partitioned_there(workflow):
     workflow.succeed("ingest_all", "partition_all")
     volumes = workflow.results / "volumes/cube"
-    with open_volume(volumes / "raw.h5") as image, open_volume(volumes / "labels.h5") as labels:
+    with open_volume(volumes / "raw.zarr") as image, open_volume(volumes / "labels.zarr") as labels:
         assert image.box == Box.from_shape((64, 56, 72)) and labels.box == LABELLED
         assert labels.read(Box.around(LABELLED.start)).item() == 3
-    with open_volume(workflow.results / "partitions/cube.h5") as partitions:
+    with open_volume(workflow.results / "partitions/cube.zarr") as partitions:
         assert partitions.box == Box.parse("20:42,4:44,10:60")
         assert (partitions.read() != 255).any()

@@ -28,7 +28,7 @@ def test_the_modules_of_the_configuration_and_only_they_are_loaded_before_a_comm
         (modules / name).parent.mkdir(parents=True)
         (modules / name).write_text(f"#%Module1.0\n{content}\n")
     workflow = Workflow(tmp_path / "run", SMALL_RUN)
-    target = workflow.results.relative_to(workflow.folder) / "volumes/phantom/raw.h5"
+    target = workflow.results.relative_to(workflow.folder) / "volumes/phantom/raw.zarr/zarr.json"
     snakemake = workflow.command(
         str(target), "--software-deployment-method", "env-modules", "--config", "modules=ffn-site/1.0"
     )

@@ -158,11 +158,11 @@ def test_consensus_is_agglomerated(finished, tmp_path):
     output = workflow.succeed("fill_all", "sweep_all")
     folder = workflow.results / "segmentation/phantom"
     assert len(list((folder / "subvolumes-reversed").glob("*.h5"))) == 4
-    assert re.search(r"ffn agglomerate --segmentation \S+/consensus.h5:segmentation", output)
-    assert re.search(r"ffn fill --segmentation \S+/agglomerated.h5:segmentation", output)
-    with open_volume(f"{folder}/segmentation.h5:segmentation") as forward:
+    assert re.search(r"ffn agglomerate --segmentation \S+/consensus.zarr/zarr.json", output)
+    assert re.search(r"ffn fill --segmentation \S+/agglomerated.zarr/zarr.json", output)
+    with open_volume(f"{folder}/segmentation.zarr") as forward:
         whole = forward.read()
-    with open_volume(f"{folder}/consensus.h5:segmentation") as volume:
+    with open_volume(f"{folder}/consensus.zarr") as volume:
         parts = volume.read()
     for fragment in np.unique(parts[parts > 0]).tolist():
         assert len(np.unique(whole[parts == fragment])) == 1

@@ -60,11 +60,11 @@ def run(tmp_path_factory):
     segmentation[segmentation == 600] = 500  # a merger
     rng = np.random.default_rng(0)
     image = write(
-        run / "volumes/cube/raw.h5", rng.integers(0, 255, truth.shape).astype(np.uint8), BOX.start, SIZE_ZYX_NM
+        run / "volumes/cube/raw.zarr", rng.integers(0, 255, truth.shape).astype(np.uint8), BOX.start, SIZE_ZYX_NM
     )
-    labels = write(run / "volumes/cube/labels.h5", truth, BOX.start, SIZE_ZYX_NM)
-    found = write(run / "segmentation/cube/segmentation.h5", segmentation, BOX.start, SIZE_ZYX_NM)
-    kept = f"{run / 'evaluation/cube-baseline.h5'}:segmentation"
+    labels = write(run / "volumes/cube/labels.zarr", truth, BOX.start, SIZE_ZYX_NM)
+    found = write(run / "segmentation/cube/segmentation.zarr", segmentation, BOX.start, SIZE_ZYX_NM)
+    kept = str(run / "evaluation/cube-baseline.zarr")
     box = Box.parse("10:22,0:16,6:24")
     references = References(image=image, baseline_out=kept)
     evaluate(found, labels, run / "evaluation/cube.json", EvaluateConfig(), box, references)

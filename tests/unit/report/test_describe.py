@@ -14,7 +14,7 @@ from ffn.errors import FfnError
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import evaluate
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume, create_volumes
+from ffn.io.create import create_volume, create_volumes
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
@@ -23,6 +23,8 @@ from ffn.sampling.coordinates import coordinates
 from ffn.sampling.records import records
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.parallel.process_group import ProcessGroup
+
+from ..volumes import write
 
 SHAPE = (8, 16, 32)
 PLACEMENT = Placement(Box.from_shape(SHAPE, (1, 2, -3)), (40.0, 4.0, 4.5), {"stage": "test", "config": {"a": 1}})
@@ -169,11 +171,26 @@ def test_a_checkpoint(tmp_path, capsys):
     assert "rank-00000.h5: checksum differs from manifest.json" in capsys.readouterr().err
 
 
+def test_a_store_shows_its_volumes_and_tables(tmp_path, capsys):
+    write(tmp_path / "s.zarr", classes(), PLACEMENT.box.start, tables={"origins": np.zeros((4, 5), np.int64)})
+    found = show(capsys, tmp_path / "s.zarr")
+    assert (found["kind"], found["shape"], found["offset"]) == ("volume", [8, 16, 32], list(PLACEMENT.box.start))
+    assert found["tables"] == {"origins": "(4, 5) int64"}
+    with create_volumes(tmp_path / "m.zarr", {"edges": np.uint8, "distance": np.float32}, PLACEMENT):
+        pass
+    found = show(capsys, tmp_path / "m.zarr")
+    assert {name: volume["dtype"] for name, volume in found["volumes"].items()} == {
+        "distance": "float32",
+        "edges": "uint8",
+    }
+    assert show(capsys, tmp_path / "m.zarr/edges")["provenance"] == PLACEMENT.provenance
+
+
 def test_a_run_shows_stages_and_scores(tmp_path, capsys):
     run = tmp_path / "results/demo"
     write_model(run / "model")
     (run / "volumes/demo").mkdir(parents=True)
-    write_volume(run / "volumes/demo/raw.h5", "raw", classes())
+    write(run / "volumes/demo/raw.zarr", classes())
     (run / "evaluation").mkdir()
     write_scores(tmp_path, run / "evaluation/demo.json")
     found = show(capsys, run)

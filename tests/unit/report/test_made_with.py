@@ -9,8 +9,9 @@ import yaml
 from ffn.cli import main
 from ffn.config import IngestConfig, SegmentConfig
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
-from ffn.io.volume import Placement
+from ffn.io.create import create_volume
+from ffn.io.store_names import MAIN
+from ffn.io.volume import Placement, volume_in
 from ffn.provenance import provenance
 from ffn.report.made_with import read_made_with
 from ffn.report.page import render
@@ -68,7 +69,7 @@ def tiny(tmp_path_factory):
 
     def write(path, dtype, box, *recorded, **inputs):
         placement = Placement(box, (30, 8, 8), provenance(*recorded, **inputs))
-        with create_volume(f"{path}:{path.rpartition('/')[2].partition('.')[0]}", dtype, placement):
+        with create_volume(volume_in(path, MAIN if path.endswith(".zarr") else "segmentation"), dtype, placement):
             pass
 
     size = {"voxel_size_zyx_nm": (30, 8, 8)}
@@ -80,7 +81,7 @@ def tiny(tmp_path_factory):
         path = paths.of("segment", volume="cube", order="", subvolume=stem)
         write(path, np.uint64, box, "segment", config.segment, engine="tensorflow float32")
     filled, merged = paths.of("fill", volume="cube"), pipeline.paths.merged(config, volume="cube")
-    write(filled, np.uint64, IMAGE, "fill", config.fill, segmentation=f"{merged}:segmentation")
+    write(filled, np.uint64, IMAGE, "fill", config.fill, segmentation=merged)
     trained = config.train.model_copy(update={"precision": "float32"})
     model = config.model.model_copy(update={"image_mean": 120.5, "image_stddev": 30.0})
     description = {"model": model.model_dump(mode="json"), "provenance": provenance("train", trained, rng_seed=1)}
@@ -134,38 +135,38 @@ def test_files_made_as_configured_differ_in_nothing(run):
         ),
         (
             changed(fill={"max_distance_nm": 3.5}),
-            "segmentation/cube/filled.h5",
+            "segmentation/cube/filled.zarr",
             "fill.max_distance_nm: made with 3.0; config.yaml says 3.5",
         ),
         (
             changed(consensus={"enabled": True}),
-            "segmentation/cube/filled.h5",
-            "segmentation: made with results/tiny/segmentation/cube/segmentation.h5:segmentation; "
-            "config.yaml says results/tiny/segmentation/cube/consensus.h5:segmentation",
+            "segmentation/cube/filled.zarr",
+            "segmentation: made with results/tiny/segmentation/cube/segmentation.zarr; "
+            "config.yaml says results/tiny/segmentation/cube/consensus.zarr",
         ),
         (
             with_volume(train_box="4:18,0:24,0:32"),
-            "partitions/cube.h5",
+            "partitions/cube.zarr",
             "volumes.cube.train_box: made with 4:20,0:24,0:32; config.yaml says 4:18,0:24,0:32",
         ),
         (
             with_volume(image="other.npy"),
-            "volumes/cube/raw.h5",
+            "volumes/cube/raw.zarr",
             "volumes.cube.image: made with raw.npy; config.yaml says other.npy",
         ),
         (
             with_volume(labels_offset_zyx=[5, 0, 0]),
-            "volumes/cube/labels.h5",
+            "volumes/cube/labels.zarr",
             "volumes.cube.labels_offset_zyx: made with [4, 0, 0]; config.yaml says [5, 0, 0]",
         ),
         (
             with_volume(mip=1),
-            "volumes/cube/raw.h5",
+            "volumes/cube/raw.zarr",
             "volumes.cube.mip: made with null; config.yaml says 1",
         ),
         (
             with_volume(ignore_labels=[7]),
-            "volumes/cube/labels.h5",
+            "volumes/cube/labels.zarr",
             f"volumes.cube.ignore_labels: made with {list(IngestConfig().ignore_labels)}; config.yaml says [7]",
         ),
     ],
@@ -197,7 +198,7 @@ def test_files_of_one_stage_that_differ_among_themselves_are_told_apart(run):
     path = run / "segmentation/cube/subvolumes/z000016-y000000-x000000.h5"
     config = load_run(changed(segment={"move_threshold": 0.8}))
     box, record = Box.parse("16:40,0:24,0:32"), provenance("segment", config.segment, engine="tensorflow float32")
-    with create_volume(f"{path}:z000016-y000000-x000000", np.uint64, Placement(box, (30, 8, 8), record)):
+    with create_volume(f"{path}:segmentation", np.uint64, Placement(box, (30, 8, 8), record)):
         pass
     told = "segment.move_threshold: made with 0.8; config.yaml says 0.9"
     assert statements(run) == {("segment", str(path.relative_to(run))): [told]}
@@ -232,7 +233,7 @@ def test_what_the_configuration_leaves_to_the_stage_is_no_difference(run):
 def test_a_volume_that_is_gone_from_the_configuration(run):
     other = {"synthetic": {"shape_zyx": [40, 40, 40]}, "train_box": "0:30,0:40,0:40", "evaluate_box": "none"}
     found = statements(run, changed() | {"volumes": {"other": other}})
-    assert found["ingest", "volumes/cube/raw.h5"] == ["config.yaml makes no such file any more"]
+    assert found["ingest", "volumes/cube/raw.zarr"] == ["config.yaml makes no such file any more"]
     assert ("train", "model/model.yaml") not in found
 
 
@@ -243,15 +244,15 @@ def test_a_synthetic_volume_in_place_of_a_real_one(run):
         "evaluate_box": "20:30,0:24,0:32",
     }
     found = statements(run, changed() | {"volumes": {"cube": synthetic}})
-    assert found["ingest", "volumes/cube/raw.h5"] == ["volumes.cube.image: made with raw.npy; config.yaml says null"]
+    assert found["ingest", "volumes/cube/raw.zarr"] == ["volumes.cube.image: made with raw.npy; config.yaml says null"]
 
 
 def test_without_the_volumes_only_options_are_compared(run):
-    (run / "volumes/cube/labels.h5").unlink()
+    shutil.rmtree(run / "volumes/cube/labels.zarr")
     assert statements(run, with_volume(train_box="4:18,0:24,0:32")) == {}
     assert len(statements(run, changed(fill={"max_distance_nm": 4}))) == 1
     found = statements(run, changed() | {"volumes": {"other": CONFIG["volumes"]["cube"]}})
-    assert found["ingest", "volumes/cube/raw.h5"] == ["config.yaml makes no such file any more"]
+    assert found["ingest", "volumes/cube/raw.zarr"] == ["config.yaml makes no such file any more"]
 
 
 def test_without_a_configuration_nothing_differs(run):
@@ -271,5 +272,5 @@ def test_the_page_tells_what_was_made_otherwise(run):
 def test_the_summary_of_a_run_tells_it_too(run, capsys):
     configure(run, changed(fill={"max_distance_nm": 3.5}))
     assert main(["info", str(run)]) == 0
-    told = "segmentation/cube/filled.h5  fill.max_distance_nm: made with 3.0; config.yaml says 3.5"
+    told = "segmentation/cube/filled.zarr  fill.max_distance_nm: made with 3.0; config.yaml says 3.5"
     assert told in capsys.readouterr().out

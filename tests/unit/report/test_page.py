@@ -56,8 +56,8 @@ def test_the_page_says_what_a_run_lacks(tmp_path):
 
 def test_an_unscored_volume_is_shown_without_scores(tmp_path):
     labels = np.ones(BOX.shape, np.uint64)
-    write(tmp_path / "segmentation/new/segmentation.h5", labels)
-    write(tmp_path / "volumes/new/raw.h5", labels.astype(np.uint8))
+    write(tmp_path / "segmentation/new/segmentation.zarr", labels)
+    write(tmp_path / "volumes/new/raw.zarr", labels.astype(np.uint8))
     page = Page(render(tmp_path))
     assert page.pictures == 3 * 2 + 1
     assert "Not scored" in page.text

@@ -16,7 +16,7 @@ def test_costs_add_up_by_stage_in_the_order_of_the_pipeline(run):
 def test_volumes_are_found_by_segmentation_or_scores(run):
     (files,) = read_volumes(run)
     assert files.name == "cube" and files.scores is not None
-    assert files.baseline.endswith("cube-baseline.h5:segmentation")
+    assert files.baseline.endswith("cube-baseline.zarr")
 
 
 def make_exports(run, *names):

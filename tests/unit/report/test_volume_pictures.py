@@ -1,5 +1,7 @@
 """The pictures of one volume."""
 
+import shutil
+
 import pytest
 
 from ffn.report import volume_pictures
@@ -40,6 +42,6 @@ def test_only_the_worst_errors_of_each_kind_get_a_close_up(volumes, monkeypatch)
 
 
 def test_a_run_without_image_has_no_pictures(copied):
-    (copied / "volumes/cube/raw.h5").unlink()
+    shutil.rmtree(copied / "volumes/cube/raw.zarr")
     with open_volumes(read_volumes(copied)[0]) as opened:
         assert opened is None

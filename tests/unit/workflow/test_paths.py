@@ -28,6 +28,18 @@ def test_existing_files_are_found_whatever_their_wildcards(tmp_path):
     assert [path.parent.name for path in paths.existing("segment", order="")] == ["subvolumes"]
 
 
+def test_a_store_is_there_once_it_is_finished(tmp_path):
+    paths = RunPaths(tmp_path)
+    assert paths.file("ingest", volume="cube") == f"{paths.of('ingest', volume='cube')}/zarr.json"
+    assert paths.file("evaluate", volume="cube") == paths.of("evaluate", volume="cube")
+    store = tmp_path / "volumes/cube/raw.zarr"
+    store.mkdir(parents=True)
+    assert paths.existing("ingest") == []
+    (store / "zarr.json").touch()
+    assert paths.existing("ingest") == [store]
+    assert paths.wildcards(store, "ingest") == {"volume": "cube"}
+
+
 @pytest.mark.parametrize(
     ("sections", "stem"),
     [
@@ -40,12 +52,12 @@ def test_existing_files_are_found_whatever_their_wildcards(tmp_path):
 )
 def test_the_last_enabled_stage_makes_the_final_segmentation(sections, stem):
     run = load_run({**RUN, **sections})
-    assert RunPaths("results/a").final(run, volume="cube") == f"results/a/segmentation/cube/{stem}.h5"
+    assert RunPaths("results/a").final(run, volume="cube") == f"results/a/segmentation/cube/{stem}.zarr"
 
 
 def test_agglomeration_starts_from_the_consensus():
     run = load_run({**RUN, "consensus": {"enabled": True}, "agglomerate": {"enabled": True}})
-    assert RunPaths("r").base(run, volume="cube") == "r/segmentation/cube/consensus.h5"
+    assert RunPaths("r").base(run, volume="cube") == "r/segmentation/cube/consensus.zarr"
 
 
 def test_a_configuration_of_another_version_is_one_line(tmp_path):

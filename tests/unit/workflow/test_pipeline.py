@@ -50,7 +50,9 @@ def test_targets_are_all_files_of_a_stage():
     folder = "results/small/segmentation"
     assert len(made.targets("segment")) == 2 * 2 * 2  # volumes, orders, subvolumes
     assert f"{folder}/second/subvolumes-reversed/z000000-y000000-x000024.h5" in made.targets("segment")
-    assert made.targets("consensus") == [f"{folder}/first/consensus.h5", f"{folder}/second/consensus.h5"]
+    assert made.targets("consensus") == [
+        f"{folder}/{volume}/consensus.zarr/zarr.json" for volume in ("first", "second")
+    ]
     assert made.targets("records") == ["results/small/records/index.json"]
     assert made.targets("merge") == made.targets("select") == made.targets("ingest") == []
 
@@ -62,7 +64,7 @@ def test_files_of_one_volume_and_order():
     assert made.files("segment", volume="second", order="") == [f"{folder}/{stem}.h5" for stem in stems]
     assert made.files("evaluate", volume="second") == []
     assert made.files("merge", "mapping", volume="first") == ["results/small/agglomeration/first/mapping.csv"]
-    assert made.agglomerated_base("first") == ["results/small/segmentation/first/segmentation.h5"]
+    assert made.agglomerated_base("first") == ["results/small/segmentation/first/segmentation.zarr/zarr.json"]
 
 
 def test_checkpoints_that_compete_are_targets_of_select():

@@ -1,0 +1,62 @@
+"""`ffn convert`: copy a volume as it is, between stores and HDF5 files."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from ffn.geometry import Box
+from ffn.io.create import create_volume
+from ffn.io.foreign import readable_formats
+from ffn.io.open import open_mip
+from ffn.io.shards import shard_shape
+from ffn.io.volume import Placement, require_inside, require_other_file, voxel_size_of
+from ffn.options import add_box_option, whole_number
+from ffn.progress import track
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Copy a volume to NAME.zarr or FILE.h5:DATASET. Voxels, place, voxel size and provenance stay as they are."""
+    parser.add_argument("volume", metavar="VOLUME", help=f"volume to read: {readable_formats()}")
+    parser.add_argument("out", metavar="OUT", help="volume to write, NAME.zarr or FILE.h5:DATASET")
+    add_box_option(parser)
+    parser.add_argument(
+        "--mip", type=whole_number, default=0, help="resolution of a volume that has several (default: 0, the full one)"
+    )
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    convert(arguments.volume, arguments.out, arguments.box, arguments.mip)
+
+
+def convert(spec: str, out_spec: str, box: Box | None = None, mip: int = 0) -> None:
+    """Copy a volume; tables beside it are left out.
+
+    Parameters
+    ----------
+    spec : str
+        Any volume that `ffn.io.open.open_volume` reads.
+    out_spec : str
+        ``NAME.zarr`` or ``FILE.h5:DATASET``.
+    box : Box, optional
+        Part to copy, in voxels of the mip; default: all.
+    mip : int
+        Resolution of a volume that has several, 0 is the full one.
+
+    Raises
+    ------
+    VolumeError
+        If the volume cannot be read, has no such mip or box, or the output would overwrite it.
+    """
+    require_other_file(out_spec, spec)
+    with open_mip(spec, mip) as volume:
+        box = box or volume.box
+        require_inside(volume, box)
+        dtype = np.dtype(volume.dtype).newbyteorder("=")
+        placement = Placement(box, voxel_size_of(volume), volume.provenance)
+        blocks = list(box.blocks(shard_shape(box.shape, dtype.itemsize)))
+        with create_volume(out_spec, dtype, placement) as out:
+            for block in track(blocks, len(blocks), "convert"):
+                out.write(block, volume.read(block))

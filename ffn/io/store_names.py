@@ -1,0 +1,46 @@
+"""How volumes in stores are named: ``NAME.zarr`` is a folder or URL that ends so. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import re
+
+STORE = re.compile(r"(.*[^/]\.zarr)(?:/+(.*?))?/*")  # path of a store, and the volume in it
+MAIN = "0"  # the volume of a store that has one; its array at full resolution
+METADATA = "zarr.json"  # of a group or an array in a store
+OURS = "ffn"  # key of our attributes in the metadata of groups and arrays
+
+
+def split_store(spec: str) -> tuple[str, str] | None:
+    """Split ``NAME.zarr``, ``NAME.zarr/0`` or ``NAME.zarr/VOLUME`` into the store and the volume; None for others.
+
+    Examples
+    --------
+    >>> split_store("a/raw.zarr"), split_store("s3://b/raw.zarr/0"), split_store("membrane.zarr/edges/0/")
+    (('a/raw.zarr', '0'), ('s3://b/raw.zarr', '0'), ('membrane.zarr', 'edges'))
+    """
+    match = STORE.fullmatch(spec)
+    return match and (match[1], (match[2] or MAIN).removesuffix(f"/{MAIN}"))
+
+
+def tracked_file(path: str) -> str:
+    """Return the file that tells whether an output is finished, and when: the metadata of a store, else `path` itself.
+
+    The command line takes it for the store, see `without_metadata`.
+
+    Examples
+    --------
+    >>> tracked_file("run/raw.zarr"), tracked_file("run/scores.json")
+    ('run/raw.zarr/zarr.json', 'run/scores.json')
+    """
+    return f"{path}/{METADATA}" if split_store(path) else path
+
+
+def without_metadata(text: str) -> str:
+    """Return an argument in which stores are named by their folders.
+
+    Examples
+    --------
+    >>> without_metadata("demo=raw.zarr/zarr.json,labels.h5:labels"), without_metadata("m.zarr/zarr.json/edges")
+    ('demo=raw.zarr,labels.h5:labels', 'm.zarr/edges')
+    """
+    return re.sub(rf"(?<=\.zarr)/{re.escape(METADATA)}(?=$|[/,])", "", text)

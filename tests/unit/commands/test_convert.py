@@ -1,0 +1,57 @@
+"""`ffn convert` copies voxels, place and provenance between formats."""
+
+import numpy as np
+import pytest
+
+from ffn.cli import main
+from ffn.geometry import Box
+from ffn.io.create import create_volume
+from ffn.io.open import open_volume
+from ffn.io.volume import Placement
+
+BOX = Box.from_shape((9, 70, 80), (-2, 5, 100))
+VOXELS = np.arange(BOX.num_voxels, dtype=np.uint16).reshape(BOX.shape)
+PLACEMENT = Placement(BOX, (40.0, 4.0, 4.0), {"stage": "test"})
+
+
+@pytest.fixture
+def source(tmp_path):
+    with create_volume(f"{tmp_path}/a.zarr", VOXELS.dtype, PLACEMENT) as out:
+        out.write(BOX, VOXELS)
+    return f"{tmp_path}/a.zarr"
+
+
+def test_a_volume_is_the_same_after_a_round_trip(source, tmp_path):
+    assert main(["convert", source, f"{tmp_path}/b.h5:raw"]) == 0
+    assert main(["convert", f"{tmp_path}/b.h5:raw", f"{tmp_path}/c/a.zarr"]) == 0
+    with open_volume(f"{tmp_path}/b.h5:raw") as volume:
+        assert (volume.box, volume.voxel_size_zyx_nm, volume.provenance) == (BOX, (40.0, 4.0, 4.0), {"stage": "test"})
+    for path in (tmp_path / "a.zarr").rglob("*"):
+        copy = tmp_path / "c" / path.relative_to(tmp_path)
+        assert path.is_dir() or path.read_bytes() == copy.read_bytes()
+
+
+def test_a_box_is_copied_in_its_place(source, tmp_path):
+    assert main(["convert", source, f"{tmp_path}/b.zarr", "--box", "0:5,6:70,110:150"]) == 0
+    with open_volume(f"{tmp_path}/b.zarr") as volume:
+        assert volume.box == Box((0, 6, 110), (5, 70, 150))
+        np.testing.assert_array_equal(volume.read(), VOXELS[volume.box.slices(BOX.start)])
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["a.zarr/0"], "is the file of the input, expected another file"),
+        (["b.zarr", "--mip", "1"], "a.zarr: has no mip 1, its voxels from mip 0 are"),
+        (["b.zarr", "--box", "0:99,6:70,110:150"], "is empty or outside of the volume"),
+        (["b.tif"], "b.tif: expected NAME.zarr or FILE.h5:DATASET to write to"),
+    ],
+)
+def test_mistakes_are_told(source, tmp_path, capsys, words, message):
+    assert main(["convert", source, f"{tmp_path}/{words[0]}", *words[1:]]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_what_snakemake_watches_names_the_store(source, tmp_path):
+    assert main(["convert", f"{source}/zarr.json", f"{tmp_path}/b.zarr/zarr.json"]) == 0
+    assert (tmp_path / "b.zarr/0").is_dir()
