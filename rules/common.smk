@@ -90,6 +90,7 @@ wildcard_constraints:
     volume=any_of(PIPELINE.volumes),
     order="|-reversed",
     step=any_of(PIPELINE.steps),
+    job=r"\d+-of-\d+",
     subvolume=r"z-?\d+-y-?\d+-x-?\d+",
 
 

@@ -82,6 +82,13 @@ class BlockRecords:
         record = self._record(block)
         return record["shards"] if record else {}
 
+    def digest(self, blocks: Iterable[Box]) -> str:
+        """Return a checksum of the records of blocks."""
+        digest = hashlib.sha256()
+        for block in blocks:
+            digest.update(self._folder.read(_json(block)) or b"")
+        return digest.hexdigest()
+
     def remove_others(self, blocks: Iterable[Box]) -> None:
         """Remove the records of all other blocks, which are of an earlier volume."""
         known = {name for block in blocks for name in (_json(block), _arrays(block))}

@@ -1,12 +1,13 @@
 """Work on a volume block by block: in one process or in many jobs, and on from where a killed one was.
 
 A stage that writes voxels calls `write_blocks` once. A block is a whole shard of the output, so that jobs share no
-file. ``--job 3/1000`` walks the third of 1000 parts of the list of blocks, ``--job finish`` comes after all parts, and
-without the option one process does everything. All of them end with the same bytes.
+file. ``--job 3-of-1000`` walks the third of 1000 parts of the list of blocks, ``--job finish`` comes after all parts,
+and without the option one process does everything. All of them end with the same bytes.
 
 Examples
 --------
-A stage that copies a volume and counts its voxels; `add_job_option` gives its command the option ``--job``:
+A stage that copies a volume and counts its voxels. `add_job_options` gives its command the options, `job_of` reads
+them:
 
 >>> import tempfile
 >>> from ffn.io.open import open_volume
@@ -19,7 +20,7 @@ A stage that copies a volume and counts its voxels; `add_job_option` gives its c
 >>> def starts(learnt):  # a table beside the volume, from what all blocks returned, in the order of the blocks
 ...     return np.concatenate([each["starts"] for each in learnt])
 >>> spec, made_of = f"{folder}/copy.zarr", {"stage": "copy", "revision": 1}
->>> for job in (Job.parse("2/2"), Job.parse("1/2"), Job.parse("finish")):
+>>> for job in (Job.parse("2-of-2"), Job.parse("1-of-2"), Job.parse("finish")):
 ...     write_blocks(spec, {"0": np.uint8}, placement, work, made_of, job, {"starts": starts})
 >>> with open_volume(spec) as volume:
 ...     int(volume.read().min())
@@ -32,7 +33,7 @@ import argparse
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ import numpy as np
 
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
+from ffn.io.atomic import write_json
 from ffn.io.create import Writer, create_volumes
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import split_store
@@ -66,15 +68,18 @@ class Job:
         Which part, from 1, of how many; 0 for none.
     finishes : bool
         Whether it also does what comes after all blocks.
+    record_path : str, optional
+        File to write when its blocks are done, with a checksum of their records.
     """
 
     number: int = 1
     of: int = 1
     finishes: bool = True
+    record_path: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Job:
-        """Read ``3/1000`` or ``finish``.
+        """Read ``3-of-1000`` or ``finish``.
 
         Raises
         ------
@@ -83,9 +88,9 @@ class Job:
         """
         if text == "finish":
             return cls(0, 0)
-        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        match = re.fullmatch(r"(\d+)-of-(\d+)", text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise ConfigError(f"--job: {text!r} is no job, expected NUMBER/OF from 1, as in 3/1000, or finish")
+            raise ConfigError(f"--job: {text!r} is no job, expected NUMBER-of-NUMBER, as in 3-of-1000, or finish")
         return cls(int(match[1]), int(match[2]), finishes=False)
 
     @property
@@ -98,7 +103,7 @@ class Job:
 
         Examples
         --------
-        >>> [Job.parse(f"{number}/3").part_of(range(8)) for number in (1, 2, 3)]
+        >>> [Job.parse(f"{number}-of-3").part_of(range(8)) for number in (1, 2, 3)]
         [range(0, 2), range(2, 5), range(5, 8)]
         """
         if not self.of:
@@ -115,16 +120,23 @@ def jobs_of(num_blocks: int, max_jobs: int) -> list[str]:
     Examples
     --------
     >>> jobs_of(2, 1000), len(jobs_of(10**6, 1000))
-    (['1/2', '2/2'], 1000)
+    (['1-of-2', '2-of-2'], 1000)
     """
     number = max(1, min(num_blocks, max_jobs))
-    return [f"{job}/{number}" for job in range(1, number + 1)]
+    return [f"{job}-of-{number}" for job in range(1, number + 1)]
 
 
-def add_job_option(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the option ``--job``, `WHOLE` where it is not given."""
-    text = "part of the blocks to work on, as in 3/1000, or finish, after all parts (default: everything)"
-    parser.add_argument("--job", type=Job.parse, default=WHOLE, metavar="NUMBER/OF", help=text)
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the options ``--job`` and ``--job-record``; see `job_of`."""
+    text = "part of the blocks to work on, as in 3-of-1000, or finish, after all parts (default: everything)"
+    parser.add_argument("--job", type=Job.parse, default=WHOLE, metavar="N-of-M", help=text)
+    text = "with --job: file to write when the part is done"
+    parser.add_argument("--job-record", metavar="FILE.json", help=text)
+
+
+def job_of(arguments: argparse.Namespace) -> Job:
+    """Return the job that the options of `add_job_options` ask for."""
+    return replace(arguments.job, record_path=arguments.job_record)
 
 
 def blocks_of(placement: Placement, dtypes: Mapping[str, np.dtype | type]) -> list[Box]:
@@ -215,6 +227,7 @@ def learn_blocks(
     records = BlockRecords(StoreFolder(folder), made_of)
     for block in _to_do(records, blocks, job):
         records.write(block, work(block))
+    _record(job, records, blocks)
     return _all_learnt(records, blocks, folder) if job.finishes else []
 
 
@@ -246,6 +259,7 @@ def _write_store(
         for writer in writers.values():
             writer.finish()
         records.write(block, of_block)
+    _record(job, records, blocks)
     if job.finishes:
         learnt += _all_learnt(records, blocks, path)
         checksums = {key: checksum for block in blocks for key, checksum in records.shards(block).items()}
@@ -265,6 +279,13 @@ def _to_do(records: BlockRecords, blocks: Sequence[Box], job: Job) -> Iterator[B
         yield block
     if num_done:
         log.info("%d of %d blocks were finished before", num_done, len(mine))
+
+
+def _record(job: Job, records: BlockRecords, blocks: Sequence[Box]) -> None:
+    """Write what Snakemake sees of a finished part: it changes when a block changes."""
+    if job.record_path:
+        mine = job.part_of(blocks)
+        write_json(job.record_path, {"blocks": len(mine), "content": records.digest(mine)})
 
 
 def _all_learnt(records: BlockRecords, blocks: Sequence[Box], path: str) -> list[Learnt]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -67,6 +68,11 @@ class Shards:
 
     box: Box
     shape_zyx: ZYX
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return math.prod(-(-n // side) for n, side in zip(self.box.shape, self.shape_zyx, strict=True))
 
     def boxes(self) -> list[Box]:
         """Return the voxels of each shard, in zyx order."""

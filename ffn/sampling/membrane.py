@@ -11,12 +11,11 @@ import numpy as np
 from ffn import edges
 from ffn.config import MembraneConfig
 from ffn.geometry import Box, VoxelSize
-from ffn.io.create import create_volumes
-from ffn.io.open import open_volume
+from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, write_blocks
+from ffn.io.open import identity, open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside
 from ffn.options import add_box_option, add_options, from_arguments
-from ffn.progress import track
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE", help="edges and distance, NAME.zarr or FILE.h5")
+    add_job_options(parser)
     add_options(parser, MembraneConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    membrane(arguments.image, arguments.out, from_arguments(MembraneConfig, arguments), arguments.box)
+    config = from_arguments(MembraneConfig, arguments)
+    membrane(arguments.image, arguments.out, config, arguments.box, job_of(arguments))
 
 
-def membrane(image_spec: str, out_path: str | Path, config: MembraneConfig, box: Box | None = None) -> None:
+def membrane(
+    image_spec: str, out_path: str | Path, config: MembraneConfig, box: Box | None = None, job: Job = WHOLE
+) -> None:
     """Write the edges of an image, and the distance of every voxel to them.
 
     Blocks are read with a margin, so that neither blocks nor box change the result: it equals that of the whole volume,
@@ -53,6 +56,8 @@ def membrane(image_spec: str, out_path: str | Path, config: MembraneConfig, box:
         Blur, largest distance, block size.
     box : Box, optional
         Part to write; default: the whole image.
+    job : Job
+        Which blocks to compute, see `ffn.io.blocks`.
 
     Raises
     ------
@@ -65,12 +70,16 @@ def membrane(image_spec: str, out_path: str | Path, config: MembraneConfig, box:
         require_inside(image, box)
         voxel_size = _voxel_size(image)
         placement = Placement(box, voxel_size, provenance("membrane", config, image=image_spec, box=box))
-        with create_volumes(out_path, {"edges": np.uint8, "distance": np.float32}, placement) as out:
-            blocks = list(box.blocks(config.block_size_zyx))
-            for block in track(blocks, len(blocks), "membrane"):
+        made_of = fingerprint("membrane", config, image=identity(image_spec), box=box)
+
+        def work(shard: Box, out: Writers) -> None:
+            for block in shard.blocks(config.block_size_zyx):
                 block_edges, block_distance = membrane_block(image, block, voxel_size, config)
                 out["edges"].write(block, block_edges)
                 out["distance"].write(block, block_distance)
+
+        dtypes = {"edges": np.uint8, "distance": np.float32}
+        write_blocks(str(out_path), dtypes, placement, work, made_of, job)
 
 
 def membrane_block(

@@ -69,6 +69,10 @@ class RunPaths:
         """Return the folder of a stage's first output, such as a model folder."""
         return os.path.dirname(self.of(stage))
 
+    def job(self, stage: str, volume: str = "{volume}", job: str = "{job}") -> str:
+        """Return the record of a job that worked on a part of the blocks of a volume."""
+        return f"{self.root}/blocks/{stage}/{volume}/{job}.json"
+
     def checkpoint(self, step: str) -> str:
         """Return a checkpoint of training."""
         return f"{self.folder('train')}/checkpoints/step-{step}"

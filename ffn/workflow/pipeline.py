@@ -15,6 +15,8 @@ import yaml
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.io.blocks import jobs_of
+from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import tracked_file
 from ffn.options import flags
 from ffn.training.checkpoint_files import MANIFEST, is_checkpoint
@@ -306,6 +308,29 @@ class Pipeline:
     def agglomerated_base(self, volume: str) -> list[str]:
         """Return the supervoxels of an agglomerated volume."""
         return [tracked_file(self.paths.base(self.run, volume=volume))] if volume in self.agglomerated else []
+
+    # --- Blocks ----------------------------------------------------------------------------------------------
+    def jobs(self, stage: str, volume: str) -> list[str]:
+        """Return the jobs that work on parts of the blocks of a volume; none if a single one does everything."""
+        blocks = STAGES[stage].blocks
+        assert blocks is not None, stage
+        box = getattr(self.places[volume], blocks.box)
+        number = Shards(box, shard_shape(box.shape, blocks.itemsize)).number
+        jobs = jobs_of(number, self.run.workflow.max_jobs_per_stage)
+        return jobs if len(jobs) > 1 else []
+
+    def job_records(self, stage: str, volume: str) -> list[str]:
+        """Return what `jobs` leave."""
+        return [self.paths.job(stage, volume, job) for job in self.jobs(stage, volume)]
+
+    def job_option(self, stage: str) -> Callable[[Any], str]:
+        """Return the option for what comes after `jobs`, empty if there are none."""
+        return lambda wildcards: "--job finish" if self.jobs(stage, wildcards.volume) else ""
+
+    def voxels_of_blocks(self, stage: str) -> Callable[[Any], int]:
+        """Voxels that one of the `jobs` works on; if there are none, all."""
+        box = STAGES[stage].blocks.box  # type: ignore[union-attr]
+        return lambda wildcards: self.voxels(box)(wildcards) // max(1, len(self.jobs(stage, wildcards.volume)))
 
     # --- Files -----------------------------------------------------------------------------------------------
     def targets(self, stage: str) -> list[str]:

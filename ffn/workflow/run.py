@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import (
     Field,
     PositiveFloat,
+    PositiveInt,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
@@ -25,6 +26,8 @@ from ffn.config import (
     ModelConfig,
     PathText,
     PositiveVoxelSize,
+    SameResult,
+    Section,
     StageSections,
     explain,
     flooding_model,
@@ -137,6 +140,14 @@ class VolumeConfig(ImageConfig):
         return self.has_labels and self.is_segmented and self.evaluate_box != "none"
 
 
+class WorkflowConfig(Section):
+    """How the work is cut into jobs."""
+
+    max_jobs_per_stage: SameResult[PositiveInt] = Field(
+        1000, description="jobs that a stage works on a volume with at most; each takes a part of the blocks"
+    )
+
+
 class RunConfig(StageSections):
     """Everything that decides a run's result."""
 
@@ -155,6 +166,7 @@ class RunConfig(StageSections):
     select: SelectConfig = SelectConfig()
     export: ExportConfig = ExportConfig()
     study: StudyConfig = StudyConfig()
+    workflow: WorkflowConfig = WorkflowConfig()
 
     @model_validator(mode="before")
     @classmethod

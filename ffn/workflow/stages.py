@@ -60,6 +60,21 @@ class Need:
     seconds_per_mvoxel: float = 0
 
 
+class Blocks(NamedTuple):
+    """What a stage works on in blocks, which are the shards of its output.
+
+    Parameters
+    ----------
+    box : str
+        Attribute of `ffn.workflow.places.Place`.
+    itemsize : int
+        Bytes of a voxel of the output; of several volumes, of the largest.
+    """
+
+    box: str
+    itemsize: int
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage: a subcommand of ``ffn``, a rule file and, where it has options, a section of the configuration.
@@ -82,6 +97,8 @@ class Stage:
         Key of the configuration, empty if there is none.
     rules : tuple of str
         Rules in the order in which they run, if they are not just the one of the stage's name.
+    blocks : Blocks, optional
+        If several jobs may work on a volume: those of the rule ``<name>_blocks``, and one that finishes.
     """
 
     name: str
@@ -92,6 +109,7 @@ class Stage:
     need: Need
     section: str = ""
     rules: tuple[str, ...] = ()
+    blocks: Blocks | None = None
 
     @property
     def revision(self) -> int:
@@ -145,8 +163,10 @@ STAGES = {
             title="detect membranes: edges and the distance to them",
             example="ffn membrane --image raw.zarr --out membrane.zarr",
             outputs=(Output("membrane", "membrane/{volume}.zarr", of="trained"),),
-            need=Need(base_mb=300, bytes_per_voxel=150, seconds_per_mvoxel=1),
+            need=Need(base_mb=800, bytes_per_voxel=150, seconds_per_mvoxel=1),  # 500 MB for a shard
             section="membrane",
+            rules=("membrane_blocks", "membrane"),
+            blocks=Blocks("train_box", itemsize=4),
         ),
         Stage(
             name="partition",

@@ -102,6 +102,7 @@ READ_BY = {
     "select": ("select",),
     "select.volume": ("checkpoint_segment", "checkpoint_evaluate"),
     "select.box": ("checkpoint_segment", "checkpoint_evaluate"),
+    "workflow": (),
     "study": STUDIES,
     "study.steps": (*STUDIES, "study_train", "study_train_best"),
     "study.log_steps": (*STUDIES, "study_train", "study_train_best"),

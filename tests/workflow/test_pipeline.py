@@ -241,3 +241,11 @@ def test_a_run_removes_what_was_left_by_jobs_that_were_killed_on_other_machines(
 
 def test_lint():
     shown(fork_snakemake(["--lint", "text"], ROOT))
+
+
+def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path):
+    volumes = {"phantom": {"synthetic": {"shape_zyx": [600, 56, 600]}, "train_box": "all", "evaluate_box": "none"}}
+    config = {**SMALL_RUN, "volumes": volumes, "workflow": {"max_jobs_per_stage": 2}}
+    output = Workflow(tmp_path, config).plan("-p", "membrane_all")
+    assert len(re.findall(r"ffn membrane .* --job [12]-of-2 --job-record \S+/[12]-of-2.json ", output)) == 2
+    assert len(re.findall(r"ffn membrane .* --job finish ", output)) == 1

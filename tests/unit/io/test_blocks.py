@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,14 +72,14 @@ def test_an_hdf5_file_gets_the_same_voxels_and_tables(tmp_path):
         np.testing.assert_array_equal(volume.read(), voxels_of(BOX))
     assert read_table(f"{path}:0", "sums").sum() == voxels_of(BOX).sum()
     with pytest.raises(VolumeError, match="cannot be written by several jobs, expected NAME.zarr"):
-        run(path, Job.parse("1/2"))
+        run(path, Job.parse("1-of-2"))
 
 
 @pytest.mark.parametrize("num_jobs", [1, 2, NUM_BLOCKS, 7])
 def test_jobs_in_any_order_give_the_bytes_of_one_process(tmp_path, undisturbed, num_jobs):
     path = tmp_path / "many/v.zarr"
     for number in range(num_jobs, 0, -1):
-        run(path, Job.parse(f"{number}/{num_jobs}"))
+        run(path, Job.parse(f"{number}-of-{num_jobs}"))
     with pytest.raises(VolumeError, match="is not finished"):
         open_volume(path).__enter__()
     run(path, Job.parse("finish"))
@@ -101,7 +102,7 @@ def test_finished_blocks_are_skipped_and_others_made_again(tmp_path, undisturbed
 def test_blocks_made_of_something_else_do_not_count(tmp_path, undisturbed):
     path, done = tmp_path / "one/v.zarr", []
     other = {**MADE_OF, "config": {"factor": 3}}
-    run(path, Job.parse("1/5"), other, done)
+    run(path, Job.parse("1-of-5"), other, done)
     with pytest.raises(VolumeError, match="4 of 5 blocks are not finished, such as 3:67,0:64,64:128, expected all"):
         run(path, Job.parse("finish"), other)
     run(path, done=done)
@@ -161,9 +162,21 @@ def test_kills_lose_the_block_in_flight_and_change_nothing(tmp_path, undisturbed
     assert files(path) == undisturbed
 
 
+def test_a_part_leaves_a_file_that_changes_with_its_blocks(tmp_path):
+    def record_of(*words, **options):
+        job = replace(Job.parse(*words), record_path=f"{tmp_path}/record.json")
+        run(tmp_path / "v.zarr", job, **options)
+        return (tmp_path / "record.json").read_text()
+
+    first = record_of("1-of-2")
+    assert '"blocks": 2' in first
+    assert record_of("1-of-2") == first != record_of("2-of-2")
+    assert record_of("1-of-2", made_of={}) != first
+
+
 def test_two_writers_at_once_give_the_bytes_of_one(tmp_path, undisturbed):
     path = tmp_path / "two/v.zarr"
-    writers = [start(path, f"{number}/2") for number in (1, 2)]
+    writers = [start(path, f"{number}-of-2") for number in (1, 2)]
     assert [writer.wait() for writer in writers] == [0, 0]
     run(path, Job.parse("finish"))
     assert files(path) == undisturbed
@@ -177,7 +190,7 @@ def test_a_stage_without_voxels_learns_from_blocks(tmp_path):
         return {"voxels": block.num_voxels, "ids": np.arange(3)}
 
     folder = f"{tmp_path}/scores.blocks"
-    assert learn_blocks(folder, blocks, work, MADE_OF, Job.parse("2/2")) == []
+    assert learn_blocks(folder, blocks, work, MADE_OF, Job.parse("2-of-2")) == []
     learnt = learn_blocks(folder, blocks, work, MADE_OF)
     assert seen == [blocks[1], blocks[2], blocks[0]]
     assert sum(each["voxels"] for each in learnt) == BOX.num_voxels
@@ -189,10 +202,10 @@ def test_blocks_are_grouped_into_jobs():
     jobs = [Job.parse(text) for text in jobs_of(len(blocks), 1000)]
     assert [block for job in jobs for block in job.part_of(blocks)] == blocks
     assert {len(job.part_of(blocks)) for job in jobs} == {10, 11}
-    assert jobs_of(0, 1000) == ["1/1"]
+    assert jobs_of(0, 1000) == ["1-of-1"]
 
 
-@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", ""])
+@pytest.mark.parametrize("text", ["0-of-3", "4-of-3", "1", "1/3", ""])
 def test_a_job_is_a_number_of_a_number(text):
-    with pytest.raises(ConfigError, match="expected NUMBER/OF from 1, as in 3/1000, or finish"):
+    with pytest.raises(ConfigError, match="expected NUMBER-of-NUMBER, as in 3-of-1000, or finish"):
         Job.parse(text)

@@ -9,6 +9,7 @@ from ffn.cli import main
 from ffn.config import MembraneConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io.blocks import WHOLE
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
@@ -48,6 +49,24 @@ def test_blocks_equal_the_whole_volume(tmp_path, dtype):
     np.testing.assert_array_equal(marks, whole)
     np.testing.assert_array_equal(distance, np.minimum(edges.distance(whole, VOXEL_SIZE), np.float32(9)))
     assert 0.1 < whole.mean() < 0.6 and (distance > 3).any()
+
+
+def test_jobs_that_share_the_blocks_give_the_bytes_of_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 64)
+    command = ["membrane", "--image", write_image(tmp_path / "raw.h5", texture(np.uint8)), "--sigma", "2"]
+    for name, jobs in {"one": [[]], "many": [["--job", job] for job in ("2-of-2", "1-of-2", "finish")]}.items():
+        for job in jobs:
+            assert main([*command, *job, "--out", f"{tmp_path}/{name}/m.zarr"]) == 0
+    one, many = (
+        {
+            path.relative_to(tmp_path / name): path.read_bytes()
+            for path in (tmp_path / name).rglob("*")
+            if path.is_file()
+        }
+        for name in ("one", "many")
+    )
+    assert one == many
+    assert len([path for path in one if path.parts[1:3] == ("edges", "0") and path.name.isdigit()]) == 2
 
 
 def test_the_default_blur_crosses_blocks_of_any_size(tmp_path):
@@ -103,6 +122,6 @@ def test_options_reach_the_stage(monkeypatch, capsys):
     calls = []
     monkeypatch.setattr("ffn.sampling.membrane.membrane", lambda *given: calls.append(given))
     assert main([*WORDS, "--box", "5:20,0:20,20:50", "--sigma", "2"]) == 0
-    assert calls == [("a.h5:raw", "m.h5", MembraneConfig(sigma=2), Box((5, 0, 20), (20, 20, 50)))]
+    assert calls == [("a.h5:raw", "m.h5", MembraneConfig(sigma=2), Box((5, 0, 20), (20, 20, 50)), WHOLE)]
     assert main([*WORDS, "--sigma", "0"]) == 2
     assert "--sigma: found '0', input should be greater than 0" in capsys.readouterr().err

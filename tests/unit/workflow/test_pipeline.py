@@ -133,3 +133,13 @@ def test_scores_on_training_data_are_warned_of(box):
     volume = {**RUN["volumes"]["first"], "evaluate_box": box}
     warnings = pipeline(volumes={"first": volume}).warnings
     assert [warning.partition(":")[0] for warning in warnings] == (["volumes.first"] if box.startswith("0") else [])
+
+
+def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
+    """Shards of the distance to membranes have 512 x 256 x 256 voxels."""
+    volumes = {"large": {"synthetic": {"shape_zyx": [600, 600, 600]}}, "small": RUN["volumes"]["first"]}
+    made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 7})
+    assert made.jobs("membrane", "large") == [f"{number}-of-7" for number in range(1, 8)]
+    assert made.job_records("membrane", "large")[0] == "results/small/blocks/membrane/large/1-of-7.json"
+    assert made.jobs("membrane", "small") == []
+    assert len(pipeline(volumes=volumes).jobs("membrane", "large")) == 18
