@@ -18,7 +18,7 @@ from ffn.viewing.config import ExportConfig
 from ffn.viewing.mips import Scale
 from ffn.viewing.precomputed import Encoding
 from ffn.viewing.segments import Segments, block_segments, merge_segments
-from ffn.viewing.volumes import LABELS_LAYERS, Part, mesh_mip
+from ffn.viewing.volumes import LABELS_LAYERS, Part
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def check_export(folder: Path, parts: dict[str, Part], config: ExportConfig) -> 
         _check_places(folder / name, part.scales)
         _check_voxels(folder / name, part, part.encoding(config))
         if name in LABELS_LAYERS:
-            mip = mesh_mip(part.scales, config.mesh_mip)
+            mip = min(config.mesh_mip, len(part.scales) - 1)
             # Downsampling may have removed voxels, so only check segments with twice the voxels that a mesh needs.
             least = 2 * config.min_mesh_voxels * part.scales[mip].box.num_voxels / part.box.num_voxels
             num_meshes = _check_meshes(folder / name, mip, part.scales[mip], least)

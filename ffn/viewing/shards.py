@@ -6,7 +6,6 @@ Source of the format: Neuroglancer, ``src/datasource/precomputed/sharded.md``.
 from __future__ import annotations
 
 import gzip
-from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,30 +45,51 @@ def write_shards(folder: Path, items: dict[int, Item]) -> dict[str, Any]:
     dict
         The ``sharding`` member of the folder's ``info``.
     """
-    spec = _sharding(items)
-    minishard_bits, shard_bits = spec["minishard_bits"], spec["shard_bits"]
-    shards: dict[int, list[int]] = defaultdict(list)
-    for key in sorted(items):
-        shards[(key >> minishard_bits) % 2**shard_bits].append(key)
-    digits = -(-shard_bits // 4)
-    for shard, keys in shards.items():
-        content = _encode_shard({key: items[key] for key in keys}, minishard_bits)
-        (folder / f"{shard:0{digits}x}.shard").write_bytes(content)
-    return spec
+    sharding = plan_shards(len(items), sum(len(item.value) + len(item.prefix) for item in items.values()))
+    ids = np.array(sorted(items), np.uint64)
+    shards = shards_of(sharding, ids)
+    for shard in np.unique(shards).tolist():
+        own = {key: items[key] for key in ids[shards == shard].tolist()}
+        write_shard(shard_path(folder, sharding, shard), sharding, own)
+    return sharding
 
 
-def _sharding(items: dict[int, Item]) -> dict[str, Any]:
-    total_bytes = sum(len(item.value) + len(item.prefix) for item in items.values())
+def plan_shards(num_items: int, total_bytes: int) -> dict[str, Any]:
+    """Return the ``sharding`` member of an ``info``, for files of about `SHARD_BYTES`."""
     shard_bits = _bits(total_bytes / SHARD_BYTES)
     return {
         "@type": "neuroglancer_uint64_sharded_v1",
         "hash": "identity",
         "preshift_bits": 0,
-        "minishard_bits": _bits(len(items) / 2**shard_bits / MINISHARD_ITEMS),
+        "minishard_bits": _bits(num_items / 2**shard_bits / MINISHARD_ITEMS),
         "shard_bits": shard_bits,
         "minishard_index_encoding": "gzip",
         "data_encoding": "raw",
     }
+
+
+def shards_of(sharding: dict[str, Any], ids: np.ndarray) -> np.ndarray:
+    """Return the number of the shard of each id.
+
+    Examples
+    --------
+    >>> shards_of({"minishard_bits": 1, "shard_bits": 2}, np.array([0, 1, 2, 9], np.uint64)).tolist()
+    [0, 0, 1, 0]
+    """
+    return (ids >> np.uint64(sharding["minishard_bits"])) % np.uint64(2 ** sharding["shard_bits"])
+
+
+def shard_path(folder: Path, sharding: dict[str, Any], shard: int) -> Path:
+    """Return the file of a shard, which appears complete."""
+    digits = -(-sharding["shard_bits"] // 4)
+    return folder / f"{shard:0{digits}x}.shard"
+
+
+def write_shard(path: Path, sharding: dict[str, Any], items: dict[int, Item]) -> None:
+    """Write the items of one shard, see `shards_of` and `shard_path`."""
+    temporary = path.with_suffix(".part")
+    temporary.write_bytes(_encode_shard(dict(sorted(items.items())), sharding["minishard_bits"]))
+    temporary.rename(path)
 
 
 def _bits(ratio: float) -> int:

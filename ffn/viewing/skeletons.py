@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import kimimaro
@@ -20,6 +18,7 @@ from osteoid import Skeleton
 from ffn.evaluation.skeletons import RADIUS
 from ffn.geometry import ZYX, Box
 from ffn.progress import track
+from ffn.viewing.blockwise import spread
 from ffn.viewing.mips import Scale
 from ffn.viewing.precomputed import open_scale
 from ffn.viewing.segments import number_segments
@@ -68,7 +67,7 @@ def write_skeletons(
     wanted = np.array(sorted(segment_ids), np.uint64)
     work = partial(_block_skeletons, layer, mip, scale, wanted)
     pieces: dict[int, list[Skeleton]] = defaultdict(list)
-    for found in track(_spread(work, blocks, processes), len(blocks), f"{layer.name} skeletons"):
+    for found in track(spread(work, blocks, processes), len(blocks), f"{layer.name} skeletons"):
         for segment_id, skeleton in found.items():
             pieces[segment_id].append(skeleton)
     items = dict.fromkeys([*segment_ids, *empty_ids], Item(encode_skeleton(Skeleton())))
@@ -94,17 +93,6 @@ def _blocks(box: Box) -> Iterator[Box]:
     for block in box.blocks(BLOCK_ZYX):
         z, y, x = block.stop
         yield Box(block.start, (z + 1, y + 1, x + 1)).intersect(box)
-
-
-def _spread(work: partial, blocks: list[Box], processes: int) -> Iterator[dict[int, Skeleton]]:
-    """Apply `work` to all blocks, in several processes if there are several blocks."""
-    processes = min(processes, len(blocks))
-    if processes <= 1:
-        yield from map(work, blocks)
-        return
-    # TensorStore has threads, and a forked process would inherit their locks.
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        yield from pool.map(work, blocks)
 
 
 def _block_skeletons(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, block: Box) -> dict[int, Skeleton]:

@@ -18,7 +18,7 @@ from ffn.viewing import ome_zarr
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.meshes import write_meshes
 from ffn.viewing.mips import Scale, plan_scales
-from ffn.viewing.precomputed import LABELS, Encoding, image_encoding, read_scale, write_volume
+from ffn.viewing.precomputed import LABELS, Encoding, image_encoding, write_volume
 from ffn.viewing.properties import (
     FOLDER,
     Column,
@@ -42,7 +42,6 @@ Shown = tuple[list[int], list[int]]  # segments with a mesh and a skeleton, and 
 LABELS_LAYERS = ("segmentation", "truth", "supervoxels")
 CONTRAST_PERCENTILES = (0.5, 99.5)
 CONTRAST_SHAPE_ZYX = (128, 128, 128)  # part of the image that the contrast is measured on
-MAX_MESHED_VOXELS = 2**27  # meshing holds a whole mip in memory, 12 bytes per voxel: 1.5 GiB
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def write_labels(
     tables : Tables
         Origins and groups for the properties.
     threads : int
-        Number of shards written, or blocks skeletonized, in parallel.
+        Number of shards written, or blocks meshed or skeletonized, in parallel.
     truth : Part, optional
         Ground truth to match the segments with.
     probability : Part, optional
@@ -151,7 +150,7 @@ def write_labels(
     large = segments.voxels >= config.min_mesh_voxels
     shown = segments.ids[large].tolist(), segments.ids[~large].tolist()
     info = {"mesh": "mesh", "segment_properties": FOLDER}
-    _write_meshes(path, part, config.mesh_mip, shown)
+    _write_meshes(path, part, config.mesh_mip, shown, threads)
     if part.name == "segmentation" and config.skeleton_mip is not None:
         _write_skeletons(path, part, config.skeleton_mip, shown, threads)
         info["skeletons"] = "skeletons"
@@ -213,20 +212,11 @@ def _reader(part: Part | None) -> Read | None:
     return None if part is None else _Inside(part).read
 
 
-def _write_meshes(path: Path, part: Part, wanted_mip: int, shown: Shown) -> None:
-    """Write meshes, unless an interrupted call has already written them."""
-    if (path / "mesh" / "info").exists():
-        return
-    mip = mesh_mip(part.scales, wanted_mip)
-    if mip > min(wanted_mip, len(part.scales) - 1):
-        log.warning("%s: mip %d has too many voxels to mesh, using mip %d", part.name, wanted_mip, mip)
-    write_meshes(path / "mesh", read_scale(path, mip), part.scales[mip], *shown)
-
-
-def mesh_mip(scales: list[Scale], wanted: int) -> int:
-    """Return the mip to make meshes from: the wanted one, or the first coarser one that fits into memory."""
-    fitting = [mip for mip, scale in enumerate(scales) if scale.box.num_voxels <= MAX_MESHED_VOXELS]
-    return max(min(wanted, len(scales) - 1), min(fitting, default=len(scales) - 1))
+def _write_meshes(path: Path, part: Part, wanted_mip: int, shown: Shown, processes: int) -> None:
+    """Write meshes, unless an interrupted call has already written all of them."""
+    mip = min(wanted_mip, len(part.scales) - 1)
+    if not (path / "mesh" / "info").exists():
+        write_meshes(path, mip, part.scales[mip], *shown, processes)
 
 
 def _write_skeletons(path: Path, part: Part, wanted_mip: int, shown: Shown, processes: int) -> None:

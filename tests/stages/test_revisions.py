@@ -223,7 +223,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
         },
     ),
     "export": (
-        3,
+        4,
         {
             "id": "e378e11a31f5",
             "length_um": "adf11ab4e8fd",

@@ -101,7 +101,7 @@ def make_layer(tmp_path, cloud_volume):
     def make(box, labels, segment_ids):
         scale, path = Scale(box, MESH_SIZE_NM), tmp_path / "labels"
         write_volume(path, LABELS, [scale], lambda block: labels[block.slices(box.start)])
-        write_meshes(path / "mesh", labels, scale, segment_ids)
+        write_meshes(path, 0, scale, segment_ids)
         info = json.loads((path / "info").read_text())
         (path / "info").write_text(json.dumps({**info, "mesh": "mesh"}))
         return cloud_volume(f"file://{path}", progress=False)

@@ -47,8 +47,9 @@ class TestCheck:
         assert not (written["folder"] / ".plan.json").exists(), "an export that failed is not resumed"
 
     def test_misplaced_meshes_are_found(self, monkeypatch, tmp_path, all_sources):
-        def moved(folder, labels, scale, *shown, write=volumes.write_meshes):
-            write(folder, labels, Scale(scale.box.shift((0, 2, 0)), scale.voxel_size_zyx_nm), *shown)
+        def moved(layer, mip, scale, *shown, write=volumes.write_meshes):
+            z, y, x = scale.voxel_size_zyx_nm
+            write(layer, mip, Scale(scale.box, (z, y * 1.2, x)), *shown)
 
         monkeypatch.setattr(volumes, "write_meshes", moved)
         with pytest.raises(ExportError, match="--check: segmentation: mesh of .* reaches .* nm, expected .*zyx"):

@@ -1,11 +1,16 @@
 """Meshes are where their segments are; cloud-volume reads them."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.viewing.meshes import surfaces, write_meshes
+from ffn.viewing import meshes
+from ffn.viewing.meshes import write_meshes
 from ffn.viewing.mips import Scale
+from ffn.viewing.precomputed import LABELS, write_volume
 
 from .conftest import MESH_SIZE_NM, num_lods
 
@@ -38,30 +43,101 @@ def test_meshes_have_the_extent_of_their_voxels_at_every_level_of_detail(make_la
         assert np.abs(vertices.max(0) - high).max() <= max(MESH_SIZE_NM)
 
 
-def test_surfaces_are_closed_and_only_those_of_the_given_segments():
-    _, labels = two_boxes()
-    found = dict(surfaces(labels, MESH_SIZE_NM, [5, 99]))
-    assert list(found) == [5]
-    faces = np.sort(np.concatenate([found[5].faces[:, pair] for pair in ([0, 1], [1, 2], [2, 0])]), axis=1)
-    _, times = np.unique(faces, axis=0, return_counts=True)
-    assert (times == 2).all(), "an edge without two triangles is a hole"
+def random_layer(path, seed=0):
+    """Write random blobs that touch each other and all sides of the volume; return its only mip and the ids."""
+    rng = np.random.default_rng(seed)
+    box = Box.from_shape((26, 50, 70), (5, -33, 1000))
+    small = np.array([0, 3, 7, BIG], np.uint64)[rng.integers(0, 4, (7, 13, 18))]
+    labels = small.repeat(4, 0).repeat(4, 1).repeat(4, 2)[:26, :50, :70]
+    scale = Scale(box, MESH_SIZE_NM)
+    write_volume(path, LABELS, [scale], lambda block: labels[block.slices(box.start)])
+    return scale, [3, 7, BIG]
 
 
-def test_surfaces_are_as_smooth_as_what_they_show():
-    """A ball has neither the steps between its voxels nor the facets of too few triangles."""
-    size, centre, radius = np.array([20.0, 10.0, 10.0]), np.array([300.0, 220.0, 250.0]), 150.0
-    offsets = (np.argwhere(np.ones((30, 44, 50))) + 0.5) * size - centre
-    labels = (np.linalg.norm(offsets, axis=1) < radius).reshape(30, 44, 50).astype(np.uint64)
-    (_, mesh), *_ = surfaces(labels, tuple(size), [1])
-    corners = mesh.vertices[mesh.faces].astype(float) - centre[::-1]
-    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    areas, outwards = np.linalg.norm(normals, axis=1), corners.mean(axis=1)
-    cosines = (normals * outwards).sum(axis=1) / areas / np.linalg.norm(outwards, axis=1)
-    assert np.degrees(np.average(np.arccos(cosines), weights=areas)) < 8
-    assert np.abs(np.linalg.norm(corners, axis=2) - radius).max() < 10
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("block", [(9, 14, 13), (26, 50, 11), (300, 300, 300)])
+def test_meshes_do_not_depend_on_the_blocks(tmp_path, monkeypatch, block):
+    scale, ids = random_layer(tmp_path / "a")
+    write_meshes(tmp_path / "a", 0, scale, ids)
+    whole = content(tmp_path / "a/mesh")
+    shutil.rmtree(tmp_path / "a/mesh")
+    monkeypatch.setattr(meshes, "BLOCK_ZYX", block)
+    write_meshes(tmp_path / "a", 0, scale, ids)
+    assert content(tmp_path / "a/mesh") == whole
+    assert not (tmp_path / "a/mesh-pieces").exists()
+
+
+def test_memory_is_that_of_a_block(tmp_path, monkeypatch):
+    """No read covers more than a block and the voxels that it shares with its neighbours."""
+    monkeypatch.setattr(meshes, "BLOCK_ZYX", (9, 14, 13))
+    scale, ids = random_layer(tmp_path / "a")
+    shapes, real = [], meshes.block_pieces
+
+    def watched(labels, *others):
+        shapes.append(labels.shape)
+        return real(labels, *others)
+
+    monkeypatch.setattr(meshes, "block_pieces", watched)
+    write_meshes(tmp_path / "a", 0, scale, ids)
+    assert len(shapes) == 3 * 4 * 5 and np.max(shapes, axis=0).tolist() == [10, 14, 16]
+
+
+def test_processes_and_shards_make_the_same_meshes(tmp_path, monkeypatch, cloud_volume):
+    scale, ids = random_layer(tmp_path / "a")
+    monkeypatch.setattr(meshes, "BLOCK_ZYX", (26, 50, 35))
+    monkeypatch.setattr(meshes, "BYTES_PER_TRIANGLE", 1e4)  # many shards; they have one number in the workers, too
+
+    def read():
+        info = json.loads((tmp_path / "a/info").read_text())
+        (tmp_path / "a/info").write_text(json.dumps({**info, "mesh": "mesh"}))
+        volume = cloud_volume(f"file://{tmp_path}/a", progress=False)
+        return {one: volume.mesh.get(one)[one] for one in ids}
+
+    write_meshes(tmp_path / "a", 0, scale, ids, [99], processes=2)
+    assert len(list((tmp_path / "a/mesh").glob("*.shard"))) > 1
+    several = read()
+    shutil.rmtree(tmp_path / "a/mesh")
+    monkeypatch.undo()
+    write_meshes(tmp_path / "a", 0, scale, ids, [99])
+    for segment_id, mesh in read().items():
+        assert np.array_equal(mesh.vertices, several[segment_id].vertices)
+        assert np.array_equal(mesh.faces, several[segment_id].faces)
+
+
+@pytest.mark.parametrize("at", ["_write_pieces", "_write_shard", "write_json"])
+def test_a_killed_call_is_completed(tmp_path, monkeypatch, at):
+    monkeypatch.setattr(meshes, "BLOCK_ZYX", (9, 14, 13))
+    monkeypatch.setattr(meshes, "BYTES_PER_TRIANGLE", 1e4)
+    scale, ids = random_layer(tmp_path / "a")
+    write_meshes(tmp_path / "a", 0, scale, ids)
+    whole = content(tmp_path / "a/mesh")
+    shutil.rmtree(tmp_path / "a/mesh")
+    done, real = [], getattr(meshes, at)
+
+    def killed(*arguments):
+        done.append(arguments)
+        if at == "write_json" or len(done) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(meshes, at, killed)
+        write_meshes(tmp_path / "a", 0, scale, ids)
+    assert not (tmp_path / "a/mesh/info").exists()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*.npy")}
+    before |= {path: path.stat().st_mtime_ns for path in (tmp_path / "a/mesh").glob("*.shard")}
+    assert before
+    with monkeypatch.context() as patch:
+        patch.setattr(meshes.shutil, "rmtree", lambda folder: None)  # so that the files can be looked at
+        write_meshes(tmp_path / "a", 0, scale, ids)
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "whole files were made again"
+    assert content(tmp_path / "a/mesh") == whole
 
 
 def test_a_volume_without_segments_has_an_empty_mesh_folder(tmp_path):
-    box = Box.from_shape((4, 5, 6))
-    write_meshes(tmp_path / "mesh", np.zeros(box.shape, np.uint64), Scale(box, MESH_SIZE_NM), [])
-    assert [path.name for path in (tmp_path / "mesh").iterdir()] == ["info"]
+    scale, _ = random_layer(tmp_path / "a")
+    write_meshes(tmp_path / "a", 0, scale, [])
+    assert [path.name for path in (tmp_path / "a/mesh").iterdir()] == ["info"]

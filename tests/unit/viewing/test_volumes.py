@@ -2,21 +2,10 @@
 
 import numpy as np
 
-from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.viewing import volumes
-from ffn.viewing.mips import plan_scales
 
 from ..volumes import write
-
-
-def test_a_mip_too_large_to_mesh_is_replaced_by_a_coarser_one(monkeypatch):
-    scales = plan_scales(Box.from_shape((200, 200, 200)), (10.0, 10.0, 10.0))
-    assert volumes.mesh_mip(scales, 1) == 1 and volumes.mesh_mip(scales, 9) == len(scales) - 1
-    monkeypatch.setattr(volumes, "MAX_MESHED_VOXELS", 60**3)
-    assert volumes.mesh_mip(scales, 0) == volumes.mesh_mip(scales, 1) == 2
-    monkeypatch.setattr(volumes, "MAX_MESHED_VOXELS", 1)
-    assert volumes.mesh_mip(scales, 0) == len(scales) - 1
 
 
 def test_the_contrast_leaves_out_extreme_grey_levels(tmp_path):
