@@ -14,6 +14,8 @@ from ffn.io.shards import chunk_shape
 from ffn.io.store_names import MAIN, METADATA, OURS
 from ffn.io.volume import Placement
 
+VERSION = "0.5"
+AXES = [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
 LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 CHECKSUM = {"name": "crc32c"}  # reading a flipped bit is an error
 COMPRESSION = {"name": "zstd", "configuration": {"level": 1, "checksum": False}}
@@ -63,10 +65,10 @@ def image_metadata(name: str, placement: Placement, ours: dict[str, Any]) -> dic
     ]
     image = {
         "name": name,
-        "axes": [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"],
+        "axes": AXES,
         "datasets": [{"path": MAIN, "coordinateTransformations": place}],
     }
-    return group_metadata({"ome": {"version": "0.5", "multiscales": [image]}, OURS: ours})
+    return group_metadata({"ome": {"version": VERSION, "multiscales": [image]}, OURS: ours})
 
 
 def group_metadata(attributes: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Labels are such groups in the folder ``labels`` of the image that they belong to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -16,15 +17,12 @@ import tensorstore as ts
 
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.atomic import write_json
+from ffn.io.ome_zarr import AXES, METADATA, VERSION, array_metadata, group_metadata
+from ffn.io.shards import chunk_shape
 from ffn.io.volume import Read
-from ffn.viewing.mips import CACHE_BYTES, CHUNK_ZYX, SHARD_BYTES, Downsample, Level, Scale, write_mips
+from ffn.viewing.mips import CACHE_BYTES, SHARD_BYTES, Downsample, Level, Scale, write_mips
 
-VERSION = "0.5"
-METADATA = "zarr.json"
 LABELS = "labels"
-LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
-CHECKSUM = {"name": "crc32c"}  # a flipped bit is an error of every reader
-COMPRESSION = {"name": "zstd", "configuration": {"level": 3}}  # the default of zstd
 
 
 def write_image(
@@ -52,7 +50,7 @@ def write_image(
     image = {
         "name": group.stem,
         "type": downsample,
-        "axes": [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"],
+        "axes": AXES,
         "datasets": [_dataset(path, scale, scales[0].voxel_size_zyx_nm) for scale, path in paths.items()],
     }
     belongs = {"image-label": {"source": {"image": "../../"}}} if group.parent.name == LABELS else {}
@@ -69,23 +67,12 @@ def write_labels_group(image: Path, names: Iterable[str]) -> None:
 def _open_level(folder: Path, dtype: np.dtype, scale: Scale) -> Level:
     """Create the array of one mip, or open what an interrupted call left of it."""
     shard_zyx = shard_shape(scale.box.shape, dtype.itemsize)
-    sharding = {
-        "chunk_shape": CHUNK_ZYX,
-        "codecs": [LITTLE_ENDIAN, COMPRESSION, CHECKSUM],
-        "index_codecs": [LITTLE_ENDIAN, CHECKSUM],
-    }
     spec = {
         "driver": "zarr3",
         "kvstore": {"driver": "file", "path": f"{folder}/"},
         "context": {"cache_pool": {"total_bytes_limit": CACHE_BYTES}},
-        "metadata": {
-            "shape": scale.box.shape,
-            "data_type": dtype.name,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shard_zyx}},
-            "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
-            "dimension_names": list("zyx"),
-            "fill_value": 0,
-        },
+        # Without our attributes: shards without a voxel above 0 are left out, which a store between stages may not do.
+        "metadata": {**array_metadata(scale.box.shape, dtype, shard_zyx), "attributes": {}},
     }
     array = ts.open(spec, create=True, open=True).result()
     view = array[ts.d[:].translate_to[scale.box.start]]
@@ -98,10 +85,10 @@ def shard_shape(shape_zyx: ZYX, itemsize: int) -> ZYX:
     Examples
     --------
     >>> shard_shape((5000, 5000, 5000), 1), shard_shape((5000, 5000, 5000), 8), shard_shape((50, 100, 5000), 1)
-    ((256, 512, 512), (128, 256, 256), (64, 128, 8192))
+    ((256, 512, 512), (128, 256, 256), (50, 128, 8192))
     """
-    shard = list(CHUNK_ZYX)
-    while 2 * np.prod(shard) * itemsize <= SHARD_BYTES:
+    shard = list(chunk_shape(shape_zyx))
+    while 2 * math.prod(shard) * itemsize <= SHARD_BYTES:
         open_axes = [axis for axis in (2, 1, 0) if shard[axis] < shape_zyx[axis]]
         if not open_axes:
             break
@@ -127,5 +114,4 @@ def _dataset(path: str, scale: Scale, finest_nm: VoxelSize) -> dict[str, Any]:
 
 
 def _write_group(folder: Path, content: dict[str, Any]) -> None:
-    attributes = {"ome": {"version": VERSION, **content}}
-    write_json(folder / METADATA, {"zarr_format": 3, "node_type": "group", "attributes": attributes})
+    write_json(folder / METADATA, group_metadata({"ome": {"version": VERSION, **content}}))

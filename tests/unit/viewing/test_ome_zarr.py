@@ -1,4 +1,4 @@
-"""OME-Zarr as zarr-python, ome-zarr-models and our own readers see it."""
+"""OME-Zarr as zarr-python and our own readers see it."""
 
 import json
 
