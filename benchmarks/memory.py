@@ -20,9 +20,10 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
+from ffn.training.learners import make_learner
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.step import Batch, Learner
+from ffn.training.step import Batch
 from ffn.workflow.needs import training_mb
 
 STEPS = 4
@@ -37,27 +38,30 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, nargs="+", default=[1, 4, 8], help="default: 1 4 8")
     parser.add_argument("--virtual-workers", type=int, nargs="+", default=[1], help="default: 1")
     parser.add_argument("--precision", default="float32", help="float32 or bfloat16 (default: float32)")
+    parser.add_argument("--engine", default="tensorflow", help="tensorflow or jax (default: tensorflow)")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     names = ("depth", "features", "fov", "batch_size", "virtual_workers")
     if arguments.child:
-        print(peak_mb(*configs([getattr(arguments, name)[0] for name in names], arguments.precision)))
+        print(peak_mb(*configs([getattr(arguments, name)[0] for name in names], arguments)))
         return
+    fixed = ["--precision", arguments.precision, "--engine", arguments.engine]
     print("".join(f"{name:>16}" for name in (*names, "measured MB", "asked for MB")))
     for setting in itertools.product(*(getattr(arguments, name) for name in names)):
         options = itertools.chain(*((f"--{n.replace('_', '-')}", str(v)) for n, v in zip(names, setting, strict=True)))
-        command = [sys.executable, __file__, "--child", "--precision", arguments.precision, *options]
+        command = [sys.executable, __file__, "--child", *fixed, *options]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        asked = training_mb(*configs(setting, arguments.precision))
+        asked = training_mb(*configs(setting, arguments))
         print("".join(f"{value:>16}" for value in (*setting, int(done.stdout.split()[-1]), asked)), flush=True)
 
 
-def configs(setting: Sequence[int], precision: str) -> tuple[ModelConfig, TrainConfig]:
+def configs(setting: Sequence[int], arguments: argparse.Namespace) -> tuple[ModelConfig, TrainConfig]:
     """Return network and options of a setting."""
     depth, features, fov, batch_size, virtual_workers = setting
     delta = fov // 4
     model = ModelConfig(depth=depth, features=features, fov_size_zyx=(fov,) * 3, deltas_zyx=(delta,) * 3)
-    options = {"batch_size": batch_size, "virtual_workers": virtual_workers, "precision": precision}
+    computing = {"engine": arguments.engine, "precision": arguments.precision}
+    options = {"batch_size": batch_size, "virtual_workers": virtual_workers, **computing}
     return model, TrainConfig.model_validate({"num_workers": 1, **options})
 
 
@@ -65,7 +69,7 @@ def peak_mb(model: ModelConfig, train: TrainConfig) -> int:
     """Make some steps in this process; return its peak memory, MB."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     configure_libraries(ProcessGroup(), train, 0)
-    learner = Learner(model, train, initial_weights(model, 0), ProcessGroup())
+    learner = make_learner(model, train, initial_weights(model, 0), ProcessGroup())
     rng = np.random.default_rng(0)
     shape = (train.num_lanes, *model.fov_size_zyx)
     batch = Batch(*(rng.random(shape, np.float32) for _ in Batch._fields))

@@ -40,7 +40,7 @@ from typing import NamedTuple
 
 import numpy as np
 import psutil
-from training import common_options, make_learner
+from training import common_options, learner_on_noise
 
 from ffn.machine.launchers import launched_rank
 from ffn.training.parallel.joining import process_group
@@ -255,7 +255,7 @@ def train_when_told(arguments: argparse.Namespace) -> None:
 
 def answer(channel: socket.socket, group: ProcessGroup, arguments: argparse.Namespace) -> None:
     """Train as the other end of the channel asks."""
-    learner, batch = make_learner("bfloat16", arguments, group)
+    learner, batch = learner_on_noise("tensorflow", "bfloat16", arguments, group)
     matrix = np.ones((384, 384), np.float32)
     with channel.makefile("rw") as lines:
         for line in lines:

@@ -33,7 +33,11 @@ from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Learner
 
-CONTENDERS = {f"{library} {precision}": precision for library in ("tensorflow", "kernels") for precision in PRECISIONS}
+CONTENDERS = {  # engine and precision
+    f"{library} {precision}": (engine, precision)
+    for library, engine in (("tensorflow", "tensorflow"), ("kernels", "tensorflow"), ("jax", "jax"))
+    for precision in PRECISIONS
+}
 PYTORCH = "pytorch bfloat16"
 WARM_UP = 4  # steps
 
@@ -134,7 +138,7 @@ def train_when_told(arguments: argparse.Namespace) -> None:
     """Be a contender: read numbers of steps from standard input, train that many, and print the seconds."""
     if not arguments.contender.startswith("kernels"):
         kernels.library_path = lambda: Path("none, for comparison")
-    learner, batch = learner_on_noise(CONTENDERS[arguments.contender], arguments, ProcessGroup())
+    learner, batch = learner_on_noise(*CONTENDERS[arguments.contender], arguments, ProcessGroup())
     for line in sys.stdin:
         before, begin = parts_of(arguments), time.perf_counter()
         outcomes = [learner.step(batch, 1e-4) for _ in range(int(line))]
@@ -151,12 +155,13 @@ def parts_of(arguments: argparse.Namespace) -> dict[str, float]:
     return kernels.processor_seconds() if arguments.contender.startswith("kernels") else {}
 
 
-def learner_on_noise(precision: str, arguments: argparse.Namespace, group: ProcessGroup) -> tuple[Learner, Batch]:
+def learner_on_noise(
+    engine: str, precision: str, arguments: argparse.Namespace, group: ProcessGroup
+) -> tuple[Learner, Batch]:
     """Return a learner and random FOVs to train on."""
     (batch_size,) = arguments.batch
-    train = TrainConfig(
-        precision=precision, batch_size=batch_size, intra_op_threads=arguments.threads, pin_threads=False
-    )
+    threads = {"intra_op_threads": arguments.threads, "pin_threads": False}
+    train = TrainConfig.model_validate({"engine": engine, "precision": precision, "batch_size": batch_size, **threads})
     configure_libraries(group, train, rng_seed=0)
     delta = arguments.fov // 4
     config = ModelConfig(

@@ -22,10 +22,11 @@ EFFICIENCY = 0.85  # of the network's convolutions in float32: share of the spee
 AMX_INFERENCE = 6
 AMX_TRAINING = 4
 # With AVX2: speed of our kernels, which multiply less, for one of convolutions that do not; that of TensorFlow's
-# training, whose weight gradients are slow there. Measured on an AMD EPYC.
+# training, whose weight gradients are slow there, and of JAX's, which was 0.6 to 1.8 times as fast as TensorFlow's.
+# Measured on an AMD EPYC.
 KERNELS_INFERENCE = 2.4
 KERNELS_TRAINING = 2.2
-TENSORFLOW_TRAINING_AVX2 = 0.3
+LIBRARY_TRAINING_AVX2 = 0.3
 SECONDS_PER_FOV = 0.002  # outside the network, in each job; 1.5-2.2 ms on a Xeon
 START_SECONDS = 15  # until a job has loaded TensorFlow or OpenVINO
 
@@ -50,9 +51,10 @@ class Pace:
 
     def training_rate(self, model: ModelConfig, train: TrainConfig) -> float:
         """FOVs/s of a training, all processes together."""
-        speed_up: float = AMX_TRAINING if self.units == "AMX" and train.precision != "float32" else 1
+        has_units = self.units == "AMX" and train.precision != "float32" and train.engine != "jax"
+        speed_up: float = AMX_TRAINING if has_units else 1
         if self.units == "AVX2":
-            speed_up = KERNELS_TRAINING if _trains_with_kernels(model, train) else TENSORFLOW_TRAINING_AVX2
+            speed_up = KERNELS_TRAINING if _trains_with_kernels(model, train) else LIBRARY_TRAINING_AVX2
         return self._rate(BACKWARD * fov_flops(model) / speed_up, train.num_workers)
 
     def flooding_rate(self, model: ModelConfig, segment: SegmentConfig, jobs: int) -> float:
@@ -76,7 +78,7 @@ class Pace:
 
 def _trains_with_kernels(model: ModelConfig, train: TrainConfig) -> bool:
     reason = kernels.unfit("float32", model.features) or kernels.not_built(kernels.library_path())
-    return train.precision != "bfloat16" and not reason
+    return train.precision != "bfloat16" and train.engine != "jax" and not reason
 
 
 def training_fovs(train: TrainConfig) -> int:

@@ -78,12 +78,20 @@ def test_our_kernels_count_in_flood_filling_where_they_run(problem, options, fea
 
 
 @pytest.mark.parametrize(
-    ("problem", "features", "times"), [(None, 8, 2.2), (None, 7, 0.3), (None, 257, 0.3), ("gone", 32, 0.3)]
+    ("problem", "engine", "features", "times"),
+    [
+        (None, "auto", 8, 2.2),
+        (None, "auto", 7, 0.3),
+        (None, "auto", 257, 0.3),
+        ("gone", "auto", 32, 0.3),
+        (None, "jax", 32, 0.3),
+    ],
 )
-def test_our_kernels_count_in_training_where_they_run(problem, features, times, monkeypatch):
+def test_our_kernels_count_in_training_where_they_run(problem, engine, features, times, monkeypatch):
     monkeypatch.setattr(forecast.kernels, "not_built", lambda library: problem)
     monkeypatch.setattr(forecast, "SECONDS_PER_FOV", 1e-9)
-    rates = [pace.training_rate(ModelConfig(features=features), TrainConfig()) for pace in (EPYC, Pace(EPYC.flops, 2))]
+    model, train = ModelConfig(features=features), TrainConfig(engine=engine)
+    rates = [pace.training_rate(model, train) for pace in (EPYC, Pace(EPYC.flops, 2))]
     assert rates[0] == pytest.approx(times * rates[1], rel=1e-3)
 
 
