@@ -62,8 +62,8 @@ class JaxLearner(Learner):
 
     Notes
     -----
-    A process that is alone and does not compress keeps its gradients on the devices. Others exchange them by the same
-    graphs of TensorFlow as its learner does, in the memory of the host.
+    A process that is alone and does not compress keeps its gradients on the devices, and needs no TensorFlow. Others
+    exchange them by the same graphs of TensorFlow as its learner does, in the memory of the host.
     """
 
     def __init__(
@@ -74,7 +74,6 @@ class JaxLearner(Learner):
         from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
         super().__init__(model, train, weights, group, rng_seed)
-        self._is_alone = group.size == 1 and train.compression == "none"
         self._optimizer = make_optimizer(train, list(self._shapes.values()))
         devices = devices_of(group, train.batch_size)
         mesh = Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
@@ -89,7 +88,8 @@ class JaxLearner(Learner):
         self._compiled_gradient = gradient.lower(self._state.weights, *self._example()).compile()
         require_memory(self._compiled_gradient, devices, train.batch_size)
         self._compiled_forward = shared(self._forward, (whole, split), (split, split))
-        self._compiled_mean = jax.jit(_mean) if self._is_alone else self._mean_by_tensorflow()
+        is_alone = group.size == 1 and train.compression == "none"
+        self._compiled_mean = jax.jit(_mean) if is_alone else self._mean_by_tensorflow()
         self._compiled_update = jax.jit(self._updated, donate_argnums=0)
 
     def weights(self) -> Weights:

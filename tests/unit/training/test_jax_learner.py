@@ -171,6 +171,7 @@ def test_a_batch_that_is_too_large_for_the_device_is_refused_before_training(mon
 TWO_DEVICES = textwrap.dedent(
     """
     import sys
+    sys.modules["tensorflow"] = sys.modules["keras"] = None  # as where they are not installed
     import jax, numpy as np
     from tests.unit.training.test_jax_learner import JaxLearner, make, make_batch
 
@@ -183,7 +184,7 @@ TWO_DEVICES = textwrap.dedent(
 )
 
 
-def test_two_devices_share_a_batch_and_train_as_one_does(tmp_path):
+def test_two_devices_share_a_batch_and_train_as_one_does_without_tensorflow(tmp_path):
     one, path = make(JaxLearner, optimizer="momentum"), tmp_path / "two.npz"
     losses = [one.step(make_batch(number), 0.1).loss for number in range(5)]
     variables = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
