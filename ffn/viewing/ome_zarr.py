@@ -17,8 +17,9 @@ import tensorstore as ts
 
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.atomic import write_json
-from ffn.io.ome_zarr import AXES, METADATA, VERSION, array_metadata, group_metadata
+from ffn.io.ome_zarr import AXES, VERSION, array_metadata, group_metadata
 from ffn.io.shards import chunk_shape
+from ffn.io.store_names import METADATA
 from ffn.io.volume import Read
 from ffn.viewing.mips import CACHE_BYTES, SHARD_BYTES, Downsample, Level, Scale, write_mips
 
