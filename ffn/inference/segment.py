@@ -156,7 +156,7 @@ def segment(
     checkpoint = CheckpointFile(f"{path}.checkpoint", fingerprint, config.checkpoint_seconds)
     flood = FloodFill(normalisation.apply(part.raw), model.config, config, engine, masked)
     filling = _fill(flood, part, config, points, checkpoint)
-    sanity = measured(filling)
+    sanity = measured(filling, part.voxel_size_zyx_nm)
     for finding in findings([Facts("it" if box is None else part.box.stem, **sanity, counters=filling.counters)]):
         log.warning("%s", finding)
     record = provenance("segment", config, **inputs) | {"counters": filling.counters, "sanity": sanity}
