@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -16,8 +17,9 @@ from ffn.errors import ConfigError, EvaluationError
 from ffn.evaluation.bodies import bodies_csv, worst_bodies
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.error_places import find_places
+from ffn.evaluation.intervals import change_intervals
 from ffn.evaluation.scores import CONVENTIONS
-from ffn.evaluation.scoring import Scorer
+from ffn.evaluation.scoring import Scorer, Tables
 from ffn.evaluation.skeletons import read_skeletons
 from ffn.evaluation.watershed_baseline import score_watershed
 from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
@@ -184,6 +186,8 @@ def evaluate(
             **worst_bodies(tables[name].all),
             "errors": _errors(tables[name].all, truth, segmentation, place, config),
         }
+        if scores:
+            result["changes"] = _changes({key: tables[key] for key in (*scores, name)}, rng_seed)
         baseline = _score_baseline(references, scorer, segmentation, place)
         if baseline:
             result["baseline"] = baseline
@@ -191,6 +195,21 @@ def evaluate(
         result["provenance"] = provenance("evaluate", config, **inputs)
         _write(Path(out), result, tables[name].all)
     return result
+
+
+def _changes(tables: Mapping[str, Tables], rng_seed: int) -> list[dict[str, Any]]:
+    """Return what each stage changes in the scores of the one before, as 95 % intervals by convention."""
+    return [
+        {
+            "from": first,
+            "to": second,
+            "intervals": {
+                name: change_intervals(tables[first].of(name), tables[second].of(name), name, rng_seed)
+                for name in CONVENTIONS
+            },
+        }
+        for first, second in itertools.pairwise(tables)
+    ]
 
 
 def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:

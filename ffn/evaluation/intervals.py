@@ -42,8 +42,31 @@ def intervals(table: ContingencyTable, convention: str, rng_seed: int) -> Interv
     terms = _terms(table, CONVENTIONS[convention])
     if np.count_nonzero(terms[-1]) < 2:
         return dict.fromkeys(_ratios(np.ones((len(terms), 1))))
+    return _limits(_ratios(_resampled(terms, np.random.default_rng(rng_seed))))
+
+
+def change_intervals(before: ContingencyTable, after: ContingencyTable, convention: str, rng_seed: int) -> Intervals:
+    """Return 95 % intervals of the scores of one segmentation minus those of another, of the same bodies.
+
+    Both are scored on the same draws, so these are narrower than the intervals of the two suggest: what makes a body
+    hard makes it hard for both.
+
+    Parameters
+    ----------
+    before, after : ContingencyTable
+        Pairs of body and segment, with the same bodies.
+    convention, rng_seed
+        As in `intervals`.
+    """
+    terms = [_terms(table, CONVENTIONS[convention]) for table in (before, after)]
+    if min(np.count_nonzero(one[-1]) for one in terms) < 2:
+        return dict.fromkeys(_ratios(np.ones((len(terms[0]), 1))))
+    first, second = (_ratios(_resampled(one, np.random.default_rng(rng_seed))) for one in terms)
+    return _limits({name: second[name] - first[name] for name in first})
+
+
+def _limits(drawn: dict[str, np.ndarray]) -> Intervals:
     limits = (1 - LEVEL) / 2, (1 + LEVEL) / 2
-    drawn = _ratios(_resampled(terms, np.random.default_rng(rng_seed)))
     return {name: np.nanquantile(values, limits).tolist() for name, values in drawn.items()}
 
 

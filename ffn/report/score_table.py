@@ -196,7 +196,16 @@ def _text_intervals(scores: dict[str, Any]) -> list[str]:
         cells = {metric.name: cell.interval for metric, cell in zip(METRICS, row.cells, strict=True)}
         if row.convention in INTERVAL_CONVENTIONS and cells["voi"]:
             lines.append(f"95 %, {row.convention}, {row.method}: ARE {cells['are']}, VOI {cells['voi']}")
+    for change in scores.get("changes", []):
+        limits = change["intervals"]["all"]
+        texts = (f"{title} {_signed(limits[name])}" for name, title in (("are", "ARE"), ("voi", "VOI")) if limits[name])
+        lines.append(f"95 %, all, from {change['from']} to {change['to']}: {', '.join(texts)}")
     return lines
+
+
+def _signed(limits: list[float]) -> str:
+    low, high = limits
+    return f"{low:+.3f} to {high:+.3f}"
 
 
 def _text_run_length(method: str, strict: dict[str, Any], tolerant: dict[str, Any]) -> str:

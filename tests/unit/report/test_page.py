@@ -100,6 +100,17 @@ def test_run_lengths_are_shown(copied):
     assert "run length, FFN: 1.23 µm (NERL 0.270) of 4.56 µm; 2.34 µm" in format_scores(copied)
 
 
+def test_what_a_stage_changes_is_told_with_its_interval(copied):
+    path = copied / "evaluation/cube.json"
+    scores = json.loads(path.read_text())
+    limits = {"are": [-0.02, 0.01], "voi": [-0.4, -0.05]}
+    changes = [{"from": "base", "to": "filled", "intervals": {"all": limits}}]
+    path.write_text(json.dumps({**scores, "segmentation": "filled", "changes": changes}))
+    assert "From base to filled, over all voxels, VOI changes by -0.400 to -0.050" in Page(render(copied)).text
+    told = "95 %, all, from base to filled: ARE -0.020 to +0.010, VOI -0.400 to -0.050"
+    assert told in format_scores(copied).splitlines()
+
+
 def test_a_sweep_is_drawn_with_no_merges_at_the_right_end(run):
     charts = sweep_charts(read_sweep(run, "cube"))
     names = [
