@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ffn.config import Normalize, NormalizeConfig, SegmentConfig
+from ffn.config import ImageConfig, Normalize, NormalizeConfig, SegmentConfig
 from ffn.contingency import count_pairs
 from ffn.evaluation.scores import score
 from ffn.geometry import scale
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--truth", required=True, metavar="FILE.h5:DATASET", help="ground truth, 0 is unknown")
     parser.add_argument("--model", required=True, metavar="DIR", help="trained model")
     parser.add_argument("--only", nargs="*", default=list(METHODS), metavar="METHOD", help="methods to try")
+    parser.add_argument("--contrasts", nargs="*", default=list(CONTRASTS), metavar="NAME", help="contrasts to try")
     add_box_option(parser)
     add_options(parser, SegmentConfig)
     arguments = parser.parse_args()
@@ -47,8 +48,8 @@ def main() -> None:
     print(f"{'contrast':12} {'mean':>6} {'stddev':>6} {'normalize':>9} {'distance':>8} {'seen':>6} "
           f"{'VOI':>6} {'split':>6} {'merge':>6} {'VOI all':>7} {'covered':>7} {'segments':>8}")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        for name, change in CONTRASTS.items():
-            changed = write_changed(arguments.image, f"{folder}/{name}.h5:raw", change)
+        for name in arguments.contrasts:
+            changed = write_changed(arguments.image, f"{folder}/{name}.h5:raw", CONTRASTS[name])
             for method in arguments.only:
                 print(f"{name:12} {line(arguments, changed, method, config, folder)}", flush=True)
 
@@ -79,7 +80,8 @@ def write_changed(image_spec: str, out_spec: str, change: Callable[[np.ndarray],
 def line(arguments: argparse.Namespace, image_spec: str, method: Normalize, config: SegmentConfig, folder: str) -> str:
     """Normalise, segment and score; return the row of the table without its first column."""
     chosen, out = f"{folder}/normalization.json", f"{folder}/out.h5:segmentation"
-    normalize(image_spec, arguments.model, chosen, method, NormalizeConfig(reference_image=arguments.image))
+    reference = NormalizeConfig(reference_image=arguments.image)
+    normalize(image_spec, arguments.model, chosen, ImageConfig(normalize=method), reference)
     segment(image_spec, arguments.model, out, config, arguments.box, known=Known(chosen))
     with open(chosen) as file:
         found = json.load(file)

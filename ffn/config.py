@@ -36,8 +36,14 @@ NO_RESULT = {"result": False}
 SameResult = Annotated[T, Field(json_schema_extra=NO_RESULT)]
 
 
-class Section(BaseModel):
-    """Base of all sections: immutable, unknown keys are errors.
+class Value(BaseModel):
+    """Base of values with several parts: immutable, unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+class Section(Value):
+    """Base of all sections: the options of a stage or of a volume.
 
     Attributes
     ----------
@@ -49,7 +55,6 @@ class Section(BaseModel):
 
     headings: ClassVar[Mapping[str, str]] = {}
     for_workflow: ClassVar[frozenset[str]] = frozenset()
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     @classmethod
     def same_result(cls) -> set[str]:
@@ -95,7 +100,7 @@ Axes = tuple[Literal["z", "y", "x"], ...]
 NORMALIZE_METHODS = ("training", "volume", "match")
 
 
-class GreyLevels(Section):
+class GreyLevels(Value):
     """Mean and standard deviation of the grey levels of an image."""
 
     mean: float
@@ -235,8 +240,61 @@ class ModelConfig(Section):
         return z // 2, y // 2, x // 2
 
 
+MASK_TERM = re.compile(r"(?P<path>.*)#(?:(?P<invert>invert)|(?P<key>values|range|box)=(?P<value>[^#]*))", re.DOTALL)
+
+
+class Mask(Value):
+    """Voxels of a volume that are left out: where another volume is not 0 or has these values, or a box.
+
+    As text, ``tissue.h5:labels#values=3,4#invert``.
+    """
+
+    path: PathText | None = Field(None, description="volume of any resolution, and of any format that images have")
+    values: tuple[int, ...] = Field((), description="masked values of that volume; none: all but 0")
+    range: tuple[float, float] | None = Field(None, description="lowest and highest masked value")
+    box: BoxText | None = Field(None, description="z0:z1,y0:y1,x0:x1: only voxels in there; alone it masks them all")
+    invert: bool = Field(False, description="mask all other voxels instead")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, given: Any) -> Any:
+        """Read the terms of the text form, from the last one; other # belong to the path."""
+        if not isinstance(given, str):
+            return given
+        values: dict[str, Any] = {}
+        while match := MASK_TERM.fullmatch(given):
+            given, key = match["path"], match["key"] or "invert"
+            separator = {"values": ",", "range": ":"}.get(key)
+            value = match["value"] or ""
+            values[key] = True if key == "invert" else value.split(separator) if separator else value
+        return values | ({"path": given} if given else {})
+
+    @model_validator(mode="after")
+    def _masks_something(self) -> Mask:
+        if self.box in ("all", "none"):
+            raise ValueError(f"box: {self.box} must have the form z0:z1,y0:y1,x0:x1")
+        if self.path is None and (self.box is None or self.values or self.range):
+            raise ValueError("path: is missing, a mask needs the path of a volume or a box")
+        if self.values and self.range:
+            raise ValueError(f"values and range: found both, {self.values} and {self.range}, expected one of them")
+        return self
+
+    def __str__(self) -> str:
+        """Return the text form, as commands take it."""
+        terms = {"values": ",".join(map(str, self.values)), "box": self.box}
+        terms["range"] = ":".join(map(repr, self.range)) if self.range else None
+        text = "".join(f"#{key}={value}" for key, value in terms.items() if value)
+        return f"{self.path or ''}{text}{'#invert' if self.invert else ''}"
+
+
 class ImageConfig(Section):
-    """How the network sees the image of one volume."""
+    """What of a volume is looked at, and how the network sees its image."""
+
+    masks: tuple[Mask, ...] = Field(
+        (),
+        description="voxels that are left out of everything; a list of {path, values, range, box, invert}: where a "
+        "volume of any resolution is not 0, has one of the values or is in the range, in the box",
+    )
 
     normalize: Normalize = Field(
         "training",
@@ -332,12 +390,6 @@ class SegmentConfig(FloodConfig):
     max_object_voxels: PositiveInt | None = Field(
         None, description="an object stops growing at this many voxels; null: no limit"
     )
-    mask: PathText | None = Field(
-        None, description="mask volume: voxels above 0 are never seeded, entered or segmented; null: none"
-    )
-    mask_boxes: tuple[BoxText, ...] = Field(
-        (), description="boxes z0:z1,y0:y1,x0:x1 masked in the same way, in full-volume voxels"
-    )
     seed_min_distance: PositiveInt = Field(3, description="least distance between two peak seeds, voxels")
     seed_grid_step_zyx: PositiveZYX = Field((16, 16, 16), description="spacing of the seed grid, voxels")
     seed_points: PathText | None = Field(
@@ -348,11 +400,15 @@ class SegmentConfig(FloodConfig):
         300.0, description="seconds between checkpoints, from which a killed job resumes; 0 writes none"
     )
 
-    @model_validator(mode="after")
-    def _masks_are_boxes(self) -> SegmentConfig:
-        if {"all", "none"} & set(self.mask_boxes):
-            raise ValueError(f"mask_boxes: {' '.join(self.mask_boxes)} must all have the form z0:z1,y0:y1,x0:x1")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _masks_have_moved(cls, given: Any) -> Any:
+        for name in {"mask", "mask_boxes"} & set(given if isinstance(given, dict) else ()):
+            raise ValueError(
+                f"{name}: {given[name]} is found here, expected with its volume. Give volumes.<name>.masks, a list of "
+                "{path: …} and {box: …}"
+            )
+        return given
 
     @model_validator(mode="after")
     def _points_are_used(self) -> SegmentConfig:

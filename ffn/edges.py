@@ -27,7 +27,7 @@ def edge_strength(image: np.ndarray) -> np.ndarray:
     return ndimage.generic_gradient_magnitude(grey, ndimage.sobel, mode="reflect")
 
 
-def edges(image: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
+def edges(image: np.ndarray, sigma: float = SIGMA, masked: np.ndarray | None = None) -> np.ndarray:
     """Mark the voxels whose gradient exceeds its Gaussian blur.
 
     Parameters
@@ -36,11 +36,13 @@ def edges(image: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
         Grey levels of any real type.
     sigma : float
         Standard deviation of the blur, voxels.
+    masked : bool ndarray of shape (Z, Y, X), optional
+        Voxels that do not count. They, and gradients across their border, would raise the threshold around them.
 
     Returns
     -------
     bool ndarray of shape (Z, Y, X)
-        True on edges; the border of the image alone makes no edge.
+        True on edges; the border of the image alone makes no edge, nor does that of a mask.
 
     Notes
     -----
@@ -48,7 +50,16 @@ def edges(image: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
     A voxel depends only on the voxels within `reach` of it.
     """
     strength = edge_strength(image)
-    return strength > ndimage.gaussian_filter(strength, sigma, mode="reflect", truncate=TRUNCATE)
+    if masked is None:
+        return strength > _blurred(strength, sigma)
+    known = ~ndimage.binary_dilation(masked, np.ones((3,) * masked.ndim))
+    strength[~known] = 0
+    weight = _blurred(known.astype(np.float32), sigma)
+    return strength > _blurred(strength, sigma) / np.maximum(weight, np.finfo(np.float32).tiny)
+
+
+def _blurred(values: np.ndarray, sigma: float) -> np.ndarray:
+    return ndimage.gaussian_filter(values, sigma, mode="reflect", truncate=TRUNCATE)
 
 
 def reach(sigma: float = SIGMA) -> int:

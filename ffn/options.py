@@ -6,13 +6,13 @@ import argparse
 import re
 import shlex
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from ffn.config import Section, explain
+from ffn.config import ImageConfig, Mask, Section, explain
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 
@@ -69,6 +69,21 @@ def add_machine_option(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the option ``--machine``, None where it is not given."""
     text = "what 'auto' takes: the first job writes it there, and all others take the same (default: chosen anew)"
     parser.add_argument("--machine", metavar="FOLDER", help=text)
+
+
+def add_masks_option(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the option ``--masks`` of `ImageConfig`."""
+    add_options(parser, ImageConfig, skip=("normalize",))
+
+
+def masks_from(arguments: argparse.Namespace) -> tuple[Mask, ...]:
+    """Return the masks of parsed options."""
+    return from_arguments(ImageConfig, arguments).masks
+
+
+def mask_inputs(masks: Sequence[Mask]) -> dict[str, str]:
+    """Return the masks for the provenance; nothing if there are none."""
+    return {"masks": " ".join(map(str, masks))} if masks else {}
 
 
 def add_normalization_option(parser: argparse.ArgumentParser) -> None:

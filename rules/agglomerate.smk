@@ -6,6 +6,7 @@ rule agglomerate:
         segmentation=tracked_file(PATHS.base(RUN)),
         image=IMAGE,
         normalization=NORMALIZATION,
+        masks=MASKS,
         model=arguments.inputs(MODEL),
     output:
         graph=ensure(PATHS.of("agglomerate"), non_empty=True),
@@ -19,6 +20,8 @@ rule agglomerate:
         runtime=flooding(RUN.model, PIPELINE.voxels_of_job("contact_boxes")),
         gpu=min(1, GPUS),
     params:
+        masks=MASKED,
+        mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("contact_boxes"),
         model=lambda wildcards: quote(PIPELINE.used_model),
@@ -28,5 +31,5 @@ rule agglomerate:
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn agglomerate --segmentation {input.segmentation} --image {input.image} "
-        "--normalization {input.normalization} --model {params.model} --box {params.box} {params.flags} {params.untracked} "
+        "--normalization {input.normalization} --model {params.model} --box {params.box} {params.masks} {params.flags} {params.untracked} "
         "--machine {params.machine:q} --out {output.graph} > {log} 2>&1"

@@ -74,6 +74,9 @@ IMAGE = PATHS.file("ingest", "image")
 LABELS = PATHS.file("ingest", "labels")
 NORMALIZATION = PATHS.of("normalize")
 MODEL = f"{PIPELINE.used_model}/model.yaml"
+MASKS = arguments.mask_files(PIPELINE)
+MASK_STAMPS = arguments.mask_stamps(PIPELINE)
+MASKED = arguments.masks(PIPELINE)
 SEED = RUN.rng_seed
 CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node
 # Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.

@@ -9,6 +9,7 @@ rule evaluate:
         segmentation=tracked_file(PATHS.final(RUN)),
         earlier=[tracked_file(SCORED[name]) for name in EARLIER],
         truth=LABELS,
+        masks=MASKS,
         image=IMAGE,
         skeletons=lambda wildcards: PIPELINE.files("skeletonize", volume=wildcards.volume),
     output:
@@ -25,6 +26,8 @@ rule evaluate:
         mem_mb=memory("evaluate", PIPELINE.scored_at_once),
         runtime=duration("evaluate", PIPELINE.voxels("evaluate_box")),
     params:
+        masks=MASKED,
+        mask_stamps=MASK_STAMPS,
         box=PIPELINE.box("evaluate_box"),
         skeletons=lambda wildcards: arguments.skeletons(PIPELINE, wildcards.volume),
         baseline=lambda wildcards, input, output: " ".join(
@@ -40,5 +43,5 @@ rule evaluate:
         untracked=arguments.untracked(RUN.evaluate),
     shell:
         "ffn evaluate --segmentation {input.segmentation} --name {params.name} {params.earlier} "
-        "--truth {input.truth} {params.skeletons} {params.baseline} --box {params.box} {params.flags} "
+        "--truth {input.truth} {params.skeletons} {params.baseline} --box {params.box} {params.masks} {params.flags} "
         "{params.untracked} --rng-seed {params.seed} --out {output.scores} > {log} 2>&1"

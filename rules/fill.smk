@@ -5,6 +5,7 @@ rule fill:
     input:
         segmentation=tracked_file(PATHS.merged(RUN)),
         image=IMAGE,
+        masks=MASKS,
     output:
         segmentation=ensure(PATHS.file("fill"), non_empty=True),
     log:
@@ -16,7 +17,9 @@ rule fill:
         mem_mb=memory("fill", block_voxels(RUN.fill)),
         runtime=duration("fill", PIPELINE.voxels("segment_box")),
     params:
+        masks=MASKED,
+        mask_stamps=MASK_STAMPS,
         flags=flags(RUN.fill),
     shell:
-        "ffn fill --segmentation {input.segmentation} --image {input.image} {params.flags} "
+        "ffn fill --segmentation {input.segmentation} --image {input.image} {params.masks} {params.flags} "
         "--out {output.segmentation} > {log} 2>&1"

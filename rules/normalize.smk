@@ -4,6 +4,7 @@
 rule normalize:
     input:
         image=IMAGE,
+        masks=MASKS,
         model=arguments.inputs(f"{PIPELINE.model}/model.yaml", *reference_files(RUN.normalize)),
     output:
         normalization=ensure(PATHS.of("normalize"), non_empty=True),
@@ -16,10 +17,12 @@ rule normalize:
         mem_mb=memory("normalize"),
         runtime=by_attempt(10),
     params:
+        masks=MASKED,
+        mask_stamps=MASK_STAMPS,
         model=quote(PIPELINE.model),
         stamps=arguments.stamps(f"{PIPELINE.model}/model.yaml", *reference_files(RUN.normalize)),
         method=lambda wildcards: arguments.image_options(PIPELINE, wildcards.volume, "normalize"),
         flags=flags(RUN.normalize),
     shell:
-        "ffn normalize --image {input.image} --model {params.model} {params.method} {params.flags} "
+        "ffn normalize --image {input.image} --model {params.model} {params.method} {params.masks} {params.flags} "
         "--out {output.normalization} > {log} 2>&1"

@@ -5,6 +5,7 @@ rule segment:
     input:
         image=IMAGE,
         normalization=NORMALIZATION,
+        masks=MASKS,
         files=arguments.inputs(MODEL, *segment_files(RUN.segment)),
     output:
         segmentation=ensure(
@@ -21,6 +22,8 @@ rule segment:
         runtime=flooding(RUN.flooding_model, PIPELINE.voxels_of_job("subvolumes")),
         gpu=min(1, GPUS),
     params:
+        masks=MASKED,
+        mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("subvolumes"),
         model=lambda wildcards: quote(PIPELINE.used_model),
@@ -31,4 +34,4 @@ rule segment:
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn segment --image {input.image} --model {params.model} --box {params.box} {params.flags} "
-        "--normalization {input.normalization} {params.untracked} {params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "--normalization {input.normalization} {params.masks} {params.untracked} {params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"

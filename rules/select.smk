@@ -27,6 +27,7 @@ rule checkpoint_segment:
     input:
         image=PATHS.file("ingest", "image", volume=RUN.select_volume),
         normalization=PATHS.of("normalize", volume=RUN.select_volume),
+        masks=arguments.mask_files(PIPELINE, RUN.select_volume),
         model=PATHS.of("select", "candidate"),
         files=arguments.inputs(*segment_files(RUN.segment)),
     output:
@@ -41,6 +42,8 @@ rule checkpoint_segment:
         runtime=flooding(RUN.flooding_model, VALIDATION_VOXELS),
         gpu=min(1, GPUS),
     params:
+        masks=arguments.masks(PIPELINE, RUN.select_volume),
+        mask_stamps=arguments.mask_stamps(PIPELINE, RUN.select_volume),
         box=RUN.select.box,
         model=subpath(input.model, parent=True),
         stamps=arguments.stamps(*segment_files(RUN.segment)),
@@ -49,7 +52,7 @@ rule checkpoint_segment:
         machine=PATHS.machine,
     shell:
         "ffn segment --image {input.image} --model {params.model} --box {params.box} {params.flags} "
-        "--normalization {input.normalization} {params.untracked} --machine {params.machine:q} "
+        "--normalization {input.normalization} {params.masks} {params.untracked} --machine {params.machine:q} "
         "--out {output.segmentation}:segmentation > {log} 2>&1"
 
 
@@ -57,6 +60,7 @@ rule checkpoint_evaluate:
     input:
         segmentation=PATHS.of("select", "candidate_segmentation"),
         truth=PATHS.file("ingest", "labels", volume=RUN.select_volume),
+        masks=arguments.mask_files(PIPELINE, RUN.select_volume),
     output:
         scores=ensure(PATHS.of("select", "candidate_scores"), non_empty=True),
     log:
@@ -68,13 +72,15 @@ rule checkpoint_evaluate:
         mem_mb=memory("evaluate", block_voxels(RUN.evaluate)),
         runtime=duration("evaluate", VALIDATION_VOXELS),
     params:
+        masks=arguments.masks(PIPELINE, RUN.select_volume),
+        mask_stamps=arguments.mask_stamps(PIPELINE, RUN.select_volume),
         box=RUN.select.box,
         seed=SEED,
         flags=flags(RUN.evaluate),
         untracked=arguments.untracked(RUN.evaluate),
     shell:
         "ffn evaluate --segmentation {input.segmentation}:segmentation --name base --truth {input.truth} "
-        "--box {params.box} {params.flags} {params.untracked} --rng-seed {params.seed} "
+        "--box {params.box} {params.masks} {params.flags} {params.untracked} --rng-seed {params.seed} "
         "--out {output.scores} > {log} 2>&1"
 
 

@@ -4,6 +4,7 @@
 rule skeletonize:
     input:
         truth=LABELS,
+        masks=MASKS,
     output:
         skeletons=ensure(PATHS.of("skeletonize"), non_empty=True),
     log:
@@ -15,8 +16,10 @@ rule skeletonize:
         mem_mb=memory("skeletonize", PIPELINE.voxels("evaluate_box")),
         runtime=duration("skeletonize", PIPELINE.voxels("evaluate_box")),
     params:
+        masks=MASKED,
+        mask_stamps=MASK_STAMPS,
         box=PIPELINE.box("evaluate_box"),
         flags=flags(RUN.skeletonize),
     shell:
-        "ffn skeletonize --labels {input.truth} --box {params.box} {params.flags} "
+        "ffn skeletonize --labels {input.truth} --box {params.box} {params.masks} {params.flags} "
         "--out {output.skeletons} > {log} 2>&1"

@@ -6,6 +6,7 @@ rule sweep:
         segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.files("agglomerate", volume=wildcards.volume),
         truth=LABELS,
+        masks=MASKS,
     output:
         table=ensure(PATHS.of("sweep"), non_empty=True),
     log:
@@ -17,10 +18,12 @@ rule sweep:
         mem_mb=memory("sweep", block_voxels(RUN.sweep)),
         runtime=duration("sweep", PIPELINE.voxels("evaluate_box")),
     params:
+        masks=MASKED,
+        mask_stamps=MASK_STAMPS,
         box=PIPELINE.box("evaluate_box"),
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
     shell:
         "ffn sweep {params.graphs} --segmentation {input.segmentation} --truth {input.truth} "
-        "--box {params.box} {params.flags} {params.untracked} --out {output.table} > {log} 2>&1"
+        "--box {params.box} {params.masks} {params.flags} {params.untracked} --out {output.table} > {log} 2>&1"

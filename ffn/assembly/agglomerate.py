@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import itertools
 import logging
@@ -14,17 +15,27 @@ import numpy as np
 from ffn.assembly.contacts import Contact, find_contacts, merge_contacts
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
 from ffn.assembly.resegment import Resegmenter
-from ffn.config import AgglomerateConfig, require_window
+from ffn.config import AgglomerateConfig, Mask, require_window
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.inference.choice import chosen_engine
 from ffn.inference.grower import FovBatch
 from ffn.io import atomic
+from ffn.io.masks import Masks, open_masks
 from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.model.normalize import read_normalisation
 from ffn.model.store import load_model, weights_checksum
-from ffn.options import add_box_option, add_machine_option, add_normalization_option, add_options, from_arguments
+from ffn.options import (
+    add_box_option,
+    add_machine_option,
+    add_masks_option,
+    add_normalization_option,
+    add_options,
+    from_arguments,
+    mask_inputs,
+    masks_from,
+)
 from ffn.progress import track
 from ffn.provenance import fingerprint, provenance
 
@@ -47,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_box_option(parser)
     add_machine_option(parser)
     add_normalization_option(parser)
+    add_masks_option(parser)
     add_options(parser, AgglomerateConfig)
     parser.set_defaults(function=_run)
 
@@ -54,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(AgglomerateConfig, arguments)
     places = arguments.segmentation, arguments.image, arguments.model, arguments.out
-    agglomerate(*places, config, arguments.box, arguments.machine, arguments.normalization)
+    agglomerate(*places, config, arguments.box, arguments.machine, arguments.normalization, masks_from(arguments))
 
 
 def agglomerate(
@@ -66,6 +78,7 @@ def agglomerate(
     box: Box | None = None,
     machine: str | None = None,
     normalization: str | None = None,
+    masks: tuple[Mask, ...] = (),
 ) -> None:
     """Write the merge graph of a base segmentation. The segmentation itself is not changed.
 
@@ -92,6 +105,8 @@ def agglomerate(
         Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen_engine`.
     normalization : str, optional
         File of `ffn normalize` for the image; default: mean and deviation of the model.
+    masks : tuple of Mask
+        Voxels that no decision point lies in and no object enters.
 
     Raises
     ------
@@ -110,21 +125,29 @@ def agglomerate(
     model = load_model(model_folder)
     normalisation = read_normalisation(normalization, model.config)
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
-    with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
+    with contextlib.ExitStack() as stack:
+        segmentation, image = (stack.enter_context(open_volume(spec)) for spec in (segmentation_spec, image_spec))
+        masked = stack.enter_context(open_masks(masks, image.voxel_size_zyx_nm))
         box = _checked(segmentation, image, box)
         overlaps = _overlaps(segmentation_spec, config.min_overlap_voxels)
-        candidates = _candidates(segmentation, image, box, overlaps, config)
+        candidates = [
+            one for one in _candidates(segmentation, image, box, overlaps, config) if not _is_masked(one[0], masked)
+        ]
         engine = chosen_engine(model, config, machine)
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
         voxels, size = _checksum(segmentation, image, box, config), segmentation.voxel_size_zyx_nm
         inputs |= {"voxels": voxels, "size": str(size), "engine": engine.name, "box": str(box)}
-        inputs["grey_levels"] = str(normalisation)
+        inputs |= {"grey_levels": str(normalisation), **mask_inputs(masks)}
         fovs = FovBatch(engine, model.config.fov_size_zyx, config.batch_size)
-        judge = Resegmenter(image, segmentation, model, fovs, config, normalisation)
+        judge = Resegmenter(image, segmentation, model, fovs, config, normalisation, masked)
         partial = Path(f"{out_path}.partial")
         lines = _judged(partial, header(fingerprint("agglomerate", config, **inputs)), candidates, judge, config)
         _write(out_path, header(provenance("agglomerate", config, **inputs)), lines)
         partial.unlink()
+
+
+def _is_masked(contact: Contact, masks: Masks) -> bool:
+    return bool(masks) and bool(masks.read(Box.around(contact.position_zyx)).any())
 
 
 def _require_new_file(out_path: str, *input_specs: str) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
 import numpy as np
 
-from ffn.config import FillConfig
+from ffn.config import FillConfig, Mask
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.create import create_volume
+from ffn.io.masks import Masks, open_masks
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_labels, require_other_file, voxel_size_of
-from ffn.options import add_options, from_arguments
+from ffn.options import add_masks_option, add_options, from_arguments, mask_inputs, masks_from
 from ffn.progress import track
 from ffn.provenance import provenance
 
@@ -29,15 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", required=True, metavar="VOLUME", help="uint64 filled segmentation, NAME.zarr or FILE.h5:DATASET"
     )
+    add_masks_option(parser)
     add_options(parser, FillConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    fill(arguments.segmentation, arguments.image, arguments.out, from_arguments(FillConfig, arguments))
+    config, masks = from_arguments(FillConfig, arguments), masks_from(arguments)
+    fill(arguments.segmentation, arguments.image, arguments.out, config, masks)
 
 
-def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillConfig) -> None:
+def fill(
+    segmentation_spec: str, image_spec: str, out_spec: str, config: FillConfig, masks: tuple[Mask, ...] = ()
+) -> None:
     """Write a copy of a segmentation with its gaps filled.
 
     A block is read with a halo of four times the maximum distance. A watershed has no strict reach, so the border
@@ -54,6 +60,8 @@ def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillCon
         ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64.
     config : FillConfig
         Maximum distance, smoothing, block size.
+    masks : tuple of Mask
+        Voxels that are not filled.
 
     Raises
     ------
@@ -61,18 +69,26 @@ def fill(segmentation_spec: str, image_spec: str, out_spec: str, config: FillCon
         If the image does not cover the segmentation, or the output would overwrite one of them.
     """
     require_other_file(out_spec, segmentation_spec, image_spec)
-    with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
+    with contextlib.ExitStack() as stack:
+        segmentation, image = (stack.enter_context(open_volume(spec)) for spec in (segmentation_spec, image_spec))
+        masked = stack.enter_context(open_masks(masks, image.voxel_size_zyx_nm))
         require_labels(segmentation)
         require_image(image)
         voxel_size = voxel_size_of(segmentation)
-        record = provenance("fill", config, segmentation=segmentation_spec, image=image_spec)
+        record = provenance("fill", config, segmentation=segmentation_spec, image=image_spec, **mask_inputs(masks))
         blocks = list(segmentation.box.blocks(config.block_size_zyx))
         with create_volume(out_spec, np.uint64, Placement(segmentation.box, voxel_size, record)) as writer:
             for block in track(blocks, len(blocks), "fill"):
-                writer.write(block, _filled_block(segmentation, image, block, voxel_size, config))
+                writer.write(block, _filled_block(segmentation, image, masked, block, voxel_size, config))
 
 
-def fill_gaps(labels: np.ndarray, image: np.ndarray, voxel_size_zyx_nm: VoxelSize, config: FillConfig) -> np.ndarray:
+def fill_gaps(
+    labels: np.ndarray,
+    image: np.ndarray,
+    voxel_size_zyx_nm: VoxelSize,
+    config: FillConfig,
+    masked: np.ndarray | None = None,
+) -> np.ndarray:
     """Fill the gaps of `labels` by a seeded watershed of the image.
 
     Parameters
@@ -85,6 +101,8 @@ def fill_gaps(labels: np.ndarray, image: np.ndarray, voxel_size_zyx_nm: VoxelSiz
         Sides of a voxel.
     config : FillConfig
         Maximum distance from a segment, smoothing.
+    masked : bool ndarray of shape (Z, Y, X), optional
+        Gaps that stay gaps.
 
     Returns
     -------
@@ -98,6 +116,8 @@ def fill_gaps(labels: np.ndarray, image: np.ndarray, voxel_size_zyx_nm: VoxelSiz
         return labels
     gaps = labels == 0
     near = ndimage.distance_transform_edt(gaps, sampling=voxel_size_zyx_nm) <= config.max_distance_nm
+    if masked is not None:
+        near &= ~masked
     if not (near & gaps).any():
         return labels
     flooded = near & ndimage.binary_dilation(gaps)  # the gaps and their rims; flooding whole segments only costs time
@@ -119,6 +139,7 @@ def smoothed(image: np.ndarray, sigma_nm: float, voxel_size_zyx_nm: VoxelSize) -
 def _filled_block(
     segmentation: Volume,
     image: Volume,
+    masks: Masks,
     block: Box,
     voxel_size: VoxelSize,
     config: FillConfig,
@@ -127,5 +148,6 @@ def _filled_block(
     reach_nm = CONTEXT * config.max_distance_nm + TRUNCATE * config.sigma_nm
     halo = zyx(np.ceil([reach_nm / side for side in voxel_size]))
     outer = block.grow(halo).intersect(segmentation.box)
-    filled = fill_gaps(segmentation.read(outer), image.read(outer), voxel_size, config)
+    masked = masks.read(outer) if masks else None
+    filled = fill_gaps(segmentation.read(outer), image.read(outer), voxel_size, config, masked)
     return filled[block.slices(outer.start)]

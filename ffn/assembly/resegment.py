@@ -11,6 +11,7 @@ from ffn.config import AgglomerateConfig
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Thresholds, is_free
 from ffn.inference.grower import FovBatch, Limits, ObjectGrower, grow
+from ffn.io.masks import Masks
 from ffn.io.volume import Volume, voxel_size_of
 from ffn.model.normalize import Normalisation
 from ffn.model.store import Model
@@ -71,6 +72,8 @@ class Resegmenter:
         Thresholds, window size, limit of FOVs.
     normalisation : Normalisation
         Of the image.
+    masks : Masks, optional
+        Voxels that no object enters.
 
     Notes
     -----
@@ -86,6 +89,7 @@ class Resegmenter:
         batch: FovBatch,
         config: AgglomerateConfig,
         normalisation: Normalisation,
+        masks: Masks | None = None,
     ) -> None:
         self._image = image
         self._segmentation = segmentation
@@ -93,6 +97,7 @@ class Resegmenter:
         self._batch = batch
         self._config = config
         self._normalisation = normalisation
+        self._masks = masks
         self._thresholds = Thresholds.of(config)
         self._sides = relative_sides(voxel_size_of(segmentation))
 
@@ -103,6 +108,8 @@ class Resegmenter:
         sides = [labels == segment_id for segment_id in contact.pair]
         image = self._normalisation.apply(self._image.read(window))
         occupied = np.where((labels != 0) & ~sides[0] & ~sides[1], MASKED, 0).astype(np.int32)
+        if self._masks:
+            occupied[self._masks.read(window)] = MASKED
         growers = [self._grower(image, occupied, side, subtract(contact.position_zyx, window.start)) for side in sides]
         grow([grower for grower in growers if grower is not None], self._batch)
         return compare(sides, [_object(grower, labels.shape) for grower in growers], [_fovs(g) for g in growers])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ffn.config import Mask
 from ffn.contingency import ContingencyTable
 from ffn.errors import ConfigError, EvaluationError
 from ffn.evaluation.bodies import bodies_csv, worst_bodies
@@ -25,9 +26,18 @@ from ffn.evaluation.watershed_baseline import score_watershed
 from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
-from ffn.io.open import open_truth, open_volume
+from ffn.io.masks import open_masked_truth
+from ffn.io.open import open_volume
 from ffn.io.volume import Volume, require_inside, require_labels
-from ffn.options import add_box_option, add_options, from_arguments, whole_number
+from ffn.options import (
+    add_box_option,
+    add_masks_option,
+    add_options,
+    from_arguments,
+    mask_inputs,
+    masks_from,
+    whole_number,
+)
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
@@ -58,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--baseline-out", metavar="VOLUME", help="save the best watershed of --image, NAME.zarr or FILE.h5:DATASET"
     )
+    add_masks_option(parser)
     add_options(parser, EvaluateConfig)
     parser.set_defaults(function=_run)
 
@@ -68,7 +79,8 @@ def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(EvaluateConfig, arguments)
     image = arguments.image if config.watershed else None
     earlier = _parse_earlier(arguments.earlier)
-    references = References(image, arguments.baseline, arguments.baseline_out, arguments.skeletons, earlier)
+    masks = masks_from(arguments)
+    references = References(image, arguments.baseline, arguments.baseline_out, arguments.skeletons, earlier, masks)
     places = arguments.segmentation, arguments.truth, arguments.out
     evaluate(*places, config, arguments.box, references, arguments.rng_seed, arguments.name)
 
@@ -83,7 +95,7 @@ def _parse_earlier(words: list[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class References:
-    """Optional inputs of an evaluation: a baseline, skeletons, and what earlier stages made.
+    """Optional inputs of an evaluation: a baseline, skeletons, what earlier stages made, masks.
 
     Parameters
     ----------
@@ -97,6 +109,8 @@ class References:
         Skeletons of the ground truth, for the expected run length; see `ffn.evaluation.skeletons.read_skeletons`.
     earlier : mapping of str to str
         Segmentations that earlier stages of the run made, by their names.
+    masks : tuple of Mask
+        Voxels that are not scored.
     """
 
     image: str | None = None
@@ -104,11 +118,12 @@ class References:
     baseline_out: str | None = None
     skeletons: str | None = None
     earlier: Mapping[str, str] = field(default_factory=dict)
+    masks: tuple[Mask, ...] = ()
 
     def inputs(self) -> dict[str, str]:
         """Return the inputs that are given, for the provenance."""
         read = {"image": self.image, "baseline": self.baseline, "skeletons": self.skeletons, **self.earlier}
-        return {name: spec for name, spec in read.items() if spec}
+        return {name: spec for name, spec in read.items() if spec} | mask_inputs(self.masks)
 
 
 def evaluate(
@@ -160,7 +175,7 @@ def evaluate(
         raise ConfigError(f"--earlier: {name!r} is also the --name of the segmentation, expected another name")
     with (
         _writable(out),
-        open_truth(truth_spec) as truth,
+        open_masked_truth(truth_spec, references.masks) as truth,
         open_volume(segmentation_spec) as segmentation,
         contextlib.ExitStack() as volumes,
     ):

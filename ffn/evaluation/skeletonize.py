@@ -10,14 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
+from ffn.config import Mask
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
 from ffn.evaluation.skeletons import Skeleton, Skeletons, join
 from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.io.open import open_truth
+from ffn.io.masks import open_masked_truth
 from ffn.io.volume import require_inside
-from ffn.options import add_box_option, add_options, from_arguments
+from ffn.options import add_box_option, add_masks_option, add_options, from_arguments, mask_inputs, masks_from
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
@@ -28,15 +29,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", required=True, metavar="VOLUME", help="bodies of the ground truth")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="skeletons to write")
+    add_masks_option(parser)
     add_options(parser, SkeletonizeConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    skeletonize(arguments.labels, arguments.out, from_arguments(SkeletonizeConfig, arguments), arguments.box)
+    config, masks = from_arguments(SkeletonizeConfig, arguments), masks_from(arguments)
+    skeletonize(arguments.labels, arguments.out, config, arguments.box, masks)
 
 
-def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, box: Box | None = None) -> Skeletons:
+def skeletonize(
+    labels_spec: str,
+    out: str | Path,
+    config: SkeletonizeConfig,
+    box: Box | None = None,
+    masks: tuple[Mask, ...] = (),
+) -> Skeletons:
     """Skeletonize every body of a label volume, and write nodes and edges.
 
     Parameters
@@ -49,6 +58,8 @@ def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, bo
         Spacing, smallest body, TEASAR parameters.
     box : Box, optional
         Part of the volume to skeletonize.
+    masks : tuple of Mask
+        Voxels that are not scored, so bodies have no skeleton there.
 
     Returns
     -------
@@ -67,7 +78,7 @@ def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, bo
     Method: TEASAR (Sato et al. 2000), implemented by kimimaro, on every n-th voxel of each axis. Each node is a voxel
     of its body. The thinned volume is held in memory, 8 bytes for every cube with sides of `spacing_nm`.
     """
-    with open_truth(labels_spec) as volume:
+    with open_masked_truth(labels_spec, masks) as volume:
         box = volume.box if box is None else box
         require_inside(volume, box)
         size = volume.voxel_size_zyx_nm
@@ -81,7 +92,7 @@ def skeletonize(labels_spec: str, out: str | Path, config: SkeletonizeConfig, bo
     skeletons = join(_trace(labels, box, step, size, config))
     if not len(skeletons.edges):
         log.warning("no body in %s has a skeleton: no connected piece has %d voxels", box, config.min_voxels)
-    skeletons.write(out, provenance("skeletonize", config, labels=labels_spec, box=box))
+    skeletons.write(out, provenance("skeletonize", config, labels=labels_spec, box=box, **mask_inputs(masks)))
     log.info("%d skeletons, %.1f µm", len(np.unique(skeletons.owners)), skeletons.edge_lengths_nm().sum() / 1000)
     return skeletons
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ffn.assembly.merge_graph import MergeEdge, apply_groups, merge_groups, read_graphs
+from ffn.config import Mask
 from ffn.contingency import ContingencyTable, merge_tables
 from ffn.evaluation.config import SweepConfig
 from ffn.evaluation.evaluate import common_box
@@ -16,9 +17,10 @@ from ffn.evaluation.scores import CONVENTIONS, score
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
-from ffn.io.open import open_truth, open_volume
+from ffn.io.masks import open_masked_truth
+from ffn.io.open import open_volume
 from ffn.io.volume import require_labels, require_other_file
-from ffn.options import add_box_option, add_options, from_arguments
+from ffn.options import add_box_option, add_masks_option, add_options, from_arguments, mask_inputs, masks_from
 from ffn.provenance import provenance
 
 NO_MERGES = 1.01  # no score reaches this threshold, so it gives the base segmentation
@@ -33,13 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels of the ground truth")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores to write")
     add_box_option(parser)
+    add_masks_option(parser)
     add_options(parser, SweepConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(SweepConfig, arguments)
-    sweep(arguments.segmentation, arguments.truth, arguments.graphs, arguments.out, config, arguments.box)
+    specs = arguments.segmentation, arguments.truth, arguments.graphs, arguments.out
+    sweep(*specs, config, arguments.box, masks_from(arguments))
 
 
 def sweep(
@@ -49,6 +53,7 @@ def sweep(
     out: str,
     config: SweepConfig,
     box: Box | None = None,
+    masks: tuple[Mask, ...] = (),
 ) -> None:
     """Write the scores that every threshold of the merge graph gives.
 
@@ -67,6 +72,8 @@ def sweep(
         Thresholds, block size.
     box : Box, optional
         Part of the volumes to score.
+    masks : tuple of Mask
+        Voxels that are not scored.
 
     Raises
     ------
@@ -75,14 +82,14 @@ def sweep(
     """
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
     edges = read_graphs(graph_paths)
-    with open_truth(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
+    with open_masked_truth(truth_spec, masks) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
         table = tabulate(truth.read, segmentation.read, box, config.block_size_zyx)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
     steps = [sweep_step(table, edges, threshold) for threshold in thresholds]
     rows = {name: [step[name] for step in steps] for name in CONVENTIONS}
-    inputs = {"segmentation": segmentation_spec, "truth": truth_spec, "graphs": len(graph_paths)}
+    inputs = {"segmentation": segmentation_spec, "truth": truth_spec, "graphs": len(graph_paths), **mask_inputs(masks)}
     made = {"box": str(box), "segmentation": "agglomerated", "sweep": rows}
     write_json(out, {**made, "provenance": provenance("sweep", config, **inputs)})
 

@@ -9,7 +9,7 @@ import numpy as np
 from ffn import edges
 from ffn.config import SegmentConfig
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.inference.canvas import is_free
+from ffn.inference.canvas import MASKED, is_free
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,7 @@ def find_seeds(
     voxel_size_zyx_nm: VoxelSize,
     box: Box,
     points: np.ndarray | None = None,
+    masked: np.ndarray | None = None,
 ) -> np.ndarray:
     """Find the seeds of a subvolume by the policy and in the order of the configuration.
 
@@ -38,24 +39,31 @@ def find_seeds(
         Box of the subvolume, full-volume voxels.
     points : int64 ndarray of shape (N, 3), optional
         What `read_points` returned for ``seed_points``; for the policy `points`.
+    masked : bool ndarray of shape (Z, Y, X), optional
+        Voxels that nothing may enter. Peaks stay away from them as from membranes.
 
     Returns
     -------
     int64 ndarray of shape (N, 3)
         Seeds, zyx, relative to `box`, in the order in which they grow.
     """
-    seeds = _find(image, config, voxel_size_zyx_nm, box, points)
+    seeds = _find(image, config, voxel_size_zyx_nm, box, points, masked)
     return seeds[::-1] if config.seed_order == "reversed" else seeds
 
 
 def _find(
-    image: np.ndarray, config: SegmentConfig, voxel_size: VoxelSize, box: Box, points: np.ndarray | None
+    image: np.ndarray,
+    config: SegmentConfig,
+    voxel_size: VoxelSize,
+    box: Box,
+    points: np.ndarray | None,
+    masked: np.ndarray | None,
 ) -> np.ndarray:
     match config.seed_policy:
         case "peaks":
-            return peak_seeds(image, voxel_size, config.seed_min_distance)
+            return peak_seeds(image, voxel_size, config.seed_min_distance, masked)
         case "peaks_2d":
-            return slice_peak_seeds(image, voxel_size, config.seed_min_distance)
+            return slice_peak_seeds(image, voxel_size, config.seed_min_distance, masked)
         case "grid":
             return grid_seeds(box, config.seed_grid_step_zyx)
         case "points":
@@ -63,7 +71,9 @@ def _find(
             return points_inside(points, box)
 
 
-def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: tuple[float, ...], min_distance: int) -> np.ndarray:
+def peak_seeds(
+    image: np.ndarray, voxel_size_zyx_nm: tuple[float, ...], min_distance: int, masked: np.ndarray | None = None
+) -> np.ndarray:
     """Find seeds far from membranes, as the published `PolicyPeaks` does.
 
     Parameters
@@ -74,6 +84,8 @@ def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: tuple[float, ...], min_dist
         Voxel size, one number per axis; distances are in units of the smallest side.
     min_distance : int
         Distance between two seeds, voxels.
+    masked : bool ndarray of the shape of `image`, optional
+        As in `find_seeds`.
 
     Returns
     -------
@@ -84,15 +96,22 @@ def peak_seeds(image: np.ndarray, voxel_size_zyx_nm: tuple[float, ...], min_dist
     -----
     Source: Januszewski et al. 2018, Methods, with the constants of google/ffn.
     """
-    return _peaks(edges.edges(image), voxel_size_zyx_nm, min_distance)
+    walls = edges.edges(image, masked=masked)
+    if masked is None:
+        return _peaks(walls, voxel_size_zyx_nm, min_distance)
+    walls |= masked
+    peaks = _peaks(walls, voxel_size_zyx_nm, min_distance)
+    return peaks[~masked[tuple(peaks.T)]]
 
 
-def slice_peak_seeds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int) -> np.ndarray:
+def slice_peak_seeds(
+    image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int, masked: np.ndarray | None = None
+) -> np.ndarray:
     """Find the seeds of every z slice separately, for sections too thick to compare voxels across them.
 
     Parameters
     ----------
-    image, voxel_size_zyx_nm, min_distance
+    image, voxel_size_zyx_nm, min_distance, masked
         As in `peak_seeds`; `min_distance` counts within a slice.
 
     Returns
@@ -100,7 +119,9 @@ def slice_peak_seeds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distan
     int64 ndarray of shape (N, 3)
         Seeds, zyx, in ascending order; the seeds of a slice depend on that slice alone.
     """
-    found = [peak_seeds(plane, voxel_size_zyx_nm[1:], min_distance) for plane in image]
+    masks = [None] * len(image) if masked is None else masked
+    planes = zip(image, masks, strict=True)
+    found = [peak_seeds(plane, voxel_size_zyx_nm[1:], min_distance, mask) for plane, mask in planes]
     heights = np.repeat(np.arange(len(image)), [len(peaks) for peaks in found])
     return np.column_stack([heights, np.concatenate(found)])
 
@@ -173,7 +194,8 @@ def empty_space_seeds(
         Free voxels, zyx, in ascending order: maxima of the distance to segments, masks and membranes.
     """
     free = is_free(segmentation)
-    walls = edges.edges(image)
+    masked = segmentation == MASKED
+    walls = edges.edges(image, masked=masked if masked.any() else None)
     walls |= ~free
     peaks = _peaks(walls, voxel_size_zyx_nm, min_distance)
     return peaks[free[tuple(peaks.T)]]

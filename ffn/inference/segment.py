@@ -13,18 +13,18 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from ffn.config import SegmentConfig, flooding_model
+from ffn.config import Mask, SegmentConfig, flooding_model
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
 from ffn.inference.checkpoint import CheckpointFile, checksum
 from ffn.inference.choice import chosen_engine
 from ffn.inference.claims import Filling, origins_table, overlaps_table
 from ffn.inference.flood import FloodFill
-from ffn.inference.masks import read_mask
 from ffn.inference.points import read_points
 from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
 from ffn.io.create import create_volumes, volume_name
+from ffn.io.masks import open_masks
 from ffn.io.open import open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement, file_of, require_image, require_inside, require_other_file, voxel_size_of
@@ -33,10 +33,13 @@ from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import (
     add_box_option,
     add_machine_option,
+    add_masks_option,
     add_normalization_option,
     add_options,
     add_staging_option,
     from_arguments,
+    mask_inputs,
+    masks_from,
 )
 from ffn.progress import progress_bar
 from ffn.provenance import provenance, revision
@@ -58,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_staging_option(parser)
     add_machine_option(parser)
     add_normalization_option(parser)
+    add_masks_option(parser)
     add_options(parser, SegmentConfig)
     parser.set_defaults(function=_run)
 
@@ -65,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(SegmentConfig, arguments)
     places = arguments.image, arguments.model, arguments.out
-    known = Known(arguments.normalization)
+    known = Known(arguments.normalization, masks_from(arguments))
     segment(*places, config, arguments.box, arguments.stage_to, arguments.machine, known)
 
 
@@ -76,9 +80,13 @@ class Known(NamedTuple):
     ----------
     normalization : str, optional
         File of `ffn normalize`; default: mean and deviation of the model.
+
+    masks : tuple of Mask
+        Voxels that are never seeded, entered or segmented.
     """
 
     normalization: str | None = None
+    masks: tuple[Mask, ...] = ()
 
 
 class Subvolume(NamedTuple):
@@ -124,7 +132,7 @@ def segment(
     machine : str, optional
         Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen_engine`.
     known : Known, optional
-        Normalisation of the volume.
+        Normalisation and masks of the volume.
 
     Raises
     ------
@@ -139,7 +147,7 @@ def segment(
         After SIGTERM, once the state is saved.
     """
     path, dataset = _target(out_spec)
-    require_other_file(out_spec, image_spec, *([config.mask] if config.mask else []))
+    require_other_file(out_spec, image_spec, *(mask.path for mask in known.masks if mask.path))
     points = None if config.seed_points is None else read_points(config.seed_points)
     model = load_model(model_folder)
     normalisation = read_normalisation(known.normalization, model.config)
@@ -147,7 +155,8 @@ def segment(
     if stage_to:
         stage_specs([image_spec], stage_to)
     part = _read(staged_spec(image_spec, stage_to) if stage_to else image_spec, box, model)
-    masked = read_mask(config, part.box)
+    with open_masks(known.masks, part.voxel_size_zyx_nm) as masks:
+        masked = masks.read(part.box) if masks else None
     engine = chosen_engine(model, config, machine)
     inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": engine.name, "box": part.box}
     inputs["grey_levels"] = str(normalisation)
@@ -155,11 +164,12 @@ def segment(
     fingerprint = _fingerprint(config, model, {**inputs, **checksums, "voxel_size_zyx_nm": part.voxel_size_zyx_nm})
     checkpoint = CheckpointFile(f"{path}.checkpoint", fingerprint, config.checkpoint_seconds)
     flood = FloodFill(normalisation.apply(part.raw), model.config, config, engine, masked)
-    filling = _fill(flood, part, config, points, checkpoint)
+    filling = _fill(flood, part, config, points, masked, checkpoint)
     sanity = measured(filling, part.voxel_size_zyx_nm)
     for finding in findings([Facts("it" if box is None else part.box.stem, **sanity, counters=filling.counters)]):
         log.warning("%s", finding)
-    record = provenance("segment", config, **inputs) | {"counters": filling.counters, "sanity": sanity}
+    record = provenance("segment", config, **inputs, **mask_inputs(known.masks))
+    record |= {"counters": filling.counters, "sanity": sanity}
     _write(path, dataset, filling, Placement(part.box, part.voxel_size_zyx_nm, record))
     checkpoint.remove()
 
@@ -195,7 +205,12 @@ def _fingerprint(config: SegmentConfig, model: Model, inputs: dict[str, object])
 
 
 def _fill(
-    flood: FloodFill, part: Subvolume, config: SegmentConfig, points: np.ndarray | None, checkpoint: CheckpointFile
+    flood: FloodFill,
+    part: Subvolume,
+    config: SegmentConfig,
+    points: np.ndarray | None,
+    masked: np.ndarray | None,
+    checkpoint: CheckpointFile,
 ) -> Filling:
     """Flood one or two passes; resume if there is a checkpoint."""
     saved = checkpoint.load()
@@ -203,7 +218,7 @@ def _fill(
         flood.resume(saved)
         del saved  # it is as large as the flood
     if flood.pass_number == 0:
-        flood.begin(find_seeds(flood.image, config, part.voxel_size_zyx_nm, part.box, points))
+        flood.begin(find_seeds(flood.image, config, part.voxel_size_zyx_nm, part.box, points, masked))
     _run_pass(flood, checkpoint)
     if config.second_pass and flood.pass_number == 1:
         flood.begin(_second_seeds(flood, part.voxel_size_zyx_nm, config))

@@ -6,21 +6,22 @@ import argparse
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ffn.config import GreyLevels, ImageConfig, ModelConfig, Normalize, NormalizeConfig
+from ffn.config import GreyLevels, ImageConfig, Mask, ModelConfig, Normalize, NormalizeConfig
 from ffn.errors import ModelError, VolumeError
 from ffn.io import atomic
+from ffn.io.masks import Masks, open_masks
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume
 from ffn.model.grey_levels import HISTOGRAM_DTYPES, Histogram, count_levels, distance, sample_blocks
 from ffn.model.store import DESCRIPTION, load_architecture, load_histogram
-from ffn.options import add_options, from_arguments
+from ffn.options import add_options, from_arguments, mask_inputs
 from ffn.progress import track
 from ffn.provenance import provenance
 
@@ -114,11 +115,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(NormalizeConfig, arguments)
-    method = from_arguments(ImageConfig, arguments).normalize
-    normalize(arguments.image, arguments.model, arguments.out, method, config)
+    image = from_arguments(ImageConfig, arguments)
+    normalize(arguments.image, arguments.model, arguments.out, image, config)
 
 
-def normalize(image_spec: str, model_folder: str, out: str, method: Normalize, config: NormalizeConfig) -> None:
+def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig, config: NormalizeConfig) -> None:
     """Write the normalisation of a volume as JSON, and warn if the network was trained on something else.
 
     The statistics are those of at most 125 blocks, the same ones every time. The file has ``normalize`` (the method),
@@ -134,8 +135,8 @@ def normalize(image_spec: str, model_folder: str, out: str, method: Normalize, c
         Model folder.
     out : str
         File to write.
-    method : str or GreyLevels
-        See `ImageConfig`.
+    how : ImageConfig
+        Method, and masks of voxels that do not count.
     config : NormalizeConfig
         Reference image.
 
@@ -148,7 +149,7 @@ def normalize(image_spec: str, model_folder: str, out: str, method: Normalize, c
     """
     model = load_architecture(model_folder)
     reference = histogram_of(config.reference_image) if config.reference_image else load_histogram(model_folder)
-    found = histogram_of(image_spec)
+    method, found = how.normalize, histogram_of(image_spec, how.masks)
     try:
         normalisation = choose(method, found, model, reference)
     except ModelError as error:
@@ -157,7 +158,7 @@ def normalize(image_spec: str, model_folder: str, out: str, method: Normalize, c
     warning = complaint(method, compared)
     if warning:
         log.warning("%s: %s", image_spec, warning)
-    inputs = {"image": image_spec, "model": model_folder, "normalize": method}
+    inputs = {"image": image_spec, "model": model_folder, "normalize": method, **mask_inputs(how.masks)}
     record = {"normalize": str(method), **normalisation.as_json(), **compared, "warning": warning}
     text = json.dumps(record | {"provenance": provenance("normalize", config, **inputs)})
     atomic.write_text(out, text + "\n")
@@ -181,8 +182,8 @@ def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:
     return normalisation
 
 
-def histogram_of(spec: str) -> Histogram:
-    """Return the histogram of a sample of an image.
+def histogram_of(spec: str, masks: Sequence[Mask] = ()) -> Histogram:
+    """Return the histogram of a sample of an image, without masked voxels.
 
     Raises
     ------
@@ -192,7 +193,8 @@ def histogram_of(spec: str) -> Histogram:
     with open_volume(spec) as image:
         if image.dtype not in HISTOGRAM_DTYPES:
             raise VolumeError(f"{spec}: has type {image.dtype}, expected uint8 or uint16 for a histogram. Ingest it")
-        histogram = Histogram.of_counts(_counts(image))
+        with open_masks(masks, image.voxel_size_zyx_nm) as opened:
+            histogram = Histogram.of_counts(_counts(image, opened))
     if len(histogram.levels) < 2:
         found = f"every sampled voxel is {histogram.levels[0]:g}" if len(histogram.levels) else "no voxel"
         raise VolumeError(f"{spec}: {found}, expected grey levels that vary. Is it the right image?")
@@ -270,6 +272,13 @@ def complaint(method: Normalize, compared: Mapping[str, Any]) -> str | None:
     )
 
 
-def _counts(image: Volume) -> np.ndarray:
+def _counts(image: Volume, masks: Masks) -> np.ndarray:
     blocks = list(sample_blocks(image.box))
-    return np.sum([count_levels(image.read(block)) for block in track(blocks, len(blocks), "normalize")], axis=0)
+    counts = np.zeros(np.iinfo(image.dtype).max + 1, np.int64)
+    for block in track(blocks, len(blocks), "normalize"):
+        try:
+            masked = masks.read(block)
+        except VolumeError:
+            continue  # a mask has to cover only what is looked at
+        counts += count_levels(image.read(block)[~masked])
+    return counts

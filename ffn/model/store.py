@@ -59,11 +59,11 @@ def save_model(folder: str | Path, model: Model) -> None:
         "weights_sha256": weights_checksum(model.weights),
         "provenance": model.provenance,
     }
+    text = yaml.safe_dump(description, sort_keys=False)
     if model.histogram is not None:
-        description["histogram"] = model.histogram.coarse().as_json()
-    atomic.write_text(
-        folder / DESCRIPTION, yaml.safe_dump(description, sort_keys=False, default_flow_style=None, width=120)
-    )
+        histogram = {"histogram": model.histogram.coarse().as_json()}
+        text += yaml.safe_dump(histogram, default_flow_style=None, width=120)
+    atomic.write_text(folder / DESCRIPTION, text)
 
 
 def load_model(folder: str | Path) -> Model:

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.config import CoordinatesConfig
+from ffn.config import CoordinatesConfig, Mask
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box, zyx
 from ffn.io import hdf5
+from ffn.io.masks import Masks, open_masks
 from ffn.io.open import open_volume
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
 from ffn.io.volume import Volume, require_inside, split_spec, volume_in
-from ffn.options import add_box_option, add_options, from_arguments
+from ffn.options import add_box_option, add_masks_option, add_options, from_arguments, mask_inputs, masks_from
 from ffn.progress import track
 from ffn.provenance import provenance
 
@@ -31,6 +32,7 @@ REASONS = {
     "outside": "without a whole LOM (partition 255)",
     "background": "background or in small labels (partition 0, --include-background)",
     "membrane": "near a membrane (--min-membrane-distance)",
+    "masked": "masked (--masks)",
 }
 
 
@@ -42,13 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--membrane", metavar="FILE", help="from 'ffn membrane' (default: keep voxels near membranes)")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="tables of coordinates, one for each partition")
+    add_masks_option(parser)
     add_options(parser, CoordinatesConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(CoordinatesConfig, arguments)
-    coordinates(arguments.partitions, arguments.membrane, arguments.out, config, arguments.box)
+    specs = arguments.partitions, arguments.membrane, arguments.out
+    coordinates(*specs, config, arguments.box, masks_from(arguments))
 
 
 def coordinates(
@@ -57,6 +61,7 @@ def coordinates(
     out_path: str | Path,
     config: CoordinatesConfig,
     box: Box | None = None,
+    masks: tuple[Mask, ...] = (),
 ) -> None:
     """Write the coordinates of all eligible voxels, one table for each partition.
 
@@ -74,6 +79,8 @@ def coordinates(
         Margin, distance from membranes, background.
     box : Box, optional
         Part to search; default: all.
+    masks : tuple of Mask
+        Voxels that are never the centre of an example.
 
     Raises
     ------
@@ -91,13 +98,14 @@ def coordinates(
     with contextlib.ExitStack() as stack:
         partitions = stack.enter_context(open_volume(partitions_spec))
         distance = stack.enter_context(open_volume(_distance_spec(membrane_spec))) if membrane_spec else None
+        opened = stack.enter_context(open_masks(masks, partitions.voxel_size_zyx_nm))
         box = box or partitions.box
         _require(partitions, distance, box)
         file = stack.enter_context(hdf5.create_file(out_path))
-        counts = _write_tables(file, partitions, distance, box, config)
+        counts = _write_tables(file, partitions, distance, opened, box, config)
         file.attrs["format"] = COORDINATES_FORMAT
         file.attrs["counts"] = json.dumps(counts)
-        inputs = {"partitions": partitions_spec, "membrane": membrane_spec, "box": box}
+        inputs = {"partitions": partitions_spec, "membrane": membrane_spec, "box": box, **mask_inputs(masks)}
         file.attrs["provenance"] = json.dumps(provenance("coordinates", config, **inputs), sort_keys=True)
     log.info("%s: %s", out_path, ", ".join(f"{count} {reason}" for reason, count in counts.items()))
 
@@ -135,7 +143,12 @@ def select(
 
 
 def _write_tables(
-    file: hdf5.Group, partitions: Volume, distance: Volume | None, box: Box, config: CoordinatesConfig
+    file: hdf5.Group,
+    partitions: Volume,
+    distance: Volume | None,
+    masks: Masks,
+    box: Box,
+    config: CoordinatesConfig,
 ) -> dict[str, int]:
     """Append the coordinates of all blocks; return the number of eligible voxels and of those that were removed."""
     inner = box.grow(zyx(-margin for margin in config.margin_zyx))
@@ -145,6 +158,10 @@ def _write_tables(
     for block in track(blocks, len(blocks), "coordinates"):
         classes = partitions.read(block)
         eligible, removed = select(classes, None if distance is None else distance.read(block), config)
+        if masks:
+            masked = eligible & masks.read(block)
+            eligible &= ~masked
+            removed["masked"] = int(np.count_nonzero(masked))
         counts.update(removed)
         counts["eligible"] += _append(group, classes[eligible], np.argwhere(eligible) + block.start)
     if not counts["eligible"]:

@@ -10,6 +10,7 @@ from typing import Any
 from ffn.config import IngestConfig, Section
 from ffn.options import flags, quote
 from ffn.training.config import TrainConfig
+from ffn.workflow import places
 from ffn.workflow.file_lists import FileList
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.study_jobs import StudyJob
@@ -85,6 +86,21 @@ def image_options(pipeline: Pipeline, volume: str, *names: str) -> str:
     """Return these options of `ImageConfig` for a volume."""
     config = pipeline.run.volumes[volume]
     return flags(config, skip=tuple(type(config).model_fields.keys() - set(names)))
+
+
+def masks(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], str]:
+    """Return the option with the masks of a volume, by default that of the job."""
+    return lambda wildcards: image_options(pipeline, volume or wildcards.volume, "masks")
+
+
+def mask_files(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], list[str]]:
+    """Return the files of the masks of a volume as inputs of a rule, see `inputs`."""
+    return lambda wildcards: inputs(*places.mask_files(pipeline.run.volumes[volume or wildcards.volume].masks))
+
+
+def mask_stamps(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], str]:
+    """Return size and time of those files of masks that cannot be inputs, see `stamps`."""
+    return lambda wildcards: stamps(*places.mask_files(pipeline.run.volumes[volume or wildcards.volume].masks))
 
 
 def training_volumes(pipeline: Pipeline) -> str:

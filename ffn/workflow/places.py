@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
+from ffn.config import MAX_VOXEL_SIZE_RATIO, Mask, NormalizeConfig, SegmentConfig
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, tile, zyx
 from ffn.inference.points import points_file, read_points
+from ffn.io.masks import open_masks
 from ffn.io.open import open_mip
 from ffn.io.store_names import tracked_file
 from ffn.io.volume import split_spec
@@ -112,6 +114,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     for name, volume in config.volumes.items():
         places[name] = _with_validation(_place(name, volume), config)
         _check_boxes(name, places[name], config)
+        _check_masks(name, places[name], config)
         if volume.skeletons and not Path(volume.skeletons).exists():
             raise ConfigError(
                 f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected a folder of SWC files or a "
@@ -125,7 +128,6 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         )
     if config.select.checkpoints:
         _check_selection(config, places[config.select_volume])
-    _check_mask(config, places)
     _check_points(config.segment)
     if config.normalize.reference_image:
         _source("normalize.reference_image", config.normalize.reference_image)
@@ -158,13 +160,15 @@ def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
 
 
 def segment_files(config: SegmentConfig) -> list[str]:
-    """Return the files that flood filling reads besides the image, so that a change of one repeats it.
-
-    A mask in a folder or at a URL is not a file, so it is left out.
-    """
-    mask = Path(split_spec(config.mask)[0]) if config.mask else None
+    """Return the file that flood filling reads its seeds from, so that a change of it repeats the flood filling."""
     points = points_file(config.seed_points) if config.seed_points else None
-    return [str(path) for path in (mask, points) if path and path.is_file()]
+    return [str(points)] if points and points.is_file() else []
+
+
+def mask_files(masks: Sequence[Mask]) -> list[str]:
+    """Return the files of masks, so that a change of one repeats what reads it; not folders and URLs."""
+    paths = (Path(split_spec(mask.path)[0]) for mask in masks if mask.path)
+    return [str(path) for path in paths if path.is_file()]
 
 
 def reference_files(config: NormalizeConfig) -> list[str]:
@@ -217,17 +221,15 @@ def _check_init(config: RunConfig) -> None:
             raise ConfigError(f"{found}, expected the same or a choice. Give model.{key}: {list(own)} to keep it")
 
 
-def _check_mask(config: RunConfig, places: dict[str, Place]) -> None:
-    """Refuse a mask that does not cover the box to segment."""
-    if config.segment.mask is None:
-        return
-    mask, _ = _source("segment.mask", config.segment.mask)
-    for name, place in places.items():
-        if place.config.is_segmented and not mask.contains(place.segment_box):
-            raise ConfigError(
-                f"segment.mask: {config.segment.mask} covers {mask}, expected all of volumes.{name}.segment_box "
-                f"{place.segment_box}. Segment less, or extend the mask"
-            )
+def _check_masks(name: str, place: Place, config: RunConfig) -> None:
+    """Refuse masks that do not cover what is looked at."""
+    boxes = {"segment_box": place.config.is_segmented, "train_box": place.config.is_trained_on}
+    for key in [key for key, is_used in boxes.items() if is_used and (key != "train_box" or config.train.max_steps)]:
+        try:
+            with open_masks(place.config.masks, place.voxel_size_zyx_nm) as masks:
+                masks.require(getattr(place, key))
+        except FfnError as error:
+            raise ConfigError(f"volumes.{name}.masks, {key}: {error}") from None
 
 
 def _check_points(config: SegmentConfig) -> None:

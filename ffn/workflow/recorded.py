@@ -9,6 +9,7 @@ import math
 from typing import Any, NamedTuple
 
 from ffn.config import Section
+from ffn.options import mask_inputs
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.run import RunConfig
 from ffn.workflow.stages import STAGES, Output
@@ -23,9 +24,10 @@ BOXES = {
     **dict.fromkeys(("reconcile", "consensus", "merge", "fill", "export"), "segment_box"),
     **dict.fromkeys(("sweep", "skeletonize", "evaluate"), "evaluate_box"),
 }
+MASKED = ("coordinates", "normalize", "segment", "agglomerate", "fill", "sweep", "skeletonize", "evaluate")
 PROCESSES = {"train.num_workers", "train.virtual_workers"}
 MEASURED = ("model.image_mean", "model.image_stddev")  # null: the stage records what it found
-OPTIONAL_INPUTS = ("init", "normalize", "skeletons", "validation")
+OPTIONAL_INPUTS = ("init", "normalize", "skeletons", "validation", "masks")
 
 
 class Job(NamedTuple):
@@ -145,7 +147,9 @@ def _named(inputs: dict[str, Any], job: Job) -> Values:
 def _inputs(pipeline: Pipeline, job: Job) -> dict[str, Any]:
     """Return boxes, random seeds and files that a job gets, by the names under which they are recorded."""
     run, paths, volume = pipeline.run, pipeline.paths, job.volume
-    own = {"box": getattr(pipeline.places[volume], BOXES[job.stage])} if job.stage in BOXES else {}
+    own: dict[str, Any] = {"box": getattr(pipeline.places[volume], BOXES[job.stage])} if job.stage in BOXES else {}
+    if job.stage in MASKED:
+        own = {**own, "masks": None, **mask_inputs(run.volumes[volume].masks)}
     match job.stage:
         case "import-checkpoint":
             return {"checkpoint": run.init}
@@ -156,16 +160,16 @@ def _inputs(pipeline: Pipeline, job: Job) -> dict[str, Any]:
             inputs = {"init": pipeline.initial, "validation": _validation(pipeline)}
             return inputs | {"rng_seed": run.rng_seed, "normalize": pipeline.training_methods or None}
         case "normalize":
-            return {"model": pipeline.model, "normalize": run.volumes[volume].normalize}
+            return own | {"model": pipeline.model, "normalize": run.volumes[volume].normalize}
         case "select":
             return {"box": run.select.box}
         case "segment":
-            return {"box": pipeline.subvolumes[volume][job.wildcards["subvolume"]]}
+            return own | {"box": pipeline.subvolumes[volume][job.wildcards["subvolume"]]}
         case "reconcile":
             return own | {"subvolumes": len(pipeline.subvolumes[volume])}
         case "agglomerate":
             box = pipeline.contact_boxes[volume][job.wildcards["subvolume"]]
-            return {"box": box, "segmentation": paths.base(run, volume=volume)}
+            return own | {"box": box, "segmentation": paths.base(run, volume=volume)}
         case "merge" | "sweep":
             base = paths.base(run, volume=volume)
             return own | {"segmentation": base, "graphs": len(pipeline.contact_boxes[volume])}

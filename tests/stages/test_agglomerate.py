@@ -237,3 +237,12 @@ def test_damaged_lines_of_a_partial_graph_are_dropped(scene, killed):
     partial.write_bytes(b"".join(lines[:2]) + b"4,9,\xff\x00\n" + lines[2])
     code, graph = agglomerate(scene)
     assert code == 0 and graph.read_bytes() == whole
+
+
+def test_nothing_is_decided_in_a_mask_and_no_object_enters_one(scene):
+    code, graph = agglomerate(scene, "--masks", f"#box=100:132,20:54,{3 + 26}:{3 + 32}")
+    assert code == 0
+    assert {(e.segment_a, e.segment_b) for e in read_graph(graph)} == {(FIRST, OTHER)}
+    code, graph = agglomerate(scene, "--masks", "#box=100:132,20:54,36:63", name="half")
+    edges = {(e.segment_a, e.segment_b): e for e in read_graph(graph)}
+    assert edges[FIRST, SECOND].evidence.recovered_ab < 0.3

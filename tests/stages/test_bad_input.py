@@ -233,7 +233,7 @@ CASES = {
         "text.h5",
     ),
     "points without the policy": (SEGMENT + " --seed-points 1,2,3", "seed_policy|seed-policy"),
-    "mask that is elsewhere": (SEGMENT + " --mask {m}/far.h5:labels", "the mask covers 100:112"),
+    "mask that is elsewhere": (SEGMENT + " --masks {m}/far.h5:labels", "the mask covers 100:112"),
     "volumes that do not meet": (
         "evaluate --segmentation {m}/labels.h5:labels --truth {m}/far.h5:labels --out {o}/scores.json",
         "100:112",

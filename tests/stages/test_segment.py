@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import SegmentConfig
+from ffn.config import Mask
 from ffn.errors import SegmentError
 from ffn.geometry import Box
 from ffn.inference.checkpoint import CheckpointFile
-from ffn.inference.masks import read_mask
 from ffn.io.hdf5_volume import create_volume
+from ffn.io.masks import open_masks
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.model.choice import Choice
@@ -87,9 +87,9 @@ def test_several_objects_at_once_write_the_same_arrays(scene):
 
 def test_masks_leave_their_voxels_empty(scene):
     masked = Box((100, 20, 3), (140, 60, 25))
-    with create_volume(f"{scene}/mask.h5:mask", np.uint8, Placement(IMAGE)) as writer:
+    with create_volume(f"{scene}/mask.h5:mask", np.uint8, Placement(IMAGE, (10, 10, 10))) as writer:
         writer.write(masked, np.full(masked.shape, 7, np.uint8))
-    path = segment(scene, "--mask", f"{scene}/mask.h5:mask", "--mask-boxes", "90:150,0:99,44:50", "90:119,0:99,50:99")
+    path = segment(scene, "--masks", f"{scene}/mask.h5:mask", "#box=90:150,0:99,44:50", "#box=90:119,0:99,50:99")
     labels = read(path)["segmentation"]
     assert not labels[:, :, : 25 - 7].any() and not labels[:, :, 44 - 7 : 50 - 7].any()
     assert not labels[: 119 - 104, :, 44 - 7 :].any()
@@ -99,15 +99,15 @@ def test_masks_leave_their_voxels_empty(scene):
 def test_a_mask_has_to_cover_the_box(scene, capsys):
     box = Box((101, 20, 3), (137, 60, 63))
     write(scene, "mask", box, np.ones(box.shape, np.uint8))
-    arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--mask", f"{scene}/mask.h5:raw"]
+    arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--masks", f"{scene}/mask.h5:raw"]
     assert main(["segment", *arguments, "--out", f"{scene}/out.h5:segmentation"]) == 2
     assert "the mask covers 101:137,20:60,3:63, expected all of 100:140,20:60,3:63" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("beside", ["90:101,0:99,0:99", "137:200,0:99,0:99", "90:200,0:99,0:6", "90:200,61:70,0:99"])
 def test_masks_of_other_subvolumes_change_nothing(beside):
-    masked = read_mask(SegmentConfig(mask_boxes=(beside, "130:150,0:99,0:99")), BOX)
-    assert masked is not None
+    with open_masks([Mask(box=beside), Mask(box="130:150,0:99,0:99")], None) as masks:
+        masked = masks.read(BOX)
     assert np.flatnonzero(masked.any(axis=(1, 2))).tolist() == list(range(130 - 104, 136 - 104))
 
 
@@ -123,7 +123,7 @@ def test_inputs_are_never_replaced(scene, capsys):
     write(scene, "mask", IMAGE, np.zeros(IMAGE.shape, np.uint8))
     before = [(scene / name).read_bytes() for name in ("raw.h5", "mask.h5")]
     assert "is the file of the input" in fails(scene, capsys, "raw.h5:raw", "raw.h5:raw")
-    mask = ("--mask", f"{scene}/mask.h5:raw")
+    mask = ("--masks", f"{scene}/mask.h5:raw")
     assert "is the file of the input" in fails(scene, capsys, "raw.h5:raw", "../" + scene.name + "/mask.h5:raw", *mask)
     assert [(scene / name).read_bytes() for name in ("raw.h5", "mask.h5")] == before
 
@@ -170,9 +170,9 @@ def test_a_checkpoint_of_another_voxel_size_is_not_continued(scene, tubes, caplo
     assert "resuming" not in caplog.text
 
 
-@pytest.mark.parametrize(("box", "said"), [("all", "must all have the form z0:z1"), ("0:4,5:5,0:9", "is empty")])
+@pytest.mark.parametrize(("box", "said"), [("all", "must have the form z0:z1"), ("0:4,5:5,0:9", "is empty")])
 def test_mask_boxes_are_boxes(scene, capsys, box, said):
-    arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--mask-boxes", box]
+    arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--masks", f"#box={box}"]
     assert main(["segment", *arguments, "--out", f"{scene}/out.h5:segmentation"]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1

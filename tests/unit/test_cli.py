@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
+from ffn.config import Mask
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
@@ -35,10 +36,10 @@ def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
     calls = []
     monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: calls.append(given))
     words = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg", "--seed-policy", "points"]
-    words += ["--seed-points", "-1,2,3", "--mask-boxes", BOX, "-9:-8,0:1,-3:2", "--disco-seed-threshold", "-.5"]
+    words += ["--seed-points", "-1,2,3", "--masks", f"#box={BOX}", "m.h5:m#values=-3", "--disco-seed-threshold", "-.5"]
     assert main([*words, "--box", BOX]) == 0
-    *_, config, box, stage_to, machine, _ = calls[0]
-    assert (config.seed_points, config.mask_boxes) == ("-1,2,3", (BOX, "-9:-8,0:1,-3:2"))
+    *_, config, box, stage_to, machine, known = calls[0]
+    assert (config.seed_points, known.masks) == ("-1,2,3", (Mask(box=BOX), Mask(path="m.h5:m", values=(-3,))))
     assert (config.disco_seed_threshold, str(box)) == (-0.5, BOX)
 
 

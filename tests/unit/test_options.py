@@ -8,7 +8,16 @@ from pydantic import Field, PositiveInt
 
 from ffn import config
 from ffn.cli import Parser
-from ffn.config import IngestConfig, ModelConfig, PartitionConfig, RecordsConfig, SameResult, Section, SegmentConfig
+from ffn.config import (
+    ImageConfig,
+    IngestConfig,
+    ModelConfig,
+    PartitionConfig,
+    RecordsConfig,
+    SameResult,
+    Section,
+    SegmentConfig,
+)
 from ffn.errors import ConfigError
 from ffn.evaluation import config as evaluation_config
 from ffn.options import NULL, add_box_option, add_options, flags, from_arguments, option_name
@@ -65,10 +74,11 @@ def test_no_option_means_the_default(model):
         PartitionConfig(lom_radius_zyx=(3, 4, 5), thresholds=(0.1,), min_size=0),
         RecordsConfig(max_records=None),
         ModelConfig(fov_size_zyx=(9, 17, 33), deltas_zyx=(1, 2, 8), image_mean=-128.5),
-        SegmentConfig(disco_seed_threshold=-1.0, mask="-raw.h5:mask"),
+        SegmentConfig(disco_seed_threshold=-1.0),
         SegmentConfig(seed_policy="points", seed_points="-1,2,3"),
-        SegmentConfig(mask_boxes=("-5:18,0:4,0:4",)),
-        SegmentConfig(mask_boxes=("-5:18,0:4,0:4", "-2:3,-9:-4,0:4")),
+        ImageConfig(masks=({"path": "-raw.h5:mask", "values": (-3, 4), "invert": True}, {"box": "-5:18,0:4,0:4"})),
+        ImageConfig(normalize={"mean": -3.5, "stddev": 1 / 3}),
+        ImageConfig(normalize="match"),
         SynthConfig(defect_position=None, neurite_radius_nm=(1 / 3, 50)),
         TrainConfig(preset="dong2019", learning_rate=1e-3, clip_entries=None),  # defaults of ours, given beside it
     ],

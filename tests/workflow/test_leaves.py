@@ -85,6 +85,10 @@ READ_BY = {
     "volumes.voxel_size_zyx_nm": ("ingest", "ingest_labels"),
     "volumes.mip": ("ingest",),
     "volumes.ignore_labels": ("ingest_labels",),
+    "volumes.masks": (
+        *("coordinates", "normalize", "segment", "agglomerate", "fill", "skeletonize", "evaluate", "sweep"),
+        *("checkpoint_segment", "checkpoint_evaluate"),
+    ),
     "volumes.normalize": ("normalize", *TRAININGS),
     "volumes.train_box": ("membrane", "partition"),
     "volumes.train_weight": ("records",),
@@ -152,8 +156,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "subvolumes.overlap_zyx": [[14, 14, 30]],
     "agglomerate.job_size_zyx": [[64, 56, 40]],
     "segment.deltas_zyx": [[1, 1, 1]],
-    "segment.mask": ["mask.npy"],
-    "segment.mask_boxes": [["0:1,0:1,0:1"]],
+    "volumes.masks": [[{"path": "mask.npy"}]],
     "segment.seed_points": ["4,5,6"],
     "train.horovod_timeline": ["timeline.json"],
     "train.resume_walks": [False],
@@ -424,11 +427,18 @@ def test_every_option_is_changed_in_one_of_the_runs(stubbed, monkeypatch):
 def test_all_flood_filling_depends_on_the_files_of_mask_and_seeds(key, tmp_path):
     write_sources(tmp_path)
     (tmp_path / "points.csv").write_text("z,y,x\n1,2,3\n")
-    change = {"mask": {"mask": "mask.npy"}, "seed_points": {"seed_policy": "points", "seed_points": "points.csv"}}[key]
-    plan = Workflow(tmp_path, {**EVERYTHING, "segment": change, "consensus": {}}).plan("segment_all")
+    config, file = (
+        copy.deepcopy({**EVERYTHING, "consensus": {}}),
+        {"mask": "mask.npy", "seed_points": "points.csv"}[key],
+    )
+    if key == "mask":
+        config["volumes"]["phantom"]["masks"] = [{"path": file}]
+    else:
+        config["segment"] = {"seed_policy": "points", "seed_points": file}
+    plan = Workflow(tmp_path, config).plan("segment_all")
     for rule in ("segment", "checkpoint_segment"):
         (inputs,) = set(re.findall(rf"^rule {rule}:\n    input: (?:\S+ )*?(mask.npy|points.csv)", plan, re.MULTILINE))
-        assert inputs == next(iter(reversed(change.values())))
+        assert inputs == file
 
 
 def test_a_parameter_that_snakemake_would_drop_is_an_error():

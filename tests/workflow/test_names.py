@@ -40,8 +40,9 @@ def write_sources(folder, name: str) -> dict:
     volume = {
         **{"image": f"{name}.h5:raw", "labels": f"{name}.h5:labels", "skeletons": f"{name}-skeletons"},
         **{"voxel_size_zyx_nm": [10, 10, 10], "train_box": "0:40,0:56,0:72", "evaluate_box": "40:64,0:56,0:72"},
+        "masks": [{"path": f"{name}.h5:labels"}],
     }
-    segment = {"mask": f"{name}.h5:labels", "seed_policy": "points", "seed_points": f"{name}.csv"}
+    segment = {"seed_policy": "points", "seed_points": f"{name}.csv"}
     return {**SMALL_RUN, "volumes": {"a-1_B": volume}, "segment": segment, "init": f"{name}-model"}
 
 
@@ -68,7 +69,10 @@ def test_commands_get_the_paths_of_the_configuration(name, tmp_path):
     given = f"./{name}" if name.startswith(("-", "@")) else name
     assert found["ingest"].source in ([f"{given}.h5:raw"], [f"{given}.h5:labels"])
     assert found["train"].init == f"{given}-model"
-    assert found["segment"].mask == f"{given}.h5:labels" and found["segment"].seed_points == f"{given}.csv"
+    assert found["segment"].seed_points == f"{given}.csv"
+    for command in ("coordinates", "normalize", "segment", "agglomerate", "fill", "evaluate", "sweep", "skeletonize"):
+        if command in found:
+            assert found[command].masks == [f"{given}.h5:labels"]
     assert found["evaluate"].skeletons == f"{given}-skeletons"
     trained = {**config, "train": {**SMALL_RUN["train"], "max_steps": 0}}
     workflow.configure(trained)
@@ -96,8 +100,9 @@ def test_a_run_on_such_files_is_complete_and_watches_them(tmp_path):
         file["mask"] = np.zeros(SHAPE, np.uint8)
     phantom = {key: box for key, box in SMALL_RUN["volumes"]["phantom"].items() if key != "synthetic"}
     volume = {**phantom, "image": f"{name}/raw.h5:raw", "labels": f"{name}/{name}.h5:labels"}
+    volume["masks"] = [{"path": f"{name}/mask.h5:mask"}]
     config = {
-        **{**SMALL_RUN, "volumes": {"0-a_B": volume}, "segment": {"mask": f"{name}/mask.h5:mask"}},
+        **{**SMALL_RUN, "volumes": {"0-a_B": volume}},
         "train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 20},
     }
     workflow = Workflow(tmp_path, config)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly.fill import fill, fill_gaps, smoothed
-from ffn.config import FillConfig
+from ffn.config import FillConfig, Mask
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
@@ -67,6 +67,20 @@ def test_floods_meet_on_the_membrane_not_in_the_middle():
     assert (filled[:, :, :10] == 2**40 + 1).all()
     assert (filled[:, :, 11:20] == 7).all()
     assert (filled[labels > 0] == labels[labels > 0]).all()
+
+
+def test_masked_gaps_stay_gaps_and_are_not_crossed(tmp_path):
+    labels, image = two_segments()
+    masked = np.zeros(labels.shape, bool)
+    masked[:, :, 9] = True
+    filled = fill_gaps(labels, image, (10, 10, 10), CONFIG, masked)
+    assert not filled[masked].any() and (filled[:, :, 8] == 2**40 + 1).all()
+    assert (filled[:, :, 10:20] == 7).all(), "the first segment cannot pass the mask"
+    placed = ((5, 6, 7), (10, 10, 10))
+    specs = [write(tmp_path / f"{n}.h5", v, *placed) for n, v in (("labels", labels), ("image", image))]
+    fill(*specs, f"{tmp_path}/out.h5:s", CONFIG, (Mask(box="5:23,6:30,16:17"),))
+    with open_volume(f"{tmp_path}/out.h5:s") as volume:
+        np.testing.assert_array_equal(volume.read() > 0, fill_gaps(labels, image, (10, 10, 10), CONFIG, masked) > 0)
 
 
 def test_distance_is_measured_in_nm():

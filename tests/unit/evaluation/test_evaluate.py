@@ -7,6 +7,7 @@ import pytest
 from skimage import metrics
 
 from ffn.cli import main
+from ffn.config import Mask
 from ffn.errors import EvaluationError, FfnError
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
@@ -55,6 +56,17 @@ def test_ignored_voxels_count_like_those_without_a_label(tmp_path, truth, segmen
     ]
     assert results[0]["num_truth"] < len(np.unique(truth)) - 1
     assert results[0] == results[1] == results[2]
+
+
+def test_masked_voxels_count_like_those_without_a_label(tmp_path, truth, segmentation):
+    masked, unlabelled = Box((0, 0, 3), (10, 9, 20)), truth.copy()
+    unlabelled[masked.slices()] = 0
+    specs = write(tmp_path / "seg.h5", segmentation), write(tmp_path / "labels.h5", truth)
+    references = References(masks=(Mask(box=str(masked)),))
+    found = evaluate(*specs, tmp_path / "s.json", EvaluateConfig(), references=references)
+    expected = evaluate(specs[0], write(tmp_path / "unlabelled.h5", unlabelled), tmp_path / "s.json", EvaluateConfig())
+    assert found["provenance"]["inputs"]["masks"] == f"#box={masked}"
+    assert found | {"provenance": None} == expected | {"provenance": None}
 
 
 @pytest.mark.parametrize("border_nm", [0.0, 25.0])

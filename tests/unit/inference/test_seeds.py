@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.config import SegmentConfig
+from ffn.edges import edges
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED
 from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, points_inside, slice_peak_seeds
@@ -54,6 +55,27 @@ def test_distances_to_membranes_follow_the_voxel_size():
     cubes, high = (bright(peak_seeds(image, size, 3), image) for size in (CUBES, (40.0, 10.0, 10.0)))
     assert set(cubes[:, 0]) == {19} and np.ptp(cubes[:, 1]) > 9
     assert set(high[:, 1]) == {23} and set(high[:, 0]) == {18, 19, 20}
+
+
+def test_seeds_keep_away_from_masks_as_from_membranes():
+    image, masked = two_tubes(), np.zeros((30, 40, 60), bool)
+    masked[:, :, :20] = True
+    image[masked] = -9  # black, as outside of the tissue
+    seeds = bright(peak_seeds(image, CUBES, 3, masked), image)
+    assert not masked[tuple(seeds.T)].any()
+    assert (seeds[:, 2] >= 23).all() and len(seeds) > 5
+    slices = slice_peak_seeds(image, CUBES, 3, masked)
+    assert len(slices) and not masked[tuple(slices.T)].any()
+
+
+def test_the_border_of_a_mask_hides_no_membranes():
+    """Black beside tissue is the strongest edge of all, and would raise the threshold of edges around it."""
+    image, masked = two_tubes(), np.zeros((30, 40, 60), bool)
+    masked[:, :, :20] = True
+    inside = edges(image)[:, :, 24:]
+    image[masked] = -40
+    assert (edges(image)[:, :, 24:] != inside).mean() > 0.02
+    assert (edges(image, masked=masked)[:, :, 24:] != inside).mean() < 0.001
 
 
 def test_a_blank_image_has_no_seeds():

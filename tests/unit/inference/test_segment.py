@@ -15,7 +15,6 @@ CHANGED = {
     "init_activation": 0.97,
     "seed_policy": "grid",
     "second_pass": True,
-    "mask_boxes": ("0:1,0:1,0:1",),
     "max_fovs": 9,
     "batch_size": 2,
 }

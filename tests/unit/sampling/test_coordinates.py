@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import CoordinatesConfig
+from ffn.config import CoordinatesConfig, Mask
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5
@@ -64,6 +64,16 @@ def test_tables_hold_the_eligible_voxels_once(tmp_path, inputs):
     assert counts["eligible"] == sum(map(len, tables.values()))
     assert sum(counts.values()) == BOX.num_voxels
     assert counts["margin"] == BOX.num_voxels - 16 * 21 * 23
+
+
+def test_masked_voxels_are_no_centres(tmp_path, inputs):
+    half = Box((4, 30, 100), (24, 57, 116))
+    coordinates(*inputs, tmp_path / "c.h5", CONFIG, masks=(Mask(box=str(half)),))
+    tables, counts = read(tmp_path / "c.h5")
+    for partition, table in tables.items():
+        assert as_set(table) == {voxel for voxel in expected(partition) if voxel[2] >= 116}
+    assert counts["masked"] == sum(len([v for v in expected(p) if v[2] < 116]) for p in tables)
+    assert sum(counts.values()) == BOX.num_voxels
 
 
 def test_background_is_included_on_request(tmp_path, inputs):
@@ -130,8 +140,8 @@ def test_options_reach_the_stage(monkeypatch, capsys):
     assert main([*WORDS, "--membrane", "m.h5", "--margin", "2", "3", "5", "--min-membrane-distance", "1.5"]) == 0
     config = CoordinatesConfig(margin_zyx=(2, 3, 5), min_membrane_distance=1.5)
     assert calls == [
-        ("p.h5:partitions", None, "c.h5", CoordinatesConfig(), None),
-        ("p.h5:partitions", "m.h5", "c.h5", config, None),
+        ("p.h5:partitions", None, "c.h5", CoordinatesConfig(), None, ()),
+        ("p.h5:partitions", "m.h5", "c.h5", config, None, ()),
     ]
     assert main([*WORDS, "--margin", "2", "3", "-5"]) == 2
     assert "--margin: found '-5'" in capsys.readouterr().err

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import zarr
 
-from ffn.config import ModelConfig, SegmentConfig
+from ffn.config import Mask, ModelConfig, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
-from ffn.workflow.places import check_sources, segment_files, subvolume_boxes
+from ffn.workflow.places import check_sources, mask_files, segment_files, subvolume_boxes
 from ffn.workflow.run import load_run
 
 from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED, changed
@@ -236,18 +236,18 @@ def test_subvolumes_cover_the_box_and_are_named_by_their_start():
 
 def test_a_mask_has_to_be_there_and_to_cover_what_is_segmented(tmp_path):
     mask = f"{tmp_path}/mask.h5:tissue"
-    run = load_run(changed(segment={"mask": mask}))
-    with pytest.raises(ConfigError, match="segment.mask: .*mask.h5: no such file"):
+    volume = {**PHANTOM, "masks": [{"path": mask}, {"box": "0:9,0:9,0:9"}]}
+    run = load_run({**GOOD, "volumes": {"phantom": volume}})
+    with pytest.raises(ConfigError, match="volumes.phantom.masks, segment_box: .*mask.h5: no such file"):
         check_sources(run)
-    with create_volume(mask, np.uint8, Placement(Box((0, 0, 0), (60, 48, 80)))):
+    with create_volume(mask, np.uint8, Placement(Box((0, 0, 0), (60, 48, 80)), (10, 10, 10))):
         pass
-    with pytest.raises(
-        ConfigError,
-        match="segment.mask: .*covers 0:60,0:48,0:80, .* volumes.phantom.segment_box 0:64,0:48,0:80",
-    ):
+    said = "phantom.masks, segment_box: .*covers 0:60,0:48,0:80, expected all of 0:64,0:48,0:80"
+    with pytest.raises(ConfigError, match=said):
         check_sources(run)
-    less = {"phantom": {**PHANTOM, "segment_box": "0:60,0:48,0:80", "evaluate_box": "none"}}
-    check_sources(load_run({**changed(segment={"mask": mask}), "volumes": less}))
+    part = "0:60,0:48,0:80"
+    less = {"phantom": {**volume, "train_box": part, "segment_box": part, "evaluate_box": "none"}}
+    check_sources(load_run({**GOOD, "volumes": less}))
 
 
 def test_listed_seeds_are_read_before_anything_runs(tmp_path):
@@ -266,11 +266,12 @@ def test_files_that_segmentation_reads_are_inputs_of_the_rule(tmp_path):
     points, mask = tmp_path / "seeds.csv", tmp_path / "mask.h5"
     points.touch()
     mask.touch()
-    listed = {"seed_policy": "points", "seed_points": str(points)}
-    assert segment_files(SegmentConfig(mask=f"{mask}:tissue", **listed)) == [str(mask), str(points)]
-    assert segment_files(SegmentConfig(mask=str(mask))) == [str(mask)]
-    assert segment_files(SegmentConfig(mask=str(tmp_path), seed_policy="points", seed_points="1,2,3")) == []
-    assert segment_files(SegmentConfig(mask="precomputed://https://example.org/mask")) == []
+    assert segment_files(SegmentConfig(seed_policy="points", seed_points=str(points))) == [str(points)]
+    assert segment_files(SegmentConfig(seed_policy="points", seed_points="1,2,3")) == []
+    elsewhere = Mask(path="precomputed://https://example.org/mask")
+    assert mask_files([Mask(path=f"{mask}:tissue"), Mask(path=str(tmp_path)), Mask(box="0:1,0:1,0:1"), elsewhere]) == [
+        str(mask)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,19 @@ UNUSABLE = ("a b", "-a", "²", "ü", "a{b}", "", "a\n")
         ({"volumes": {"phantom": {**PHANTOM, "image": "x.h5"}}}, "found both"),
         *[({"volumes": {name: PHANTOM}}, "is not a usable name") for name in UNUSABLE],
         ({"init": "a\nb"}, r"init: 'a\\nb' is not one line of text, expected a path"),
-        ({"segment": {"mask": ""}}, "segment.mask: '' is not one line of text"),
+        (
+            {"segment": {"mask": "mask.h5:tissue"}},
+            "segment: mask: mask.h5:tissue is found here, expected with its volume. Give volumes.<name>.masks, a list",
+        ),
+        ({"volumes": {"phantom": {**PHANTOM, "masks": [{"path": ""}]}}}, "masks.0.path: '' is not one line of text"),
+        (
+            {"volumes": {"phantom": {**PHANTOM, "normalize": "mean"}}},
+            "normalize: .*mean.* is no normalisation, expected",
+        ),
+        (
+            {"volumes": {"phantom": {**PHANTOM, "normalize": {"mean": 3}}}},
+            "normalize: .* is no normalisation, expected",
+        ),
         ({"volumes": {"phantom": {**PHANTOM, "train_box": "0:9"}}}, "train_box: .*'0:9' is not a box"),
         ({"volumes": {"phantom": {**PHANTOM, "segment_box": "5:5,0:4,0:4"}}}, "is empty"),
         ({"volumes": {}}, "volumes: .*at least 1 item"),

@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+
+from ffn.config import Mask
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.io.hdf5_volume import create_volume
+from ffn.io.masks import open_masked_truth, open_masks
+from ffn.io.volume import IGNORED, Placement
+
+BOX = Box((4, 10, 20), (8, 16, 28))
+SIZE = (40.0, 10.0, 10.0)
+
+
+def masked(*masks, box=BOX, size=SIZE):
+    with open_masks([Mask.model_validate(mask) for mask in masks], size) as opened:
+        assert bool(opened) == bool(masks)
+        return opened.read(box)
+
+
+def write_volume(path, voxels, start, size=SIZE):
+    box = Box.from_shape(voxels.shape, start)
+    with create_volume(f"{path}:mask", voxels.dtype, Placement(box, size)) as out:
+        out.write(box, voxels)
+    return f"{path}:mask"
+
+
+@pytest.fixture
+def labels(tmp_path):
+    """Labels 0 to 4 that cover more than `BOX`; returned with their path."""
+    voxels = np.random.default_rng(1).integers(0, 5, (6, 10, 12)).astype(np.uint64)
+    return write_volume(tmp_path / "mask.h5", voxels, (3, 8, 18)), voxels[1:5, 2:8, 2:10]
+
+
+def test_without_masks_nothing_is_masked():
+    assert not masked().any()
+
+
+def test_a_mask_names_values_a_range_or_everything_but_zero(labels):
+    path, voxels = labels
+    np.testing.assert_array_equal(masked({"path": path}), voxels > 0)
+    np.testing.assert_array_equal(masked({"path": path, "values": [1, 3]}), np.isin(voxels, [1, 3]))
+    np.testing.assert_array_equal(masked({"path": path, "range": [0, 2]}), voxels <= 2)
+    np.testing.assert_array_equal(masked({"path": path, "values": [2], "invert": True}), voxels != 2)
+
+
+def test_several_masks_leave_out_what_any_of_them_does(labels):
+    path, voxels = labels
+    box = np.zeros(BOX.shape, bool)
+    box[:1, 2:4, :2] = True
+    both = masked({"path": path, "values": [4]}, {"box": "0:5,12:14,0:22"}, {"box": "100:200,0:9,0:9"})
+    np.testing.assert_array_equal(both, (voxels == 4) | box)
+    np.testing.assert_array_equal(masked({"path": path, "box": "0:5,12:14,0:22"}), (voxels > 0) & box)
+    np.testing.assert_array_equal(masked({"box": "0:5,12:14,0:22", "invert": True}), ~box)
+
+
+@pytest.mark.parametrize("factor", [(2, 4, 4), (1, 3, 2)])
+def test_a_coarser_mask_is_read_at_the_nearest_voxel(tmp_path, factor):
+    coarse = np.random.default_rng(2).integers(0, 2, (10, 9, 20)).astype(np.uint8)
+    size = tuple(side * n for side, n in zip(SIZE, factor, strict=True))
+    path = write_volume(tmp_path / "coarse.h5", coarse, (0, 0, 0), size)
+    fine = coarse.repeat(factor[0], 0).repeat(factor[1], 1).repeat(factor[2], 2)
+    np.testing.assert_array_equal(masked({"path": path}), fine[BOX.slices()] > 0)
+
+
+def test_a_finer_mask_is_read_at_the_middle_of_a_voxel(tmp_path):
+    fine = np.random.default_rng(2).integers(0, 2, (30, 60, 90)).astype(np.uint8)
+    path = write_volume(tmp_path / "fine.h5", fine, (0, 0, 0), (40 / 3, 10 / 3, 10 / 3))
+    np.testing.assert_array_equal(masked({"path": path}), fine[1::3, 1::3, 1::3][BOX.slices()] > 0)
+
+
+def test_without_a_voxel_size_voxels_are_taken_to_be_equal(labels):
+    path, voxels = labels
+    np.testing.assert_array_equal(masked({"path": path}, size=None), voxels > 0)
+
+
+def test_a_mask_has_to_cover_the_box(labels, tmp_path):
+    path, _ = labels
+    with pytest.raises(VolumeError, match=r"the mask covers 3:9,8:18,18:30, expected all of 4:8,10:19,20:28\. Take"):
+        masked({"path": path}, box=Box((4, 10, 20), (8, 19, 28)))
+    coarse = write_volume(tmp_path / "coarse.h5", np.ones((2, 4, 6), np.uint8), (0, 0, 0), (80, 40, 40))
+    with pytest.raises(VolumeError, match=r"4:8,10:16,20:28, which is 2:4,2:4,5:7 in its voxels of \(80.0, 40.0, 40"):
+        masked({"path": coarse})
+
+
+def test_masked_truth_is_neither_body_nor_ignored(labels, tmp_path):
+    path, voxels = labels
+    bodies = np.full(BOX.shape, 7, np.uint64)
+    bodies[0] = IGNORED
+    truth = write_volume(tmp_path / "truth.h5", bodies, BOX.start)
+    with open_masked_truth(truth, [Mask(path=path, values=(3,))]) as volume:
+        np.testing.assert_array_equal(volume.read(), np.where((voxels == 3) | (bodies == IGNORED), 0, 7))
+
+
+@pytest.mark.parametrize(
+    ("text", "mask"),
+    [
+        ("mask.h5:tissue", Mask(path="mask.h5:tissue")),
+        ("-a#1.zarr#values=-1,3#invert", Mask(path="-a#1.zarr", values=(-1, 3), invert=True)),
+        ("raw.h5:raw#range=0:2.5#box=-3:4,0:9,1:2", Mask(path="raw.h5:raw", range=(0, 2.5), box="-3:4,0:9,1:2")),
+        ("#box=0:4,0:9,1:2", Mask(box="0:4,0:9,1:2")),
+    ],
+)
+def test_masks_on_a_command_line_are_text(text, mask):
+    assert Mask.model_validate(text) == mask == Mask.model_validate(str(mask))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "path: is missing, a mask needs the path of a volume or a box"),
+        ({"values": [1]}, "path: is missing"),
+        ({"path": "a", "values": [1], "range": [0, 1]}, "values and range: found both"),
+        ({"box": "all"}, "box: all must have the form z0:z1,y0:y1,x0:x1"),
+    ],
+)
+def test_a_mask_that_masks_nothing_is_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        Mask(**values)
