@@ -296,6 +296,11 @@ class ImageConfig(Section):
         "volume of any resolution is not 0, has one of the values or is in the range, in the box",
     )
 
+    init_segmentation: PathText | None = Field(
+        None,
+        description="labels of any resolution (somata, vessels, a coarser run) that are segments from the start: they "
+        "keep their voxels, and flood filling does not enter them",
+    )
     normalize: Normalize = Field(
         "training",
         description="grey levels that the network sees: by mean and deviation of the model's training volumes, of this "

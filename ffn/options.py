@@ -73,7 +73,7 @@ def add_machine_option(parser: argparse.ArgumentParser) -> None:
 
 def add_masks_option(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the option ``--masks`` of `ImageConfig`."""
-    add_options(parser, ImageConfig, skip=("normalize",))
+    add_options(parser, ImageConfig, skip=("normalize", "init_segmentation"))
 
 
 def masks_from(arguments: argparse.Namespace) -> tuple[Mask, ...]:

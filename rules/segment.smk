@@ -6,6 +6,7 @@ rule segment:
         image=IMAGE,
         normalization=NORMALIZATION,
         masks=MASKS,
+        given=arguments.given_files(PIPELINE),
         files=arguments.inputs(MODEL, *segment_files(RUN.segment)),
     output:
         segmentation=ensure(
@@ -23,6 +24,7 @@ rule segment:
         gpu=min(1, GPUS),
     params:
         masks=MASKED,
+        given=arguments.given(PIPELINE),
         mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("subvolumes"),
@@ -34,4 +36,4 @@ rule segment:
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn segment --image {input.image} --model {params.model} --box {params.box} {params.flags} "
-        "--normalization {input.normalization} {params.masks} {params.untracked} {params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} {params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"

@@ -14,6 +14,7 @@ from ffn.inference.objects import GrownObject
 
 FOV_COUNTERS = ("fovs", "discarded_fovs")
 OUTCOMES = ("outside", "masked", "taken", "too_close", "weak", "too_small", "segments")  # each seed has exactly one
+GIVEN = 0  # pass of segments that were there before
 STARTED = ("weak", "too_small", "segments")  # outcomes of seeds from which an object has grown
 SIGNS = ("stuck", "undecided_voxels", "object_voxels")  # see `ffn.inference.sanity`
 COUNTERS = (*FOV_COUNTERS, "seeds", *OUTCOMES, "limited", *SIGNS)
@@ -34,7 +35,7 @@ class Origin:
     overlaps : dict of int to int
         Number of its voxels that belong to earlier segments, by their ids.
     pass_number : int
-        1, or 2 for the second pass.
+        1, or 2 for the second pass; 0 for a segment that was given.
     """
 
     segment_id: int
@@ -97,6 +98,28 @@ class Claims:
         self.origins: list[Origin] = []
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.num_filled = 0
+
+    def adopt(self, labels: np.ndarray) -> np.ndarray:
+        """Make segments of what is segmented already, before any object grows; masked voxels stay masked.
+
+        Parameters
+        ----------
+        labels : integer ndarray of shape (Z, Y, X)
+            Their ids, 0 is background.
+
+        Returns
+        -------
+        ndarray of shape (N,)
+            Those ids by ascending id here, from 1.
+        """
+        there = (labels != 0) & is_free(self.segmentation)
+        ids, first, numbers = np.unique(labels[there], return_index=True, return_inverse=True)
+        self.segmentation[there] = numbers + 1
+        self.probability[there] = 255
+        places = zip(*np.unravel_index(np.flatnonzero(there)[first], there.shape), strict=True)
+        self.origins = [Origin(i, zyx(place), 0, {}, GIVEN) for i, place in enumerate(places, 1)]
+        self.num_filled = len(numbers)
+        return ids
 
     def objection(self, seed: ZYX) -> str | None:
         """Return why no object may start at this seed now, as the name of a counter, or None if one may."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from ffn.config import Mask, SegmentConfig, flooding_model
+from ffn.config import ImageConfig, Mask, SegmentConfig, flooding_model
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
 from ffn.inference.checkpoint import CheckpointFile, checksum
@@ -25,7 +25,8 @@ from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
 from ffn.io.create import create_volumes, volume_name
 from ffn.io.masks import open_masks
-from ffn.io.open import open_volume
+from ffn.io.nearest import read_nearest
+from ffn.io.open import open_truth, open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement, file_of, require_image, require_inside, require_other_file, voxel_size_of
 from ffn.model.normalize import read_normalisation
@@ -33,7 +34,6 @@ from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import (
     add_box_option,
     add_machine_option,
-    add_masks_option,
     add_normalization_option,
     add_options,
     add_staging_option,
@@ -46,7 +46,7 @@ from ffn.provenance import provenance, revision
 
 log = logging.getLogger(__name__)
 
-RESERVED = ("probability", "origins", "overlaps")
+RESERVED = ("probability", "origins", "overlaps", "given")
 SHOW_SECONDS = 0.2
 
 
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_staging_option(parser)
     add_machine_option(parser)
     add_normalization_option(parser)
-    add_masks_option(parser)
+    add_options(parser, ImageConfig, skip=("normalize",))
     add_options(parser, SegmentConfig)
     parser.set_defaults(function=_run)
 
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(SegmentConfig, arguments)
     places = arguments.image, arguments.model, arguments.out
-    known = Known(arguments.normalization, masks_from(arguments))
+    known = Known(arguments.normalization, masks_from(arguments), arguments.init_segmentation)
     segment(*places, config, arguments.box, arguments.stage_to, arguments.machine, known)
 
 
@@ -83,10 +83,13 @@ class Known(NamedTuple):
 
     masks : tuple of Mask
         Voxels that are never seeded, entered or segmented.
+    init_segmentation : str, optional
+        Labels of any resolution that are segments from the start.
     """
 
     normalization: str | None = None
     masks: tuple[Mask, ...] = ()
+    init_segmentation: str | None = None
 
 
 class Subvolume(NamedTuple):
@@ -132,7 +135,7 @@ def segment(
     machine : str, optional
         Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen_engine`.
     known : Known, optional
-        Normalisation and masks of the volume.
+        Normalisation, masks and given segments of the volume.
 
     Raises
     ------
@@ -147,7 +150,8 @@ def segment(
         After SIGTERM, once the state is saved.
     """
     path, dataset = _target(out_spec)
-    require_other_file(out_spec, image_spec, *(mask.path for mask in known.masks if mask.path))
+    others = [mask.path for mask in known.masks] + [known.init_segmentation]
+    require_other_file(out_spec, image_spec, *filter(None, others))
     points = None if config.seed_points is None else read_points(config.seed_points)
     model = load_model(model_folder)
     normalisation = read_normalisation(known.normalization, model.config)
@@ -157,20 +161,25 @@ def segment(
     part = _read(staged_spec(image_spec, stage_to) if stage_to else image_spec, box, model)
     with open_masks(known.masks, part.voxel_size_zyx_nm) as masks:
         masked = masks.read(part.box) if masks else None
+    given = _given(known.init_segmentation, part)
     engine = chosen_engine(model, config, machine)
     inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": engine.name, "box": part.box}
     inputs["grey_levels"] = str(normalisation)
-    checksums = {"voxels": checksum(part.raw), "masked": checksum(masked), "points": checksum(points)}
+    arrays = {"voxels": part.raw, "masked": masked, "points": points, "given": given}
+    checksums = {name: checksum(array) for name, array in arrays.items()}
     fingerprint = _fingerprint(config, model, {**inputs, **checksums, "voxel_size_zyx_nm": part.voxel_size_zyx_nm})
     checkpoint = CheckpointFile(f"{path}.checkpoint", fingerprint, config.checkpoint_seconds)
     flood = FloodFill(normalisation.apply(part.raw), model.config, config, engine, masked)
+    ids = None if given is None else flood.claims.adopt(given)  # a checkpoint replaces this with the same and more
     filling = _fill(flood, part, config, points, masked, checkpoint)
     sanity = measured(filling, part.voxel_size_zyx_nm)
     for finding in findings([Facts("it" if box is None else part.box.stem, **sanity, counters=filling.counters)]):
         log.warning("%s", finding)
+    if known.init_segmentation:
+        inputs["init_segmentation"] = known.init_segmentation
     record = provenance("segment", config, **inputs, **mask_inputs(known.masks))
     record |= {"counters": filling.counters, "sanity": sanity}
-    _write(path, dataset, filling, Placement(part.box, part.voxel_size_zyx_nm, record))
+    _write(path, dataset, filling, Placement(part.box, part.voxel_size_zyx_nm, record), ids)
     checkpoint.remove()
 
 
@@ -193,6 +202,14 @@ def _read(image_spec: str, box: Box | None, model: Model) -> Subvolume:
                 f"{image_spec}: box {box} is smaller than one FOV {model.config.fov_size_zyx}. Choose a larger box"
             )
         return Subvolume(volume.read(box), box, voxel_size_of(volume))
+
+
+def _given(spec: str | None, part: Subvolume) -> np.ndarray | None:
+    """Return the ids of what is segmented already, 0 where nothing is and beyond its volume."""
+    if spec is None:
+        return None
+    with open_truth(spec) as labels:
+        return read_nearest(labels, part.box, part.voxel_size_zyx_nm, outside=0)
 
 
 def _fingerprint(config: SegmentConfig, model: Model, inputs: dict[str, object]) -> dict[str, str]:
@@ -267,10 +284,13 @@ def _progress(bar: tqdm, flood: FloodFill) -> Callable[[], None]:
     return show
 
 
-def _write(path: str, dataset: str, filling: Filling, placement: Placement) -> None:
+def _write(path: str, dataset: str, filling: Filling, placement: Placement, given: np.ndarray | None) -> None:
+    """Write volumes and tables; `given` are the ids, elsewhere, of the first segments."""
     origins = origins_table(filling.origins)
     origins[:, 1:4] += placement.box.start
     tables = {"origins": origins, "overlaps": overlaps_table(filling.origins)}
+    if given is not None:
+        tables["given"] = np.column_stack([np.arange(1, len(given) + 1), given.astype(np.int64)])
     dtypes: dict[str, np.dtype | type] = {dataset: np.uint64, "probability": np.uint8}
     with create_volumes(path, dtypes, placement, tables) as writers:
         writers[dataset].write(placement.box, filling.segmentation.astype(np.uint64))

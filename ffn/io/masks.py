@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ffn.config import Mask
-from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize, zyx
+from ffn.geometry import Box, VoxelSize
+from ffn.io.nearest import read_nearest, require_cover
 from ffn.io.open import open_volume
 from ffn.io.volume import Truth, Volume
 
@@ -57,7 +57,7 @@ class Masks:
         """
         for _, volume in self._masks:
             if volume is not None:
-                _box_in(volume, box, self._voxel_size)
+                require_cover(volume, box, self._voxel_size)
 
 
 @contextlib.contextmanager
@@ -100,7 +100,7 @@ def _masked(mask: Mask, volume: Volume | None, box: Box, voxel_size: VoxelSize |
     if volume is None:
         chosen = np.ones(box.shape, bool)
     else:
-        chosen = _chosen(mask, _nearest(volume, box, voxel_size))
+        chosen = _chosen(mask, read_nearest(volume, box, voxel_size))
     if mask.box is not None:
         inside = np.zeros(box.shape, bool)
         part = Box.parse(mask.box).intersect(box)
@@ -117,33 +117,3 @@ def _chosen(mask: Mask, voxels: np.ndarray) -> np.ndarray:
     if mask.range is not None:
         return (voxels >= mask.range[0]) & (voxels <= mask.range[1])
     return voxels != 0
-
-
-def _nearest(volume: Volume, box: Box, voxel_size: VoxelSize | None) -> np.ndarray:
-    """Return the voxels of a volume of any voxel size that are nearest to those of `box`."""
-    part = _box_in(volume, box, voxel_size)
-    voxels, indices = volume.read(part), _indices(volume, box, voxel_size)
-    return voxels if part == box else voxels[np.ix_(*(i - a for i, a in zip(indices, part.start, strict=True)))]
-
-
-def _box_in(volume: Volume, box: Box, voxel_size: VoxelSize | None) -> Box:
-    """Return the box of the voxels that `_nearest` takes, in those of `volume`; refuse one that it does not cover."""
-    indices = _indices(volume, box, voxel_size)
-    part = Box(zyx(i[0] for i in indices), zyx(i[-1] + 1 for i in indices))
-    if not volume.box.contains(part):
-        own = "" if part == box else f", which is {part} in its voxels of {volume.voxel_size_zyx_nm} nm"
-        raise VolumeError(
-            f"{volume.name}: the mask covers {volume.box}, expected all of {box}{own}. "
-            "Take a smaller box, or extend the mask"
-        )
-    return part
-
-
-def _indices(volume: Volume, box: Box, voxel_size: VoxelSize | None) -> list[np.ndarray]:
-    """Return for each axis the place of the nearest voxel in `volume`: the one that the centre of a voxel lies in."""
-    own = volume.voxel_size_zyx_nm
-    ratios = (1.0, 1.0, 1.0)
-    if voxel_size is not None and own is not None and not np.allclose(voxel_size, own, rtol=1e-4):
-        ratios = tuple(a / b for a, b in zip(voxel_size, own, strict=True))  # type: ignore[assignment]
-    ranges = (np.arange(a, b) + 0.5 for a, b in zip(box.start, box.stop, strict=True))
-    return [np.floor(centres * ratio).astype(np.int64) for centres, ratio in zip(ranges, ratios, strict=True)]

@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
     parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="normalisation to write")
-    add_options(parser, ImageConfig)
+    add_options(parser, ImageConfig, skip=("init_segmentation",))
     add_options(parser, NormalizeConfig)
     parser.set_defaults(function=_run)
 

@@ -10,9 +10,9 @@ from typing import Any
 from ffn.config import IngestConfig, Section
 from ffn.options import flags, quote
 from ffn.training.config import TrainConfig
-from ffn.workflow import places
 from ffn.workflow.file_lists import FileList
 from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.places import files_among
 from ffn.workflow.study_jobs import StudyJob
 
 NOT_FOR_SNAKEMAKE = re.compile("[{}<>]")  # in the path of an input they mark wildcards and path variables
@@ -95,12 +95,26 @@ def masks(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], str]
 
 def mask_files(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], list[str]]:
     """Return the files of the masks of a volume as inputs of a rule, see `inputs`."""
-    return lambda wildcards: inputs(*places.mask_files(pipeline.run.volumes[volume or wildcards.volume].masks))
+    return lambda wildcards: inputs(*_mask_files(pipeline, volume or wildcards.volume))
 
 
 def mask_stamps(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], str]:
     """Return size and time of those files of masks that cannot be inputs, see `stamps`."""
-    return lambda wildcards: stamps(*places.mask_files(pipeline.run.volumes[volume or wildcards.volume].masks))
+    return lambda wildcards: stamps(*_mask_files(pipeline, volume or wildcards.volume))
+
+
+def given_files(pipeline: Pipeline) -> Callable[[Any], list[str]]:
+    """Return the file of what is segmented already as an input of a rule, see `inputs`."""
+    return lambda wildcards: inputs(*files_among([pipeline.run.volumes[wildcards.volume].init_segmentation]))
+
+
+def given(pipeline: Pipeline) -> Callable[[Any], str]:
+    """Return the option with what is segmented already of the job's volume."""
+    return lambda wildcards: image_options(pipeline, wildcards.volume, "init_segmentation")
+
+
+def _mask_files(pipeline: Pipeline, volume: str) -> list[str]:
+    return files_among(mask.path for mask in pipeline.run.volumes[volume].masks)
 
 
 def training_volumes(pipeline: Pipeline) -> str:

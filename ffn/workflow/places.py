@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ffn.config import MAX_VOXEL_SIZE_RATIO, Mask, NormalizeConfig, SegmentConfig
+from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, tile, zyx
 from ffn.inference.points import points_file, read_points
@@ -115,6 +115,8 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         places[name] = _with_validation(_place(name, volume), config)
         _check_boxes(name, places[name], config)
         _check_masks(name, places[name], config)
+        if volume.init_segmentation:
+            _source(f"volumes.{name}.init_segmentation", volume.init_segmentation)
         if volume.skeletons and not Path(volume.skeletons).exists():
             raise ConfigError(
                 f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected a folder of SWC files or a "
@@ -165,16 +167,15 @@ def segment_files(config: SegmentConfig) -> list[str]:
     return [str(points)] if points and points.is_file() else []
 
 
-def mask_files(masks: Sequence[Mask]) -> list[str]:
-    """Return the files of masks, so that a change of one repeats what reads it; not folders and URLs."""
-    paths = (Path(split_spec(mask.path)[0]) for mask in masks if mask.path)
+def files_among(specs: Iterable[str | None]) -> list[str]:
+    """Return the files among volumes, so that a change of one repeats what reads it; not folders and URLs."""
+    paths = (Path(split_spec(spec)[0]) for spec in specs if spec)
     return [str(path) for path in paths if path.is_file()]
 
 
 def reference_files(config: NormalizeConfig) -> list[str]:
     """Return the file of the reference image, so that a change of it repeats the comparison; none for a folder."""
-    path = Path(split_spec(config.reference_image)[0]) if config.reference_image else None
-    return [str(path)] if path and path.is_file() else []
+    return files_among([config.reference_image])
 
 
 def subvolume_boxes(config: RunConfig, place: Place) -> dict[str, Box]:

@@ -27,7 +27,7 @@ BOXES = {
 MASKED = ("coordinates", "normalize", "segment", "agglomerate", "fill", "sweep", "skeletonize", "evaluate")
 PROCESSES = {"train.num_workers", "train.virtual_workers"}
 MEASURED = ("model.image_mean", "model.image_stddev")  # null: the stage records what it found
-OPTIONAL_INPUTS = ("init", "normalize", "skeletons", "validation", "masks")
+OPTIONAL_INPUTS = ("init", "normalize", "skeletons", "validation", "masks", "init_segmentation")
 
 
 class Job(NamedTuple):
@@ -164,6 +164,7 @@ def _inputs(pipeline: Pipeline, job: Job) -> dict[str, Any]:
         case "select":
             return {"box": run.select.box}
         case "segment":
+            own["init_segmentation"] = run.volumes[volume].init_segmentation
             return own | {"box": pipeline.subvolumes[volume][job.wildcards["subvolume"]]}
         case "reconcile":
             return own | {"subvolumes": len(pipeline.subvolumes[volume])}

@@ -210,3 +210,34 @@ def test_sigterm_saves_the_state_and_the_same_command_resumes(scene, caplog):
     assert f"resuming from {path}" in caplog.text
     assert (scene / "again.h5").read_bytes() == whole
     assert not path.exists()
+
+
+def test_what_is_segmented_already_keeps_its_voxels_and_is_not_entered(scene):
+    """A soma of coarse voxels covers the first half of the first tube, and less than the box."""
+    coarse = Box((50, 10, 1), (70, 30, 17))
+    labels = np.zeros(coarse.shape, np.uint64)
+    labels[3:9, 3:9, :8] = 2**40 + 5
+    labels[-1, -1, -1] = 3  # outside of the box to segment
+    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(coarse, (20, 20, 20))) as writer:
+        writer.write(coarse, labels)
+    free = read(segment(scene, name="free"))
+    found = read(segment(scene, "--init-segmentation", f"{scene}/soma.h5:labels"))
+    soma = np.zeros(BOX.shape, bool)
+    soma[:, :, : 34 - 7] = labels.repeat(2, 0).repeat(2, 1).repeat(2, 2)[BOX.slices((100, 20, 2))] > 3
+    assert soma.any() and (found["segmentation"][soma] == 1).all() and not (found["segmentation"][~soma] == 1).any()
+    assert found["given"].tolist() == [[1, 2**40 + 5]] and "given" not in free
+    assert found["origins"][0, [0, 4, 5]].tolist() == [1, 0, 0] and (found["probability"][soma] == 255).all()
+    assert (found["origins"][1:, 4] > 0).all()
+    second = np.s_[19:27, 19:27]  # the other tube is what it was
+    np.testing.assert_array_equal(found["segmentation"][second] > 0, free["segmentation"][second] > 0)
+
+
+def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch):
+    labels = np.zeros(IMAGE.shape, np.uint64)
+    labels[8:18, 8:18, :12] = 9
+    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
+        writer.write(IMAGE, labels)
+    options = ("--init-segmentation", f"{scene}/soma.h5:labels")
+    whole = segment(scene, *options, name="whole").read_bytes()
+    interrupt(scene, monkeypatch, *options)
+    assert segment(scene, *options).read_bytes() == whole

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import zarr
 
-from ffn.config import Mask, ModelConfig, SegmentConfig
+from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
-from ffn.workflow.places import check_sources, mask_files, segment_files, subvolume_boxes
+from ffn.workflow.places import check_sources, files_among, segment_files, subvolume_boxes
 from ffn.workflow.run import load_run
 
 from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED, changed
@@ -268,10 +268,7 @@ def test_files_that_segmentation_reads_are_inputs_of_the_rule(tmp_path):
     mask.touch()
     assert segment_files(SegmentConfig(seed_policy="points", seed_points=str(points))) == [str(points)]
     assert segment_files(SegmentConfig(seed_policy="points", seed_points="1,2,3")) == []
-    elsewhere = Mask(path="precomputed://https://example.org/mask")
-    assert mask_files([Mask(path=f"{mask}:tissue"), Mask(path=str(tmp_path)), Mask(box="0:1,0:1,0:1"), elsewhere]) == [
-        str(mask)
-    ]
+    assert files_among([f"{mask}:tissue", str(tmp_path), None, "precomputed://https://example.org/mask"]) == [str(mask)]
 
 
 @pytest.mark.parametrize(
