@@ -241,3 +241,21 @@ def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch)
     whole = segment(scene, *options, name="whole").read_bytes()
     interrupt(scene, monkeypatch, *options)
     assert segment(scene, *options).read_bytes() == whole
+
+
+def test_a_given_segment_is_one_segment_of_the_whole(scene):
+    labels = np.zeros(IMAGE.shape, np.uint64)
+    labels[8:18, 8:18] = 9
+    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
+        writer.write(IMAGE, labels)
+    files = []
+    for x in ("3:39", "27:63"):
+        out = f"{scene}/{x[:2].strip(':')}.h5"
+        words = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--box", f"100:140,20:60,{x}"]
+        words += ["--init-segmentation", f"{scene}/soma.h5:labels", "--min-segment-size", "50"]
+        assert main(["segment", *words, "--out", f"{out}:segmentation"]) == 0
+        files.append(out)
+    assert main(["reconcile", *files, "--min-overlap-voxels", "100", "--out", f"{scene}/all.h5:segmentation"]) == 0
+    whole = read(scene / "all.h5")["segmentation"]
+    assert len(np.unique(whole[labels == 9])) == 1 and whole[labels == 9][0] > 0
+    assert len(np.unique(whole[22:32, 22:32])) == 2
