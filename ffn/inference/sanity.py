@@ -10,7 +10,7 @@ import numpy as np
 
 from ffn.contingency import count_ids
 from ffn.geometry import VoxelSize
-from ffn.inference.claims import STARTED, Filling
+from ffn.inference.claims import GIVEN, STARTED, Filling
 
 # Our choices. A neurite with a cross-section of 1 µm² fills most of a box of 1 µm and 15 % of one of 2.6 µm; on FIB-25,
 # the largest segments of eight boxes of 1 µm hold 22 to 42 %, and two of them touch all six faces.
@@ -58,8 +58,9 @@ class Facts(NamedTuple):
 
 
 def measured(filling: Filling, voxel_size_zyx_nm: VoxelSize) -> dict[str, Any]:
-    """Return what the checks need besides the counters, ready for JSON."""
-    labels = filling.segmentation
+    """Return what the checks need besides the counters, ready for JSON; segments that were given do not count."""
+    num_given = sum(origin.pass_number == GIVEN for origin in filling.origins)  # the first ids
+    labels = np.where(filling.segmentation > num_given, filling.segmentation, 0)
     ids, voxels = count_ids(labels)
     faces = [labels.take(index, axis) for axis in range(3) for index in (0, -1)]
     through = set.intersection(*(set(np.unique(face[face > 0]).tolist()) for face in faces))

@@ -96,3 +96,9 @@ def test_the_summary_tells_it(tmp_path):
     (text, *_) = read_flood_findings(tmp_path, "cube")
     assert text.startswith("a segment holds 98% of z0.")
     assert f"segment      cube: {text}" in format_summary(tmp_path, "report.html")
+
+
+def test_given_segments_may_be_large():
+    flood = FloodFill(two_tubes(), MODEL, SegmentConfig(), Connected())
+    flood.claims.adopt(np.ones(flood.image.shape, np.uint64))
+    assert flood.filling().segmentation.all() and measured(flood.filling()) == {"largest_share": 0.0, "num_through": 0}
