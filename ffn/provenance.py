@@ -19,6 +19,7 @@ REVISIONS: dict[str, int] = {
     "fill": 2,
     "ingest": 2,
     "reconcile": 2,
+    "study": 2,
     "sweep": 2,
     "train": 2,
 }

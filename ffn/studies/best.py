@@ -37,8 +37,9 @@ class BestRuns(NamedTuple):
     def time_statement(self) -> str:
         """How time is modelled, for the page."""
         return (
-            "Time is modelled: the measured step of one worker in these runs, times the factor by which a step takes "
-            f"longer on that many nodes according to the scaling model (study_scaling, network '{self.network}')."
+            "Time is modelled: the measured step of one worker in these runs, times the factor by which the slowest of "
+            "that many nodes takes longer than one, plus the exchange of a gradient as large as that of the network in "
+            f"section model (study_scaling, network '{self.network}')."
         )
 
 
@@ -65,7 +66,10 @@ def read_best_runs(metrics: list[str], rates_path: str, scaling_path: str, smoot
     runs = runs_at_best(read_runs(metrics, smoothing), rates)
     try:
         scaling = json.loads(Path(scaling_path).read_text())
-        nodes, seconds = np.array(scaling["nodes"], float), np.array(scaling["here"]["step_seconds"], float)
+        nodes, step, exchange = (
+            np.array(values, float)
+            for values in (scaling["nodes"], scaling["here"]["step_seconds"], scaling["exchange_seconds"])
+        )
         network, alone = str(scaling["network"]["name"]), float(scaling["fit"]["mean_seconds"])
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise EvaluationError(
@@ -73,5 +77,12 @@ def read_best_runs(metrics: list[str], rates_path: str, scaling_path: str, smoot
         ) from None
     fewest = min(runs)
     one = float(np.median([run.seconds[-1] / run.step[-1] / fewest for run in runs[fewest] if len(run.step)]))
-    longer = {workers: float(np.interp(np.log(workers), np.log(nodes), seconds / alone)) for workers in runs}
-    return BestRuns(runs, rates, {workers: one * factor for workers, factor in longer.items()}, network)
+    # the runs may be of a smaller network: the slowest node is slower by a factor, an exchange takes its time
+    slower = {workers: _at(workers, nodes, (step - exchange) / alone) for workers in runs}
+    seconds = {workers: one * slower[workers] + _at(workers, nodes, exchange) for workers in runs}
+    return BestRuns(runs, rates, seconds, network)
+
+
+def _at(workers: int, nodes: np.ndarray, values: np.ndarray) -> float:
+    """Interpolate over the logarithm of the number of nodes."""
+    return float(np.interp(np.log(workers), np.log(nodes), values))

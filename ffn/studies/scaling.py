@@ -103,6 +103,7 @@ def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> No
         "measured_network": local._asdict() if local else None,
         "nodes": nodes,
         "here": curve(here, nodes)._asdict(),
+        "exchange_seconds": [here.exchange_seconds(n) for n in nodes],
         "paper": {
             "fovs_per_second": {str(n): value for n, value in PAPER_FOVS_PER_SECOND.items()},
             "efficiency": {str(PAPER_NODES): PAPER_EFFICIENCY},

@@ -18,13 +18,14 @@ def rates(tmp_path):
     return str(path)
 
 
-def test_steps_take_longer_as_the_scaling_model_says(grid, rates, tmp_path):
-    scaling = {"nodes": [1, 16], "here": {"step_seconds": [0.1, 0.5]}, "network": {"name": "aries"}}
-    (tmp_path / "scaling.json").write_text(json.dumps({**scaling, "fit": {"mean_seconds": 0.1}}))
+def test_the_slowest_node_is_slower_by_a_factor_and_the_exchange_takes_its_time(grid, rates, tmp_path):
+    scaling = {"nodes": [1, 16], "here": {"step_seconds": [0.1, 0.9]}, "exchange_seconds": [0.0, 0.4]}
+    scaling |= {"network": {"name": "aries"}, "fit": {"mean_seconds": 0.1}}
+    (tmp_path / "scaling.json").write_text(json.dumps(scaling))
     best = read_best_runs(grid, rates, f"{tmp_path}/scaling.json", smoothing=0.9)
     assert {workers: [run.seed for run in runs] for workers, runs in best.runs.items()} == {w: [1, 2] for w in WORKERS}
-    factor = [1, 2, 3, 4]  # linear in the logarithm of the nodes
-    np.testing.assert_allclose([best.step_seconds[w] for w in WORKERS], np.multiply(0.05, factor), rtol=1e-6)
+    expected = 0.05 * np.array([1, 2, 3, 4]) + [0.0, 0.1, 0.2, 0.3]  # linear in the logarithm of the nodes
+    np.testing.assert_allclose([best.step_seconds[w] for w in WORKERS], expected, rtol=1e-6)
     assert best.runs[1][0].step.tolist() == STEPS.tolist() and "network 'aries'" in best.time_statement
 
 
