@@ -20,6 +20,16 @@ MOST_WITH_WALKS = 64  # processes that each write a file of their own into a che
 # weights answer the same everywhere within three steps; as much in random directions does nothing.
 FINE_TUNING = {"learning_rate": 1e-5, "warmup_steps": 100}
 
+# Options that only some values of another option use. Elsewhere they keep their defaults, or a mistake would go unseen.
+USED_WITH: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "weight_decay": ("optimizer", ("adamw", "lamb", "lars")),
+    "momentum": ("optimizer", ("momentum", "lars")),
+    "scaling_exponent": ("scaling_rule", ("power",)),
+    "cycle_steps": ("schedule", ("cyclic",)),
+    "cycle_low": ("schedule", ("cyclic", "ramp")),
+    "qsgd_levels": ("compression", ("qsgd",)),
+}
+
 
 class TrainConfig(Section):
     """Synchronous data-parallel training."""
@@ -220,12 +230,15 @@ class TrainConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _decay_is_used(self) -> TrainConfig:
-        if self.weight_decay > 0 and self.optimizer not in ("adamw", "lamb", "lars"):
-            raise ValueError(
-                f"weight_decay: found {self.weight_decay:g}, expected 0 for optimizer {self.optimizer}. "
-                "Or choose the optimizer adamw, lamb or lars"
-            )
+    def _options_are_used(self) -> TrainConfig:
+        for name, (other, users) in USED_WITH.items():
+            value, usual, found = getattr(self, name), type(self).model_fields[name].default, getattr(self, other)
+            if value != usual and found not in users:
+                *most, last = users
+                choices = f"{', '.join(most)} or {last}" if most else last
+                raise ValueError(
+                    f"{name}: found {value:g}, expected {usual:g} for {other} {found}. Or choose the {other} {choices}"
+                )
         return self
 
     @model_validator(mode="after")
@@ -237,6 +250,11 @@ class TrainConfig(Section):
                 "margin"
             )
         return self
+
+    def without_unused(self) -> TrainConfig:
+        """Return the same with the defaults of all options that it does not use."""
+        unused = [name for name, (other, users) in USED_WITH.items() if getattr(self, other) not in users]
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in unused})
 
     @property
     def patch_moves(self) -> int:

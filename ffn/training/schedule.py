@@ -55,7 +55,8 @@ def scaling(train: TrainConfig) -> float:
 
     Examples
     --------
-    >>> train = TrainConfig(num_workers=4, virtual_workers=2, batch_size=2, scaling_exponent=0.25)
+    >>> options = {"num_workers": 4, "virtual_workers": 2, "batch_size": 2, "scaling_exponent": 0.25}
+    >>> train = TrainConfig(scaling_rule="power", **options)
     >>> [scaling(train.model_copy(update={"scaling_rule": rule})) for rule in ("constant", "linear", "sqrt", "power")]
     [1.0, 16.0, 4.0, 2.0]
     """

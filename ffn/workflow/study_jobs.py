@@ -60,7 +60,7 @@ def study_train(run: RunConfig) -> TrainConfig:
         "horovod_timeline": None,
         "intra_op_threads": min(1, run.train.intra_op_threads),
     }
-    return run.train.model_copy(update=own)
+    return run.train.model_copy(update=own).without_unused()
 
 
 def ramp_train(run: RunConfig) -> TrainConfig:
@@ -74,7 +74,7 @@ def ramp_train(run: RunConfig) -> TrainConfig:
         "max_steps": run.study.ramp_steps,
         "log_steps": run.study.ramp_steps // RAMP_ROWS,
     }
-    return study_train(run).model_copy(update=own)
+    return study_train(run).model_copy(update=own).without_unused()
 
 
 def study_job(

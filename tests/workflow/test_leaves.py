@@ -64,7 +64,15 @@ IMPORTED = {
     "init": "published",
     "volumes": {"phantom": EVERYTHING["volumes"]["phantom"]},
     "model": EVERYTHING["model"],
-    "train": {**SMALL_RUN["train"], "optimizer": "adamw", "fov_policy": "max_pred", "weight_decay": 0.1},
+    "train": {
+        **SMALL_RUN["train"],
+        "fov_policy": "max_pred",
+        "optimizer": "lars",
+        "weight_decay": 0.1,
+        "scaling_rule": "power",
+        "schedule": "cyclic",
+        "compression": "qsgd",
+    },
     "subvolumes": EVERYTHING["subvolumes"],
     "segment": {"seed_policy": "points", "seed_points": "1,2,3"},
     "partition": SMALL_RUN["partition"],
@@ -130,10 +138,8 @@ READ_BY |= dict.fromkeys(
     [f"train.{name}" for name in ("learning_rate", "batch_size", "max_steps", "scaling_rule", "schedule")],
     ("train", "study_measure"),
 )
-# A ramp sets these as well.
-READ_BY |= dict.fromkeys(
-    ["train.warmup_steps", "train.cycle_low"], tuple(rule for rule in TRAININGS if rule != "study_train_ramp")
-)
+# A ramp sets this as well.
+READ_BY["train.warmup_steps"] = tuple(rule for rule in TRAININGS if rule != "study_train_ramp")
 # Times depend on threads; the studies set intra_op_threads themselves.
 KEPT_RESULTS = {"train.inter_op_threads": ("study_measure",), "train.pin_threads": ("study_measure",)}
 # An imported checkpoint has its own network, and training makes another one of it.

@@ -13,10 +13,36 @@ def test_only_max_pred_makes_more_than_one_move():
         TrainConfig(fov_policy="fixed_window", fov_moves=2)
 
 
-@pytest.mark.parametrize("name", ["adam", "momentum", "sgd"])
-def test_weight_decay_without_an_optimizer_that_has_it_is_refused(name):
-    with pytest.raises(ValidationError, match=f"weight_decay: found 0.1, expected 0 for optimizer {name}"):
-        TrainConfig(optimizer=name, weight_decay=0.1)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"weight_decay": 0.1},
+            "weight_decay: found 0.1, expected 0 for optimizer adam. Or choose the optimizer adamw, ",
+        ),
+        ({"weight_decay": 0.1, "optimizer": "sgd"}, "expected 0 for optimizer sgd. Or choose .* adamw, lamb or lars"),
+        ({"momentum": 0.8}, "momentum: found 0.8, expected 0.9 for optimizer adam. Or .* momentum or lars"),
+        ({"scaling_exponent": 0.3}, "scaling_exponent: found 0.3, expected 0.5 for scaling_rule constant. Or .* power"),
+        (
+            {"cycle_steps": 50, "schedule": "cosine"},
+            "cycle_steps: found 50, expected 2000 for schedule cosine. Or .* cycl",
+        ),
+        ({"cycle_low": 0.5}, "cycle_low: found 0.5, expected 0.1 for schedule constant. Or .* cyclic or ramp"),
+        ({"qsgd_levels": 3}, "qsgd_levels: found 3, expected 7 for compression none. Or choose the compression qsgd"),
+    ],
+)
+def test_an_option_that_nothing_uses_is_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        TrainConfig(**options)
+
+
+def test_options_that_something_uses_are_kept():
+    options = {"optimizer": "lars", "weight_decay": 0.1, "momentum": 0.8, "compression": "qsgd", "qsgd_levels": 3}
+    config = TrainConfig(**options, schedule="cyclic", cycle_low=0.5, cycle_steps=50)
+    assert config.without_unused() == config
+    constant = config.model_copy(update={"schedule": "constant", "optimizer": "adam"}).without_unused()
+    assert (constant.cycle_low, constant.cycle_steps, constant.momentum, constant.weight_decay) == (0.1, 2000, 0.9, 0.0)
+    assert constant.qsgd_levels == 3
 
 
 def test_a_walltime_within_its_margin_is_refused():

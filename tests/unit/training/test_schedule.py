@@ -11,7 +11,8 @@ PEAK = {"constant": 0.01, "linear": 0.24, "sqrt": 0.01 * 24**0.5, "power": 0.01 
 
 
 def rates(**options):
-    train = TrainConfig(**OPTIONS, scaling_exponent=0.3, cycle_steps=20, cycle_low=0.25, **options)
+    unchecked = {**options, "scaling_exponent": 0.3, "cycle_steps": 20, "cycle_low": 0.25}
+    train = TrainConfig(**OPTIONS).model_copy(update=unchecked)
     return np.array([learning_rate(train, step) for step in range(train.max_steps)])
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from ffn.studies.config import RAMP_ROWS
+from ffn.training.config import TrainConfig
 from ffn.training.schedule import learning_rate
 from ffn.workflow.arguments import processes_of_study
 from ffn.workflow.run import load_run
@@ -56,6 +57,12 @@ def test_a_cyclic_schedule_counts_and_others_are_constant():
     cyclic = study_train(run_of({"schedule": "cyclic", "cycle_steps": 40}))
     assert (cyclic.schedule, cyclic.cycle_steps) == ("cyclic", 40)
     assert study_train(run_of({"schedule": "cosine"})).schedule == "constant"
+
+
+def test_options_that_a_study_does_not_use_are_not_given_to_its_runs():
+    run = run_of({"schedule": "cyclic", "cycle_steps": 40, "scaling_rule": "power", "scaling_exponent": 0.3})
+    for train in (study_train(run), ramp_train(run)):
+        TrainConfig(**train.model_dump())  # as the command line would check it
 
 
 def test_the_network_is_the_studies_own_unless_they_have_none():
