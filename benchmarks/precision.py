@@ -66,7 +66,7 @@ def train(arguments: argparse.Namespace, config: RunConfig, precision: str, seed
         }
     )
     volumes = " ".join(
-        f"--volume {name}={arguments.run}/volumes/{name}/raw.h5:raw,{arguments.run}/volumes/{name}/labels.h5:labels"
+        f"--volume {name}={arguments.run}/volumes/{name}/raw.zarr,{arguments.run}/volumes/{name}/labels.zarr"
         for name, volume in config.volumes.items()
         if volume.is_trained_on
     )
