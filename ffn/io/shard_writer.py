@@ -19,8 +19,9 @@ GATHERED_BYTES = 2**29  # of shards that are not full yet; our choice
 class ShardWriter:
     """Writes blocks to one array, in any order; parts of a shard are gathered until all of it is there.
 
-    Of the shards that are not full, those that were touched last stay in memory, up to `GATHERED_BYTES`. All others are
-    written as they are and read again when more of them comes, which is slow but loses nothing.
+    A shard is written when as many voxels came as it has. Of the others, those that were touched last stay in memory,
+    up to `GATHERED_BYTES`. The rest are written as they are and read again when more of them comes, which is slow but
+    loses nothing.
 
     Parameters
     ----------
@@ -49,6 +50,7 @@ class ShardWriter:
         self._shards = Shards(owned or shards.box, shards.shape_zyx)
         self._name = name
         self._gathered: OrderedDict[Box, np.ndarray] = OrderedDict()  # the last used last
+        self._missing: dict[Box, int] = {}  # voxels of each of them that have not come, if none came twice
         self._saved: set[Box] = set()
         self.box = self._shards.box
 
@@ -70,6 +72,9 @@ class ShardWriter:
                 self._save(shard, content)
             else:
                 self._gather(shard)[part.slices(shard.start)] = content
+                self._missing[shard] -= part.num_voxels
+                if self._missing[shard] <= 0:
+                    self._save(shard, self._gathered.pop(shard))
 
     def finish(self) -> None:
         """Write what is gathered, and 0 to the shards that nobody wrote."""
@@ -91,6 +96,7 @@ class ShardWriter:
         num_bytes = shard.num_voxels * self._dtype.itemsize
         while self._gathered and sum(voxels.nbytes for voxels in self._gathered.values()) + num_bytes > GATHERED_BYTES:
             self._save(*self._gathered.popitem(last=False))
+        self._missing[shard] = shard.num_voxels
         is_new = shard not in self._saved
         self._gathered[shard] = np.zeros(shard.shape, self._dtype) if is_new else self._at(shard).read().result()
         return self._gathered[shard]

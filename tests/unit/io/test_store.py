@@ -110,6 +110,21 @@ def test_parts_of_a_shard_are_gathered_before_it_is_written(tmp_path, monkeypatc
     assert len(saved) == len(set(saved)) == 16
 
 
+def test_a_full_shard_leaves_the_memory_at_once(tmp_path, monkeypatch):
+    saved = []
+    save = shard_writer.ShardWriter._save
+    monkeypatch.setattr(
+        shard_writer.ShardWriter, "_save", lambda self, shard, voxels: (saved.append(shard), save(self, shard, voxels))
+    )
+    with create_volume(f"{tmp_path}/a.zarr", np.uint64, PLACEMENT) as out:
+        first = out._shards.boxes()[0]
+        for part in first.blocks((128, 30, 64)):
+            assert saved == []
+            out.write(part, LABELS[part.slices(BOX.start)])
+        assert saved == [first]
+    assert len(saved) == 16
+
+
 def test_what_was_there_is_replaced_as_a_whole(store):
     before = identity(store)
     small = Placement(Box((0, 0, 0), (4, 5, 6)))
