@@ -22,7 +22,7 @@ from ffn.viewing.surfaces import Piece, block_pieces, surface
 
 BLOCK_ZYX: ZYX = (128, 128, 128)  # voxels of the mip, about; 32 bytes for each, with the surfaces of FIB-25
 PIECES = "mesh-pieces"  # folder with the surfaces of blocks, removed at the end
-BYTES_PER_TRIANGLE = 1.1  # encoded, for one of marching cubes, as of FIB-25; decides how many shards there are
+BYTES_PER_TRIANGLE = 1.5  # encoded, for one of marching cubes; 1.1 to 1.7 on FIB-25; decides how many shards there are
 
 
 def write_meshes(

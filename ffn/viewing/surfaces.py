@@ -103,4 +103,7 @@ def surface(pieces: Sequence[Piece], voxel_size_zyx_nm: VoxelSize) -> tuple[zmes
     step = np.array(voxel_size_zyx_nm[::-1]) / LATTICE
     low = whole.vertices.min(0)
     mesh = zmesh.Mesh(((whole.vertices - low) * step).astype(np.float32), whole.faces, None)
-    return simplify(smooth(mesh)), low * step
+    simple = simplify(smooth(mesh))
+    # From the edges where the volume ends, smoothing overshoots: by two voxels for 4 of 92 segments of FIB-25.
+    simple.vertices = np.clip(simple.vertices, 0, mesh.vertices.max(0))
+    return simple, low * step

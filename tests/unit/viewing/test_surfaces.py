@@ -52,6 +52,15 @@ def test_surfaces_are_as_smooth_as_what_they_show():
     assert np.abs(np.linalg.norm(corners, axis=2) - radius).max() < 10
 
 
+def test_smoothing_does_not_reach_beyond_the_voxels():
+    """A neurite that leaves through a corner of the volume has edges there, from which smoothing would overshoot."""
+    labels = ((np.indices((40, 50, 60)) ** 2).sum(0) < 35**2).astype(np.uint64)
+    mesh, origin = surfaces(labels, (16.0, 16.0, 16.0), [1])[1]
+    vertices = mesh.vertices + origin
+    assert vertices.min() >= 0 and vertices.max() <= 35 * 16 + 1e-3
+    assert vertices.min(0).max() < 16 and vertices.max(0).min() > 34 * 16
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_pieces_of_blocks_join_to_the_surface_of_the_whole(seed):
     rng = np.random.default_rng(seed)
