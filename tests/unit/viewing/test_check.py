@@ -49,7 +49,7 @@ class TestCheck:
     def test_misplaced_meshes_are_found(self, monkeypatch, tmp_path, all_sources):
         def moved(layer, mip, scale, *shown, write=volumes.write_meshes):
             z, y, x = scale.voxel_size_zyx_nm
-            write(layer, mip, Scale(scale.box, (z, y * 1.2, x)), *shown)
+            write(layer, mip, Scale(scale.box, (z, y, x * 1.004)), *shown)  # 0.7 voxels at the end
 
         monkeypatch.setattr(volumes, "write_meshes", moved)
         with pytest.raises(ExportError, match="--check: segmentation: mesh of .* reaches .* nm, expected .*zyx"):
