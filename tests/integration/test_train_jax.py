@@ -44,7 +44,10 @@ def test_a_training_goes_on_with_the_other_engine(tubes):
 
 @pytest.mark.parametrize(
     ("launcher", "collective", "library"),
-    [("ffn launch", "horovod", "needs_horovod"), ("mpirun", "mpi", "needs_mpi4py")],
+    [
+        ("ffn launch", "horovod", "needs_horovod"),
+        pytest.param("mpirun", "mpi", "needs_mpi4py", marks=pytest.mark.slow),
+    ],
 )
 def test_two_processes_have_the_bits_of_virtual_workers(tubes, request, launcher, collective, library):
     request.getfixturevalue(library)
