@@ -29,7 +29,7 @@ def logits(precision, planes=None):
 
 
 @pytest.mark.parametrize("planes", [False, True])
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.05)])
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.2)])
 def test_logits_are_those_of_keras(precision, tolerance, planes):
     found = logits(precision, planes)
     assert found.dtype == np.float32
