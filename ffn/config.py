@@ -497,17 +497,20 @@ class AgglomerateConfig(FloodConfig):
     enabled: bool = Field(False, description="whether the workflow agglomerates")
     min_overlap_voxels: PositiveInt = Field(
         200,
-        description="a pair is scored only if both segments claimed at least this many common voxels in flood filling",
+        description="a contact is scored only where both segments claimed at least this many common voxels in flooding",
     )
     min_overlap_depth: Annotated[float, Field(ge=0)] = Field(
         1.0,
-        description="least number of such voxels per contact face; with fewer, only the place of the border is unclear",
+        description="least number of these per contact face there; with fewer, only the place of the border is unclear",
     )
     max_gap: PositiveFloat = Field(
         8.0,
         description="largest distance from a segment to the middle of a contact, in units of the smallest voxel side",
     )
-    max_points: PositiveInt = Field(3, description="most decision points for one pair in one job, brightest first")
+    min_point_distance: PositiveFloat = Field(
+        48.0,
+        description="least distance of two decision points of a pair on some axis, in units of the smallest voxel side",
+    )
     window_radius_zyx: PositiveZYX = Field(
         (40, 40, 40),
         description="half-size of the window that both sides grow in, at least FOV radius + deltas, voxels",

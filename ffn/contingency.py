@@ -158,6 +158,31 @@ def merge_tables(tables: Iterable[ContingencyTable]) -> ContingencyTable:
     return total.table()
 
 
+def add_up(rows: np.ndarray) -> np.ndarray:
+    """Add up the last column of rows that agree in all others.
+
+    Parameters
+    ----------
+    rows : int64 ndarray of shape (N, K)
+        In any order.
+
+    Returns
+    -------
+    int64 ndarray of shape (M, K)
+        Ascending, each combination once.
+
+    Examples
+    --------
+    >>> add_up(np.array([[2, 7, 1], [1, 9, 5], [2, 7, 3]])).tolist()
+    [[1, 9, 5], [2, 7, 4]]
+    """
+    if not len(rows):
+        return rows
+    rows = rows[np.lexsort(rows[:, -2::-1].T)]
+    first = np.flatnonzero(np.append(True, (rows[1:, :-1] != rows[:-1, :-1]).any(axis=1)))
+    return np.column_stack([rows[first, :-1], np.add.reduceat(rows[:, -1], first)])
+
+
 def largest_parts(owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray) -> np.ndarray:
     """Find the largest part of each owner.
 

@@ -12,6 +12,8 @@ from ffn.errors import ConfigError
 ZYX = tuple[int, int, int]
 VoxelSize = tuple[float, float, float]  # sides of a voxel, zyx, nm
 
+CELL = 24  # voxels of the smallest side; our choice: a neurite's width on FIB-25, below the radius of a FOV
+
 _BOX_PATTERN = re.compile(r"\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*")
 
 
@@ -187,6 +189,19 @@ def relative_sides(voxel_size_zyx: VoxelSize) -> VoxelSize:
     smallest = min(voxel_size_zyx)
     z, y, x = (side / smallest for side in voxel_size_zyx)
     return z, y, x
+
+
+def cell_shape(voxel_size_zyx: VoxelSize) -> ZYX:
+    """Return the shape of a cell: a cube of `CELL` voxels of the smallest side, as nearly as whole voxels allow.
+
+    Cells tile the full volume from voxel 0 on. What is counted by cells does not depend on how the volume was cut.
+
+    Examples
+    --------
+    >>> cell_shape((20.0, 10.0, 10.0))
+    (12, 24, 24)
+    """
+    return zyx(max(1, round(CELL / side)) for side in relative_sides(voxel_size_zyx))
 
 
 def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> list[Box]:

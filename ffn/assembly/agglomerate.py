@@ -7,17 +7,18 @@ import contextlib
 import hashlib
 import itertools
 import logging
-from collections.abc import Iterator
+import math
 from pathlib import Path
 
 import numpy as np
 
-from ffn.assembly.contacts import Contact, find_contacts, merge_contacts
+from ffn.assembly.carried import overlap_rows
+from ffn.assembly.contacts import Contact, add_contacts, decision_points, find_contacts, with_overlaps
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
 from ffn.assembly.resegment import Resegmenter
 from ffn.config import AgglomerateConfig, Mask, require_window
 from ffn.errors import VolumeError
-from ffn.geometry import Box
+from ffn.geometry import CELL, ZYX, Box, cell_shape, scale, zyx
 from ffn.inference.choice import chosen_engine
 from ffn.inference.grower import FovBatch
 from ffn.io import atomic
@@ -82,10 +83,11 @@ def agglomerate(
 ) -> None:
     """Write the merge graph of a base segmentation. The segmentation itself is not changed.
 
-    Candidates are pairs of segments that touch and that claimed some of the same voxels during flood filling (the table
-    ``overlaps`` in the segmentation's file). Pairs with few such voxels for the size of their contact are left out. The
-    brightest places between two segments are their decision points, and the network grows both segments in a window
-    around each. Edges are appended to ``<out>.partial``, from which a killed job resumes.
+    Candidates are places where two segments touch and where both claimed some of the same voxels during flood filling
+    (the table ``overlaps`` in the segmentation's file). Places with few such voxels for the size of the contact there
+    are left out. The brightest of the others are the decision points, and the network grows both segments in a window
+    around each. Points do not depend on `box`, so jobs that tile the volume find each once. Edges are appended to
+    ``<out>.partial``, from which a killed job resumes.
 
     Parameters
     ----------
@@ -129,10 +131,8 @@ def agglomerate(
         segmentation, image = (stack.enter_context(open_volume(spec)) for spec in (segmentation_spec, image_spec))
         masked = stack.enter_context(open_masks(masks, image.voxel_size_zyx_nm))
         box = _checked(segmentation, image, box)
-        overlaps = _overlaps(segmentation_spec, config.min_overlap_voxels)
-        candidates = [
-            one for one in _candidates(segmentation, image, box, overlaps, config) if not _is_masked(one[0], masked)
-        ]
+        found = _candidates(segmentation, image, box, _overlaps(segmentation_spec), config)
+        candidates = [contact for contact in found if not _is_masked(contact, masked)]
         engine = chosen_engine(model, config, machine)
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
         voxels, size = _checksum(segmentation, image, box, config), segmentation.voxel_size_zyx_nm
@@ -181,60 +181,67 @@ def _checksum(segmentation: Volume, image: Volume, box: Box, config: Agglomerate
     return total.hexdigest()
 
 
-def _overlaps(spec: str, min_voxels: int) -> np.ndarray:
-    """Read the pairs of segments that claimed the same voxels: int64 (N, 3) of id, larger id, voxels, ascending."""
+def _overlaps(spec: str) -> np.ndarray:
+    """Read where segments claimed the same voxels: int64 (N, 6) of id, larger id, cell, voxels, ascending."""
     table = read_table(spec, OVERLAPS)
-    if table is None or table.shape[1:] != (3,) or table.dtype.kind != "i" or (table < 0).any():
+    if table is None or table.shape[1:] != (6,) or table.dtype.kind != "i" or (table[:, [0, 1, 5]] < 0).any():
         raise VolumeError(
-            f"{spec}: its file has no table {OVERLAPS!r} of integers (id, id, voxels), "
-            "expected a file of ffn segment, reconcile or consensus"
+            f"{spec}: its file has no table {OVERLAPS!r} of integers (id, id, z, y, x, voxels), "
+            "expected a file of ffn segment, reconcile or consensus. Was it made by another version? Rerun these"
         )
-    table = table[(table[:, 2] >= min_voxels) & (table[:, 0] != table[:, 1]) & (table[:, :2] > 0).all(axis=1)]
-    table = np.column_stack([table[:, :2].min(axis=1), table[:, :2].max(axis=1), table[:, 2]])
-    return table[np.lexsort(table.T[::-1])]
-
-
-def _contacts(
-    segmentation: Volume, image: Volume, box: Box, pairs: np.ndarray, config: AgglomerateConfig
-) -> list[Contact]:
-    blocks = list(box.blocks(config.block_size_zyx))
-
-    def found() -> Iterator[Contact]:
-        for block in track(blocks, len(blocks), "contacts"):
-            yield from find_contacts(segmentation, image, block, pairs, config.max_gap)
-
-    return merge_contacts(found(), config.max_points, voxel_size_of(segmentation))
+    return overlap_rows(table.astype(np.int64))
 
 
 def _candidates(
-    segmentation: Volume, image: Volume, box: Box, table: np.ndarray, config: AgglomerateConfig
-) -> list[tuple[Contact, int]]:
-    """Return the decision points of pairs that touch and overlap deeply enough, with the number of shared voxels."""
-    contacts = _contacts(segmentation, image, box, table[:, :2].astype(np.uint64), config)
-    touching = {contact.pair for contact in contacts}
-    overlaps = {(a, b): voxels for a, b, voxels in table.tolist() if (a, b) in touching}
-    deep = [(c, overlaps[c.pair]) for c in contacts if overlaps[c.pair] >= config.min_overlap_depth * c.faces]
-    counts = (len(table), len(touching), len({contact.pair for contact, _ in deep}), len(deep))
-    log.info("%d pairs overlap, %d of them touch here, %d deeply enough: %d decision points", *counts)
-    return deep
+    segmentation: Volume, image: Volume, box: Box, claims: np.ndarray, config: AgglomerateConfig
+) -> list[Contact]:
+    """Return the decision points in `box`, where two segments touch and overlap deeply enough.
+
+    All is counted by cells, so that the points do not depend on how the volume is cut into jobs.
+    """
+    size = voxel_size_of(segmentation)
+    cell, radius = cell_shape(size), math.ceil(config.min_point_distance / CELL)
+    outer = _whole_cells(box, cell).grow(scale(cell, radius + 1)).intersect(segmentation.box)
+    near = _whole_cells(outer, cell)
+    claims = claims[((claims[:, 2:5] >= near.start) & (claims[:, 2:5] < near.stop)).all(axis=1)]
+    pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
+    blocks = list(outer.blocks(config.block_size_zyx))
+    walk = track(blocks, len(blocks), "contacts")
+    found = (contact for b in walk for contact in find_contacts(segmentation, image, b, pairs, config.max_gap))
+    touching = with_overlaps(add_contacts(found, size), claims, size)
+    deep = {pair: {place: c for place, c in cells.items() if _is_deep(c, config)} for pair, cells in touching.items()}
+    points = decision_points(deep, box, radius)
+    counts = (len(pairs), len(touching), sum(map(bool, deep.values())), len(points))
+    log.info("%d pairs overlap, %d of them touch, %d deeply enough: %d decision points", *counts)
+    return points
+
+
+def _is_deep(contact: Contact, config: AgglomerateConfig) -> bool:
+    return contact.overlap >= max(config.min_overlap_voxels, config.min_overlap_depth * contact.faces)
+
+
+def _whole_cells(box: Box, cell_zyx: ZYX) -> Box:
+    """Return the smallest box of whole cells that contains `box`."""
+    start, stop = (np.array(corner) for corner in (box.start, box.stop))
+    return Box(zyx(start // cell_zyx * cell_zyx), zyx(-(-stop // cell_zyx) * cell_zyx))
 
 
 def _judged(
-    partial: Path, head: str, candidates: list[tuple[Contact, int]], judge: Resegmenter, config: AgglomerateConfig
+    partial: Path, head: str, candidates: list[Contact], judge: Resegmenter, config: AgglomerateConfig
 ) -> list[str]:
     """Judge the candidates that a killed job did not get to; return the lines of all edges."""
     lines = _resumed(partial, head, candidates)
     with open(partial, "a") as file:
         rest = candidates[len(lines) :]
-        for contact, overlap in track(rest, len(rest), "agglomerate", "point"):
+        for contact in track(rest, len(rest), "agglomerate", "point"):
             evidence = judge.examine(contact)
-            lines.append(MergeEdge.of(contact, overlap, evidence, evidence.score(config)).row())
+            lines.append(MergeEdge.of(contact, evidence, evidence.score(config)).row())
             file.write(lines[-1] + "\n")
             file.flush()
     return lines
 
 
-def _resumed(partial: Path, head: str, expected: list[tuple[Contact, int]]) -> list[str]:
+def _resumed(partial: Path, head: str, expected: list[Contact]) -> list[str]:
     """Return the finished lines of a killed job with the same configuration and inputs; drop all else from its file."""
     partial.parent.mkdir(parents=True, exist_ok=True)
     text = partial.read_text(errors="replace") if partial.exists() else ""
@@ -252,12 +259,12 @@ def _write(path: str | Path, head: str, lines: list[str]) -> None:
     atomic.write_text(path, head + "".join(line + "\n" for line in lines))
 
 
-def _is_of(finished: tuple[str, tuple[Contact, int]]) -> bool:
+def _is_of(finished: tuple[str, Contact]) -> bool:
     """Whether a line is the complete edge of the expected contact."""
-    line, (contact, overlap) = finished
+    line, contact = finished
     try:
         edge = parse_edge(line, "")
     except MergeGraphError:
         return False
     place = (edge.segment_a, edge.segment_b, (edge.z, edge.y, edge.x), edge.overlap_voxels, edge.contact_faces)
-    return place == (*contact.pair, contact.position_zyx, overlap, contact.faces)
+    return place == (*contact.pair, contact.position_zyx, contact.overlap, contact.faces)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ffn.assembly.carried import claims_of, overlap_rows
+from ffn.assembly.carried import overlap_rows
 from ffn.assembly.contacts import spread
-from ffn.contingency import ContingencyTable, RowLookup, count_pairs, merge_tables
-from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.contingency import ContingencyTable, RowLookup, add_up
+from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, zyx
 
 
 def halo_of(max_gap: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
@@ -17,9 +17,7 @@ def halo_of(max_gap: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
     return zyx(np.ceil([max_gap * min(voxel_size_zyx_nm) / side + 1 for side in voxel_size_zyx_nm]))
 
 
-def touching(
-    fragments: np.ndarray, block: Box, outer: Box, voxel_size_zyx_nm: VoxelSize, max_gap: float
-) -> ContingencyTable:
+def touching(fragments: np.ndarray, block: Box, outer: Box, voxel_size_zyx_nm: VoxelSize, max_gap: float) -> np.ndarray:
     """Count the faces between fragments, also across gaps.
 
     Parameters
@@ -38,22 +36,25 @@ def touching(
 
     Returns
     -------
-    ContingencyTable
-        Smaller label, larger label, faces. Memory grows with the number of pairs that touch.
+    int64 ndarray of shape (N, 6)
+        Smaller label, larger label, first voxel of a cell (`ffn.geometry.cell_shape`), faces there.
     """
     near = spread(fragments, voxel_size_zyx_nm, max_gap)
-    tables = []
+    cell = cell_shape(voxel_size_zyx_nm)
+    rows = [np.empty((0, 6), np.int64)]
     for axis in range(3):
         step = zyx(int(axis == k) for k in range(3))
         lower = block.intersect(Box(outer.start, outer.shift(zyx(-n for n in step)).stop))
         a, b = near[lower.slices(outer.start)], near[lower.shift(step).slices(outer.start)]
-        faces = (a != b) & (a != 0) & (b != 0)
-        tables.append(count_pairs(np.minimum(a[faces], b[faces]), np.maximum(a[faces], b[faces])))
-    return merge_tables(tables)
+        where = np.nonzero((a != b) & (a != 0) & (b != 0))
+        ids = np.sort(np.stack([a[where], b[where]], axis=1).astype(np.int64), axis=1)
+        places = (np.stack(where, axis=1) + lower.start) // cell * cell
+        rows.append(np.column_stack([ids, places, np.ones(len(ids), np.int64)]))
+    return add_up(np.concatenate(rows))
 
 
 def candidates(
-    table: ContingencyTable, ids: np.ndarray, faces: ContingencyTable, claims_a: np.ndarray, claims_b: np.ndarray
+    table: ContingencyTable, ids: np.ndarray, faces: np.ndarray, claims_a: np.ndarray, claims_b: np.ndarray
 ) -> np.ndarray:
     """List the touching fragments that are one object, or two overlapping ones, in one of the two segmentations.
 
@@ -63,36 +64,42 @@ def candidates(
         Voxels of each pair (a, b). Its rows are the fragments.
     ids : uint64 ndarray of shape (N,)
         Id of each fragment, from `ffn.assembly.consensus.fragment_ids`.
-    faces : ContingencyTable
-        Faces between fragments, which are given as rows of `table`.
-    claims_a, claims_b : int64 ndarrays of shape (M, 3)
-        ``overlaps`` of the two inputs: id, other id, voxels.
+    faces : int64 ndarray of shape (F, 6)
+        Faces between fragments, as of `touching`, with the rows of `table` as labels.
+    claims_a, claims_b : int64 ndarrays of shape (M, 6)
+        ``overlaps`` of the two inputs: id, other id, first voxel of a cell, voxels.
 
     Returns
     -------
-    int64 ndarray of shape (K, 3)
-        Id, larger id, and the evidence for the pair in voxels, ascending. Each input adds the size of the smaller
-        fragment if it has both in one object, else the voxels that its two objects both claimed.
+    int64 ndarray of shape (K, 6)
+        Id, larger id, cell, and the evidence for the pair there in voxels, ascending. Each input adds the size of the
+        smaller fragment, wherever they touch, if it has both in one object; else the voxels that its two objects both
+        claimed.
     """
-    one, other = faces.a.astype(np.int64), faces.b.astype(np.int64)
+    one, other = faces[:, 0], faces[:, 1]
     smaller = np.minimum(table.voxels[one], table.voxels[other])
-    voxels = np.zeros(len(one), np.int64)
+    pairs = np.unique(faces[:, :2], axis=0)
+    rows = [np.empty((0, 6), np.int64)]
     for column, claims in ((table.a, claims_a), (table.b, claims_b)):
-        a, b = column[one], column[other]
-        voxels += np.where((a == b) & (a != 0), smaller, _claimed(claims, a, b))
-    chosen = voxels > 0
-    return overlap_rows([claims_of(ids[one[chosen]], ids[other[chosen]], voxels[chosen])])
+        same = (column[one] == column[other]) & (column[one] != 0)
+        rows.append(np.column_stack([faces[:, :5], smaller])[same])
+        rows.append(_claimed(overlap_rows(claims), pairs, column[pairs].astype(np.int64)))
+    found = np.concatenate(rows)
+    return overlap_rows(np.column_stack([ids[found[:, :2]].astype(np.int64), found[:, 2:]]))
 
 
-def _claimed(claims: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the voxels (int64) that `claims` lists for each pair of ids, 0 for pairs that it lacks."""
-    one, other, voxels = claims.astype(np.uint64).T
-    known = merge_tables([claims_of(one, other, voxels.astype(np.int64))])
-    rows = RowLookup(known.a, known.b).find(np.minimum(a, b), np.maximum(a, b))
-    return np.append(known.voxels, 0)[rows]  # pairs without claims have row -1, the appended 0
+def _claimed(claims: np.ndarray, pairs: np.ndarray, objects: np.ndarray) -> np.ndarray:
+    """Return the rows of `claims` on the two `objects` of each pair of fragments, by the rows of the fragments."""
+    known, first, count = np.unique(claims[:, :2], axis=0, return_index=True, return_counts=True)
+    entry = RowLookup(*known.T).find(*np.sort(objects, axis=1).T)
+    pairs, entry = pairs[entry >= 0], entry[entry >= 0]
+    which = np.repeat(np.arange(len(entry)), count[entry])
+    step = np.arange(len(which)) - np.repeat(np.cumsum(count[entry]) - count[entry], count[entry])
+    return np.column_stack([pairs[which], claims[first[entry][which] + step][:, 2:]])
 
 
-def merged_faces(tables: Iterable[ContingencyTable]) -> ContingencyTable:
+def merged_faces(parts: Iterable[np.ndarray]) -> np.ndarray:
     """Add up the faces of disjoint blocks, and turn their labels (row + 1) into rows."""
-    total = merge_tables(tables)
-    return ContingencyTable(total.a - np.uint64(1), total.b - np.uint64(1), total.voxels)
+    total = add_up(np.concatenate([np.empty((0, 6), np.int64), *parts]))
+    total[:, :2] -= 1
+    return total

@@ -2,58 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ffn.assembly.nodes import Nodes
-from ffn.contingency import ContingencyTable, merge_tables
+from ffn.assembly.tiling import Tiling
+from ffn.contingency import add_up
 from ffn.errors import VolumeError
+from ffn.geometry import ZYX, VoxelSize, cell_shape
 from ffn.io.open import read_table
 
 Tables = dict[str, np.ndarray]
 
 
-def carried_tables(specs: Sequence[str], nodes: Nodes, numbers: np.ndarray, shared: ContingencyTable) -> Tables:
+def carried_tables(
+    specs: Sequence[str],
+    tiling: Tiling,
+    voxel_size_zyx_nm: VoxelSize,
+    nodes: Nodes,
+    numbers: np.ndarray,
+    shared: np.ndarray,
+) -> Tables:
     """Return the tables that are stored with a reconciled volume.
 
     Parameters
     ----------
     specs : sequence of str
         Subvolumes, in the order of their tiling. Some may have no tables.
+    tiling : Tiling
+        Their boxes.
+    voxel_size_zyx_nm : tuple of float
+        Sides of a voxel.
     nodes : Nodes
         Their ids.
     numbers : uint64 ndarray of shape (nodes.num_nodes,)
         Global id of each node; 0 where no voxel of it is left.
-    shared : ContingencyTable
-        Voxels of overlaps, counted by the nodes of the two subvolumes.
+    shared : int64 ndarray of shape (N, 6)
+        Voxels of overlaps, counted by the nodes of the two subvolumes and by cells, as in ``overlaps``.
 
     Returns
     -------
     dict of str to int64 ndarray
         ``origins`` (id, seed z, y, x, FOVs, pass) has one row for each part of an object. ``overlaps`` (id, larger id,
-        voxels) counts the voxels that two objects both claimed, within subvolumes and between them.
+        first voxel z, y, x of a cell, voxels) counts the voxels that two objects both claimed, within subvolumes and
+        between them. Within subvolumes, a cell counts where its middle is in the core, so that none counts twice.
 
     Raises
     ------
     VolumeError
         If a table has another form, or names an id that its subvolume lacks.
     """
-    a, b = numbers[shared.a.astype(np.int64)], numbers[shared.b.astype(np.int64)]
-    claims = [claims_of(a, b, shared.voxels)]
+    claims = [np.column_stack([numbers[shared[:, :2]].astype(np.int64), shared[:, 2:]])]
     origins = [np.empty((0, 6), np.int64)]
     for index, spec in enumerate(specs):
-        rows = read_rows(spec, "overlaps", 3)
+        rows = read_rows(spec, "overlaps", 6)
         if rows is not None:
             _require_held(nodes.missing(index, rows[:, :2]), spec, "overlaps")
-            ids_a, ids_b = (numbers[nodes.find(index, rows[:, side])] for side in (0, 1))
-            claims.append(claims_of(ids_a, ids_b, rows[:, 2]))
+            rows = rows[_in_core(rows[:, 2:5], tiling, index, cell_shape(voxel_size_zyx_nm))]
+            ids = numbers[nodes.find(index, rows[:, :2])].astype(np.int64)
+            claims.append(np.column_stack([ids, rows[:, 2:]]))
         rows = read_rows(spec, "origins", 6)
         if rows is not None:
             _require_held(nodes.missing(index, rows[:, 0]), spec, "origins")
             ids = numbers[nodes.find(index, rows[:, 0])]
             origins.append(np.column_stack([ids.astype(np.int64), rows[:, 1:]])[ids > 0])
-    return {"origins": _sorted(np.concatenate(origins)), "overlaps": overlap_rows(claims)}
+    return {"origins": _sorted(np.concatenate(origins)), "overlaps": overlap_rows(np.concatenate(claims))}
+
+
+def _in_core(cells: np.ndarray, tiling: Tiling, index: int, shape_zyx: ZYX) -> np.ndarray:
+    """Whether the middle of each cell, moved into the hull, lies in the core of a subvolume."""
+    hull, core = tiling.hull, tiling.core(index)
+    middle = np.clip(cells + np.array(shape_zyx) // 2, hull.start, np.array(hull.stop) - 1)
+    return ((middle >= core.start) & (middle < core.stop)).all(axis=1)
 
 
 def read_rows(spec: str, name: str, num_columns: int) -> np.ndarray | None:
@@ -81,16 +102,22 @@ def _require_held(missing: np.ndarray, spec: str, name: str) -> None:
         )
 
 
-def overlap_rows(claims: Iterable[ContingencyTable]) -> np.ndarray:
-    """Add up claims; return id, larger id and voxels as int64 (N, 3), each pair once, in ascending order."""
-    total = merge_tables(claims)
-    return np.column_stack([total.a, total.b, total.voxels]).astype(np.int64)
+def overlap_rows(claims: np.ndarray) -> np.ndarray:
+    """Add up the claims of different objects by pair and cell.
 
+    Parameters
+    ----------
+    claims : int64 ndarray of shape (N, 6)
+        Id, other id, first voxel of a cell, voxels. Rows with an id 0 or twice the same id are left out.
 
-def claims_of(a: np.ndarray, b: np.ndarray, voxels: np.ndarray) -> ContingencyTable:
-    """Return the pairs of different objects, the smaller id first. Rows keep their order, and pairs may repeat."""
+    Returns
+    -------
+    int64 ndarray of shape (M, 6)
+        The smaller id first, ascending, each pair and cell once.
+    """
+    a, b = claims[:, 0], claims[:, 1]
     rows = (a != b) & (a != 0) & (b != 0)
-    return ContingencyTable(np.minimum(a, b)[rows], np.maximum(a, b)[rows], voxels[rows])
+    return add_up(np.column_stack([np.minimum(a, b), np.maximum(a, b), claims[:, 2:]])[rows])
 
 
 def _sorted(rows: np.ndarray) -> np.ndarray:

@@ -147,8 +147,8 @@ def _tables(
     a: Volume, b: Volume, table: ContingencyTable, ids: np.ndarray, lookup: RowLookup, config: ConsensusConfig
 ) -> Tables:
     """Return the tables of the consensus: candidates for agglomeration, and origins if the first input has them."""
-    claims = (read_rows(volume.name, "overlaps", 3) for volume in (a, b))
-    claims_a, claims_b = (np.empty((0, 3), np.int64) if rows is None else rows for rows in claims)
+    claims = (read_rows(volume.name, "overlaps", 6) for volume in (a, b))
+    claims_a, claims_b = (np.empty((0, 6), np.int64) if rows is None else rows for rows in claims)
     origins = read_rows(a.name, "origins", 6)
     blocks = list(a.box.blocks(config.block_size_zyx))
     faces = merged_faces(_faces(a, b, ids, lookup, config, track(blocks, len(blocks), "touch")))
@@ -160,7 +160,7 @@ def _tables(
 
 def _faces(
     a: Volume, b: Volume, ids: np.ndarray, lookup: RowLookup, config: ConsensusConfig, blocks: Iterable[Box]
-) -> Iterator[ContingencyTable]:
+) -> Iterator[np.ndarray]:
     """Yield the faces between kept fragments in each block; fragments are labelled row + 1."""
     size = voxel_size_of(a)
     labels = np.where(ids == 0, 0, np.arange(1, len(ids) + 1)).astype(np.uint64)

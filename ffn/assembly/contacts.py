@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ffn.contingency import RowLookup
-from ffn.geometry import ZYX, Box, VoxelSize, relative_sides, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, relative_sides, zyx
 from ffn.io.volume import Volume, voxel_size_of
 
 SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side; a real opening is wider than noise
 TRUNCATE = 4.0
-CELL = 24  # voxels of the smallest side; each cell of a contact has at most one decision point, its brightest place
 
 
 @dataclass(frozen=True)
 class Contact:
-    """A place where two segments touch or nearly touch.
+    """A place where two segments touch or nearly touch: their contact in one cell, or around a decision point.
 
     Parameters
     ----------
@@ -30,7 +30,10 @@ class Contact:
     brightness : float
         Smoothed image at the decision point, grey levels.
     faces : int
-        Size of the contact: faces between voxels nearest to one segment and voxels nearest to the other.
+        Size of the contact: faces between voxels nearest to one segment and voxels nearest to the other, in the cell,
+        or, of a decision point, in its cell and the cells around it.
+    overlap : int
+        Of a decision point: voxels in the same cells that both segments claimed during flood filling.
     """
 
     segment_a: int
@@ -38,6 +41,7 @@ class Contact:
     position_zyx: ZYX
     brightness: float
     faces: int
+    overlap: int = 0
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -64,7 +68,7 @@ def find_contacts(
     Returns
     -------
     list of Contact
-        One for each pair and cell of the full volume; `merge_contacts` combines them.
+        One for each pair and cell of the full volume; `add_contacts` combines them.
     """
     size = voxel_size_of(segmentation)
     reach = max(max_distance, TRUNCATE * SIGMA)
@@ -79,33 +83,87 @@ def find_contacts(
     return _strongest(faces, pairs, size)
 
 
-def merge_contacts(contacts: Iterable[Contact], max_points: int, voxel_size_zyx_nm: VoxelSize) -> list[Contact]:
-    """Choose the decision points of every pair. The result does not depend on how the volume was cut into blocks.
+Contacts = dict[tuple[int, int], dict[ZYX, Contact]]  # by pair, then by number of the cell along each axis
+
+
+def add_contacts(contacts: Iterable[Contact], voxel_size_zyx_nm: VoxelSize) -> Contacts:
+    """Combine the contacts of disjoint blocks, in any order: one of each pair and cell."""
+    cell = cell_shape(voxel_size_zyx_nm)
+    found: Contacts = {}
+    for contact in contacts:
+        cells = found.setdefault(contact.pair, {})
+        place = zyx(np.floor_divide(contact.position_zyx, cell))
+        known = cells.get(place)
+        if known is None:
+            cells[place] = contact
+        else:
+            cells[place] = replace(min(known, contact, key=_rank), faces=known.faces + contact.faces)
+    return found
+
+
+def with_overlaps(contacts: Contacts, claims: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> Contacts:
+    """Return contacts that know the faces and the overlap around them, in their cell and the 26 cells next to it.
 
     Parameters
     ----------
-    contacts : iterable of Contact
-        Contacts of disjoint blocks, in any order.
-    max_points : int
-        Most decision points of one pair. The brightest are chosen; no two lie within `CELL` of each other on all axes.
+    contacts : Contacts
+        Of `add_contacts`; complete around the cells that count.
+    claims : int64 ndarray of shape (N, 6)
+        Smaller id, larger id, first voxel of a cell, voxels that both claimed there; each pair and cell once.
     voxel_size_zyx_nm : tuple of float
         Sides of a voxel.
+    """
+    cells = (claims[:, 2:5] // cell_shape(voxel_size_zyx_nm)).tolist()
+    overlaps: dict[tuple[int, int], dict[ZYX, int]] = {}
+    for (a, b), place, voxels in zip(claims[:, :2].tolist(), cells, claims[:, 5].tolist(), strict=True):
+        overlaps.setdefault((a, b), {})[zyx(place)] = voxels
+    total: Contacts = {}
+    for pair, places in contacts.items():
+        claimed = overlaps.get(pair, {})
+        total[pair] = {
+            place: replace(
+                contact,
+                faces=sum(places[near].faces for near in _around(place, 1) if near in places),
+                overlap=sum(claimed.get(near, 0) for near in _around(place, 1)),
+            )
+            for place, contact in places.items()
+        }
+    return total
+
+
+def decision_points(contacts: Contacts, box: Box, radius: int) -> list[Contact]:
+    """Choose the places inside `box` that are brighter than all others of their pair within some cells.
+
+    Parameters
+    ----------
+    contacts : Contacts
+        Those that may be decision points; complete within `radius` cells of the box.
+    box : Box
+        Jobs whose boxes tile the volume find every point once.
+    radius : int
+        Number of cells.
 
     Returns
     -------
     list of Contact
-        By ascending pair, then by falling brightness; `faces` is the size of the pair's whole contact.
+        By ascending pair, then by falling brightness.
     """
-    cell = _cell(voxel_size_zyx_nm)
-    faces: dict[tuple[int, int], int] = {}
-    brightest: dict[tuple[int, int], dict[ZYX, Contact]] = {}
-    for contact in contacts:
-        faces[contact.pair] = faces.get(contact.pair, 0) + contact.faces
-        cells = brightest.setdefault(contact.pair, {})
-        place = zyx(np.floor_divide(contact.position_zyx, cell))
-        cells[place] = min(cells.get(place, contact), contact, key=_rank)
-    chosen = ((pair, _separate(brightest[pair].values(), cell)[:max_points]) for pair in sorted(brightest))
-    return [replace(contact, faces=faces[pair]) for pair, points in chosen for contact in points]
+    chosen = []
+    for _, places in sorted(contacts.items()):
+        points = [
+            contact
+            for place, contact in places.items()
+            if box.contains(Box.around(contact.position_zyx))
+            and all(_rank(contact) <= _rank(places[near]) for near in _around(place, radius) if near in places)
+        ]
+        chosen += sorted(points, key=_rank)
+    return chosen
+
+
+def _around(place: ZYX, radius: int) -> Iterator[ZYX]:
+    """Yield the cells within `radius` of one, and itself."""
+    z, y, x = (range(n - radius, n + radius + 1) for n in place)
+    return itertools.product(z, y, x)
 
 
 def _rank(contact: Contact) -> tuple[float, ZYX]:
@@ -113,23 +171,9 @@ def _rank(contact: Contact) -> tuple[float, ZYX]:
     return -contact.brightness, contact.position_zyx
 
 
-def _separate(contacts: Iterable[Contact], cell: ZYX) -> list[Contact]:
-    """Drop contacts near a brighter one."""
-    kept: list[Contact] = []
-    for contact in sorted(contacts, key=_rank):
-        away = (np.abs(np.subtract(contact.position_zyx, other.position_zyx)) >= cell for other in kept)
-        if all(far.any() for far in away):
-            kept.append(contact)
-    return kept
-
-
 def _steps(voxel_size_zyx_nm: VoxelSize) -> list[float]:
     """Voxels along each axis that span one smallest side."""
     return [min(voxel_size_zyx_nm) / side for side in voxel_size_zyx_nm]
-
-
-def _cell(voxel_size_zyx_nm: VoxelSize) -> ZYX:
-    return zyx(max(1, round(CELL * steps)) for steps in _steps(voxel_size_zyx_nm))
 
 
 def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_distance: float) -> np.ndarray:
@@ -194,7 +238,7 @@ def _faces(labels: np.ndarray, smooth: np.ndarray, block: Box, outer: Box, pairs
 
 def _strongest(faces: _Faces, pairs: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> list[Contact]:
     """Return the brightest face of each pair and cell as a contact; ties go to the first in zyx order."""
-    cells = faces.position // np.array(_cell(voxel_size_zyx_nm))
+    cells = faces.position // np.array(cell_shape(voxel_size_zyx_nm))
     _, group = np.unique(np.column_stack([faces.row, cells]), axis=0, return_inverse=True)
     z, y, x = faces.position.T
     order = np.lexsort((x, y, z, -faces.brightness, group.ravel()))

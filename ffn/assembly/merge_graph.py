@@ -36,9 +36,9 @@ class MergeEdge:
     z, y, x : int
         Decision point, full-volume voxels.
     overlap_voxels : int
-        Voxels that both claimed during flood filling.
+        Voxels around the decision point that both claimed during flood filling.
     contact_faces : int
-        Size of the contact.
+        Size of the contact around the decision point.
     brightness : float
         Smoothed image at the decision point.
     evidence : Evidence
@@ -57,10 +57,10 @@ class MergeEdge:
     evidence: Evidence
 
     @classmethod
-    def of(cls, contact: Contact, overlap_voxels: int, evidence: Evidence, score: float) -> MergeEdge:
+    def of(cls, contact: Contact, evidence: Evidence, score: float) -> MergeEdge:
         """Return the edge of a contact."""
         place = contact.position_zyx
-        return cls(*contact.pair, score, *place, overlap_voxels, contact.faces, contact.brightness, evidence)
+        return cls(*contact.pair, score, *place, contact.overlap, contact.faces, contact.brightness, evidence)
 
     def row(self) -> str:
         """Return the edge as a line of the file."""

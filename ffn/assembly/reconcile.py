@@ -16,9 +16,9 @@ from ffn.assembly.pool import VolumePool
 from ffn.assembly.tiling import Tiling
 from ffn.assembly.unionfind import connected_roots
 from ffn.config import ReconcileConfig
-from ffn.contingency import ContingencyTable, count_pairs, merge_tables
+from ffn.contingency import ContingencyTable, add_up, find_runs, merge_tables
 from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize
+from ffn.geometry import ZYX, Box, VoxelSize, cell_shape
 from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.store_names import split_store
@@ -66,13 +66,13 @@ class Joins:
         Nodes that are one object.
     num_inside : int
         Number of pairs that only `parts_inside` found.
-    shared : ContingencyTable
-        Voxels counted by the two nodes that claim them, joined or not.
+    shared : int64 ndarray of shape (N, 6)
+        Voxels counted by the two nodes that claim them, joined or not, and by cells: nodes, first voxel, voxels.
     """
 
     pairs: np.ndarray
     num_inside: int
-    shared: ContingencyTable
+    shared: np.ndarray
 
 
 def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> None:
@@ -102,12 +102,12 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> N
     with VolumePool() as pool:
         scans = track(enumerate(specs), len(specs), "ids", "subvolume")
         nodes = Nodes.of([scan(pool.open(spec), tiling.core(index)) for index, spec in scans])
-        joins = find_joins(tiling, specs, nodes, pool, config)
+        joins = find_joins(tiling, voxel_size, specs, nodes, pool, config)
         roots = connected_roots(nodes.num_nodes, joins.pairs)
         objects = np.unique(roots[nodes.in_core])
         numbers = np.where(np.isin(roots, objects), np.searchsorted(objects, roots) + 1, 0).astype(np.uint64)
         record = provenance("reconcile", config, subvolumes=len(specs), matches=len(joins.pairs))
-        tables = carried_tables(specs, nodes, numbers, joins.shared)
+        tables = carried_tables(specs, tiling, voxel_size, nodes, numbers, joins.shared)
         with create_volume(out_spec, np.uint64, Placement(tiling.hull, voxel_size, record), tables) as writer:
             blocks = list(tiling.hull.blocks(config.block_size_zyx))
             for block in track(blocks, len(blocks), "write"):
@@ -152,13 +152,22 @@ def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], VoxelSize]:
     return tiling, [places[tiling.box(index)] for index in range(tiling.num_boxes)], voxel_size_of(first)
 
 
-def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumePool, config: ReconcileConfig) -> Joins:
+def find_joins(
+    tiling: Tiling,
+    voxel_size_zyx_nm: VoxelSize,
+    specs: Sequence[str],
+    nodes: Nodes,
+    pool: VolumePool,
+    config: ReconcileConfig,
+) -> Joins:
     """Match the ids of all subvolumes that overlap.
 
     Parameters
     ----------
     tiling : Tiling
         Boxes of the subvolumes.
+    voxel_size_zyx_nm : tuple of float
+        Sides of a voxel.
     specs : sequence of str
         Their files, in the order of the tiling.
     nodes : Nodes
@@ -174,10 +183,13 @@ def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumeP
         In the order of the overlaps.
     """
     overlaps = list(tiling.overlaps())
-    pairs, shared, num_inside = [np.empty((0, 2), np.int64)], [], 0
+    pairs, shared, num_inside = [np.empty((0, 2), np.int64)], [np.empty((0, 6), np.int64)], 0
+    cell = cell_shape(voxel_size_zyx_nm)
     for first, second in track(overlaps, len(overlaps), "match", "overlap"):
         box = tiling.box(first).intersect(tiling.box(second))
-        table = _compared(pool, specs[first], specs[second], box, config)
+        claims = _compared(pool, specs[first], specs[second], box, cell, config)
+        ids = claims[:, :2].astype(np.uint64)
+        table = merge_tables([ContingencyTable(ids[:, 0], ids[:, 1], claims[:, 5])])
         a, b = nodes.find(first, table.a), nodes.find(second, table.b)
         voxels = nodes.voxels[a], nodes.voxels[b]
         share = min(n / side for n, side in zip(box.shape, tiling.box(first).shape, strict=True))
@@ -185,15 +197,42 @@ def find_joins(tiling: Tiling, specs: Sequence[str], nodes: Nodes, pool: VolumeP
         inside = parts_inside(table, voxels, config) & ~best
         pairs.append(np.stack([a, b], axis=1)[best | inside])
         num_inside += int(inside.sum())
-        shared.append(ContingencyTable(a, b, table.voxels))
-    return Joins(np.concatenate(pairs), num_inside, merge_tables(shared))
+        nodes_of = (nodes.find(index, claims[:, side]) for side, index in enumerate((first, second)))
+        shared.append(np.column_stack([*nodes_of, claims[:, 2:]]))
+    return Joins(np.concatenate(pairs), num_inside, add_up(np.concatenate(shared)))
 
 
-def _compared(pool: VolumePool, first: str, second: str, box: Box, config: ReconcileConfig) -> ContingencyTable:
-    """Count the pairs of ids in `box` where both subvolumes are segmented."""
+def _compared(
+    pool: VolumePool, first: str, second: str, box: Box, cell_zyx: ZYX, config: ReconcileConfig
+) -> np.ndarray:
+    """Count the pairs of ids in each cell of `box` where both subvolumes are segmented: rows as of ``overlaps``."""
     blocks = box.blocks(config.block_size_zyx)
-    tables = (count_pairs(pool.open(first).read(block), pool.open(second).read(block)) for block in blocks)
-    return merge_tables(tables).foreground()
+    found = (count_in_cells(pool.open(first).read(b), pool.open(second).read(b), b.start, cell_zyx) for b in blocks)
+    return add_up(np.concatenate(list(found)))
+
+
+def count_in_cells(a: np.ndarray, b: np.ndarray, offset_zyx: ZYX, cell_zyx: ZYX) -> np.ndarray:
+    """Count the voxels of every pair of ids in every cell.
+
+    Parameters
+    ----------
+    a, b : integer ndarrays of one shape (Z, Y, X)
+        Labels; voxels where one is 0 do not count.
+    offset_zyx : tuple of int
+        First voxel of both in the full volume.
+    cell_zyx : tuple of int
+        Shape of a cell.
+
+    Returns
+    -------
+    int64 ndarray of shape (N, 6)
+        Id in a, id in b, first voxel of the cell, voxels.
+    """
+    cells_along_x = np.broadcast_to((np.arange(a.shape[2]) + offset_zyx[2]) // cell_zyx[2], a.shape)
+    starts, lengths = find_runs(a, b, cells_along_x, within_rows=True)
+    ids = np.stack([a.ravel()[starts], b.ravel()[starts]], axis=1).astype(np.int64)
+    cells = (np.stack(np.unravel_index(starts, a.shape), axis=1) + offset_zyx) // cell_zyx * cell_zyx
+    return add_up(np.column_stack([ids, cells, lengths])[(ids != 0).all(axis=1)])
 
 
 def _renumbered(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ffn.config import SegmentConfig
-from ffn.geometry import ZYX, Box, zyx
+from ffn.contingency import add_up
+from ffn.geometry import CELL, ZYX, Box, zyx
 from ffn.inference.canvas import MASKED, REJECTED, is_free
 from ffn.inference.grower import Arrays
 from ffn.inference.objects import GrownObject
@@ -18,6 +19,26 @@ GIVEN = 0  # pass of segments that were there before
 STARTED = ("weak", "too_small", "segments")  # outcomes of seeds from which an object has grown
 SIGNS = ("stuck", "undecided_voxels", "object_voxels")  # see `ffn.inference.sanity`
 COUNTERS = (*FOV_COUNTERS, "seeds", *OUTCOMES, "limited", *SIGNS)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells of the full volume, as seen from a subvolume.
+
+    Parameters
+    ----------
+    shape_zyx : tuple of int
+        See `ffn.geometry.cell_shape`.
+    offset_zyx : tuple of int
+        First voxel of the subvolume.
+    """
+
+    shape_zyx: ZYX = (CELL, CELL, CELL)
+    offset_zyx: ZYX = (0, 0, 0)
+
+    def first_voxels(self, points: np.ndarray) -> np.ndarray:
+        """Return the first voxels of the cells of `points`, int64 (N, 3), full-volume voxels."""
+        return (points + self.offset_zyx) // self.shape_zyx * self.shape_zyx
 
 
 @dataclass(frozen=True)
@@ -32,8 +53,8 @@ class Origin:
         Seed voxel, relative to the subvolume.
     num_fovs : int
         Network evaluations that it took.
-    overlaps : dict of int to int
-        Number of its voxels that belong to earlier segments, by their ids.
+    overlaps : dict of tuple of int to int
+        Number of its voxels that belong to earlier segments, by their id and the first voxel (z, y, x) of their cell.
     pass_number : int
         1, or 2 for the second pass; 0 for a segment that was given.
     """
@@ -41,7 +62,7 @@ class Origin:
     segment_id: int
     seed_zyx: ZYX
     num_fovs: int
-    overlaps: dict[int, int]
+    overlaps: dict[tuple[int, ...], int]
     pass_number: int = 1
 
 
@@ -79,6 +100,8 @@ class Claims:
         Where seeds may be.
     segmentation : int32 ndarray of shape (Z, Y, X)
         0: free; `MASKED`: not to be entered. Changed in place.
+    cells : Cells, optional
+        Where shared voxels are counted.
 
     Attributes
     ----------
@@ -90,7 +113,8 @@ class Claims:
         Number of voxels in segments.
     """
 
-    def __init__(self, config: SegmentConfig, reach: Box, segmentation: np.ndarray) -> None:
+    def __init__(self, config: SegmentConfig, reach: Box, segmentation: np.ndarray, cells: Cells | None = None) -> None:
+        self._cells = cells or Cells()
         self._distance = config.min_boundary_dist_zyx
         self.reach = reach
         self.segmentation = segmentation
@@ -187,8 +211,10 @@ class Claims:
         num_voxels = int(np.count_nonzero(mask))
         if num_voxels < min_voxels:
             return "too_small"
-        there = np.bincount(labels[(grown.probability > 0) & (labels > 0)])
-        overlaps = {int(other): int(there[other]) for other in np.flatnonzero(there)}
+        shared = (grown.probability > 0) & (labels > 0)
+        cells = self._cells.first_voxels(np.argwhere(shared) + grown.box.start)
+        counted = add_up(np.column_stack([labels[shared], cells, np.ones(len(cells), np.int64)]))
+        overlaps = {tuple(place): count for *place, count in counted.tolist()}
         segment_id = len(self.origins) + 1
         labels[mask] = segment_id
         self.probability[grown.box.slices()][mask] = grown.probability[mask]
@@ -213,8 +239,8 @@ class Claims:
         self.counters = dict(zip(COUNTERS, state["counters"].tolist(), strict=True))
         self.num_filled = int(np.count_nonzero(self.segmentation > 0))
         self.origins = [Origin(i, (z, y, x), fovs, {}, n) for i, z, y, x, fovs, n in state["origins"].tolist()]
-        for segment_id, other, count in state["overlaps"].tolist():
-            self.origins[segment_id - 1].overlaps[other] = count
+        for segment_id, *place, count in state["overlaps"].tolist():
+            self.origins[segment_id - 1].overlaps[tuple(place)] = count
 
 
 def origins_table(origins: list[Origin]) -> np.ndarray:
@@ -224,6 +250,6 @@ def origins_table(origins: list[Origin]) -> np.ndarray:
 
 
 def overlaps_table(origins: list[Origin]) -> np.ndarray:
-    """Return an int64 table of shape (N, 3): id, earlier id, number of voxels in both."""
-    rows = [(o.segment_id, other, count) for o in origins for other, count in sorted(o.overlaps.items())]
-    return np.array(rows, np.int64).reshape(-1, 3)
+    """Return an int64 table of shape (N, 6): id, earlier id, first voxel of a cell, number of voxels in both there."""
+    rows = [(o.segment_id, *place, count) for o in origins for place, count in sorted(o.overlaps.items())]
+    return np.array(rows, np.int64).reshape(-1, 6)

@@ -10,7 +10,7 @@ import numpy as np
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import ZYX, zyx
 from ffn.inference.canvas import MASKED, Canvas, Thresholds, is_free
-from ffn.inference.claims import Claims, Filling
+from ffn.inference.claims import Cells, Claims, Filling
 from ffn.inference.engine import Engine
 from ffn.inference.grower import Arrays, FovBatch, Limits, ObjectGrower
 from ffn.inference.objects import GrownObject
@@ -41,6 +41,8 @@ class FloodFill:
         Network, built for batches of ``config.batch_size``.
     masked : bool ndarray of shape (Z, Y, X), optional
         Voxels that are not segmented, not seeded and not entered by the centre of the FOV.
+    cells : Cells, optional
+        Where voxels that two objects share are counted.
 
     Attributes
     ----------
@@ -65,6 +67,7 @@ class FloodFill:
         config: SegmentConfig,
         engine: Engine,
         masked: np.ndarray | None = None,
+        cells: Cells | None = None,
     ) -> None:
         segmentation = np.zeros(image.shape, np.int32)
         if masked is not None:
@@ -76,7 +79,7 @@ class FloodFill:
         self._batch = FovBatch(engine, model.fov_size_zyx, config.batch_size)
         thresholds = Thresholds.of(config)
         self._idle = [Canvas(image, model, thresholds, segmentation) for _ in range(config.batch_size)]
-        self.claims = Claims(config, self._idle[0].reach, segmentation)
+        self.claims = Claims(config, self._idle[0].reach, segmentation, cells)
         self.pass_number = self.cursor = self.num_evaluated = 0
         self.seeds = np.empty((0, 3), np.int64)
         self._rounds = 0

@@ -15,10 +15,10 @@ from tqdm import tqdm
 
 from ffn.config import ImageConfig, Mask, SegmentConfig, flooding_model
 from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize
+from ffn.geometry import Box, VoxelSize, cell_shape
 from ffn.inference.checkpoint import CheckpointFile, checksum
 from ffn.inference.choice import chosen_engine
-from ffn.inference.claims import Filling, origins_table, overlaps_table
+from ffn.inference.claims import Cells, Filling, origins_table, overlaps_table
 from ffn.inference.flood import FloodFill
 from ffn.inference.points import read_points
 from ffn.inference.sanity import Facts, findings, measured
@@ -113,9 +113,9 @@ def segment(
     """Flood-fill a box and write segmentation, probabilities, origins and overlaps.
 
     The file of `out_spec` holds the segmentation (uint64) under the given name, and ``probability`` (uint8),
-    ``origins`` (id, seed z, y, x in full-volume voxels, FOVs, pass) and ``overlaps`` (id, earlier id, voxels). During
-    the run, ``<file>.checkpoint`` holds the state. After a kill, the same call resumes from it, and the output is the
-    same, byte for byte.
+    ``origins`` (id, seed z, y, x in full-volume voxels, FOVs, pass) and ``overlaps`` (id, earlier id, first voxel of a
+    cell, voxels in it; see `ffn.geometry.cell_shape`). During the run, ``<file>.checkpoint`` holds the state. After a
+    kill, the same call resumes from it, and the output is the same, byte for byte.
 
     Parameters
     ----------
@@ -169,7 +169,8 @@ def segment(
     checksums = {name: checksum(array) for name, array in arrays.items()}
     fingerprint = _fingerprint(config, model, {**inputs, **checksums, "voxel_size_zyx_nm": part.voxel_size_zyx_nm})
     checkpoint = CheckpointFile(f"{path}.checkpoint", fingerprint, config.checkpoint_seconds)
-    flood = FloodFill(normalisation.apply(part.raw), model.config, config, engine, masked)
+    cells = Cells(cell_shape(part.voxel_size_zyx_nm), part.box.start)
+    flood = FloodFill(normalisation.apply(part.raw), model.config, config, engine, masked, cells)
     ids = None if given is None else flood.claims.adopt(given)  # a checkpoint replaces this with the same and more
     filling = _fill(flood, part, config, points, masked, checkpoint)
     sanity = measured(filling, part.voxel_size_zyx_nm)

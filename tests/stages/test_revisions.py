@@ -167,18 +167,18 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
     ),
     "normalize": (1, {"normalize.json": "e935af2aa4ab"}),
     "segment": (
-        1,
+        2,
         {
             "origins": "aed3986739fa",
-            "overlaps": "a2da7b8040d8",
+            "overlaps": "d62a5c4667df",
             "probability": 106.1779804,
             "segmentation": "1077c5285ebc",
         },
     ),
-    "reconcile": (2, {"origins": "d62a5c4667df", "overlaps": "a2da7b8040d8", "segmentation": "59f1003d4683"}),
-    "consensus": (1, {"overlaps": "860709e9504d", "segmentation": "bf7cb5e9ffaa"}),
+    "reconcile": (3, {"origins": "d62a5c4667df", "overlaps": "d62a5c4667df", "segmentation": "59f1003d4683"}),
+    "consensus": (2, {"overlaps": "79baf6a91d89", "segmentation": "bf7cb5e9ffaa"}),
     "agglomerate": (
-        1,
+        2,
         {
             "agreement": "63dc3232c2e2",
             "brightness": "78cf06bde1b3",
@@ -187,7 +187,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "fovs_a": "2b5d31cb6ac3",
             "fovs_b": "2b5d31cb6ac3",
             "iou": "d5d413896812",
-            "overlap_voxels": "3fc971ec9442",
+            "overlap_voxels": "d7e90dee9aa5",
             "recovered_aa": "8f17b05b99b9",
             "recovered_ab": "d958e6bc4ba9",
             "recovered_ba": "e155bb67eb82",
@@ -265,7 +265,7 @@ def write_inputs(folder: Path) -> None:
     """Write what the commands read."""
     image, bodies, halves = scene()
     np.save(folder / "slices.npy", image)
-    pairs = np.array([[2 * body, 2 * body + 1, 300] for body in range(1, 9)], np.int64)
+    pairs = np.array([[2 * body, 2 * body + 1, 0, 24 * y, 24, 300] for body in range(1, 9) for y in (0, 1)], np.int64)
     write(folder / "raw.h5", {"raw": image})
     write(folder / "labels.h5", {"labels": bodies})
     write(folder / "base.h5", {"segmentation": halves}, tables={"overlaps": pairs})
@@ -275,7 +275,7 @@ def write_inputs(folder: Path) -> None:
     truth = ["--truth", f"{folder}/labels.h5:labels", "--out"]
     for name, spec in (("halves", "base.h5:segmentation"), ("bodies", "labels.h5:labels")):
         assert main(["evaluate", "--segmentation", f"{folder}/{spec}", *truth, f"{folder}/{name}.json"]) == 0
-    tables = {"origins": np.zeros((0, 6), np.int64), "overlaps": np.zeros((0, 3), np.int64)}
+    tables = {"origins": np.zeros((0, 6), np.int64), "overlaps": np.zeros((0, 6), np.int64)}
     for name, stop, start in (("left", 34, 0), ("right", 52, 18)):
         box = Box((0, 0, start), (32, 44, stop))
         write(folder / f"{name}.h5", {"segmentation": halves, "probability": image}, box, tables)

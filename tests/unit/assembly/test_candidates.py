@@ -1,5 +1,7 @@
 """Which fragments of a consensus agglomeration has to look at."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from ffn.assembly.candidates import candidates, halo_of, merged_faces, touching
 from ffn.assembly.consensus import consensus, fragment_ids
 from ffn.config import ConsensusConfig
 from ffn.contingency import ContingencyTable
-from ffn.geometry import Box
+from ffn.geometry import CELL, Box
 from ffn.io.open import read_table
 
 from ..volumes import read, write
@@ -21,13 +23,17 @@ def row(*ids) -> np.ndarray:
 def judged(folder, a, b, tables=(None, None), block=(3, 4, 7), max_gap=2.0):
     """Return the overlaps of a consensus, keyed by positions of fragments in the row, and the consensus."""
     specs = [
-        write(folder / f"{name}.h5", part, (2, -3, 5), tables=extra)
+        write(folder / f"{name}.h5", part, (2, 0, 5), tables=extra)
         for name, part, extra in zip("ab", (a, b), tables, strict=True)
     ]
     out = str(folder / "all.h5:segmentation")
     consensus(*specs, out, ConsensusConfig(min_fragment_size=20, max_gap=max_gap, block_size_zyx=block))
     ids = read(out)[0, 0, ::4].tolist()
-    rows = {(ids.index(one), ids.index(other)): n for one, other, n in read_table(out, "overlaps").tolist()}
+    table = read_table(out, "overlaps")
+    assert (table[:, 2:5] % CELL == 0).all()
+    rows = Counter()
+    for one, other, *_, n in table.tolist():
+        rows[ids.index(one), ids.index(other)] += n
     return {tuple(sorted(pair)): n for pair, n in rows.items()}, out
 
 
@@ -52,14 +58,20 @@ def test_fragments_touch_across_a_fragment_too_small_to_keep(tmp_path):
 
 def test_overlaps_of_both_inputs_are_evidence(tmp_path):
     a, b = row(10, 4, 6, 6), row(3, 1, 2, 9)
-    tables = {"overlaps": np.array([(10, 4, 250), (10, 6, 99)], np.int64)}, {"overlaps": np.array([(2, 1, 70)])}
+    tables = (
+        {"overlaps": np.array([(10, 4, 0, -24, 0, 250), (10, 6, 0, 0, 0, 99)], np.int64)},
+        {"overlaps": np.array([(2, 1, 0, -24, 24, 70)])},
+    )
     overlaps, _ = judged(tmp_path, a, b, tables)
     assert overlaps == {(0, 1): 250, (1, 2): 70, (2, 3): 64}  # 10 and 6 do not touch
 
 
 def test_evidence_of_both_inputs_adds_up(tmp_path):
     a = row(10, 4)
-    tables = {"overlaps": np.array([(10, 4, 250)], np.int64)}, {"overlaps": np.array([(4, 10, 30), (10, 4, 5)])}
+    tables = (
+        {"overlaps": np.array([(10, 4, 0, 0, 0, 200), (10, 4, 0, 0, 24, 50)])},
+        {"overlaps": np.array([(4, 10, 0, 0, 0, 30), (10, 4, 0, 0, 0, 5)])},
+    )
     assert judged(tmp_path, a, a, tables)[0] == {(0, 1): 285}
 
 
@@ -75,17 +87,19 @@ def test_only_pairs_of_pieces_that_touch_are_listed():
     num = 20_000
     one, many = np.ones(num, np.uint64), np.arange(1, num + 1, dtype=np.uint64)
     table = ContingencyTable(one, many, np.full(num, 5))
-    faces = ContingencyTable(many[:-1] - 1, many[:-1], np.ones(num - 1, np.int64))
-    none = np.empty((0, 3), np.int64)
+    faces = np.zeros((num - 1, 6), np.int64)
+    faces[:, 0], faces[:, 1], faces[:, 5] = np.arange(num - 1), np.arange(1, num), 1
+    none = np.empty((0, 6), np.int64)
     rows = candidates(table, fragment_ids(table, 5), faces, none, none)
     assert len(rows) == num - 1  # of 2e8 pairs
-    assert (rows[:, 2] == 5).all()
+    assert (rows[:, 5] == 5).all()
 
 
 def test_without_fragments_there_are_no_candidates():
     empty = ContingencyTable(*(np.zeros(0, kind) for kind in (np.uint64, np.uint64, np.int64)))
-    claims = np.array([(1, 2, 9)], np.int64)
-    assert candidates(empty, fragment_ids(empty, 5), empty, claims, claims).shape == (0, 3)
+    claims = np.array([(1, 2, 0, 0, 0, 9)], np.int64)
+    faces = np.empty((0, 6), np.int64)
+    assert candidates(empty, fragment_ids(empty, 5), faces, claims, claims).shape == (0, 6)
 
 
 def test_faces_of_blocks_add_up_to_those_of_the_volume():
@@ -100,5 +114,6 @@ def test_faces_of_blocks_add_up_to_those_of_the_volume():
             yield touching(labels[outer.slices(box.start)], block, outer, size, gap)
 
     whole, parts = (merged_faces(faces(box.blocks(shape))) for shape in (box.shape, (3, 5, 7)))
-    assert np.array_equal(whole.pairs, parts.pairs) and np.array_equal(whole.voxels, parts.voxels)
-    assert whole.pairs.max() == 3 and len(whole.pairs) == 6  # four labels, as rows 0 to 3
+    assert np.array_equal(whole, parts)
+    assert whole[:, :2].max() == 3 and len(np.unique(whole[:, :2], axis=0)) == 6  # four labels, as rows 0 to 3
+    assert len(np.unique(whole[:, 2:5], axis=0)) == 4  # cells of 12 × 24 × 24 voxels

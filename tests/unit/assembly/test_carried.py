@@ -12,11 +12,17 @@ from ffn.io.open import open_volume, read_table
 from ..volumes import read, write
 
 LEFT, RIGHT = Box((0, 0, 0), (4, 6, 10)), Box((0, 0, 6), (4, 6, 16))
+SIZE = (1.0, 1.0, 4.0)  # cells are 24 × 24 × 6 voxels
 CONFIG = ReconcileConfig(min_overlap_voxels=5)
 
 
 def origin(*row):
     return np.array([row], np.int64)
+
+
+def claims(*rows):
+    """Rows of ``overlaps`` in cells at x."""
+    return np.array([(one, other, 0, 0, x, voxels) for one, other, x, voxels in rows], np.int64)
 
 
 def scene(folder, ids=(5, 8, 2, 3)):
@@ -25,10 +31,16 @@ def scene(folder, ids=(5, 8, 2, 3)):
     left[:, 0:3], right[:, 0:3] = ids[0], ids[2]
     left[:, 4:6], right[:2, 3:6] = ids[1], ids[3]
     right[:, 2] = ids[3]  # the tube's neighbour claims what is the tube on the left
-    tables = {"origins": origin(ids[0], 1, 2, 3, 40, 1), "overlaps": origin(ids[1], ids[0], 30)}
-    specs = [write(folder / "left.h5", left, LEFT.start, tables=tables)]
-    tables = {"origins": origin(ids[2], 1, 2, 13, 50, 2), "overlaps": origin(ids[3], ids[2], 7)}
-    return [*specs, write(folder / "right.h5", right, RIGHT.start, tables=tables)]
+    tables = {
+        "origins": origin(ids[0], 1, 2, 3, 40, 1),
+        "overlaps": claims((ids[1], ids[0], 0, 30), (ids[1], ids[0], 6, 900)),
+    }
+    specs = [write(folder / "left.h5", left, LEFT.start, SIZE, tables=tables)]
+    tables = {
+        "origins": origin(ids[2], 1, 2, 13, 50, 2),
+        "overlaps": claims((ids[3], ids[2], 6, 500), (ids[3], ids[2], 12, 7)),
+    }
+    return [*specs, write(folder / "right.h5", right, RIGHT.start, SIZE, tables=tables)]
 
 
 @pytest.mark.parametrize("ids", [(5, 8, 2, 3), (1, 2, 1, 2), (9, 4, 7, 6)])
@@ -39,9 +51,14 @@ def test_tables_get_global_ids_whatever_the_local_ones_are(ids, tmp_path):
     tube, left, right = labels[0, 0, 0], labels[3, 5, 0], labels[0, 5, 15]
     assert labels[0, 0, 15] == tube and len({int(i) for i in (tube, left, right)} - {0}) == 3
     assert read_table(out, "origins").tolist() == [[tube, 1, 2, 3, 40, 1], [tube, 1, 2, 13, 50, 2]]
-    overlaps = {(a, b): n for a, b, n in read_table(out, "overlaps").tolist()}
+    overlaps = {(a, b, x): n for a, b, _, _, x, n in read_table(out, "overlaps").tolist()}
     shared = 4 * 4  # voxels of the overlap that are the tube on one side and its neighbour on the other
-    assert overlaps == {(tube, left): 30, (tube, right): 7 + shared, (left, right): 2 * 2 * 4}
+    assert overlaps == {  # the middle of the cell at 6 is in the core of the right subvolume, from 8 on
+        (tube, left, 0): 30,
+        (tube, right, 6): 500 + shared,
+        (tube, right, 12): 7,
+        (left, right, 6): 2 * 2 * 4,
+    }
 
 
 def test_subvolumes_without_tables_have_only_what_they_share(tmp_path):
@@ -49,30 +66,31 @@ def test_subvolumes_without_tables_have_only_what_they_share(tmp_path):
     for number, spec in enumerate(specs):
         with open_volume(spec) as volume:
             box, voxels = volume.box, volume.read()
-        specs[number] = write(tmp_path / f"bare{number}.h5", voxels, box.start)
+        specs[number] = write(tmp_path / f"bare{number}.h5", voxels, box.start, SIZE)
     out = str(tmp_path / "all.h5:segmentation")
     reconcile(specs, out, CONFIG)
     assert read_table(out, "origins").shape == (0, 6)
-    assert read_table(out, "overlaps")[:, 2].tolist() == [16, 16]
+    assert read_table(out, "overlaps")[:, 5].tolist() == [16, 16]
 
 
 def test_tables_of_another_form_are_refused_by_name(tmp_path):
     specs = scene(tmp_path)
     with open_volume(specs[0]) as volume:
         box, voxels = volume.box, volume.read()
-    specs[0] = write(tmp_path / "old.h5", voxels, box.start, tables={"origins": origin(5, 1, 2, 3, 40)})
+    specs[0] = write(tmp_path / "old.h5", voxels, box.start, SIZE, tables={"origins": origin(5, 1, 2, 3, 40)})
     with pytest.raises(VolumeError, match=r"old.h5.*'origins' has shape \(1, 5\), expected 6 columns.*ffn segment"):
         reconcile(specs, str(tmp_path / "all.h5:segmentation"), CONFIG)
 
 
 @pytest.mark.parametrize(
-    ("name", "row"), [("overlaps", (8, 6, 30)), ("overlaps", (99, 5, 30)), ("origins", (6, 1, 2, 3, 40, 1))]
+    ("name", "row"),
+    [("overlaps", (8, 6, 0, 0, 0, 30)), ("overlaps", (99, 5, 0, 0, 0, 30)), ("origins", (6, 1, 2, 3, 40, 1))],
 )
 def test_ids_that_the_subvolume_lacks_are_refused_by_name(name, row, tmp_path):
     specs = scene(tmp_path)
     with open_volume(specs[0]) as volume:
         box, voxels = volume.box, volume.read()
-    specs[0] = write(tmp_path / "other.h5", voxels, box.start, tables={name: origin(*row)})
+    specs[0] = write(tmp_path / "other.h5", voxels, box.start, SIZE, tables={name: origin(*row)})
     absent = row[0] if row[0] in (6, 99) else row[1]
     with pytest.raises(VolumeError, match=rf"other.h5:other: its table '{name}' names id {absent}, which no"):
         reconcile(specs, str(tmp_path / "all.h5:segmentation"), CONFIG)

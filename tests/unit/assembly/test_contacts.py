@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.contacts import Contact, find_contacts, merge_contacts, spread
+from ffn.assembly.contacts import Contact, add_contacts, decision_points, find_contacts, spread, with_overlaps
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 
@@ -11,6 +11,7 @@ from ..volumes import write
 
 BOX = Box((10, 20, 30), (26, 44, 62))
 SIZE = (20.0, 10.0, 10.0)
+NONE = np.empty((0, 6), np.int64)
 
 
 @pytest.fixture
@@ -26,14 +27,18 @@ def volumes(tmp_path):
         yield one, other
 
 
-def contacts(volumes, blocks, pairs, max_distance=3.0, max_points=1):
+def contacts(volumes, blocks, pairs, max_distance=3.0):
     pairs = np.array(pairs, np.uint64)
-    found = (c for block in blocks for c in find_contacts(*volumes, block, pairs, max_distance))
-    return merge_contacts(found, max_points, SIZE)
+    return add_contacts((c for block in blocks for c in find_contacts(*volumes, block, pairs, max_distance)), SIZE)
+
+
+def points(volumes, pairs, max_distance=3.0):
+    found = with_overlaps(contacts(volumes, [BOX], pairs, max_distance), NONE, SIZE)
+    return decision_points(found, BOX, radius=2)
 
 
 def test_the_decision_point_is_the_brightest_place_between_two_segments(volumes):
-    (contact,) = contacts(volumes, [BOX], [(3, 7)])
+    (contact,) = points(volumes, [(3, 7)])
     z, y, x = np.subtract(contact.position_zyx, BOX.start)
     assert contact.pair == (3, 7) and contact.faces == 16 * 24
     assert 4 <= z < 9 and 14 <= y < 19 and 13 <= x < 19
@@ -41,40 +46,49 @@ def test_the_decision_point_is_the_brightest_place_between_two_segments(volumes)
 
 
 def test_only_given_pairs_that_are_near_enough_are_found(volumes):
-    assert [c.pair for c in contacts(volumes, [BOX], [(3, 7), (3, 9), (7, 9)])] == [(3, 7), (7, 9)]
-    assert contacts(volumes, [BOX], [(3, 7)], max_distance=1.0) == []
-    assert contacts(volumes, [BOX], [(3, 9)]) == []
+    assert [c.pair for c in points(volumes, [(3, 7), (3, 9), (7, 9)])] == [(3, 7), (7, 9)]
+    assert points(volumes, [(3, 7)], max_distance=1.0) == []
+    assert points(volumes, [(3, 9)]) == []
 
 
-@pytest.mark.parametrize("max_points", [1, 3])
 @pytest.mark.parametrize("block_size", [(16, 24, 32), (5, 7, 9), (4, 24, 1)])
-def test_blocks_find_what_the_whole_volume_finds(volumes, block_size, max_points):
+def test_blocks_find_what_the_whole_volume_finds(volumes, block_size):
     pairs = [(3, 7), (7, 9)]
-    parts = contacts(volumes, BOX.blocks(block_size), pairs, max_points=max_points)
-    assert parts == contacts(volumes, [BOX], pairs, max_points=max_points)
+    assert contacts(volumes, BOX.blocks(block_size), pairs) == contacts(volumes, [BOX], pairs)
 
 
-def at(*position, brightness, faces=1, pair=(1, 2)):
+def at(*position, brightness=100.0, faces=1, pair=(1, 2)):
     return Contact(*pair, position, brightness, faces)
 
 
-def test_the_brightest_point_is_kept_whatever_the_order():
+def test_the_brightest_place_of_a_cell_is_kept_whatever_the_order():
     parts = [at(0, 0, 5, brightness=90.0, faces=3), at(8, 0, 5, brightness=120.0), at(2, 0, 5, brightness=120.0)]
-    expected = [at(2, 0, 5, brightness=120.0, faces=5)]
-    assert merge_contacts(parts, 3, SIZE) == merge_contacts(parts[::-1], 3, SIZE) == expected
+    expected = {(1, 2): {(0, 0, 0): at(2, 0, 5, brightness=120.0, faces=5)}}
+    assert add_contacts(parts, SIZE) == add_contacts(parts[::-1], SIZE) == expected
 
 
-def test_points_lie_apart_and_are_limited_in_number():
-    near, far = at(0, 23, 0, brightness=110.0), at(0, 60, 0, brightness=100.0)
-    parts = [at(0, 24, 0, brightness=120.0), near, far, at(13, 24, 0, brightness=90.0)]
-    positions = [c.position_zyx for c in merge_contacts(parts, 9, SIZE)]
-    assert positions == [
-        (0, 24, 0),
-        (0, 60, 0),
-        (13, 24, 0),
-    ]  # 12 sections are as thick as 24 voxels
-    assert [c.position_zyx for c in merge_contacts(parts, 2, SIZE)] == [(0, 24, 0), (0, 60, 0)]
-    assert {c.faces for c in merge_contacts(parts, 9, SIZE)} == {4}
+def test_faces_and_overlaps_are_those_around_a_cell():
+    places = [at(0, 24 * n, 0, faces=10**n) for n in range(4)]  # cells of 12 × 24 × 24 voxels
+    claims = np.array([[1, 2, 0, 0, 0, 7], [1, 2, 0, 24, 24, 40], [1, 2, 24, 24, 0, 500], [1, 3, 0, 0, 0, 6000]])
+    counted = with_overlaps(add_contacts(places, SIZE), claims, SIZE)[1, 2].values()
+    assert [(c.faces, c.overlap) for c in counted] == [(11, 47), (111, 47), (1110, 40), (1100, 0)]
+
+
+def test_points_are_brighter_than_all_others_around():
+    places = [at(0, 24 * n, 0, brightness=value) for n, value in enumerate([9.0, 8.0, 7.0, 10.0, 6.0, 5.0, 5.0])]
+    places.append(at(0, 24, 0, brightness=1.0, pair=(1, 3)))
+    cells = add_contacts(places, SIZE)
+
+    row = Box((0, 0, 0), (1, 999, 1))
+
+    def found(radius, box=row):
+        return [(c.pair, c.position_zyx[1] // 24) for c in decision_points(cells, box, radius)]
+
+    assert found(1) == [((1, 2), 3), ((1, 2), 0), ((1, 3), 1)]
+    assert found(2) == [((1, 2), 3), ((1, 2), 0), ((1, 3), 1)]
+    assert found(3) == [((1, 2), 3), ((1, 3), 1)]
+    cut = [found(2, Box((0, y, 0), (1, y + 24, 1))) for y in range(0, 999, 24)]
+    assert sorted(sum(cut, [])) == sorted(found(2))
 
 
 def test_spread_measures_distance_in_the_smallest_side():

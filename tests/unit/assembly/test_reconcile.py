@@ -130,13 +130,13 @@ def test_joins_count_those_of_parts_inside(tmp_path):
     specs = []
     for x, part in ((0, whole), (10, cut)):
         specs.append(write(tmp_path / f"x{x}.h5", part, (0, 0, x)))
-    tiling, ordered, _ = open_tiling(specs)
+    tiling, ordered, size = open_tiling(specs)
     found = {}
     for fraction in (None, 0.9):
         with VolumePool() as pool:
             nodes = Nodes.of([scan(pool.open(spec), tiling.core(k)) for k, spec in enumerate(ordered)])
             config = CONFIG.model_copy(update={"min_inside_fraction": fraction})
-            joins = find_joins(tiling, ordered, nodes, pool, config)
+            joins = find_joins(tiling, size, ordered, nodes, pool, config)
         found[fraction] = len(joins.pairs), joins.num_inside
     assert nodes.voxels.tolist() == [480, 96, 360]
     assert found == {None: (1, 0), 0.9: (2, 1)}

@@ -1,18 +1,20 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from ffn.config import SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED
-from ffn.inference.claims import Claims, origins_table, overlaps_table
+from ffn.inference.claims import Cells, Claims, origins_table, overlaps_table
 from ffn.inference.objects import GrownObject
 
 SHAPE = (6, 8, 10)
 
 
-def new_claims(**options):
+def new_claims(cells=None, **options):
     config = SegmentConfig(**{"min_boundary_dist_zyx": (0, 1, 2), **options})
-    return Claims(config, Box.from_shape(SHAPE).grow((-1, -1, -1)), np.zeros(SHAPE, np.int32))
+    return Claims(config, Box.from_shape(SHAPE).grow((-1, -1, -1)), np.zeros(SHAPE, np.int32), cells)
 
 
 def grown(box, seed=None, is_strong=True, limited=False, num_fovs=5):
@@ -25,8 +27,11 @@ FIRST = Box((1, 2, 2), (4, 5, 6))
 SECOND = Box((1, 2, 4), (4, 5, 9))
 
 
-def settle_both():
-    claims = new_claims()
+SHARED = FIRST.intersect(SECOND)
+
+
+def settle_both(cells=None):
+    claims = new_claims(cells)
     assert claims.settle(grown(FIRST), min_voxels=1, pass_number=1)
     assert claims.settle(grown(SECOND, seed=(1, 2, 8)), min_voxels=1, pass_number=2)
     return claims
@@ -40,7 +45,14 @@ def test_earlier_objects_keep_their_voxels_and_overlaps_are_counted():
     assert ((filling.probability > 0) == (filling.segmentation > 0)).all()
     assert claims.num_filled == np.count_nonzero(filling.segmentation)
     assert origins_table(filling.origins).tolist() == [[1, 1, 2, 2, 5, 1], [2, 1, 2, 8, 5, 2]]
-    assert overlaps_table(filling.origins).tolist() == [[2, 1, 3 * 3 * 2]]
+    assert overlaps_table(filling.origins).tolist() == [[2, 1, 0, 0, 0, 3 * 3 * 2]]
+
+
+def test_shared_voxels_are_counted_where_they_are_in_the_full_volume():
+    table = overlaps_table(settle_both(Cells((2, 4, 4), (101, 20, 30))).filling().origins)
+    shared = np.argwhere(np.ones(SHARED.shape)) + SHARED.start + (101, 20, 30)
+    expected = Counter(map(tuple, (shared // (2, 4, 4) * (2, 4, 4)).tolist()))
+    assert {tuple(place): n for _, _, *place, n in table.tolist()} == expected and len(expected) > 1
 
 
 @pytest.mark.parametrize(
