@@ -269,7 +269,7 @@ def write_inputs(folder: Path) -> None:
     write(folder / "raw.h5", {"raw": image})
     write(folder / "labels.h5", {"labels": bodies})
     write(folder / "base.h5", {"segmentation": halves}, tables={"overlaps": pairs})
-    evidence = Evidence(9, 9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0)
+    evidence = Evidence(*[9] * 8, *[1.0] * 6, 0.0, 0.0, 0.0)
     edges = [MergeEdge(a, b, score, 0, 0, 0, 300, 9, 1.0, evidence).row() for a, b, score in GRAPH]
     (folder / "graph.csv").write_text(header({}) + "\n".join(edges) + "\n")
     truth = ["--truth", f"{folder}/labels.h5:labels", "--out"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.geometry import Box
+from ffn.geometry import CELL, Box
 from ffn.io.hdf5_volume import create_volume, create_volumes
 from ffn.io.volume import Placement
 
@@ -58,7 +58,8 @@ def write_pieces(path):
         for number, x in enumerate(range(0, BOX.shape[2], PIECE)):
             segment_id = 100 * tube + number + 1
             labels[start : start + 10, start : start + 10, x : x + PIECE] = segment_id
-            pairs.append((segment_id, segment_id + 1, 500))
+            cell = np.add(BOX.start, (start, start, x + PIECE)) // CELL * CELL
+            pairs.append((segment_id, segment_id + 1, *cell.tolist(), 500))
     with create_volumes(path, {"segmentation": np.uint64}, Placement(BOX), {"overlaps": np.array(pairs)}) as writers:
         writers["segmentation"].write(BOX, labels)
 

@@ -18,7 +18,7 @@ CONFIG = MergeConfig(threshold=0.5, block_size_zyx=(1, 1, 5))
 
 
 def edge(a, b, score):
-    evidence = Evidence(3, 4, 0.9, 0.8, 0.7, 0.95, score, 0.5, 0.125)
+    evidence = Evidence(90, 80, 4.5, 3.5, 1, 2, 3, 4, 0.9, 0.8, 0.7, 0.95, score, 0.5, 0.25, 0.0, 0.125)
     return MergeEdge.of(Contact(a, b, (1, 2, 3), 130.25, 40, 500), evidence, score)
 
 

@@ -21,7 +21,7 @@ TABLE = ContingencyTable(
 
 
 def edge(a, b, score):
-    return MergeEdge(a, b, score, 0, 0, 0, 10, 10, 100.0, Evidence(1, 1, *[0.5] * 7))
+    return MergeEdge(a, b, score, 0, 0, 0, 10, 10, 100.0, Evidence(*[1] * 8, *[0.5] * 9))
 
 
 EDGES = [edge(10, 11, 0.8), edge(20, 30, 0.4), edge(7, 8, 0.9)]

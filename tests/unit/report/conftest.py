@@ -69,7 +69,7 @@ def run(tmp_path_factory):
     references = References(image=image, baseline_out=kept)
     evaluate(found, labels, run / "evaluation/cube.json", EvaluateConfig(), box, references)
     (run / "agglomeration/cube").mkdir(parents=True)
-    evidence = Evidence(*[0] * 9)
+    evidence = Evidence(*[0] * 17)
     edges = [MergeEdge(*ids, score, 10, 0, 4, 0, 0, 0, evidence) for *ids, score in ((100, 900, 0.8), (200, 300, 0.4))]
     (run / "graph.csv").write_text("\n".join([header({}).strip(), *(edge.row() for edge in edges)]) + "\n")
     scored = ["--segmentation", found, "--truth", labels, "--box", str(box)]
