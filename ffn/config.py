@@ -468,6 +468,9 @@ class ReconcileConfig(Section):
         None,
         description="share of a whole segment that makes it a part of the other subvolume's segment; null: never",
     )
+    min_component_size: PositiveInt = Field(
+        1000, description="an object's connected components become segments; smaller ones become background, voxels"
+    )
     block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels written at a time")
 
 

@@ -46,6 +46,7 @@ SMALL_RUN = {
     },
     "subvolumes": {"size_zyx": [64, 35, 48], "overlap_zyx": [14, 14, 14]},
     "segment": {"min_segment_size": 50, "checkpoint_seconds": 0.2},  # soon enough for tests that kill it
+    "reconcile": {"min_component_size": 50},
     "agglomerate": {"enabled": True, "min_overlap_voxels": 20},
     "fill": {"max_distance_nm": 30},
 }

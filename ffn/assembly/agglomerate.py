@@ -43,6 +43,7 @@ from ffn.provenance import fingerprint, provenance
 log = logging.getLogger(__name__)
 
 OVERLAPS = "overlaps"
+COMPONENTS = "components"
 CHECKSUM_BLOCK_ZYX = (128, 128, 128)  # voxels read at a time; the checksum depends on it, so it is no option
 
 
@@ -131,7 +132,8 @@ def agglomerate(
         segmentation, image = (stack.enter_context(open_volume(spec)) for spec in (segmentation_spec, image_spec))
         masked = stack.enter_context(open_masks(masks, image.voxel_size_zyx_nm))
         box = _checked(segmentation, image, box)
-        found = _candidates(segmentation, image, box, _overlaps(segmentation_spec), config)
+        claims, siblings = _overlaps(segmentation_spec), _siblings(segmentation_spec)
+        found = _candidates(segmentation, image, box, claims, siblings, config)
         candidates = [contact for contact in found if not _is_masked(contact, masked)]
         engine = chosen_engine(model, config, machine)
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
@@ -192,10 +194,25 @@ def _overlaps(spec: str) -> np.ndarray:
     return overlap_rows(table.astype(np.int64))
 
 
+def _siblings(spec: str) -> np.ndarray:
+    """Return the pairs of components of one object, which flood filling had as one: int64 (N, 2), the smaller first."""
+    table = read_table(spec, COMPONENTS)
+    groups: dict[int, list[int]] = {}
+    for component, owner in [] if table is None else table.tolist():
+        groups.setdefault(owner, []).append(component)
+    pairs = [pair for group in groups.values() for pair in itertools.combinations(sorted(group), 2)]
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
 def _candidates(
-    segmentation: Volume, image: Volume, box: Box, claims: np.ndarray, config: AgglomerateConfig
+    segmentation: Volume,
+    image: Volume,
+    box: Box,
+    claims: np.ndarray,
+    siblings: np.ndarray,
+    config: AgglomerateConfig,
 ) -> list[Contact]:
-    """Return the decision points in `box`, where two segments touch and overlap deeply enough.
+    """Return the decision points in `box`, where two segments touch and overlap deeply enough, or were one object.
 
     All is counted by cells, so that the points do not depend on how the volume is cut into jobs.
     """
@@ -204,12 +221,16 @@ def _candidates(
     outer = _whole_cells(box, cell).grow(scale(cell, radius + 1)).intersect(segmentation.box)
     near = _whole_cells(outer, cell)
     claims = claims[((claims[:, 2:5] >= near.start) & (claims[:, 2:5] < near.stop)).all(axis=1)]
-    pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
+    pairs = np.unique(np.concatenate([claims[:, :2], siblings]), axis=0).astype(np.uint64)
     blocks = list(outer.blocks(config.block_size_zyx))
     walk = track(blocks, len(blocks), "contacts")
     found = (contact for b in walk for contact in find_contacts(segmentation, image, b, pairs, config.max_gap))
     touching = with_overlaps(add_contacts(found, size), claims, size)
-    deep = {pair: {place: c for place, c in cells.items() if _is_deep(c, config)} for pair, cells in touching.items()}
+    known = set(map(tuple, siblings.tolist()))
+    deep = {
+        pair: {place: c for place, c in cells.items() if pair in known or _is_deep(c, config)}
+        for pair, cells in touching.items()
+    }
     points = decision_points(deep, box, radius)
     counts = (len(pairs), len(touching), sum(map(bool, deep.values())), len(points))
     log.info("%d pairs overlap, %d of them touch, %d deeply enough: %d decision points", *counts)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ffn.assembly.carried import carried_tables
+from ffn.assembly.components import write_components
 from ffn.assembly.nodes import Nodes, scan
 from ffn.assembly.overlap import best_of_each_other, needed_voxels, parts_inside
 from ffn.assembly.pool import VolumePool
@@ -19,7 +20,6 @@ from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, add_up, find_runs, merge_tables
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.store_names import split_store
 from ffn.io.volume import (
@@ -108,10 +108,14 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> N
         numbers = np.where(np.isin(roots, objects), np.searchsorted(objects, roots) + 1, 0).astype(np.uint64)
         record = provenance("reconcile", config, subvolumes=len(specs), matches=len(joins.pairs))
         tables = carried_tables(specs, tiling, voxel_size, nodes, numbers, joins.shared)
-        with create_volume(out_spec, np.uint64, Placement(tiling.hull, voxel_size, record), tables) as writer:
-            blocks = list(tiling.hull.blocks(config.block_size_zyx))
-            for block in track(blocks, len(blocks), "write"):
-                writer.write(block, _renumbered(block, tiling, specs, nodes, numbers, pool))
+        write_components(
+            out_spec,
+            Placement(tiling.hull, voxel_size, record),
+            lambda block: _renumbered(block, tiling, specs, nodes, numbers, pool),
+            tables,
+            config.min_component_size,
+            config.block_size_zyx,
+        )
     counts = (len(specs), nodes.num_nodes, len(joins.pairs), joins.num_inside, len(objects))
     log.info("%d subvolumes with %d ids, %d matches (%d of them parts inside): %d objects", *counts)
     log.info("most parts of one object: %d", np.bincount(roots).max(initial=0))

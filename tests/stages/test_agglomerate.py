@@ -201,6 +201,17 @@ def test_without_candidates_the_graph_is_empty(scene):
     assert code == 0 and read_graph(graph) == []
 
 
+def test_components_that_were_one_object_are_looked_at_without_an_overlap(scene):
+    with open_volume(f"{scene}/base.h5:segmentation") as volume:
+        base = volume.read()
+    tables = {"overlaps": np.empty((0, 6), np.int64), "components": np.array([[FIRST, FIRST], [SECOND, FIRST]])}
+    (scene / "base.h5").unlink()
+    with create_volumes(scene / "base.h5", {"segmentation": np.uint64}, Placement(BOX, SIZE), tables) as writers:
+        writers["segmentation"].write(BOX, base)
+    (edge,) = read_graph(agglomerate(scene)[1])
+    assert (edge.segment_a, edge.segment_b, edge.overlap_voxels) == (FIRST, SECOND, 0) and edge.score > 0.9
+
+
 def merge(folder, *graphs, out="merged.h5:segmentation"):
     return main(
         ["merge", *map(str, graphs), "--segmentation", f"{folder}/base.h5:segmentation", "--out", f"{folder}/{out}"]

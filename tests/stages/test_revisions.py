@@ -64,7 +64,8 @@ COMMANDS = {
     "normalize": "normalize --image {in}/raw.h5:raw --model {model} --normalize volume --out {out}.json",
     "segment": "segment --image {in}/raw.h5:raw --model {model} --precision float32 --min-segment-size 50 "
     "--out {out}.h5:segmentation",
-    "reconcile": "reconcile {in}/left.h5 {in}/right.h5 --min-overlap-voxels 20 --out {out}.h5:segmentation",
+    "reconcile": "reconcile {in}/left.h5 {in}/right.h5 --min-overlap-voxels 20 --min-component-size 20 "
+    "--out {out}.h5:segmentation",
     "consensus": "consensus {in}/base.h5:segmentation {in}/labels.h5:labels --min-fragment-size 50 "
     "--out {out}.h5:segmentation",
     "agglomerate": "agglomerate --segmentation {in}/base.h5:segmentation --image {in}/raw.h5:raw --model {model} "
@@ -175,7 +176,15 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "segmentation": "1077c5285ebc",
         },
     ),
-    "reconcile": (3, {"origins": "d62a5c4667df", "overlaps": "d62a5c4667df", "segmentation": "59f1003d4683"}),
+    "reconcile": (
+        3,
+        {
+            "components": "1065ea890eed",
+            "origins": "d62a5c4667df",
+            "overlaps": "d62a5c4667df",
+            "segmentation": "59f1003d4683",
+        },
+    ),
     "consensus": (2, {"overlaps": "79baf6a91d89", "segmentation": "bf7cb5e9ffaa"}),
     "agglomerate": (
         2,

@@ -71,7 +71,7 @@ def commands(folder):
     return {
         "right": f"{segment} --box {RIGHT} --out {folder}/right.h5:segmentation",
         "segment": f"{segment} --box {LEFT} --out {folder}/left.h5:segmentation",
-        "reconcile": f"reconcile {folder}/left.h5 {folder}/right.h5 --min-overlap-voxels 50 "
+        "reconcile": f"reconcile {folder}/left.h5 {folder}/right.h5 --min-overlap-voxels 50 --min-component-size 50 "
         f"--out {folder}/base.h5:segmentation",
         "agglomerate": f"agglomerate --segmentation {folder}/pieces.h5:segmentation {sources} {window} "
         f"--out {folder}/graph.csv",

@@ -16,7 +16,7 @@ from ffn.io.open import open_volume
 from ..volumes import read, write
 from .conftest import TILED, TILES, write_tiles
 
-CONFIG = ReconcileConfig(min_overlap_voxels=5, block_size_zyx=(16, 20, 24))
+CONFIG = ReconcileConfig(min_overlap_voxels=5, min_component_size=1, block_size_zyx=(16, 20, 24))
 
 
 def tubes(box: Box) -> np.ndarray:
@@ -53,7 +53,10 @@ def test_objects_that_differ_between_subvolumes_do_not_depend_on_order_ids_or_bl
             part = np.array([0, *rng.permutation(np.arange(1, 900))[:5]], np.uint64)[part]
             specs.append(write(folder / f"{box.stem}.h5", part, box.start))
         config = ReconcileConfig(
-            min_overlap_voxels=5, min_overlap_fraction=0.2, block_size_zyx=tuple(rng.integers(5, 40, 3).tolist())
+            min_overlap_voxels=5,
+            min_component_size=1,
+            min_overlap_fraction=0.2,
+            block_size_zyx=tuple(rng.integers(5, 40, 3).tolist()),
         )
         reconcile(list(rng.permutation(specs)), str(folder / "all.h5:segmentation"), config)
         results.append(read(str(folder / "all.h5:segmentation")))
