@@ -554,7 +554,7 @@ def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
 class MergeConfig(Section):
     """Application of a merge graph."""
 
-    threshold: Probability = Field(0.5, description="lowest score that joins two segments")
+    threshold: Probability = Field(0.5, description="lowest score, as the mean between two groups, that joins them")
     block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels written at a time")
 
 

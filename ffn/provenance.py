@@ -20,10 +20,11 @@ REVISIONS: dict[str, int] = {
     "export": 4,
     "fill": 2,
     "ingest": 2,
+    "merge": 2,
     "reconcile": 3,
     "segment": 2,
     "study": 2,
-    "sweep": 2,
+    "sweep": 3,
     "train": 2,
 }
 

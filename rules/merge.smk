@@ -8,6 +8,7 @@ rule merge:
     output:
         segmentation=ensure(PATHS.file("merge"), non_empty=True),
         mapping=ensure(PATHS.of("merge", "mapping"), non_empty=True),
+        groups=ensure(PATHS.of("merge", "groups"), non_empty=True),
     log:
         PATHS.log("merge", "{volume}"),
     benchmark:
@@ -22,4 +23,4 @@ rule merge:
         untracked=arguments.untracked(RUN.merge),
     shell:
         "ffn merge {params.graphs} --segmentation {input.segmentation} {params.flags} {params.untracked} "
-        "--mapping {output.mapping} --out {output.segmentation} > {log} 2>&1"
+        "--mapping {output.mapping} --groups {output.groups} --out {output.segmentation} > {log} 2>&1"

@@ -10,6 +10,7 @@ import numpy as np
 
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups, read_graphs
 from ffn.config import MergeConfig
+from ffn.contingency import RowLookup, count_ids
 from ffn.io import atomic
 from ffn.io.create import create_volume
 from ffn.io.open import open_volume
@@ -19,6 +20,9 @@ from ffn.progress import track
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
+
+NUM_LISTED = 50
+WARN_SHARE = 0.2  # of the labelled voxels in one group; our choice: the largest body of FIB-25's 250³ has a tenth
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,17 +35,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", required=True, metavar="VOLUME", help="uint64 segmentation, NAME.zarr or FILE.h5:DATASET"
     )
     parser.add_argument("--mapping", metavar="FILE.csv", help="also write base_id,group_id of every joined segment")
+    parser.add_argument(
+        "--groups", metavar="FILE.csv", help="also write the largest groups, to check for runaway merging"
+    )
     add_options(parser, MergeConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(MergeConfig, arguments)
-    merge(arguments.segmentation, arguments.graphs, arguments.out, arguments.mapping, config)
+    merge(arguments.segmentation, arguments.graphs, arguments.out, arguments.mapping, config, arguments.groups)
 
 
 def merge(
-    segmentation_spec: str, graph_paths: Sequence[str], out_spec: str, mapping_path: str | None, config: MergeConfig
+    segmentation_spec: str,
+    graph_paths: Sequence[str],
+    out_spec: str,
+    mapping_path: str | None,
+    config: MergeConfig,
+    groups_path: str | None = None,
 ) -> None:
     """Write a copy of the base segmentation with joined ids, block by block.
 
@@ -57,6 +69,8 @@ def merge(
         CSV file to write, with ``base_id,group_id`` of every joined segment.
     config : MergeConfig
         Threshold, block size.
+    groups_path : str, optional
+        CSV file to write, with ``group_id,segments,voxels,share`` of the largest groups.
 
     Raises
     ------
@@ -66,28 +80,52 @@ def merge(
         If an output would overwrite an input.
     """
     require_other_file(out_spec, segmentation_spec, *graph_paths)
-    if mapping_path is not None:
-        require_other_file(mapping_path, segmentation_spec, out_spec, *graph_paths)
+    for table in filter(None, (mapping_path, groups_path)):
+        require_other_file(table, segmentation_spec, out_spec, *graph_paths)
     edges = read_graphs(graph_paths)
     base_ids, group_ids = merge_groups(edges, config.threshold)
-    sizes = np.unique(group_ids, return_counts=True)[1]
-    counts = (len(edges), len(base_ids), len(sizes), sizes.max(initial=0))
+    numbers = np.unique(group_ids, return_counts=True)[1]
+    counts = (len(edges), len(base_ids), len(numbers), numbers.max(initial=0))
     log.info("%d decision points, %d segments in %d groups, %d in the largest", *counts)
     record = provenance("merge", config, segmentation=segmentation_spec, graphs=len(graph_paths), joined=len(base_ids))
     with open_volume(segmentation_spec) as base:
         require_labels(base)
         blocks = list(base.box.blocks(config.block_size_zyx))
         placement = Placement(base.box, voxel_size_of(base), record)
-        found = np.zeros(len(base_ids), bool)
+        voxels, num_labelled = np.zeros(len(base_ids), np.int64), 0
         with create_volume(out_spec, np.uint64, placement) as writer:
             for block in track(blocks, len(blocks), "merge"):
                 labels = base.read(block).astype(np.uint64)
-                found |= np.isin(base_ids, labels)
+                ids, sizes = count_ids(labels[labels != 0])
+                rows = RowLookup(ids).find(base_ids)
+                voxels += np.append(sizes, 0)[rows]  # those that the block lacks have row -1, the appended 0
+                num_labelled += int(sizes.sum())
                 writer.write(block, apply_groups(labels, base_ids, group_ids))
-            if not found.all():
+            if not voxels.all():
                 raise MergeGraphError(
-                    f"{segmentation_spec}: lacks segment {base_ids[~found][0]}, expected all that the graph joins. "
+                    f"{segmentation_spec}: lacks segment {base_ids[~voxels.astype(bool)][0]}, "
+                    "expected all that the graph joins. "
                     "Was the graph made from another segmentation? Rerun agglomerate"
                 )
     if mapping_path is not None:
         atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))
+    largest = _largest(group_ids, voxels, num_labelled)
+    if groups_path is not None:
+        lines = "".join(f"{group},{number},{size},{share:.4f}\n" for group, number, size, share in largest)
+        atomic.write_text(groups_path, f"group_id,segments,voxels,share\n{lines}")
+    if largest and largest[0][3] > WARN_SHARE:
+        group, number, _, share = largest[0]
+        log.warning(
+            "%s: group %d has %d segments and %.0f %% of all labelled voxels, one neuron rarely has more than %.0f %%. "
+            "Merging may have run away: look at it, and raise merge.threshold",
+            *(out_spec, group, number, 100 * share, 100 * WARN_SHARE),
+        )
+
+
+def _largest(group_ids: np.ndarray, voxels: np.ndarray, num_labelled: int) -> list[tuple[int, int, int, float]]:
+    """Return the largest groups: id, number of segments, voxels, share of all labelled voxels."""
+    groups, index, numbers = np.unique(group_ids, return_inverse=True, return_counts=True)
+    sizes = np.zeros(len(groups), np.int64)
+    np.add.at(sizes, index, voxels)
+    order = np.argsort(-sizes, kind="stable")[:NUM_LISTED]
+    return [(int(groups[k]), int(numbers[k]), int(sizes[k]), sizes[k] / num_labelled) for k in order]

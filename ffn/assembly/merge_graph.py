@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -148,24 +149,63 @@ def _maker(path: str | Path) -> tuple[Any, Any]:
 
 
 def merge_groups(edges: Iterable[MergeEdge], threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Join the segments of all edges that reach a threshold.
+    """Join segments by average linkage: two groups are joined if the mean score between them reaches a threshold.
+
+    So one wrong edge joins two segments, but not two groups that other edges hold apart.
 
     Parameters
     ----------
     edges : iterable of MergeEdge
         In any order. Of several decision points between two segments, the best one counts.
     threshold : float
-        Smallest score that joins.
+        Smallest mean score that joins.
 
     Returns
     -------
     base_ids, group_ids : uint64 ndarrays of shape (N,)
         Only segments that were joined, by ascending id. A group has the smallest id of its members.
+
+    Notes
+    -----
+    The best mean is joined first; of equal ones, that with the smallest ids. Segments without an edge between them say
+    nothing about their groups.
     """
-    pairs = [(e.segment_a, e.segment_b) for e in edges if e.score >= threshold]
-    base_ids, index = np.unique(np.array(pairs, np.uint64).reshape(-1, 2), return_inverse=True)
+    best: dict[tuple[int, int], int] = {}
+    for edge in edges:
+        pair = edge.segment_a, edge.segment_b
+        best[pair] = max(best.get(pair, 0), round(edge.score * 10**DIGITS))  # whole numbers add up in any order
+    joins = _average_linkage(best, threshold * 10**DIGITS)
+    base_ids, index = np.unique(np.array(joins, np.uint64).reshape(-1, 2), return_inverse=True)
     roots = connected_roots(len(base_ids), index.reshape(-1, 2))
     return base_ids, base_ids[roots]
+
+
+def _average_linkage(scores: dict[tuple[int, int], int], threshold: float) -> list[tuple[int, int]]:
+    """Return the groups that were joined, each under its smallest id, from the scores of pairs."""
+    links: dict[int, dict[int, tuple[int, int]]] = {}  # of each group: sum and number of the scores with another
+    for (a, b), score in scores.items():
+        links.setdefault(a, {})[b] = links.setdefault(b, {})[a] = score, 1
+    queue: list[tuple[float, int, int, int, int]] = [
+        (-score, a, b, score, 1) for (a, b), score in scores.items() if score >= threshold
+    ]
+    heapq.heapify(queue)
+    joins = []
+    while queue:
+        _, a, b, total, number = heapq.heappop(queue)
+        if links.get(a, {}).get(b) != (total, number):
+            continue  # one of them has grown since
+        joins.append((a, b))
+        del links[a][b]
+        for other, (more, others) in links.pop(b).items():
+            if other == a:
+                continue
+            del links[other][b]
+            before, count = links[a].get(other, (0, 0))
+            total, number = before + more, count + others
+            links[a][other] = links[other][a] = total, number
+            if total >= threshold * number:
+                heapq.heappush(queue, (-total / number, min(a, other), max(a, other), total, number))
+    return joins
 
 
 def apply_groups(labels: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray) -> np.ndarray:

@@ -289,6 +289,7 @@ STAGES = {
             outputs=(
                 Output("segmentation", "segmentation/{volume}/agglomerated.zarr", of="agglomerated"),
                 Output("mapping", "agglomeration/{volume}/mapping.csv", of="agglomerated"),
+                Output("groups", "agglomeration/{volume}/groups.csv", of="agglomerated"),
             ),
             need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
             section="merge",

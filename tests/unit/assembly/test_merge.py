@@ -44,6 +44,15 @@ def test_joined_segments_get_one_id_and_the_mapping_lists_them(base, tmp_path):
     assert (tmp_path / "base.h5").read_bytes() == before
 
 
+def test_the_largest_groups_are_listed_and_a_huge_one_is_named(base, tmp_path, caplog):
+    graph, out = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), str(tmp_path / "out.h5:labels")
+    merge(base, [graph], out, None, CONFIG, str(tmp_path / "groups.csv"))
+    size, total = np.isin(BASE, (5, 9)).sum(), (BASE > 0).sum()
+    rows = (tmp_path / "groups.csv").read_text().splitlines()
+    assert rows == ["group_id,segments,voxels,share", f"5,2,{size},{size / total:.4f}"]
+    assert ("out.h5:labels: group 5 has 2 segments and" in caplog.text) == (size / total > 0.2)
+
+
 def test_a_graph_of_another_segmentation_is_refused(base, tmp_path):
     graph = write_graph(tmp_path / "graph.csv", edge(5, 77, 0.9))
     with pytest.raises(MergeGraphError, match="base.h5:base: lacks segment 77, expected all that the graph joins"):

@@ -66,6 +66,25 @@ def test_one_of_several_edges_between_two_segments_is_enough():
     assert merge_groups([edge(1, 2, 0.1), edge(1, 2, 0.8)], 0.5)[1].tolist() == [1, 1]
 
 
+def test_one_wrong_edge_does_not_join_groups_that_others_hold_apart():
+    left, right = [(1, 2), (2, 3), (1, 3)], [(11, 12), (12, 13), (11, 13)]
+    good = [edge(a, b, 0.9) for a, b in left + right]
+    between = [edge(3, 11, 0.8), edge(2, 12, 0.1), edge(1, 13, 0.3)]  # 0.4 in the mean
+    for order in (good + between, between[::-1] + good[::-1]):
+        base_ids, group_ids = merge_groups(order, 0.5)
+        assert dict(zip(base_ids.tolist(), group_ids.tolist(), strict=True)) == dict(
+            zip([1, 2, 3, 11, 12, 13], [1, 1, 1, 11, 11, 11], strict=True)
+        )
+    assert set(merge_groups(good + between, 0.4)[1].tolist()) == {1}
+    assert set(merge_groups([*good, edge(3, 11, 0.8)], 0.5)[1].tolist()) == {1}
+
+
+def test_the_best_mean_is_joined_first():
+    edges = [edge(1, 2, 0.6), edge(2, 3, 0.9), edge(1, 3, 0.1)]
+    base_ids, group_ids = merge_groups(edges, 0.5)
+    assert base_ids.tolist() == [2, 3] and group_ids.tolist() == [2, 2]
+
+
 def test_a_graph_without_good_edges_changes_nothing():
     labels = np.array([[0, 2], [9, 2]], np.uint64)
     assert (apply_groups(labels, *merge_groups([edge(2, 9, 0.4)], 0.5)) == labels).all()
