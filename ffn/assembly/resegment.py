@@ -18,6 +18,7 @@ from ffn.model.normalize import Normalisation
 from ffn.model.store import Model
 
 INSIDE_LOGIT = logit(0.8)  # with 0.5, the two limits of google/ffn for a voxel that was deleted
+ONE_SIDED = 0.6  # our choice: it reaches a threshold of 0.5 only if one side takes nearly all of the other
 NEARNESS = 0.25  # our choice: being one voxel deeper is worth being four voxels farther from the contact
 
 
@@ -70,13 +71,16 @@ class Evidence:
     def score(self, config: AgglomerateConfig) -> float:
         """Return how much the two sides agree.
 
-        The agreement; 0 if a side did not recover itself, did not grow into the other, or lost too much of its object.
+        The agreement; 0 if a side did not recover itself, lost too much of its object, or moved but did not grow into
+        the other. A side that never left its seed, for lack of room or because the seed was a bad one, has nothing to
+        say. What the other side says alone counts as `ONE_SIDED`, times the share of the segment that it took.
         """
+        sides = ((self.fovs_a, self.recovered_ab), (self.fovs_b, self.recovered_ba))
+        crossing = [share for fovs, share in sides if fovs > 1]
         own = min(self.recovered_aa, self.recovered_bb)
-        crossing = min(self.recovered_ab, self.recovered_ba)
         steady = max(self.deleted_a, self.deleted_b) <= config.max_deleted
-        trusted = own >= config.min_recovered and crossing >= config.min_crossing and steady
-        return self.agreement if trusted else 0.0
+        trusted = own >= config.min_recovered and min(crossing, default=-1) >= config.min_crossing and steady
+        return (self.agreement if len(crossing) == 2 else ONE_SIDED * self.agreement * crossing[0]) if trusted else 0.0
 
 
 class CountingCanvas(Canvas):
@@ -182,18 +186,18 @@ class Resegmenter:
         return compare(sides, grown, [_radius(side, self._sides) for side in sides])
 
     def _grown(self, image: np.ndarray, occupied: np.ndarray, sides: list[np.ndarray], near: ZYX) -> list[Grown]:
-        """Grow both sides; a side that does not recover its own segment is grown again from other seeds."""
+        """Grow both sides; one that does not leave its seed or recover its own segment is grown from other seeds."""
         best = [Grown(np.zeros(side.shape, bool)) for side in sides]
         allowed = [side.copy() for side in sides]
         for attempt in range(1, self._config.max_tries + 1):
-            wanted = [n for n in (0, 1) if attempt == 1 or _share(best[n].mask, sides[n]) < self._config.min_recovered]
+            wanted = [n for n in (0, 1) if attempt == 1 or self._failed(best[n], sides[n])]
             growers = {n: self._grower(image, occupied, sides[n], allowed[n], near) for n in wanted}
             growing = {n: grower for n, grower in growers.items() if grower is not None}
             grow(list(growing.values()), self._batch)
             for n, grower in growing.items():
                 new = _result(grower, attempt)
-                better = _share(new.mask, sides[n]) > _share(best[n].mask, sides[n])
-                best[n] = new if better or attempt == 1 else replace(best[n], num_tries=attempt)
+                merits = [(grown.num_fovs > 1, _share(grown.mask, sides[n])) for grown in (best[n], new)]
+                best[n] = new if merits[1] > merits[0] or attempt == 1 else replace(best[n], num_tries=attempt)
                 around = Box.around(grower.seed_zyx, self._model.config.deltas_zyx)
                 allowed[n][around.intersect(Box.from_shape(zyx(image.shape))).slices()] = False
         return best
@@ -202,6 +206,9 @@ class Resegmenter:
         """Return the window around `position`, moved into the volume."""
         whole = self._segmentation.box.intersect(self._image.box)
         return Box.around(position, self._config.window_radius_zyx).moved_into(whole)
+
+    def _failed(self, grown: Grown, side: np.ndarray) -> bool:
+        return grown.num_fovs <= 1 or _share(grown.mask, side) < self._config.min_recovered
 
     def _grower(
         self, image: np.ndarray, occupied: np.ndarray, side: np.ndarray, allowed: np.ndarray, near: ZYX

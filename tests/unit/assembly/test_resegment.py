@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly.contacts import Contact
-from ffn.assembly.resegment import CountingCanvas, Grown, Resegmenter, choose_seed, compare
+from ffn.assembly.resegment import ONE_SIDED, CountingCanvas, Grown, Resegmenter, choose_seed, compare
 from ffn.config import AgglomerateConfig, ModelConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import Thresholds
@@ -24,10 +24,10 @@ def halves():
     return a, b
 
 
-def evidence(*objects, num_deleted=(0, 0)):
+def evidence(*objects, num_fovs=(5, 5), num_deleted=(0, 0)):
     """What `compare` makes of objects that have grown from the halves."""
     a, b = halves()
-    grown = [Grown(mask, 5, 1, lost) for mask, lost in zip(objects, num_deleted, strict=True)]
+    grown = [Grown(mask, n, 1, lost) for mask, n, lost in zip(objects, num_fovs, num_deleted, strict=True)]
     return compare([a, b], grown, (1.5, 2.0))
 
 
@@ -55,6 +55,17 @@ def test_an_object_that_swallows_another_is_no_evidence_if_the_other_never_enter
         assert found.agreement == 1 and found.iou == 0.5
         assert found.score(CONFIG) == 0.0
         assert found.score(CONFIG.model_copy(update={"min_crossing": 0})) == 1.0
+
+
+def test_a_side_that_never_left_its_seed_leaves_the_word_to_the_other():
+    a, b = halves()
+    small = b & (np.arange(10) < 7)
+    found = evidence(a | b, small, num_fovs=(5, 1))
+    assert found.agreement == 1 and found.recovered_ba == 0
+    assert found.score(CONFIG) == ONE_SIDED
+    assert evidence(a | small, small, num_fovs=(5, 1)).score(CONFIG) == pytest.approx(ONE_SIDED * 0.4)
+    assert evidence(a, small, num_fovs=(5, 1)).score(CONFIG) == 0
+    assert evidence(a | b, a | b, num_fovs=(1, 1)).score(CONFIG) == 0
 
 
 def test_an_object_that_left_its_own_segment_is_no_evidence():
