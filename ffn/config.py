@@ -523,12 +523,12 @@ class AgglomerateConfig(FloodConfig):
         0.2, description="each side must recover this share of its own segment, or the score is 0"
     )
     min_crossing: Fraction = Field(
-        0.3, description="each side must grow into this share of the other segment, or the score is 0"
+        0.3, description="each side that moves must grow into this share of the other segment, or the score is 0"
     )
     max_deleted: Fraction = Field(
         0.02, description="largest share of its object that a side may lose again while it grows, or the score is 0"
     )
-    max_tries: PositiveInt = Field(3, description="most seeds of a side that does not recover its own segment")
+    max_tries: PositiveInt = Field(3, description="most seeds of a side that does not move or recover its own segment")
     job_size_zyx: PositiveZYX = Field((512, 512, 512), description="size of one job's box, voxels")
     block_size_zyx: SameResult[PositiveZYX] = Field(
         (128, 128, 128), description="voxels searched for contacts at a time"
@@ -554,6 +554,10 @@ def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
 class MergeConfig(Section):
     """Application of a merge graph."""
 
+    calibration: PathText | None = Field(
+        None,
+        description="file of ffn calibrate, whose probabilities replace the scores; null: the scores of agglomerate",
+    )
     threshold: Probability = Field(0.5, description="lowest score, as the mean between two groups, that joins them")
     block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels written at a time")
 

@@ -82,7 +82,7 @@ def merge(
     require_other_file(out_spec, segmentation_spec, *graph_paths)
     for table in filter(None, (mapping_path, groups_path)):
         require_other_file(table, segmentation_spec, out_spec, *graph_paths)
-    edges = read_graphs(graph_paths)
+    edges = read_graphs(graph_paths, config.calibration)
     base_ids, group_ids = merge_groups(edges, config.threshold)
     numbers = np.unique(group_ids, return_counts=True)[1]
     counts = (len(edges), len(base_ids), len(numbers), numbers.max(initial=0))

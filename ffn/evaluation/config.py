@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import BoxText, NonNegativeInt, PositiveZYX, Probability, SameResult, Section
+from ffn.config import BoxText, NonNegativeInt, PathText, PositiveZYX, Probability, SameResult, Section
 from ffn.evaluation.metrics import RankingName
 
 
@@ -63,6 +63,10 @@ class SelectConfig(Section):
 class SweepConfig(Section):
     """Scores of a merge graph at several thresholds."""
 
+    calibration: PathText | None = Field(
+        None,
+        description="file of ffn calibrate, whose probabilities replace the scores; null: the scores of agglomerate",
+    )
     thresholds: tuple[Probability, ...] = Field(
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95), description="thresholds to score, besides no merging"
     )

@@ -81,7 +81,7 @@ def sweep(
         If an input is missing or damaged, or the volumes do not overlap.
     """
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
-    edges = read_graphs(graph_paths)
+    edges = read_graphs(graph_paths, config.calibration)
     with open_masked_truth(truth_spec, masks) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)

@@ -1,0 +1,190 @@
+"""The probability that two segments are one neuron, from all evidence of a decision point: a logistic regression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from ffn.errors import FfnError
+
+if TYPE_CHECKING:
+    from ffn.assembly.merge_graph import MergeEdge
+
+MAX_STEPS = 100
+TINY = 1e-9
+
+
+class CalibrationError(FfnError):
+    """A calibration that cannot be made or used."""
+
+
+def features(edge: MergeEdge) -> dict[str, float]:
+    """Return what the probability is computed from. Nothing depends on which of the two segments is a."""
+    found = edge.evidence
+    crossing = found.recovered_ab, found.recovered_ba
+    smaller, larger = sorted((found.voxels_a, found.voxels_b))
+    return {
+        "own": min(found.recovered_aa, found.recovered_bb),
+        "crossing": min(crossing),
+        "crossing_best": max(crossing),
+        "agreement": found.agreement,
+        "iou": found.iou,
+        "deleted": max(found.deleted_a, found.deleted_b),
+        "lost": found.lost,
+        "failed": float(min(found.fovs_a, found.fovs_b) <= 1),  # a seed that did not grow says little
+        "smaller": float(np.log(smaller + 1)),
+        "larger": float(np.log(larger + 1)),
+        "radius": min(found.radius_a, found.radius_b),
+        "contact": float(np.log(edge.contact_faces + 1)),
+        "depth": float(np.log((edge.overlap_voxels + 1) / (edge.contact_faces + 1))),
+    }
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Coefficients of a logistic regression on standardised features.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Features.
+    mean, spread : float64 ndarrays of shape (N,)
+        Mean and standard deviation of each in the examples.
+    weights : float64 ndarray of shape (N,)
+        Coefficients.
+    intercept : float
+        Constant term.
+    """
+
+    names: tuple[str, ...]
+    mean: np.ndarray
+    spread: np.ndarray
+    weights: np.ndarray
+    intercept: float
+
+    def probabilities(self, edges: Sequence[MergeEdge]) -> np.ndarray:
+        """Return the probability of each decision point, float64 (N,)."""
+        rows = (np.array([features(edge)[name] for name in self.names]) for edge in edges)
+        values = np.array([*rows]).reshape(-1, len(self.names))
+        return _sigmoid((values - self.mean) / self.spread @ self.weights + self.intercept)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the coefficients, ready for YAML."""
+        columns = zip(self.names, self.mean, self.spread, self.weights, strict=True)
+        rows = {n: {"mean": float(m), "spread": float(s), "weight": float(w)} for n, m, s, w in columns}
+        return {"intercept": self.intercept, "features": rows}
+
+
+def read_calibration(path: str | Path) -> Calibration:
+    """Read a file of ``ffn calibrate``.
+
+    Raises
+    ------
+    CalibrationError
+        If it is missing or damaged, or has features that this version lacks.
+    """
+    try:
+        record = yaml.safe_load(Path(path).read_text())
+        rows = {str(name): row for name, row in record["features"].items()}
+        columns = ([float(row[key]) for row in rows.values()] for key in ("mean", "spread", "weight"))
+        mean, spread, weights = map(np.array, columns)
+        found = Calibration(tuple(rows), mean, spread, weights, float(record["intercept"]))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as reason:
+        text = " ".join(str(reason).split())
+        raise CalibrationError(f"{path}: cannot be read ({text}), expected a file of ffn calibrate") from None
+    unknown = set(found.names) - FEATURES
+    if unknown or not (found.spread > 0).all() or not np.isfinite([*found.mean, *found.weights]).all():
+        raise CalibrationError(
+            f"{path}: has unknown features {sorted(unknown)} or impossible values, expected a file of ffn calibrate. "
+            "Was it made by another version?"
+        )
+    return found
+
+
+def fit(
+    edges: Sequence[MergeEdge], same: np.ndarray, penalty: float, names: Sequence[str] | None = None
+) -> Calibration:
+    """Fit the probability to decision points that the ground truth decides.
+
+    Parameters
+    ----------
+    edges : sequence of MergeEdge
+        Decision points.
+    same : bool ndarray of shape (N,)
+        Whether both segments are one neuron.
+    penalty : float
+        Of the squared coefficients, as if so many examples spoke against each; keeps few examples from being learnt by
+        heart.
+    names : sequence of str, optional
+        Features; default all.
+
+    Raises
+    ------
+    CalibrationError
+        If there are no examples of one of the two kinds.
+
+    Notes
+    -----
+    Newton's method, which needs no random numbers. The log likelihood has one maximum.
+    """
+    if same.all() or not same.any():
+        raise CalibrationError(
+            f"calibrate: {int(same.sum())} of {len(same)} decision points join one neuron, expected some that do and "
+            "some that do not. Take a larger box, or lower agglomerate.min_overlap_depth"
+        )
+    names = sorted(FEATURES) if names is None else names
+    values = np.array([[features(edge)[name] for name in names] for edge in edges])
+    mean, spread = values.mean(axis=0), values.std(axis=0)
+    spread[spread < TINY] = 1.0
+    columns = np.column_stack([(values - mean) / spread, np.ones(len(values))])
+    weights = _newton(columns, same.astype(float), np.append(np.full(len(mean), penalty), TINY))
+    return Calibration(tuple(names), mean, spread, weights[:-1], float(weights[-1]))
+
+
+def quality(probabilities: np.ndarray, same: np.ndarray) -> dict[str, float | int]:
+    """Return how good probabilities are: log loss, Brier score, and the area under the ROC curve (nan for one kind)."""
+    clipped = probabilities.clip(TINY, 1 - TINY)
+    ranks = (
+        np.mean(
+            (probabilities[same][:, None] > probabilities[~same])
+            + (probabilities[same][:, None] == probabilities[~same]) / 2
+        )
+        if same.any() and not same.all()
+        else float("nan")
+    )
+    return {
+        "points": len(same),
+        "same": int(same.sum()),
+        "log_loss": float(-np.mean(np.where(same, np.log(clipped), np.log1p(-clipped)))) if len(same) else float("nan"),
+        "brier": float(np.mean((probabilities - same) ** 2)) if len(same) else float("nan"),
+        "auc": float(ranks),
+    }
+
+
+def _newton(columns: np.ndarray, wanted: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+    weights = np.zeros(columns.shape[1])
+    for _ in range(MAX_STEPS):
+        found = _sigmoid(columns @ weights)
+        slope = columns.T @ (found - wanted) + penalty * weights
+        curvature = (columns * (found * (1 - found))[:, None]).T @ columns + np.diag(penalty + TINY)
+        step = np.linalg.solve(curvature, slope)
+        weights -= step / max(1.0, float(np.abs(step).max()))  # far from the maximum, whole steps may overshoot
+        if np.abs(step).max() < TINY:
+            break
+    return weights
+
+
+def _sigmoid(values: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(values / 2))
+
+
+# The best of some sets on FIB-25, z < 85, with pairs of segments left out; few, because decision points are few.
+DEFAULT = ("agreement", "contact", "crossing", "crossing_best", "failed", "smaller")
+FEATURES = frozenset(
+    "own crossing crossing_best agreement iou deleted lost failed smaller larger radius contact depth".split()
+)

@@ -1,0 +1,130 @@
+"""The command `ffn calibrate`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+
+from ffn.assembly.calibration import DEFAULT, FEATURES
+from ffn.contingency import ContingencyTable, largest_parts
+from ffn.geometry import Box
+from ffn.options import add_box_option
+
+MIN_SHARE = 0.8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Fit the probability that two segments are one neuron to a labelled part of a volume.
+
+    Decision points in --box are fitted; all others are only scored, so that the figures are honest. Points between
+    segments that hold no body, or several, are left out. 'ffn merge --calibration' and 'ffn sweep --calibration' take
+    the file.
+    """
+    parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
+    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="base segmentation, FILE.h5:DATASET")
+    parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels of the ground truth")
+    parser.add_argument("--out", required=True, metavar="FILE.yaml", help="coefficients and figures to write")
+    parser.add_argument(
+        "--penalty",
+        type=float,
+        default=1.0,
+        help="of the squared coefficients; more for fewer points (default: %(default)g)",
+    )
+    parser.add_argument("--features", nargs="+", choices=sorted(FEATURES), default=DEFAULT, help="default: %(default)s")
+    add_box_option(parser)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    places = arguments.graphs, arguments.segmentation, arguments.truth, arguments.out
+    calibrate(*places, arguments.box, arguments.penalty, arguments.features)
+
+
+def calibrate(
+    graph_paths: Sequence[str],
+    segmentation_spec: str,
+    truth_spec: str,
+    out: str,
+    box: Box | None,
+    penalty: float,
+    names: Sequence[str],
+) -> None:
+    """Write the calibration of a merge graph as YAML.
+
+    Parameters
+    ----------
+    graph_paths : sequence of str
+        Files of ``ffn agglomerate``.
+    segmentation_spec, truth_spec : str
+        Base segmentation, and labels of the ground truth where they overlap.
+    out : str
+        File to write: coefficients, and the quality on the fitted and on all other points.
+    box : Box, optional
+        Points to fit; default all.
+    penalty : float
+        See `ffn.assembly.calibration.fit`.
+    names : sequence of str
+        Names of the features.
+
+    Raises
+    ------
+    CalibrationError
+        If the points are all of one kind.
+    MergeGraphError, VolumeError, EvaluationError
+        If an input is missing or damaged, or the volumes do not overlap.
+    """
+    import yaml
+
+    from ffn.assembly.calibration import fit, quality
+    from ffn.assembly.merge_graph import read_graphs
+    from ffn.evaluation.evaluate import common_box
+    from ffn.evaluation.scoring import tabulate
+    from ffn.io import atomic
+    from ffn.io.open import open_truth, open_volume
+    from ffn.io.volume import require_labels, require_other_file
+    from ffn.provenance import provenance
+
+    require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
+    edges = read_graphs(graph_paths)
+    with open_truth(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
+        require_labels(segmentation)
+        table = tabulate(truth.read, segmentation.read, common_box(segmentation, truth, None), (128, 128, 128))
+    bodies = bodies_of(table)
+    known = [e for e in edges if e.segment_a in bodies and e.segment_b in bodies]
+    same = np.array([bodies[e.segment_a] == bodies[e.segment_b] for e in known], bool)
+    inside = np.array([box is None or box.contains(Box.around((e.z, e.y, e.x))) for e in known], bool)
+    found = fit([e for e, use in zip(known, inside, strict=True) if use], same[inside], penalty, names)
+    values = found.probabilities(known)
+    scores = np.array([e.score for e in known])
+    figures = {
+        name: {"calibrated": quality(values[part], same[part]), "score": quality(scores[part], same[part])}
+        for name, part in (("fitted", inside), ("held_out", ~inside))
+    }
+    inputs = {"segmentation": segmentation_spec, "truth": truth_spec, "graphs": len(graph_paths), "box": str(box)}
+    record = {**found.as_dict(), "quality": figures, "provenance": provenance("calibrate", None, **inputs)}
+    atomic.write_text(out, yaml.safe_dump(record, sort_keys=False))
+
+
+def bodies_of(table: ContingencyTable, min_share: float = MIN_SHARE) -> dict[int, int]:
+    """Return the body of each segment of which one body holds at least a share of the labelled voxels.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Voxels of each pair of body and segment.
+    min_share : float
+        Other segments are mergers, or hardly labelled: they teach nothing about contacts.
+    """
+    table = table.foreground()
+    best = table.keep(largest_parts(table.b, table.a, table.voxels))
+    totals = dict(zip(*(column.tolist() for column in _sums(table)), strict=True))
+    rows = zip(best.a.tolist(), best.b.tolist(), best.voxels.tolist(), strict=True)
+    return {segment: body for body, segment, voxels in rows if voxels >= min_share * totals[segment]}
+
+
+def _sums(table: ContingencyTable) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of the segments, and their labelled voxels."""
+    ids, index = np.unique(table.b, return_inverse=True)
+    return ids, np.bincount(index, table.voxels)

@@ -1,0 +1,121 @@
+"""The probability that two segments are one neuron, fitted to decision points of a labelled part."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+
+from ffn.assembly.calibration import FEATURES, CalibrationError, features, fit, quality
+from ffn.assembly.contacts import Contact
+from ffn.assembly.merge_graph import MergeEdge, header, read_graphs
+from ffn.assembly.resegment import Evidence
+from ffn.cli import main
+from ffn.commands.calibrate import bodies_of
+from ffn.contingency import count_pairs
+
+from ..volumes import write
+
+
+def edge(a, b, agreement, crossing=(0.5, 0.5), z=1):
+    evidence = Evidence(90, 8000, 4.5, 3.5, 1, 2, 30, 40, 0.9, *crossing, 0.7, agreement, 0.5, 0.25, 0.0, 0.125)
+    return MergeEdge.of(Contact(a, b, (z, 2, 3), 130.25, 40, 500), evidence, 0.0)
+
+
+def examples(num=400, slope=4.0):
+    """Decision points whose chance of being one neuron is a logistic function of their agreement."""
+    rng = np.random.default_rng(0)
+    agreement = rng.random(num)
+    same = rng.random(num) < 1 / (1 + np.exp(-slope * (agreement - 0.5)))
+    return [edge(1, 2, float(value)) for value in agreement], same
+
+
+def test_the_fit_finds_the_probability_that_made_the_examples():
+    edges, same = examples(4000)
+    found = fit(edges, same, penalty=1e-3)
+    for agreement in (0.1, 0.5, 0.9):
+        (probability,) = found.probabilities([edge(1, 2, agreement)])
+        assert probability == pytest.approx(1 / (1 + np.exp(-4 * (agreement - 0.5))), abs=0.04)
+    assert set(found.names) == FEATURES == set(features(edges[0]))
+
+
+def test_the_maximum_is_reached_whatever_the_order():
+    edges, same = examples()
+    order = np.random.default_rng(1).permutation(len(edges))
+    one, other = fit(edges, same, 1.0), fit([edges[k] for k in order], same[order], 1.0)
+    assert np.allclose(one.weights, other.weights, atol=1e-6)
+    values = one.probabilities(edges)
+    assert values.sum() == pytest.approx(same.sum(), rel=1e-6)  # true at the maximum only
+
+
+def test_separable_examples_do_not_run_away():
+    edges, same = [edge(1, 2, 0.1), edge(1, 2, 0.9)], np.array([False, True])
+    values = fit(edges, same, penalty=1.0).probabilities(edges)
+    assert 0.05 < values[0] < 0.5 < values[1] < 0.95
+
+
+def test_which_segment_comes_first_does_not_matter():
+    one = edge(1, 2, 0.5, (0.9, 0.1))
+    e = one.evidence
+    turned = replace(e, voxels_a=e.voxels_b, voxels_b=e.voxels_a, radius_a=e.radius_b, radius_b=e.radius_a)
+    turned = replace(turned, fovs_a=e.fovs_b, fovs_b=e.fovs_a, recovered_aa=e.recovered_bb, recovered_bb=e.recovered_aa)
+    turned = replace(turned, recovered_ab=e.recovered_ba, recovered_ba=e.recovered_ab)
+    assert features(one) == features(replace(one, evidence=turned))
+
+
+def test_examples_of_one_kind_are_refused():
+    edges, same = examples()
+    with pytest.raises(CalibrationError, match="400 of 400 decision points join one neuron, expected some that"):
+        fit(edges, np.ones_like(same), 1.0)
+
+
+def test_quality_of_known_probabilities():
+    figures = quality(np.array([0.9, 0.6, 0.6, 0.1]), np.array([True, True, False, False]))
+    assert figures["auc"] == pytest.approx(3.5 / 4) and figures["brier"] == pytest.approx((0.02 + 0.16 + 0.36) / 4)
+    assert figures["log_loss"] == pytest.approx(-np.log([0.9, 0.6, 0.4, 0.9]).mean())
+    assert np.isnan(quality(np.array([0.9]), np.array([True]))["auc"])
+
+
+def test_segments_of_several_bodies_teach_nothing():
+    truth, segments = np.array([1, 1, 1, 1, 1, 2, 2, 3, 0]), np.array([4, 4, 4, 4, 4, 4, 5, 5, 6])
+    assert bodies_of(count_pairs(truth, segments)) == {4: 1}
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """Segments 1 to 40 in a row, of which every two are one body, and the scores say so."""
+    segments = np.arange(1, 41, dtype=np.uint64).reshape(40, 1, 1).repeat(4, 1).repeat(4, 2)
+    truth = (segments + 1) // 2
+    edges = [edge(a, a + 1, 0.8 if a % 2 else 0.3, z=a) for a in range(1, 40)]
+    (tmp_path / "graph.csv").write_text(header({}) + "".join(e.row() + "\n" for e in edges))
+    specs = write(tmp_path / "base.h5", segments), write(tmp_path / "truth.h5", truth)
+    return tmp_path, ["calibrate", f"{tmp_path}/graph.csv", "--segmentation", specs[0], "--truth", specs[1]]
+
+
+def test_one_part_is_fitted_and_the_other_reported(scene):
+    folder, words = scene
+    assert main([*words, "--box", "0:20,0:9,0:9", "--out", f"{folder}/calibration.yaml"]) == 0
+    record = yaml.safe_load((folder / "calibration.yaml").read_text())
+    figures = record["quality"]
+    assert figures["fitted"]["calibrated"]["points"] == 19 and figures["held_out"]["calibrated"]["points"] == 20
+    assert figures["held_out"]["calibrated"]["auc"] == 1 and figures["held_out"]["score"]["auc"] == 0.5
+    edges = read_graphs([folder / "graph.csv"], f"{folder}/calibration.yaml")
+    assert all((e.score > 0.5) == bool(e.segment_a % 2) for e in edges)
+
+    merged = f"{folder}/merged.h5:merged"
+    options = ["--calibration", f"{folder}/calibration.yaml", "--out", merged]
+    assert main(["merge", f"{folder}/graph.csv", *words[2:4], *options]) == 0
+    scores = ["evaluate", "--segmentation", merged, *words[4:], "--out", f"{folder}/scores.json"]
+    assert main(scores) == 0
+    assert yaml.safe_load((folder / "scores.json").read_text())["scores"]["foreground"]["voi"] == pytest.approx(
+        0, abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("text", ["", "intercept: 1\nfeatures: {colour: {mean: 0, spread: 1, weight: 2}}", "[1"])
+def test_a_damaged_calibration_is_refused_by_name(text, scene, capsys):
+    folder, words = scene
+    (folder / "bad.yaml").write_text(text)
+    options = ["--calibration", f"{folder}/bad.yaml", "--out", f"{folder}/merged.h5:merged"]
+    assert main(["merge", f"{folder}/graph.csv", *words[2:4], *options]) == 2
+    assert "bad.yaml: " in capsys.readouterr().err
