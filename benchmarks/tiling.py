@@ -77,10 +77,10 @@ def compare(first: Volume, second: Volume, box: Box) -> ContingencyTable:
 
 def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -> tuple[int, int, int]:
     """Count the matches of reconciliation, those that the ground truth can judge, and those that it calls wrong."""
-    tiling, ordered, _ = open_tiling(specs)
+    tiling, ordered, voxel_size = open_tiling(specs)
     with VolumePool() as pool:
         nodes = Nodes.of([scan(pool.open(spec), tiling.core(index)) for index, spec in enumerate(ordered)])
-        joins = find_joins(tiling, ordered, nodes, pool, config)
+        joins = find_joins(tiling, voxel_size, ordered, nodes, pool, config)
         bodies = majority_bodies(tiling.hull, ordered, nodes, pool, truth)
     of = bodies[joins.pairs]
     judged = of[(of != 0).all(axis=1)]

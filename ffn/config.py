@@ -523,7 +523,8 @@ class AgglomerateConfig(FloodConfig):
         0.2, description="each side must recover this share of its own segment, or the score is 0"
     )
     min_crossing: Fraction = Field(
-        0.3, description="each side that moves must grow into this share of the other segment, or the score is 0"
+        0.3,
+        description="share of the other segment that a side must enter; if only one does, the score is 0.6 of it",
     )
     max_deleted: Fraction = Field(
         0.02, description="largest share of its object that a side may lose again while it grows, or the score is 0"

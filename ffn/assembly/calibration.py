@@ -184,7 +184,7 @@ def _sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 # The best of some sets on FIB-25, z < 85, with pairs of segments left out; few, because decision points are few.
-DEFAULT = ("agreement", "contact", "crossing", "crossing_best", "failed", "smaller")
+DEFAULT = ("agreement", "crossing", "crossing_best", "failed", "iou", "own")
 FEATURES = frozenset(
     "own crossing crossing_best agreement iou deleted lost failed smaller larger radius contact depth".split()
 )

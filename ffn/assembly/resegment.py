@@ -18,7 +18,7 @@ from ffn.model.normalize import Normalisation
 from ffn.model.store import Model
 
 INSIDE_LOGIT = logit(0.8)  # with 0.5, the two limits of google/ffn for a voxel that was deleted
-ONE_SIDED = 0.6  # our choice: it reaches a threshold of 0.5 only if one side takes nearly all of the other
+ONE_SIDED = 0.6  # our choice: a threshold above it needs both sides
 NEARNESS = 0.25  # our choice: being one voxel deeper is worth being four voxels farther from the contact
 
 
@@ -71,16 +71,15 @@ class Evidence:
     def score(self, config: AgglomerateConfig) -> float:
         """Return how much the two sides agree.
 
-        The agreement; 0 if a side did not recover itself, lost too much of its object, or moved but did not grow into
-        the other. A side that never left its seed, for lack of room or because the seed was a bad one, has nothing to
-        say. What the other side says alone counts as `ONE_SIDED`, times the share of the segment that it took.
+        The agreement, or `ONE_SIDED` of it if only one side grew into the other. 0 if neither did, or if a side did not
+        recover itself or lost too much of its object.
         """
-        sides = ((self.fovs_a, self.recovered_ab), (self.fovs_b, self.recovered_ba))
-        crossing = [share for fovs, share in sides if fovs > 1]
+        crossing = sorted((self.recovered_ab, self.recovered_ba))
         own = min(self.recovered_aa, self.recovered_bb)
         steady = max(self.deleted_a, self.deleted_b) <= config.max_deleted
-        trusted = own >= config.min_recovered and min(crossing, default=-1) >= config.min_crossing and steady
-        return (self.agreement if len(crossing) == 2 else ONE_SIDED * self.agreement * crossing[0]) if trusted else 0.0
+        if own < config.min_recovered or crossing[1] < config.min_crossing or not steady:
+            return 0.0
+        return self.agreement if crossing[0] >= config.min_crossing else ONE_SIDED * self.agreement
 
 
 class CountingCanvas(Canvas):
