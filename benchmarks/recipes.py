@@ -45,8 +45,7 @@ from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
 
 ROOT = Path(__file__).resolve().parents[1]
-INGESTED = (("image", "raw"), ("labels", "labels"))  # outputs of ingest, and their data sets
-KEPT = ("precision", "unlabelled_weight", "permutable_axes", "reflectable_axes", "validation_examples")
+KEPT = ("engine", "precision", "unlabelled_weight", "permutable_axes", "reflectable_axes", "validation_examples")
 SCORED_AT_A_TIME = 16  # FOVs
 
 PAPER = {"preset": "dong2019", "scaling_rule": "constant"}
@@ -157,7 +156,7 @@ def make_job(name: str, seed: int, pipeline: Pipeline, out: Path, arguments: arg
         trained.append((model.model_copy(update=size), options))
     paths = pipeline.paths.of
     files = {
-        volume: tuple(f"{paths('ingest', kind, volume=volume)}:{dataset}" for kind, dataset in INGESTED)
+        volume: (paths("ingest", "image", volume=volume), paths("ingest", "labels", volume=volume))
         for volume in pipeline.learnt_from
     }
     boxes = {volume: pipeline.places[volume].validate_box for volume in pipeline.validated}
@@ -165,6 +164,7 @@ def make_job(name: str, seed: int, pipeline: Pipeline, out: Path, arguments: arg
         str(records(coordinates, pipeline, out)),
         {volume: files[volume] for volume in pipeline.trained},
         {volume: ValidationSource(*files[volume], box) for volume, box in boxes.items()},
+        {volume: run.volumes[volume].normalize for volume in pipeline.learnt_from},
     )
     return Job(data, str(out / f"{name}-seed-{seed}"), run.model, tuple(trained), seed)
 
@@ -193,11 +193,11 @@ def records(coordinates: CoordinatesConfig, pipeline: Pipeline, out: Path) -> Pa
     folder = out / f"records-{'with' if coordinates.include_background else 'without'}-background"
     if (folder / "index.json").exists():
         return folder
-    paths, parts = pipeline.paths.of, []
+    paths, parts = pipeline.paths.file, []
     for volume in pipeline.trained:
         parts.append(f"{volume}={out}/coordinates-{volume}.h5")
         ffn(
-            f"coordinates --partitions {paths('partition', volume=volume)}:partitions "
+            f"coordinates --partitions {paths('partition', volume=volume)} "
             f"--membrane {paths('membrane', volume=volume)} {flags(coordinates)} --out {out}/coordinates-{volume}.h5"
         )
     ffn(f"records --coordinates {' '.join(parts)} {flags(pipeline.run.records)} --out {folder}")

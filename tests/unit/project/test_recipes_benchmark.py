@@ -1,10 +1,15 @@
 """The comparison of recipes: options, scores at the end, and the table."""
 
 import importlib.util
+import json
+import subprocess
 import sys
 
 import numpy as np
 import pytest
+import yaml
+
+from ...small_run import ROOT, SMALL_RUN
 
 
 @pytest.fixture
@@ -67,3 +72,21 @@ def test_a_single_seed_has_no_interval_and_the_first_recipe_stands_in_for_the_pa
     assert recipes.baseline_of(results) == "mine"
     assert recipes.table(results)[-1] == "| other | 0.600 | 150 | 0.50 | 0.010 |"
     assert np.isnan(recipes.fovs_to_reach(results["mine"][0]["curve"], 0.5))
+
+
+@pytest.mark.slow
+def test_recipes_are_trained_scored_and_kept(tmp_path):
+    volume = {**SMALL_RUN["volumes"]["phantom"], "validate_box": "40:64,0:56,0:72", "segment_box": "none"}
+    train = {"permutable_axes": [], "validation_examples": 4}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**SMALL_RUN, "volumes": {"phantom": volume}, "train": train}))
+    command = [sys.executable, f"{ROOT}/benchmarks/recipes.py", "--config", "run.yaml", "--fovs", "16", "--points", "2"]
+    command += ["--seeds", "1", "--recipes", "batch-4", "background"]
+    tables = [subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout for _ in "12"]
+    assert tables[0] == tables[1] and tables[0].count("\n") == 4  # the second time, all results are there
+    for recipe in ("batch-4", "background"):
+        kept = json.loads((tmp_path / f"results/small/recipes/{recipe}-seed-1.json").read_text())
+        assert [point["fovs"] for point in kept["curve"]] == [8, 16] and kept["seconds"] > 0
+    assert {path.name for path in (tmp_path / "results/small/recipes").glob("records-*")} == {
+        "records-with-background",
+        "records-without-background",
+    }
