@@ -82,7 +82,7 @@ def line(arguments: argparse.Namespace, image_spec: str, method: Normalize, conf
     chosen, out = f"{folder}/normalization.json", f"{folder}/out.h5:segmentation"
     reference = NormalizeConfig(reference_image=arguments.image)
     normalize(image_spec, arguments.model, chosen, ImageConfig(normalize=method), reference)
-    segment(image_spec, arguments.model, out, config, arguments.box, known=Known(chosen))
+    segment(image_spec, arguments.model, [out], config, arguments.box and [arguments.box], known=Known(chosen))
     with open(chosen) as file:
         found = json.load(file)
     with open_volume(out) as segmentation, open_truth(arguments.truth) as truth:

@@ -8,7 +8,7 @@ products with the padding of the borders, without additions and activations. Our
 the peak can be more than 100 %. The peak is measured in every round: OpenVINO computes products of 512 x 512 matrices
 in the same precision, one chain of them per thread.
 
-The last lines give the time that flood filling takes outside the network (canvas, queue, moves). Its engine thresholds
+The last line gives the time that flood filling takes outside the network (canvas, queue, moves). Its engine thresholds
 the image, and the time of the engine is subtracted.
 
   python benchmarks/inference.py                          depth 9 and 12 with 32 features, untrained weights
@@ -33,8 +33,10 @@ import numpy as np
 from ffn.config import ENGINES, ModelConfig, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box
+from ffn.inference.canvas import Canvas, Thresholds
 from ffn.inference.engine import Engine, create_engine
 from ffn.inference.flood import FloodFill
+from ffn.inference.grower import FovBatch
 from ffn.inference.seeds import find_seeds
 from ffn.model.network import weight_shapes
 from ffn.model.precision import PRECISIONS
@@ -78,9 +80,8 @@ def main() -> None:
             for row in compare(model, fovs(phantom, model, arguments.fovs), batch_size, peaks, arguments):
                 print(line(row), flush=True)
                 rows.append(row)
-    outside = {size: milliseconds_outside(phantom, models[0].config, size) for size in arguments.batch}
-    for size, milliseconds in outside.items():
-        print(f"outside the network, batch size {size}: {milliseconds:.3f} ms per FOV")
+    outside = milliseconds_outside(phantom, models[0].config)
+    print(f"outside the network: {outside:.3f} ms per FOV")
     if arguments.json:
         report = {"machine": machine(arguments.threads), "rows": [asdict(row) for row in rows]}
         report["outside_ms_per_fov"] = outside
@@ -227,14 +228,14 @@ class Threshold:
         return answer
 
 
-def milliseconds_outside(phantom: Phantom, model: ModelConfig, batch_size: int) -> float:
+def milliseconds_outside(phantom: Phantom, model: ModelConfig) -> float:
     """Flood-fill the phantom; return the time outside the engine, milliseconds per FOV."""
     image, engine = normalised(phantom), Threshold()
-    config = SegmentConfig(batch_size=batch_size)
-    flood = FloodFill(image, model, config, engine)
+    config = SegmentConfig()
+    flood = FloodFill(Canvas(image, model, Thresholds.of(config)), config)
     flood.begin(find_seeds(image, config, (10.0, 10.0, 10.0), Box.from_shape(PHANTOM_SHAPE)))
-    wall = seconds(flood.run)
-    return 1000 * (wall - engine.seconds) / flood.num_evaluated
+    wall = seconds(lambda: flood.run(FovBatch(engine, model.fov_size_zyx)))
+    return 1000 * (wall - engine.seconds) / flood.num_fovs
 
 
 def seconds(work: Callable[[], object]) -> float:

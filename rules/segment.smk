@@ -19,7 +19,7 @@ rule segment:
         PATHS.benchmark("segment{order}", "{volume}", "{subvolume}")
     threads: SEGMENT_THREADS
     resources:
-        mem_mb=flooding_memory(RUN.model, RUN.segment, PIPELINE.voxels_of_job("subvolumes")),
+        mem_mb=flooding_memory(RUN.model, PIPELINE.voxels_of_job("subvolumes")),
         runtime=flooding(RUN.flooding_model, PIPELINE.voxels_of_job("subvolumes")),
         gpu=min(1, GPUS),
     params:

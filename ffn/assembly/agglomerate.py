@@ -140,7 +140,7 @@ def agglomerate(
         voxels, size = _checksum(segmentation, image, box, config), segmentation.voxel_size_zyx_nm
         inputs |= {"voxels": voxels, "size": str(size), "engine": engine.name, "box": str(box)}
         inputs |= {"grey_levels": str(normalisation), **mask_inputs(masks)}
-        fovs = FovBatch(engine, model.config.fov_size_zyx, config.batch_size)
+        fovs = FovBatch(engine, model.config.fov_size_zyx)
         judge = Resegmenter(image, segmentation, model, fovs, config, normalisation, masked)
         partial = Path(f"{out_path}.partial")
         lines = _judged(partial, header(fingerprint("agglomerate", config, **inputs)), candidates, judge, config)

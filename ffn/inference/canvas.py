@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ffn.config import FloodConfig, ModelConfig
 from ffn.geometry import ZYX, Box, scale
+from ffn.inference.movement import ScoredOffset, face_max_offsets
 
 REJECTED = -1
 MASKED = -2
@@ -51,6 +53,13 @@ class Thresholds:
         )
 
 
+class Step(NamedTuple):
+    """What one FOV has led to: moves, best first, and how many voxels the object has gained, if they were counted."""
+
+    moves: list[ScoredOffset]
+    num_new_voxels: int
+
+
 class Canvas:
     """Image, POM and segmentation of one subvolume; positions are relative to its first voxel.
 
@@ -90,6 +99,7 @@ class Canvas:
         self.thresholds = thresholds
         self.shape: ZYX = image.shape
         self.radius_zyx = model.fov_radius_zyx
+        self.deltas_zyx = model.deltas_zyx
         self.pom_logit = np.full(image.shape, np.nan, np.float32)
         self.segmentation = np.zeros(image.shape, np.int32) if segmentation is None else segmentation
         self.reach = Box.from_shape(self.shape).grow(scale(self.radius_zyx, -1))
@@ -119,16 +129,20 @@ class Canvas:
         return z0 <= z < z1 and y0 <= y < y1 and x0 <= x < x1
 
     def may_visit(self, position_zyx: ZYX) -> bool:
-        """Whether the FOV may move here now: it fits, the POM reaches the move threshold, and the voxel is free."""
+        """Whether the FOV may move here now: it fits, the voxel is free, and the POM reaches the move threshold."""
         return (
             self.fits(position_zyx)
-            and bool(self.pom_logit[position_zyx] >= self.thresholds.move)
-            and REJECTED <= self.segmentation[position_zyx] <= 0
+            and bool(REJECTED <= self.segmentation[position_zyx] <= 0)
+            and self.is_strong(position_zyx)
         )
 
-    def is_strong(self, seed_zyx: ZYX) -> bool:
-        """Whether the POM at the seed voxel still reaches the move threshold."""
-        return bool(self.pom_logit[seed_zyx] >= self.thresholds.move)
+    def is_strong(self, position_zyx: ZYX) -> bool:
+        """Whether the POM at a voxel, such as the seed, reaches the move threshold now."""
+        return bool(self.logit(position_zyx) >= self.thresholds.move)
+
+    def logit(self, position_zyx: ZYX) -> float:
+        """Return the POM at a voxel."""
+        return float(self.pom_logit[position_zyx])
 
     def fov(self, position_zyx: ZYX) -> Box:
         """Return the FOV around `position_zyx`."""
@@ -140,6 +154,24 @@ class Canvas:
         pom = self.pom_logit[where].copy()  # contiguous, which makes the next lines several times faster
         np.copyto(pom, self.thresholds.pad, where=np.isnan(pom))
         return self.image[where], pom
+
+    def put(self, position_zyx: ZYX, pom_logit: np.ndarray, count: bool = False) -> Step:
+        """Write the output of the network, as `write` does, and find the moves from there.
+
+        Parameters
+        ----------
+        position_zyx, pom_logit
+            As in `write`.
+        count : bool
+            Whether to count voxels, which costs time.
+        """
+        before = self._num_voxels_in(position_zyx) if count else 0
+        moves = face_max_offsets(self.write(position_zyx, pom_logit), self.deltas_zyx, self.thresholds.move)
+        return Step(moves, self._num_voxels_in(position_zyx) - before if count else 0)
+
+    def _num_voxels_in(self, position: ZYX) -> int:
+        """Voxels of the object in one FOV."""
+        return int(np.count_nonzero(self.pom_logit[self.fov(position).slices()] >= self.thresholds.segment))
 
     def write(self, position_zyx: ZYX, pom_logit: np.ndarray) -> np.ndarray:
         """Write the output of the network to the canvas, under the freeze rule.
@@ -179,8 +211,3 @@ class Canvas:
         """Return the bounding box of the visited voxels, and where in it the POM reaches the segment threshold."""
         box, pom_logit = self.visited_pom()
         return box, pom_logit >= self.thresholds.segment
-
-    def covers(self, points: np.ndarray) -> np.ndarray:
-        """Return for each point (z, y, x) whether the object includes it."""
-        z, y, x = points.T
-        return self.pom_logit[z, y, x] >= self.thresholds.segment

@@ -15,7 +15,7 @@ from types import FrameType
 
 import numpy as np
 
-from ffn.errors import SegmentError, VolumeError
+from ffn.errors import VolumeError
 from ffn.inference.grower import Arrays
 from ffn.io import hdf5
 
@@ -42,7 +42,11 @@ class CheckpointFile:
         self._fingerprint = dict(fingerprint)
         self._seconds = seconds
         self._last = time.monotonic()
-        self._terminated = False
+
+    @property
+    def is_used(self) -> bool:
+        """Whether checkpoints are written at all."""
+        return self._seconds > 0
 
     def load(self) -> Arrays | None:
         """Return the saved arrays; return None and log the reason if they cannot be used."""
@@ -60,18 +64,10 @@ class CheckpointFile:
         log.info("resuming from %s", self.path)
         return arrays
 
-    def save_when_due(self, state: Callable[[], Arrays]) -> None:
-        """Save ``state()`` if the interval has passed or SIGTERM has arrived.
-
-        Raises
-        ------
-        SegmentError
-            After SIGTERM, once the state is saved.
-        """
-        if self._terminated or (self._seconds > 0 and time.monotonic() - self._last >= self._seconds):
+    def save_when_due(self, state: Callable[[], Arrays], now: bool = False) -> None:
+        """Save ``state()`` if the interval has passed, or `now`."""
+        if now or (self._seconds > 0 and time.monotonic() - self._last >= self._seconds):
             self.save(state())
-        if self._terminated:
-            raise SegmentError(f"{self.path}: stopped by SIGTERM, the state is saved. Run the same command to resume")
 
     def save(self, arrays: Arrays) -> None:
         """Write `arrays`, replacing the file atomically."""
@@ -83,21 +79,6 @@ class CheckpointFile:
     def remove(self) -> None:
         """Remove the file when the job is done."""
         self.path.unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def saved_on_sigterm(self) -> Iterator[None]:
-        """Let SIGTERM end the job at the next `save_when_due`; this works in the main thread only."""
-        if self._seconds == 0 or threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.signal(signal.SIGTERM, self._terminate)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-    def _terminate(self, number: int, frame: FrameType | None) -> None:
-        self._terminated = True
 
     def _read(self) -> Arrays:
         arrays, attributes = hdf5.read_arrays(self.path)
@@ -112,6 +93,33 @@ class CheckpointFile:
             if mine.get(name) != other.get(name):
                 return f"{name} is {mine.get(name)}, was {other.get(name)}"
         return None
+
+
+class Termination:
+    """Whether SIGTERM has arrived, after which jobs save their state and end.
+
+    Attributes
+    ----------
+    arrived : bool
+    """
+
+    def __init__(self) -> None:
+        self.arrived = False
+
+    @contextlib.contextmanager
+    def noticed(self) -> Iterator[Termination]:
+        """Notice SIGTERM instead of ending by it; this works in the main thread only."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        before = signal.signal(signal.SIGTERM, self._arrive)
+        try:
+            yield self
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _arrive(self, number: int, frame: FrameType | None) -> None:
+        self.arrived = True
 
 
 def checksum(array: np.ndarray | None) -> str:

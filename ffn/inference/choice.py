@@ -26,28 +26,40 @@ AVX2_LANES = 8
 FEW_FEATURES = 12  # with fewer, OpenVINO is faster
 
 
-def chosen_engine(model: Model, config: FloodConfig, machine: str | None = None) -> Engine:
-    """Build the engine of the options; where they say ``auto``, the one that is fastest here or was chosen before.
+def chosen(model: Model, config: FloodConfig, machine: str | None = None) -> Choice:
+    """Return engine and precision of the options; where they say ``auto``, what is fastest here or was chosen before.
 
     Parameters
     ----------
     model : Model
         Architecture and weights.
     config : FloodConfig
-        Engine, precision, threads and batch size.
+        Engine, precision and threads.
     machine : str, optional
         Folder with the choices of the run. The first job records there what `auto` takes, and all others take the same.
 
     Raises
     ------
     ConfigError
-        If this machine cannot run the choice, or ``OMP_NUM_THREADS`` is needed but not a number.
+        If this machine cannot run the choice.
     """
     choice = Choice(config.engine, config.precision)
     if "auto" in (config.engine, config.precision):
         name = choice_name("inference", config.engine, config.precision, model.config)
         choice = choose_once(Path(machine, name) if machine else None, lambda: _choose(model, config))
-    return create_engine(model, choice.engine, choice.precision, config.threads, config.batch_size)
+    return choice
+
+
+def chosen_engine(model: Model, config: FloodConfig, machine: str | None = None, batch_size: int = 1) -> Engine:
+    """Build the engine that `chosen` returns, for calls of at most `batch_size` FOVs.
+
+    Raises
+    ------
+    ConfigError
+        If this machine cannot run the choice, or ``OMP_NUM_THREADS`` is needed but not a number.
+    """
+    choice = chosen(model, config, machine)
+    return create_engine(model, choice.engine, choice.precision, config.threads, batch_size)
 
 
 def _choose(model: Model, config: FloodConfig) -> Choice:
@@ -110,13 +122,13 @@ def fovs_per_second(
 ) -> dict[tuple[str, str], float]:
     """Run the network by each engine and precision, in turn; return FOVs/s by engine and precision."""
     rates = calls_per_second({" ".join(kind): prediction_of_noise(model, *kind, config) for kind in kinds})
-    return {kind: config.batch_size * rates[" ".join(kind)] for kind in kinds}
+    return {kind: rates[" ".join(kind)] for kind in kinds}
 
 
 def prediction_of_noise(model: Model, engine: str, precision: str, config: FloodConfig) -> Callable[[], object]:
-    """Return a function that runs the network once, on a batch of noise."""
-    built = create_engine(model, engine, precision, config.threads, config.batch_size)
-    shape = (config.batch_size, *model.config.fov_size_zyx)
+    """Return a function that runs the network once, on noise."""
+    built = create_engine(model, engine, precision, config.threads)
+    shape = (1, *model.config.fov_size_zyx)
     image = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     pom = np.full(shape, math.log(config.pad_value / (1 - config.pad_value)), np.float32)
     return lambda: built.predict(image, pom)

@@ -13,12 +13,11 @@ from ffn.inference.canvas import MASKED, REJECTED, is_free
 from ffn.inference.grower import Arrays
 from ffn.inference.objects import GrownObject
 
-FOV_COUNTERS = ("fovs", "discarded_fovs")
 OUTCOMES = ("outside", "masked", "taken", "too_close", "weak", "too_small", "segments")  # each seed has exactly one
 GIVEN = 0  # pass of segments that were there before
 STARTED = ("weak", "too_small", "segments")  # outcomes of seeds from which an object has grown
 SIGNS = ("stuck", "undecided_voxels", "object_voxels")  # see `ffn.inference.sanity`
-COUNTERS = (*FOV_COUNTERS, "seeds", *OUTCOMES, "limited", *SIGNS)
+COUNTERS = ("fovs", "seeds", *OUTCOMES, "limited", *SIGNS)
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,8 @@ class Filling:
     origins : list of Origin
         One per id, in order.
     counters : dict of str to int
-        Outcomes of the seeds, and numbers of FOVs: of settled objects, and of objects that were grown ahead of their
-        turn and discarded. ``stuck`` objects took one FOV; `PomVoxels` are added up over all objects.
+        Outcomes of the seeds, and number of FOVs. ``stuck`` objects took one FOV; `PomVoxels` are added up over all
+        objects.
     """
 
     segmentation: np.ndarray
@@ -156,15 +155,6 @@ class Claims:
             return "taken"
         around = Box.around(seed, self._distance).intersect(Box.from_shape(zyx(self.segmentation.shape)))
         return "too_close" if (self.segmentation[around.slices()] > 0).any() else None
-
-    def is_valid(self, seed: ZYX, evaluated: np.ndarray) -> bool:
-        """Whether an object with FOVs at `evaluated` would grow the same way now.
-
-        Voxels are taken but never freed, so the flood would refuse the same moves again. It is therefore enough that
-        the seed may start and that every voxel at the centre of a FOV is still free.
-        """
-        z, y, x = evaluated.T
-        return self.objection(seed) is None and bool(is_free(self.segmentation[z, y, x]).all())
 
     def refuse(self, seed: ZYX, objection: str) -> None:
         """Count a seed that may not start, by the name of its `objection`."""

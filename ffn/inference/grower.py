@@ -57,7 +57,7 @@ class ObjectGrower:
         self._movement = FaceMaxMovement(seed_zyx, deltas_zyx, canvas.thresholds.move)
         self._limits = limits or Limits()
         self._next: ZYX | None = None
-        self._num_voxels = int(self.covers(np.array([seed_zyx]))[0])
+        self._num_voxels = int(canvas.thresholds.init >= canvas.thresholds.segment)
 
     @property
     def num_fovs(self) -> int:
@@ -74,9 +74,9 @@ class ObjectGrower:
         """Whether the object still includes its seed."""
         return self.canvas.is_strong(self.seed_zyx)
 
-    def covers(self, points: np.ndarray) -> np.ndarray:
-        """Return for each point (z, y, x) whether the object includes it now."""
-        return self.canvas.covers(points)
+    def upcoming(self, count: int) -> list[ZYX]:
+        """Return the first positions, at most `count`, that may follow the next one; those that it adds come later."""
+        return self._movement.upcoming(count)
 
     def next_position(self) -> ZYX | None:
         """Return the next position to evaluate, None when the object has grown.
@@ -92,13 +92,13 @@ class ObjectGrower:
         self.limited = self._at_limit()
         return None if self.limited else self._next
 
-    def put(self, pom_logit: np.ndarray) -> None:
-        """Take the output of the network at `next_position`, float32 of the shape of the FOV; changed in place."""
+    def put(self, answer: np.ndarray) -> None:
+        """Take what the canvas needs of the network's answer at `next_position`; see `Canvas.put`."""
         assert self._next is not None
         position, self._next = self._next, None
-        before = self._count(position)
-        self._movement.update(position, self.canvas.write(position, pom_logit))
-        self._num_voxels += self._count(position) - before
+        moves, num_new_voxels = self.canvas.put(position, answer, count=self._limits.max_voxels is not None)
+        self._movement.follow(position, moves)
+        self._num_voxels += num_new_voxels
 
     def state(self) -> Arrays:
         """Return everything needed to resume, as arrays."""
@@ -127,13 +127,6 @@ class ObjectGrower:
     def _at_limit(self) -> bool:
         fovs, voxels = self._limits.max_fovs, self._limits.max_voxels
         return (fovs is not None and self.num_fovs >= fovs) or (voxels is not None and self._num_voxels > voxels)
-
-    def _count(self, position: ZYX) -> int:
-        """Voxels of the object in one FOV; 0 without a limit, because counting costs time at every evaluation."""
-        if self._limits.max_voxels is None:
-            return 0
-        pom_logit = self.canvas.pom_logit[self.canvas.fov(position).slices()]
-        return int(np.count_nonzero(pom_logit >= self.canvas.thresholds.segment))
 
 
 class FovBatch:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -64,12 +65,19 @@ class FaceMaxMovement:
                 return position
         return None
 
+    def upcoming(self, count: int) -> list[ZYX]:
+        """Return the first positions, at most `count`, that `pop` would return if it were called again and again."""
+        return list(islice((position for position in self.queue if self._cell(position) not in self._done), count))
+
     def update(self, position_zyx: ZYX, pom_logit: np.ndarray) -> None:
         """Mark `position_zyx` as evaluated and queue the moves that the POM of its FOV allows."""
+        self.follow(position_zyx, face_max_offsets(pom_logit, self._deltas, self._move_logit))
+
+    def follow(self, position_zyx: ZYX, offsets: Iterable[ScoredOffset]) -> None:
+        """Mark `position_zyx` as evaluated and queue the moves by `offsets`, which are those of `face_max_offsets`."""
         self._done.add(self._cell(position_zyx))
         self.evaluated.append(position_zyx)
-        for _, offset in face_max_offsets(pom_logit, self._deltas, self._move_logit):
-            self.queue.append(add(position_zyx, offset))
+        self.queue.extend(add(position_zyx, offset) for _, offset in offsets)
 
     def _cell(self, position: ZYX) -> ZYX:
         (z, y, x), (sz, sy, sx), (dz, dy, dx) = position, self._seed, self._deltas
@@ -96,18 +104,43 @@ def face_max_offsets(pom_logit: np.ndarray, deltas_zyx: ZYX, move_logit: float) 
     center = zyx(n // 2 for n in pom_logit.shape)
     (z, y, x), (dz, dy, dx) = center, deltas_zyx
     box = pom_logit[z - dz : z + dz + 1, y - dy : y + dy + 1, x - dx : x + dx + 1]
+    faces = [box.take(-1 if sign > 0 else 0, axis) for axis, sign in sides(deltas_zyx)]
+    flats = [int(face.argmax()) for face in faces]
+    scores = [float(face.flat[flat]) for face, flat in zip(faces, flats, strict=True)]
+    return offsets_of_maxima(scores, flats, deltas_zyx, move_logit)
+
+
+def sides(deltas_zyx: ZYX) -> list[tuple[int, int]]:
+    """Return axis and direction of the faces, in order.
+
+    Examples
+    --------
+    >>> sides((0, 8, 8))
+    [(1, -1), (1, 1), (2, -1), (2, 1)]
+    """
+    return [(axis, sign) for axis in range(3) if deltas_zyx[axis] for sign in (-1, 1)]
+
+
+def offsets_of_maxima(
+    scores: Sequence[float], flats: Sequence[int], deltas_zyx: ZYX, move_logit: float
+) -> list[ScoredOffset]:
+    """Turn the maxima of the faces, in the order of `sides`, into moves.
+
+    Parameters
+    ----------
+    scores : sequence of float
+        Strongest logit of each face.
+    flats : sequence of int
+        Index of the voxel in its face, row by row.
+    deltas_zyx, move_logit
+        As in `face_max_offsets`, and so is what it returns.
+    """
     found: set[ScoredOffset] = set()
-    for axis in range(3):
-        if deltas_zyx[axis] == 0:
-            continue
-        rows = [delta for other, delta in enumerate(deltas_zyx) if other != axis]
-        for index, shift in ((0, -deltas_zyx[axis]), (-1, deltas_zyx[axis])):
-            face = box.take(index, axis)
-            flat = int(face.argmax())
-            score = float(face.flat[flat])
-            if score >= move_logit:
-                row, column = divmod(flat, face.shape[1])
-                offset = [row - rows[0], column - rows[1]]
-                offset.insert(axis, shift)
-                found.add((score, (offset[0], offset[1], offset[2])))
+    for (axis, sign), score, flat in zip(sides(deltas_zyx), scores, flats, strict=True):
+        if score >= move_logit:
+            rows = [delta for other, delta in enumerate(deltas_zyx) if other != axis]
+            row, column = divmod(flat, 2 * rows[1] + 1)
+            offset = [row - rows[0], column - rows[1]]
+            offset.insert(axis, sign * deltas_zyx[axis])
+            found.add((score, (offset[0], offset[1], offset[2])))
     return sorted(found, reverse=True)

@@ -1,4 +1,4 @@
-"""Grown objects in compact form, until it is their turn to become segments."""
+"""Grown objects in compact form."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ffn.geometry import ZYX, Box, zyx
-from ffn.inference.grower import Arrays, ObjectGrower
+from ffn.geometry import ZYX, Box
+from ffn.inference.grower import ObjectGrower
 
 DECIDED_LOGIT = 1.386  # a POM of 0.8; below 0.2, a voxel is decided as well
 
@@ -34,8 +34,8 @@ class GrownObject:
     ----------
     seed_zyx : tuple of int
         Seed voxel.
-    evaluated : int64 ndarray of shape (N, 3)
-        Positions of the FOVs.
+    num_fovs : int
+        Number of network evaluations.
     is_strong, limited : bool
         Whether it still includes its seed; whether a limit has stopped it.
     box : Box
@@ -47,7 +47,7 @@ class GrownObject:
     """
 
     seed_zyx: ZYX
-    evaluated: np.ndarray
+    num_fovs: int
     is_strong: bool
     limited: bool
     box: Box
@@ -57,47 +57,14 @@ class GrownObject:
     @classmethod
     def harvest(cls, grower: ObjectGrower, min_voxels: int) -> GrownObject:
         """Copy an object from its canvas, without its voxels if they are fewer than `min_voxels`."""
-        box, mask = grower.canvas.object_mask()
+        box, probability = Box(grower.seed_zyx, grower.seed_zyx), np.zeros((0, 0, 0), np.uint8)
+        visited, pom_logit = grower.canvas.visited_pom()
+        mask = pom_logit >= grower.canvas.thresholds.segment
         if grower.is_strong and np.count_nonzero(mask) >= min_voxels:
-            probability = np.zeros(box.shape, np.uint8)
-            probability[mask] = quantise(grower.canvas.visited_pom()[1][mask])
-        else:
-            box, probability = Box(grower.seed_zyx, grower.seed_zyx), np.zeros((0, 0, 0), np.uint8)
-        counted = PomVoxels.of(grower.canvas.visited_pom()[1])
-        return cls(grower.seed_zyx, grower.evaluated, grower.is_strong, grower.limited, box, probability, counted)
-
-    @property
-    def num_fovs(self) -> int:
-        """Number of network evaluations."""
-        return len(self.evaluated)
-
-    def covers(self, points: np.ndarray) -> np.ndarray:
-        """Return for each point (z, y, x) whether the object includes it."""
-        inside = np.flatnonzero(((points >= self.box.start) & (points < self.box.stop)).all(axis=1))
-        z, y, x = (points[inside] - self.box.start).T
-        covered = np.zeros(len(points), bool)
-        covered[inside] = self.probability[z, y, x] > 0
-        return covered
-
-    def state(self) -> Arrays:
-        """Return the state as arrays."""
-        return {
-            "seed": np.array(self.seed_zyx),
-            "evaluated": self.evaluated,
-            "flags": np.array([self.is_strong, self.limited]),
-            "box": np.array([self.box.start, self.box.stop]),
-            "probability": self.probability,
-            "pom_voxels": np.array(self.pom_voxels),
-        }
-
-    @classmethod
-    def resume(cls, state: Arrays) -> GrownObject:
-        """Restore what `state` returned."""
-        is_strong, limited = map(bool, state["flags"])
-        start, stop = map(zyx, state["box"])
-        counted = PomVoxels(*state["pom_voxels"].tolist())
-        box, seed = Box(zyx(start), zyx(stop)), zyx(state["seed"])
-        return cls(seed, state["evaluated"], is_strong, limited, box, state["probability"], counted)
+            box, probability = visited, np.zeros(visited.shape, np.uint8)
+            probability[mask] = quantise(pom_logit[mask])
+        counted = PomVoxels.of(pom_logit)
+        return cls(grower.seed_zyx, grower.num_fovs, grower.is_strong, grower.limited, box, probability, counted)
 
 
 def quantise(pom_logit: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from ffn.config import ModelConfig
+from ffn.inference.executor import MOST_READERS
 from ffn.model.network import num_weights
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
@@ -22,6 +23,7 @@ MAPS_OF_A_FOV = 24  # further ones, of the layer at work
 GRADIENTS_OF_A_WORKER = 4  # as computed, as sent, and what compression keeps
 PATCHES_OF_A_LANE = 10  # three arrays of three examples, and the canvas
 VOXEL_BYTES = 12  # of a volume in memory: image and labels
+CANVAS_BYTES, SEEDING_BYTES = 15, 25  # per voxel, of each further subvolume on a canvas, and searched for seeds
 MAPS_OF_AN_INFERENCE = 3  # of a FOV; a layer's input and output, and the module's input
 BACKWARD = 3  # operations of a training step for one of a prediction: forward, gradients of data and of weights
 TRAINING_FLOPS_PER_CORE = 1.5e10  # of TensorFlow's training in float32 with AVX2, whose weight gradients are slow there
@@ -80,27 +82,27 @@ def training_mb(model: ModelConfig, train: TrainConfig, volumes: Iterable[int] =
     return memory_mb("train") + math.ceil((FLOAT_BYTES * floats + preloaded) / 1e6)
 
 
-def flooding_mb(num_voxels: int, model: ModelConfig, batch_size: int) -> int:
-    """Memory of flood filling a box, MB.
+def flooding_mb(num_voxels: int, model: ModelConfig, canvases: int = 1) -> int:
+    """Memory of flood filling boxes, MB.
 
     Parameters
     ----------
     num_voxels : int
-        Voxels of the box.
+        Voxels of the largest box.
     model : ModelConfig
         The network.
-    batch_size : int
-        Objects grown at once, each on a canvas as large as the box.
+    canvases : int
+        Boxes that are flooded at once.
 
     Examples
     --------
     >>> network = ModelConfig(features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
     >>> [flooding_mb(256**3, network, size) for size in (1, 64)]
-    [3521, 8619]
+    [3521, 23181]
     """
-    fovs = batch_size * MAPS_OF_AN_INFERENCE * model.features * math.prod(model.fov_size_zyx)
-    further_canvases = (batch_size - 1) * num_voxels
-    return memory_mb("segment", num_voxels) + math.ceil(FLOAT_BYTES * (fovs + further_canvases) / 1e6)
+    fovs = canvases * MAPS_OF_AN_INFERENCE * model.features * math.prod(model.fov_size_zyx)
+    further_bytes = (canvases - 1) * CANVAS_BYTES + (min(canvases, MOST_READERS) - 1) * SEEDING_BYTES
+    return memory_mb("segment", num_voxels) + math.ceil((FLOAT_BYTES * fovs + further_bytes * num_voxels) / 1e6)
 
 
 def minutes(stage: str, num_voxels: int, threads: int = 1) -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ffn.config import ModelConfig, SegmentConfig
+from ffn.config import ModelConfig
 from ffn.workflow.needs import flooding_mb, flooding_minutes, memory_mb, minutes
 
 Voxels = int | Callable[[Any], int]  # a number, or a function of the wildcards
@@ -49,9 +49,9 @@ def flooding(model: ModelConfig, voxels: Voxels) -> Resource:
     return by_attempt(lambda wildcards, threads: flooding_minutes(_evaluated(voxels, wildcards), model, threads))
 
 
-def flooding_memory(model: ModelConfig, config: SegmentConfig, voxels: Voxels) -> Resource:
+def flooding_memory(model: ModelConfig, voxels: Voxels) -> Resource:
     """Memory of jobs that flood-fill a box, MB."""
-    return by_attempt(lambda wildcards, _: flooding_mb(_evaluated(voxels, wildcards), model, config.batch_size))
+    return by_attempt(lambda wildcards, _: flooding_mb(_evaluated(voxels, wildcards), model))
 
 
 def block_voxels(section: Any) -> int:

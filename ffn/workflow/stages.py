@@ -237,7 +237,7 @@ STAGES = {
         Stage(
             name="segment",
             module="ffn.inference.segment",
-            title="flood-fill one box of an image",
+            title="flood-fill boxes of an image",
             example="ffn segment --image raw.zarr --model model/ --box 0:128,0:128,0:128 --out seg.h5:segmentation",
             outputs=(
                 Output(

@@ -90,11 +90,6 @@ def test_halves_are_joined_and_neighbours_are_not(scene):
     assert [row["threshold"] for row in rows] == sorted((row["threshold"] for row in rows), reverse=True)
 
 
-def test_a_batch_gives_the_same_graph(scene):
-    one, two = agglomerate(scene)[1], agglomerate(scene, "--batch-size", "2", name="two")[1]
-    assert [e.row() for e in read_graph(one)] == [e.row() for e in read_graph(two)]
-
-
 def pairs_of(edges):
     return {(edge.segment_a, edge.segment_b) for edge in edges}
 

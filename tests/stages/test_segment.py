@@ -80,9 +80,43 @@ def read(path):
         return {name: file[name][()] for name in file}
 
 
-def test_several_objects_at_once_write_the_same_arrays(scene):
-    one, three = read(segment(scene)), read(segment(scene, "--batch-size", "3", name="three"))
-    assert all(np.array_equal(one[name], three[name]) for name in one)
+BOXES = ["104:136,24:58,7:60", "100:132,20:44,3:40", "110:140,26:60,20:63"]
+
+
+def segment_together(folder, *options, name="together"):
+    """Segment all of `BOXES` in one process; return their files."""
+    files = [folder / f"{name}-{number}.h5" for number in range(len(BOXES))]
+    sources = ["--image", f"{folder}/raw.h5:raw", "--model", f"{folder}/model", "--box", *BOXES]
+    outputs = ["--out", *(f"{file}:segmentation" for file in files)]
+    assert main(["segment", *sources, "--min-segment-size", "50", *options, *outputs]) == 0
+    return files
+
+
+@pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
+def test_boxes_of_one_process_have_the_bytes_of_one_after_another(scene, engine):
+    options = ("--engine", engine, "--precision", "float32", "--masks", "#box=100:140,20:60,30:33", "--second-pass")
+    one_by_one = segment_together(scene, *options, name="alone")
+    for number in ("2", "64"):
+        together = segment_together(scene, *options, "--canvases", number)
+        for one, other in zip(one_by_one, together, strict=True):
+            assert all(np.array_equal(read(one)[name], read(other)[name]) for name in read(one))
+            assert len(read(one)["origins"]) > 1
+    assert not list(scene.glob("*.checkpoint"))
+
+
+def test_a_list_of_boxes_may_come_from_a_file(scene):
+    (scene / "boxes.txt").write_text("\n".join(BOXES))
+    (scene / "files.txt").write_text("\n".join(f"{scene}/listed-{number}.h5:segmentation" for number in range(3)))
+    sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
+    assert main(["segment", *sources, "--box", f"@{scene}/boxes.txt", "--out", f"@{scene}/files.txt"]) == 0
+    for number, box in enumerate(BOXES):
+        with open_volume(f"{scene}/listed-{number}.h5:segmentation") as volume:
+            assert str(volume.box) == box and volume.provenance["inputs"]["box"] == box
+
+
+def test_every_box_needs_a_file(scene, capsys):
+    said = fails(scene, capsys, "raw.h5:raw", "out.h5:segmentation", "--box", *BOXES)
+    assert "--out: found 1 files for 3 boxes, expected one for each" in said
 
 
 def test_masks_leave_their_voxels_empty(scene):
@@ -137,7 +171,7 @@ def test_labels_are_no_image(scene, capsys):
 def interrupt(scene, monkeypatch, *options):
     """Begin to segment, and end with a checkpoint."""
 
-    def stop(self, state):
+    def stop(self, state, now=False):
         self.save(state())
         raise SegmentError("stopped")
 
@@ -188,7 +222,7 @@ def test_a_second_pass_marks_its_objects(scene):
 
 @pytest.mark.slow
 def test_sigterm_saves_the_state_and_the_same_command_resumes(scene, caplog):
-    options = ("--batch-size", "2", "--checkpoint-seconds", "0.02")
+    options = ("--checkpoint-seconds", "0.02")
     whole = segment(scene, *options, name="whole").read_bytes()
     arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--box", str(BOX)]
     command = ["segment", *arguments, "--min-segment-size", "50", *options, "--out", f"{scene}/again.h5:segmentation"]

@@ -13,6 +13,7 @@ from ffn.geometry import CELL, Box
 from ffn.io.hdf5_volume import create_volume, create_volumes
 from ffn.io.volume import Placement
 
+from ..engines import HERE
 from ..pauses import Pause
 
 pytestmark = pytest.mark.slow
@@ -66,7 +67,7 @@ def write_pieces(path):
 
 def commands(folder):
     sources = f"--image {folder}/raw.h5:raw --model {folder}/model"
-    segment = f"segment {sources} --min-segment-size 50 --batch-size 2 --checkpoint-seconds 0.02"
+    segment = f"segment {sources} --min-segment-size 50 --checkpoint-seconds 0.02"
     window = "--window-radius 12 12 20 --max-fovs none"
     return {
         "right": f"{segment} --box {RIGHT} --out {folder}/right.h5:segmentation",
@@ -114,3 +115,25 @@ def test_kills_change_nothing(stage, steps, tmp_path, caplog):
     assert sorted(p.name for p in tmp_path.glob(f"*{name}?*")) == []
     if stage == "agglomerate":
         assert len(undisturbed.splitlines()) == 2 + 2 * (BOX.shape[2] // PIECE - 1)  # every piece and the next
+
+
+@pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
+def test_boxes_of_one_process_are_finished_after_kills(engine, steps, tmp_path, caplog):
+    """What is done is not flooded again, although Snakemake removes the files of a job that was killed."""
+    options = f"--engine {engine} --precision float32 --canvases 2 --box {LEFT} {RIGHT} 0:30,0:40,10:50"
+    files = [tmp_path / f"{number}.h5" for number in range(3)]
+    start = steps["segment"][: steps["segment"].index("--box")]
+    command = [*start, *options.split(), "--out", *(f"{file}:segmentation" for file in files)]
+    assert main(command) == 0
+    undisturbed = [file.read_bytes() for file in files]
+    for pause in (Pause("segment", SAVED, calls=4), Pause("segment", "ffn.inference.subvolume:SubvolumeFlood.write")):
+        for file in files:
+            file.unlink(missing_ok=True)
+        kill_at(pause, command)
+    for file in files:
+        file.unlink(missing_ok=True)
+    with caplog.at_level("INFO"):
+        assert main(command) == 0
+    assert caplog.text.count("resuming") == 2
+    assert [file.read_bytes() for file in files] == undisturbed
+    assert sorted(path.name for path in tmp_path.glob("*.checkpoint")) == []

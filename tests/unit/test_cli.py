@@ -40,7 +40,7 @@ def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
     assert main([*words, "--box", BOX]) == 0
     *_, config, box, stage_to, machine, known = calls[0]
     assert (config.seed_points, known.masks) == ("-1,2,3", (Mask(box=BOX), Mask(path="m.h5:m", values=(-3,))))
-    assert (config.disco_seed_threshold, str(box)) == (-0.5, BOX)
+    assert (config.disco_seed_threshold, [str(each) for each in box]) == (-0.5, [BOX])
 
 
 def test_arguments_come_from_a_file_too(partition_words, tmp_path):

@@ -165,6 +165,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "segment.deltas_zyx": [[1, 1, 1]],
     "volumes.init_segmentation": ["mask.npy"],
     "volumes.masks": [[{"path": "mask.npy"}]],
+    "segment.canvases": [2],
     "segment.seed_points": ["4,5,6"],
     "train.horovod_timeline": ["timeline.json"],
     "train.resume_walks": [False],

@@ -82,7 +82,6 @@ def test_the_object_covers_what_reaches_the_segment_threshold():
     box, mask = canvas.object_mask()
     assert box == canvas.fov(CENTER)
     assert np.argwhere(mask).tolist() == [[0, 0, 0], [2, 3, 4]]
-    assert canvas.covers(np.array([[2, 2, 2], [4, 5, 6], [4, 5, 5], [0, 0, 0]])).tolist() == [True, True, False, False]
 
 
 def test_a_resumed_canvas_holds_the_same_object():

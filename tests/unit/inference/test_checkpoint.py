@@ -8,8 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from ffn.errors import SegmentError
-from ffn.inference.checkpoint import CheckpointFile, checksum
+from ffn.inference.checkpoint import CheckpointFile, Termination, checksum
 from ffn.io import hdf5
 
 STATE = {"claims/segmentation": np.arange(24).reshape(2, 3, 4), "seeds": np.empty((0, 3), np.int64)}
@@ -86,11 +85,12 @@ def test_a_checkpoint_is_written_when_the_interval_has_passed(tmp_path):
     assert now.path.exists() and never.load() is None
 
 
-def test_sigterm_saves_and_ends_the_job_with_one_line(tmp_path):
+def test_sigterm_is_noticed_and_the_state_saved_at_once(tmp_path):
     file, before = checkpoint(tmp_path, seconds=1000), signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SegmentError, match="stopped by SIGTERM, the state is saved"), file.saved_on_sigterm():
+    with Termination().noticed() as termination:
+        assert not termination.arrived
         os.kill(os.getpid(), signal.SIGTERM)
-        file.save_when_due(lambda: STATE)
+        file.save_when_due(lambda: STATE, termination.arrived)
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoint(tmp_path).load() is not None
 
@@ -99,7 +99,7 @@ def test_a_thread_does_not_handle_signals(tmp_path):
     found = []
 
     def work():
-        with checkpoint(tmp_path).saved_on_sigterm():
+        with Termination().noticed():
             found.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=work)

@@ -117,8 +117,8 @@ def test_measured_figures_go_to_the_log(on, caplog):
 
 def test_options_are_kept(on, tmp_path):
     on(AMX)
-    config = FloodConfig(engine="tensorflow", precision="float32", threads=3, batch_size=2)
-    assert chosen_engine(MODEL, config, str(tmp_path / "machine")) == "tensorflow float32 3 2"
+    config = FloodConfig(engine="tensorflow", precision="float32", threads=3)
+    assert chosen_engine(MODEL, config, str(tmp_path / "machine"), 2) == "tensorflow float32 3 2"
     assert not (tmp_path / "machine").exists()
 
 
@@ -152,11 +152,11 @@ def test_measuring_runs_the_network_in_turn(monkeypatch):
 
     class Echo:
         def predict(self, image, pom):
-            assert image.shape == pom.shape == (2, *CONFIG.fov_size_zyx)
+            assert image.shape == pom.shape == (1, *CONFIG.fov_size_zyx)
             return pom
 
     monkeypatch.setattr(choice, "create_engine", lambda model, *arguments: built.append(arguments) or Echo())
     monkeypatch.setattr(choice, "calls_per_second", lambda calls: {n: call().shape[0] for n, call in calls.items()})
     kinds = [("kernels", "float32"), ("openvino", "bfloat16")]
-    assert choice.fovs_per_second(MODEL, kinds, FloodConfig(batch_size=2, threads=1)) == dict.fromkeys(kinds, 4)
-    assert built == [("kernels", "float32", 1, 2), ("openvino", "bfloat16", 1, 2)]
+    assert choice.fovs_per_second(MODEL, kinds, FloodConfig(threads=1)) == dict.fromkeys(kinds, 1)
+    assert built == [("kernels", "float32", 1), ("openvino", "bfloat16", 1)]

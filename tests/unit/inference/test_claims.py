@@ -20,7 +20,7 @@ def new_claims(cells=None, **options):
 def grown(box, seed=None, is_strong=True, limited=False, num_fovs=5):
     """An object that fills `box`."""
     seed = seed or box.start
-    return GrownObject(seed, np.array([seed] * num_fovs), is_strong, limited, box, np.full(box.shape, 200, np.uint8))
+    return GrownObject(seed, num_fovs, is_strong, limited, box, np.full(box.shape, 200, np.uint8))
 
 
 FIRST = Box((1, 2, 2), (4, 5, 6))
@@ -97,19 +97,6 @@ def test_a_seed_too_close_to_a_segment_is_rejected_until_the_next_pass():
     assert not claims.filling().segmentation.any()
     claims.forget_rejections()
     assert not claims.segmentation.any()
-
-
-def test_an_object_is_valid_while_its_seed_and_the_centres_of_its_fovs_are_free():
-    claims = new_claims()
-    evaluated = np.array([[4, 6, 8], [4, 6, 2]])
-    assert claims.is_valid((4, 6, 8), evaluated)
-    claims.segmentation[4, 6, 2] = REJECTED
-    assert claims.is_valid((4, 6, 8), evaluated)
-    claims.segmentation[4, 6, 2] = 1
-    assert not claims.is_valid((4, 6, 8), evaluated)
-    assert claims.is_valid((4, 6, 8), evaluated[:1])
-    claims.segmentation[4, 6, 6] = 1
-    assert not claims.is_valid((4, 6, 8), evaluated[:1]), "the seed is too close to a segment now"
 
 
 def test_saved_claims_are_restored():

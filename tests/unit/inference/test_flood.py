@@ -6,7 +6,9 @@ from scipy import ndimage
 
 from ffn.config import ModelConfig, SegmentConfig, flooding_model
 from ffn.errors import ConfigError
+from ffn.inference.canvas import MASKED, Canvas, Thresholds
 from ffn.inference.flood import FloodFill
+from ffn.inference.grower import FovBatch
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 CONFIG = SegmentConfig(min_segment_size=20)
@@ -25,11 +27,8 @@ class Connected:
 class Blurred:
     """Engine whose answer depends on image and POM, so that the result depends on the order of FOVs."""
 
-    def __init__(self, batch_size):
-        self.shape = (batch_size, 5, 7, 9)
-
     def predict(self, image, pom_logit):
-        assert image.shape == pom_logit.shape and image.shape[1:] == self.shape[1:] and len(image) <= self.shape[0]
+        assert image.shape == pom_logit.shape == (len(image), 5, 7, 9)
         blurred = [ndimage.uniform_filter(p, 3, mode="nearest") for p in pom_logit]
         return np.clip(pom_logit / 2 + np.stack(blurred) / 2 + 2 * image, -6, 6).astype(np.float32)
 
@@ -42,19 +41,26 @@ def blobs(rng):
     return image, seeds
 
 
-def started(image, seeds, batch_size=1, masked=None, **options):
-    config = SegmentConfig(**{"min_segment_size": 30, "batch_size": batch_size, **options})
-    flood = FloodFill(image, MODEL, config, Blurred(batch_size), masked)
+def flood_of(image, config, masked=None, network=MODEL):
+    segmentation = np.zeros(image.shape, np.int32)
+    if masked is not None:
+        segmentation[masked] = MASKED
+    return FloodFill(Canvas(image, network, Thresholds.of(config), segmentation), config)
+
+
+def started(image, seeds, masked=None, **options):
+    flood = flood_of(image, SegmentConfig(**{"min_segment_size": 30, **options}), masked)
     flood.begin(seeds)
     return flood
 
 
-def same(one, other, but=()):
+def batch(engine):
+    return FovBatch(engine, MODEL.fov_size_zyx)
+
+
+def same(one, other):
     assert (one.segmentation == other.segmentation).all() and (one.probability == other.probability).all()
-    assert one.origins == other.origins
-    assert {k: v for k, v in one.counters.items() if k not in but} == {
-        k: v for k, v in other.counters.items() if k not in but
-    }
+    assert (one.origins, one.counters) == (other.origins, other.counters)
 
 
 def two_tubes():
@@ -68,9 +74,9 @@ def two_tubes():
 
 
 def fill(image, seeds, config=CONFIG):
-    flood = FloodFill(image, MODEL, config, Connected())
+    flood = flood_of(image, config)
     flood.begin(seeds)
-    flood.run()
+    flood.run(batch(Connected()))
     return flood.filling()
 
 
@@ -91,12 +97,12 @@ def test_a_larger_step_takes_fewer_fovs_for_the_same_tubes():
     network = MODEL.model_copy(update={"fov_size_zyx": (5, 7, 9), "deltas_zyx": (1, 1, 2)})
     for effort in ("best", "normal", "fast"):
         config = CONFIG.model_copy(update={"effort": effort})
-        flood = FloodFill(image, flooding_model(network, config), config, Connected())
+        flood = flood_of(image, config, network=flooding_model(network, config))
         flood.begin([(6, 6, 5), (6, 12, 20)])
-        flood.run()
+        flood.run(batch(Connected()))
         first, second = (flood.filling().segmentation == i for i in (1, 2))
         assert first[4:10, 3:9, 4:36].all() and second[4:10, 10:16, 4:36].all()
-        fovs[effort] = flood.num_evaluated
+        fovs[effort] = flood.num_fovs
     assert fovs["fast"] < 0.6 * fovs["normal"] and fovs["normal"] < fovs["best"]
 
 
@@ -146,46 +152,31 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("rng_seed", range(4))
-def test_growing_several_objects_at_once_gives_the_sequential_result(rng_seed, options):
-    rng = np.random.default_rng(rng_seed)
-    image, seeds = blobs(rng)
-    alone = started(image, seeds, **options)
-    alone.run()
-    assert alone.claims.counters["discarded_fovs"] == 0
-    assert alone.claims.counters["fovs"] == alone.num_evaluated
-    for batch_size in (2, 4, 7):
-        many = started(image, seeds, batch_size, **options)
-        many.run()
-        same(many.filling(), alone.filling(), but=["discarded_fovs"])
-        assert many.num_evaluated == sum(many.claims.counters[name] for name in ("fovs", "discarded_fovs"))
+def test_floods_that_advance_together_are_those_of_one_after_another(options):
+    scenes = [blobs(np.random.default_rng(rng_seed)) for rng_seed in range(3)]
+    together = [started(*scene, **options) for scene in scenes]
+    fovs = FovBatch(Blurred(), MODEL.fov_size_zyx, len(scenes))
+    while growing := [grower for flood in together if (grower := flood.growing())]:
+        assert fovs.advance(growing) == len(growing)
+    for flood, scene in zip(together, scenes, strict=True):
+        alone = started(*scene, **options)
+        alone.run(batch(Blurred()))
+        same(flood.filling(), alone.filling())
+        assert alone.num_fovs == alone.claims.counters["fovs"] > 0
 
 
-def test_objects_grow_ahead_and_are_discarded_if_an_older_one_takes_their_voxels():
-    image, seeds = blobs(np.random.default_rng(0))
-    rounds, discarded = {}, {}
-    for batch_size in (1, 4):
-        flood, calls = started(image, seeds, batch_size), []
-        flood.run(lambda calls=calls: calls.append(1))
-        rounds[batch_size], discarded[batch_size] = len(calls), flood.claims.counters["discarded_fovs"]
-    assert rounds[4] < 0.6 * rounds[1]
-    assert discarded[4] > 0 == discarded[1]
-
-
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_a_saved_state_resumes_to_the_same_end(batch_size):
+def test_a_saved_state_resumes_to_the_same_end():
     image, seeds = blobs(np.random.default_rng(0))
     options = {"disco_seed_threshold": 0.3, "max_object_voxels": 800}
     masked = np.indices(image.shape).sum(axis=0) > 65
-    whole, states = started(image, seeds, batch_size, masked, **options), []
-    whole.run(lambda: states.append({name: np.array(array) for name, array in whole.state().items()}))
-    holding = {kind for state in states for kind in ("growing", "finished") for name in state if name.startswith(kind)}
-    assert holding == {"growing", "finished"}
-    for state in states[3::13]:
-        config = SegmentConfig(min_segment_size=30, batch_size=batch_size, **options)
-        resumed = FloodFill(image, MODEL, config, Blurred(batch_size))
+    whole, states = started(image, seeds, masked, **options), []
+    whole.run(batch(Blurred()), lambda: states.append({name: np.array(array) for name, array in whole.state().items()}))
+    states.append(whole.state())
+    assert any("growing/queue" in state for state in states) and "growing/queue" not in states[-1]
+    for state in [*states[3::13], states[-1]]:
+        resumed = flood_of(image, SegmentConfig(min_segment_size=30, **options))
         resumed.resume(state)
-        resumed.run()
+        resumed.run(batch(Blurred()))
         same(resumed.filling(), whole.filling())
         assert (resumed.claims.segmentation == whole.claims.segmentation).all()
 
@@ -193,9 +184,9 @@ def test_a_saved_state_resumes_to_the_same_end(batch_size):
 def test_masked_voxels_are_neither_seeded_nor_entered_nor_claimed():
     image, masked = two_tubes(), np.zeros((14, 20, 40), bool)
     masked[:, :, 18:24] = True
-    flood = FloodFill(image, MODEL, CONFIG, Connected(), masked)
+    flood = flood_of(image, CONFIG, masked)
     flood.begin([(6, 6, 20), (6, 6, 8)])
-    flood.run()
+    flood.run(batch(Connected()))
     filling = flood.filling()
     assert filling.counters["masked"] == filling.counters["segments"] == 1
     assert filling.segmentation[6, 6, 8] == 1
@@ -206,9 +197,9 @@ def test_masked_voxels_are_neither_seeded_nor_entered_nor_claimed():
 def test_a_seed_may_be_next_to_a_mask():
     masked = np.zeros((14, 20, 40), bool)
     masked[:, :, 9:] = True
-    flood = FloodFill(two_tubes(), MODEL, CONFIG, Connected(), masked)
+    flood = flood_of(two_tubes(), CONFIG, masked)
     flood.begin([(6, 6, 8)])
-    flood.run()
+    flood.run(batch(Connected()))
     assert flood.claims.counters["segments"] == 1
 
 
@@ -226,10 +217,10 @@ def test_an_object_at_a_limit_keeps_what_has_grown():
 def test_a_second_pass_has_its_own_size_limit_and_retries_rejected_seeds():
     image = two_tubes()
     image[11:13, 16:19, 18:23] = 1
-    flood = FloodFill(image, MODEL, SegmentConfig(min_segment_size=200, second_min_segment_size=10), Connected())
+    flood = flood_of(image, SegmentConfig(min_segment_size=200, second_min_segment_size=10))
     for seeds in ([(11, 16, 20), (6, 6, 5)], [(11, 16, 20)]):
         flood.begin(seeds)
-        flood.run()
+        flood.run(batch(Connected()))
     origins = flood.filling().origins
     assert flood.claims.counters["too_small"] == 1
     assert [(o.seed_zyx, o.pass_number) for o in origins] == [((6, 6, 5), 1), ((11, 16, 20), 2)]

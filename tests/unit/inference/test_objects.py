@@ -28,9 +28,9 @@ def test_a_harvested_object_has_its_voxels_without_the_canvas(grower):
     assert grown.is_strong and not grown.limited and grown.num_fovs == 1
     assert grown.box == Box((2, 2, 2), (5, 7, 9))
     assert (np.argwhere(grown.probability > 0) + grown.box.start).tolist() == [[3, 4, 5], [3, 4, 6], [3, 4, 7]]
+    before = grown.probability.copy()
     grower.canvas.start((3, 4, 20))
-    points = np.array([[3, 4, 5], [3, 4, 7], [3, 4, 8], [0, 0, 0], [6, 8, 29]])
-    assert grown.covers(points).tolist() == [True, True, False, False, False]
+    assert np.array_equal(grown.probability, before)
 
 
 @pytest.mark.parametrize(("min_voxels", "seed_logit"), [(4, 9), (1, 0)], ids=["too small", "weak"])
@@ -38,14 +38,4 @@ def test_an_object_that_becomes_no_segment_keeps_no_voxels(grower, min_voxels, s
     grower.canvas.pom_logit[SEED] = seed_logit
     grown = GrownObject.harvest(grower, min_voxels)
     assert grown.probability.size == 0 and grown.box.is_empty
-    assert not grown.covers(np.array([SEED])).any()
-    assert grown.evaluated.tolist() == [[3, 4, 5]]
-
-
-def test_a_saved_object_is_restored(grower):
-    grown = GrownObject.harvest(grower, min_voxels=1)
-    restored = GrownObject.resume(grown.state())
-    assert (restored.seed_zyx, restored.box) == (grown.seed_zyx, grown.box)
-    assert (restored.is_strong, restored.limited) == (True, False)
-    np.testing.assert_array_equal(restored.evaluated, grown.evaluated)
-    np.testing.assert_array_equal(restored.probability, grown.probability)
+    assert grown.num_fovs == 1

@@ -5,16 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from ffn.config import ModelConfig, SegmentConfig
-from ffn.inference.flood import FloodFill
+from ffn.config import SegmentConfig
 from ffn.inference.sanity import Facts, facts_of, findings, measured
 from ffn.report.run_folder import read_flood_findings
 from ffn.report.score_table import format_summary
 
 from ..volumes import write
-from .test_flood import Connected, two_tubes
+from .test_flood import Connected, batch, flood_of, two_tubes
 
-MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 SEEDS = [(z, y, x) for z in (4, 6, 8) for y in (6, 12) for x in (8, 20, 31)]
 
 
@@ -32,9 +30,9 @@ class Same:
 
 def facts(engine, name="z0-y0-x0", seeds=SEEDS, size=(100.0, 120.0, 110.0), **options):
     config = SegmentConfig(min_segment_size=5, disco_seed_threshold=-1, **options)
-    flood = FloodFill(two_tubes(), MODEL, config, engine)
+    flood = flood_of(two_tubes(), config)
     flood.begin(seeds)
-    flood.run()
+    flood.run(batch(engine))
     filling = flood.filling()
     record = {"sanity": measured(filling, size), "counters": filling.counters}
     return facts_of(name, json.loads(json.dumps(record)))
@@ -99,7 +97,7 @@ def test_the_summary_tells_it(tmp_path):
 
 
 def test_given_segments_may_be_large():
-    flood = FloodFill(two_tubes(), MODEL, SegmentConfig(), Connected())
-    flood.claims.adopt(np.ones(flood.image.shape, np.uint64))
+    flood = flood_of(two_tubes(), SegmentConfig())
+    flood.claims.adopt(np.ones(flood.claims.segmentation.shape, np.uint64))
     found = measured(flood.filling(), (8.0, 8.0, 8.0))
     assert flood.filling().segmentation.all() and (found["largest_share"], found["num_through"]) == (0, 0)

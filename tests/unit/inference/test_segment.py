@@ -6,7 +6,8 @@ from ffn.cli import main
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.inference.segment import RESERVED, _fingerprint, segment
+from ffn.inference.segment import RESERVED, segment
+from ffn.inference.subvolume import fingerprint as of_job
 from ffn.model.store import Model
 from ffn.provenance import REVISIONS, revision
 
@@ -16,20 +17,20 @@ CHANGED = {
     "seed_policy": "grid",
     "second_pass": True,
     "max_fovs": 9,
-    "batch_size": 2,
+    "canvases": 2,
 }
 
 
 def fingerprint(model=MODEL, inputs=None, **options):
-    return _fingerprint(SegmentConfig(**options), model, inputs or {"voxels": "abc"})
+    return of_job(SegmentConfig(**options), model, inputs or {"voxels": "abc"})
 
 
 @pytest.mark.parametrize("dataset", RESERVED)
 def test_the_names_of_other_results_are_refused(dataset):
     with pytest.raises(VolumeError, match=f"'{dataset}' is another dataset of this file, expected a free name"):
-        segment("raw.h5:raw", "model", f"seg.h5:{dataset}", SegmentConfig())
+        segment("raw.h5:raw", "model", [f"seg.h5:{dataset}"], SegmentConfig())
     with pytest.raises(VolumeError, match="seg.h5: expected NAME.zarr or FILE.h5:DATASET"):
-        segment("raw.h5:raw", "model", "seg.h5", SegmentConfig())
+        segment("raw.h5:raw", "model", ["seg.h5"], SegmentConfig())
 
 
 @pytest.mark.parametrize("name", CHANGED)
@@ -63,10 +64,15 @@ def test_options_reach_the_stage(monkeypatch):
     folders = ["--stage-to", "$TMPDIR", "--machine", "chosen", "--normalization", "n.json"]
     assert main([*WORDS, "--box", "0:4,0:5,0:6", *folders, "--min-segment-size", "7"]) == 0
     (*paths, config, box, stage_to, machine, known), (*_, changed, small, near, chosen, given) = calls
-    assert paths == ["a.h5:raw", "model", "b.h5:seg"]
+    assert paths == ["a.h5:raw", "model", ["b.h5:seg"]]
     assert (config.min_segment_size, box, stage_to, machine) == (1000, None, None, None)
     assert (known.normalization, given.normalization) == (None, "n.json")
-    assert (changed.min_segment_size, small, near, chosen) == (7, Box((0, 0, 0), (4, 5, 6)), "$TMPDIR", "chosen")
+    assert (changed.min_segment_size, small, near, chosen) == (7, [Box((0, 0, 0), (4, 5, 6))], "$TMPDIR", "chosen")
+
+
+def test_the_files_of_two_boxes_differ():
+    with pytest.raises(VolumeError, match=r"--out: b\.h5 is given 2 times, expected a file for each box"):
+        segment("a.h5:raw", "model", ["b.h5:seg", "c.h5:seg", "b.h5:other"], SegmentConfig())
 
 
 def test_an_impossible_option_is_refused_before_the_stage(monkeypatch, capsys):

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from ffn.config import ModelConfig, ReconcileConfig, SegmentConfig
+from ffn.config import ModelConfig, ReconcileConfig
 from ffn.workflow.needs import flooding_mb, minutes
 from ffn.workflow.resources import block_voxels, by_attempt, duration, flooding_memory
 
@@ -18,10 +18,10 @@ def test_sizes_may_depend_on_wildcards():
     )
 
 
-def test_flood_filling_depends_on_the_subvolume_and_the_batch():
+def test_flood_filling_depends_on_the_subvolume():
     job, model = SimpleNamespace(size=10**8), ModelConfig()
-    asked = flooding_memory(model, SegmentConfig(batch_size=16), lambda wildcards: wildcards.size)
-    assert asked(job, threads=1, attempt=2) == 2 * flooding_mb(10**8, model, 16)
+    asked = flooding_memory(model, lambda wildcards: wildcards.size)
+    assert asked(job, threads=1, attempt=2) == 2 * flooding_mb(10**8, model)
 
 
 def test_a_block_has_the_voxels_of_its_sides():

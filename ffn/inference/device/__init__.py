@@ -1,0 +1,1 @@
+"""Flood filling with images and POMs in the memory of a GPU; needs JAX."""

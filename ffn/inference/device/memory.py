@@ -1,0 +1,76 @@
+"""How many canvases the memory of a device holds, known before anything is put there."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ffn.config import ModelConfig
+from ffn.errors import ConfigError
+from ffn.geometry import ZYX
+from ffn.machine.description import memory_mb
+
+if TYPE_CHECKING:
+    import jax
+
+MOST_CANVASES = 64  # with `auto`; our choice, not measured on a GPU
+MAPS_OF_A_FOV = 10  # float32 maps that the network holds at once, XLA's buffers included; our choice, on the safe side
+USABLE = 0.85  # share of the free memory; our choice
+FLOAT_BYTES = 4
+
+
+def free_bytes(device: jax.Device) -> int:
+    """Return how much of a device's memory this process may still take; on a CPU, all of the machine's memory."""
+    stats = device.memory_stats() if device.platform == "gpu" else None
+    if not stats:
+        return memory_mb() * 10**6
+    return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
+
+
+def bytes_of_canvas(model: ModelConfig, shape_zyx: ZYX, dtype: np.dtype) -> int:
+    """Return the memory of one canvas and of the network for its FOV.
+
+    Examples
+    --------
+    >>> network = ModelConfig(features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
+    >>> bytes_of_canvas(network, (256, 256, 256), np.dtype(np.uint8)) // 10**6
+    129
+    """
+    maps = MAPS_OF_A_FOV * model.features * math.prod(model.fov_size_zyx)
+    return math.prod(shape_zyx) * (min(dtype.itemsize, FLOAT_BYTES) + FLOAT_BYTES) + FLOAT_BYTES * maps
+
+
+def num_canvases(
+    wanted: int | None, num_subvolumes: int, free: int, model: ModelConfig, shape_zyx: ZYX, dtype: np.dtype
+) -> int:
+    """Return how many canvases to put on a device.
+
+    Parameters
+    ----------
+    wanted : int, optional
+        Number that the options ask for; default: as many as the memory holds, at most `MOST_CANVASES`.
+    num_subvolumes : int
+        There are never more canvases than subvolumes.
+    free : int
+        What `free_bytes` returned.
+    model, shape_zyx, dtype
+        As in `bytes_of_canvas`.
+
+    Raises
+    ------
+    ConfigError
+        If the memory does not hold them.
+    """
+    each = bytes_of_canvas(model, shape_zyx, dtype)
+    fitting = int(USABLE * free) // each
+    number = min(num_subvolumes, wanted or max(1, min(MOST_CANVASES, fitting)))
+    if number > fitting:
+        size = "×".join(map(str, shape_zyx))
+        remedy = f"Choose {fitting} or auto" if fitting else "Choose smaller subvolumes"
+        raise ConfigError(
+            f"segment.canvases: {number} of {size} voxels need {number * each / 1e6:,.0f} MB, the device has "
+            f"{USABLE * free / 1e6:,.0f} MB for them. {remedy}"
+        )
+    return number

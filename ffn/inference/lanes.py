@@ -1,0 +1,134 @@
+"""Canvases that advance together, each of another subvolume: on the host with any engine, or on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ffn.config import FloodConfig, SegmentConfig
+from ffn.geometry import ZYX, zyx
+from ffn.inference.canvas import Canvas, Thresholds
+from ffn.inference.engine import create_engine
+from ffn.inference.grower import FovBatch, ObjectGrower
+from ffn.machine.jax_device import jax_device
+from ffn.model.choice import Choice
+from ffn.model.normalize import Normalisation
+from ffn.model.store import Model
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is run on an image.
+
+    Parameters
+    ----------
+    model : Model
+        Architecture and weights.
+    normalisation : Normalisation
+        Of the image.
+    choice : Choice
+        Engine and precision.
+    """
+
+    model: Model
+    normalisation: Normalisation
+    choice: Choice
+
+
+class Lanes(Protocol):
+    """Canvases on which objects of different subvolumes grow in lockstep.
+
+    Attributes
+    ----------
+    name : str
+        Engine and precision.
+    size : int
+        Number of canvases.
+    """
+
+    name: str
+    size: int
+
+    def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray) -> Canvas:
+        """Return canvas number `lane`, for another subvolume than before.
+
+        Parameters
+        ----------
+        lane : int
+            Below `size`.
+        raw : ndarray of shape (Z, Y, X)
+            Image as stored.
+        segmentation : int32 ndarray of shape (Z, Y, X)
+            As in `Canvas`.
+        """
+        ...
+
+    def advance(self, growers: Iterable[ObjectGrower]) -> int:
+        """Evaluate one FOV of each object, each on a canvas of its own; return the number of FOVs."""
+        ...
+
+
+class HostLanes:
+    """Canvases in the memory of the host, for any engine.
+
+    Parameters
+    ----------
+    network : Network
+        What is run on the image.
+    config : FloodConfig
+        Thresholds and threads.
+    size : int
+        Number of canvases.
+    """
+
+    def __init__(self, network: Network, config: FloodConfig, size: int = 1) -> None:
+        model, choice = network.model, network.choice
+        engine = create_engine(model, choice.engine, choice.precision, config.threads, size)
+        self.name, self.size = engine.name, size
+        self._network, self._thresholds = network, Thresholds.of(config)
+        self._batch = FovBatch(engine, model.config.fov_size_zyx, size)
+
+    def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray) -> Canvas:
+        """Return a new canvas; see `Lanes.canvas`."""
+        image = self._network.normalisation.apply(raw)
+        return Canvas(image, self._network.model.config, self._thresholds, segmentation)
+
+    def advance(self, growers: Iterable[ObjectGrower]) -> int:
+        """Evaluate one FOV of each object; see `Lanes.advance`."""
+        return self._batch.advance(growers)
+
+
+def open_lanes(network: Network, config: SegmentConfig, shapes: Sequence[ZYX], dtype: np.dtype) -> Lanes:
+    """Open as many canvases as the options say: on the device with the engine jax, on the host with others.
+
+    Parameters
+    ----------
+    network : Network
+        What is run on the image.
+    config : SegmentConfig
+        Thresholds, threads and number of canvases.
+    shapes : sequence of tuple of int
+        Shape of each subvolume.
+    dtype : dtype
+        Type of the image.
+
+    Raises
+    ------
+    ConfigError
+        If this machine cannot run the engine, or the device does not hold the canvases.
+    """
+    wanted = None if config.canvases == "auto" else config.canvases
+    if network.choice.engine != "jax":
+        return HostLanes(network, config, min(wanted or 1, len(shapes)))
+    from ffn.inference.device.lanes import DeviceLanes
+    from ffn.inference.device.memory import free_bytes, num_canvases
+
+    device = jax_device()
+    if device.platform == "cpu":
+        wanted = wanted or 1
+    common = zyx(np.max(shapes, axis=0).tolist())
+    size = num_canvases(wanted, len(shapes), free_bytes(device), network.model.config, common, dtype)
+    return DeviceLanes(network, Thresholds.of(config), size, common, dtype)

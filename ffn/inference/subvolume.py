@@ -1,0 +1,198 @@
+"""The flood of one subvolume, from its image to its file."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ffn.config import Mask, SegmentConfig
+from ffn.geometry import Box, VoxelSize, cell_shape
+from ffn.inference.canvas import MASKED
+from ffn.inference.checkpoint import CheckpointFile, checksum
+from ffn.inference.claims import Cells, Filling, origins_table, overlaps_table
+from ffn.inference.flood import FloodFill
+from ffn.inference.grower import Arrays, ObjectGrower
+from ffn.inference.lanes import Lanes, Network
+from ffn.inference.sanity import Facts, findings, measured
+from ffn.inference.seeds import empty_space_seeds, find_seeds
+from ffn.io.create import create_volumes
+from ffn.io.masks import open_masks
+from ffn.io.nearest import read_nearest
+from ffn.io.open import open_truth, open_volume
+from ffn.io.volume import Placement, voxel_size_of
+from ffn.model.store import Model
+from ffn.options import mask_inputs
+from ffn.provenance import provenance, revision
+
+log = logging.getLogger(__name__)
+
+
+class Part(NamedTuple):
+    """Grey levels of shape ``box.shape``, their box, and the voxel size."""
+
+    raw: np.ndarray
+    box: Box
+    voxel_size_zyx_nm: VoxelSize
+
+
+@dataclass(frozen=True)
+class Common:
+    """What the subvolumes of a call have in common.
+
+    Parameters
+    ----------
+    image_spec : str
+        Raw image, or its staged copy.
+    network : Network
+        What is run on the image.
+    config : SegmentConfig
+        All options.
+    points : int64 ndarray of shape (N, 3), optional
+        Seed points.
+    inputs : mapping of str to object
+        What provenance names as inputs, but for the box.
+    canvases : int
+        Number of subvolumes that are flooded at once; the engine may round otherwise with another number.
+    masks : tuple of Mask
+        Voxels that are never seeded, entered or segmented.
+    init_segmentation : str, optional
+        Labels of any resolution that are segments from the start.
+    """
+
+    image_spec: str
+    network: Network
+    config: SegmentConfig
+    points: np.ndarray | None
+    inputs: Mapping[str, object]
+    canvases: int
+    masks: tuple[Mask, ...] = ()
+    init_segmentation: str | None = None
+
+
+class SubvolumeFlood:
+    """The flood of one box: `read`, `enter` a canvas, grow what `growing` returns until there is none, `write`.
+
+    Parameters
+    ----------
+    common : Common
+        Image, model and options.
+    box : Box
+        Box to segment, inside the image.
+    path, dataset : str
+        File to write, and name of the segmentation in it.
+    """
+
+    def __init__(self, common: Common, box: Box, path: str, dataset: str) -> None:
+        self.box = box
+        self.path = path
+        self._common = common
+        self._dataset = dataset
+        self._seeds = np.empty((0, 3), np.int64)
+        self._saved: Arrays | None = None
+        self._ids: np.ndarray | None = None  # of the given segments
+
+    def read(self) -> None:
+        """Read image, mask and checkpoint, and find the seeds; this takes the processor, and no canvas."""
+        common = self._common
+        with open_volume(common.image_spec) as volume:
+            self._part = Part(volume.read(self.box), self.box, voxel_size_of(volume))
+        with open_masks(common.masks, self._part.voxel_size_zyx_nm) as masks:
+            self._masked = masks.read(self.box) if masks else None
+        self._given = _given(common.init_segmentation, self._part)
+        checksums = {name: checksum(array) for name, array in self._arrays().items()}
+        inputs = {**common.inputs, "box": self.box, **checksums, "voxel_size_zyx_nm": self._part.voxel_size_zyx_nm}
+        found = fingerprint(common.config, common.network.model, {**inputs, "canvases": common.canvases})
+        self.checkpoint = CheckpointFile(f"{self.path}.checkpoint", found, common.config.checkpoint_seconds)
+        self._saved = self.checkpoint.load()
+        if self._saved is None:
+            image = common.network.normalisation.apply(self._part.raw)
+            size, points = self._part.voxel_size_zyx_nm, common.points
+            self._seeds = find_seeds(image, common.config, size, self.box, points, self._masked)
+
+    def _arrays(self) -> dict[str, np.ndarray | None]:
+        found = {"voxels": self._part.raw, "masked": self._masked, "points": self._common.points}
+        return {**found, "given": self._given}
+
+    def enter(self, lanes: Lanes, lane: int) -> None:
+        """Begin on a canvas, or resume."""
+        segmentation = np.zeros(self.box.shape, np.int32)
+        if self._masked is not None:
+            segmentation[self._masked] = MASKED
+        cells = Cells(cell_shape(self._part.voxel_size_zyx_nm), self.box.start)
+        self.flood = FloodFill(lanes.canvas(lane, self._part.raw, segmentation), self._common.config, cells)
+        if self._given is not None:  # a checkpoint replaces this with the same and more
+            self._ids = self.flood.claims.adopt(self._given)
+        if self._saved is None:
+            self._begin(self._seeds)
+        else:
+            self.flood.resume(self._saved)
+            self._saved = None  # it is as large as the flood
+
+    def _begin(self, seeds: np.ndarray) -> None:
+        self.flood.begin(seeds)
+        log.info("%s: pass %d: %d seeds in %s voxels", self.box, self.flood.pass_number, len(seeds), self.box.shape)
+
+    def growing(self) -> ObjectGrower | None:
+        """Return the object that grows next, None when all passes are over."""
+        grower = self.flood.growing()
+        if grower is None and self._common.config.second_pass and self.flood.pass_number == 1:
+            self._begin(self._second_seeds())
+            grower = self.flood.growing()
+        return grower
+
+    def _second_seeds(self) -> np.ndarray:
+        """Seeds where the first pass and the masks left voxels free."""
+        image, config = self._common.network.normalisation.apply(self._part.raw), self._common.config
+        free = self.flood.claims.segmentation
+        seeds = empty_space_seeds(image, free, self._part.voxel_size_zyx_nm, config.seed_min_distance)
+        return seeds[::-1] if config.seed_order == "reversed" else seeds
+
+    def write(self) -> None:
+        """Write the result."""
+        filling = self.flood.filling()
+        log.info("%s: segmented %s", self.box, json.dumps(filling.counters))
+        sanity = measured(filling, self._part.voxel_size_zyx_nm)
+        for finding in findings([Facts(self.box.stem, **sanity, counters=filling.counters)]):
+            log.warning("%s", finding)
+        inputs = {**self._common.inputs, "box": self.box, **mask_inputs(self._common.masks)}
+        if self._common.init_segmentation:
+            inputs["init_segmentation"] = self._common.init_segmentation
+        record = provenance("segment", self._common.config, **inputs)
+        record |= {"counters": filling.counters, "sanity": sanity}
+        placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)
+        _write(self.path, self._dataset, filling, placement, self._ids)
+
+
+def fingerprint(config: SegmentConfig, model: Model, inputs: Mapping[str, object]) -> dict[str, str]:
+    """Return what the result depends on, by name."""
+    named = {
+        **config.result_options(),
+        **{f"model.{name}": value for name, value in model.config.model_dump(mode="json").items()},
+    }
+    return {name: str(value) for name, value in {**named, **inputs, "revision": revision("segment")}.items()}
+
+
+def _given(spec: str | None, part: Part) -> np.ndarray | None:
+    """Return the ids of what is segmented already, 0 where nothing is and beyond its volume."""
+    if spec is None:
+        return None
+    with open_truth(spec) as labels:
+        return read_nearest(labels, part.box, part.voxel_size_zyx_nm, outside=0)
+
+
+def _write(path: str, dataset: str, filling: Filling, placement: Placement, given: np.ndarray | None) -> None:
+    """Write volumes and tables; `given` are the ids, elsewhere, of the first segments."""
+    origins = origins_table(filling.origins)
+    origins[:, 1:4] += placement.box.start
+    tables = {"origins": origins, "overlaps": overlaps_table(filling.origins)}
+    if given is not None:
+        tables["given"] = np.column_stack([np.arange(1, len(given) + 1), given.astype(np.int64)])
+    dtypes: dict[str, np.dtype | type] = {dataset: np.uint64, "probability": np.uint8}
+    with create_volumes(path, dtypes, placement, tables) as writers:
+        writers[dataset].write(placement.box, filling.segmentation.astype(np.uint64))
+        writers["probability"].write(placement.box, filling.probability)

@@ -1,0 +1,156 @@
+"""Canvases on the device: the same bytes as one canvas after another on the host, in float32 on a CPU."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from ffn.config import ModelConfig, SegmentConfig
+from ffn.inference.canvas import MASKED, Thresholds
+from ffn.inference.device import lanes as device
+from ffn.inference.device import step
+from ffn.inference.device.lanes import DeviceLanes
+from ffn.inference.flood import FloodFill
+from ffn.inference.lanes import HostLanes, Network
+from ffn.model.choice import Choice
+from ffn.model.network import weight_shapes
+from ffn.model.normalize import Normalisation
+from ffn.model.store import Model
+
+pytest.importorskip("jax")
+
+CONFIG = ModelConfig(
+    depth=2, features=4, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=120.5, image_stddev=31.7
+)
+SHAPES = [(20, 26, 33), (16, 30, 24), (22, 18, 40), (18, 22, 26)]
+OPTIONS = {"min_segment_size": 30, "disco_seed_threshold": 0.3, "max_object_voxels": 900}
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A network that makes the POM follow what is bright, with noise, so that answers depend on all inputs."""
+    rng = np.random.default_rng(5)
+    weights = {name: rng.normal(0, 0.05, shape).astype(np.float32) for name, shape in weight_shapes(CONFIG).items()}
+    weights["conv0_a/weights"][1, 1, 1, 0, :2] += [1, -1]
+    weights["conv0_b/weights"][1, 1, 1] += np.eye(4)
+    weights["conv_lom/weights"][0, 0, 0, :2, 0] += [1.5, -1.5]
+    return Model(CONFIG, weights, {})
+
+
+def subvolume(shape, rng_seed):
+    """Return a grey image in which objects meet and weaken, a mask, and more seeds than objects."""
+    rng = np.random.default_rng(rng_seed)
+    image = ndimage.gaussian_filter(rng.normal(size=shape), 2)
+    raw = np.clip(128 + 40 * image / image.std(), 0, 255).astype(np.uint8)
+    masked = np.where(np.indices(shape).sum(axis=0) > sum(shape) - 14, MASKED, 0).astype(np.int32)
+    seeds = np.argwhere((ndimage.maximum_filter(raw, 5) == raw) | (rng.random(shape) < 0.001))
+    return raw, masked, seeds
+
+
+def floods(lanes, config, subvolumes):
+    """Start a flood on each canvas."""
+    started = []
+    for lane, (raw, masked, seeds) in enumerate(subvolumes):
+        started.append(FloodFill(lanes.canvas(lane, raw, masked.copy()), config))
+        started[-1].begin(seeds)
+    return started
+
+
+def run_together(lanes, started):
+    """Flood all; return the number of canvases at work in each step."""
+    busy = []
+    while growing := [grower for flood in started if (grower := flood.growing())]:
+        busy.append(lanes.advance(growing))
+    return busy
+
+
+def network(model, precision="float32", normalisation=None):
+    return Network(model, normalisation or Normalisation.of_model(CONFIG), Choice("jax", precision))
+
+
+def device_lanes(network, config, size, dtype=np.uint8):
+    shape = tuple(np.max(SHAPES, axis=0).tolist())
+    return DeviceLanes(network, Thresholds.of(config), size, shape, np.dtype(dtype))
+
+
+def same(one, other):
+    assert one.segmentation.tobytes() == other.segmentation.tobytes()
+    assert one.probability.tobytes() == other.probability.tobytes()
+    assert (one.origins, one.counters) == (other.origins, other.counters)
+
+
+@pytest.mark.parametrize("options", [OPTIONS, {"disco_seed_threshold": -1, "max_fovs": 40, "min_segment_size": 30}])
+def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(model, options):
+    config = SegmentConfig(**options)
+    subvolumes = [subvolume(shape, number) for number, shape in enumerate(SHAPES)]
+    together = floods(device_lanes(network(model), config, 5), config, subvolumes)
+    busy = run_together(together[0]._canvas._lanes, together)
+    assert max(busy) == 4 and min(busy) == 1  # of five lanes
+    totals = Counter()
+    for flood, (raw, masked, seeds) in zip(together, subvolumes, strict=True):
+        host = HostLanes(network(model), config)
+        (alone,) = floods(host, config, [(raw, masked, seeds)])
+        run_together(host, [alone])
+        same(flood.filling(), alone.filling())
+        totals.update(alone.claims.counters)
+    assert totals["segments"] > 8 and totals["limited"] > 0
+
+
+def test_a_saved_flood_resumes_on_another_canvas_and_on_the_host(model):
+    config = SegmentConfig(**OPTIONS)
+    subvolumes = [subvolume(shape, number) for number, shape in enumerate(SHAPES[:2])]
+    lanes = device_lanes(network(model), config, 2)
+    together, states = floods(lanes, config, subvolumes), []
+    while growing := [grower for flood in together if (grower := flood.growing())]:
+        lanes.advance(growing)
+        states.append([{name: np.array(array) for name, array in flood.state().items()} for flood in together])
+    saved = next(state for state in states[len(states) // 3 :] if "growing/queue" in state[0])
+    for other in (device_lanes(network(model), config, 3), HostLanes(network(model), config, 3)):
+        resumed = []
+        for lane, ((raw, masked, _), state) in enumerate(zip(subvolumes, saved, strict=True)):
+            resumed.append(FloodFill(other.canvas(2 - lane, raw, masked.copy()), config))
+            resumed[-1].resume(state)
+        run_together(other, resumed)
+        for one, whole in zip(resumed, together, strict=True):
+            same(one.filling(), whole.filling())
+
+
+def test_logits_that_did_not_come_back_are_fetched(model, monkeypatch):
+    config, scene = SegmentConfig(**OPTIONS), subvolume(SHAPES[0], 0)
+    fetched = []
+    with monkeypatch.context() as few:
+        for module in (step, device):
+            few.setattr(module, "WATCHED", 1)
+        lanes = device_lanes(network(model), config, 1)
+        logit = lanes.logit
+        few.setattr(lanes, "logit", lambda *where: fetched.append(where) or logit(*where))
+        (flood,) = floods(lanes, config, [scene])
+        run_together(lanes, [flood])
+    assert fetched
+    host = HostLanes(network(model), config)
+    (alone,) = floods(host, config, [scene])
+    run_together(host, [alone])
+    same(flood.filling(), alone.filling())
+
+
+def test_bfloat16_floods_too(model):
+    config = SegmentConfig(**OPTIONS)
+    lanes = device_lanes(network(model, "bfloat16"), config, 1)
+    (flood,) = floods(lanes, config, [subvolume(SHAPES[0], 0)])
+    run_together(lanes, [flood])
+    assert lanes.name == "jax bfloat16" and flood.claims.counters["segments"] > 0
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.float32])
+def test_the_network_sees_any_image_as_on_the_host(model, dtype):
+    curve = (np.array([0.0, 100.0, 255.0]), np.array([20.0, 110.0, 230.0]))
+    matched, config = network(model, normalisation=Normalisation(120.5, 31.7, curve)), SegmentConfig(**OPTIONS)
+    raw, masked, seeds = subvolume(SHAPES[0], 0)
+    results = []
+    for lanes in (device_lanes(matched, config, 1, dtype), HostLanes(matched, config)):
+        (flood,) = floods(lanes, config, [(raw.astype(dtype), masked, seeds)])
+        run_together(lanes, [flood])
+        results.append(flood.filling())
+    same(*results)
+    assert results[0].counters["segments"] > 0

@@ -1,0 +1,45 @@
+"""How many canvases a device holds is known before anything is put there."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig
+from ffn.errors import ConfigError
+from ffn.inference.device.memory import MOST_CANVASES, USABLE, bytes_of_canvas, free_bytes, num_canvases
+
+MODEL = ModelConfig(features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
+SHAPE, DTYPE = (200, 256, 300), np.dtype(np.uint16)
+EACH = bytes_of_canvas(MODEL, SHAPE, DTYPE)
+
+
+def canvases(wanted, num_subvolumes, fitting):
+    free = int((fitting + 0.5) * EACH / USABLE)
+    return num_canvases(wanted, num_subvolumes, free, MODEL, SHAPE, DTYPE)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "num_subvolumes", "fitting", "expected"),
+    [(None, 1000, 5, 5), (None, 3, 5, 3), (None, 1000, 500, MOST_CANVASES), (100, 1000, 500, 100), (100, 7, 8, 7)],
+)
+def test_auto_takes_what_the_memory_holds(wanted, num_subvolumes, fitting, expected):
+    assert canvases(wanted, num_subvolumes, fitting) == expected
+
+
+def test_too_many_and_too_large_are_one_line_each():
+    with pytest.raises(ConfigError, match=r"segment\.canvases: 9 of 200×256×300 voxels need .* Choose 5 or auto"):
+        canvases(9, 100, 5)
+    with pytest.raises(ConfigError, match=r"segment\.canvases: 1 of 200×256×300 voxels .* Choose smaller subvolumes"):
+        canvases(None, 100, 0)
+
+
+def test_a_canvas_has_the_image_as_stored_and_the_pom():
+    more = bytes_of_canvas(MODEL, (*SHAPE[:2], SHAPE[2] + 1), DTYPE) - EACH
+    assert more == SHAPE[0] * SHAPE[1] * (2 + 4)
+
+
+def test_what_a_gpu_says_of_its_memory_counts():
+    gpu = SimpleNamespace(platform="gpu", memory_stats=lambda: {"bytes_limit": 80_000, "bytes_in_use": 5_000})
+    assert free_bytes(gpu) == 75_000
+    assert free_bytes(SimpleNamespace(platform="cpu")) > 10**8
