@@ -120,7 +120,8 @@ def test_kills_change_nothing(stage, steps, tmp_path, caplog):
 @pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
 def test_boxes_of_one_process_are_finished_after_kills(engine, steps, tmp_path, caplog):
     """What is done is not flooded again, although Snakemake removes the files of a job that was killed."""
-    options = f"--engine {engine} --precision float32 --canvases 2 --box {LEFT} {RIGHT} 0:30,0:40,10:50"
+    boxes = f"{LEFT} {RIGHT} 0:30,0:40,10:50"
+    options = f"--engine {engine} --precision float32 --canvases 2 --checkpoint-seconds 0.5 --box {boxes}"
     files = [tmp_path / f"{number}.h5" for number in range(3)]
     start = steps["segment"][: steps["segment"].index("--box")]
     command = [*start, *options.split(), "--out", *(f"{file}:segmentation" for file in files)]
