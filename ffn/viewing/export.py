@@ -14,6 +14,7 @@ import numpy as np
 from ffn.errors import ExportError
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
+from ffn.io.open import identity
 from ffn.io.volume import Volume, require_labels
 from ffn.machine.threads import threads_here
 from ffn.options import add_box_option, add_options, from_arguments
@@ -33,7 +34,7 @@ from ffn.viewing.layers import (
 )
 from ffn.viewing.links import write_links
 from ffn.viewing.points import write_points
-from ffn.viewing.resume import file_state, resumable_folder
+from ffn.viewing.resume import resumable_folder
 from ffn.viewing.segment_table import require_writers
 from ffn.viewing.segments import Segments
 from ffn.viewing.state import STATE_FILE, State, choose_segments, make_state
@@ -131,9 +132,9 @@ def _filled(out: Path, parts: dict[str, Part], config: ExportConfig, sources: So
     whole = Box.hull(part.box for part in parts.values())
     record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
     plan = fingerprint("export", config, box=whole, **sources.given)
-    states = {path: file_state(path) for path in sources.paths}
+    states = {spec: identity(spec) for spec in sources.specs}
     try:
-        with resumable_folder(out, plan | {"sources": vars(sources), "files": states}) as folder:
+        with resumable_folder(out, plan | {"sources": vars(sources), "contents": states}) as folder:
             yield folder
             write_json(folder / PROVENANCE_FILE, record)
     except OSError as reason:

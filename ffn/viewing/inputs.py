@@ -72,10 +72,10 @@ class Sources:
         return {name: _summary(v) if isinstance(v, tuple) else v for name, v in vars(self).items() if v}
 
     @property
-    def paths(self) -> list[str]:
-        """Files, folders and URLs of all inputs, without datasets."""
+    def specs(self) -> list[str]:
+        """Specifications of all inputs: volumes, files, URLs."""
         values = [value if isinstance(value, tuple) else (value,) for value in vars(self).values() if value]
-        return [file_of(spec) for specs in values for spec in specs]
+        return [spec for specs in values for spec in specs]
 
     @property
     def volumes(self) -> dict[str, tuple[str, ...]]:

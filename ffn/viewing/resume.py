@@ -60,12 +60,6 @@ def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
                 (temporary / name).unlink()
 
 
-def file_state(path: str | Path) -> list[int] | None:
-    """Return size and modification time of a file, which show whether it was replaced; None if it is not a file."""
-    path = Path(path)
-    return [path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else None
-
-
 def _keep_if_same(folder: Path, plan: dict[str, Any]) -> None:
     """Empty the folder unless it was started with the same plan."""
     plan_file = folder / PLAN_FILE

@@ -53,8 +53,8 @@ def test_files_without_origins_or_coordinates_are_an_error(tmp_path, all_sources
         export(Sources(image=all_sources.image, coordinates=raw), tmp_path / "out", ExportConfig())
 
 
-def test_names_and_paths_are_those_of_the_given_inputs():
+def test_names_and_specifications_are_those_of_the_given_inputs():
     sources = Sources(image="raw.h5:raw", probability=("a.h5:p", "b.h5:p"), agglomeration="map.csv")
     assert sources.given == {"image": "raw.h5:raw", "probability": "a.h5:p and 1 more", "agglomeration": "map.csv"}
-    assert sources.paths == ["raw.h5", "a.h5", "b.h5", "map.csv"]
+    assert sources.specs == ["raw.h5:raw", "a.h5:p", "b.h5:p", "map.csv"]
     assert sources.volumes == {"image": ("raw.h5:raw",), "probability": ("a.h5:p", "b.h5:p")}

@@ -1,6 +1,7 @@
 """A folder that is resumed after an interruption."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,14 @@ class TestInterruption:
         write(tmp_path / "seg.h5", (segments() > 0).astype(np.uint16), BOX.start, SIZE_NM)
         export(all_sources, tmp_path / "out", ExportConfig())
         assert not before.items() & self.times(tmp_path / "out").items()
+        assert np.array_equal(read_scale(tmp_path / "out/segmentation", 0), segments() > 0)
+
+    def test_a_changed_store_starts_over(self, monkeypatch, tmp_path, all_sources):
+        """A store is a folder, which keeps its name when a stage runs again."""
+        sources = replace(all_sources, segmentation=write(tmp_path / "seg.zarr", segments(), BOX.start, SIZE_NM))
+        self.interrupt(monkeypatch, sources, tmp_path / "out")
+        write(tmp_path / "seg.zarr", (segments() > 0).astype(np.uint64), BOX.start, SIZE_NM)
+        export(sources, tmp_path / "out", ExportConfig())
         assert np.array_equal(read_scale(tmp_path / "out/segmentation", 0), segments() > 0)
 
     def test_two_exports_at_once_are_refused(self, monkeypatch, tmp_path, all_sources):
