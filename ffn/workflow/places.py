@@ -14,7 +14,7 @@ from ffn.inference.points import points_file, read_points
 from ffn.io.masks import open_masks
 from ffn.io.open import open_mip
 from ffn.io.store_names import tracked_file
-from ffn.io.volume import split_spec
+from ffn.io.volume import file_of
 from ffn.model.store import load_architecture
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint_architecture
 from ffn.training.data.examples import patch_size
@@ -168,8 +168,11 @@ def segment_files(config: SegmentConfig) -> list[str]:
 
 
 def files_among(specs: Iterable[str | None]) -> list[str]:
-    """Return the files among volumes, so that a change of one repeats what reads it; not folders and URLs."""
-    paths = (Path(split_spec(spec)[0]) for spec in specs if spec)
+    """Return the files among volumes, so that a change of one repeats what reads it; not other folders and URLs.
+
+    Of a store, it is the file that is written last.
+    """
+    paths = (Path(tracked_file(file_of(spec))) for spec in specs if spec)
     return [str(path) for path in paths if path.is_file()]
 
 

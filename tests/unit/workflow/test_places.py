@@ -269,6 +269,10 @@ def test_files_that_segmentation_reads_are_inputs_of_the_rule(tmp_path):
     assert segment_files(SegmentConfig(seed_policy="points", seed_points=str(points))) == [str(points)]
     assert segment_files(SegmentConfig(seed_policy="points", seed_points="1,2,3")) == []
     assert files_among([f"{mask}:tissue", str(tmp_path), None, "precomputed://https://example.org/mask"]) == [str(mask)]
+    finished = tmp_path / "coarse.zarr/zarr.json"
+    finished.parent.mkdir()
+    finished.touch()
+    assert files_among([f"{tmp_path}/coarse.zarr", f"{tmp_path}/coarse.zarr/0"]) == [str(finished)] * 2
 
 
 @pytest.mark.parametrize(
