@@ -7,6 +7,7 @@ import re
 STORE = re.compile(r"(.*[^/]\.zarr)(?:/+(.*?))?/*")  # path of a store, and the volume in it
 MAIN = "0"  # the volume of a store that has one; its array at full resolution
 METADATA = "zarr.json"  # of a group or an array in a store
+JOBS = "jobs"  # folder in a store with the records of the workflow's jobs
 OURS = "ffn"  # key of our attributes in the metadata of groups and arrays
 
 

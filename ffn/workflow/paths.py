@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from ffn.errors import ConfigError
-from ffn.io.store_names import tracked_file
+from ffn.io.store_names import JOBS, tracked_file
 from ffn.model.choice import FOLDER
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES, Output
@@ -70,8 +70,11 @@ class RunPaths:
         return os.path.dirname(self.of(stage))
 
     def job(self, stage: str, volume: str = "{volume}", job: str = "{job}") -> str:
-        """Return the record of a job that worked on a part of the blocks of a volume."""
-        return f"{self.root}/blocks/{stage}/{volume}/{job}.json"
+        """Return the record of a job that worked on a part of the blocks of a volume.
+
+        It is in the store, so that who deletes a damaged one repeats its jobs.
+        """
+        return f"{self.of(stage, volume=volume)}/{JOBS}/{job}.json"
 
     def checkpoint(self, step: str) -> str:
         """Return a checkpoint of training."""

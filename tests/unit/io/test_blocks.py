@@ -164,9 +164,9 @@ def test_kills_lose_the_block_in_flight_and_change_nothing(tmp_path, undisturbed
 
 def test_a_part_leaves_a_file_that_changes_with_its_blocks(tmp_path):
     def record_of(*words, **options):
-        job = replace(Job.parse(*words), record_path=f"{tmp_path}/record.json")
+        job = replace(Job.parse(*words), record_path=f"{tmp_path}/v.zarr/jobs/record.json")
         run(tmp_path / "v.zarr", job, **options)
-        return (tmp_path / "record.json").read_text()
+        return (tmp_path / "v.zarr/jobs/record.json").read_text()
 
     first = record_of("1-of-2")
     assert '"blocks": 2' in first
