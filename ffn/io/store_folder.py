@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,9 @@ class StoreFolder:
         self.address = address.rstrip("/")
         self.path: Path | None = Location.parse(address).path  # None in an object store
         self._context = ts.Context(CONTEXT)
-        self._spec = writable_store(Location.parse(address))
-        self._files = ts.KvStore.open(self._spec, context=self._context).result()
+        with self._reached():
+            self._spec = writable_store(Location.parse(address))
+            self._files = ts.KvStore.open(self._spec, context=self._context).result()
 
     def open_array(self, name: str) -> ts.TensorStore:
         """Open an array in the folder, whose metadata exist."""
@@ -52,7 +55,8 @@ class StoreFolder:
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a file, None if there is none."""
-        result = self._files.read(key).result()
+        with self._reached():
+            result = self._files.read(key).result()
         return result.value if result.state == "value" else None
 
     def write(self, key: str, content: bytes) -> None:
@@ -82,7 +86,8 @@ class StoreFolder:
 
     def delete(self, key: str) -> None:
         """Delete a file, if it exists."""
-        self._files.delete_range(ts.KvStore.KeyRange(key, key + "\0")).result()
+        with self._reached():
+            self._files.delete_range(ts.KvStore.KeyRange(key, key + "\0")).result()
 
     def remove(self, name: str) -> None:
         """Delete a folder with all files in it, if it exists."""
@@ -93,10 +98,22 @@ class StoreFolder:
 
     def list(self, prefix: str = "") -> list[str]:
         """Return the names of the files below `prefix`, which ends with a slash; by default of all."""
-        keys = self._files.list(ts.KvStore.KeyRange(prefix, prefix[:-1] + "0" if prefix else "")).result()
+        with self._reached():
+            keys = self._files.list(ts.KvStore.KeyRange(prefix, prefix[:-1] + "0" if prefix else "")).result()
         return sorted(key.decode() for key in keys)
 
     def checksum(self, key: str) -> str | None:
         """Return the SHA-256 of a file, None if there is none."""
         content = self.read(key)
         return None if content is None else hashlib.sha256(content).hexdigest()
+
+    @contextlib.contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Turn what TensorStore says of an address, of rights or of the network into an error of the user's."""
+        try:
+            yield
+        except (ValueError, OSError) as reason:
+            raise VolumeError(
+                f"{self.address}: cannot be written to ({first_line(reason)}), expected a folder, s3:// or gs://. "
+                "Check address, rights and network"
+            ) from None

@@ -10,6 +10,7 @@ import zarr
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io import shard_writer
+from ffn.io.blocks import write_blocks
 from ffn.io.create import create_volume, create_volumes, require_replaceable
 from ffn.io.open import identity, open_volume, read_table
 from ffn.io.volume import MAIN, Placement, Volume
@@ -200,3 +201,11 @@ def test_the_metadata_have_the_same_bytes_every_time(tmp_path, store):
     write(tmp_path / "b" / "base.zarr", tables={"origins": np.zeros((0, 6), np.int64), "overlaps": np.eye(3)})
     assert files(tmp_path / "b/base.zarr") == files(store)
     assert json.loads((store / "zarr.json").read_text())["attributes"]["ffn"]["tables"] == ["origins", "overlaps"]
+
+
+@pytest.mark.parametrize("address", ["file/base.zarr", "ftp://example.org/base.zarr", "s3://x/base.zarr"])
+def test_a_place_that_cannot_be_written_to_is_one_error(tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(VolumeError, match=f"{address}: cannot be written"):
+        write_blocks(address, {MAIN: np.uint8}, Placement(Box((0, 0, 0), (2, 3, 4))), lambda *_: None, {})
