@@ -14,7 +14,16 @@ from ffn.geometry import ZYX, Box, zyx
 from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.training_records import OUTSIDE_PARTITION
-from ffn.io.volume import IGNORED, Placement, Volume, is_ignored, require_inside, require_labels, voxel_size_of
+from ffn.io.volume import (
+    IGNORED,
+    Placement,
+    Volume,
+    is_ignored,
+    require_inside,
+    require_labels,
+    require_other_file,
+    voxel_size_of,
+)
 from ffn.options import add_box_option, add_options, from_arguments, whole_number
 from ffn.progress import track
 from ffn.provenance import provenance
@@ -64,6 +73,7 @@ def partition(
     VolumeError
         If the labels cannot be read or are not integers, or the box reaches outside them or is smaller than one LOM.
     """
+    require_other_file(out_spec, labels_spec)
     with open_volume(labels_spec) as labels:
         require_labels(labels)
         box = box or labels.box

@@ -92,3 +92,12 @@ def test_an_output_in_the_file_of_an_input_is_refused(tmp_path, monkeypatch, out
     require_other_file("new.h5:raw", "raw.h5:raw", "labels.h5:labels")
     with pytest.raises(VolumeError, match=f"{out}: is the file of the input, expected another file"):
         require_other_file(out, "labels.h5:labels", f"{tmp_path}/raw.h5:raw")
+
+
+@pytest.mark.parametrize("source", ["raw.zarr", "zarr://raw.zarr", "zarr3://raw.zarr/0", "x/../raw.zarr/edges"])
+def test_a_store_is_the_same_under_all_its_names(tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    require_other_file("new.zarr", source)
+    for out in ("raw.zarr", f"file://{tmp_path}/raw.zarr", "raw.zarr/0"):
+        with pytest.raises(VolumeError, match="is the file of the input"):
+            require_other_file(out, source)

@@ -137,6 +137,8 @@ def test_unusable_input_is_one_error(tmp_path):
         partition(labels, out, PartitionConfig(lom_radius_zyx=(12, 4, 3)))
     with pytest.raises(VolumeError, match="expected NAME.zarr or FILE.h5:DATASET"):
         partition(labels, str(tmp_path / "p.h5"), CONFIG)
+    with pytest.raises(VolumeError, match="is the file of the input"):
+        partition(labels, labels, CONFIG)
     assert not (tmp_path / "p.h5").exists()
 
 
