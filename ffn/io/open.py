@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from ffn.io import hdf5
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.store_names import split_store
-from ffn.io.volume import HDF5_SUFFIXES, Truth, Volume, file_of, split_spec
+from ffn.io.volume import HDF5_SUFFIXES, Truth, Volume, place_of, split_spec
 
 
 @contextlib.contextmanager
@@ -117,7 +120,8 @@ def read_table(spec: str | Path, name: str) -> np.ndarray | None:
 def identity(spec: str | Path) -> str:
     """Return a text that changes with the content of a volume, for `ffn.provenance.fingerprint`.
 
-    It is the checksum that a finished store has, size and time of any other file, and the address of all else.
+    It is the checksum that a finished store has, and sizes and times of any other files. Of what is not on this
+    machine, it is the address alone.
 
     Raises
     ------
@@ -131,11 +135,15 @@ def identity(spec: str | Path) -> str:
         content = content_of(store[0])
         if content:
             return f"{store[1]} {content}"
-    path = Path(file_of(str(spec)))
-    if not path.is_file():
-        return str(spec)
-    state = path.stat()
-    return f"{spec} {state.st_size} {state.st_mtime_ns}"
+    states = [(str(file), (state := file.stat()).st_size, state.st_mtime_ns) for file in _files(place_of(str(spec)))]
+    return f"{spec} {hashlib.sha256(repr(states).encode()).hexdigest()}" if states else str(spec)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return a file, the files in a folder, or those that a glob names; none for a URL."""
+    found = [path] if path.exists() else map(Path, glob.glob(str(path)))
+    each = (file.rglob("*") if file.is_dir() else (file,) for file in found)
+    return sorted(file for file in itertools.chain.from_iterable(each) if file.is_file())
 
 
 def _mip(sizes: Sequence[VoxelSize | None], wanted: VoxelSize | None) -> int | None:

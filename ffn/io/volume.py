@@ -19,7 +19,8 @@ Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.re
 # Small arrays beside a volume; a callable makes one when the voxels are written.
 Tables = Mapping[str, np.ndarray | Callable[[], np.ndarray]]
 
-SCHEME = re.compile(r"^(zarr[23]?://)?(file://)?")  # of what may also be given without; see `Location.parse`
+# Of what may also be given without; see `ffn.io.foreign.locations.Location`.
+SCHEME = re.compile(r"^((zarr[23]?|n5|(neuroglancer-)?precomputed)://)?(file://)?")
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
 
 IGNORED = np.uint64(2**64 - 1)  # label of voxels that are neither trained on nor scored, as in CREMI
@@ -213,11 +214,11 @@ def require_other_file(out_spec: str, *input_specs: str) -> None:
     VolumeError
         If it is the file of an input.
     """
-    out = _without_scheme(out_spec)
-    if any(_without_scheme(spec) == out for spec in input_specs):
+    out = place_of(out_spec)
+    if any(place_of(spec) == out for spec in input_specs):
         raise VolumeError(f"{out_spec}: is the file of the input, expected another file. Choose another name")
 
 
-def _without_scheme(spec: str) -> Path:
+def place_of(spec: str) -> Path:
     """Return the place of a volume, under one name if it is on this machine; those of URLs can at least be compared."""
     return Path(SCHEME.sub("", file_of(spec))).resolve()

@@ -187,6 +187,19 @@ def test_the_identity_of_a_volume_is_its_content(tmp_path, store):
     assert identity(f"{tmp_path}/a.h5:a") == identity(f"{tmp_path}/a.h5:a") != identity(f"{tmp_path}/b.h5:a")
 
 
+@pytest.mark.parametrize("spec", ["stack", "stack/*.png", "n5://stack", "stack/0"])
+def test_the_identity_of_a_folder_changes_with_its_files(tmp_path, monkeypatch, spec):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stack/0").mkdir(parents=True)
+    for name in ("stack/1.png", "stack/0/0"):
+        (tmp_path / name).write_bytes(b"1")
+    before = identity(spec)
+    assert identity(spec) == before
+    for name in ("stack/1.png", "stack/0/0"):
+        (tmp_path / name).write_bytes(b"12")
+    assert identity(spec) != before
+
+
 def test_a_web_server_cannot_be_written_to():
     with pytest.raises(VolumeError, match="a web server cannot be written to, expected a folder"):
         write("https://localhost/a.zarr")
