@@ -275,6 +275,8 @@ class Mask(Value):
             raise ValueError(f"box: {self.box} must have the form z0:z1,y0:y1,x0:x1")
         if self.path is None and (self.box is None or self.values or self.range):
             raise ValueError("path: is missing, a mask needs the path of a volume or a box")
+        if self.range and self.range[0] > self.range[1]:
+            raise ValueError(f"range: found {self.range}, expected the lower value first")
         if self.values and self.range:
             raise ValueError(f"values and range: found both, {self.values} and {self.range}, expected one of them")
         return self

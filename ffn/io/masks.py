@@ -113,7 +113,15 @@ def _masked(mask: Mask, volume: Volume | None, box: Box, voxel_size: VoxelSize |
 def _chosen(mask: Mask, voxels: np.ndarray) -> np.ndarray:
     """Return where voxels have a value that the mask names; one that names none means all but 0."""
     if mask.values:
-        return np.isin(voxels, mask.values)
+        return np.isin(voxels, _values_for(voxels.dtype, mask.values))
     if mask.range is not None:
         return (voxels >= mask.range[0]) & (voxels <= mask.range[1])
     return voxels != 0
+
+
+def _values_for(dtype: np.dtype, values: Sequence[int]) -> np.ndarray:
+    """Return the values that voxels can have; integers as their type, as NumPy compares mixed ones as float64."""
+    if dtype.kind not in "ui":
+        return np.array(values)
+    limits = np.iinfo(dtype)
+    return np.array([value for value in values if limits.min <= value <= limits.max], dtype)

@@ -44,6 +44,21 @@ def test_a_mask_names_values_a_range_or_everything_but_zero(labels):
     np.testing.assert_array_equal(masked({"path": path, "values": [2], "invert": True}), voxels != 2)
 
 
+def test_ids_beyond_2_to_the_53_are_told_apart(tmp_path):
+    ids = 720575940621039145 + np.arange(4 * 6 * 8, dtype=np.uint64).reshape(BOX.shape)
+    path = write_volume(tmp_path / "mask.h5", ids, BOX.start)
+    few, many = ids.ravel()[[0, 100]].tolist(), ids.ravel()[::2].tolist()
+    np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": few})), [0, 100])
+    np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": many})), np.arange(0, ids.size, 2))
+    beyond = [-1, 2**63 + 2]
+    np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": [few[1], *beyond]})), [100])
+
+
+def test_the_range_of_a_mask_ascends():
+    with pytest.raises(ValueError, match=r"range: found \(5.0, 0.0\), expected the lower value first"):
+        Mask.model_validate("raw.h5:raw#range=5:0")
+
+
 def test_several_masks_leave_out_what_any_of_them_does(labels):
     path, voxels = labels
     box = np.zeros(BOX.shape, bool)
