@@ -24,6 +24,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,7 @@ from ffn.io import atomic
 from ffn.options import flags
 from ffn.training.config import TrainConfig
 from ffn.training.plan import TrainingData, ValidationSource
+from ffn.workflow.arguments import image_options
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
@@ -198,7 +200,8 @@ def records(coordinates: CoordinatesConfig, pipeline: Pipeline, out: Path) -> Pa
         parts.append(f"{volume}={out}/coordinates-{volume}.h5")
         ffn(
             f"coordinates --partitions {paths('partition', volume=volume)} "
-            f"--membrane {paths('membrane', volume=volume)} {flags(coordinates)} --out {out}/coordinates-{volume}.h5"
+            f"--membrane {paths('membrane', volume=volume)} {image_options(pipeline, volume, 'masks')} "
+            f"{flags(coordinates)} --out {out}/coordinates-{volume}.h5"
         )
     ffn(f"records --coordinates {' '.join(parts)} {flags(pipeline.run.records)} --out {folder}")
     return folder
@@ -206,7 +209,7 @@ def records(coordinates: CoordinatesConfig, pipeline: Pipeline, out: Path) -> Pa
 
 def ffn(command: str) -> None:
     """Run a command of this package."""
-    subprocess.run([sys.executable, "-m", "ffn", *command.split()], check=True)
+    subprocess.run([sys.executable, "-m", "ffn", *shlex.split(command)], check=True)
 
 
 def result(place: Path, job: Job) -> dict[str, Any]:

@@ -1,13 +1,19 @@
 """The comparison of recipes: options, scores at the end, and the table."""
 
+import argparse
 import importlib.util
 import json
+import shlex
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import yaml
+
+from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.places import check_sources
+from ffn.workflow.run import load_run
 
 from ...small_run import ROOT, SMALL_RUN
 
@@ -43,6 +49,18 @@ def test_warm_up_and_average_are_shares_of_the_steps(recipes):
     train = recipes.train_config({"warmup": 0.05, "average": 0.1, "batch_size": 4}, 8000, 10)
     assert (train.max_steps, train.warmup_steps) == (2000, 100)
     assert train.ema_decay == pytest.approx(1 - 1 / 200)
+
+
+def test_examples_avoid_the_masks_of_their_volume(recipes, tmp_path, monkeypatch):
+    phantom = {"synthetic": {"shape_zyx": [96, 112, 128]}, "segment_box": "none"}
+    masked = {**phantom, "masks": [{"box": "0:9,0:9,0:9"}]}
+    validated = {**phantom, "train_box": "none", "validate_box": "all"}
+    run = load_run({"volumes": {"a": masked, "b": phantom, "c": validated}})
+    commands = []
+    monkeypatch.setattr(recipes, "ffn", lambda command: commands.append(shlex.split(command)))
+    options = argparse.Namespace(fovs=8000, points=10)
+    recipes.make_job("cosine", 1, Pipeline(run, check_sources(run)), tmp_path, options)
+    assert ["#box=0:9,0:9,0:9" in command for command in commands[:2]] == [True, False]
 
 
 def test_the_table_has_the_best_of_the_papers_rates_first_and_pairs_seeds(recipes):
