@@ -227,11 +227,17 @@ def _check_init(config: RunConfig) -> None:
 
 def _check_masks(name: str, place: Place, config: RunConfig) -> None:
     """Refuse masks that do not cover what is looked at."""
-    boxes = {"segment_box": place.config.is_segmented, "train_box": place.config.is_trained_on}
-    for key in [key for key, is_used in boxes.items() if is_used and (key != "train_box" or config.train.max_steps)]:
+    boxes = {}
+    if place.config.is_segmented:
+        boxes["segment_box"] = place.segment_box
+    if place.config.is_trained_on and config.train.max_steps:
+        boxes["train_box"] = place.train_box
+    if config.select.checkpoints and name == config.select_volume:
+        boxes["select.box"] = Box.parse(str(config.select.box))
+    for key, box in boxes.items():
         try:
             with open_masks(place.config.masks, place.voxel_size_zyx_nm) as masks:
-                masks.require(getattr(place, key))
+                masks.require(box)
         except FfnError as error:
             raise ConfigError(f"volumes.{name}.masks, {key}: {error}") from None
 

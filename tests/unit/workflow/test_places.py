@@ -293,6 +293,17 @@ def test_a_bad_selection_stops_before_anything_runs(change, message):
         check_sources(load_run({**SELECTING, "select": {**SELECTING["select"], **change}}))
 
 
+def test_a_mask_has_to_cover_the_box_that_checkpoints_are_chosen_on(tmp_path):
+    mask = f"{tmp_path}/mask.h5:tissue"
+    with create_volume(mask, np.uint8, Placement(Box((0, 0, 0), (40, 48, 80)), (10, 10, 10))):
+        pass
+    place = {"train_box": "0:30,0:48,0:80", "segment_box": "none", "evaluate_box": "none"}
+    volumes = {name: {**volume, **place} for name, volume in SELECTING["volumes"].items()}
+    volumes["phantom"]["masks"] = [{"path": mask}]
+    with pytest.raises(ConfigError, match="phantom.masks, select.box: .*covers 0:40,.* expected all of 30:44,"):
+        check_sources(load_run({**SELECTING, "volumes": volumes}))
+
+
 def test_a_selection_without_checkpoints_says_what_to_set():
     train = {key: value for key, value in SELECTING["train"].items() if key != "checkpoint_steps"}
     with pytest.raises(ConfigError, match=r"training leaves 1 .* Set train.checkpoint_steps$"):
