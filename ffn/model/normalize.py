@@ -277,8 +277,8 @@ def _counts(image: Volume, masks: Masks) -> np.ndarray:
     counts = np.zeros(np.iinfo(image.dtype).max + 1, np.int64)
     for block in track(blocks, len(blocks), "normalize"):
         try:
-            masked = masks.read(block)
+            masks.require(block)
         except VolumeError:
             continue  # a mask has to cover only what is looked at
-        counts += count_levels(image.read(block)[~masked])
+        counts += count_levels(image.read(block)[~masks.read(block)])
     return counts

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import GreyLevels, ModelConfig
-from ffn.errors import ModelError
+from ffn.config import GreyLevels, Mask, ModelConfig
+from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
 from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.network import weight_shapes
-from ffn.model.normalize import Normalisation, choose, compare, complaint, read_normalisation
+from ffn.model.normalize import Normalisation, choose, compare, complaint, histogram_of, read_normalisation
 from ffn.model.store import Model, save_model
 
 SHAPE = (20, 30, 40)
@@ -123,6 +123,21 @@ def test_blank_and_float_images_have_no_histogram(tmp_path, capsys):
         raw = write_image(tmp_path / "raw.h5", voxels)
         assert main(["normalize", "--image", raw, "--model", model, "--out", f"{tmp_path}/n.json"]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_mask_that_cannot_be_read_is_not_taken_for_one_that_does_not_cover(tmp_path, monkeypatch):
+    image, small = write_image(tmp_path / "raw.h5", TISSUE), f"{tmp_path}/small.h5:mask"
+    with create_volume(small, np.uint8, Placement(Box((0, 0, 0), (5, 5, 5)))):
+        pass
+    with pytest.raises(VolumeError, match="raw.h5:raw: no voxel, expected grey levels"):
+        histogram_of(image, [Mask(path=small)])
+
+    def damaged(*read):
+        raise VolumeError("chunk 0-0-0 is damaged")
+
+    monkeypatch.setattr("ffn.io.masks.read_nearest", damaged)
+    with pytest.raises(VolumeError, match="damaged"):
+        histogram_of(image, [Mask(path=image)])
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"mean": "x", "stddev": 1, "curve": null}'])
