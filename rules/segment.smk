@@ -25,6 +25,7 @@ rule segment:
     params:
         masks=MASKED,
         given=arguments.given(PIPELINE),
+        given_stamps=arguments.given_stamps(PIPELINE),
         mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("subvolumes"),

@@ -28,6 +28,7 @@ rule checkpoint_segment:
         image=PATHS.file("ingest", "image", volume=RUN.select_volume),
         normalization=PATHS.of("normalize", volume=RUN.select_volume),
         masks=arguments.mask_files(PIPELINE, RUN.select_volume),
+        given=arguments.given_files(PIPELINE, RUN.select_volume),
         model=PATHS.of("select", "candidate"),
         files=arguments.inputs(*segment_files(RUN.segment)),
     output:
@@ -44,6 +45,8 @@ rule checkpoint_segment:
     params:
         masks=arguments.masks(PIPELINE, RUN.select_volume),
         mask_stamps=arguments.mask_stamps(PIPELINE, RUN.select_volume),
+        given=arguments.given(PIPELINE, RUN.select_volume),
+        given_stamps=arguments.given_stamps(PIPELINE, RUN.select_volume),
         box=RUN.select.box,
         model=subpath(input.model, parent=True),
         stamps=arguments.stamps(*segment_files(RUN.segment)),
@@ -52,8 +55,8 @@ rule checkpoint_segment:
         machine=PATHS.machine,
     shell:
         "ffn segment --image {input.image} --model {params.model} --box {params.box} {params.flags} "
-        "--normalization {input.normalization} {params.masks} {params.untracked} --machine {params.machine:q} "
-        "--out {output.segmentation}:segmentation > {log} 2>&1"
+        "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} "
+        "--machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
 
 
 rule checkpoint_evaluate:

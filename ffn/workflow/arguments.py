@@ -103,14 +103,23 @@ def mask_stamps(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any]
     return lambda wildcards: stamps(*_mask_files(pipeline, volume or wildcards.volume))
 
 
-def given_files(pipeline: Pipeline) -> Callable[[Any], list[str]]:
+def given(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], str]:
+    """Return the option with what is segmented already of a volume, by default that of the job."""
+    return lambda wildcards: image_options(pipeline, volume or wildcards.volume, "init_segmentation")
+
+
+def given_files(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], list[str]]:
     """Return the file of what is segmented already as an input of a rule, see `inputs`."""
-    return lambda wildcards: inputs(*files_among([pipeline.run.volumes[wildcards.volume].init_segmentation]))
+    return lambda wildcards: inputs(*_given_files(pipeline, volume or wildcards.volume))
 
 
-def given(pipeline: Pipeline) -> Callable[[Any], str]:
-    """Return the option with what is segmented already of the job's volume."""
-    return lambda wildcards: image_options(pipeline, wildcards.volume, "init_segmentation")
+def given_stamps(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], str]:
+    """Return size and time of that file where it cannot be an input, see `stamps`."""
+    return lambda wildcards: stamps(*_given_files(pipeline, volume or wildcards.volume))
+
+
+def _given_files(pipeline: Pipeline, volume: str) -> list[str]:
+    return files_among([pipeline.run.volumes[volume].init_segmentation])
 
 
 def _mask_files(pipeline: Pipeline, volume: str) -> list[str]:

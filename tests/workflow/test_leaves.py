@@ -97,7 +97,7 @@ READ_BY = {
         *("coordinates", "normalize", "segment", "agglomerate", "fill", "skeletonize", "evaluate", "sweep"),
         *("checkpoint_segment", "checkpoint_evaluate"),
     ),
-    "volumes.init_segmentation": ("segment",),
+    "volumes.init_segmentation": ("segment", "checkpoint_segment"),
     "volumes.normalize": ("normalize", *TRAININGS),
     "volumes.train_box": ("membrane", "partition"),
     "volumes.train_weight": ("records",),
@@ -432,16 +432,18 @@ def test_every_option_is_changed_in_one_of_the_runs(stubbed, monkeypatch):
     assert (unchanged[0] & unchanged[1]) | (unchanged[0] - set(all_leaves("imported"))) == FIXED
 
 
-@pytest.mark.parametrize("key", ["mask", "seed_points"])
-def test_all_flood_filling_depends_on_the_files_of_mask_and_seeds(key, tmp_path):
+@pytest.mark.parametrize("key", ["mask", "given", "seed_points"])
+def test_all_flood_filling_depends_on_the_files_of_masks_given_segments_and_seeds(key, tmp_path):
     write_sources(tmp_path)
     (tmp_path / "points.csv").write_text("z,y,x\n1,2,3\n")
     config, file = (
         copy.deepcopy({**EVERYTHING, "consensus": {}}),
-        {"mask": "mask.npy", "seed_points": "points.csv"}[key],
+        {"mask": "mask.npy", "given": "mask.npy", "seed_points": "points.csv"}[key],
     )
     if key == "mask":
         config["volumes"]["phantom"]["masks"] = [{"path": file}]
+    elif key == "given":
+        config["volumes"]["phantom"]["init_segmentation"] = file
     else:
         config["segment"] = {"seed_policy": "points", "seed_points": file}
     plan = Workflow(tmp_path, config).plan("segment_all")
