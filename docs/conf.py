@@ -33,6 +33,7 @@ NAVIGATION = {  # for each page, the pages below it by caption
             "docs/cluster",
             "docs/training",
             "docs/studies",
+            "docs/gpu",
             "docs/formats",
             "docs/options",
             "docs/glossary",
