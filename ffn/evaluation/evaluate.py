@@ -20,7 +20,7 @@ from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.error_places import find_places
 from ffn.evaluation.intervals import change_intervals
 from ffn.evaluation.scores import CONVENTIONS
-from ffn.evaluation.scoring import Scorer, Tables
+from ffn.evaluation.scoring import Scorer, ScoreTables
 from ffn.evaluation.skeletons import read_skeletons
 from ffn.evaluation.watershed_baseline import score_watershed
 from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
@@ -212,7 +212,7 @@ def evaluate(
     return result
 
 
-def _changes(tables: Mapping[str, Tables], rng_seed: int) -> list[dict[str, Any]]:
+def _changes(tables: Mapping[str, ScoreTables], rng_seed: int) -> list[dict[str, Any]]:
     """Return what each stage changes in the scores of the one before, as 95 % intervals by convention."""
     return [
         {

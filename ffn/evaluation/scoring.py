@@ -39,7 +39,7 @@ def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> 
     )
 
 
-class Tables(NamedTuple):
+class ScoreTables(NamedTuple):
     """Pairs of body and segment in the whole box, and without the border band of the convention ``cremi``."""
 
     all: ContingencyTable
@@ -74,7 +74,7 @@ class Scorer:
     skeletons: Skeletons | None = None
     rng_seed: int = 1
 
-    def tables(self, reads: Sequence[Read], box: Box) -> list[Tables]:
+    def tables(self, reads: Sequence[Read], box: Box) -> list[ScoreTables]:
         """Count the pairs of body and segment of several segmentations, in one pass over the blocks.
 
         Parameters
@@ -106,10 +106,11 @@ class Scorer:
             )
         has_band = bool(self.config.border_nm)
         return [
-            Tables(table, inner.table() if has_band else table) for table, (_, inner) in zip(found, sums, strict=True)
+            ScoreTables(table, inner.table() if has_band else table)
+            for table, (_, inner) in zip(found, sums, strict=True)
         ]
 
-    def scores(self, read: Read, box: Box, tables: Tables | None = None) -> dict[str, Any]:
+    def scores(self, read: Read, box: Box, tables: ScoreTables | None = None) -> dict[str, Any]:
         """Score the segments that `read` returns.
 
         Parameters
@@ -118,7 +119,7 @@ class Scorer:
             Returns the segments of a box.
         box : Box
             Where to compare.
-        tables : Tables, optional
+        tables : ScoreTables, optional
             The result of `tables` for the same arguments, if it is known already.
 
         Returns

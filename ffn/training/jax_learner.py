@@ -28,7 +28,7 @@ AXIS = "fovs"  # of a batch, which the devices share
 log = logging.getLogger(__name__)
 
 
-class State(NamedTuple):
+class LearnerState(NamedTuple):
     """What a step changes, on every device; vectors have one weight tensor after the other.
 
     Parameters
@@ -137,14 +137,14 @@ class JaxLearner(Learner):
     def _set_average(self, average: np.ndarray) -> None:
         self._replace(average=average)
 
-    def _initial_state(self, weights: Weights) -> State:
+    def _initial_state(self, weights: Weights) -> LearnerState:
         import jax
 
         flat = self._flat(weights)
         slots = tuple(np.zeros_like(flat) for _ in range(self._optimizer.num_slots))
         average = flat if self._train.ema_decay else None
         parts: tuple[Any, ...] = flat, slots, np.int32(0), np.float32(self._train.learning_rate), average
-        return jax.device_put(State(*parts), self._whole)
+        return jax.device_put(LearnerState(*parts), self._whole)
 
     def _replace(self, **parts: object) -> None:
         """Replace parts of the state."""
@@ -207,7 +207,9 @@ class JaxLearner(Learner):
         own = jnp.concatenate([*(gradient[name].ravel() for name in self._shapes), loss[None]])
         return updated, jnp.concatenate([jax.lax.pmean(own, AXIS), flags])
 
-    def _updated(self, state: State, mean: jax.Array, rate: jax.Array) -> tuple[State, jax.Array, jax.Array]:
+    def _updated(
+        self, state: LearnerState, mean: jax.Array, rate: jax.Array
+    ) -> tuple[LearnerState, jax.Array, jax.Array]:
         """Return the state with an update if the averaged gradient is finite, its norm, and whether it is finite."""
         import jax
         import jax.numpy as jnp
@@ -218,7 +220,7 @@ class JaxLearner(Learner):
         updated = self._applied(state, gradient, norm, rate)
         return jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, state), norm, finite
 
-    def _applied(self, state: State, gradient: jax.Array, norm: jax.Array, rate: jax.Array) -> State:
+    def _applied(self, state: LearnerState, gradient: jax.Array, norm: jax.Array, rate: jax.Array) -> LearnerState:
         """Return weights, optimizer state and moving average after an update."""
         import jax.numpy as jnp
 
@@ -234,7 +236,7 @@ class JaxLearner(Learner):
         if average is not None and self._train.ema_decay is not None:
             decay = jnp.minimum(self._train.ema_decay, (1 + number) / (10 + number))  # see `MovingAverage`
             average += (1 - decay) * (weights - average)
-        return State(weights, slots, num_updates, rate, average)
+        return LearnerState(weights, slots, num_updates, rate, average)
 
 
 def devices_of(group: ProcessGroup, batch_size: int) -> list[jax.Device]:

@@ -12,7 +12,7 @@ import numpy as np
 from ffn.geometry import ZYX, Box, zyx
 from ffn.inference.canvas import Thresholds
 from ffn.inference.device.canvas import DeviceCanvas
-from ffn.inference.device.step import SEED_COLUMN, WATCHED, State, Stepper
+from ffn.inference.device.step import SEED_COLUMN, WATCHED, CanvasState, Stepper
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.lanes import Network
 from ffn.machine.jax_device import jax_device
@@ -67,7 +67,7 @@ class DeviceLanes:
         self._seen = seen  # what the network sees of each grey level
         with jax.default_device(device):
             images = jax.numpy.zeros((size, *shape_zyx), np.float32 if seen is None else dtype)
-            self._state = State(images, jax.numpy.full((size, *shape_zyx), np.nan, np.float32))
+            self._state = CanvasState(images, jax.numpy.full((size, *shape_zyx), np.nan, np.float32))
         self._step = jax.jit(self._stepper.step, donate_argnums=2)
         log.info("engine: %s on %s, %d canvases of %s voxels", self.name, device, size, shape_zyx)
 
@@ -75,7 +75,7 @@ class DeviceLanes:
         """Put an image, as stored, and of `shape_zyx` at most, on the device, and return its canvas."""
         stored = raw if self._seen is not None else self._normalisation.apply(raw)
         padded = np.pad(stored, [(0, whole - n) for whole, n in zip(self._shape, raw.shape, strict=True)])
-        self._state = State(_replaced()(self._state.images, padded, lane), self._state.pom_logit)
+        self._state = CanvasState(_replaced()(self._state.images, padded, lane), self._state.pom_logit)
         return DeviceCanvas(self, lane, self._model, self._thresholds, segmentation)
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
@@ -105,13 +105,13 @@ class DeviceLanes:
     def clear(self, lane: int, seed_zyx: ZYX, logit: float) -> None:
         """Set the POM of a canvas to not visited, but for the seed."""
         pom_logit = _cleared()(self._state.pom_logit, lane, np.array(seed_zyx), np.float32(logit))
-        self._state = State(self._state.images, pom_logit)
+        self._state = CanvasState(self._state.images, pom_logit)
 
     def restore(self, lane: int, box: Box, pom_logit: np.ndarray) -> None:
         """Set the POM of a canvas to not visited, but for a box."""
         whole = np.full(self._shape, np.nan, np.float32)
         whole[box.slices()] = pom_logit
-        self._state = State(self._state.images, _replaced()(self._state.pom_logit, whole, lane))
+        self._state = CanvasState(self._state.images, _replaced()(self._state.pom_logit, whole, lane))
 
     def fetch(self, lane: int, box: Box) -> np.ndarray:
         """Copy a box of a canvas's POM to the host."""

@@ -18,7 +18,7 @@ WATCHED = 16  # positions in the queue whose logits come back; our choice
 SEED_COLUMN = 4  # of a request; before it, whether to evaluate, and the position
 
 
-class State(NamedTuple):
+class CanvasState(NamedTuple):
     """All canvases: images (N, Z, Y, X) as stored, and POMs (N, Z, Y, X), float32, NaN where not visited."""
 
     images: jax.Array
@@ -49,8 +49,8 @@ class Stepper:
         return len(sides(self.model.deltas_zyx))
 
     def step(
-        self, params: Params, seen: jax.Array | None, state: State, requests: jax.Array
-    ) -> tuple[State, jax.Array]:
+        self, params: Params, seen: jax.Array | None, state: CanvasState, requests: jax.Array
+    ) -> tuple[CanvasState, jax.Array]:
         """Evaluate one FOV of every canvas that asks for it.
 
         Parameters
@@ -59,7 +59,7 @@ class Stepper:
             Weights.
         seen : float32 array of shape (256,) or (65536,), optional
             What the network sees of each grey level; None if images are stored as it sees them.
-        state : State
+        state : CanvasState
             All canvases.
         requests : int32 array of shape (N, 7 + 3 × WATCHED)
             Of each canvas: 1 to evaluate a FOV or 0 to leave the canvas as it is, the first voxel of the FOV, the seed,
@@ -67,7 +67,7 @@ class Stepper:
 
         Returns
         -------
-        State
+        CanvasState
             With the updated POMs.
         int32 array of shape (N, 2 × num_sides + 2 + WATCHED)
             Of each canvas: strongest logit of each face (bits of a float32), its index in the face, how many voxels the
@@ -87,7 +87,7 @@ class Stepper:
         gained = self._num_voxels(new) - self._num_voxels(old)
         logits = jax.vmap(lambda pom, where: pom[tuple(where.T)])(pom_logit, points)
         answers = [_bits(scores), flats, gained[:, None], _bits(logits)]
-        return State(state.images, pom_logit), jnp.concatenate(answers, axis=1)
+        return CanvasState(state.images, pom_logit), jnp.concatenate(answers, axis=1)
 
     def _cut(self, array: jax.Array, corner: jax.Array) -> jax.Array:
         import jax
