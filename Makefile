@@ -8,9 +8,9 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Without bytecode, every process compiles what it imports, and importing TensorFlow takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What shares something expensive runs in one process, and the folders with the longest tests come first.
+# The tests of a folder run in one process (tests/conftest.py); the folders with the longest come first.
 WORKERS ?= 2
-PYTEST = pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST = pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help setup demo demo-weights pictures test test-all lint format docs lock clean
 

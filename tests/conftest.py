@@ -24,17 +24,25 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what needs real data, for ``-m 'not fib25'``, and give time to what may have to wait for a whole run.
-
-    Tests that share something expensive stay in one of the processes that run tests side by side.
-    """
+    """Mark what needs real data, for ``-m 'not fib25'``, and give time to what may have to wait for a whole run."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group("finished" if "finished" in fixtures else str(item.path.parent)))
         if {"shared_fib25", "shared_checkpoint"} & fixtures:
             item.add_marker("fib25")
         if {"finished", "undisturbed"} & fixtures and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(WHOLE_RUN_SECONDS))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Of tests side by side, let those of a folder run in one process: they share what is expensive."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFolder(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid.partition("::")[0].rpartition("/")[0]
+
+    return ByFolder(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
