@@ -32,7 +32,7 @@ def flood_all(jobs: Sequence[SubvolumeFlood], lanes: Lanes, termination: Termina
     lanes : Lanes
         Canvases.
     termination : Termination
-        When it has arrived, all states are saved and the call ends.
+        When it has arrived, all states are saved and the call ends, unless all subvolumes are done by then.
     threads : int
         Number of subvolumes that are read, and searched for seeds, while others are flooded.
 
@@ -55,6 +55,11 @@ class _Reader:
         self._reading: deque[tuple[SubvolumeFlood, Future[None]]] = deque()
         self._pool = pool
         self._ahead = ahead
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `next` has not returned all subvolumes yet."""
+        return bool(self._waiting or self._reading)
 
     def next(self, wait: bool) -> SubvolumeFlood | None:
         """Return the next subvolume; None if there is none, or, unless `wait`, if it is not read yet."""
@@ -106,11 +111,12 @@ class _Executor:
             job.checkpoint.save(job.flood.state())
         job.write()
         self._progress.finish(job)
+        job.leave()
 
     def _save(self) -> None:
         for job in self._active.values():
             job.checkpoint.save_when_due(job.flood.state, self._termination.arrived)
-        if self._termination.arrived:
+        if self._termination.arrived and (self._active or self._reader.has_more):
             path = next(iter(self._active.values()), self._jobs[0]).checkpoint.path
             raise SegmentError(f"{path}: stopped by SIGTERM, the state is saved. Run the same command to resume")
         self._progress.show(self._active.values())

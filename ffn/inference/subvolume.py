@@ -75,7 +75,7 @@ class Common:
 
 
 class SubvolumeFlood:
-    """The flood of one box: `read`, `enter` a canvas, grow what `growing` returns until there is none, `write`.
+    """The flood of one box: `read`, `enter` a canvas, grow all that `growing` returns, `write`, `leave`.
 
     Parameters
     ----------
@@ -166,6 +166,12 @@ class SubvolumeFlood:
         record |= {"counters": filling.counters, "sanity": sanity}
         placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)
         _write(self.path, self._dataset, filling, placement, self._ids)
+
+    def leave(self) -> None:
+        """Give back the memory, once the result is written; all subvolumes of a call would not fit."""
+        del self.flood, self._part
+        self._masked = self._given = self._ids = None
+        self._seeds = np.empty((0, 3), np.int64)
 
 
 def fingerprint(config: SegmentConfig, model: Model, inputs: Mapping[str, object]) -> dict[str, str]:

@@ -1,8 +1,11 @@
 """`ffn segment` on a box: everything it writes is in full-volume coordinates and says how it was made."""
 
+import gc
 import os
+import signal
 import subprocess
 import sys
+import weakref
 
 import h5py
 import numpy as np
@@ -13,6 +16,7 @@ from ffn.config import Mask
 from ffn.errors import SegmentError
 from ffn.geometry import Box
 from ffn.inference.checkpoint import CheckpointFile
+from ffn.inference.subvolume import SubvolumeFlood
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.masks import open_masks
 from ffn.io.open import open_volume
@@ -102,6 +106,34 @@ def test_boxes_of_one_process_have_the_bytes_of_one_after_another(scene, engine)
             assert all(np.array_equal(read(one)[name], read(other)[name]) for name in read(one))
             assert len(read(one)["origins"]) > 1
     assert not list(scene.glob("*.checkpoint"))
+
+
+def test_memory_does_not_grow_with_the_number_of_boxes(scene, monkeypatch):
+    """A flood that is written leaves the memory before the next one is written."""
+    arrays, alive, write = [], [], SubvolumeFlood.write
+
+    def counted(job):
+        gc.collect()
+        alive.append(sum(array() is not None for array in arrays))
+        arrays.extend(weakref.ref(array) for array in (job.flood.claims.segmentation, job.flood.claims.probability))
+        write(job)
+
+    monkeypatch.setattr(SubvolumeFlood, "write", counted)
+    segment_together(scene, "--seed-policy", "points", "--seed-points", "116,36,30")
+    assert alive == [0, 0, 0]
+
+
+def test_a_sigterm_after_the_last_fov_ends_with_the_result(scene, monkeypatch):
+    """It comes while the file is written; there is no state to save, and nothing to resume."""
+    write = SubvolumeFlood.write
+
+    def terminated(job):
+        os.kill(os.getpid(), signal.SIGTERM)
+        write(job)
+
+    monkeypatch.setattr(SubvolumeFlood, "write", terminated)
+    path = segment(scene, "--seed-policy", "points", "--seed-points", "116,36,30")
+    assert path.exists() and not list(scene.glob("*.checkpoint"))
 
 
 def test_a_list_of_boxes_may_come_from_a_file(scene):
