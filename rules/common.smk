@@ -24,7 +24,7 @@ from ffn.workflow.forecast import announcement
 from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import training_mb
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import check_sources, reference_files, segment_files
+from ffn.workflow.places import calibration_files, check_sources, reference_files, segment_files
 from ffn.workflow.rank_layout import layout_of
 from ffn.workflow.resources import block_voxels, by_attempt, duration, flooding, flooding_memory, memory
 from ffn.workflow.run import load_run

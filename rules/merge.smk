@@ -5,6 +5,7 @@ rule merge:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.files("agglomerate", volume=wildcards.volume),
+        calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
     output:
         segmentation=ensure(PATHS.file("merge"), non_empty=True),
         mapping=ensure(PATHS.of("merge", "mapping"), non_empty=True),
@@ -19,6 +20,7 @@ rule merge:
         runtime=duration("merge", PIPELINE.voxels("segment_box")),
     params:
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
+        stamps=arguments.stamps(*calibration_files(RUN.merge.calibration)),
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
     shell:

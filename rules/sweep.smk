@@ -7,6 +7,7 @@ rule sweep:
         graphs=lambda wildcards: PIPELINE.files("agglomerate", volume=wildcards.volume),
         truth=LABELS,
         masks=MASKS,
+        calibration=arguments.inputs(*calibration_files(RUN.sweep.calibration)),
     output:
         table=ensure(PATHS.of("sweep"), non_empty=True),
     log:
@@ -22,6 +23,7 @@ rule sweep:
         mask_stamps=MASK_STAMPS,
         box=PIPELINE.box("evaluate_box"),
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
+        stamps=arguments.stamps(*calibration_files(RUN.sweep.calibration)),
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
     shell:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ffn.assembly.calibration import CalibrationError, read_calibration
 from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, tile, zyx
@@ -131,6 +132,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     if config.select.checkpoints:
         _check_selection(config, places[config.select_volume])
     _check_points(config.segment)
+    _check_calibrations(config)
     if config.normalize.reference_image:
         _source("normalize.reference_image", config.normalize.reference_image)
     return places
@@ -165,6 +167,11 @@ def segment_files(config: SegmentConfig) -> list[str]:
     """Return the file that flood filling reads its seeds from, so that a change of it repeats the flood filling."""
     points = points_file(config.seed_points) if config.seed_points else None
     return [str(points)] if points and points.is_file() else []
+
+
+def calibration_files(path: str | None) -> list[str]:
+    """Return the calibration of a merge graph, if there is one, so that a change of it repeats what reads it."""
+    return [path] if path and Path(path).is_file() else []
 
 
 def files_among(specs: Iterable[str | None]) -> list[str]:
@@ -248,6 +255,15 @@ def _check_points(config: SegmentConfig) -> None:
             read_points(config.seed_points)
         except ConfigError as error:
             raise ConfigError(f"segment.seed_points: {error}") from None
+
+
+def _check_calibrations(config: RunConfig) -> None:
+    for key, path in (("merge", config.merge.calibration), ("sweep", config.sweep.calibration)):
+        try:
+            if path is not None and config.agglomerate.enabled:
+                read_calibration(path)
+        except CalibrationError as error:
+            raise ConfigError(f"{key}.calibration: {error}") from None
 
 
 def _place(name: str, volume: VolumeConfig) -> Place:

@@ -167,6 +167,8 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.masks": [[{"path": "mask.npy"}]],
     "segment.canvases": [2],
     "segment.seed_points": ["4,5,6"],
+    "merge.calibration": ["calibration.yaml"],
+    "sweep.calibration": ["calibration.yaml"],
     "train.horovod_timeline": ["timeline.json"],
     "train.resume_walks": [False],
     "select.box": ["41:52,0:56,0:72"],
@@ -328,6 +330,7 @@ def write_sources(folder: Path) -> None:
         np.save(folder / f"{name}.npy", np.zeros(SHAPE, np.uint8))
     for name in ("labels", "labels-too", "mask"):
         np.save(folder / f"{name}.npy", np.zeros(SHAPE, np.uint64))
+    (folder / "calibration.yaml").write_text("intercept: 1\nfeatures: {iou: {mean: 0, spread: 1, weight: 2}}\n")
     for name in ("skeletons", "skeletons-too"):
         (folder / name).mkdir()
     for name in ("published", "published-too"):
@@ -450,6 +453,15 @@ def test_all_flood_filling_depends_on_the_files_of_masks_given_segments_and_seed
     for rule in ("segment", "checkpoint_segment"):
         (inputs,) = set(re.findall(rf"^rule {rule}:\n    input: (?:\S+ )*?(mask.npy|points.csv)", plan, re.MULTILINE))
         assert inputs == file
+
+
+def test_merge_and_sweep_depend_on_their_calibrations(tmp_path):
+    write_sources(tmp_path)
+    calibration = {"calibration": "calibration.yaml"}
+    config = {**EVERYTHING, "merge": {**EVERYTHING.get("merge", {}), **calibration}, "sweep": calibration}
+    plan = Workflow(tmp_path, config).plan("fill_all", "sweep_all")
+    for rule in ("merge", "sweep"):
+        assert re.search(rf"^rule {rule}:\n    input: .*calibration.yaml", plan, re.MULTILINE)
 
 
 def test_a_parameter_that_snakemake_would_drop_is_an_error():

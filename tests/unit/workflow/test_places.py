@@ -13,7 +13,7 @@ from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
-from ffn.workflow.places import check_sources, files_among, segment_files, subvolume_boxes
+from ffn.workflow.places import calibration_files, check_sources, files_among, segment_files, subvolume_boxes
 from ffn.workflow.run import load_run
 
 from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED, changed
@@ -260,6 +260,18 @@ def test_listed_seeds_are_read_before_anything_runs(tmp_path):
         check_sources(run)
     path.write_text("z,y,x\n1,2,3\n")
     check_sources(run)
+
+
+@pytest.mark.parametrize("section", ["merge", "sweep"])
+def test_a_calibration_is_read_before_anything_runs(section, tmp_path):
+    path = tmp_path / "calibration.yaml"
+    run = load_run(changed(agglomerate={"enabled": True}, **{section: {"calibration": str(path)}}))
+    with pytest.raises(ConfigError, match=rf"{section}.calibration: .*calibration.yaml: cannot be read"):
+        check_sources(run)
+    path.write_text("intercept: 1.0\nfeatures: {iou: {mean: 0.5, spread: 0.1, weight: 2.0}}\n")
+    check_sources(run)
+    assert calibration_files(str(path)) == [str(path)]
+    assert calibration_files(None) == calibration_files(f"{tmp_path}/none.yaml") == []
 
 
 def test_files_that_segmentation_reads_are_inputs_of_the_rule(tmp_path):
