@@ -98,7 +98,8 @@ def read_calibration(path: str | Path) -> Calibration:
         text = " ".join(str(reason).split())
         raise CalibrationError(f"{path}: cannot be read ({text}), expected a file of ffn calibrate") from None
     unknown = set(found.names) - FEATURES
-    if unknown or not (found.spread > 0).all() or not np.isfinite([*found.mean, *found.weights]).all():
+    numbers = [*found.mean, *found.spread, *found.weights, found.intercept]
+    if unknown or not (found.spread > 0).all() or not np.isfinite(numbers).all():
         raise CalibrationError(
             f"{path}: has unknown features {sorted(unknown)} or impossible values, expected a file of ffn calibrate. "
             "Was it made by another version?"
@@ -149,20 +150,17 @@ def fit(
 def quality(probabilities: np.ndarray, same: np.ndarray) -> dict[str, float | int]:
     """Return how good probabilities are: log loss, Brier score, and the area under the ROC curve (nan for one kind)."""
     clipped = probabilities.clip(TINY, 1 - TINY)
-    ranks = (
-        np.mean(
-            (probabilities[same][:, None] > probabilities[~same])
-            + (probabilities[same][:, None] == probabilities[~same]) / 2
-        )
-        if same.any() and not same.all()
-        else float("nan")
-    )
+    ranks = float("nan")
+    if same.any() and not same.all():
+        others = np.sort(probabilities[~same])
+        below, up_to = (np.searchsorted(others, probabilities[same], side) for side in ("left", "right"))
+        ranks = float(np.mean(below + up_to) / 2 / len(others))
     return {
         "points": len(same),
         "same": int(same.sum()),
         "log_loss": float(-np.mean(np.where(same, np.log(clipped), np.log1p(-clipped)))) if len(same) else float("nan"),
         "brier": float(np.mean((probabilities - same) ** 2)) if len(same) else float("nan"),
-        "auc": float(ranks),
+        "auc": ranks,
     }
 
 

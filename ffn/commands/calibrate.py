@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="FILE.yaml", help="coefficients and figures to write")
     parser.add_argument(
         "--penalty",
-        type=float,
+        type=_penalty,
         default=1.0,
         help="of the squared coefficients; more for fewer points (default: %(default)g)",
     )
@@ -37,9 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(function=_run)
 
 
+def _penalty(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
+    return value
+
+
 def _run(arguments: argparse.Namespace) -> None:
     places = arguments.graphs, arguments.segmentation, arguments.truth, arguments.out
-    calibrate(*places, arguments.box, arguments.penalty, arguments.features)
+    calibrate(*places, arguments.box, arguments.penalty, tuple(dict.fromkeys(arguments.features)))
 
 
 def calibrate(

@@ -76,6 +76,11 @@ def test_quality_of_known_probabilities():
     assert np.isnan(quality(np.array([0.9]), np.array([True]))["auc"])
 
 
+def test_the_quality_of_many_points_takes_no_memory_for_their_pairs():
+    values = np.linspace(0, 1, 400_000)  # 4e10 pairs
+    assert quality(values, values > 0.5)["auc"] == 1 and quality(values, np.arange(400_000) % 2 > 0)["auc"] > 0.5
+
+
 def test_segments_of_several_bodies_teach_nothing():
     truth, segments = np.array([1, 1, 1, 1, 1, 2, 2, 3, 0]), np.array([4, 4, 4, 4, 4, 4, 5, 5, 6])
     assert bodies_of(count_pairs(truth, segments)) == {4: 1}
@@ -112,7 +117,27 @@ def test_one_part_is_fitted_and_the_other_reported(scene):
     )
 
 
-@pytest.mark.parametrize("text", ["", "intercept: 1\nfeatures: {colour: {mean: 0, spread: 1, weight: 2}}", "[1"])
+@pytest.mark.parametrize("penalty", ["-1", "nan", "much"])
+def test_an_impossible_penalty_is_refused(penalty, scene, capsys):
+    folder, words = scene
+    with pytest.raises(SystemExit):
+        main([*words, f"--penalty={penalty}", "--out", f"{folder}/calibration.yaml"])
+    assert f"'{penalty}' is not a number of at least 0" in capsys.readouterr().err
+
+
+def test_a_feature_that_is_named_twice_counts_once(scene):
+    folder, words = scene
+    box = ["--box", "0:20,0:9,0:9"]
+    for name, names in (("once", ["iou", "agreement"]), ("twice", ["iou", "agreement", "iou", "agreement"])):
+        assert main([*words, *box, "--features", *names, "--out", f"{folder}/{name}.yaml"]) == 0
+    once, twice = (yaml.safe_load((folder / f"{name}.yaml").read_text())["quality"] for name in ("once", "twice"))
+    assert once == twice
+
+
+NAN = "intercept: .nan\nfeatures: {iou: {mean: 0, spread: 1, weight: 2}}"
+
+
+@pytest.mark.parametrize("text", ["", "intercept: 1\nfeatures: {colour: {mean: 0, spread: 1, weight: 2}}", "[1", NAN])
 def test_a_damaged_calibration_is_refused_by_name(text, scene, capsys):
     folder, words = scene
     (folder / "bad.yaml").write_text(text)
