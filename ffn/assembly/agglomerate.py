@@ -137,7 +137,7 @@ def agglomerate(
         candidates = [contact for contact in found if not _is_masked(contact, masked)]
         engine = chosen_engine(model, config, machine)
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
-        voxels, size = _checksum(segmentation, image, box, config), segmentation.voxel_size_zyx_nm
+        voxels, size = _checksum(segmentation, image, masked, box, config), segmentation.voxel_size_zyx_nm
         inputs |= {"voxels": voxels, "size": str(size), "engine": engine.name, "box": str(box)}
         inputs |= {"grey_levels": str(normalisation), **mask_inputs(masks)}
         fovs = FovBatch(engine, model.config.fov_size_zyx)
@@ -174,12 +174,14 @@ def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
     return part
 
 
-def _checksum(segmentation: Volume, image: Volume, box: Box, config: AgglomerateConfig) -> str:
-    """Return a checksum of all voxels that a job reads, so that it never resumes from stale edges."""
+def _checksum(segmentation: Volume, image: Volume, masked: Masks, box: Box, config: AgglomerateConfig) -> str:
+    """Return a checksum of all voxels that the windows of a job show, so that it never resumes from stale edges."""
     total = hashlib.sha256()
-    for block in box.grow(config.window_radius_zyx).intersect(segmentation.box).blocks(CHECKSUM_BLOCK_ZYX):
-        for volume in (segmentation, image):
-            total.update(np.ascontiguousarray(volume.read(block)).data)
+    corners = box.start, zyx(n - 1 for n in box.stop)
+    around = (Box.around(corner, config.window_radius_zyx).moved_into(segmentation.box) for corner in corners)
+    for block in Box.hull(around).blocks(CHECKSUM_BLOCK_ZYX):
+        for voxels in (segmentation.read(block), image.read(block), masked.read(block)):
+            total.update(np.ascontiguousarray(voxels).data)
     return total.hexdigest()
 
 

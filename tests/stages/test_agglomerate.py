@@ -244,6 +244,21 @@ def test_a_partial_graph_of_changed_voxels_is_not_resumed(scene, killed, caplog)
     assert "resuming after" not in caplog.text
 
 
+def write_mask(folder, start):
+    mask = np.zeros(BOX.shape, np.uint8)
+    mask[:, :, start:] = 1
+    with create_volume(f"{folder}/mask.h5:mask", np.uint8, Placement(BOX, SIZE)) as writer:
+        writer.write(BOX, mask)
+    return "--masks", f"{folder}/mask.h5:mask"
+
+
+def test_a_partial_graph_of_a_changed_mask_is_not_resumed(scene, killed, caplog):
+    killed(*write_mask(scene, 50))
+    with caplog.at_level("INFO"):
+        assert agglomerate(scene, *write_mask(scene, 45))[0] == 0
+    assert "resuming after" not in caplog.text
+
+
 def test_damaged_lines_of_a_partial_graph_are_dropped(scene, killed):
     whole = agglomerate(scene, name="whole")[1].read_bytes()
     partial = killed()
