@@ -12,8 +12,7 @@ from ffn.training.monitoring.metrics import read_metrics
 
 BOX = Box.parse("0:102,0:110,0:110")
 TRAIN_BOX, VALIDATE_BOX = "0:49,0:110,0:110", "73:78,0:110,0:110"  # with room for patches of 49 voxels
-# The rate is still rising. At the default of new networks, three steps ruin the weights.
-STEPS = [5, pytest.param(50, marks=pytest.mark.slow)]
+STEPS = 5  # the rate is still rising; at the default of new networks, three of them ruin the weights
 
 
 def write(spec, voxels):
@@ -40,10 +39,9 @@ def records(shared_fib25, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("contrast", [None, other_contrast], ids=["same", "another"])
 def test_fine_tuning_with_the_defaults_keeps_what_the_weights_can(
-    contrast, steps, shared_fib25, shared_checkpoint, records, tmp_path
+    contrast, shared_fib25, shared_checkpoint, records, tmp_path
 ):
     with open_volume(f"{shared_fib25}/raw") as image:
         voxels = image.read(BOX)
@@ -51,9 +49,9 @@ def test_fine_tuning_with_the_defaults_keeps_what_the_weights_can(
     volume = f"a={tmp_path}/raw.h5:raw,{records}/labels.h5:labels"
     assert main(f"import-checkpoint {shared_checkpoint} --out {tmp_path}/published".split()) == 0
     command = f"train --records {records}/records --volume {volume} --validate {volume},{VALIDATE_BOX} --num-workers 1 "
-    command += f"--init {tmp_path}/published --max-steps {steps} --validation-examples 4 --out {tmp_path}/model"
+    command += f"--init {tmp_path}/published --max-steps {STEPS} --validation-examples 4 --out {tmp_path}/model"
     assert main(command.split()) == 0
     start, end = read_metrics(tmp_path / "model/validation.csv")
-    assert (start["step"], end["step"]) == (0, steps)
+    assert (start["step"], end["step"]) == (0, STEPS)
     assert start["loss"] < 0.8  # with FIB-25's mean and standard deviation, the other contrast has above 1
     assert end["f1"] > 0.98 * start["f1"]  # and the model gets the better weights of the two
