@@ -38,7 +38,7 @@ def score(tubes, centers, answer, moves=True):
 
 def test_a_training_keeps_its_precision_where_auto_would_take_another(tubes, tmp_path):
     network = ModelConfig(depth=2, features=6, fov_size_zyx=FOV, deltas_zyx=DELTAS)
-    record = tmp_path / "model/machine" / choice_name("training", "tensorflow", "auto", network)
+    record = tmp_path / "model/machine" / choice_name("training", "auto", "auto", network)
     choose_once(record, lambda: Choice("tensorflow", "bfloat16", "the CPU has AMX"))
     for steps in ("2", "4"):
         options = ["--num-workers", "1", "--precision", "auto", "--checkpoint-steps", "2", "--max-steps", steps]
