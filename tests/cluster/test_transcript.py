@@ -44,7 +44,7 @@ PBS = (
     "-l filesystems=home:eagle -r y -N {name} -j oe -o {log} -q preemptable -A brains"
 )
 # The entries of the queue, in the order of submission; equal for both schedulers.
-ENTRIES = ["synth", "prepare", "train", "segment", "reconcile", "assess"]
+ENTRIES = ["synth", "prepare", "train", "normalize", "segment", "reconcile", "assess"]
 
 
 def job_names(lines: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ FOLDERS = {
     "select": ("model.yaml", "weights.h5", "selection.json"),
     "export": ("neuroglancer.json",),
 }
-OPTIONS = ("--out", "--out-image", "--out-labels", "--mapping", "--baseline-out")
+OPTIONS = ("--out", "--out-image", "--out-labels", "--mapping", "--groups", "--baseline-out")
 
 
 def outputs(words: list[str]) -> list[Path]:

@@ -381,6 +381,7 @@ def rules_of(run: Stubbed, model: RunConfig) -> set[str]:
     pipeline = Pipeline(model, check_sources(model))
     names = [stage for stage in STAGES if pipeline.targets(stage)]
     own = {rule for stage in names for rule in STAGES[stage].rules or (stage,)}
+    own -= {f"{stage}_blocks" for stage in names}  # of volumes with several blocks
     studies = {rule for rule in run.follow if rule.startswith("study")}
     return own | studies - ({"study_train_best"} if model.study.grid_seeds == model.study.seeds else set())
 

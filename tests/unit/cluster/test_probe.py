@@ -56,7 +56,7 @@ def test_tensorflow_sees_no_gpu_for_a_reason(tmp_path):
     command = [sys.executable, "-m", "ffn.cluster.probe", "gpu"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     why = "CUDA_VISIBLE_DEVICES='-1' hides NVIDIA A100. Unset it"
-    assert answers(done.stdout) == [{"seen": 0, "has_card": True, "why": why}]
+    assert answers(done.stdout) == [{"seen": 0, "jax": 0, "has_card": True, "why": why}]
 
 
 def test_a_missing_mpi_is_an_answer(monkeypatch, capsys):
