@@ -372,6 +372,8 @@ def rules_that_read(leaf: Leaf, model: RunConfig) -> set[str]:
     parts = leaf.key.split(".")
     found = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
     rules = set(readers[next(name for name in found if name in readers)])
+    if leaf.key == "volumes.init_segmentation" and leaf.path[1] != model.select_volume:
+        rules -= {"checkpoint_segment"}
     with_skeletons = parts[0] == "volumes" and model.volumes[leaf.path[1]].skeletons
     return rules - {"skeletonize"} if with_skeletons else rules
 
