@@ -162,7 +162,7 @@ def training_minutes(model: ModelConfig, train: TrainConfig, threads: int = 1) -
     --------
     >>> network = ModelConfig(depth=9, features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
     >>> [training_minutes(network, TrainConfig(max_steps=1000, virtual_workers=n)) for n in (1, 16)]
-    [130, 1921]
+    [130, 1924]
     """
     fovs = train.max_steps * train.virtual_workers * train.batch_size
     seconds = TRAINING_FOV_SECONDS + BACKWARD * fov_flops(model) / (TRAINING_FLOPS_PER_CORE * threads)
