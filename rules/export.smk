@@ -25,7 +25,7 @@ rule export:
     params:
         truth=lambda wildcards, input: arguments.option("--truth", input.truth),
         errors=lambda wildcards, input: arguments.option("--errors", input.errors),
-        edges=lambda wildcards, input: arguments.option("--edges", input.membrane, "/edges"),
+        edges=lambda wildcards, input: arguments.option("--edges", [f"{path}/edges" for path in input.membrane]),
         coordinates=lambda wildcards, input: arguments.option("--coordinates", input.coordinates),
         origins=lambda wildcards: FILES("segment", volume=wildcards.volume, order=""),
         probability=lambda wildcards: FILES("segment", "probability", volume=wildcards.volume, order=""),

@@ -19,7 +19,7 @@ rule normalize:
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
-        model=quote(PIPELINE.model),
+        model=lambda wildcards: quote(PIPELINE.model),
         stamps=arguments.stamps(f"{PIPELINE.model}/model.yaml", *reference_files(RUN.normalize)),
         method=lambda wildcards: arguments.image_options(PIPELINE, wildcards.volume, "normalize"),
         flags=flags(RUN.normalize),
