@@ -16,6 +16,7 @@ from .small_run import SMALL_RUN, Workflow
 
 WHOLE_RUN_SECONDS = 1800  # a hang, however busy the machine is
 REPOSITORY = Path(__file__).resolve().parents[1]
+LONGEST = ("cluster", "workflow", "integration", "stages")  # folders of tests/, by the time that they take
 
 
 def pytest_configure():
@@ -24,7 +25,14 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what needs real data, for ``-m 'not fib25'``, and give time to what may have to wait for a whole run."""
+    """Mark what needs real data, for ``-m 'not fib25'``, and give time to what may have to wait for a whole run.
+
+    What takes longest begins first, so that the processes that run tests side by side end together.
+    """
+    folders = [REPOSITORY / "tests" / name for name in LONGEST]
+    items.sort(
+        key=lambda item: next((n for n, folder in enumerate(folders) if folder in item.path.parents), len(LONGEST))
+    )
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if {"shared_fib25", "shared_checkpoint"} & fixtures:
