@@ -155,7 +155,7 @@ def test_consensus_is_agglomerated(finished, tmp_path):
     shutil.copytree(finished.folder, tmp_path / "both")
     config = {**SMALL_RUN, "consensus": {"enabled": True, "min_fragment_size": 20}}
     workflow = Workflow(tmp_path / "both", config)
-    output = workflow.succeed("fill_all", "sweep_all")
+    output = workflow.succeed("fill_all", "sweep_all", "evaluate_all")
     folder = workflow.results / "segmentation/phantom"
     assert len(list((folder / "subvolumes-reversed").glob("*.h5"))) == 4
     assert re.search(r"ffn agglomerate --segmentation \S+/consensus.zarr/zarr.json", output)
