@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ def network_rates(size: Size, precision: str, peak: float | None) -> Iterator[di
             for form in ("volumes", "planes"):
                 call = jax.jit(lambda w, i, p, c=config, f=form: updated_pom(w, i, p, c, precision, f == "planes"))
                 try:
-                    rate = batch * per_second(lambda f=call, i=image, p=pom, w=weights: f(w, i, p), size.seconds)
+                    rate = batch * per_second(partial(call, weights, image, pom), size.seconds)
                 except jax.errors.JaxRuntimeError as error:  # a batch that the card does not hold
                     print(f"{depth:5} {batch:5} {form:8} {str(error).splitlines()[0][:80]}")
                     continue

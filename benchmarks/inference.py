@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -83,7 +84,7 @@ def main() -> None:
     outside = milliseconds_outside(phantom, models[0].config)
     print(f"outside the network: {outside:.3f} ms per FOV")
     if arguments.json:
-        report = {"machine": machine(arguments.threads), "rows": [asdict(row) for row in rows]}
+        report: dict[str, Any] = {"machine": machine(arguments.threads), "rows": [asdict(row) for row in rows]}
         report["outside_ms_per_fov"] = outside
         Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.sampling.partition import classify, partition
 
+T = TypeVar("T")
 FIB25 = Path(__file__).parents[2] / "shared/data/fib25/labels_z000-170.h5"
 SHAPE = (170, 250, 250)
 
@@ -64,11 +66,11 @@ def random_cells(num_objects: int = 120, rng_seed: int = 0) -> np.ndarray:
 
 def cut(labels: np.ndarray, factor: int) -> np.ndarray:
     """Cut labels along the faces of cubes, as large as still gives `factor` times as many labels."""
-    objects, index = np.unique(labels, return_inverse=True)
+    objects, number = np.unique(labels, return_inverse=True)
     for edge in range(64, 1, -4):
-        z, y, x = (axis // edge for axis in np.indices(labels.shape, sparse=True))
+        z, y, x = (index // edge for index in np.ogrid[tuple(map(slice, labels.shape))])
         cube = (z * 256 + y) * 256 + x
-        pieces = np.where(labels == 0, 0, index.reshape(labels.shape) * 256**3 + cube).astype(np.uint64)
+        pieces = np.where(labels == 0, 0, number.reshape(labels.shape) * 256**3 + cube).astype(np.uint64)
         if np.unique(pieces).size > factor * objects.size:
             break
     return pieces
@@ -120,7 +122,7 @@ def inner(radius_zyx: ZYX) -> tuple[slice, ...]:
     return tuple(slice(r, -r) for r in radius_zyx)
 
 
-def timed(work: Callable[[], np.ndarray | None]) -> tuple[np.ndarray | None, str]:
+def timed(work: Callable[[], T]) -> tuple[T, str]:
     """Return a result, and its wall and CPU time as text."""
     wall, cpu = time.perf_counter(), sum(os.times()[:2])
     result = work()

@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ LEVELS = {
     "AVX2": ("avx2", ("amx", "avx512", "avx_vnni")),
 }
 TASKS = ("inference", "training")
-Row = dict[str, object]
+Row = dict[str, Any]
 
 
 class Job:
@@ -95,7 +96,7 @@ def main() -> None:
     print(f"depth {arguments.depth}, {arguments.features} features, FOV {arguments.fov}³, batch {arguments.batch}")
     print(f"{'CPU':17} {'task':10} {'engine':20} {'one':>7} {'two':>7} {'two/one':>20} {'of best':>8} auto")
     rows: list[Row] = []
-    for level in LEVELS:
+    for level in arguments.levels:
         skip = reason_to_skip(level)
         if skip:
             print(f"{level:17} {skip}")
@@ -114,10 +115,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--depth", type=int, default=9, help="modules of the network (default: 9)")
     parser.add_argument("--features", type=int, default=32, help="feature maps of its convolutions (default: 32)")
     parser.add_argument("--fov", type=int, default=33, help="side of its FOV, voxels (default: 33)")
-    parser.add_argument("--batch", type=int, default=1, help="FOVs per call or step (default: 1)")
+    parser.add_argument("--batch", type=int, default=1, help="FOVs per step of training (default: 1)")
     parser.add_argument("--seconds", type=float, default=5, help="time of one measurement (default: 5)")
     parser.add_argument("--rounds", type=int, default=5, help="the table has their medians (default: 5)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
+    parser.add_argument("--levels", nargs="+", choices=LEVELS, default=list(LEVELS), help="(default: all)")
     parser.add_argument("--json", metavar="FILE.json", help="also write all figures to this file")
     parser.add_argument("--job", choices=TASKS, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -170,7 +172,7 @@ def rate(jobs: list[Job], kind: str, seconds: float) -> float:
 
 def line(row: Row) -> str:
     """Format one row of the table."""
-    (one, two), (ratio, low, high) = row["fovs_per_second"], row["two_to_one"]  # type: ignore[misc]
+    (one, two), (ratio, low, high) = row["fovs_per_second"], row["two_to_one"]
     spread = f"{ratio:.2f} ({low:.2f}-{high:.2f})"
     return (
         f"{row['level']:17} {row['task']:10} {row['kind']:20} {one:7.2f} {two:7.2f} {spread:>20} "
@@ -196,7 +198,7 @@ def work_when_told(arguments: argparse.Namespace) -> None:
 
 def inference(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], object]], str]:
     """Return functions that run the network once, by engine and precision, and which one `auto` takes."""
-    config = FloodConfig(threads=arguments.threads, batch_size=arguments.batch)
+    config = FloodConfig(threads=arguments.threads)
     network = architecture(arguments)
     model, calls = Model(network, initial_weights(network, rng_seed=0), {}), {}
     for engine in ENGINES:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ffn.errors import ConfigError, ModelError
 from ffn.kernels.inference import Network, obstacle
+from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import take_gpu
 from ffn.machine.jax_device import jax_device
 from ffn.machine.threads import threads_here
@@ -123,20 +124,19 @@ class OpenVinoEngine:
                 "engine: found openvino, which is not installed here. Install it, or choose tensorflow"
             ) from None
 
+        if precision == "bfloat16" and "avx512f" not in cpu_flags():
+            raise ConfigError(
+                "precision: found bfloat16, OpenVINO computes in float32 on this CPU, which has no AVX-512. "
+                "Start this job on a CPU that has it, or choose float32 or the engine tensorflow"
+            )
         self.name = f"openvino {precision}"
-        wanted = {"float32": openvino.Type.f32, "bfloat16": openvino.Type.bf16}[precision]
         settings = {
-            "INFERENCE_PRECISION_HINT": wanted,
+            "INFERENCE_PRECISION_HINT": {"float32": openvino.Type.f32, "bfloat16": openvino.Type.bf16}[precision],
             "NUM_STREAMS": min(batch_size, threads),
             "INFERENCE_NUM_THREADS": threads,
             "ENABLE_CPU_PINNING": False,
         }
         compiled = openvino.Core().compile_model(_to_openvino(model), "CPU", settings)
-        if compiled.get_property("INFERENCE_PRECISION_HINT") != wanted:
-            raise ConfigError(
-                f"precision: found {precision}, OpenVINO computes in float32 on this CPU, which has no AVX-512. "
-                "Start this job on a CPU that has it, or choose float32 or the engine tensorflow"
-            )
         self._requests = [compiled.create_infer_request() for _ in range(batch_size)]
         self._inputs = _input_order(compiled)
 

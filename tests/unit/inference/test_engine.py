@@ -103,8 +103,7 @@ def test_threads_come_from_the_environment_unless_they_are_given(monkeypatch, ca
 
 
 def test_openvino_never_computes_in_another_precision_than_asked(model, monkeypatch):
-    openvino = pytest.importorskip("openvino")
-    monkeypatch.setattr(openvino.CompiledModel, "get_property", lambda compiled, name: openvino.Type.f32)
+    monkeypatch.setattr("ffn.inference.engine.cpu_flags", lambda: {"avx2", "fma"})
     create_engine(model, "openvino", "float32", threads=1)
     with pytest.raises(ConfigError, match="precision: found bfloat16, OpenVINO computes in float32 on this CPU"):
         create_engine(model, "openvino", "bfloat16", threads=1)
