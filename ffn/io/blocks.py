@@ -70,28 +70,30 @@ class Job:
         Whether it also does what comes after all blocks.
     record_path : str, optional
         File to write when its blocks are done, with a checksum of their records.
+    step : str
+        Step of the stage, see `ffn.io.steps`; empty for the last one, which writes the voxels.
     """
 
     number: int = 1
     of: int = 1
     finishes: bool = True
     record_path: str | None = None
+    step: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Job:
-        """Read ``3-of-1000`` or ``finish``.
+    def parse(cls, text: str, steps: Sequence[str] = ()) -> Job:
+        """Read ``3-of-1000`` or ``finish``; of an earlier one of `steps`, ``STEP-3-of-1000`` or ``STEP-finish``.
 
         Raises
         ------
         ConfigError
-            If it is neither.
+            If it is none of these.
         """
-        if text == "finish":
-            return cls(0, 0)
-        match = re.fullmatch(r"(\d+)-of-(\d+)", text)
-        if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise ConfigError(f"--job: {text!r} is no job, expected NUMBER-of-NUMBER, as in 3-of-1000, or finish")
-        return cls(int(match[1]), int(match[2]), finishes=False)
+        match = re.fullmatch(r"(?:([a-z]+)-)?(?:(\d+)-of-(\d+)|finish)", text)
+        if not match or (match[1] or "") not in ("", *steps) or (match[2] and not 1 <= int(match[2]) <= int(match[3])):
+            also = "".join(f", or {step}-…" for step in steps)
+            raise ConfigError(f"--job: {text!r} is no job, expected NUMBER-of-NUMBER, as in 3-of-1000, or finish{also}")
+        return cls(int(match[2] or 0), int(match[3] or 0), finishes=match[2] is None, step=match[1] or "")
 
     @property
     def is_whole(self) -> bool:
@@ -126,10 +128,11 @@ def jobs_of(num_blocks: int, max_jobs: int) -> list[str]:
     return [f"{job}-of-{number}" for job in range(1, number + 1)]
 
 
-def add_job_options(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the options ``--job`` and ``--job-record``; see `job_of`."""
+def add_job_options(parser: argparse.ArgumentParser, steps: Sequence[str] = ()) -> None:
+    """Give `parser` the options ``--job`` and ``--job-record``; see `job_of`. A stage may have earlier `steps`."""
     text = "part of the blocks to work on, as in 3-of-1000, or finish, after all parts (default: everything)"
-    parser.add_argument("--job", type=Job.parse, default=WHOLE, metavar="N-of-M", help=text)
+    text += "".join(f"; before that {step}-…" for step in steps)
+    parser.add_argument("--job", type=partial(Job.parse, steps=steps), default=WHOLE, metavar="N-of-M", help=text)
     text = "with --job: file to write when the part is done"
     parser.add_argument("--job-record", metavar="FILE.json", help=text)
 
@@ -154,6 +157,7 @@ def write_blocks(
     made_of: Mapping[str, Any],
     job: Job = WHOLE,
     tables: Mapping[str, np.ndarray | Callable[[list[Learnt]], np.ndarray]] | None = None,
+    at_end: Callable[[list[Learnt]], None] = lambda learnt: None,
 ) -> None:
     """Write volumes block by block; finished blocks are skipped.
 
@@ -175,6 +179,8 @@ def write_blocks(
         Which blocks, and whether to finish.
     tables : dict of str to ndarray or callable, optional
         Small arrays beside the volumes; a callable makes one of what was learnt from the blocks, in their order.
+    at_end : callable
+        Takes what was learnt from the blocks, before the volumes appear.
 
     Raises
     ------
@@ -183,14 +189,19 @@ def write_blocks(
     """
     learnt: list[Learnt] = []
     late = {name: partial(table, learnt) if callable(table) else table for name, table in (tables or {}).items()}
+
+    def take(found: list[Learnt]) -> None:
+        learnt.extend(found)
+        at_end(found)
+
     if split_store(path):
-        _write_store(path, dtypes, placement, work, made_of, job, late, learnt)
+        _write_store(path, dtypes, placement, work, made_of, job, late, take)
         return
     if not job.is_whole:
         raise VolumeError(f"{path}: cannot be written by several jobs, expected NAME.zarr. Leave out --job")
     with create_volumes(path, dtypes, placement, late) as writers:
         blocks = blocks_of(placement, dtypes)
-        learnt += [work(block, writers) or {} for block in track(blocks, len(blocks), "blocks")]
+        take([work(block, writers) or {} for block in track(blocks, len(blocks), "blocks")])
 
 
 def learn_blocks(
@@ -239,9 +250,9 @@ def _write_store(
     made_of: Mapping[str, Any],
     job: Job,
     tables: Tables,
-    learnt: list[Learnt],
+    take: Callable[[list[Learnt]], None],
 ) -> None:
-    """Write a store and, when the job finishes, append to `learnt`, which the `tables` read."""
+    """Write a store; when the job finishes, let `take` have what was learnt before the `tables` are made."""
     from ffn.io.block_records import BlockRecords
     from ffn.io.store import BLOCKS, Store, require_replaceable
     from ffn.io.store_folder import StoreFolder
@@ -261,7 +272,7 @@ def _write_store(
         records.write(block, of_block)
     _record(job, records, blocks)
     if job.finishes:
-        learnt += _all_learnt(records, blocks, path)
+        take(_all_learnt(records, blocks, path))
         checksums = {key: checksum for block in blocks for key, checksum in records.shards(block).items()}
         records.remove_others(blocks)
         store.finish(tables, checksums)

@@ -30,7 +30,7 @@ from ffn.io.ome_zarr import (
 from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
-from ffn.io.store_names import JOBS, MAIN, METADATA, OURS, split_store
+from ffn.io.store_names import JOBS, MAIN, METADATA, OURS, STEPS, split_store
 from ffn.io.volume import Placement, Tables
 
 BLOCKS = "blocks"  # folder with the records of finished blocks, see `ffn.io.blocks`
@@ -207,7 +207,7 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
         return
     if not folder.is_dir():
         raise VolumeError(f"{path}: is a file, expected a folder to write. Choose another name")
-    known = {METADATA, BLOCKS, JOBS, *(name.strip("/") for name in names)}
+    known = {METADATA, BLOCKS, JOBS, STEPS, *(name.strip("/") for name in names)}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in known and entry.name[0] != ".")
     if others:
         raise VolumeError(f"{path}: holds {others}, expected nothing but {sorted(names)}. Choose another folder")

@@ -8,6 +8,7 @@ STORE = re.compile(r"(.*[^/]\.zarr)(?:/+(.*?))?/*")  # path of a store, and the 
 MAIN = "0"  # the volume of a store that has one; its array at full resolution
 METADATA = "zarr.json"  # of a group or an array in a store
 JOBS = "jobs"  # folder in a store with the records of the workflow's jobs
+STEPS = "steps"  # folder in a store with the tables of earlier steps, see `ffn.io.steps`
 OURS = "ffn"  # key of our attributes in the metadata of groups and arrays
 
 
