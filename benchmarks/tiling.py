@@ -19,9 +19,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ffn.assembly.nodes import Nodes, scan
+from ffn.assembly.nodes import Nodes, SubvolumeIds
 from ffn.assembly.pool import VolumePool
-from ffn.assembly.reconcile import find_joins, open_tiling, reconcile
+from ffn.assembly.reconcile import find_joins, reconcile
+from ffn.assembly.subvolumes import open_subvolumes
 from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.evaluation.scores import score
@@ -77,11 +78,12 @@ def compare(first: Volume, second: Volume, box: Box) -> ContingencyTable:
 
 def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -> tuple[int, int, int]:
     """Count the matches of reconciliation, those that the ground truth can judge, and those that it calls wrong."""
-    tiling, ordered, voxel_size = open_tiling(specs)
+    subvolumes = open_subvolumes(specs)
     with VolumePool() as pool:
-        nodes = Nodes.of([scan(pool.open(spec), tiling.core(index)) for index, spec in enumerate(ordered)])
-        joins = find_joins(tiling, voxel_size, ordered, nodes, pool, config)
-        bodies = majority_bodies(tiling.hull, ordered, nodes, pool, truth)
+        learnt = [subvolumes.look_at(index, pool, config.block_size_zyx) for index in range(len(specs))]
+        nodes = Nodes.of([SubvolumeIds(each["ids"], each["voxels"], each["in_core"]) for each in learnt])
+        joins = find_joins(subvolumes.tiling, nodes, [each["claims"] for each in learnt], config)
+        bodies = majority_bodies(subvolumes.tiling.hull, subvolumes.specs, nodes, pool, truth)
     of = bodies[joins.pairs]
     judged = of[(of != 0).all(axis=1)]
     return len(of), len(judged), int((judged[:, 0] != judged[:, 1]).sum())

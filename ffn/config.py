@@ -477,7 +477,7 @@ class ReconcileConfig(Section):
     min_component_size: PositiveInt = Field(
         1000, description="an object's connected components become segments; smaller ones become background, voxels"
     )
-    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels written at a time")
+    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels compared at a time")
 
 
 class ConsensusConfig(Section):

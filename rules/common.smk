@@ -69,7 +69,7 @@ for warning in PIPELINE.warnings:
 
 PATHS = PIPELINE.paths
 # Snakemake runs `onstart`, which writes the lists, only for the main workflow.
-FILES = functools.partial(arguments.files, PIPELINE, not snakemake_patches.is_module(workflow))
+FILES = functools.cache(functools.partial(arguments.files, PIPELINE, not snakemake_patches.is_module(workflow)))
 IMAGE = PATHS.file("ingest", "image")
 LABELS = PATHS.file("ingest", "labels")
 NORMALIZATION = PATHS.of("normalize")
@@ -93,7 +93,7 @@ wildcard_constraints:
     volume=any_of(PIPELINE.volumes),
     order="|-reversed",
     step=any_of(PIPELINE.steps),
-    job=r"\d+-of-\d+",
+    job=r"([a-z]+-)?\d+-of-\d+|[a-z]+-finish",
     subvolume=r"z-?\d+-y-?\d+-x-?\d+",
 
 

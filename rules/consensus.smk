@@ -1,10 +1,35 @@
 # Optional: the segmentations with seeds forward and reversed, split wherever they disagree. Both inputs stay.
 
 
+rule consensus_blocks:
+    input:
+        forward=PATHS.file("reconcile", order=""),
+        backward=PATHS.file("reconcile", order="-reversed"),
+        earlier=PIPELINE.earlier_records("consensus"),
+    output:
+        record=ensure(PATHS.job("consensus"), non_empty=True),
+    log:
+        PATHS.log("consensus_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("consensus_blocks", "{volume}", "{job}")
+    threads: 1
+    resources:
+        mem_mb=memory("consensus", block_voxels(RUN.consensus)),
+        runtime=duration("consensus", PIPELINE.voxels_of_blocks("consensus")),
+    params:
+        flags=flags(RUN.consensus),
+        untracked=arguments.untracked(RUN.consensus),
+        store=PATHS.of("consensus"),
+    shell:
+        "ffn consensus {input.forward} {input.backward} {params.flags} {params.untracked} "
+        "--job {wildcards.job} --job-record {output.record} --out {params.store} > {log} 2>&1"
+
+
 rule consensus:
     input:
         forward=PATHS.file("reconcile", order=""),
         backward=PATHS.file("reconcile", order="-reversed"),
+        blocks=lambda wildcards: PIPELINE.job_records("consensus", wildcards.volume),
     output:
         segmentation=ensure(PATHS.file("consensus"), non_empty=True),
     log:
@@ -14,10 +39,11 @@ rule consensus:
     threads: 1
     resources:
         mem_mb=memory("consensus", block_voxels(RUN.consensus)),
-        runtime=duration("consensus", PIPELINE.voxels("segment_box")),
+        runtime=duration("consensus", PIPELINE.voxels_of_blocks("consensus")),
     params:
         flags=flags(RUN.consensus),
         untracked=arguments.untracked(RUN.consensus),
+        job=PIPELINE.job_option("consensus"),
     shell:
         "ffn consensus {input.forward} {input.backward} {params.flags} {params.untracked} "
-        "--out {output.segmentation} > {log} 2>&1"
+        "{params.job} --out {output.segmentation} > {log} 2>&1"

@@ -1,11 +1,37 @@
 # Optional: unsegmented voxels given to the segments around them. The unfilled volume stays.
 
 
+rule fill_blocks:
+    input:
+        segmentation=tracked_file(PATHS.merged(RUN)),
+        image=IMAGE,
+        masks=MASKS,
+    output:
+        record=ensure(PATHS.job("fill"), non_empty=True),
+    log:
+        PATHS.log("fill_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("fill_blocks", "{volume}", "{job}")
+    threads: 1
+    resources:
+        mem_mb=memory("fill", block_voxels(RUN.fill)),
+        runtime=duration("fill", PIPELINE.voxels_of_blocks("fill")),
+    params:
+        masks=MASKED,
+        mask_stamps=MASK_STAMPS,
+        flags=flags(RUN.fill),
+        store=PATHS.of("fill"),
+    shell:
+        "ffn fill --segmentation {input.segmentation} --image {input.image} {params.masks} {params.flags} "
+        "--job {wildcards.job} --job-record {output.record} --out {params.store} > {log} 2>&1"
+
+
 rule fill:
     input:
         segmentation=tracked_file(PATHS.merged(RUN)),
         image=IMAGE,
         masks=MASKS,
+        blocks=lambda wildcards: PIPELINE.job_records("fill", wildcards.volume),
     output:
         segmentation=ensure(PATHS.file("fill"), non_empty=True),
     log:
@@ -15,11 +41,12 @@ rule fill:
     threads: 1
     resources:
         mem_mb=memory("fill", block_voxels(RUN.fill)),
-        runtime=duration("fill", PIPELINE.voxels("segment_box")),
+        runtime=duration("fill", PIPELINE.voxels_of_blocks("fill")),
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
         flags=flags(RUN.fill),
+        job=PIPELINE.job_option("fill"),
     shell:
         "ffn fill --segmentation {input.segmentation} --image {input.image} {params.masks} {params.flags} "
-        "--out {output.segmentation} > {log} 2>&1"
+        "{params.job} --out {output.segmentation} > {log} 2>&1"

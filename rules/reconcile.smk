@@ -1,9 +1,34 @@
 # Subvolumes joined into one volume with global ids.
 
 
+rule reconcile_blocks:
+    input:
+        subvolumes=PIPELINE.first_inputs("reconcile", "segment"),
+        earlier=PIPELINE.earlier_records("reconcile"),
+    output:
+        record=ensure(PATHS.job("reconcile"), non_empty=True),
+    log:
+        PATHS.log("reconcile_blocks{order}", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("reconcile_blocks{order}", "{volume}", "{job}")
+    threads: 1
+    resources:
+        mem_mb=memory("reconcile", block_voxels(RUN.reconcile)),
+        runtime=duration("reconcile", PIPELINE.voxels_of_blocks("reconcile")),
+    params:
+        subvolumes=lambda wildcards: FILES("segment", volume=wildcards.volume, order=wildcards.order),
+        flags=flags(RUN.reconcile),
+        untracked=arguments.untracked(RUN.reconcile),
+        store=PATHS.of("reconcile"),
+    shell:
+        "ffn reconcile {params.subvolumes} {params.flags} {params.untracked} "
+        "--job {wildcards.job} --job-record {output.record} --out {params.store} > {log} 2>&1"
+
+
 rule reconcile:
     input:
         subvolumes=lambda wildcards: PIPELINE.files("segment", volume=wildcards.volume, order=wildcards.order),
+        blocks=lambda wildcards: PIPELINE.job_records("reconcile", **wildcards),
     output:
         segmentation=ensure(PATHS.file("reconcile"), non_empty=True),
     log:
@@ -13,11 +38,12 @@ rule reconcile:
     threads: 1
     resources:
         mem_mb=memory("reconcile", block_voxels(RUN.reconcile)),
-        runtime=duration("reconcile", PIPELINE.voxels("segment_box")),
+        runtime=duration("reconcile", PIPELINE.voxels_of_blocks("reconcile")),
     params:
         subvolumes=lambda wildcards: FILES("segment", volume=wildcards.volume, order=wildcards.order),
         flags=flags(RUN.reconcile),
         untracked=arguments.untracked(RUN.reconcile),
+        job=PIPELINE.job_option("reconcile"),
     shell:
         "ffn reconcile {params.subvolumes} {params.flags} {params.untracked} "
-        "--out {output.segmentation} > {log} 2>&1"
+        "{params.job} --out {output.segmentation} > {log} 2>&1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,24 +16,51 @@ from ffn.io.open import read_table
 Tables = dict[str, np.ndarray]
 
 
+def tables_of(spec: str, tiling: Tiling, index: int, voxel_size_zyx_nm: VoxelSize, ids: np.ndarray) -> Tables:
+    """Return the tables of a subvolume, as it wrote them.
+
+    Parameters
+    ----------
+    spec : str
+        The subvolume. It may have no tables.
+    tiling, index : Tiling, int
+        Boxes of all subvolumes, and the number of this one.
+    voxel_size_zyx_nm : tuple of float
+        Sides of a voxel.
+    ids : uint64 ndarray of shape (N,)
+        Its ids.
+
+    Returns
+    -------
+    dict of str to int64 ndarray
+        ``origins`` and ``overlaps``. A cell of ``overlaps`` counts where its middle is in the core, so that none counts
+        twice.
+
+    Raises
+    ------
+    VolumeError
+        If a table has another form, or names an id that the subvolume lacks.
+    """
+    tables = {}
+    for name, num_ids in (("overlaps", 2), ("origins", 1)):
+        rows = read_rows(spec, name, 6)
+        rows = np.empty((0, 6), np.int64) if rows is None else rows
+        _require_held(np.setdiff1d(rows[:, :num_ids].astype(np.uint64), ids), spec, name)
+        tables[name] = rows
+    overlaps = tables["overlaps"]
+    tables["overlaps"] = overlaps[_in_core(overlaps[:, 2:5], tiling, index, cell_shape(voxel_size_zyx_nm))]
+    return tables
+
+
 def carried_tables(
-    specs: Sequence[str],
-    tiling: Tiling,
-    voxel_size_zyx_nm: VoxelSize,
-    nodes: Nodes,
-    numbers: np.ndarray,
-    shared: np.ndarray,
+    of_subvolumes: Sequence[Mapping[str, np.ndarray]], nodes: Nodes, numbers: np.ndarray, shared: np.ndarray
 ) -> Tables:
     """Return the tables that are stored with a reconciled volume.
 
     Parameters
     ----------
-    specs : sequence of str
-        Subvolumes, in the order of their tiling. Some may have no tables.
-    tiling : Tiling
-        Their boxes.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel.
+    of_subvolumes : sequence of dict
+        What `tables_of` returns for each subvolume, in the order of their tiling.
     nodes : Nodes
         Their ids.
     numbers : uint64 ndarray of shape (nodes.num_nodes,)
@@ -46,27 +73,17 @@ def carried_tables(
     dict of str to int64 ndarray
         ``origins`` (id, seed z, y, x, FOVs, pass) has one row for each part of an object. ``overlaps`` (id, larger id,
         first voxel z, y, x of a cell, voxels) counts the voxels that two objects both claimed, within subvolumes and
-        between them. Within subvolumes, a cell counts where its middle is in the core, so that none counts twice.
-
-    Raises
-    ------
-    VolumeError
-        If a table has another form, or names an id that its subvolume lacks.
+        between them.
     """
     claims = [np.column_stack([numbers[shared[:, :2]].astype(np.int64), shared[:, 2:]])]
     origins = [np.empty((0, 6), np.int64)]
-    for index, spec in enumerate(specs):
-        rows = read_rows(spec, "overlaps", 6)
-        if rows is not None:
-            _require_held(nodes.missing(index, rows[:, :2]), spec, "overlaps")
-            rows = rows[_in_core(rows[:, 2:5], tiling, index, cell_shape(voxel_size_zyx_nm))]
-            ids = numbers[nodes.find(index, rows[:, :2])].astype(np.int64)
-            claims.append(np.column_stack([ids, rows[:, 2:]]))
-        rows = read_rows(spec, "origins", 6)
-        if rows is not None:
-            _require_held(nodes.missing(index, rows[:, 0]), spec, "origins")
-            ids = numbers[nodes.find(index, rows[:, 0])]
-            origins.append(np.column_stack([ids.astype(np.int64), rows[:, 1:]])[ids > 0])
+    for index, tables in enumerate(of_subvolumes):
+        rows = tables["overlaps"]
+        ids = numbers[nodes.find(index, rows[:, :2])].astype(np.int64)
+        claims.append(np.column_stack([ids, rows[:, 2:]]))
+        rows = tables["origins"]
+        ids = numbers[nodes.find(index, rows[:, 0])].astype(np.int64)
+        origins.append(np.column_stack([ids, rows[:, 1:]])[ids > 0])
     return {"origins": _sorted(np.concatenate(origins)), "overlaps": overlap_rows(np.concatenate(claims))}
 
 

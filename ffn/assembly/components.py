@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ffn.assembly.carried import Tables, overlap_rows
+from ffn.assembly.pieces import NO_PART, label_pieces, pieces_of_block
 from ffn.assembly.unionfind import connected_roots
 from ffn.contingency import RowLookup
-from ffn.geometry import ZYX, Box, zyx
-from ffn.io.create import create_volume
-from ffn.io.volume import Placement
-from ffn.progress import track
+from ffn.geometry import ZYX, Box
+from ffn.io.blocks import WHOLE, Job, Learnt, Writers, blocks_of, write_blocks
+from ffn.io.create import volume_name
+from ffn.io.shards import Shards
+from ffn.io.steps import StepTables, learn_tables
+from ffn.io.volume import Placement, file_of
 
 log = logging.getLogger(__name__)
 
-NO_PART = np.empty((0, 2), np.int64)
+LABEL = "label"  # step before the blocks
+TABLES = ("origins", "overlaps", "components")
 
 
 @dataclass(frozen=True)
@@ -50,54 +55,92 @@ def write_components(
     out_spec: str,
     placement: Placement,
     read: Callable[[Box], np.ndarray],
-    tables: Tables,
+    tables: StepTables,
     min_voxels: int,
     block_size_zyx: ZYX,
+    made_of: Mapping[str, Any],
+    job: Job = WHOLE,
 ) -> None:
     """Write labels so that every id is one connected component of at least `min_voxels` voxels.
 
-    The labels are read twice. Memory grows with the block, with one section of the volume, and with the number of
-    pieces in all blocks. The result does not depend on the block size.
+    The labels are read twice: the step `LABEL` finds the pieces of each block and ends with their ids, then the blocks
+    are written. The result does not depend on blocks or jobs.
 
     Parameters
     ----------
     out_spec : str
-        ``FILE.h5:DATASET``, uint64.
+        ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64.
     placement : Placement
         Box, voxel size and provenance of the volume.
     read : function
         Returns the labels of a block; 0 is background.
-    tables : dict of str to int64 ndarray
-        ``origins`` and ``overlaps``, as in `ffn.assembly.carried.carried_tables`. An origin goes with the component at
-        its seed, else with the largest. An overlap is repeated for all components of its objects, because what touches
-        decides. ``components`` (id, object) is added: the components of every object that has several.
+    tables : StepTables
+        ``origins`` and ``overlaps``, as in `ffn.assembly.carried.carried_tables`, in the form of `with_seeds`. An
+        origin goes with the component at its seed, else with the largest. An overlap is repeated for all components of
+        its objects, because what touches decides. ``components`` (id, object) is added: the components of every object
+        that has several.
     min_voxels : int
         Smaller components become background.
     block_size_zyx : tuple of int
-        Voxels read at a time.
+        Voxels read at a time, the same in all jobs.
+    made_of : dict
+        What the labels depend on, see `ffn.io.blocks.write_blocks`.
+    job : Job
+        What to do, see `ffn.io.steps`.
     """
-    blocks = list(placement.box.blocks(block_size_zyx))
-    origins = tables.get("origins", np.empty((0, 6), np.int64))
-    pieces = _scan(placement.box, blocks, read, origins[:, 1:4])
-    ids = component_ids(pieces, min_voxels)
-    kept = _kept(pieces, ids)
-    carried = {
-        "origins": _origins(origins, ids, pieces, kept),
-        "overlaps": _overlaps(tables["overlaps"], kept),
-        "components": kept[np.isin(kept[:, 1], kept[:, 1][_repeats(kept[:, 1])])],
-    }
-    number = 0
-    with create_volume(
-        out_spec, np.uint64, placement, {name: carried[name] for name in (*tables, "components")}
-    ) as out:
-        for block in track(blocks, len(blocks), "write"):
-            labelled = _label(read(block))
-            num = int(labelled.max(initial=0))
-            out.write(block, np.append(0, ids[number : number + num])[labelled].astype(np.uint64))
-            number += num
-    dropped = len(np.unique(connected_roots(len(ids), pieces.joins)[ids == 0]))
-    counts = (len(np.unique(pieces.objects)), len(kept), dropped, min_voxels)
-    log.info("%d objects: %d connected components; %d with fewer than %d voxels dropped", *counts)
+    path, name, blocks = file_of(out_spec), volume_name(out_spec), component_blocks(placement)
+    number = {block.start: index for index, block in enumerate(blocks)}
+    made_of = {**made_of, "min_voxels": min_voxels, "part": block_size_zyx}
+
+    def label(block: Box) -> Learnt:
+        seeds = _rows_of(tables, "seeds", "first_seed", number[block.start])
+        return pieces_of_block(block, placement.box, block_size_zyx, read, seeds)
+
+    def combine(learnt: list[Learnt]) -> dict[str, np.ndarray]:
+        return _joined(learnt, tables, min_voxels)
+
+    labelled = learn_tables(path, LABEL, blocks, label, combine, made_of, job)
+    if labelled is None:
+        return
+
+    def work(block: Box, out: Writers) -> None:
+        ids, first = np.append(0, _rows_of(labelled, "ids", "first", number[block.start])).astype(np.uint64), 0
+        for part in block.blocks(block_size_zyx):
+            pieces = label_pieces(read(part))
+            out[name].write(part, ids[np.where(pieces > 0, pieces + first, 0)])
+            first += int(pieces.max(initial=0))
+
+    made_of["label"] = labelled.digest
+    carried = {table: labelled.read(table) for table in TABLES}
+    write_blocks(path, {name: np.uint64}, placement, work, made_of, job, carried)
+
+
+def component_blocks(placement: Placement) -> list[Box]:
+    """Return the blocks that `write_components` works on."""
+    return blocks_of(placement, {"": np.uint64})
+
+
+def with_seeds(tables: Tables, blocks: Sequence[Box]) -> Tables:
+    """Return `tables` with the ``seeds`` of ``origins``, so that a block finds its own: row in ``origins``, z, y, x.
+
+    They are sorted by block, and ``first_seed`` is the first of each block.
+    """
+    shards = Shards(Box.hull(blocks), blocks[0].shape)
+    seeds = tables["origins"][:, 1:4]
+    inside = np.flatnonzero(((seeds >= shards.box.start) & (seeds < shards.box.stop)).all(axis=1))
+    places = (seeds[inside] - shards.box.start) // shards.shape_zyx
+    grid = [-(-n // side) for n, side in zip(shards.box.shape, shards.shape_zyx, strict=True)]
+    numbers = np.ravel_multi_index(tuple(places.T), grid)
+    order = np.argsort(numbers, kind="stable")
+    first = np.searchsorted(numbers[order], np.arange(len(blocks) + 1))
+    rows = np.column_stack([inside, seeds[inside]])[order]
+    return {**tables, "seeds": rows.astype(np.int64), "first_seed": first.astype(np.int64)}
+
+
+def _rows_of(tables: StepTables, name: str, first: str, index: int) -> np.ndarray:
+    """Return the rows of a table that belong to a block."""
+    start, stop = tables.read(first, index, index + 2).tolist()
+    return tables.read(name, start, stop)
 
 
 def component_ids(pieces: Pieces, min_voxels: int) -> np.ndarray:
@@ -135,59 +178,36 @@ def component_ids(pieces: Pieces, min_voxels: int) -> np.ndarray:
     return ids[component]
 
 
-def _label(labels: np.ndarray) -> np.ndarray:
-    """Return the connected pieces of a block, numbered from 1 in the order of their first voxels; faces connect."""
-    from skimage.measure import label
-
-    ids, compact = np.unique(labels, return_inverse=True)
-    compact = compact.reshape(labels.shape) + int(ids[0] > 0)  # 0 is background, also where there is none
-    return label(compact, background=0, connectivity=1)
-
-
-def _scan(box: Box, blocks: list[Box], read: Callable[[Box], np.ndarray], seeds: np.ndarray) -> Pieces:
-    """Find the pieces of all blocks, and which of them touch across the borders of blocks."""
-    total = 0
-    objects, voxels, first = ([np.empty(0, np.int64)] for _ in range(3))
-    joins, at_seeds = [NO_PART], np.full(len(seeds), -1)
-    faces: dict[tuple[int, ZYX], tuple[np.ndarray, np.ndarray]] = {}  # by axis and corner of the block behind
-    for block in track(blocks, len(blocks), "components"):
-        labels = read(block)
-        labelled = _label(labels)
-        numbers = np.where(labelled > 0, labelled + (total - 1), -1)
-        pieces, where, counts = np.unique(labelled, return_index=True, return_counts=True)
-        where, counts = where[pieces > 0], counts[pieces > 0]
-        objects.append(labels.ravel()[where].astype(np.int64))
-        voxels.append(counts)
-        places = np.stack(np.unravel_index(where, labels.shape), axis=1) + np.subtract(block.start, box.start)
-        first.append(np.ravel_multi_index(tuple(places.T), box.shape).astype(np.int64))
-        joins += _joins(block, labels, numbers, faces)
-        inside = ((seeds >= block.start) & (seeds < block.stop)).all(axis=1)
-        at_seeds[inside] = numbers[tuple((seeds[inside] - block.start).T)]
-        total += len(where)
-    return Pieces(
-        objects=np.concatenate(objects),
-        voxels=np.concatenate(voxels),
-        first=np.concatenate(first),
-        joins=np.unique(np.concatenate(joins), axis=0),
+def _joined(learnt: Sequence[Learnt], tables: StepTables, min_voxels: int) -> dict[str, np.ndarray]:
+    """Join the pieces of all blocks; return their ``ids``, the ``first`` of each block, and the tables of the store."""
+    first = np.cumsum([0, *(len(each["objects"]) for each in learnt)])
+    origins = tables.read("origins")
+    links, at_seeds = [NO_PART], np.full(len(origins), -1)
+    for start, each in zip(first.tolist(), learnt, strict=False):
+        links.append(each["links"] + (start, 0))
+        at_seeds[each["seeds"][:, 0]] = each["seeds"][:, 1] + start
+    by_voxel = np.concatenate(links)
+    by_voxel = by_voxel[np.argsort(by_voxel[:, 1], kind="stable")]
+    same = by_voxel[1:, 1] == by_voxel[:-1, 1]
+    pieces = Pieces(
+        objects=np.concatenate([each["objects"] for each in learnt]),
+        voxels=np.concatenate([each["voxels"] for each in learnt]),
+        first=np.concatenate([each["first"] for each in learnt]),
+        joins=np.stack([by_voxel[:-1, 0], by_voxel[1:, 0]], axis=1)[same],
         at_seeds=at_seeds,
     )
-
-
-def _joins(
-    block: Box, labels: np.ndarray, numbers: np.ndarray, faces: dict[tuple[int, ZYX], tuple[np.ndarray, np.ndarray]]
-) -> list[np.ndarray]:
-    """Return the pieces that continue in blocks before this one; remember its faces for those behind it."""
-    found = []
-    for axis in range(3):
-        lower, upper = np.moveaxis(labels, axis, 0)[0], np.moveaxis(labels, axis, 0)[-1]
-        before = faces.pop((axis, block.start), None)
-        if before is not None:
-            same = (before[0] == lower) & (lower != 0)
-            pairs = np.stack([before[1][same], np.moveaxis(numbers, axis, 0)[0][same]], axis=1)
-            found.append(np.unique(pairs, axis=0))
-        corner = zyx(block.stop[k] if k == axis else block.start[k] for k in range(3))
-        faces[axis, corner] = upper.copy(), np.moveaxis(numbers, axis, 0)[-1].copy()
-    return found
+    ids = component_ids(pieces, min_voxels)
+    kept = _kept(pieces, ids)
+    dropped = len(np.unique(connected_roots(len(ids), pieces.joins)[ids == 0]))
+    counts = (len(np.unique(pieces.objects)), len(kept), dropped, min_voxels)
+    log.info("%d objects: %d connected components; %d with fewer than %d voxels dropped", *counts)
+    return {
+        "ids": ids,
+        "first": first,
+        "origins": _origins(origins, ids, pieces, kept),
+        "overlaps": _overlaps(tables.read("overlaps"), kept),
+        "components": kept[np.isin(kept[:, 1], kept[:, 1][_repeats(kept[:, 1])])],
+    }
 
 
 def _kept(pieces: Pieces, ids: np.ndarray) -> np.ndarray:

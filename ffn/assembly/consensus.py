@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from ffn.assembly.candidates import candidates, halo_of, merged_faces, touching
-from ffn.assembly.carried import Tables, read_rows
+from ffn.assembly.carried import read_rows
 from ffn.config import ConsensusConfig
-from ffn.contingency import ContingencyTable, RowLookup, count_pairs, find_runs, largest_parts, merge_tables
+from ffn.contingency import ContingencyTable, RowLookup, add_up, count_pairs, find_runs, largest_parts, merge_tables
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.create import create_volume
-from ffn.io.open import open_volume
-from ffn.io.volume import Placement, Volume, require_labels, require_other_file, require_same_voxel_size, voxel_size_of
+from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, blocks_of, job_of, write_blocks
+from ffn.io.create import Writer, require_replaceable, volume_name
+from ffn.io.open import identity, open_volume
+from ffn.io.shards import Shards
+from ffn.io.steps import StepTables, learn_tables
+from ffn.io.volume import (
+    Placement,
+    Volume,
+    file_of,
+    require_labels,
+    require_other_file,
+    require_same_voxel_size,
+    voxel_size_of,
+)
 from ffn.options import add_options, from_arguments
-from ffn.progress import track
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
+COUNT = "count"  # step before the blocks
 MAX_ID = 2**63 - 1  # tables are signed
 
 
@@ -39,20 +49,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", required=True, metavar="VOLUME", help="uint64 segmentation, NAME.zarr or FILE.h5:DATASET"
     )
+    add_job_options(parser, (COUNT,))
     add_options(parser, ConsensusConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    consensus(arguments.a, arguments.b, arguments.out, from_arguments(ConsensusConfig, arguments))
+    config = from_arguments(ConsensusConfig, arguments)
+    consensus(arguments.a, arguments.b, arguments.out, config, job_of(arguments))
 
 
-def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig) -> None:
+def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, job: Job = WHOLE) -> None:
     """Write the consensus of two segmentations of the same box; see `fragment_ids` for its definition.
 
-    Both are read three times, block by block: to count pairs of ids, to find fragments that touch, and to write. Memory
-    grows with the pairs of ids that occur and the pairs of fragments that touch. The result does not depend on the
-    block size.
+    Both are read twice, block by block: the step `COUNT` counts pairs of ids, and the blocks are written with the ids
+    that follow from it. What makes the tables needs memory for the pairs of ids that occur, or for the pairs of
+    fragments that touch; what writes, only for those near its block. The result does not depend on blocks or jobs.
 
     Parameters
     ----------
@@ -63,30 +75,121 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig) 
         agglomeration starts, and those ``origins`` of the first segmentation whose ids remain.
     config : ConsensusConfig
         Smallest fragment, largest gap, block size.
+    job : Job
+        Which blocks to count or write, see `ffn.io.steps`.
 
     Raises
     ------
     VolumeError
-        If the two cover different boxes, differ in voxel size or have ids beyond int64, or if the output would
-        overwrite one of them.
+        If the two cover different boxes, differ in voxel size or have ids beyond int64, if the output would overwrite
+        one of them, or if jobs are missing before this one.
     """
     require_other_file(out_spec, a_spec, b_spec)
     with open_volume(a_spec) as a, open_volume(b_spec) as b:
         _require_same_place(a, b)
-        blocks = list(a.box.blocks(config.block_size_zyx))
-        read = track(blocks, len(blocks), "count")
-        table = merge_tables(count_pairs(*voxels) for _, *voxels in _both(a, b, read))
-        _require_small_ids(a, table.a)
-        _require_small_ids(b, table.b)
-        ids = fragment_ids(table, config.min_fragment_size)
-        lookup = RowLookup(table.a, table.b)
-        tables = _tables(a, b, table, ids, lookup, config)
-        record = provenance("consensus", config, a=a_spec, b=b_spec)
-        placement = Placement(a.box, voxel_size_of(a), record)
-        with create_volume(out_spec, np.uint64, placement, tables) as writer:
-            for block, of_a, of_b in _both(a, b, track(blocks, len(blocks), "write")):
-                writer.write(block, ids[_rows(lookup, of_a, of_b)])
-    log.info("%s", _summary(table, ids))
+        placement = Placement(a.box, voxel_size_of(a), provenance("consensus", config, a=a_spec, b=b_spec))
+        path, name, dtypes = file_of(out_spec), volume_name(out_spec), {volume_name(out_spec): np.uint64}
+        origins = read_rows(a.name, "origins", 6)
+        require_replaceable(path, {name, "overlaps", "origins"})
+        made_of = fingerprint("consensus", config, a=identity(a_spec), b=identity(b_spec))
+        blocks = blocks_of(placement, dtypes)
+
+        def count(block: Box) -> Learnt:
+            return vars(merge_tables(count_pairs(a.read(p), b.read(p)) for p in block.blocks(config.block_size_zyx)))
+
+        def combine(learnt: list[Learnt]) -> dict[str, np.ndarray]:
+            tables = [ContingencyTable(**each) for each in learnt]
+            total = merge_tables(tables)
+            _require_small_ids(a, total.a)
+            _require_small_ids(b, total.b)
+            return _tables(tables, total, fragment_ids(total, config.min_fragment_size))
+
+        counted = learn_tables(path, COUNT, blocks, count, combine, made_of, job)
+        if counted is None:
+            return
+        fragments = Fragments(counted, blocks)
+
+        def work(block: Box, out: Writers) -> Learnt:
+            return {"faces": _write(block, out[name], a, b, fragments, config)}
+
+        def overlaps(learnt: list[Learnt]) -> np.ndarray:
+            faces = merged_faces(each["faces"] for each in learnt)
+            claims = (read_rows(volume.name, "overlaps", 6) for volume in (a, b))
+            claims_a, claims_b = (np.empty((0, 6), np.int64) if rows is None else rows for rows in claims)
+            return candidates(*fragments.all(), faces, claims_a, claims_b)
+
+        def kept_origins(_: list[Learnt]) -> np.ndarray:
+            assert origins is not None
+            return origins[np.isin(origins[:, 0], fragments.all()[1].astype(np.int64))]
+
+        tables = {"overlaps": overlaps} | ({} if origins is None else {"origins": kept_origins})
+        write_blocks(path, dtypes, placement, work, {**made_of, "count": counted.digest}, job, tables)
+        if job.finishes:
+            log.info("%s", _summary(*fragments.all()))
+
+
+class Fragments:
+    """The voxels that share a pair of ids, which are numbered by the rows of a table of all pairs.
+
+    Parameters
+    ----------
+    counted : StepTables
+        Of the step `COUNT`, see `_tables`.
+    blocks : list of Box
+        Of that step.
+    """
+
+    def __init__(self, counted: StepTables, blocks: list[Box]) -> None:
+        self._counted = counted
+        self._first = counted.read("first")
+        self._shards = Shards(Box.hull(blocks), blocks[0].shape)
+        self._numbers = {block.start: number for number, block in enumerate(blocks)}
+
+    def in_box(self, box: Box) -> tuple[RowLookup, np.ndarray, np.ndarray]:
+        """Return where to find the pairs that occur in the blocks that `box` touches, their rows and their ids."""
+        near = [self._numbers[block.start] for block in self._shards.touched_by(box)]
+        parts = [self._counted.read("by_block", self._first[k], self._first[k + 1]) for k in near]
+        a, b, rows, ids = np.unique(np.concatenate(parts), axis=0).T
+        return RowLookup(a, b), rows, ids.astype(np.uint64)
+
+    def all(self) -> tuple[ContingencyTable, np.ndarray]:
+        """Return the table of all pairs, and the id (uint64) of each."""
+        a, b, voxels, ids = self._counted.read("pairs").T
+        return ContingencyTable(a.astype(np.uint64), b.astype(np.uint64), voxels), ids.astype(np.uint64)
+
+
+def _tables(of_blocks: list[ContingencyTable], total: ContingencyTable, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what `Fragments` reads: all pairs with voxels and ids, and those of each block with rows and ids."""
+    lookup = RowLookup(total.a, total.b)
+    by_block = []
+    for table in of_blocks:
+        rows = lookup.find(table.a, table.b)
+        by_block.append(_columns(table.a, table.b, rows, ids[rows]))
+    return {
+        "pairs": _columns(total.a, total.b, total.voxels, ids),
+        "by_block": np.concatenate(by_block),
+        "first": np.cumsum([0, *map(len, by_block)]),
+    }
+
+
+def _columns(*columns: np.ndarray) -> np.ndarray:
+    """Return columns as one int64 table."""
+    return np.stack([column.astype(np.int64) for column in columns], axis=1)
+
+
+def _write(block: Box, out: Writer, a: Volume, b: Volume, fragments: Fragments, config: ConsensusConfig) -> np.ndarray:
+    """Write a block, and return the faces between its kept fragments, which are labelled row + 1."""
+    size = voxel_size_of(a)
+    halo = halo_of(config.max_gap, size)
+    lookup, rows, ids = fragments.in_box(block.grow(halo).intersect(a.box))
+    labels = np.where(ids == 0, 0, rows + 1).astype(np.uint64)
+    faces = []
+    for part in block.blocks(config.block_size_zyx):
+        outer = part.grow(halo).intersect(a.box)
+        found = _rows(lookup, a.read(outer), b.read(outer))
+        out.write(part, ids[found[part.slices(outer.start)]])
+        faces.append(touching(labels[found], part, outer, size, config.max_gap))
+    return add_up(np.concatenate(faces))
 
 
 def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
@@ -137,37 +240,6 @@ def _rows(lookup: RowLookup, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     starts, lengths = find_runs(a, b)
     rows = lookup.find(a.ravel()[starts], b.ravel()[starts])
     return np.repeat(rows, lengths).reshape(a.shape)
-
-
-def _both(a: Volume, b: Volume, blocks: Iterator[Box]) -> Iterator[tuple[Box, np.ndarray, np.ndarray]]:
-    return ((block, a.read(block), b.read(block)) for block in blocks)
-
-
-def _tables(
-    a: Volume, b: Volume, table: ContingencyTable, ids: np.ndarray, lookup: RowLookup, config: ConsensusConfig
-) -> Tables:
-    """Return the tables of the consensus: candidates for agglomeration, and origins if the first input has them."""
-    claims = (read_rows(volume.name, "overlaps", 6) for volume in (a, b))
-    claims_a, claims_b = (np.empty((0, 6), np.int64) if rows is None else rows for rows in claims)
-    origins = read_rows(a.name, "origins", 6)
-    blocks = list(a.box.blocks(config.block_size_zyx))
-    faces = merged_faces(_faces(a, b, ids, lookup, config, track(blocks, len(blocks), "touch")))
-    tables = {"overlaps": candidates(table, ids, faces, claims_a, claims_b)}
-    if origins is not None:
-        tables["origins"] = origins[np.isin(origins[:, 0], ids.astype(np.int64))]
-    return tables
-
-
-def _faces(
-    a: Volume, b: Volume, ids: np.ndarray, lookup: RowLookup, config: ConsensusConfig, blocks: Iterable[Box]
-) -> Iterator[np.ndarray]:
-    """Yield the faces between kept fragments in each block; fragments are labelled row + 1."""
-    size = voxel_size_of(a)
-    labels = np.where(ids == 0, 0, np.arange(1, len(ids) + 1)).astype(np.uint64)
-    for block in blocks:
-        outer = block.grow(halo_of(config.max_gap, size)).intersect(a.box)
-        fragments = labels[_rows(lookup, a.read(outer), b.read(outer))]
-        yield touching(fragments, block, outer, size, config.max_gap)
 
 
 def _require_small_ids(volume: Volume, ids: np.ndarray) -> None:

@@ -10,17 +10,20 @@ import numpy as np
 
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups, read_graphs
 from ffn.config import MergeConfig
-from ffn.contingency import RowLookup, count_ids
+from ffn.contingency import RowLookup, add_up, count_ids
+from ffn.geometry import Box
 from ffn.io import atomic
-from ffn.io.create import create_volume
-from ffn.io.open import open_volume
-from ffn.io.volume import Placement, require_labels, require_other_file, voxel_size_of
+from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, job_of, write_blocks
+from ffn.io.create import require_replaceable, volume_name
+from ffn.io.open import identity, open_volume
+from ffn.io.steps import learn_tables
+from ffn.io.volume import Placement, file_of, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_options, from_arguments
-from ffn.progress import track
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
+MAPPING = "mapping"  # step before the blocks
 NUM_LISTED = 50
 WARN_SHARE = 0.2  # of the labelled voxels in one group; our choice: the largest body of FIB-25's 250³ has a tenth
 
@@ -38,13 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--groups", metavar="FILE.csv", help="also write the largest groups, to check for runaway merging"
     )
+    add_job_options(parser, (MAPPING,))
     add_options(parser, MergeConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(MergeConfig, arguments)
-    merge(arguments.segmentation, arguments.graphs, arguments.out, arguments.mapping, config, arguments.groups)
+    places = arguments.segmentation, arguments.graphs, arguments.out, arguments.mapping
+    merge(*places, config, arguments.groups, job_of(arguments))
 
 
 def merge(
@@ -54,6 +59,7 @@ def merge(
     mapping_path: str | None,
     config: MergeConfig,
     groups_path: str | None = None,
+    job: Job = WHOLE,
 ) -> None:
     """Write a copy of the base segmentation with joined ids, block by block.
 
@@ -62,7 +68,7 @@ def merge(
     segmentation_spec : str
         Base segmentation.
     graph_paths : sequence of str
-        Files written by ``ffn agglomerate``.
+        Files written by ``ffn agglomerate``. The step `MAPPING` reads them, once for all jobs.
     out_spec : str
         ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. A group gets the smallest id of its members.
     mapping_path : str or None
@@ -71,45 +77,82 @@ def merge(
         Threshold, block size.
     groups_path : str, optional
         CSV file to write, with ``group_id,segments,voxels,share`` of the largest groups.
+    job : Job
+        Which blocks to write, see `ffn.io.steps`.
 
     Raises
     ------
     MergeGraphError
         If a graph is missing or damaged, or joins segments that do not exist.
     VolumeError
-        If an output would overwrite an input.
+        If an output would overwrite an input, or jobs are missing before this one.
     """
     require_other_file(out_spec, segmentation_spec, *graph_paths)
     for table in filter(None, (mapping_path, groups_path)):
         require_other_file(table, segmentation_spec, out_spec, *graph_paths)
+    out_path, name = file_of(out_spec), volume_name(out_spec)
+    require_replaceable(out_path, {name})
+    made_of = fingerprint("merge", config, segmentation=identity(segmentation_spec))
+    mapping = learn_tables(out_path, MAPPING, [], _nothing, lambda _: _joined(graph_paths, config), made_of, job)
+    if mapping is None:
+        return
+    base_ids, group_ids = mapping.read("base_ids"), mapping.read("group_ids")
+    lookup = RowLookup(base_ids)
+    record = provenance("merge", config, segmentation=segmentation_spec, graphs=len(graph_paths), joined=len(base_ids))
+    with open_volume(segmentation_spec) as base:
+        require_labels(base)
+
+        def work(block: Box, out: Writers) -> Learnt:
+            found, num_labelled = [], 0
+            for part in block.blocks(config.block_size_zyx):
+                labels = base.read(part).astype(np.uint64)
+                ids, sizes = count_ids(labels[labels != 0])
+                rows = lookup.find(ids)
+                found.append(np.stack([rows, sizes], axis=1)[rows >= 0])
+                num_labelled += int(sizes.sum())
+                out[name].write(part, apply_groups(labels, base_ids, group_ids))
+            return {"sizes": add_up(np.concatenate(found)), "labelled": num_labelled}
+
+        def at_end(learnt: list[Learnt]) -> None:
+            voxels = np.zeros(len(base_ids), np.int64)
+            for each in learnt:
+                voxels[each["sizes"][:, 0]] += each["sizes"][:, 1]
+            _require_held(base_ids[voxels == 0], segmentation_spec)
+            if mapping_path is not None:
+                atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))
+            largest = _largest(group_ids, voxels, sum(each["labelled"] for each in learnt))
+            _report(largest, out_spec, groups_path)
+
+        placement = Placement(base.box, voxel_size_of(base), record)
+        made_of |= {"mapping": mapping.digest}
+        write_blocks(out_path, {name: np.uint64}, placement, work, made_of, job, at_end=at_end)
+
+
+def _nothing(block: Box) -> Learnt:
+    """Learn nothing: the mapping is made of graphs alone."""
+    return {}
+
+
+def _joined(graph_paths: Sequence[str], config: MergeConfig) -> dict[str, np.ndarray]:
+    """Return the segments that the graphs join, and their groups."""
     edges = read_graphs(graph_paths, config.calibration)
     base_ids, group_ids = merge_groups(edges, config.threshold)
     numbers = np.unique(group_ids, return_counts=True)[1]
     counts = (len(edges), len(base_ids), len(numbers), numbers.max(initial=0))
     log.info("%d decision points, %d segments in %d groups, %d in the largest", *counts)
-    record = provenance("merge", config, segmentation=segmentation_spec, graphs=len(graph_paths), joined=len(base_ids))
-    with open_volume(segmentation_spec) as base:
-        require_labels(base)
-        blocks = list(base.box.blocks(config.block_size_zyx))
-        placement = Placement(base.box, voxel_size_of(base), record)
-        voxels, num_labelled = np.zeros(len(base_ids), np.int64), 0
-        with create_volume(out_spec, np.uint64, placement) as writer:
-            for block in track(blocks, len(blocks), "merge"):
-                labels = base.read(block).astype(np.uint64)
-                ids, sizes = count_ids(labels[labels != 0])
-                rows = RowLookup(ids).find(base_ids)
-                voxels += np.append(sizes, 0)[rows]  # those that the block lacks have row -1, the appended 0
-                num_labelled += int(sizes.sum())
-                writer.write(block, apply_groups(labels, base_ids, group_ids))
-            if not voxels.all():
-                raise MergeGraphError(
-                    f"{segmentation_spec}: lacks segment {base_ids[~voxels.astype(bool)][0]}, "
-                    "expected all that the graph joins. "
-                    "Was the graph made from another segmentation? Rerun agglomerate"
-                )
-    if mapping_path is not None:
-        atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))
-    largest = _largest(group_ids, voxels, num_labelled)
+    return {"base_ids": base_ids, "group_ids": group_ids}
+
+
+def _require_held(missing: np.ndarray, spec: str) -> None:
+    if len(missing):
+        raise MergeGraphError(
+            f"{spec}: lacks segment {missing[0]}, expected all that the graph joins. "
+            "Was the graph made from another segmentation? Rerun agglomerate"
+        )
+
+
+def _report(largest: list[tuple[int, int, int, float]], out_spec: str, groups_path: str | None) -> None:
+    """Write the largest groups, and warn if one has taken a large part of the volume."""
     if groups_path is not None:
         lines = "".join(f"{group},{number},{size},{share:.4f}\n" for group, number, size, share in largest)
         atomic.write_text(groups_path, f"group_id,segments,voxels,share\n{lines}")

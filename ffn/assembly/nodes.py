@@ -70,10 +70,6 @@ class Nodes:
         """Number of ids in all subvolumes."""
         return len(self.in_core)
 
-    def missing(self, subvolume: int, ids: np.ndarray) -> np.ndarray:
-        """Return the `ids` that a subvolume lacks, each once, in ascending order."""
-        return np.setdiff1d(ids.astype(np.uint64), self.sorted_ids[subvolume])
-
     def find(self, subvolume: int, ids: np.ndarray) -> np.ndarray:
         """Return the nodes (int64) of `ids`, all of which the subvolume must have."""
         position = np.searchsorted(self.sorted_ids[subvolume], ids.astype(np.uint64))

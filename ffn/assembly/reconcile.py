@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,32 +11,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from ffn.assembly.carried import carried_tables
-from ffn.assembly.components import write_components
-from ffn.assembly.nodes import Nodes, scan
+from ffn.assembly.components import LABEL, TABLES, component_blocks, with_seeds, write_components
+from ffn.assembly.nodes import Nodes, SubvolumeIds
 from ffn.assembly.overlap import best_of_each_other, needed_voxels, parts_inside
 from ffn.assembly.pool import VolumePool
+from ffn.assembly.subvolumes import GlobalIds, Subvolumes, open_subvolumes
 from ffn.assembly.tiling import Tiling
 from ffn.assembly.unionfind import connected_roots
 from ffn.config import ReconcileConfig
-from ffn.contingency import ContingencyTable, add_up, find_runs, merge_tables
-from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize, cell_shape
-from ffn.io.open import open_volume
+from ffn.contingency import ContingencyTable, add_up, merge_tables
+from ffn.geometry import Box
+from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, job_of
+from ffn.io.create import require_replaceable, volume_name
+from ffn.io.steps import learn_tables
 from ffn.io.store_names import split_store
-from ffn.io.volume import (
-    Placement,
-    Volume,
-    require_labels,
-    require_other_file,
-    require_same_voxel_size,
-    split_spec,
-    voxel_size_of,
-)
+from ffn.io.volume import Placement, file_of, require_other_file, split_spec
 from ffn.options import add_options, from_arguments
-from ffn.progress import track
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
+
+TILING, MATCH = "tiling", "match"  # steps before that of components
+STEPS = (TILING, MATCH, LABEL)
+PART_ZYX = (128, 128, 128)  # voxels labelled at a time; jobs have to agree on it, so it is no option
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", required=True, metavar="VOLUME", help="uint64 segmentation, NAME.zarr or FILE.h5:DATASET"
     )
+    add_job_options(parser, STEPS)
     add_options(parser, ReconcileConfig)
     parser.set_defaults(function=_run)
 
@@ -53,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> None:
     specs = [
         spec if split_store(spec) or split_spec(spec)[1] else f"{spec}:segmentation" for spec in arguments.subvolumes
     ]
-    reconcile(specs, arguments.out, from_arguments(ReconcileConfig, arguments))
+    reconcile(specs, arguments.out, from_arguments(ReconcileConfig, arguments), job_of(arguments))
 
 
 @dataclass(frozen=True)
@@ -75,11 +74,15 @@ class Joins:
     shared: np.ndarray
 
 
-def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> None:
+def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job: Job = WHOLE) -> None:
     """Write all subvolumes as one volume in which an object has the same id everywhere.
 
-    The result depends only on the voxels: not on the order of `specs`, the ids inside a subvolume, or the block size.
+    The result depends only on the voxels: not on the order of `specs`, the ids inside a subvolume, blocks or jobs.
     Objects are numbered by the first subvolume that contains them, and within it by their first voxel.
+
+    The step `TILING` opens all subvolumes. `MATCH` compares each with its neighbours and ends with the global ids.
+    `LABEL` finds the connected pieces of these in each block and ends with the ids of components. Then the blocks are
+    written. What ends a step needs memory for all its rows, what works on blocks only for those of its block.
 
     Parameters
     ----------
@@ -90,162 +93,107 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig) -> N
         in. It also gets the tables of `carried_tables`.
     config : ReconcileConfig
         Criteria of a match, block size.
+    job : Job
+        Which subvolumes or blocks to work on, see `ffn.io.steps`.
 
     Raises
     ------
     VolumeError
         If there is no subvolume, a box occurs twice, the subvolumes do not tile a box, their voxel sizes differ, the
-        output would overwrite one of them, or a table names an id that its subvolume lacks.
+        output would overwrite one of them, a table names an id that its subvolume lacks, or jobs are missing before
+        this one.
     """
     require_other_file(out_spec, *specs)
-    tiling, specs, voxel_size = open_tiling(specs)
+    path = file_of(out_spec)
+    require_replaceable(path, {volume_name(out_spec), *TABLES})
+    names = hashlib.sha256("\n".join(specs).encode()).hexdigest()
+    made_of = fingerprint("reconcile", config, subvolumes=names)
+    opened = learn_tables(path, TILING, [], lambda _: {}, lambda _: open_subvolumes(specs).tables(specs), made_of, job)
+    if opened is None:
+        return
+    subvolumes = Subvolumes.read(opened, specs)
+    tiling, made_of = subvolumes.tiling, {**made_of, "tiling": opened.digest}
+    boxes = [tiling.box(index) for index in range(tiling.num_boxes)]
+    numbers = {box.start: index for index, box in enumerate(boxes)}
+    blocks = component_blocks(Placement(tiling.hull))
     with VolumePool() as pool:
-        scans = track(enumerate(specs), len(specs), "ids", "subvolume")
-        nodes = Nodes.of([scan(pool.open(spec), tiling.core(index)) for index, spec in scans])
-        joins = find_joins(tiling, voxel_size, specs, nodes, pool, config)
-        roots = connected_roots(nodes.num_nodes, joins.pairs)
-        objects = np.unique(roots[nodes.in_core])
-        numbers = np.where(np.isin(roots, objects), np.searchsorted(objects, roots) + 1, 0).astype(np.uint64)
-        record = provenance("reconcile", config, subvolumes=len(specs), matches=len(joins.pairs))
-        tables = carried_tables(specs, tiling, voxel_size, nodes, numbers, joins.shared)
+
+        def look(box: Box) -> Learnt:
+            return subvolumes.look_at(numbers[box.start], pool, config.block_size_zyx)
+
+        def combine(learnt: list[Learnt]) -> dict[str, np.ndarray]:
+            return with_seeds(_global_ids(tiling, learnt, config), blocks)
+
+        matched = learn_tables(path, MATCH, boxes, look, combine, made_of, job)
+        if matched is None:
+            return
+        ids = GlobalIds(subvolumes, matched)
+        record = provenance("reconcile", config, subvolumes=len(specs), matches=int(matched.read("matches")[0]))
         write_components(
             out_spec,
-            Placement(tiling.hull, voxel_size, record),
-            lambda block: _renumbered(block, tiling, specs, nodes, numbers, pool),
-            tables,
+            Placement(tiling.hull, subvolumes.voxel_size_zyx_nm, record),
+            lambda block: ids.read(block, pool),
+            matched,
             config.min_component_size,
-            config.block_size_zyx,
+            PART_ZYX,
+            {**made_of, "match": matched.digest},
+            job,
         )
-    counts = (len(specs), nodes.num_nodes, len(joins.pairs), joins.num_inside, len(objects))
+
+
+def _global_ids(tiling: Tiling, learnt: Sequence[Learnt], config: ReconcileConfig) -> dict[str, np.ndarray]:
+    """Join the ids of all subvolumes, and return the tables of `GlobalIds` and `carried_tables`."""
+    nodes = Nodes.of([SubvolumeIds(each["ids"], each["voxels"], each["in_core"]) for each in learnt])
+    joins = find_joins(tiling, nodes, [each["claims"] for each in learnt], config)
+    roots = connected_roots(nodes.num_nodes, joins.pairs)
+    objects = np.unique(roots[nodes.in_core])
+    numbers = np.where(np.isin(roots, objects), np.searchsorted(objects, roots) + 1, 0).astype(np.uint64)
+    counts = (len(learnt), nodes.num_nodes, len(joins.pairs), joins.num_inside, len(objects))
     log.info("%d subvolumes with %d ids, %d matches (%d of them parts inside): %d objects", *counts)
     log.info("most parts of one object: %d", np.bincount(roots).max(initial=0))
+    ascending = (nodes.first[index] + order for index, order in enumerate(nodes.order))
+    return {
+        "ids": np.concatenate(nodes.sorted_ids),
+        "numbers": numbers[np.concatenate(list(ascending))],
+        "first": nodes.first,
+        "matches": np.array([len(joins.pairs)]),
+        **carried_tables(learnt, nodes, numbers, joins.shared),
+    }
 
 
-def open_tiling(specs: Sequence[str]) -> tuple[Tiling, list[str], VoxelSize]:
-    """Find the tiling that subvolumes form, and check it.
-
-    Parameters
-    ----------
-    specs : sequence of str
-        Segmented subvolumes, in any order.
-
-    Returns
-    -------
-    tuple of Tiling, list of str and tuple of float
-        The tiling, `specs` in its order, and the voxel size (zyx, nm).
-
-    Raises
-    ------
-    VolumeError
-        If there is no subvolume, a box occurs twice, the subvolumes do not tile a box, or their voxel sizes differ.
-    """
-    places: dict[Box, str] = {}
-    first: Volume | None = None
-    for spec in specs:
-        with open_volume(spec) as volume:
-            require_labels(volume)
-            if volume.box in places:
-                raise VolumeError(f"{spec}: covers the same box {volume.box} as {places[volume.box]}, expected it once")
-            places[volume.box] = spec
-            if first is None or first.voxel_size_zyx_nm is None:  # prefer a subvolume that declares its voxel size
-                first = volume
-            require_same_voxel_size(volume, first)
-    if first is None:
-        raise VolumeError("reconcile: found no subvolumes, at least one is needed. Did segment finish?")
-    tiling = Tiling.of(list(places))
-    return tiling, [places[tiling.box(index)] for index in range(tiling.num_boxes)], voxel_size_of(first)
-
-
-def find_joins(
-    tiling: Tiling,
-    voxel_size_zyx_nm: VoxelSize,
-    specs: Sequence[str],
-    nodes: Nodes,
-    pool: VolumePool,
-    config: ReconcileConfig,
-) -> Joins:
+def find_joins(tiling: Tiling, nodes: Nodes, claims: Sequence[np.ndarray], config: ReconcileConfig) -> Joins:
     """Match the ids of all subvolumes that overlap.
 
     Parameters
     ----------
     tiling : Tiling
         Boxes of the subvolumes.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel.
-    specs : sequence of str
-        Their files, in the order of the tiling.
     nodes : Nodes
         Their ids.
-    pool : VolumePool
-        Opens the files.
+    claims : sequence of int64 ndarray of shape (N, 7)
+        What each shares with later ones, see `Subvolumes.look_at`.
     config : ReconcileConfig
-        Criteria of a match, block size.
+        Criteria of a match.
 
     Returns
     -------
     Joins
         In the order of the overlaps.
     """
-    overlaps = list(tiling.overlaps())
     pairs, shared, num_inside = [np.empty((0, 2), np.int64)], [np.empty((0, 6), np.int64)], 0
-    cell = cell_shape(voxel_size_zyx_nm)
-    for first, second in track(overlaps, len(overlaps), "match", "overlap"):
-        box = tiling.box(first).intersect(tiling.box(second))
-        claims = _compared(pool, specs[first], specs[second], box, cell, config)
-        ids = claims[:, :2].astype(np.uint64)
-        table = merge_tables([ContingencyTable(ids[:, 0], ids[:, 1], claims[:, 5])])
-        a, b = nodes.find(first, table.a), nodes.find(second, table.b)
-        voxels = nodes.voxels[a], nodes.voxels[b]
-        share = min(n / side for n, side in zip(box.shape, tiling.box(first).shape, strict=True))
-        best = best_of_each_other(table, needed_voxels(voxels, share, config), config)
-        inside = parts_inside(table, voxels, config) & ~best
-        pairs.append(np.stack([a, b], axis=1)[best | inside])
-        num_inside += int(inside.sum())
-        nodes_of = (nodes.find(index, claims[:, side]) for side, index in enumerate((first, second)))
-        shared.append(np.column_stack([*nodes_of, claims[:, 2:]]))
+    for first, of_first in enumerate(claims):
+        for second in np.unique(of_first[:, 0]).tolist():
+            rows = of_first[of_first[:, 0] == second, 1:]
+            ids = rows[:, :2].astype(np.uint64)
+            table = merge_tables([ContingencyTable(ids[:, 0], ids[:, 1], rows[:, 5])])
+            a, b = nodes.find(first, table.a), nodes.find(second, table.b)
+            voxels = nodes.voxels[a], nodes.voxels[b]
+            box = tiling.box(first).intersect(tiling.box(second))
+            share = min(n / side for n, side in zip(box.shape, tiling.box(first).shape, strict=True))
+            best = best_of_each_other(table, needed_voxels(voxels, share, config), config)
+            inside = parts_inside(table, voxels, config) & ~best
+            pairs.append(np.stack([a, b], axis=1)[best | inside])
+            num_inside += int(inside.sum())
+            nodes_of = (nodes.find(index, rows[:, side]) for side, index in enumerate((first, second)))
+            shared.append(np.column_stack([*nodes_of, rows[:, 2:]]))
     return Joins(np.concatenate(pairs), num_inside, add_up(np.concatenate(shared)))
-
-
-def _compared(
-    pool: VolumePool, first: str, second: str, box: Box, cell_zyx: ZYX, config: ReconcileConfig
-) -> np.ndarray:
-    """Count the pairs of ids in each cell of `box` where both subvolumes are segmented: rows as of ``overlaps``."""
-    blocks = box.blocks(config.block_size_zyx)
-    found = (count_in_cells(pool.open(first).read(b), pool.open(second).read(b), b.start, cell_zyx) for b in blocks)
-    return add_up(np.concatenate(list(found)))
-
-
-def count_in_cells(a: np.ndarray, b: np.ndarray, offset_zyx: ZYX, cell_zyx: ZYX) -> np.ndarray:
-    """Count the voxels of every pair of ids in every cell.
-
-    Parameters
-    ----------
-    a, b : integer ndarrays of one shape (Z, Y, X)
-        Labels; voxels where one is 0 do not count.
-    offset_zyx : tuple of int
-        First voxel of both in the full volume.
-    cell_zyx : tuple of int
-        Shape of a cell.
-
-    Returns
-    -------
-    int64 ndarray of shape (N, 6)
-        Id in a, id in b, first voxel of the cell, voxels.
-    """
-    cells_along_x = np.broadcast_to((np.arange(a.shape[2]) + offset_zyx[2]) // cell_zyx[2], a.shape)
-    starts, lengths = find_runs(a, b, cells_along_x, within_rows=True)
-    ids = np.stack([a.ravel()[starts], b.ravel()[starts]], axis=1).astype(np.int64)
-    cells = (np.stack(np.unravel_index(starts, a.shape), axis=1) + offset_zyx) // cell_zyx * cell_zyx
-    return add_up(np.column_stack([ids, cells, lengths])[(ids != 0).all(axis=1)])
-
-
-def _renumbered(
-    block: Box, tiling: Tiling, specs: Sequence[str], nodes: Nodes, numbers: np.ndarray, pool: VolumePool
-) -> np.ndarray:
-    """Assemble the global ids of a block from the cores that it overlaps."""
-    voxels = np.zeros(block.shape, np.uint64)
-    for index, part in tiling.cores_in(block):
-        ids = pool.open(specs[index]).read(part)
-        labelled = ids != 0
-        voxels[part.slices(block.start)][labelled] = numbers[nodes.find(index, ids[labelled])]
-    return voxels

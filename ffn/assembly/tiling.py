@@ -88,12 +88,15 @@ class Tiling:
 
     def overlaps(self) -> Iterator[tuple[int, int]]:
         """Yield the pairs of boxes that share voxels, each once: ascending numbers, in ascending order."""
-        near = [_neighbours(ranges) for ranges in self.ranges_zyx]
         for first in range(self.num_boxes):
-            z, y, x = self._place(first)
-            for place in itertools.product(near[0][z], near[1][y], near[2][x]):
-                if (second := self._number(place)) > first:
-                    yield first, second
+            yield from ((first, second) for second in self.overlapped_by(first))
+
+    def overlapped_by(self, index: int) -> Iterator[int]:
+        """Yield the later boxes that share voxels with a box, in ascending order."""
+        near = (ranges[place] for ranges, place in zip(self._near, self._place(index), strict=True))
+        for place in itertools.product(*near):
+            if (number := self._number(place)) > index:
+                yield number
 
     def cores_in(self, block: Box) -> Iterator[tuple[int, Box]]:
         """Yield the number of every box whose core overlaps `block`, and the part that does."""
@@ -108,6 +111,10 @@ class Tiling:
         """Borders between cores along each axis, with those of the hull at both ends."""
         inner = ([(b[0] + a[1]) // 2 for a, b in itertools.pairwise(ranges)] for ranges in self.ranges_zyx)
         return [np.array([r[0][0], *cuts, r[-1][1]]) for r, cuts in zip(self.ranges_zyx, inner, strict=True)]
+
+    @cached_property
+    def _near(self) -> list[list[range]]:
+        return [_neighbours(ranges) for ranges in self.ranges_zyx]
 
     def _place(self, index: int) -> ZYX:
         _, y, x = self.shape

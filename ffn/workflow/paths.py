@@ -69,12 +69,12 @@ class RunPaths:
         """Return the folder of a stage's first output, such as a model folder."""
         return os.path.dirname(self.of(stage))
 
-    def job(self, stage: str, volume: str = "{volume}", job: str = "{job}") -> str:
+    def job(self, stage: str, job: str = "{job}", **wildcards: str) -> str:
         """Return the record of a job that worked on a part of the blocks of a volume.
 
         It is in the store, so that who deletes a damaged one repeats its jobs.
         """
-        return f"{self.of(stage, volume=volume)}/{JOBS}/{job}.json"
+        return f"{self.of(stage, **wildcards)}/{JOBS}/{job}.json"
 
     def checkpoint(self, step: str) -> str:
         """Return a checkpoint of training."""

@@ -15,7 +15,7 @@ import yaml
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.io.blocks import jobs_of
+from ffn.io.blocks import Job, jobs_of
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import tracked_file
 from ffn.options import flags
@@ -319,9 +319,37 @@ class Pipeline:
         jobs = jobs_of(number, self.run.workflow.max_jobs_per_stage)
         return jobs if len(jobs) > 1 else []
 
-    def job_records(self, stage: str, volume: str) -> list[str]:
-        """Return what `jobs` leave."""
-        return [self.paths.job(stage, volume, job) for job in self.jobs(stage, volume)]
+    def job_records(self, stage: str, volume: str, step: str = "", **wildcards: str) -> list[str]:
+        """Return what `jobs` leave; of an earlier step of the stage, what its jobs leave."""
+        jobs = (f"{step}-{job}" if step else job for job in self.jobs(stage, volume))
+        return [self.paths.job(stage, job, volume=volume, **wildcards) for job in jobs]
+
+    def earlier_records(self, stage: str) -> Callable[[Any], list[str]]:
+        """Return the function that lists what a job of ``<stage>_blocks`` waits for: what earlier jobs leave."""
+        steps = STAGES[stage].blocks.steps  # type: ignore[union-attr]
+        names = [*(step.name for step in steps), ""]
+
+        def records(wildcards: Any) -> list[str]:
+            job, of = Job.parse(wildcards.job, names), _without_job(wildcards)
+            place = names.index(job.step)
+            if job.finishes and steps[place].in_parts:
+                return self.job_records(stage, step=job.step, **of)
+            return [self.paths.job(stage, f"{names[place - 1]}-finish", **of)] if place else []
+
+        return records
+
+    def first_inputs(self, stage: str, made_by: str) -> Callable[[Any], list[str]]:
+        """Return the function that lists the files of another stage for a job of ``<stage>_blocks``.
+
+        Only the first step has any: what follows reads the tables that it made of them, so that not every job lists
+        every file.
+        """
+        first = STAGES[stage].blocks.steps[0].name  # type: ignore[union-attr]
+
+        def files(wildcards: Any) -> list[str]:
+            return self.files(made_by, **_without_job(wildcards)) if wildcards.job.startswith(f"{first}-") else []
+
+        return files
 
     def job_option(self, stage: str) -> Callable[[Any], str]:
         """Return the option for what comes after `jobs`, empty if there are none."""
@@ -361,6 +389,10 @@ class Pipeline:
     def _values(self, wildcard: str, made: Output) -> list[str]:
         """Values of a wildcard over all jobs of an output."""
         return list({"volume": getattr(self, made.of), "order": self.orders, "step": self.steps}[wildcard])
+
+
+def _without_job(wildcards: Any) -> dict[str, str]:
+    return {name: value for name, value in wildcards.items() if name != "job"}
 
 
 def read_pipeline(path: str | Path) -> Pipeline:

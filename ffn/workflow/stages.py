@@ -60,6 +60,21 @@ class Need:
     seconds_per_mvoxel: float = 0
 
 
+class Step(NamedTuple):
+    """What a stage learns before it writes the first block; see `ffn.io.steps`.
+
+    Parameters
+    ----------
+    name : str
+        As in ``--job NAME-finish``.
+    in_parts : bool
+        Whether several jobs share it, rather than one doing all of it.
+    """
+
+    name: str
+    in_parts: bool = True
+
+
 class Blocks(NamedTuple):
     """What a stage works on in blocks, which are the shards of its output.
 
@@ -69,10 +84,13 @@ class Blocks(NamedTuple):
         Attribute of `ffn.workflow.places.Place`.
     itemsize : int
         Bytes of a voxel of the output; of several volumes, of the largest.
+    steps : tuple of Step
+        What comes before.
     """
 
     box: str
     itemsize: int
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -256,8 +274,10 @@ STAGES = {
             title="join overlapping subvolumes into one volume with global ids",
             example="ffn reconcile subvolumes/*.h5 --out segmentation.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/segmentation{order}.zarr", of="segmented"),),
-            need=Need(base_mb=700, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
+            need=Need(base_mb=1000, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
             section="reconcile",
+            rules=("reconcile_blocks", "reconcile"),
+            blocks=Blocks("segment_box", 8, (Step("tiling", in_parts=False), Step("match"), Step("label"))),
         ),
         Stage(
             name="consensus",
@@ -265,8 +285,10 @@ STAGES = {
             title="split two segmentations wherever they disagree",
             example="ffn consensus forward.zarr reversed.zarr --out consensus.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/consensus.zarr", of="segmented_twice"),),
-            need=Need(base_mb=700, bytes_per_voxel=60, seconds_per_mvoxel=1),
+            need=Need(base_mb=1000, bytes_per_voxel=60, seconds_per_mvoxel=1),
             section="consensus",
+            rules=("consensus_blocks", "consensus"),
+            blocks=Blocks("segment_box", itemsize=8, steps=(Step("count"),)),
         ),
         Stage(
             name="agglomerate",
@@ -291,8 +313,10 @@ STAGES = {
                 Output("mapping", "agglomeration/{volume}/mapping.csv", of="agglomerated"),
                 Output("groups", "agglomeration/{volume}/groups.csv", of="agglomerated"),
             ),
-            need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
+            need=Need(base_mb=800, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
             section="merge",
+            rules=("merge_blocks", "merge"),
+            blocks=Blocks("segment_box", itemsize=8, steps=(Step("mapping", in_parts=False),)),
         ),
         Stage(
             name="sweep",
@@ -309,8 +333,10 @@ STAGES = {
             title="give unsegmented voxels to the segments around them",
             example="ffn fill --segmentation seg.zarr --image raw.zarr --max-distance 100 --out filled.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/filled.zarr", of="filled"),),
-            need=Need(base_mb=500, bytes_per_voxel=200, seconds_per_mvoxel=1),
+            need=Need(base_mb=800, bytes_per_voxel=200, seconds_per_mvoxel=1),
             section="fill",
+            rules=("fill_blocks", "fill"),
+            blocks=Blocks("segment_box", itemsize=8),
         ),
         Stage(
             name="skeletonize",

@@ -245,7 +245,17 @@ def test_lint():
 
 def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path):
     volumes = {"phantom": {"synthetic": {"shape_zyx": [600, 56, 600]}, "train_box": "all", "evaluate_box": "none"}}
-    config = {**SMALL_RUN, "volumes": volumes, "workflow": {"max_jobs_per_stage": 2}}
-    output = Workflow(tmp_path, config).plan("-p", "membrane_all")
-    assert len(re.findall(r"ffn membrane .* --job [12]-of-2 --job-record \S+/[12]-of-2.json ", output)) == 2
-    assert len(re.findall(r"ffn membrane .* --job finish ", output)) == 1
+    config = {**SMALL_RUN, "volumes": volumes, "workflow": {"max_jobs_per_stage": 2}, "consensus": {"enabled": True}}
+    config["subvolumes"] = {"size_zyx": [400, 56, 600], "overlap_zyx": [14, 14, 14]}
+    config["agglomerate"] = {"enabled": True, "job_size_zyx": [600, 56, 600]}
+    output = Workflow(tmp_path, config).plan("-p", "membrane_all", "fill_all")
+    steps = {"reconcile": ["tiling", "match", "label", ""], "consensus": ["count", ""], "merge": ["mapping", ""]}
+    for stage in ("membrane", "reconcile", "consensus", "merge", "fill"):
+        jobs = re.findall(rf"ffn {stage} .* --job (\S+)(?: --job-record (\S+/jobs/)(\S+).json)? ", output)
+        assert all(job == record for job, folder, record in jobs if folder)
+        parts = [
+            f"{step}-{job}".lstrip("-") for step in steps.get(stage, [""]) for job in ("1-of-2", "2-of-2", "finish")
+        ]
+        only = {"tiling-1-of-2", "tiling-2-of-2", "mapping-1-of-2", "mapping-2-of-2"}  # one job does these steps
+        expected = [part for part in parts if part not in only] * (2 if stage == "reconcile" else 1)
+        assert sorted(job for job, *_ in jobs) == sorted(expected), stage

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from skimage.measure import label
 
-from ffn.assembly.components import write_components
+from ffn.assembly.components import component_blocks, with_seeds, write_components
 from ffn.geometry import Box
 from ffn.io.open import read_table
+from ffn.io.steps import StepTables
 from ffn.io.volume import Placement
 
 from ..volumes import read
@@ -19,7 +20,8 @@ def components(folder, labels, min_voxels=1, block=(99, 99, 99), tables=NOTHING)
     """Return the labels that are written, and where."""
     spec = f"{folder}/out.h5:segmentation"
     placement = Placement(BOX, (10.0, 10.0, 10.0))
-    write_components(spec, placement, lambda b: labels[b.slices(BOX.start)], tables, min_voxels, block)
+    found = StepTables(with_seeds(tables, component_blocks(placement)))
+    write_components(spec, placement, lambda b: labels[b.slices(BOX.start)], found, min_voxels, block, {})
     return read(spec), spec
 
 

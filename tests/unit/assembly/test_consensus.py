@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from ffn.assembly.consensus import consensus, fragment_ids
+from ffn.cli import main
 from ffn.config import ConsensusConfig
 from ffn.contingency import count_pairs
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.open import open_volume
+from ffn.io.open import open_volume, read_table
 
-from ..volumes import write
+from ..volumes import read, write
 
 BOX = Box((4, -3, 10), (17, 20, 41))
 SIZE = (10.0, 10.0, 20.0)
@@ -51,6 +52,31 @@ def test_the_result_equals_the_definition_for_any_blocks(seed, tmp_path):
     assert np.array_equal(found, by_definition(a, b, 200))
     assert len(np.unique(found)) > 6  # some were split
     assert ((found == 0) & (a != 0)).any()  # some fragments were small
+
+
+def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch, check_jobs):
+    rng = np.random.default_rng(5)
+    a, b = random_labels(rng, rng.choice(2**62, 5).astype(np.uint64)), random_labels(rng, np.arange(1, 4))
+    origins = np.array([[int(i), *BOX.start, 40, 1] for i in np.unique(a[a > 0])])
+    tables = {"origins": origins, "overlaps": np.array([[*np.unique(a[a > 0])[:2].astype(int), *BOX.start, 70]])}
+    specs = [write(tmp_path / "a.zarr", a, BOX.start, SIZE, tables), write(tmp_path / "b.zarr", b, BOX.start, SIZE)]
+    command = ["consensus", *specs, "--min-fragment-size", "200"]
+    whole, one = f"{tmp_path}/whole.zarr", f"{tmp_path}/one/c.zarr"
+    assert main([*command, "--out", whole]) == 0
+    monkeypatch.setattr("ffn.io.shards.CHUNK", 8)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 16)
+
+    def run(folder, *job):
+        assert main([*command, *job, "--block-size", "7", "9", "11", "--out", f"{folder}/c.zarr"]) == 0
+
+    check_jobs(
+        run,
+        ["count-2-of-2", "count-1-of-2", "count-finish", "3-of-3", "1-of-3", "2-of-3", "finish"],
+        blocks_between_kills=3,
+    )
+    assert np.array_equal(read(one), read(whole)) and np.array_equal(read(one), by_definition(a, b, 200))
+    for table in ("origins", "overlaps"):
+        assert np.array_equal(read_table(one, table), read_table(whole, table)) and len(read_table(one, table))
 
 
 def test_every_pair_of_ids_is_one_fragment():

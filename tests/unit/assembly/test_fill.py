@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from ffn.assembly.fill import fill, fill_gaps, smoothed
+from ffn.cli import main
 from ffn.config import FillConfig, Mask
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.workflow.run import load_run
 
-from ..volumes import write
+from ..volumes import read, write
 
 SIZE = (10.0, 10.0, 20.0)
 CONFIG = FillConfig(max_distance_nm=60, sigma_nm=0, block_size_zyx=(9, 12, 10))
@@ -96,6 +97,24 @@ def test_blocks_do_not_show_up_to_four_times_the_distance(block, tmp_path):
     filled = fill_in_blocks(tmp_path, labels, image, config)
     assert (filled[:, 5:8, :27] == 2).all()  # also 21 voxels away from the opening
     assert np.array_equal(filled, fill_gaps(labels, image, (10, 10, 10), config))
+
+
+@pytest.mark.parametrize("tile", [(6, 13, 9), (4, 5, 50)])
+def test_jobs_kills_and_shards_do_not_show(tile, tmp_path, monkeypatch, check_jobs):
+    """Tiles cross the borders of shards."""
+    labels, image = tissue()
+    specs = [write(tmp_path / f"{n}.h5", v, (5, 6, 7), (10, 10, 10)) for n, v in (("labels", labels), ("image", image))]
+    command = ["fill", "--segmentation", specs[0], "--image", specs[1], "--max-distance", "40", "--sigma", "0"]
+    command += ["--block-size", *map(str, tile)]
+    assert main([*command, "--out", f"{tmp_path}/whole.zarr"]) == 0
+    monkeypatch.setattr("ffn.io.shards.CHUNK", 8)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 32)
+
+    def run(folder, *job):
+        assert main([*command, *job, "--out", f"{folder}/filled.zarr"]) == 0
+
+    check_jobs(run, ["2-of-3", "3-of-3", "1-of-3", "finish"])
+    assert np.array_equal(read(f"{tmp_path}/one/filled.zarr"), read(f"{tmp_path}/whole.zarr"))
 
 
 def test_blocks_never_change_which_voxels_are_filled(tmp_path):

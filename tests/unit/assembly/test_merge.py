@@ -7,11 +7,12 @@ from ffn.assembly.contacts import Contact
 from ffn.assembly.merge import merge
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header
 from ffn.assembly.resegment import Evidence
+from ffn.cli import main
 from ffn.config import MergeConfig
 from ffn.errors import VolumeError
 from ffn.io.open import open_volume
 
-from ..volumes import write
+from ..volumes import read, write
 
 BASE = np.array([0, 3, 3, 5, 8, 9], np.uint64).reshape(1, 2, 3).repeat(4, 2)
 CONFIG = MergeConfig(threshold=0.5, block_size_zyx=(1, 1, 5))
@@ -65,3 +66,31 @@ def test_inputs_are_not_overwritten(base, tmp_path, out, mapping):
     graph = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.9))
     with pytest.raises(VolumeError, match="is the file of the input"):
         merge(base, [graph], str(tmp_path / out), mapping and str(tmp_path / mapping), CONFIG)
+
+
+def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch, check_jobs):
+    monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 8)
+    graphs = [write_graph(tmp_path / "a.csv", edge(5, 9, 0.6)), write_graph(tmp_path / "b.csv", edge(3, 8, 0.4))]
+
+    def run(folder, *job):
+        tables = ["--mapping", f"{folder}/map.csv", "--groups", f"{folder}/groups.csv"]
+        if job[1:] == ("2-of-2",):
+            (tmp_path / "b.csv").rename(tmp_path / "away.csv")  # only the mapping is made of the graphs
+        out = ["--segmentation", base, "--out", f"{folder}/out.zarr"]
+        assert main(["merge", *graphs, *tables, *out, *job]) == 0
+        if job[1:] == ("finish",):
+            (tmp_path / "away.csv").rename(tmp_path / "b.csv")
+
+    check_jobs(run, ["mapping-finish", "2-of-2", "1-of-2", "finish"])
+    assert np.array_equal(read(f"{tmp_path}/one/out.zarr"), np.where(BASE == 9, 5, BASE))
+
+
+def test_blocks_wait_for_the_mapping_of_the_same_threshold(base, tmp_path, capsys):
+    command = ["merge", write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), "--segmentation", base]
+    command += ["--out", f"{tmp_path}/out.zarr"]
+    assert main([*command, "--job", "mapping-finish"]) == 0
+    assert main([*command, "--job", "1-of-1", "--threshold", "0.7"]) == 2
+    assert "out.zarr/steps/mapping: has no tables of these inputs and options" in capsys.readouterr().err
+    assert main([*command, "--job", "mapping-1-of-0"]) == 2
+    assert "or finish, or mapping-…" in capsys.readouterr().err

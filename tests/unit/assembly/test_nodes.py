@@ -24,4 +24,3 @@ def test_nodes_are_numbered_through_all_subvolumes():
     nodes = Nodes.of([SubvolumeIds(ids, np.full(len(ids), 5), np.ones(len(ids), bool)) for ids in parts])
     assert nodes.num_nodes == 3
     assert nodes.find(0, np.array([3, 7, 3])).tolist() == [1, 0, 1] and nodes.find(1, np.array([3])).tolist() == [2]
-    assert nodes.missing(1, np.array([7, 3, 7, 8])).tolist() == [7, 8]

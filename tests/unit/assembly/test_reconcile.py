@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.nodes import Nodes, scan
+from ffn.assembly.nodes import Nodes, SubvolumeIds
 from ffn.assembly.pool import VolumePool
-from ffn.assembly.reconcile import find_joins, open_tiling, reconcile
+from ffn.assembly.reconcile import find_joins, reconcile
+from ffn.assembly.subvolumes import open_subvolumes
 from ffn.cli import main
 from ffn.config import ReconcileConfig
 from ffn.contingency import count_pairs
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.open import open_volume
+from ffn.io.open import open_volume, read_table
 
 from ..volumes import read, write
 from .conftest import TILED, TILES, write_tiles
@@ -65,6 +66,34 @@ def test_objects_that_differ_between_subvolumes_do_not_depend_on_order_ids_or_bl
     found = np.unique(results[0])
     assert np.array_equal(found, np.arange(len(found)))  # consecutive, although some ids are in no core
     assert len(found) < 5 * len(specs)  # some were joined
+
+
+JOBS = ["tiling-finish", "match-2-of-2", "match-1-of-2", "match-finish", "label-3-of-3", "label-1-of-3", "label-2-of-3"]
+JOBS += ["label-finish", "2-of-2", "1-of-2", "finish"]
+
+
+def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch, check_jobs):
+    specs = write_tiles(tmp_path / "parts", tubes(TILED), np.random.default_rng(0))
+    seed = np.array([[1, 12, 15, TILED.start[2] + 5, 40, 1]])
+    with open_volume(specs[0]) as volume:
+        box, voxels = volume.box, volume.read()
+    seed[0, 0] = voxels[tuple(np.subtract(seed[0, 1:4], box.start))]
+    specs[0] = write(tmp_path / "parts/first.h5", voxels, box.start, (10, 10, 20), {"origins": seed})
+    command = ["reconcile", *specs, "--min-overlap-voxels", "5", "--min-component-size", "1"]
+    one, whole = f"{tmp_path}/one/r.zarr", f"{tmp_path}/whole.zarr"
+    assert main([*command, "--out", whole]) == 0
+    monkeypatch.setattr("ffn.assembly.reconcile.PART_ZYX", (9, 20, 11))
+    monkeypatch.setattr("ffn.io.shards.CHUNK", 16)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 32)
+
+    def run(folder, *job):
+        assert main([*command, *job, "--block-size", "9", "20", "11", "--out", f"{folder}/r.zarr"]) == 0
+
+    check_jobs(run, JOBS, blocks_between_kills=5)
+    assert np.array_equal(read(one), read(whole)) and len(np.unique(read(one))) == 4
+    for table in ("origins", "overlaps", "components"):
+        assert np.array_equal(read_table(one, table), read_table(whole, table))
+    assert read_table(one, "origins").tolist() == [[1, *seed[0, 1:].tolist()]]
 
 
 def test_thin_neurites_cross_an_overlap(tmp_path):
@@ -133,13 +162,14 @@ def test_joins_count_those_of_parts_inside(tmp_path):
     specs = []
     for x, part in ((0, whole), (10, cut)):
         specs.append(write(tmp_path / f"x{x}.h5", part, (0, 0, x)))
-    tiling, ordered, size = open_tiling(specs)
+    subvolumes = open_subvolumes(specs)
+    with VolumePool() as pool:
+        learnt = [subvolumes.look_at(k, pool, CONFIG.block_size_zyx) for k in range(2)]
+    nodes = Nodes.of([SubvolumeIds(each["ids"], each["voxels"], each["in_core"]) for each in learnt])
     found = {}
     for fraction in (None, 0.9):
-        with VolumePool() as pool:
-            nodes = Nodes.of([scan(pool.open(spec), tiling.core(k)) for k, spec in enumerate(ordered)])
-            config = CONFIG.model_copy(update={"min_inside_fraction": fraction})
-            joins = find_joins(tiling, size, ordered, nodes, pool, config)
+        config = CONFIG.model_copy(update={"min_inside_fraction": fraction})
+        joins = find_joins(subvolumes.tiling, nodes, [each["claims"] for each in learnt], config)
         found[fraction] = len(joins.pairs), joins.num_inside
     assert nodes.voxels.tolist() == [480, 96, 360]
     assert found == {None: (1, 0), 0.9: (2, 1)}
@@ -166,6 +196,6 @@ def test_the_dataset_is_segmentation_unless_it_is_given(monkeypatch):
     calls = []
     monkeypatch.setattr("ffn.assembly.reconcile.reconcile", lambda *given: calls.append(given))
     assert main(["reconcile", "a.h5", "b.h5:other", "--out", "all.h5:s", "--min-overlap-voxels", "7"]) == 0
-    ((specs, out, config),) = calls
+    ((specs, out, config, _),) = calls
     assert (specs, out) == (["a.h5:segmentation", "b.h5:other"], "all.h5:s")
     assert config.min_overlap_voxels == 7

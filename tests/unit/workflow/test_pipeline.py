@@ -24,6 +24,12 @@ RUN = {
 }
 
 
+class Wildcards(dict):
+    """Wildcards as Snakemake gives them: attributes that can also be listed."""
+
+    __getattr__ = dict.__getitem__
+
+
 def pipeline(**sections):
     run = load_run({**RUN, **sections})
     return Pipeline(run, check_sources(run))
@@ -144,3 +150,29 @@ def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
     assert record == "results/small/membrane/large.zarr/jobs/1-of-7.json", "who deletes the store deletes them, too"
     assert made.jobs("membrane", "small") == []
     assert len(pipeline(volumes=volumes).jobs("membrane", "large")) == 18
+
+
+def test_jobs_wait_for_the_step_before_theirs():
+    volumes = {"large": {"synthetic": {"shape_zyx": [300, 300, 600]}}}
+    made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 2}, agglomerate={"enabled": True})
+
+    def before(stage, job, **wildcards):
+        found = made.earlier_records(stage)(Wildcards(volume="large", job=job, **wildcards))
+        return [path.removeprefix("results/small/segmentation/large/") for path in found]
+
+    both = ["{}1-of-2.json", "{}2-of-2.json"]
+    for job, earlier in {
+        "tiling-finish": [],
+        "match-2-of-2": ["tiling-finish.json"],
+        "match-finish": [name.format("match-") for name in both],
+        "label-1-of-2": ["match-finish.json"],
+        "label-finish": [name.format("label-") for name in both],
+        "2-of-2": ["label-finish.json"],
+    }.items():
+        folder = "segmentation-reversed.zarr/jobs"
+        assert before("reconcile", job, order="-reversed") == [f"{folder}/{name}" for name in earlier]
+    assert before("merge", "1-of-2") == ["agglomerated.zarr/jobs/mapping-finish.json"]
+    assert before("merge", "mapping-finish") == []
+    graphs = made.first_inputs("merge", "agglomerate")
+    assert graphs(Wildcards(volume="large", job="1-of-2")) == []
+    assert graphs(Wildcards(volume="large", job="mapping-finish")) == made.files("agglomerate")
