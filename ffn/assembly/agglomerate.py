@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ffn.assembly.carried import overlap_rows
-from ffn.assembly.contacts import Contact, add_contacts, decision_points, find_contacts, with_overlaps
+from ffn.assembly.contacts import Contact, Siblings, add_contacts, decision_points, find_contacts, with_overlaps
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
 from ffn.assembly.resegment import Resegmenter
 from ffn.config import AgglomerateConfig, Mask, require_window
@@ -196,14 +196,10 @@ def _overlaps(spec: str) -> np.ndarray:
     return overlap_rows(table.astype(np.int64))
 
 
-def _siblings(spec: str) -> np.ndarray:
-    """Return the pairs of components of one object, which flood filling had as one: int64 (N, 2), the smaller first."""
+def _siblings(spec: str) -> Siblings:
+    """Read which segments were one object before it was split into its components."""
     table = read_table(spec, COMPONENTS)
-    groups: dict[int, list[int]] = {}
-    for component, owner in [] if table is None else table.tolist():
-        groups.setdefault(owner, []).append(component)
-    pairs = [pair for group in groups.values() for pair in itertools.combinations(sorted(group), 2)]
-    return np.array(pairs, np.int64).reshape(-1, 2)
+    return Siblings() if table is None else Siblings(table)
 
 
 def _candidates(
@@ -211,7 +207,7 @@ def _candidates(
     image: Volume,
     box: Box,
     claims: np.ndarray,
-    siblings: np.ndarray,
+    siblings: Siblings,
     config: AgglomerateConfig,
 ) -> list[Contact]:
     """Return the decision points in `box`, where two segments touch and overlap deeply enough, or were one object.
@@ -223,19 +219,18 @@ def _candidates(
     outer = _whole_cells(box, cell).grow(scale(cell, radius + 1)).intersect(segmentation.box)
     near = _whole_cells(outer, cell)
     claims = claims[((claims[:, 2:5] >= near.start) & (claims[:, 2:5] < near.stop)).all(axis=1)]
-    pairs = np.unique(np.concatenate([claims[:, :2], siblings]), axis=0).astype(np.uint64)
+    pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
     blocks = list(outer.blocks(config.block_size_zyx))
     walk = track(blocks, len(blocks), "contacts")
-    found = (contact for b in walk for contact in find_contacts(segmentation, image, b, pairs, config.max_gap))
+    found = (c for b in walk for c in find_contacts(segmentation, image, b, pairs, config.max_gap, siblings))
     touching = with_overlaps(add_contacts(found, size), claims, size)
-    known = set(map(tuple, siblings.tolist()))
     deep = {
-        pair: {place: c for place, c in cells.items() if pair in known or _is_deep(c, config)}
+        pair: cells if pair in siblings else {place: c for place, c in cells.items() if _is_deep(c, config)}
         for pair, cells in touching.items()
     }
     points = decision_points(deep, box, radius)
     counts = (len(pairs), len(touching), sum(map(bool, deep.values())), len(points))
-    log.info("%d pairs overlap, %d of them touch, %d deeply enough: %d decision points", *counts)
+    log.info("%d pairs overlap, %d touch, %d deeply enough: %d decision points", *counts)
     return points
 
 

@@ -14,6 +14,7 @@ from ffn.io.volume import Volume, voxel_size_of
 
 SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side; a real opening is wider than noise
 TRUNCATE = 4.0
+NO_COMPONENTS = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,49 @@ class Contact:
         return self.segment_a, self.segment_b
 
 
+class Siblings:
+    """Segments that are components of one object, which flood filling had as one.
+
+    Parameters
+    ----------
+    components : int64 ndarray of shape (N, 2)
+        Segment and object, for each component of an object that has several; each segment once.
+    """
+
+    def __init__(self, components: np.ndarray = NO_COMPONENTS) -> None:
+        self._rows = RowLookup(components[:, 0])
+        self._objects = components[:, 1]
+
+    def among(self, ids: np.ndarray) -> np.ndarray:
+        """Return the pairs (uint64, (N, 2), the smaller one first) of components of one object among `ids`.
+
+        Those of a whole volume are not listed: an object of n components has n² / 2 pairs, of which few are near.
+        """
+        rows = self._rows.find(ids)
+        ids, objects = ids[rows >= 0], self._objects[rows[rows >= 0]]
+        order = np.lexsort((ids, objects))
+        groups = np.split(ids[order], np.flatnonzero(np.diff(objects[order])) + 1)
+        pairs = [pair for group in groups for pair in itertools.combinations(group.tolist(), 2)]
+        return np.array(pairs, np.uint64).reshape(-1, 2)
+
+    def __contains__(self, pair: tuple[int, int]) -> bool:
+        """Whether two segments are components of one object."""
+        rows = self._rows.find(np.array(pair, np.uint64))
+        return bool((rows >= 0).all() and self._objects[rows[0]] == self._objects[rows[1]])
+
+
+NO_SIBLINGS = Siblings()
+
+
 def find_contacts(
-    segmentation: Volume, image: Volume, block: Box, pairs: np.ndarray, max_distance: float
+    segmentation: Volume,
+    image: Volume,
+    block: Box,
+    pairs: np.ndarray,
+    max_distance: float,
+    siblings: Siblings = NO_SIBLINGS,
 ) -> list[Contact]:
-    """Find the contacts of `pairs` in a block. The block is read with the halo that it needs.
+    """Find the contacts of `pairs` and `siblings` in a block. The block is read with the halo that it needs.
 
     Parameters
     ----------
@@ -64,6 +104,8 @@ def find_contacts(
         Segments to look at, smaller id first.
     max_distance : float
         Largest distance from a segment to the middle of a gap, in units of the smallest voxel side.
+    siblings : Siblings
+        Segments to look at, too.
 
     Returns
     -------
@@ -75,7 +117,8 @@ def find_contacts(
     halo = zyx(np.ceil([reach * steps + 1 for steps in _steps(size)]))
     outer = block.grow(halo).intersect(segmentation.box)
     labels = segmentation.read(outer)
-    pairs = pairs[np.isin(pairs, np.unique(labels)).all(axis=1)]
+    ids = np.unique(labels)
+    pairs = np.unique(np.concatenate([pairs[np.isin(pairs, ids).all(axis=1)], siblings.among(ids)]), axis=0)
     if not len(pairs):
         return []
     smooth = _smooth(image.read(outer), size)

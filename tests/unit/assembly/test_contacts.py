@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.contacts import Contact, add_contacts, decision_points, find_contacts, spread, with_overlaps
+from ffn.assembly.contacts import Contact, Siblings, add_contacts, decision_points, find_contacts, spread, with_overlaps
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 
@@ -98,3 +98,13 @@ def test_spread_measures_distance_in_the_smallest_side():
     assert near[:, 0, 3].tolist() == [0, 0, 5, 5, 5, 0, 0]
     assert near[3, 0].tolist() == [0, 5, 5, 5, 5, 5, 0]
     assert not spread(np.zeros_like(labels), SIZE, 2.0).any()
+
+
+def test_components_of_one_object_are_looked_at_where_they_are(volumes):
+    siblings = Siblings(np.array([(3, 3), (7, 3), (8, 3), (9, 4), (10, 4)]))
+    assert siblings.among(np.array([0, 3, 7, 9], np.uint64)).tolist() == [[3, 7]]
+    assert (3, 8) in siblings and (3, 9) not in siblings and (3, 5) not in siblings
+    found = find_contacts(*volumes, BOX, np.empty((0, 2), np.uint64), 3.0, siblings)
+    assert {contact.pair for contact in found} == {(3, 7)}
+    many = Siblings(np.array([(n, 1) for n in range(1, 100_001)]))  # 5·10⁹ pairs
+    assert len(many.among(np.array([5, 99_000, 200_000]))) == 1
