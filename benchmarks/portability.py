@@ -31,7 +31,7 @@ import numpy as np
 
 from ffn.config import ENGINES, FloodConfig, ModelConfig
 from ffn.errors import ConfigError
-from ffn.inference.choice import chosen_engine, prediction_of_noise
+from ffn.inference.choice import chosen, prediction_of_noise
 from ffn.machine.cpu import ISA_LIMIT, cpu_flags, cpu_name
 from ffn.model.precision import PRECISIONS
 from ffn.model.store import Model
@@ -218,7 +218,8 @@ def inference(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], obj
                 calls[f"{engine} {precision}"] = prediction_of_noise(model, engine, precision, config)
             except ConfigError:  # this machine has no such engine or precision
                 continue
-    return calls, chosen_engine(model, config).name
+    auto = chosen(model, config)
+    return calls, f"{auto.engine} {auto.precision}"
 
 
 def training(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], object]], str]:

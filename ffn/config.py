@@ -348,6 +348,11 @@ class FloodConfig(Section):
     threads: SameResult[NonNegativeInt] = Field(
         0, description="threads of the engine; 0 takes the job's share of the cores"
     )
+    canvases: Literal["auto"] | PositiveInt = Field(
+        "auto",
+        description="subvolumes, or windows of agglomeration, that one process floods at once; auto: 1 on a CPU, and "
+        "on a GPU as many as its memory holds, at most 64",
+    )
 
     @model_validator(mode="after")
     def _seeds_are_strong(self) -> FloodConfig:
@@ -401,11 +406,6 @@ class SegmentConfig(FloodConfig):
     seed_points: PathText | None = Field(
         None,
         description="CSV file with the header z,y,x and one seed per line, or one seed as z,y,x; full-volume voxels",
-    )
-    canvases: Literal["auto"] | PositiveInt = Field(
-        "auto",
-        description="subvolumes that one process floods at once; auto: 1 on a CPU, and on a GPU as many as its memory "
-        "holds, at most 64",
     )
     checkpoint_seconds: SameResult[Annotated[float, Field(ge=0)]] = Field(
         300.0, description="seconds between checkpoints, from which a killed job resumes; 0 writes none"

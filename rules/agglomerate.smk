@@ -16,7 +16,7 @@ rule agglomerate:
         PATHS.benchmark("agglomerate", "{volume}", "{subvolume}")
     threads: AGGLOMERATE_THREADS
     resources:
-        mem_mb=memory("agglomerate", block_voxels(RUN.agglomerate)),
+        mem_mb=agglomeration_memory(RUN.model, RUN.agglomerate, GPUS),
         runtime=flooding(RUN.model, PIPELINE.voxels_of_job("contact_boxes")),
         gpu=min(1, GPUS),
     params:

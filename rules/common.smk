@@ -26,7 +26,15 @@ from ffn.workflow.needs import training_mb
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import calibration_files, check_sources, reference_files, segment_files
 from ffn.workflow.rank_layout import layout_of
-from ffn.workflow.resources import block_voxels, by_attempt, duration, flooding, flooding_memory, memory
+from ffn.workflow.resources import (
+    agglomeration_memory,
+    block_voxels,
+    by_attempt,
+    duration,
+    flooding,
+    flooding_memory,
+    memory,
+)
 from ffn.workflow.run import load_run
 from ffn.workflow.stages import STAGES
 from ffn.workflow.study_jobs import ramp_train, study_job, study_model, study_train

@@ -15,16 +15,17 @@ import numpy as np
 from ffn.assembly.carried import overlap_rows
 from ffn.assembly.contacts import Contact, Siblings, add_contacts, decision_points, find_contacts, with_overlaps
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
-from ffn.assembly.resegment import Resegmenter
+from ffn.assembly.resegment import Surroundings, resegmented
 from ffn.config import AgglomerateConfig, Mask, require_window
 from ffn.errors import VolumeError
 from ffn.geometry import CELL, ZYX, Box, cell_shape, scale, zyx
-from ffn.inference.choice import chosen_engine
-from ffn.inference.grower import FovBatch
+from ffn.inference.choice import chosen
+from ffn.inference.lanes import Lanes, Network
 from ffn.io import atomic
 from ffn.io.masks import Masks, open_masks
 from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
+from ffn.machine.threads import threads_here
 from ffn.model.normalize import read_normalisation
 from ffn.model.store import load_model, weights_checksum
 from ffn.options import (
@@ -87,8 +88,9 @@ def agglomerate(
     Candidates are places where two segments touch and where both claimed some of the same voxels during flood filling
     (the table ``overlaps`` in the segmentation's file). Places with few such voxels for the size of the contact there
     are left out. The brightest of the others are the decision points, and the network grows both segments in a window
-    around each. Points do not depend on `box`, so jobs that tile the volume find each once. Edges are appended to
-    ``<out>.partial``, from which a killed job resumes.
+    around each: one after the other, and as many windows at once as there are canvases. Points do not depend on `box`,
+    so jobs that tile the volume find each once. Edges are appended in order to ``<out>.partial``, from which a killed
+    job resumes.
 
     Parameters
     ----------
@@ -105,7 +107,7 @@ def agglomerate(
     box : Box, optional
         Only score decision points inside it; default all. Several jobs can share a volume, each with its own box.
     machine : str, optional
-        Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen_engine`.
+        Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen`.
     normalization : str, optional
         File of `ffn normalize` for the image; default: mean and deviation of the model.
     masks : tuple of Mask
@@ -118,7 +120,8 @@ def agglomerate(
     ModelError
         If the model is missing or damaged.
     ConfigError
-        If the window is too small for the model's FOV to move, or this machine cannot run the engine.
+        If the window is too small for the model's FOV to move, or this machine cannot run the engine or hold the
+        canvases.
 
     Notes
     -----
@@ -135,15 +138,16 @@ def agglomerate(
         claims, siblings = _overlaps(segmentation_spec), _siblings(segmentation_spec)
         found = _candidates(segmentation, image, box, claims, siblings, config)
         candidates = [contact for contact in found if not _is_masked(contact, masked)]
-        engine = chosen_engine(model, config, machine)
+        network = Network(model, normalisation, chosen(model, config, machine))
+        around = Surroundings(image, segmentation, network, config, masked)
+        lanes = around.open_lanes(len(candidates))
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
         voxels, size = _checksum(segmentation, image, masked, box, config), segmentation.voxel_size_zyx_nm
-        inputs |= {"voxels": voxels, "size": str(size), "engine": engine.name, "box": str(box)}
+        inputs |= {"voxels": voxels, "size": str(size), "engine": lanes.name, "box": str(box)}
         inputs |= {"grey_levels": str(normalisation), **mask_inputs(masks)}
-        fovs = FovBatch(engine, model.config.fov_size_zyx)
-        judge = Resegmenter(image, segmentation, model, fovs, config, normalisation, masked)
         partial = Path(f"{out_path}.partial")
-        lines = _judged(partial, header(fingerprint("agglomerate", config, **inputs)), candidates, judge, config)
+        head = header(fingerprint("agglomerate", config, **inputs, canvases=lanes.size))
+        lines = _judged(partial, head, candidates, around, lanes)
         _write(out_path, header(provenance("agglomerate", config, **inputs)), lines)
         partial.unlink()
 
@@ -244,15 +248,13 @@ def _whole_cells(box: Box, cell_zyx: ZYX) -> Box:
     return Box(zyx(start // cell_zyx * cell_zyx), zyx(-(-stop // cell_zyx) * cell_zyx))
 
 
-def _judged(
-    partial: Path, head: str, candidates: list[Contact], judge: Resegmenter, config: AgglomerateConfig
-) -> list[str]:
+def _judged(partial: Path, head: str, candidates: list[Contact], around: Surroundings, lanes: Lanes) -> list[str]:
     """Judge the candidates that a killed job did not get to; return the lines of all edges."""
     lines = _resumed(partial, head, candidates)
     with open(partial, "a") as file:
-        rest = candidates[len(lines) :]
-        for contact in track(rest, len(rest), "agglomerate", "point"):
-            evidence = judge.examine(contact)
+        rest, config = candidates[len(lines) :], around.config
+        found = resegmented(around, rest, lanes, config.threads or threads_here())
+        for contact, evidence in track(found, len(rest), "agglomerate", "point"):
             lines.append(MergeEdge.of(contact, evidence, evidence.score(config)).row())
             file.write(lines[-1] + "\n")
             file.flush()

@@ -13,7 +13,7 @@ import numpy as np
 
 from ffn.assembly.calibration import read_calibration
 from ffn.assembly.contacts import Contact
-from ffn.assembly.resegment import Evidence
+from ffn.assembly.evidence import Evidence
 from ffn.assembly.unionfind import connected_roots
 from ffn.config import AgglomerateConfig
 from ffn.errors import FfnError

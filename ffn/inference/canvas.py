@@ -20,6 +20,9 @@ def logit(probability: float) -> float:
     return float(np.float32(np.log(probability) - np.log1p(-probability)))
 
 
+INSIDE_LOGIT = logit(0.8)  # with 0.5, the two limits of google/ffn for a voxel that was deleted
+
+
 def is_free(labels: np.ndarray) -> np.ndarray:
     """Return where an object may grow: neither in another segment nor masked.
 
@@ -29,6 +32,11 @@ def is_free(labels: np.ndarray) -> np.ndarray:
     [True, False, True, False]
     """
     return (labels == 0) | (labels == REJECTED)
+
+
+def reach_of(shape_zyx: ZYX, model: ModelConfig) -> Box:
+    """Return the positions at which the whole FOV lies inside an array; empty if it is smaller."""
+    return Box.from_shape(shape_zyx).grow(scale(model.fov_radius_zyx, -1))
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,9 @@ class Canvas:
         0: free; positive: segment id; `REJECTED`: seed without a segment, free as well; `MASKED`: not to be entered.
     reach : Box
         Positions at which the whole FOV lies inside the subvolume.
+    num_deleted : int
+        Voxels that the current object has lost again: their POM fell from 0.8 or more to less than 0.5 in one FOV. All
+        FOVs since it started here add up.
 
     Notes
     -----
@@ -102,12 +113,14 @@ class Canvas:
         self.deltas_zyx = model.deltas_zyx
         self.pom_logit = np.full(image.shape, np.nan, np.float32)
         self.segmentation = np.zeros(image.shape, np.int32) if segmentation is None else segmentation
-        self.reach = Box.from_shape(self.shape).grow(scale(self.radius_zyx, -1))
+        self.reach = reach_of(self.shape, model)
+        self.num_deleted = 0
         self._visited: Box | None = None
 
     def start(self, seed_zyx: ZYX) -> None:
         """Clear the POM and activate the seed voxel."""
         self._clear()
+        self.num_deleted = 0
         self._visited = Box.around(seed_zyx)
         self.pom_logit[seed_zyx] = self.thresholds.init
 
@@ -174,7 +187,7 @@ class Canvas:
         return int(np.count_nonzero(self.pom_logit[self.fov(position).slices()] >= self.thresholds.segment))
 
     def write(self, position_zyx: ZYX, pom_logit: np.ndarray) -> np.ndarray:
-        """Write the output of the network to the canvas, under the freeze rule.
+        """Write the output of the network to the canvas, under the freeze rule, and count the voxels that are lost.
 
         Parameters
         ----------
@@ -190,10 +203,10 @@ class Canvas:
         """
         fov = self.fov(position_zyx)
         where = fov.slices()
-        if self._freezes(pom_logit):
-            # Background stays background. Comparisons with NaN are false, so this leaves new voxels alone.
-            old = self.pom_logit[where].copy()
+        old = self.pom_logit[where].copy()  # comparisons with NaN are false, so what follows leaves new voxels alone
+        if self._freezes(pom_logit):  # background stays background
             np.copyto(pom_logit, old, where=(old < 0) & (pom_logit > old))
+        self.num_deleted += int(np.count_nonzero((old >= INSIDE_LOGIT) & (pom_logit < 0)))
         self.pom_logit[where] = pom_logit
         self._visited = fov if self._visited is None else Box.hull((self._visited, fov))
         return pom_logit

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ffn.config import FloodConfig
-from ffn.inference.engine import Engine, create_engine
+from ffn.inference.engine import create_engine
 from ffn.kernels import vector_lanes
 from ffn.kernels.inference import obstacle
 from ffn.machine.cpu import cpu_flags
@@ -48,18 +48,6 @@ def chosen(model: Model, config: FloodConfig, machine: str | None = None) -> Cho
         name = choice_name("inference", config.engine, config.precision, model.config)
         choice = choose_once(Path(machine, name) if machine else None, lambda: _choose(model, config))
     return choice
-
-
-def chosen_engine(model: Model, config: FloodConfig, machine: str | None = None, batch_size: int = 1) -> Engine:
-    """Build the engine that `chosen` returns, for calls of at most `batch_size` FOVs.
-
-    Raises
-    ------
-    ConfigError
-        If this machine cannot run the choice, or ``OMP_NUM_THREADS`` is needed but not a number.
-    """
-    choice = chosen(model, config, machine)
-    return create_engine(model, choice.engine, choice.precision, config.threads, batch_size)
 
 
 def _choose(model: Model, config: FloodConfig) -> Choice:

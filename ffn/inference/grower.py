@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,17 +161,3 @@ class FovBatch:
             for grower, answer in zip(growing, answers, strict=True):
                 grower.put(answer)
         return len(growing)
-
-
-def grow(growers: Sequence[ObjectGrower], batch: FovBatch) -> None:
-    """Grow independent objects in lockstep until all have grown; their canvases hold the results.
-
-    Parameters
-    ----------
-    growers : sequence of ObjectGrower
-        Each on its own canvas.
-    batch : FovBatch
-        Network; if there are more objects than its size, they take turns.
-    """
-    while batch.advance(growers):
-        pass

@@ -1,15 +1,15 @@
-"""Canvases that advance together, each of another subvolume: on the host with any engine, or on a GPU."""
+"""Canvases that advance together, each of another subvolume or window: on the host with any engine, or on a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from ffn.config import FloodConfig, SegmentConfig
-from ffn.geometry import ZYX, zyx
+from ffn.config import FloodConfig
+from ffn.geometry import ZYX
 from ffn.inference.canvas import Canvas, Thresholds
 from ffn.inference.engine import create_engine
 from ffn.inference.grower import FovBatch, ObjectGrower
@@ -39,7 +39,7 @@ class Network:
 
 
 class Lanes(Protocol):
-    """Canvases on which objects of different subvolumes grow in lockstep.
+    """Canvases on which objects of different subvolumes, or windows, grow in lockstep.
 
     Attributes
     ----------
@@ -101,17 +101,19 @@ class HostLanes:
         return self._batch.advance(growers)
 
 
-def open_lanes(network: Network, config: SegmentConfig, shapes: Sequence[ZYX], dtype: np.dtype) -> Lanes:
+def open_lanes(network: Network, config: FloodConfig, num_jobs: int, shape_zyx: ZYX, dtype: np.dtype) -> Lanes:
     """Open as many canvases as the options say: on the device with the engine jax, on the host with others.
 
     Parameters
     ----------
     network : Network
         What is run on the image.
-    config : SegmentConfig
+    config : FloodConfig
         Thresholds, threads and number of canvases.
-    shapes : sequence of tuple of int
-        Shape of each subvolume.
+    num_jobs : int
+        Number of subvolumes, or windows; there are never more canvases.
+    shape_zyx : tuple of int
+        Shape that holds each of them, at least the FOV.
     dtype : dtype
         Type of the image.
 
@@ -122,13 +124,12 @@ def open_lanes(network: Network, config: SegmentConfig, shapes: Sequence[ZYX], d
     """
     wanted = None if config.canvases == "auto" else config.canvases
     if network.choice.engine != "jax":
-        return HostLanes(network, config, min(wanted or 1, len(shapes)))
+        return HostLanes(network, config, min(wanted or 1, num_jobs))
     from ffn.inference.device.lanes import DeviceLanes
     from ffn.inference.device.memory import free_bytes, num_canvases
 
     device = jax_device()
     if device.platform == "cpu":
         wanted = wanted or 1
-    common = zyx(np.max(shapes, axis=0).tolist())
-    size = num_canvases(wanted, len(shapes), free_bytes(device), network.model.config, common, dtype)
-    return DeviceLanes(network, Thresholds.of(config), size, common, dtype)
+    size = num_canvases(wanted, num_jobs, free_bytes(device), network.model.config, shape_zyx, dtype)
+    return DeviceLanes(network, Thresholds.of(config), size, shape_zyx, dtype)

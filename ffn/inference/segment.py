@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from ffn.config import ImageConfig, Mask, SegmentConfig, flooding_model
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import Box
+from ffn.geometry import Box, zyx
 from ffn.inference.checkpoint import Termination
 from ffn.inference.choice import chosen
-from ffn.inference.executor import MOST_READERS, flood_all
+from ffn.inference.flood_all import flood_all
 from ffn.inference.lanes import Network, open_lanes
 from ffn.inference.points import read_points
 from ffn.inference.subvolume import Common, SubvolumeFlood
@@ -147,14 +147,15 @@ def segment(
     with open_volume(staged) as volume:
         boxes, dtype = _checked(volume, boxes or [volume.box], model, len(targets)), volume.dtype
     network = Network(model, normalisation, chosen(model, config, machine))
-    lanes = open_lanes(network, config, [box.shape for box in boxes], dtype)
+    largest = zyx(map(max, zip(*(box.shape for box in boxes), strict=True)))
+    lanes = open_lanes(network, config, len(boxes), largest, dtype)
     inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": lanes.name}
     inputs["grey_levels"] = str(normalisation)
     common = Common(staged, network, config, points, inputs, lanes.size, known.masks, known.init_segmentation)
     jobs = [SubvolumeFlood(common, box, *target) for box, target in zip(boxes, targets, strict=True)]
     termination = Termination()
     with termination.noticed() if config.checkpoint_seconds else contextlib.nullcontext():
-        flood_all(jobs, lanes, termination, min(MOST_READERS, config.threads or threads_here()))
+        flood_all(jobs, lanes, termination, config.threads or threads_here())
 
 
 def _target(out_spec: str) -> tuple[str, str]:

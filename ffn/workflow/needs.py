@@ -23,7 +23,7 @@ MAPS_OF_A_FOV = 24  # further ones, of the layer at work
 GRADIENTS_OF_A_WORKER = 4  # as computed, as sent, and what compression keeps
 PATCHES_OF_A_LANE = 10  # three arrays of three examples, and the canvas
 VOXEL_BYTES = 12  # of a volume in memory: image and labels
-CANVAS_BYTES, SEEDING_BYTES = 15, 25  # per voxel, of each further subvolume on a canvas, and searched for seeds
+CANVAS_BYTES, SEEDING_BYTES = 15, 25  # per voxel, of each further one on a canvas, and searched for seeds
 MAPS_OF_AN_INFERENCE = 3  # of a FOV; a layer's input and output, and the module's input
 BACKWARD = 3  # operations of a training step for one of a prediction: forward, gradients of data and of weights
 TRAINING_FLOPS_PER_CORE = 1.5e10  # of TensorFlow's training in float32 with AVX2, whose weight gradients are slow there
@@ -100,9 +100,37 @@ def flooding_mb(num_voxels: int, model: ModelConfig, canvases: int = 1) -> int:
     >>> [flooding_mb(256**3, network, size) for size in (1, 64)]
     [3521, 23181]
     """
+    return memory_mb("segment", num_voxels) + _canvases_mb(num_voxels, model, canvases)
+
+
+def agglomerating_mb(block_voxels: int, window_voxels: int, model: ModelConfig, canvases: int = 1) -> int:
+    """Memory of judging contacts, MB.
+
+    Parameters
+    ----------
+    block_voxels : int
+        Voxels that are searched for contacts at a time.
+    window_voxels : int
+        Voxels of the window around a contact.
+    model : ModelConfig
+        The network.
+    canvases : int
+        Windows at once.
+
+    Examples
+    --------
+    >>> network = ModelConfig(features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
+    >>> [agglomerating_mb(128**3, 81**3, network, size) for size in (1, 64)]
+    [2640, 4105]
+    """
+    return memory_mb("agglomerate", block_voxels) + _canvases_mb(window_voxels, model, canvases)
+
+
+def _canvases_mb(num_voxels: int, model: ModelConfig, canvases: int) -> int:
+    """Memory of the network, and of what is on the canvases but the first, MB."""
     fovs = canvases * MAPS_OF_AN_INFERENCE * model.features * math.prod(model.fov_size_zyx)
     further_bytes = (canvases - 1) * CANVAS_BYTES + (min(canvases, MOST_READERS) - 1) * SEEDING_BYTES
-    return memory_mb("segment", num_voxels) + math.ceil((FLOAT_BYTES * fovs + further_bytes * num_voxels) / 1e6)
+    return math.ceil((FLOAT_BYTES * fovs + further_bytes * num_voxels) / 1e6)
 
 
 def minutes(stage: str, num_voxels: int, threads: int = 1) -> int:

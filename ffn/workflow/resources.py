@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ffn.config import ModelConfig
-from ffn.workflow.needs import flooding_mb, flooding_minutes, memory_mb, minutes
+from ffn.config import AgglomerateConfig, FloodConfig, ModelConfig
+from ffn.inference.device.memory import MOST_CANVASES
+from ffn.workflow.needs import agglomerating_mb, flooding_mb, flooding_minutes, memory_mb, minutes
 
 Voxels = int | Callable[[Any], int]  # a number, or a function of the wildcards
 Resource = Callable[..., int]
@@ -52,6 +53,19 @@ def flooding(model: ModelConfig, voxels: Voxels) -> Resource:
 def flooding_memory(model: ModelConfig, voxels: Voxels) -> Resource:
     """Memory of jobs that flood-fill a box, MB."""
     return by_attempt(lambda wildcards, _: flooding_mb(_evaluated(voxels, wildcards), model))
+
+
+def agglomeration_memory(model: ModelConfig, config: AgglomerateConfig, gpus: int) -> Resource:
+    """Memory of jobs that judge contacts, MB."""
+    window = math.prod(2 * radius + 1 for radius in config.window_radius_zyx)
+    return by_attempt(agglomerating_mb(block_voxels(config), window, model, most_canvases(config, gpus)))
+
+
+def most_canvases(config: FloodConfig, gpus: int) -> int:
+    """Return how many canvases a job may have, on machines with this number of GPUs."""
+    if config.canvases != "auto":
+        return config.canvases
+    return MOST_CANVASES if gpus else 1
 
 
 def block_voxels(section: Any) -> int:

@@ -300,7 +300,7 @@ STAGES = {
                     "graph", "agglomeration/{volume}/graphs/{subvolume}.csv", of="agglomerated", boxes="contact_boxes"
                 ),
             ),
-            need=Need(base_mb=2500, bytes_per_voxel=60),
+            need=Need(base_mb=2500, bytes_per_voxel=60),  # with one canvas, see `needs.agglomerating_mb`
             section="agglomerate",
         ),
         Stage(

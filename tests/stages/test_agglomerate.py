@@ -5,14 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from ffn.assembly.merge_graph import read_graph
-from ffn.assembly.resegment import Resegmenter
+from ffn.assembly.merge_graph import MergeEdge, read_graph
 from ffn.cli import main
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volume, create_volumes
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.provenance import REVISIONS, revision
+
+from ..engines import HERE
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
@@ -131,16 +132,16 @@ def killed(scene, monkeypatch):
     """Return a function that starts a job and kills it after its first edge; it returns the file that is left."""
 
     def start(*options):
-        examine, judged = Resegmenter.examine, []
+        row, judged = MergeEdge.row, []
 
-        def until_killed(self, contact):
+        def until_killed(edge):
             if judged:
                 raise Killed
-            judged.append(contact)
-            return examine(self, contact)
+            judged.append(edge)
+            return row(edge)
 
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(Resegmenter, "examine", until_killed)
+            patch.setattr(MergeEdge, "row", until_killed)
             agglomerate(scene, *options)
         return scene / "graph.csv.partial"
 
@@ -157,6 +158,24 @@ def test_a_killed_job_resumes_where_it_stopped(options, scene, killed, caplog):
         code, graph = agglomerate(scene, *options)
     assert code == 0 and "resuming after 1 decision points" in caplog.text
     assert read_graph(graph) == whole and not partial.exists()
+
+
+@pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
+def test_windows_at_once_give_the_graph_of_one_after_another(engine, scene, killed, caplog):
+    whole = read_graph(agglomerate(scene, "--engine", engine, name="whole")[1])
+    several = ("--engine", engine, "--canvases", "2")
+    killed(*several)
+    with caplog.at_level("INFO"):
+        assert read_graph(agglomerate(scene, *several)[1]) == whole and len(whole) == 2
+    assert "resuming after 1 decision points" in caplog.text
+
+
+def test_windows_that_the_memory_does_not_hold_are_one_line(scene, monkeypatch, capsys):
+    pytest.importorskip("jax")
+    monkeypatch.setattr("ffn.inference.device.memory.memory_mb", lambda: 0.2)
+    assert agglomerate(scene, "--engine", "jax", "--canvases", "2")[0] == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("ffn: error: canvases: 2 of 25×25×41 voxels need") and "Choose 1 or auto" in said
 
 
 def test_a_partial_graph_of_other_options_is_not_resumed(scene, killed, caplog):

@@ -26,8 +26,8 @@ import h5py
 import numpy as np
 import pytest
 
+from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, header
-from ffn.assembly.resegment import Evidence
 from ffn.cli import main
 from ffn.geometry import Box
 from ffn.io.hdf5_volume import create_volumes

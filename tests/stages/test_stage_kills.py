@@ -45,7 +45,7 @@ STAGES = {
     ),
     "agglomerate": (
         "graph.csv",
-        [Pause("agglomerate", "ffn.assembly.resegment:Resegmenter.examine", calls=3)],
+        [Pause("agglomerate", "ffn.assembly.merge_graph:MergeEdge.row", calls=3)],
         ".partial",
         "after 2 decision points",
     ),
@@ -115,6 +115,20 @@ def test_kills_change_nothing(stage, steps, tmp_path, caplog):
     assert sorted(p.name for p in tmp_path.glob(f"*{name}?*")) == []
     if stage == "agglomerate":
         assert len(undisturbed.splitlines()) == 2 + 2 * (BOX.shape[2] // PIECE - 1)  # every piece and the next
+
+
+def test_windows_at_once_are_judged_again_after_a_kill(steps, tmp_path, caplog):
+    """Those behind the first that was not judged yet are grown again; the graph is in order."""
+    pytest.importorskip("jax")
+    command = [*steps["agglomerate"], "--engine", "jax", "--precision", "float32", "--canvases", "4"]
+    assert main(command) == 0
+    graph = tmp_path / "graph.csv"
+    undisturbed = graph.read_bytes()
+    graph.unlink()
+    kill_at(Pause("agglomerate", "ffn.assembly.merge_graph:MergeEdge.row", calls=3), command)
+    with caplog.at_level("INFO"):
+        assert main(command) == 0
+    assert "after 2 decision points" in caplog.text and graph.read_bytes() == undisturbed
 
 
 @pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])

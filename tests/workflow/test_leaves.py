@@ -166,6 +166,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.init_segmentation": ["mask.npy"],
     "volumes.masks": [[{"path": "mask.npy"}]],
     "segment.canvases": [2],
+    "agglomerate.canvases": [2],
     "segment.seed_points": ["4,5,6"],
     "merge.calibration": ["calibration.yaml"],
     "sweep.calibration": ["calibration.yaml"],

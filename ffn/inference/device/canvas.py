@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ffn.config import ModelConfig
-from ffn.geometry import ZYX, Box, add, scale
-from ffn.inference.canvas import Canvas, Step, Thresholds
+from ffn.geometry import ZYX, Box, add
+from ffn.inference.canvas import Canvas, Step, Thresholds, reach_of
 from ffn.inference.movement import offsets_of_maxima, sides
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class DeviceCanvas(Canvas):
         self.radius_zyx = model.fov_radius_zyx
         self.deltas_zyx = model.deltas_zyx
         self.segmentation = segmentation
-        self.reach = Box.from_shape(self.shape).grow(scale(self.radius_zyx, -1))
+        self.reach = reach_of(self.shape, model)
+        self.num_deleted = 0
         self.lane = lane
         self._lanes = lanes
         self._visited: Box | None = None
@@ -50,6 +51,7 @@ class DeviceCanvas(Canvas):
     def start(self, seed_zyx: ZYX) -> None:
         """Clear the POM and activate the seed voxel."""
         self._visited = Box.around(seed_zyx)
+        self.num_deleted = 0
         self._lanes.clear(self.lane, seed_zyx, self.thresholds.init)
         self._logits = {seed_zyx: self.thresholds.init}
 
@@ -79,12 +81,13 @@ class DeviceCanvas(Canvas):
         """
         num_sides = len(sides(self.deltas_zyx))
         logits = answer.view(np.float32)
-        flats, num_new_voxels = answer[num_sides : 2 * num_sides].tolist(), int(answer[2 * num_sides])
+        *flats, num_new_voxels, num_deleted = answer[num_sides : 2 * num_sides + 2].tolist()
         moves = offsets_of_maxima(logits[:num_sides].tolist(), flats, self.deltas_zyx, self.thresholds.move)
         self._logits = {add(position_zyx, offset): score for score, offset in moves}
-        watched = logits[2 * num_sides + 1 :].tolist()
+        watched = logits[2 * num_sides + 2 :].tolist()
         self._logits.update(zip(self.asked, watched, strict=True))
         self._visited = Box.hull((self.visited, self.fov(position_zyx)))
+        self.num_deleted += num_deleted
         return Step(moves, num_new_voxels)
 
     @property

@@ -43,7 +43,7 @@ def bytes_of_canvas(model: ModelConfig, shape_zyx: ZYX, dtype: np.dtype) -> int:
 
 
 def num_canvases(
-    wanted: int | None, num_subvolumes: int, free: int, model: ModelConfig, shape_zyx: ZYX, dtype: np.dtype
+    wanted: int | None, num_jobs: int, free: int, model: ModelConfig, shape_zyx: ZYX, dtype: np.dtype
 ) -> int:
     """Return how many canvases to put on a device.
 
@@ -51,8 +51,8 @@ def num_canvases(
     ----------
     wanted : int, optional
         Number that the options ask for; default: as many as the memory holds, at most `MOST_CANVASES`.
-    num_subvolumes : int
-        There are never more canvases than subvolumes.
+    num_jobs : int
+        Number of subvolumes, or windows; there are never more canvases.
     free : int
         What `free_bytes` returned.
     model, shape_zyx, dtype
@@ -65,12 +65,12 @@ def num_canvases(
     """
     each = bytes_of_canvas(model, shape_zyx, dtype)
     fitting = int(USABLE * free) // each
-    number = min(num_subvolumes, wanted or max(1, min(MOST_CANVASES, fitting)))
+    number = min(num_jobs, wanted or max(1, min(MOST_CANVASES, fitting)))
     if number > fitting:
         size = "×".join(map(str, shape_zyx))
-        remedy = f"Choose {fitting} or auto" if fitting else "Choose smaller subvolumes"
+        remedy = f"Choose {fitting} or auto" if fitting else "Choose smaller subvolumes or windows"
         raise ConfigError(
-            f"segment.canvases: {number} of {size} voxels need {number * each / 1e6:,.0f} MB, the device has "
+            f"canvases: {number} of {size} voxels need {number * each / 1e6:,.0f} MB, the device has "
             f"{USABLE * free / 1e6:,.0f} MB for them. {remedy}"
         )
     return number

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ffn.config import ModelConfig
 from ffn.geometry import ZYX
-from ffn.inference.canvas import Thresholds
+from ffn.inference.canvas import INSIDE_LOGIT, Thresholds
 from ffn.inference.movement import sides
 from ffn.model.jax_network import Params, updated_pom
 
@@ -69,9 +69,10 @@ class Stepper:
         -------
         CanvasState
             With the updated POMs.
-        int32 array of shape (N, 2 × num_sides + 2 + WATCHED)
+        int32 array of shape (N, 2 × num_sides + 3 + WATCHED)
             Of each canvas: strongest logit of each face (bits of a float32), its index in the face, how many voxels the
-            object has gained, logits of the seed and of the watched positions (bits).
+            object has gained, how many were deleted (see `Canvas`), logits of the seed and of the watched positions
+            (bits).
         """
         import jax
         import jax.numpy as jnp
@@ -84,9 +85,11 @@ class Stepper:
         new = jnp.where((requests[:, 0] > 0)[:, None, None, None], new, old)
         pom_logit = jax.vmap(_paste)(state.pom_logit, new, corners)
         scores, flats = jax.vmap(self._face_maxima)(new)
-        gained = self._num_voxels(new) - self._num_voxels(old)
+        segment = self.thresholds.segment
+        gained = _num_voxels(new >= segment) - _num_voxels(old >= segment)
+        deleted = _num_voxels((old >= INSIDE_LOGIT) & (new < 0))
         logits = jax.vmap(lambda pom, where: pom[tuple(where.T)])(pom_logit, points)
-        answers = [_bits(scores), flats, gained[:, None], _bits(logits)]
+        answers = [_bits(scores), flats, gained, deleted, _bits(logits)]
         return CanvasState(state.images, pom_logit), jnp.concatenate(answers, axis=1)
 
     def _cut(self, array: jax.Array, corner: jax.Array) -> jax.Array:
@@ -103,11 +106,6 @@ class Stepper:
         num_active = jnp.count_nonzero(new >= self.thresholds.move, axis=(1, 2, 3), keepdims=True)
         is_frozen = num_active > most_active(self.model.fov_size_zyx, self.thresholds.freeze_share)
         return jnp.where(is_frozen & (old < 0) & (new > old), old, new)
-
-    def _num_voxels(self, pom_logit: jax.Array) -> jax.Array:
-        import jax.numpy as jnp
-
-        return jnp.count_nonzero(pom_logit >= self.thresholds.segment, axis=(1, 2, 3)).astype(jnp.int32)
 
     def _face_maxima(self, pom_logit: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Find the maxima of the faces, as `face_max_offsets` does."""
@@ -137,6 +135,12 @@ def _paste(array: jax.Array, fov: jax.Array, corner: jax.Array) -> jax.Array:
     import jax
 
     return jax.lax.dynamic_update_slice(array, fov, corner)
+
+
+def _num_voxels(where: jax.Array) -> jax.Array:
+    import jax.numpy as jnp
+
+    return jnp.count_nonzero(where, axis=(1, 2, 3)).astype(jnp.int32)[:, None]
 
 
 def _bits(floats: jax.Array) -> jax.Array:

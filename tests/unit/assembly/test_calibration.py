@@ -8,8 +8,8 @@ import yaml
 
 from ffn.assembly.calibration import FEATURES, CalibrationError, features, fit, quality
 from ffn.assembly.contacts import Contact
+from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, header, read_graphs
-from ffn.assembly.resegment import Evidence
 from ffn.cli import main
 from ffn.commands.calibrate import bodies_of
 from ffn.contingency import count_pairs

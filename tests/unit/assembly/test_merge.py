@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ffn.assembly.contacts import Contact
+from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge import merge
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header
-from ffn.assembly.resegment import Evidence
 from ffn.cli import main
 from ffn.config import MergeConfig
 from ffn.errors import VolumeError

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly.contacts import Contact
+from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import (
     COLUMNS,
     MergeEdge,
@@ -15,7 +16,6 @@ from ffn.assembly.merge_graph import (
     read_graph,
     read_graphs,
 )
-from ffn.assembly.resegment import Evidence
 
 
 def edge(a, b, score):

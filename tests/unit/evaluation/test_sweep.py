@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, header
-from ffn.assembly.resegment import Evidence
 from ffn.contingency import ContingencyTable
 from ffn.evaluation.config import SweepConfig
 from ffn.evaluation.scores import CONVENTIONS

@@ -73,6 +73,20 @@ def test_the_fov_enters_free_voxels_only(label, is_free):
     assert not canvas.may_visit(CENTER)
 
 
+def test_voxels_that_fall_from_inside_to_outside_are_deleted():
+    canvas = new_canvas()
+    canvas.start(CENTER)
+    first = fov(2.0)
+    first[0] = 1.0  # a probability of 0.73
+    canvas.write(CENTER, first)
+    second = fov(2.0)
+    second[:, 0], second[:, 1, 0] = -1.0, 0.5
+    canvas.write(CENTER, second)
+    assert canvas.num_deleted == 4 * 9  # of five rows that fall, four were inside
+    canvas.start(CENTER)
+    assert canvas.num_deleted == 0
+
+
 def test_the_object_covers_what_reaches_the_segment_threshold():
     canvas = new_canvas(segment_threshold=0.6)
     canvas.start(CENTER)

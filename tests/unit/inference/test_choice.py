@@ -9,7 +9,8 @@ from ffn import kernels
 from ffn.config import FloodConfig, ModelConfig
 from ffn.errors import ConfigError
 from ffn.inference import choice
-from ffn.inference.choice import chosen_engine
+from ffn.inference.choice import chosen
+from ffn.inference.engine import create_engine
 from ffn.model import choice as record
 from ffn.model import precision
 from ffn.model.store import Model
@@ -27,7 +28,7 @@ KERNELS_FASTER = {"openvino float32": 6.9, "openvino bfloat16": 9.0, "kernels fl
 
 @pytest.fixture
 def on(monkeypatch):
-    """Function that makes this machine another one; engines are then the arguments they would be built from."""
+    """Function that makes this machine another one."""
 
     def become(flags, gpu=False, rates=None, installed=True, built=False, jax_gpu=False):
         for module in (precision, choice, kernels):
@@ -44,27 +45,32 @@ def on(monkeypatch):
             return {kind: rates[" ".join(kind)] for kind in kinds}
 
         monkeypatch.setattr(choice, "fovs_per_second", measured)
-        monkeypatch.setattr(choice, "create_engine", lambda model, *arguments: " ".join(map(str, arguments)))
 
     return become
+
+
+def taken(model, config, machine=None):
+    """Return engine and precision that `chosen` takes."""
+    found = chosen(model, config, machine)
+    return f"{found.engine} {found.precision}"
 
 
 @pytest.mark.parametrize(
     ("machine", "expected"),
     [
-        ({"flags": AVX2}, "openvino float32 0 1"),
-        ({"flags": AMX}, "openvino bfloat16 0 1"),
-        ({"flags": BF16_ALONE, "rates": FLOAT32_FASTER}, "openvino float32 0 1"),
-        ({"flags": BF16_ALONE, "rates": BFLOAT16_FASTER}, "openvino bfloat16 0 1"),
-        ({"flags": AVX2, "gpu": True}, "tensorflow bfloat16 0 1"),
-        ({"flags": AVX2, "gpu": True, "jax_gpu": True}, "jax bfloat16 0 1"),
-        ({"flags": AMX, "jax_gpu": True}, "jax bfloat16 0 1"),
-        ({"flags": AVX2, "installed": False}, "tensorflow float32 0 1"),
+        ({"flags": AVX2}, "openvino float32"),
+        ({"flags": AMX}, "openvino bfloat16"),
+        ({"flags": BF16_ALONE, "rates": FLOAT32_FASTER}, "openvino float32"),
+        ({"flags": BF16_ALONE, "rates": BFLOAT16_FASTER}, "openvino bfloat16"),
+        ({"flags": AVX2, "gpu": True}, "tensorflow bfloat16"),
+        ({"flags": AVX2, "gpu": True, "jax_gpu": True}, "jax bfloat16"),
+        ({"flags": AMX, "jax_gpu": True}, "jax bfloat16"),
+        ({"flags": AVX2, "installed": False}, "tensorflow float32"),
     ],
 )
 def test_auto_takes_what_is_fastest(on, machine, expected):
     on(**machine)
-    assert chosen_engine(MODEL, FloodConfig()) == expected
+    assert taken(MODEL, FloodConfig()) == expected
 
 
 @pytest.mark.parametrize(
@@ -88,37 +94,37 @@ def test_auto_takes_what_is_fastest(on, machine, expected):
 )
 def test_auto_takes_our_kernels_where_they_are_fastest(on, machine, options, expected):
     on(**machine, built=True)
-    assert chosen_engine(WIDE, FloodConfig(**options)) == f"{expected} 0 1"
+    assert taken(WIDE, FloodConfig(**options)) == expected
 
 
 def test_few_features_are_left_to_openvino(on):
     on(AVX2, built=True)
-    assert chosen_engine(MODEL, FloodConfig()) == "openvino float32 0 1"
+    assert taken(MODEL, FloodConfig()) == "openvino float32"
 
 
 def test_kernels_that_are_missing_where_they_would_be_fastest_are_named(on, caplog):
     on(AVX2)
     with caplog.at_level(logging.INFO):
-        assert chosen_engine(WIDE, FloodConfig()) == "openvino float32 0 1"
+        assert taken(WIDE, FloodConfig()) == "openvino float32"
     assert "auto does without our kernels, because they are missing" in caplog.text
 
 
 def test_a_precision_that_the_kernels_lack_is_refused():
     with pytest.raises(ConfigError, match="precision: found bfloat16, the engine kernels has float32 alone. Choose"):
-        chosen_engine(MODEL, FloodConfig(engine="kernels", precision="bfloat16"))
+        create_engine(MODEL, "kernels", "bfloat16")
 
 
 def test_measured_figures_go_to_the_log(on, caplog):
     on(BF16_ALONE, rates=FLOAT32_FASTER)
     with caplog.at_level(logging.INFO):
-        chosen_engine(MODEL, FloodConfig())
+        taken(MODEL, FloodConfig())
     assert "openvino float32, because no GPU is visible, and measured float32: 6.9 FOVs/s, bfloat16: 3.8" in caplog.text
 
 
 def test_options_are_kept(on, tmp_path):
     on(AMX)
-    config = FloodConfig(engine="tensorflow", precision="float32", threads=3)
-    assert chosen_engine(MODEL, config, str(tmp_path / "machine"), 2) == "tensorflow float32 3 2"
+    config = FloodConfig(engine="tensorflow", precision="float32")
+    assert taken(MODEL, config, str(tmp_path / "machine")) == "tensorflow float32"
     assert not (tmp_path / "machine").exists()
 
 
@@ -126,25 +132,25 @@ def test_options_are_kept(on, tmp_path):
 def test_one_option_leaves_the_other_to_auto(on, option, expected):
     on(AVX2)
     given = {"engine": "tensorflow", "precision": "bfloat16"}[option]
-    assert chosen_engine(MODEL, FloodConfig(**{option: given})).startswith(expected)
+    assert taken(MODEL, FloodConfig(**{option: given})).startswith(expected)
 
 
 def test_jobs_of_a_run_take_the_same_on_any_machine(on, tmp_path):
     on(AMX)
-    first = chosen_engine(MODEL, FloodConfig(), str(tmp_path))
+    first = taken(MODEL, FloodConfig(), str(tmp_path))
     (file,) = tmp_path.iterdir()
     assert yaml.safe_load(file.read_text())["reason"] == "no GPU is visible, and the CPU has AMX"
     for flags, gpu in ((AVX2, False), (AMX, True)):
         on(flags, gpu)
-        assert chosen_engine(MODEL, FloodConfig(), str(tmp_path)) == first == "openvino bfloat16 0 1"
+        assert taken(MODEL, FloodConfig(), str(tmp_path)) == first == "openvino bfloat16"
 
 
 def test_a_node_without_the_gpu_that_was_chosen_says_so(on, tmp_path):
     on(AVX2, gpu=True)
-    chosen_engine(MODEL, FloodConfig(), str(tmp_path))
+    taken(MODEL, FloodConfig(), str(tmp_path))
     on(AVX2)
     with pytest.raises(ConfigError, match="was chosen for a GPU, and TensorFlow sees none here"):
-        chosen_engine(MODEL, FloodConfig(), str(tmp_path))
+        taken(MODEL, FloodConfig(), str(tmp_path))
 
 
 def test_measuring_runs_the_network_in_turn(monkeypatch):

@@ -1,11 +1,11 @@
-"""Independent objects that grow on their own canvases, as agglomeration needs them."""
+"""Independent objects that grow on their own canvases."""
 
 import numpy as np
 import pytest
 
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.inference.canvas import MASKED, Canvas, Thresholds
-from ffn.inference.grower import FovBatch, Limits, ObjectGrower, grow
+from ffn.inference.grower import FovBatch, Limits, ObjectGrower
 
 MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
 
@@ -19,6 +19,11 @@ class Bright:
     def predict(self, image, pom_logit):
         self.calls.append([float(i.max()) for i in image])
         return np.where(image > 0, image, np.float32(-4))
+
+
+def grow(growers, batch):
+    while batch.advance(growers):
+        pass
 
 
 def canvas(length, brightness):

@@ -2,9 +2,10 @@
 
 from types import SimpleNamespace
 
-from ffn.config import ModelConfig, ReconcileConfig
-from ffn.workflow.needs import flooding_mb, minutes
-from ffn.workflow.resources import block_voxels, by_attempt, duration, flooding_memory
+from ffn.config import AgglomerateConfig, ModelConfig, ReconcileConfig
+from ffn.inference.device.memory import MOST_CANVASES
+from ffn.workflow.needs import agglomerating_mb, flooding_mb, minutes
+from ffn.workflow.resources import agglomeration_memory, block_voxels, by_attempt, duration, flooding_memory
 
 
 def test_a_repeated_job_gets_twice_as_much():
@@ -22,6 +23,14 @@ def test_flood_filling_depends_on_the_subvolume():
     job, model = SimpleNamespace(size=10**8), ModelConfig()
     asked = flooding_memory(model, lambda wildcards: wildcards.size)
     assert asked(job, threads=1, attempt=2) == 2 * flooding_mb(10**8, model)
+
+
+def test_agglomeration_depends_on_the_windows_at_once():
+    model = ModelConfig()
+    for canvases, gpus, expected in (("auto", 0, 1), ("auto", 2, MOST_CANVASES), (7, 2, 7)):
+        config = AgglomerateConfig(window_radius_zyx=(40, 41, 42), block_size_zyx=(50, 60, 70), canvases=canvases)
+        asked = agglomeration_memory(model, config, gpus)(None, threads=1, attempt=1)
+        assert asked == agglomerating_mb(50 * 60 * 70, 81 * 83 * 85, model, expected)
 
 
 def test_a_block_has_the_voxels_of_its_sides():

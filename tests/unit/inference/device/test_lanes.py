@@ -14,9 +14,9 @@ from ffn.inference.device.lanes import DeviceLanes
 from ffn.inference.flood import FloodFill
 from ffn.inference.lanes import HostLanes, Network
 from ffn.model.choice import Choice
-from ffn.model.network import weight_shapes
 from ffn.model.normalize import Normalisation
-from ffn.model.store import Model
+
+from ...networks import follower
 
 pytest.importorskip("jax")
 
@@ -29,13 +29,7 @@ OPTIONS = {"min_segment_size": 30, "disco_seed_threshold": 0.3, "max_object_voxe
 
 @pytest.fixture(scope="module")
 def model():
-    """A network that makes the POM follow what is bright, with noise, so that answers depend on all inputs."""
-    rng = np.random.default_rng(5)
-    weights = {name: rng.normal(0, 0.05, shape).astype(np.float32) for name, shape in weight_shapes(CONFIG).items()}
-    weights["conv0_a/weights"][1, 1, 1, 0, :2] += [1, -1]
-    weights["conv0_b/weights"][1, 1, 1] += np.eye(4)
-    weights["conv_lom/weights"][0, 0, 0, :2, 0] += [1.5, -1.5]
-    return Model(CONFIG, weights, {})
+    return follower(CONFIG)
 
 
 def subvolume(shape, rng_seed):

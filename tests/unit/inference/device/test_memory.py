@@ -14,23 +14,23 @@ SHAPE, DTYPE = (200, 256, 300), np.dtype(np.uint16)
 EACH = bytes_of_canvas(MODEL, SHAPE, DTYPE)
 
 
-def canvases(wanted, num_subvolumes, fitting):
+def canvases(wanted, num_jobs, fitting):
     free = int((fitting + 0.5) * EACH / USABLE)
-    return num_canvases(wanted, num_subvolumes, free, MODEL, SHAPE, DTYPE)
+    return num_canvases(wanted, num_jobs, free, MODEL, SHAPE, DTYPE)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "num_subvolumes", "fitting", "expected"),
+    ("wanted", "num_jobs", "fitting", "expected"),
     [(None, 1000, 5, 5), (None, 3, 5, 3), (None, 1000, 500, MOST_CANVASES), (100, 1000, 500, 100), (100, 7, 8, 7)],
 )
-def test_auto_takes_what_the_memory_holds(wanted, num_subvolumes, fitting, expected):
-    assert canvases(wanted, num_subvolumes, fitting) == expected
+def test_auto_takes_what_the_memory_holds(wanted, num_jobs, fitting, expected):
+    assert canvases(wanted, num_jobs, fitting) == expected
 
 
 def test_too_many_and_too_large_are_one_line_each():
-    with pytest.raises(ConfigError, match=r"segment\.canvases: 9 of 200×256×300 voxels need .* Choose 5 or auto"):
+    with pytest.raises(ConfigError, match=r"canvases: 9 of 200×256×300 voxels need .* Choose 5 or auto"):
         canvases(9, 100, 5)
-    with pytest.raises(ConfigError, match=r"segment\.canvases: 1 of 200×256×300 voxels .* Choose smaller subvolumes"):
+    with pytest.raises(ConfigError, match=r"canvases: 1 of 200×256×300 voxels .* Choose smaller subvolumes"):
         canvases(None, 100, 0)
 
 

@@ -1,0 +1,139 @@
+"""The evidence that two segments are one object, from what both have grown to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ffn.config import AgglomerateConfig
+
+ONE_SIDED = 0.6  # our choice: a threshold above it needs both sides
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Result of growing both sides of a contact. All counts and shares are of voxels inside the window.
+
+    Parameters
+    ----------
+    voxels_a, voxels_b : int
+        Size of each segment.
+    radius_a, radius_b : float
+        Largest distance of a voxel of the segment from its surface, in units of the smallest voxel side.
+    tries_a, tries_b : int
+        Seeds tried for each side; 0 if no voxel of the side can be a seed.
+    fovs_a, fovs_b : int
+        Network evaluations from the seed that counts.
+    recovered_aa, recovered_bb : float
+        Share of each segment that its own object covers again: how far the window can be trusted.
+    recovered_ab, recovered_ba : float
+        Share of b that the object grown from a covers, and the reverse.
+    agreement : float
+        Voxels in both objects, as a share of the smaller object.
+    iou : float
+        Voxels in both objects, as a share of the voxels in either.
+    deleted_a, deleted_b : float
+        Voxels that the object lost again while it grew (POM from 0.8 or more to less than 0.5), as a share of it.
+    lost : float
+        Share of both segments that neither object covers.
+    """
+
+    voxels_a: int
+    voxels_b: int
+    radius_a: float
+    radius_b: float
+    tries_a: int
+    tries_b: int
+    fovs_a: int
+    fovs_b: int
+    recovered_aa: float
+    recovered_ab: float
+    recovered_ba: float
+    recovered_bb: float
+    agreement: float
+    iou: float
+    deleted_a: float
+    deleted_b: float
+    lost: float
+
+    def score(self, config: AgglomerateConfig) -> float:
+        """Return how much the two sides agree.
+
+        The agreement, or `ONE_SIDED` of it if only one side grew into the other. 0 if neither did, or if a side did not
+        recover itself or lost too much of its object.
+        """
+        crossing = sorted((self.recovered_ab, self.recovered_ba))
+        own = min(self.recovered_aa, self.recovered_bb)
+        steady = max(self.deleted_a, self.deleted_b) <= config.max_deleted
+        if own < config.min_recovered or crossing[1] < config.min_crossing or not steady:
+            return 0.0
+        return self.agreement if crossing[0] >= config.min_crossing else ONE_SIDED * self.agreement
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What one side of a contact has grown to.
+
+    Parameters
+    ----------
+    mask : bool ndarray of shape (Z, Y, X)
+        The object in the window; empty if the seed did not survive.
+    num_fovs, num_tries : int
+        As in `Evidence`.
+    num_deleted : int
+        As in `ffn.inference.canvas.Canvas`.
+    """
+
+    mask: np.ndarray
+    num_fovs: int = 0
+    num_tries: int = 0
+    num_deleted: int = 0
+
+    @property
+    def deleted(self) -> float:
+        """Voxels lost again, as a share of the object."""
+        return self.num_deleted / max(1, int(np.count_nonzero(self.mask)), self.num_deleted)
+
+
+def compare(sides: list[np.ndarray], grown: list[Grown], radii: Sequence[float]) -> Evidence:
+    """Compare the objects grown from both sides with the segments and with each other.
+
+    Parameters
+    ----------
+    sides : two bool ndarrays of shape (Z, Y, X)
+        The segments a and b in the window.
+    grown : two Grown
+        The objects grown from them.
+    radii : two floats
+        Of the segments, as in `Evidence`.
+    """
+    (a, b), (grown_a, grown_b) = sides, (g.mask for g in grown)
+    both, either = np.count_nonzero(grown_a & grown_b), np.count_nonzero(grown_a | grown_b)
+    smaller = min(np.count_nonzero(grown_a), np.count_nonzero(grown_b))
+    return Evidence(
+        voxels_a=int(np.count_nonzero(a)),
+        voxels_b=int(np.count_nonzero(b)),
+        radius_a=radii[0],
+        radius_b=radii[1],
+        tries_a=grown[0].num_tries,
+        tries_b=grown[1].num_tries,
+        fovs_a=grown[0].num_fovs,
+        fovs_b=grown[1].num_fovs,
+        recovered_aa=share_of(grown_a, a),
+        recovered_ab=share_of(grown_a, b),
+        recovered_ba=share_of(grown_b, a),
+        recovered_bb=share_of(grown_b, b),
+        agreement=both / smaller if smaller else 0.0,
+        iou=both / either if either else 0.0,
+        deleted_a=grown[0].deleted,
+        deleted_b=grown[1].deleted,
+        lost=1 - share_of(grown_a | grown_b, a | b),
+    )
+
+
+def share_of(of: np.ndarray, whole: np.ndarray) -> float:
+    """Return the share of `whole` that `of` covers; both are bool arrays of one shape."""
+    total = np.count_nonzero(whole)
+    return float(np.count_nonzero(of & whole) / total) if total else 0.0

@@ -1,0 +1,91 @@
+"""Flood many subvolumes in one process, with checkpoints and a progress bar."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection, Sequence
+
+from ffn.errors import SegmentError
+from ffn.inference.checkpoint import Termination
+from ffn.inference.executor import run_jobs
+from ffn.inference.lanes import Lanes
+from ffn.inference.subvolume import SubvolumeFlood
+from ffn.progress import progress_bar
+
+SHOW_SECONDS = 0.2
+
+
+def flood_all(jobs: Sequence[SubvolumeFlood], lanes: Lanes, termination: Termination, threads: int) -> None:
+    """Flood all subvolumes and write each as soon as it is done.
+
+    Checkpoints are kept until all are done, so that a call that was killed does not flood again what it had finished.
+
+    Parameters
+    ----------
+    jobs : sequence of SubvolumeFlood
+        Subvolumes, in the order in which they begin.
+    lanes : Lanes
+        Canvases.
+    termination : Termination
+        When it has arrived, all states are saved and the call ends, unless all subvolumes are done by then.
+    threads : int
+        As in `run_jobs`.
+
+    Raises
+    ------
+    SegmentError
+        After SIGTERM, once the states are saved.
+    """
+    progress = _Progress(len(jobs))
+
+    def save(num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
+        for job in active:
+            job.checkpoint.save_when_due(job.flood.state, termination.arrived)
+        if termination.arrived and progress.num_finished < len(jobs):
+            path = next(iter(active), jobs[0]).checkpoint.path
+            raise SegmentError(f"{path}: stopped by SIGTERM, the state is saved. Run the same command to resume")
+        progress.show(num_fovs, active)
+
+    with contextlib.closing(progress):  # so that the line of an error is the last one
+        for job in run_jobs(jobs, lanes, threads, save):
+            if len(jobs) > 1 and job.checkpoint.is_used:
+                job.checkpoint.save(job.flood.state())
+            job.write()
+            progress.finish(job)
+            job.leave()
+    for job in jobs:
+        job.checkpoint.remove()
+
+
+class _Progress:
+    """A bar of the seeds decided, with FOVs/s, over all subvolumes that have begun."""
+
+    def __init__(self, num_jobs: int) -> None:
+        self._num_jobs = num_jobs
+        self.num_finished = 0
+        self._seeds = 0  # of finished subvolumes
+        self._num_fovs = 0  # of this process
+        self._start, self._due = time.monotonic(), 0.0
+        self._bar = progress_bar(0, "segment", "seed")
+
+    def finish(self, job: SubvolumeFlood) -> None:
+        self.num_finished += 1
+        self._seeds += len(job.flood.seeds)
+
+    def show(self, num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
+        self._num_fovs += num_fovs
+        now = time.monotonic()
+        if now < self._due:  # formatting the text at every FOV would cost more than the flood itself
+            return
+        self._due = now + SHOW_SECONDS
+        floods = [job.flood for job in active]
+        self._bar.total = self._seeds + sum(len(flood.seeds) for flood in floods)
+        rate = self._num_fovs / max(now - self._start, 1e-9)
+        text = f"{self._num_fovs} FOVs, {rate:.1f} FOVs/s, {self.num_finished} of {self._num_jobs} subvolumes"
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update(self._seeds + sum(flood.cursor for flood in floods) - self._bar.n)
+
+    def close(self) -> None:
+        self._bar.update(max(0, self._seeds - self._bar.n))
+        self._bar.close()

@@ -1,0 +1,17 @@
+"""A network whose answers depend on all that it sees."""
+
+import numpy as np
+
+from ffn.config import ModelConfig
+from ffn.model.network import weight_shapes
+from ffn.model.store import Model
+
+
+def follower(config: ModelConfig) -> Model:
+    """Return a network, of four features at least, that makes the POM follow what is bright, with noise."""
+    rng = np.random.default_rng(5)
+    weights = {name: rng.normal(0, 0.05, shape).astype(np.float32) for name, shape in weight_shapes(config).items()}
+    weights["conv0_a/weights"][1, 1, 1, 0, :2] += [1, -1]
+    weights["conv0_b/weights"][1, 1, 1] += np.eye(config.features)
+    weights["conv_lom/weights"][0, 0, 0, :2, 0] += [1.5, -1.5]
+    return Model(config, weights, {})
