@@ -565,7 +565,7 @@ class MergeConfig(Section):
         None,
         description="file of ffn calibrate, whose probabilities replace the scores; null: the scores of agglomerate",
     )
-    threshold: Probability = Field(0.5, description="lowest score, as the mean between two groups, that joins them")
+    threshold: Probability = Field(0.7, description="lowest score, as the mean between two groups, that joins them")
     block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels written at a time")
 
 

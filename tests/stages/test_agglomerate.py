@@ -80,7 +80,7 @@ def test_halves_are_joined_and_neighbours_are_not(scene):
         labels, record = volume.read(), volume.provenance
     body = truth()
     assert (labels[body == 1] == FIRST).all() and (labels[body == 2] == OTHER).all() and not labels[body == 0].any()
-    assert record["stage"] == "merge" and record["config"]["threshold"] == 0.5
+    assert record["stage"] == "merge" and record["config"]["threshold"] == 0.7
     assert (scene / "map.csv").read_text() == f"base_id,group_id\n{FIRST},{FIRST}\n{SECOND},{FIRST}\n"
 
     sweep = ["sweep", str(graph), "--segmentation", base, "--truth", f"{scene}/truth.h5:truth"]
