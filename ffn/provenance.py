@@ -21,7 +21,7 @@ REVISIONS: dict[str, int] = {
     "fill": 2,
     "ingest": 2,
     "merge": 2,
-    "reconcile": 3,
+    "reconcile": 4,
     "segment": 2,
     "study": 2,
     "sweep": 3,

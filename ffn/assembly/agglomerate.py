@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.assembly.carried import overlap_rows
-from ffn.assembly.contacts import Contact, Siblings, add_contacts, decision_points, find_contacts, with_overlaps
+from ffn.assembly.carried import overlap_rows, read_rows
+from ffn.assembly.contacts import Contact, add_contacts, decision_points, find_contacts, with_overlaps
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
+from ffn.assembly.objects import Objects
 from ffn.assembly.resegment import Surroundings, resegmented
 from ffn.config import AgglomerateConfig, Mask, require_window
 from ffn.errors import VolumeError
@@ -135,8 +136,8 @@ def agglomerate(
         segmentation, image = (stack.enter_context(open_volume(spec)) for spec in (segmentation_spec, image_spec))
         masked = stack.enter_context(open_masks(masks, image.voxel_size_zyx_nm))
         box = _checked(segmentation, image, box)
-        claims, siblings = _overlaps(segmentation_spec), _siblings(segmentation_spec)
-        found = _candidates(segmentation, image, box, claims, siblings, config)
+        claims, objects = _overlaps(segmentation_spec), Objects(read_rows(segmentation_spec, COMPONENTS, 2))
+        found = _candidates(segmentation, image, box, claims, objects, config)
         candidates = [contact for contact in found if not _is_masked(contact, masked)]
         network = Network(model, normalisation, chosen(model, config, machine))
         around = Surroundings(image, segmentation, network, config, masked)
@@ -200,18 +201,12 @@ def _overlaps(spec: str) -> np.ndarray:
     return overlap_rows(table.astype(np.int64))
 
 
-def _siblings(spec: str) -> Siblings:
-    """Read which segments were one object before it was split into its components."""
-    table = read_table(spec, COMPONENTS)
-    return Siblings() if table is None else Siblings(table)
-
-
 def _candidates(
     segmentation: Volume,
     image: Volume,
     box: Box,
     claims: np.ndarray,
-    siblings: Siblings,
+    objects: Objects,
     config: AgglomerateConfig,
 ) -> list[Contact]:
     """Return the decision points in `box`, where two segments touch and overlap deeply enough, or were one object.
@@ -226,11 +221,12 @@ def _candidates(
     pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
     blocks = list(outer.blocks(config.block_size_zyx))
     walk = track(blocks, len(blocks), "contacts")
-    found = (c for b in walk for c in find_contacts(segmentation, image, b, pairs, config.max_gap, siblings))
-    touching = with_overlaps(add_contacts(found, size), claims, size)
+    found = (c for b in walk for c in find_contacts(segmentation, image, b, pairs, config.max_gap, objects))
+    touching = with_overlaps(add_contacts(found, size), claims, size, objects)
     deep = {
-        pair: cells if pair in siblings else {place: c for place, c in cells.items() if _is_deep(c, config)}
+        pair: {place: c for place, c in cells.items() if is_one or _is_deep(c, config)}
         for pair, cells in touching.items()
+        for is_one in [len(set(objects.of_pair(pair))) == 1]
     }
     points = decision_points(deep, box, radius)
     counts = (len(pairs), len(touching), sum(map(bool, deep.values())), len(points))

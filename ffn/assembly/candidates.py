@@ -8,6 +8,7 @@ import numpy as np
 
 from ffn.assembly.carried import overlap_rows
 from ffn.assembly.contacts import spread
+from ffn.assembly.objects import ALONE, Objects
 from ffn.contingency import ContingencyTable, RowLookup, add_up
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, zyx
 
@@ -54,7 +55,11 @@ def touching(fragments: np.ndarray, block: Box, outer: Box, voxel_size_zyx_nm: V
 
 
 def candidates(
-    table: ContingencyTable, ids: np.ndarray, faces: np.ndarray, claims_a: np.ndarray, claims_b: np.ndarray
+    table: ContingencyTable,
+    ids: np.ndarray,
+    faces: np.ndarray,
+    claims: tuple[np.ndarray, np.ndarray],
+    objects: tuple[Objects, Objects] = (ALONE, ALONE),
 ) -> np.ndarray:
     """List the touching fragments that are one object, or two overlapping ones, in one of the two segmentations.
 
@@ -66,8 +71,10 @@ def candidates(
         Id of each fragment, from `ffn.assembly.consensus.fragment_ids`.
     faces : int64 ndarray of shape (F, 6)
         Faces between fragments, as of `touching`, with the rows of `table` as labels.
-    claims_a, claims_b : int64 ndarrays of shape (M, 6)
-        ``overlaps`` of the two inputs: id, other id, first voxel of a cell, voxels.
+    claims : pair of int64 ndarrays of shape (M, 6)
+        ``overlaps`` of the two inputs: object, other object, first voxel of a cell, voxels.
+    objects : pair of Objects
+        Of which the ids of the two inputs are components.
 
     Returns
     -------
@@ -80,10 +87,10 @@ def candidates(
     smaller = np.minimum(table.voxels[one], table.voxels[other])
     pairs = np.unique(faces[:, :2], axis=0)
     rows = [np.empty((0, 6), np.int64)]
-    for column, claims in ((table.a, claims_a), (table.b, claims_b)):
+    for column, claimed, owners in zip((table.a, table.b), claims, objects, strict=True):
         same = (column[one] == column[other]) & (column[one] != 0)
         rows.append(np.column_stack([faces[:, :5], smaller])[same])
-        rows.append(_claimed(overlap_rows(claims), pairs, column[pairs].astype(np.int64)))
+        rows.append(_claimed(overlap_rows(claimed), pairs, owners.of(column[pairs]).astype(np.int64)))
     found = np.concatenate(rows)
     return overlap_rows(np.column_stack([ids[found[:, :2]].astype(np.int64), found[:, 2:]]))
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ffn.assembly.carried import Tables, overlap_rows
+from ffn.assembly.carried import Tables
 from ffn.assembly.pieces import NO_PART, label_pieces, pieces_of_block
 from ffn.assembly.unionfind import connected_roots
-from ffn.contingency import RowLookup
 from ffn.geometry import ZYX, Box
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, blocks_of, write_blocks
 from ffn.io.create import volume_name
@@ -76,9 +75,9 @@ def write_components(
         Returns the labels of a block; 0 is background.
     tables : StepTables
         ``origins`` and ``overlaps``, as in `ffn.assembly.carried.carried_tables`, in the form of `with_seeds`. An
-        origin goes with the component at its seed, else with the largest. An overlap is repeated for all components of
-        its objects, because what touches decides. ``components`` (id, object) is added: the components of every object
-        that has several.
+        origin goes with the component at its seed, else with the largest. An overlap remains one of objects, see
+        `Objects`; what touches decides which of their components it concerns. ``components`` (id, object) is added: the
+        components of every object that has several.
     min_voxels : int
         Smaller components become background.
     block_size_zyx : tuple of int
@@ -181,7 +180,7 @@ def component_ids(pieces: Pieces, min_voxels: int) -> np.ndarray:
 def _joined(learnt: Sequence[Learnt], tables: StepTables, min_voxels: int) -> dict[str, np.ndarray]:
     """Join the pieces of all blocks; return their ``ids``, the ``first`` of each block, and the tables of the store."""
     first = np.cumsum([0, *(len(each["objects"]) for each in learnt)])
-    origins = tables.read("origins")
+    origins, overlaps = tables.read("origins"), tables.read("overlaps")
     links, at_seeds = [NO_PART], np.full(len(origins), -1)
     for start, each in zip(first.tolist(), learnt, strict=False):
         links.append(each["links"] + (start, 0))
@@ -205,7 +204,7 @@ def _joined(learnt: Sequence[Learnt], tables: StepTables, min_voxels: int) -> di
         "ids": ids,
         "first": first,
         "origins": _origins(origins, ids, pieces, kept),
-        "overlaps": _overlaps(tables.read("overlaps"), kept),
+        "overlaps": overlaps[np.isin(overlaps[:, :2], kept[:, 1]).all(axis=1)],
         "components": kept[np.isin(kept[:, 1], kept[:, 1][_repeats(kept[:, 1])])],
     }
 
@@ -230,18 +229,3 @@ def _origins(origins: np.ndarray, ids: np.ndarray, pieces: Pieces, kept: np.ndar
     named[hit, 0] = ids[piece[hit]]
     named = named[np.isin(named[:, 0], kept[:, 0])]
     return named[np.lexsort(named.T[::-1])]
-
-
-def _overlaps(claims: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Repeat the rows of ``overlaps`` for all components of their objects."""
-    by_object = kept[np.argsort(kept[:, 1], kind="stable")]
-    owners, start, count = np.unique(by_object[:, 1], return_index=True, return_counts=True)
-    lookup = RowLookup(owners)
-    for side in (0, 1):
-        entry = lookup.find(claims[:, side])
-        claims, entry = claims[entry >= 0], entry[entry >= 0]
-        which = np.repeat(np.arange(len(entry)), count[entry])
-        step = np.arange(len(which)) - np.repeat(np.cumsum(count[entry]) - count[entry], count[entry])
-        claims = claims[which]
-        claims[:, side] = by_object[start[entry][which] + step, 0]
-    return overlap_rows(claims)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ffn.assembly.candidates import candidates, halo_of, merged_faces, touching
 from ffn.assembly.carried import read_rows
+from ffn.assembly.objects import Objects
 from ffn.config import ConsensusConfig
 from ffn.contingency import ContingencyTable, RowLookup, add_up, count_pairs, find_runs, largest_parts, merge_tables
 from ffn.errors import VolumeError
@@ -33,6 +34,7 @@ from ffn.provenance import fingerprint, provenance
 log = logging.getLogger(__name__)
 
 COUNT = "count"  # step before the blocks
+NO_ROWS = np.empty((0, 6), np.int64)
 MAX_ID = 2**63 - 1  # tables are signed
 
 
@@ -114,9 +116,10 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
 
         def overlaps(learnt: list[Learnt]) -> np.ndarray:
             faces = merged_faces(each["faces"] for each in learnt)
-            claims = (read_rows(volume.name, "overlaps", 6) for volume in (a, b))
-            claims_a, claims_b = (np.empty((0, 6), np.int64) if rows is None else rows for rows in claims)
-            return candidates(*fragments.all(), faces, claims_a, claims_b)
+            claims_a, claims_b = (read_rows(volume.name, "overlaps", 6) for volume in (a, b))
+            claims = (NO_ROWS if claims_a is None else claims_a, NO_ROWS if claims_b is None else claims_b)
+            objects = Objects(read_rows(a.name, "components", 2)), Objects(read_rows(b.name, "components", 2))
+            return candidates(*fragments.all(), faces, claims, objects)
 
         def kept_origins(_: list[Learnt]) -> np.ndarray:
             assert origins is not None

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ffn.assembly.objects import ALONE, Objects
 from ffn.contingency import RowLookup
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, relative_sides, zyx
 from ffn.io.volume import Volume, voxel_size_of
 
 SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side; a real opening is wider than noise
 TRUNCATE = 4.0
-NO_COMPONENTS = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True)
@@ -50,49 +50,15 @@ class Contact:
         return self.segment_a, self.segment_b
 
 
-class Siblings:
-    """Segments that are components of one object, which flood filling had as one.
-
-    Parameters
-    ----------
-    components : int64 ndarray of shape (N, 2)
-        Segment and object, for each component of an object that has several; each segment once.
-    """
-
-    def __init__(self, components: np.ndarray = NO_COMPONENTS) -> None:
-        self._rows = RowLookup(components[:, 0])
-        self._objects = components[:, 1]
-
-    def among(self, ids: np.ndarray) -> np.ndarray:
-        """Return the pairs (uint64, (N, 2), the smaller one first) of components of one object among `ids`.
-
-        Those of a whole volume are not listed: an object of n components has n² / 2 pairs, of which few are near.
-        """
-        rows = self._rows.find(ids)
-        ids, objects = ids[rows >= 0], self._objects[rows[rows >= 0]]
-        order = np.lexsort((ids, objects))
-        groups = np.split(ids[order], np.flatnonzero(np.diff(objects[order])) + 1)
-        pairs = [pair for group in groups for pair in itertools.combinations(group.tolist(), 2)]
-        return np.array(pairs, np.uint64).reshape(-1, 2)
-
-    def __contains__(self, pair: tuple[int, int]) -> bool:
-        """Whether two segments are components of one object."""
-        rows = self._rows.find(np.array(pair, np.uint64))
-        return bool((rows >= 0).all() and self._objects[rows[0]] == self._objects[rows[1]])
-
-
-NO_SIBLINGS = Siblings()
-
-
 def find_contacts(
     segmentation: Volume,
     image: Volume,
     block: Box,
     pairs: np.ndarray,
     max_distance: float,
-    siblings: Siblings = NO_SIBLINGS,
+    objects: Objects = ALONE,
 ) -> list[Contact]:
-    """Find the contacts of `pairs` and `siblings` in a block. The block is read with the halo that it needs.
+    """Find the contacts of segments in a block. The block is read with the halo that it needs.
 
     Parameters
     ----------
@@ -101,11 +67,11 @@ def find_contacts(
     block : Box
         A face counts if its lower voxel lies in the block, so disjoint blocks share no face.
     pairs : uint64 ndarray of shape (N, 2)
-        Segments to look at, smaller id first.
+        Objects whose segments to look at, smaller id first.
     max_distance : float
         Largest distance from a segment to the middle of a gap, in units of the smallest voxel side.
-    siblings : Siblings
-        Segments to look at, too.
+    objects : Objects
+        Of which segments these are; those of one object are looked at, too.
 
     Returns
     -------
@@ -117,8 +83,7 @@ def find_contacts(
     halo = zyx(np.ceil([reach * steps + 1 for steps in _steps(size)]))
     outer = block.grow(halo).intersect(segmentation.box)
     labels = segmentation.read(outer)
-    ids = np.unique(labels)
-    pairs = np.unique(np.concatenate([pairs[np.isin(pairs, ids).all(axis=1)], siblings.among(ids)]), axis=0)
+    pairs = objects.segments(pairs, np.unique(labels))
     if not len(pairs):
         return []
     smooth = _smooth(image.read(outer), size)
@@ -144,7 +109,9 @@ def add_contacts(contacts: Iterable[Contact], voxel_size_zyx_nm: VoxelSize) -> C
     return found
 
 
-def with_overlaps(contacts: Contacts, claims: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> Contacts:
+def with_overlaps(
+    contacts: Contacts, claims: np.ndarray, voxel_size_zyx_nm: VoxelSize, objects: Objects = ALONE
+) -> Contacts:
     """Return contacts that know the faces and the overlap around them, in their cell and the 26 cells next to it.
 
     Parameters
@@ -152,9 +119,11 @@ def with_overlaps(contacts: Contacts, claims: np.ndarray, voxel_size_zyx_nm: Vox
     contacts : Contacts
         Of `add_contacts`; complete around the cells that count.
     claims : int64 ndarray of shape (N, 6)
-        Smaller id, larger id, first voxel of a cell, voxels that both claimed there; each pair and cell once.
+        Objects (smaller id, larger id), first voxel of a cell, voxels that both claimed there; each pair and cell once.
     voxel_size_zyx_nm : tuple of float
         Sides of a voxel.
+    objects : Objects
+        Of which segments these are.
     """
     cells = (claims[:, 2:5] // cell_shape(voxel_size_zyx_nm)).tolist()
     overlaps: dict[tuple[int, int], dict[ZYX, int]] = {}
@@ -162,7 +131,7 @@ def with_overlaps(contacts: Contacts, claims: np.ndarray, voxel_size_zyx_nm: Vox
         overlaps.setdefault((a, b), {})[zyx(place)] = voxels
     total: Contacts = {}
     for pair, places in contacts.items():
-        claimed = overlaps.get(pair, {})
+        claimed = overlaps.get(objects.of_pair(pair), {})
         total[pair] = {
             place: replace(
                 contact,

@@ -177,7 +177,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
         },
     ),
     "reconcile": (
-        3,
+        4,
         {
             "components": "1065ea890eed",
             "origins": "d62a5c4667df",

@@ -90,7 +90,7 @@ def test_only_pairs_of_pieces_that_touch_are_listed():
     faces = np.zeros((num - 1, 6), np.int64)
     faces[:, 0], faces[:, 1], faces[:, 5] = np.arange(num - 1), np.arange(1, num), 1
     none = np.empty((0, 6), np.int64)
-    rows = candidates(table, fragment_ids(table, 5), faces, none, none)
+    rows = candidates(table, fragment_ids(table, 5), faces, (none, none))
     assert len(rows) == num - 1  # of 2e8 pairs
     assert (rows[:, 5] == 5).all()
 
@@ -99,7 +99,7 @@ def test_without_fragments_there_are_no_candidates():
     empty = ContingencyTable(*(np.zeros(0, kind) for kind in (np.uint64, np.uint64, np.int64)))
     claims = np.array([(1, 2, 0, 0, 0, 9)], np.int64)
     faces = np.empty((0, 6), np.int64)
-    assert candidates(empty, fragment_ids(empty, 5), faces, claims, claims).shape == (0, 6)
+    assert candidates(empty, fragment_ids(empty, 5), faces, (claims, claims)).shape == (0, 6)
 
 
 def test_faces_of_blocks_add_up_to_those_of_the_volume():

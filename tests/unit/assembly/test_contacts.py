@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.contacts import Contact, Siblings, add_contacts, decision_points, find_contacts, spread, with_overlaps
-from ffn.geometry import Box
+from ffn.assembly.contacts import Contact, add_contacts, decision_points, find_contacts, spread, with_overlaps
+from ffn.assembly.objects import Objects
+from ffn.geometry import Box, cell_shape
 from ffn.io.open import open_volume
 
 from ..volumes import write
@@ -100,11 +101,25 @@ def test_spread_measures_distance_in_the_smallest_side():
     assert not spread(np.zeros_like(labels), SIZE, 2.0).any()
 
 
-def test_components_of_one_object_are_looked_at_where_they_are(volumes):
-    siblings = Siblings(np.array([(3, 3), (7, 3), (8, 3), (9, 4), (10, 4)]))
-    assert siblings.among(np.array([0, 3, 7, 9], np.uint64)).tolist() == [[3, 7]]
-    assert (3, 8) in siblings and (3, 9) not in siblings and (3, 5) not in siblings
-    found = find_contacts(*volumes, BOX, np.empty((0, 2), np.uint64), 3.0, siblings)
-    assert {contact.pair for contact in found} == {(3, 7)}
-    many = Siblings(np.array([(n, 1) for n in range(1, 100_001)]))  # 5·10⁹ pairs
-    assert len(many.among(np.array([5, 99_000, 200_000]))) == 1
+def test_components_are_looked_at_where_they_are(volumes):
+    objects = Objects(np.array([(3, 3), (7, 3), (9, 4), (10, 4)]))
+    none = np.empty((0, 2), np.uint64)
+    assert {contact.pair for contact in find_contacts(*volumes, BOX, none, 3.0, objects)} == {(3, 7)}
+    claimed = np.array([(3, 4)], np.uint64)
+    found = find_contacts(*volumes, BOX, claimed, 3.0, objects)
+    assert {contact.pair for contact in found} == {(3, 7), (7, 9)}
+    last = next(contact for contact in found if contact.pair == (7, 9))
+    cell = np.array(cell_shape(SIZE))
+    claims = np.array([(3, 4, *(last.position_zyx // cell * cell), 60)])
+    known = with_overlaps(add_contacts(found, SIZE), claims, SIZE, objects)
+    assert max(contact.overlap for contact in known[7, 9].values()) == 60
+    assert max(contact.overlap for contact in known[3, 7].values()) == 0
+
+
+def test_only_pairs_of_segments_that_are_there_are_listed():
+    objects = Objects(np.array([(n, 1) for n in range(1, 100_001)]))  # 5·10⁹ pairs
+    assert objects.segments(np.array([(1, 200_000)]), np.array([5, 99_000, 200_000])).tolist() == [
+        [5, 99_000],
+        [5, 200_000],
+        [99_000, 200_000],
+    ]
