@@ -77,7 +77,7 @@ def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch, check_jobs):
         tables = ["--mapping", f"{folder}/map.csv", "--groups", f"{folder}/groups.csv"]
         if job[1:] == ("2-of-2",):
             (tmp_path / "b.csv").rename(tmp_path / "away.csv")  # only the mapping is made of the graphs
-        out = ["--segmentation", base, "--out", f"{folder}/out.zarr"]
+        out = ["--segmentation", base, "--threshold", "0.5", "--out", f"{folder}/out.zarr"]
         assert main(["merge", *graphs, *tables, *out, *job]) == 0
         if job[1:] == ("finish",):
             (tmp_path / "away.csv").rename(tmp_path / "b.csv")
@@ -89,8 +89,8 @@ def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch, check_jobs):
 def test_blocks_wait_for_the_mapping_of_the_same_threshold(base, tmp_path, capsys):
     command = ["merge", write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), "--segmentation", base]
     command += ["--out", f"{tmp_path}/out.zarr"]
-    assert main([*command, "--job", "mapping-finish"]) == 0
-    assert main([*command, "--job", "1-of-1", "--threshold", "0.7"]) == 2
+    assert main([*command, "--job", "mapping-finish", "--threshold", "0.5"]) == 0
+    assert main([*command, "--job", "1-of-1", "--threshold", "0.6"]) == 2
     assert "out.zarr/steps/mapping: has no tables of these inputs and options" in capsys.readouterr().err
     assert main([*command, "--job", "mapping-1-of-0"]) == 2
     assert "or finish, or mapping-…" in capsys.readouterr().err
