@@ -20,7 +20,7 @@ REVISIONS: dict[str, int] = {
     "export": 4,
     "fill": 2,
     "ingest": 2,
-    "merge": 2,
+    "merge": 3,
     "reconcile": 4,
     "segment": 2,
     "study": 2,
