@@ -40,9 +40,10 @@ def flood_all(jobs: Sequence[SubvolumeFlood], lanes: Lanes, termination: Termina
     progress = _Progress(len(jobs))
 
     def save(num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
+        stops = termination.arrived  # it may arrive while states are being saved, and then counts after the next step
         for job in active:
-            job.checkpoint.save_when_due(job.flood.state, termination.arrived)
-        if termination.arrived and progress.num_finished < len(jobs):
+            job.checkpoint.save_when_due(job.flood.state, stops)
+        if stops and progress.num_finished < len(jobs):
             path = next(iter(active), jobs[0]).checkpoint.path
             raise SegmentError(f"{path}: stopped by SIGTERM, the state is saved. Run the same command to resume")
         progress.show(num_fovs, active)

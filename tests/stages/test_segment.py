@@ -87,6 +87,9 @@ def read(path):
 BOXES = ["104:136,24:58,7:60", "100:132,20:44,3:40", "110:140,26:60,20:63"]
 
 
+ONE_SEED = ("--seed-policy", "points", "--seed-points", "116,36,30")  # in all of them
+
+
 def segment_together(folder, *options, name="together"):
     """Segment all of `BOXES` in one process; return their files."""
     files = [folder / f"{name}-{number}.h5" for number in range(len(BOXES))]
@@ -119,7 +122,7 @@ def test_memory_does_not_grow_with_the_number_of_boxes(scene, monkeypatch):
         write(job)
 
     monkeypatch.setattr(SubvolumeFlood, "write", counted)
-    segment_together(scene, "--seed-policy", "points", "--seed-points", "116,36,30")
+    segment_together(scene, *ONE_SEED)
     assert alive == [0, 0, 0]
 
 
@@ -134,6 +137,36 @@ def test_a_sigterm_after_the_last_fov_ends_with_the_result(scene, monkeypatch):
     monkeypatch.setattr(SubvolumeFlood, "write", terminated)
     path = segment(scene, "--seed-policy", "points", "--seed-points", "116,36,30")
     assert path.exists() and not list(scene.glob("*.checkpoint"))
+
+
+@pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
+def test_a_sigterm_saves_all_boxes_that_are_flooded_and_the_same_call_goes_on(scene, monkeypatch, engine, caplog):
+    options = ("--engine", engine, "--precision", "float32", "--canvases", "2", *ONE_SEED)
+    whole = [path.read_bytes() for path in segment_together(scene, *options, name="whole")]
+    due, calls = CheckpointFile.save_when_due, []
+
+    def terminated(self, state, now=False):
+        calls.append(self)
+        due(self, state, now)
+        if len(calls) == 41:  # the first of two
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch, pytest.raises(AssertionError):
+        patch.setattr(CheckpointFile, "save_when_due", terminated)
+        segment_together(scene, *options)
+    assert len(list(scene.glob("together-*.checkpoint"))) == 2
+    with caplog.at_level("INFO"):
+        assert [path.read_bytes() for path in segment_together(scene, *options)] == whole
+    assert caplog.text.count("resuming from") == 2
+
+
+def test_boxes_that_the_memory_does_not_hold_at_once_are_one_line(scene, monkeypatch, capsys):
+    pytest.importorskip("jax")
+    monkeypatch.setattr("ffn.inference.device.memory.memory_mb", lambda: 1)
+    outputs = [f"out-{number}.h5:segmentation" for number in range(3)]
+    many = ("--engine", "jax", "--canvases", "3", "--box", *BOXES)
+    said = fails(scene, capsys, "raw.h5:raw", outputs[0], f"{scene}/{outputs[1]}", f"{scene}/{outputs[2]}", *many)
+    assert said.startswith("ffn: error: canvases: 3 of") and "Choose 2 or auto" in said
 
 
 def test_a_list_of_boxes_may_come_from_a_file(scene):
