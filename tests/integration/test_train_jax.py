@@ -1,11 +1,13 @@
-"""Training with JAX: by several processes, and in turn with TensorFlow."""
+"""Training with JAX: by several processes and devices, and in turn with TensorFlow."""
 
 import shutil
+from signal import SIGKILL
 
 import numpy as np
 import pytest
 
-from .training_jobs import MODEL, command, shared_state, succeed_side_by_side
+from ..pauses import Pause
+from .training_jobs import MODEL, Job, checkpoints, command, shared_state, succeed, succeed_side_by_side
 
 pytest.importorskip("jax")
 
@@ -57,3 +59,25 @@ def test_two_processes_have_the_bits_of_virtual_workers(tubes, request, launcher
     for step in (6, 12):
         np.testing.assert_equal(shared_state(two, step), shared_state(alone, step))
     assert (two / "weights.h5").read_bytes() == (alone / "weights.h5").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_training_on_two_devices_goes_on_after_a_kill(tubes, tmp_path):
+    """The devices share a batch, as GPUs of one process do; the weights are those of one device, up to rounding."""
+    batch = ["--num-workers", "1", "--batch-size", "2"]
+    jobs = {name: job(tubes, tubes / f"devices-{name}", "jax", batch) for name in ("one", "two", "killed")}
+    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    pause = Pause("train", "ffn.training.checkpoint:CheckpointFolder.save")
+    with Job(jobs["killed"], tmp_path / "log", **devices, **pause.variables()) as killed:
+        killed.wait_at(pause, processes=1)
+        killed.send(SIGKILL)
+        assert killed.end() != 0
+    assert checkpoints(tubes / "devices-killed") == [6]
+    succeed(jobs["one"])
+    told = {name: succeed(jobs[name], **devices) for name in ("two", "killed")}
+    assert all("a step of 2 FOVs on 2 × " in text for text in told.values())
+    assert "resuming from" in told["killed"]
+    one, two, resumed = (tubes / f"devices-{name}" for name in jobs)
+    assert (resumed / "weights.h5").read_bytes() == (two / "weights.h5").read_bytes()
+    np.testing.assert_equal(shared_state(resumed, 12), shared_state(two, 12))
+    assert_close(one, two)

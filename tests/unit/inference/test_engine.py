@@ -87,6 +87,19 @@ def test_an_engine_keeps_neither_its_answers_nor_its_inputs(model, engine):
     assert np.array_equal(given, (image[:1], pom[:1])) and not np.array_equal(second, first)
 
 
+def test_tensorflow_takes_the_gpu_of_its_process_and_only_the_memory_that_it_needs(model, monkeypatch):
+    import tensorflow as tf
+
+    gpus, visible, growing = ["GPU:0", "GPU:1", "GPU:2"], [], []
+    monkeypatch.setattr(engine, "take_gpu", lambda num_gpus: num_gpus - 2)  # another process has the first one
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", lambda threads: None)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *given: visible.append(given))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *given: growing.append(given))
+    create_engine(model, "tensorflow", "float32", threads=1)
+    assert visible == [("GPU:1", "GPU")] and growing == [("GPU:1", True)]
+
+
 def test_openvino_copies_arrays_that_it_cannot_share(model, expected):
     image, pom = (np.asfortranarray(array[0])[None] for array in fovs(3))
     image.flags.writeable = False
