@@ -7,11 +7,14 @@ Needs JAX, NumPy, h5py, tensorstore, scikit-image, pydantic, PyYAML and tqdm, an
    the card is that of its data sheet for dense bfloat16 matrices; `matmul` is what one large product reaches here. A 3D
    convolution is computed as such (`volumes`) and as one of planes (`planes`).
 2. The FIB-25 cube, if there is an imported model (`ffn import-checkpoint`) and the data: flooded as one subvolume, and
-   as overlapping ones side by side; seconds, FOVs/s, and scores against the labels, unfilled.
+   as overlapping ones side by side; seconds, FOVs/s, and scores against the labels, unfilled. With `--compare`, other
+   engines do the same, and the largest difference of a score is printed. `--box` takes a part of the cube, which ends
+   in minutes on a CPU.
 3. Training steps, if this version trains in JAX.
 
   python benchmarks/gpu.py --model models/fib25 --data ../shared/data/fib25 --json gpu.json
-  JAX_PLATFORMS=cpu python benchmarks/gpu.py --quick                                    small sizes, for a try on a CPU
+  JAX_PLATFORMS=cpu python benchmarks/gpu.py --quick --precision float32 --canvases 8 \
+      --model models/fib25 --data ../shared/data/fib25 --box 30:78,80:160,80:160 --compare openvino        for a CPU
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from ffn.config import ModelConfig, ReconcileConfig, SegmentConfig
-from ffn.geometry import Box, tile
+from ffn.config import ENGINES, ModelConfig, ReconcileConfig, SegmentConfig
+from ffn.geometry import Box, tile, zyx
 from ffn.machine.jax_device import jax_device
 from ffn.model.jax_network import updated_pom
 from ffn.model.network import Weights, weight_shapes
@@ -55,6 +58,7 @@ CARDS = {
     "RTX 3090": 71,
 }
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+OVERLAP = 48  # of the parts of FIB-25, voxels; there are two parts along each axis
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", help="imported weights of FIB-25")
     parser.add_argument("--data", type=Path, help="folder of FIB-25, with raw and labels_z000-170.h5")
     parser.add_argument("--box", type=Box.parse, help="part of FIB-25 to flood (default: all)")
+    text = "engines that flood FIB-25, too: openvino, kernels, tensorflow (not on a machine with JAX alone)"
+    parser.add_argument("--compare", nargs="+", default=[], choices=ENGINES, metavar="ENGINE", help=text)
     parser.add_argument("--canvases", default="auto", help="subvolumes at once (default: auto)")
     parser.add_argument("--json", help="file to write the figures to")
     return parser.parse_args()
@@ -178,34 +184,60 @@ def flop(config: ModelConfig) -> int:
 
 
 def flooded(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Flood the FIB-25 cube, whole and in overlapping parts."""
+    """Flood the FIB-25 cube, whole and in overlapping parts, with JAX and then with the engines to compare with."""
+    box = arguments.box or whole_box(f"{arguments.data}/raw")
+    part = zyx(min(n, (n + OVERLAP + 1) // 2) for n in box.shape)
+    with tempfile.TemporaryDirectory() as folder:
+        for boxes in ([box], tile(box, part, zyx(min(OVERLAP, n - 1) for n in part))):
+            reference: dict[str, float | None] = {}
+            for engine in ("jax", *arguments.compare):
+                row, scores = flooded_by(engine, boxes, arguments, Path(folder))
+                reference = reference or scores
+                row |= {"worst_difference": worst_difference(scores, reference), **scores}
+                print(f"FIB-25 {box}, {len(boxes)} subvolumes: {json.dumps(row)}", flush=True)
+                yield row
+
+
+def flooded_by(
+    engine: str, boxes: list[Box], arguments: argparse.Namespace, folder: Path
+) -> tuple[dict[str, Any], dict[str, float | None]]:
+    """Flood boxes with an engine and join them; return figures, and scores."""
     from ffn.assembly.reconcile import reconcile
     from ffn.inference.segment import segment
+
+    options = {"precision": arguments.precision, "canvases": arguments.canvases, "checkpoint_seconds": 0}
+    files = [f"{folder}/{engine}-{len(boxes)}-{number}.h5:segmentation" for number in range(len(boxes))]
+    start = time.perf_counter()
+    segment(f"{arguments.data}/raw", arguments.model, files, SegmentConfig(engine=engine, **options), boxes)
+    seconds = time.perf_counter() - start
+    num_fovs = sum(map(num_fovs_of, files))
+    whole = files[0]
+    if len(files) > 1:
+        whole = f"{folder}/{engine}.h5:segmentation"
+        reconcile(files, whole, ReconcileConfig())
+    row = {"engine": engine, "boxes": len(boxes), "seconds": seconds, "fovs": num_fovs}
+    row["fovs_per_second"] = num_fovs / seconds
+    return row, scored(whole, f"{arguments.data}/labels_z000-170.h5:stack")
+
+
+def num_fovs_of(segmentation: str) -> int:
+    """Return how many FOVs a subvolume took."""
     from ffn.io.open import open_volume
 
-    image = f"{arguments.data}/raw"
-    with tempfile.TemporaryDirectory() as folder:
-        box = arguments.box or whole_box(image)
-        for name, boxes in {"one": [box], "parts": tile(box, (149, 149, 149), (48, 48, 48))}.items():
-            config = SegmentConfig(
-                engine="jax", precision=arguments.precision, canvases=arguments.canvases, checkpoint_seconds=0
-            )
-            files = [f"{folder}/{name}-{number}.h5:segmentation" for number in range(len(boxes))]
-            start = time.perf_counter()
-            segment(image, arguments.model, files, config, boxes)
-            seconds = time.perf_counter() - start
-            counters = []
-            for file in files:
-                with open_volume(file) as volume:
-                    counters.append(volume.provenance["counters"])
-            num_fovs = sum(each["fovs"] for each in counters)
-            whole = f"{folder}/{name}.h5:segmentation"
-            if len(files) > 1:
-                reconcile([file.split(":")[0] for file in files], whole, ReconcileConfig())
-            scores = scored(whole if len(files) > 1 else files[0], f"{arguments.data}/labels_z000-170.h5:stack")
-            row = {"boxes": len(boxes), "seconds": seconds, "fovs": num_fovs, "fovs_per_second": num_fovs / seconds}
-            print(f"FIB-25 {box}, {len(boxes)} subvolumes: {json.dumps({**row, **scores})}", flush=True)
-            yield {**row, **scores}
+    with open_volume(segmentation) as volume:
+        return int(volume.provenance["counters"]["fovs"])
+
+
+def worst_difference(scores: dict[str, float | None], reference: dict[str, float | None]) -> float:
+    """Return the largest difference of two scores, as a share of the reference.
+
+    Examples
+    --------
+    >>> worst_difference({"are": 0.5, "voi": 2.0, "none": None}, {"are": 0.4, "voi": 2.0, "none": None})
+    0.25
+    """
+    both = [(mine, known) for name, known in reference.items() if known and (mine := scores[name]) is not None]
+    return round(max((abs(mine - known) / abs(known) for mine, known in both), default=0.0), 6)
 
 
 def whole_box(image: str) -> Box:
