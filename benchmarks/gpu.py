@@ -13,8 +13,8 @@ Needs JAX, NumPy, h5py, tensorstore, scikit-image, pydantic, PyYAML and tqdm, an
 3. Training steps, if this version trains in JAX.
 
   python benchmarks/gpu.py --model models/fib25 --data ../shared/data/fib25 --json gpu.json
-  JAX_PLATFORMS=cpu python benchmarks/gpu.py --quick --precision float32 --canvases 8 \
-      --model models/fib25 --data ../shared/data/fib25 --box 30:78,80:160,80:160 --compare openvino        for a CPU
+  JAX_PLATFORMS=cpu python benchmarks/gpu.py --quick --precision float32 --canvases 4 --compare openvino \
+      --model models/fib25 --data ../shared/data/fib25 --box 60:100,100:180,100:180                 for a try on a CPU
 """
 
 from __future__ import annotations
