@@ -59,14 +59,14 @@ def provenance(stage: str, config: BaseModel | None = None, **inputs: object) ->
     }
 
 
-def fingerprint(stage: str, config: Section, **inputs: object) -> dict[str, Any]:
+def fingerprint(stage: str, config: Section | None = None, **inputs: object) -> dict[str, Any]:
     """Describe what a result depends on. A killed job resumes only from what has the same fingerprint.
 
     Parameters
     ----------
     stage : str
         Name of the command.
-    config : Section
+    config : Section, optional
         Section of the configuration; options that keep the result do not count.
     **inputs
         As in `provenance`.
@@ -79,6 +79,6 @@ def fingerprint(stage: str, config: Section, **inputs: object) -> dict[str, Any]
     return {
         "stage": stage,
         "revision": revision(stage),
-        "config": config.result_options(),
+        "config": {} if config is None else config.result_options(),
         "inputs": {name: str(value) for name, value in inputs.items()},
     }

@@ -1,10 +1,36 @@
 # Skeletons of the bodies of the ground truth, unless the configuration gives them.
 
 
+rule skeletonize_blocks:
+    input:
+        truth=LABELS,
+        masks=MASKS,
+    output:
+        record=ensure(PATHS.job("skeletonize"), non_empty=True),
+    log:
+        PATHS.log("skeletonize_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("skeletonize_blocks", "{volume}", "{job}")
+    threads: 1
+    resources:
+        mem_mb=memory("skeletonize"),
+        runtime=duration("skeletonize", PIPELINE.voxels_of_blocks("skeletonize")),
+    params:
+        masks=MASKED,
+        mask_stamps=MASK_STAMPS,
+        box=PIPELINE.box("evaluate_box"),
+        flags=flags(RUN.skeletonize),
+        skeletons=PATHS.of("skeletonize"),
+    shell:
+        "ffn skeletonize --labels {input.truth} --box {params.box} {params.masks} {params.flags} "
+        "--job {wildcards.job} --job-record {output.record} --out {params.skeletons} > {log} 2>&1"
+
+
 rule skeletonize:
     input:
         truth=LABELS,
         masks=MASKS,
+        blocks=lambda wildcards: PIPELINE.job_records("skeletonize", wildcards.volume),
     output:
         skeletons=ensure(PATHS.of("skeletonize"), non_empty=True),
     log:
@@ -20,6 +46,7 @@ rule skeletonize:
         mask_stamps=MASK_STAMPS,
         box=PIPELINE.box("evaluate_box"),
         flags=flags(RUN.skeletonize),
+        job=PIPELINE.job_option("skeletonize"),
     shell:
-        "ffn skeletonize --labels {input.truth} --box {params.box} {params.masks} {params.flags} "
+        "ffn skeletonize --labels {input.truth} --box {params.box} {params.masks} {params.flags} {params.job} "
         "--out {output.skeletons} > {log} 2>&1"

@@ -7,38 +7,36 @@ import contextlib
 import itertools
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ffn.config import Mask
-from ffn.contingency import ContingencyTable
 from ffn.errors import ConfigError, EvaluationError
 from ffn.evaluation.bodies import bodies_csv, worst_bodies
 from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.error_places import find_places
 from ffn.evaluation.intervals import change_intervals
+from ffn.evaluation.references import References
 from ffn.evaluation.scores import CONVENTIONS
-from ffn.evaluation.scoring import Scorer, ScoreTables
+from ffn.evaluation.scoring import Comparison, Scorer, ScoreTables
 from ffn.evaluation.skeletons import read_skeletons
 from ffn.evaluation.watershed_baseline import score_watershed
 from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
-from ffn.io.masks import open_masked_truth
+from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
+from ffn.io.masks import identities, open_masked_truth
 from ffn.io.open import open_volume
-from ffn.io.volume import Volume, require_inside, require_labels
+from ffn.io.store_names import blocks_folder
+from ffn.io.volume import Volume, require_inside, require_labels, require_other_file
 from ffn.options import (
     add_box_option,
     add_masks_option,
     add_options,
     from_arguments,
-    mask_inputs,
     masks_from,
     whole_number,
 )
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--baseline-out", metavar="VOLUME", help="save the best watershed of --image, NAME.zarr or FILE.h5:DATASET"
     )
+    add_job_options(parser)
     add_masks_option(parser)
     add_options(parser, EvaluateConfig)
     parser.set_defaults(function=_run)
@@ -82,7 +81,7 @@ def _run(arguments: argparse.Namespace) -> None:
     masks = masks_from(arguments)
     references = References(image, arguments.baseline, arguments.baseline_out, arguments.skeletons, earlier, masks)
     places = arguments.segmentation, arguments.truth, arguments.out
-    evaluate(*places, config, arguments.box, references, arguments.rng_seed, arguments.name)
+    evaluate(*places, config, arguments.box, references, arguments.rng_seed, arguments.name, job_of(arguments))
 
 
 def _parse_earlier(words: list[str]) -> dict[str, str]:
@@ -91,39 +90,6 @@ def _parse_earlier(words: list[str]) -> dict[str, str]:
         if not (name and spec):
             raise ConfigError(f"--earlier: {word!r} is incomplete, expected NAME=VOLUME")
     return {name: spec for name, _, spec in named}
-
-
-@dataclass(frozen=True)
-class References:
-    """Optional inputs of an evaluation: a baseline, skeletons, what earlier stages made, masks.
-
-    Parameters
-    ----------
-    image : str, optional
-        Image to segment by watershed, as the baseline.
-    baseline : str, optional
-        Segmentation to use as the baseline instead.
-    baseline_out : str, optional
-        ``NAME.zarr`` or ``FILE.h5:DATASET`` to save the best watershed in.
-    skeletons : str, optional
-        Skeletons of the ground truth, for the expected run length; see `ffn.evaluation.skeletons.read_skeletons`.
-    earlier : mapping of str to str
-        Segmentations that earlier stages of the run made, by their names.
-    masks : tuple of Mask
-        Voxels that are not scored.
-    """
-
-    image: str | None = None
-    baseline: str | None = None
-    baseline_out: str | None = None
-    skeletons: str | None = None
-    earlier: Mapping[str, str] = field(default_factory=dict)
-    masks: tuple[Mask, ...] = ()
-
-    def inputs(self) -> dict[str, str]:
-        """Return the inputs that are given, for the provenance."""
-        read = {"image": self.image, "baseline": self.baseline, "skeletons": self.skeletons, **self.earlier}
-        return {name: spec for name, spec in read.items() if spec} | mask_inputs(self.masks)
 
 
 def evaluate(
@@ -135,8 +101,12 @@ def evaluate(
     references: References = References(),  # noqa: B008 (frozen)
     rng_seed: int = 1,
     name: str = "",
+    job: Job = WHOLE,
 ) -> dict[str, Any]:
     """Score a segmentation where it overlaps the ground truth, and write the scores as JSON.
+
+    Blocks give the pairs of body and segment and the segments along skeletons, from which the scores follow. The last
+    job makes the baseline, and reads those blocks again that can hold the worst errors.
 
     Parameters
     ----------
@@ -158,19 +128,24 @@ def evaluate(
         Fixes the intervals.
     name : str
         What the segmentation is in its run, such as ``filled``; recorded under the key ``segmentation``.
+    job : Job
+        Which blocks to compare, and whether to score; see `ffn.io.blocks`.
 
     Returns
     -------
     dict
-        The content of the JSON file.
+        The content of the JSON file; empty if `job` does not finish.
 
     Raises
     ------
     EvaluationError
         If the volumes and `box` share no voxel, the ground truth is empty there, or `out` cannot be written.
     VolumeError
-        If a volume is missing or has no integer type.
+        If a volume is missing or has no integer type, or an output would overwrite an input.
     """
+    folder = blocks_folder(str(out))
+    for written in filter(None, (str(out), references.baseline_out)):
+        require_other_file(written, segmentation_spec, truth_spec, *references.files())
     if name in references.earlier:
         raise ConfigError(f"--earlier: {name!r} is also the --name of the segmentation, expected another name")
     with (
@@ -188,28 +163,45 @@ def evaluate(
         for volume in earlier.values():
             require_labels(volume)
             require_inside(volume, place)
-        reads = {key: volume.read for key, volume in {name: segmentation, **earlier}.items()}
-        tables = dict(zip(reads, scorer.tables(list(reads.values()), place), strict=True))
-        scores = {key: scorer.scores(read, place, tables[key]) for key, read in reads.items()}
-        result: dict[str, Any] = {
-            "box": str(place),
-            "segmentation": name,
-            "border_nm": config.border_nm,
-            "conventions": {name: rule.text for name, rule in CONVENTIONS.items()},
-            **scores.pop(name),
-            "earlier": scores,
-            **worst_bodies(tables[name].all),
-            "errors": _errors(tables[name].all, truth, segmentation, place, config),
-        }
-        if scores:
-            result["changes"] = _changes({key: tables[key] for key in (*scores, name)}, rng_seed)
+        reads = [volume.read for volume in (segmentation, *earlier.values())]
+        comparison = Comparison(scorer, reads, place)
+        specs = {"segmentation": segmentation_spec, "truth": truth_spec, **references.compared()}
+        made_of = {**identities(specs, references.masks), "box": place, "size": size, "border_nm": config.border_nm}
+        learnt = learn_blocks(folder, comparison.blocks, comparison.look, fingerprint("evaluate", None, **made_of), job)
+        if not job.finishes:
+            return {}
+        result, bodies = _scores(scorer, comparison, learnt, [name, *earlier])
+        result = {"box": str(place), "segmentation": name, **result}
         baseline = _score_baseline(references, scorer, segmentation, place)
         if baseline:
             result["baseline"] = baseline
         inputs = {"segmentation": segmentation_spec, "truth": truth_spec, **references.inputs(), "rng_seed": rng_seed}
         result["provenance"] = provenance("evaluate", config, **inputs)
-        _write(Path(out), result, tables[name].all)
+        _write(Path(out), result, bodies)
+    forget_blocks(folder, job)
     return result
+
+
+def _scores(
+    scorer: Scorer, comparison: Comparison, learnt: Sequence[Learnt], names: Sequence[str]
+) -> tuple[dict[str, Any], str]:
+    """Return the part of the score file that blocks tell, and the table of bodies; the first name is what is scored."""
+    compared = dict(zip(names, comparison.add_up(learnt), strict=True))
+    scores = {key: scorer.scores(one) for key, one in compared.items()}
+    table = compared[names[0]].tables.all
+    errors = worst_errors(table, scorer.config.num_errors)
+    result: dict[str, Any] = {
+        "border_nm": scorer.config.border_nm,
+        "conventions": {name: rule.text for name, rule in CONVENTIONS.items()},
+        **scores.pop(names[0]),
+        "earlier": scores,
+        **worst_bodies(table),
+        "errors": error_entries(errors, comparison.places([error.parts for error in errors], learnt)),
+    }
+    if scores:
+        tables = {key: compared[key].tables for key in (*scores, names[0])}
+        result["changes"] = _changes(tables, scorer.rng_seed)
+    return result, bodies_csv(table)
 
 
 def _changes(tables: Mapping[str, ScoreTables], rng_seed: int) -> list[dict[str, Any]]:
@@ -248,22 +240,13 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
     return common if box is None else common.intersect(box)
 
 
-def _errors(
-    table: ContingencyTable, truth: Volume, segmentation: Volume, box: Box, config: EvaluateConfig
-) -> list[dict[str, Any]]:
-    """Find the costliest errors and their places."""
-    errors = worst_errors(table, config.num_errors)
-    parts = [error.parts for error in errors]
-    return error_entries(errors, find_places(parts, truth.read, segmentation.read, box, config.block_size_zyx))
-
-
 def _score_baseline(references: References, scorer: Scorer, segmentation: Volume, box: Box) -> dict[str, Any] | None:
     """Score the given baseline, or the best watershed of the image; return None if neither is given."""
     if references.baseline:
         with open_volume(references.baseline) as volume:
             require_labels(volume)
             require_inside(volume, box)
-            return {"method": volume.name, "box": str(box), **scorer.scores(volume.read, box)}
+            return {"method": volume.name, "box": str(box), **scorer.scores(scorer.compare(volume.read, box))}
     if not references.image:
         return None
     with open_volume(references.image) as image:
@@ -271,9 +254,9 @@ def _score_baseline(references: References, scorer: Scorer, segmentation: Volume
         return score_watershed(scorer, image, segmentation, box, references.baseline_out)
 
 
-def _write(out: Path, result: dict[str, Any], table: ContingencyTable) -> None:
+def _write(out: Path, result: dict[str, Any], bodies: str) -> None:
     """Write the scores last, so that their file implies the others."""
-    write_text(out.with_name(f"{out.stem}-bodies.csv"), bodies_csv(table))
+    write_text(out.with_name(f"{out.stem}-bodies.csv"), bodies)
     write_text(out.with_name(f"{out.stem}-errors.csv"), errors_csv(result["errors"]))
     write_json(out, result)
 

@@ -7,41 +7,6 @@ from typing import Any
 import numpy as np
 
 from ffn.evaluation.skeletons import Skeletons
-from ffn.geometry import ZYX, Box, zyx
-from ffn.io.volume import Read
-from ffn.progress import track
-
-
-def segments_at(read: Read, voxels_zyx: np.ndarray, box: Box, block_size_zyx: ZYX) -> np.ndarray:
-    """Look up the labels of single voxels. Each block that contains some is read once.
-
-    Parameters
-    ----------
-    read : callable
-        Returns the labels of a box.
-    voxels_zyx : int64 ndarray of shape (N, 3)
-        Voxels inside `box`.
-    box : Box
-        The blocks start at its corner.
-    block_size_zyx : tuple of int
-        Voxels read at a time. The result does not depend on it.
-
-    Returns
-    -------
-    uint64 ndarray of shape (N,)
-        Their labels.
-    """
-    labels = np.zeros(len(voxels_zyx), np.uint64)
-    blocks = (voxels_zyx - np.array(box.start)) // np.array(block_size_zyx)
-    inverse = np.unique(blocks, axis=0, return_inverse=True)[1].ravel()
-    order = np.argsort(inverse, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1) if len(order) else []
-    for rows in track(groups, len(groups), "follow skeletons"):
-        nodes = voxels_zyx[rows]
-        tight = Box(zyx(nodes.min(axis=0)), zyx(nodes.max(axis=0) + 1))
-        z, y, x = (nodes - np.array(tight.start)).T
-        labels[rows] = read(tight)[z, y, x]
-    return labels
 
 
 def expected_run_length(skeletons: Skeletons, segments: np.ndarray, tolerance_nm: float = 0.0) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""Compare one segmentation with the ground truth: contingency table, scores, run length."""
+"""Compare segmentations with the ground truth, block by block: contingency table, scores, run length."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,13 +14,21 @@ from ffn.contingency import ContingencyTable, TableSum, count_pairs, merge_table
 from ffn.errors import EvaluationError
 from ffn.evaluation.border import read_without_border
 from ffn.evaluation.config import EvaluateConfig
+from ffn.evaluation.error_places import ErrorPlace, Parts, find_places
 from ffn.evaluation.intervals import intervals
-from ffn.evaluation.run_length import expected_run_length, segments_at
+from ffn.evaluation.run_length import expected_run_length
 from ffn.evaluation.scores import CONVENTIONS, summarize
 from ffn.evaluation.skeletons import Skeletons
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.io.volume import Read, Volume
+from ffn.io.blocks import Learnt, blocks_of
+from ffn.io.store_names import MAIN
+from ffn.io.volume import Placement, Read, Volume
 from ffn.progress import track
+
+
+def blocks_in(box: Box) -> list[Box]:
+    """Return the blocks in which labels are compared: the shards of a volume of labels there."""
+    return blocks_of(Placement(box), {MAIN: np.uint64})
 
 
 def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> ContingencyTable:
@@ -50,6 +60,24 @@ class ScoreTables(NamedTuple):
         return self.inner if convention == "cremi" else self.all
 
 
+class Compared(NamedTuple):
+    """All that the scores of a segmentation in a box are computed from.
+
+    Parameters
+    ----------
+    tables : ScoreTables
+        Pairs of body and segment.
+    skeletons : Skeletons or None
+        Those of the ground truth, inside the box.
+    segments : uint64 ndarray of shape (N,)
+        The segment at each of their nodes.
+    """
+
+    tables: ScoreTables
+    skeletons: Skeletons | None
+    segments: np.ndarray
+
+
 @dataclass(frozen=True)
 class Scorer:
     """Score any segmentation against one ground truth.
@@ -74,53 +102,13 @@ class Scorer:
     skeletons: Skeletons | None = None
     rng_seed: int = 1
 
-    def tables(self, reads: Sequence[Read], box: Box) -> list[ScoreTables]:
-        """Count the pairs of body and segment of several segmentations, in one pass over the blocks.
+    def compare(self, read: Read, box: Box) -> Compared:
+        """Compare the segments that `read` returns in one pass over the blocks."""
+        comparison = Comparison(self, [read], box)
+        return comparison.add_up(map(comparison.look, track(comparison.blocks, len(comparison.blocks), "compare")))[0]
 
-        Parameters
-        ----------
-        reads : sequence of callable
-            Each returns the segments of a box.
-        box : Box
-            Where to compare.
-
-        Raises
-        ------
-        EvaluationError
-            If the ground truth is empty in `box`.
-        """
-        blocks = list(box.blocks(self.config.block_size_zyx))
-        sums = [(TableSum(), TableSum()) for _ in reads]
-        for block in track(blocks, len(blocks), "compare"):
-            truth = self.truth.read(block)
-            inner_truth = self._inner_truth(block) if self.config.border_nm else None
-            for read, (total, inner) in zip(reads, sums, strict=True):
-                segments = read(block)
-                total.add(count_pairs(truth, segments))
-                if inner_truth is not None:
-                    inner.add(count_pairs(inner_truth, segments))
-        found = [total.table() for total, _ in sums]
-        if not found[0].a.any():
-            raise EvaluationError(
-                f"{self.truth.name}: has no labelled voxel in {box}, at least one is needed. Choose another --box"
-            )
-        has_band = bool(self.config.border_nm)
-        return [
-            ScoreTables(table, inner.table() if has_band else table)
-            for table, (_, inner) in zip(found, sums, strict=True)
-        ]
-
-    def scores(self, read: Read, box: Box, tables: ScoreTables | None = None) -> dict[str, Any]:
-        """Score the segments that `read` returns.
-
-        Parameters
-        ----------
-        read : callable
-            Returns the segments of a box.
-        box : Box
-            Where to compare.
-        tables : ScoreTables, optional
-            The result of `tables` for the same arguments, if it is known already.
+    def scores(self, compared: Compared) -> dict[str, Any]:
+        """Score a segmentation.
 
         Returns
         -------
@@ -129,24 +117,116 @@ class Scorer:
             `ffn.evaluation.intervals.intervals`. With skeletons, there are also ``erl`` (strict) and
             ``erl_tolerant``; see `expected_run_length`.
         """
-        tables = tables or self.tables([read], box)[0]
+        tables = compared.tables
         limits = {name: intervals(tables.of(name), name, self.rng_seed) for name in CONVENTIONS}
-        return {**summarize(*tables), "intervals": limits, **self._run_length(read, box)}
+        return {**summarize(*tables), "intervals": limits, **self._run_length(compared)}
 
-    def _inner_truth(self, block: Box) -> np.ndarray:
-        return read_without_border(self.truth, block, self.config.border_nm, self.voxel_size_zyx_nm)
-
-    def _run_length(self, read: Read, box: Box) -> dict[str, Any]:
-        if self.skeletons is None or not len(self.skeletons.edges):
+    def _run_length(self, compared: Compared) -> dict[str, Any]:
+        if compared.skeletons is None:
             return {}
-        inside = self.skeletons.crop(box, self.voxel_size_zyx_nm)
-        if not inside.edge_lengths_nm().any():
-            raise EvaluationError(
-                f"--skeletons: none of {len(np.unique(self.skeletons.owners))} lies in {box}, at least one is needed. "
-                "Are they in nanometres from the volume's origin?"
-            )
-        voxels = inside.voxels_zyx(self.voxel_size_zyx_nm)
-        segments = segments_at(read, voxels, box, self.config.block_size_zyx)
         tolerance = self.config.erl_tolerance_nm
-        tolerant = {"tolerance_nm": tolerance, **expected_run_length(inside, segments, tolerance)}
-        return {"erl": expected_run_length(inside, segments), "erl_tolerant": tolerant}
+        tolerant = expected_run_length(compared.skeletons, compared.segments, tolerance)
+        strict = expected_run_length(compared.skeletons, compared.segments)
+        return {"erl": strict, "erl_tolerant": {"tolerance_nm": tolerance, **tolerant}}
+
+
+class Comparison:
+    """Several segmentations beside the ground truth, block by block.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        Has the ground truth and its skeletons.
+    reads : sequence of callable
+        Each returns the segments of a box.
+    box : Box
+        Where to compare; its `blocks` tile it.
+
+    Raises
+    ------
+    EvaluationError
+        If there are skeletons, but none in `box`.
+    """
+
+    def __init__(self, scorer: Scorer, reads: Sequence[Read], box: Box) -> None:
+        self._scorer, self._reads, self._box = scorer, reads, box
+        self.blocks = blocks_in(box)
+        self._skeletons = _skeletons_inside(scorer, box)
+        self._nodes = np.zeros((0, 3), np.int64)
+        if self._skeletons is not None:
+            self._nodes = self._skeletons.voxels_zyx(scorer.voxel_size_zyx_nm)
+
+    def look(self, block: Box) -> Learnt:
+        """Compare one block.
+
+        Returns
+        -------
+        dict of str to ndarray
+            For each segmentation, by its number, its pairs: ``all0`` and, with a border band, ``inner0``. ``nodes`` are
+            rows of the skeletons' nodes in the block, ``segments`` the segments there, in a row for each segmentation.
+        """
+        config, truth = self._scorer.config, self._scorer.truth
+        sums: dict[str, TableSum] = defaultdict(TableSum)
+        nodes, segments = [np.zeros(0, np.int64)], [np.zeros((len(self._reads), 0), np.uint64)]
+        for part in block.blocks(config.block_size_zyx):
+            bodies = {"all": truth.read(part)}
+            if config.border_nm:
+                bodies["inner"] = read_without_border(truth, part, config.border_nm, self._scorer.voxel_size_zyx_nm)
+            labels = [read(part) for read in self._reads]
+            for (kind, of_kind), (number, one) in itertools.product(bodies.items(), enumerate(labels)):
+                sums[f"{kind}{number}"].add(count_pairs(of_kind, one))
+            nodes.append(np.flatnonzero(((self._nodes >= part.start) & (self._nodes < part.stop)).all(axis=1)))
+            at = tuple((self._nodes[nodes[-1]] - part.start).T)
+            segments.append(np.stack([one[at].astype(np.uint64) for one in labels]))
+        tables = {name: _packed(one.table()) for name, one in sums.items()}
+        return {**tables, "nodes": np.concatenate(nodes), "segments": np.concatenate(segments, axis=1)}
+
+    def add_up(self, learnt: Iterable[Learnt]) -> list[Compared]:
+        """Return what all blocks together say about each segmentation.
+
+        Raises
+        ------
+        EvaluationError
+            If the ground truth is empty in the box.
+        """
+        sums: dict[str, TableSum] = defaultdict(TableSum)
+        segments = np.zeros((len(self._reads), len(self._nodes)), np.uint64)
+        for each in learnt:
+            segments[:, each["nodes"]] = each["segments"]
+            for name in each.keys() - {"nodes", "segments"}:
+                sums[name].add(_unpacked(each[name]))
+        tables = {name: one.table() for name, one in sums.items()}
+        if not tables["all0"].a.any():
+            raise EvaluationError(
+                f"{self._scorer.truth.name}: has no labelled voxel in {self._box}, at least one is needed. "
+                "Choose another --box"
+            )
+        both = [(tables[f"all{i}"], tables.get(f"inner{i}", tables[f"all{i}"])) for i in range(len(self._reads))]
+        return [Compared(ScoreTables(*pair), self._skeletons, row) for pair, row in zip(both, segments, strict=True)]
+
+    def places(self, parts: Sequence[Parts], learnt: Iterable[Learnt]) -> list[ErrorPlace]:
+        """Return where to look at errors of the first segmentation; see `find_places`."""
+        config, truth = self._scorer.config, self._scorer.truth
+        tables = zip(self.blocks, (_unpacked(each["all0"]) for each in learnt), strict=True)
+        return find_places(parts, truth.read, self._reads[0], self._box, tables, config.block_size_zyx)
+
+
+def _packed(table: ContingencyTable) -> np.ndarray:
+    return np.stack([table.a, table.b, table.voxels.astype(np.uint64)])
+
+
+def _unpacked(rows: np.ndarray) -> ContingencyTable:
+    return ContingencyTable(rows[0], rows[1], rows[2].astype(np.int64))
+
+
+def _skeletons_inside(scorer: Scorer, box: Box) -> Skeletons | None:
+    """Return the skeletons in `box`, None if there are none anywhere."""
+    if scorer.skeletons is None or not len(scorer.skeletons.edges):
+        return None
+    inside = scorer.skeletons.crop(box, scorer.voxel_size_zyx_nm)
+    if not inside.edge_lengths_nm().any():
+        raise EvaluationError(
+            f"--skeletons: none of {len(np.unique(scorer.skeletons.owners))} lies in {box}, at least one is needed. "
+            "Are they in nanometres from the volume's origin?"
+        )
+    return inside

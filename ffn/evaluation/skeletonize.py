@@ -13,13 +13,16 @@ import numpy as np
 from ffn.config import Mask
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
+from ffn.evaluation.scoring import blocks_in
 from ffn.evaluation.skeletons import Skeleton, Skeletons, join
-from ffn.evaluation.thinning import read_thinned, step_for
+from ffn.evaluation.thinning import assemble, step_for, thin
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.io.masks import open_masked_truth
-from ffn.io.volume import require_inside
+from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
+from ffn.io.masks import identities, open_masked_truth
+from ffn.io.store_names import blocks_folder
+from ffn.io.volume import require_inside, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, from_arguments, mask_inputs, masks_from
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", required=True, metavar="VOLUME", help="bodies of the ground truth")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="skeletons to write")
+    add_job_options(parser)
     add_masks_option(parser)
     add_options(parser, SkeletonizeConfig)
     parser.set_defaults(function=_run)
@@ -36,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     config, masks = from_arguments(SkeletonizeConfig, arguments), masks_from(arguments)
-    skeletonize(arguments.labels, arguments.out, config, arguments.box, masks)
+    skeletonize(arguments.labels, arguments.out, config, arguments.box, masks, job_of(arguments))
 
 
 def skeletonize(
@@ -45,7 +49,8 @@ def skeletonize(
     config: SkeletonizeConfig,
     box: Box | None = None,
     masks: tuple[Mask, ...] = (),
-) -> Skeletons:
+    job: Job = WHOLE,
+) -> Skeletons | None:
     """Skeletonize every body of a label volume, and write nodes and edges.
 
     Parameters
@@ -60,11 +65,13 @@ def skeletonize(
         Part of the volume to skeletonize.
     masks : tuple of Mask
         Voxels that are not scored, so bodies have no skeleton there.
+    job : Job
+        Which blocks to thin, and whether to find the skeletons; see `ffn.io.blocks`.
 
     Returns
     -------
-    Skeletons
-        What was written.
+    Skeletons or None
+        What was written; None if `job` does not finish.
 
     Raises
     ------
@@ -76,8 +83,11 @@ def skeletonize(
     Notes
     -----
     Method: TEASAR (Sato et al. 2000), implemented by kimimaro, on every n-th voxel of each axis. Each node is a voxel
-    of its body. The thinned volume is held in memory, 8 bytes for every cube with sides of `spacing_nm`.
+    of its body. The last job holds the thinned volume in memory, 8 bytes for every cube with sides of `spacing_nm`: a
+    skeleton in parts, or without the volume around its body, would be another one.
     """
+    folder = blocks_folder(str(out))
+    require_other_file(str(out), labels_spec, *(mask.path for mask in masks if mask.path))
     with open_masked_truth(labels_spec, masks) as volume:
         box = volume.box if box is None else box
         require_inside(volume, box)
@@ -88,11 +98,21 @@ def skeletonize(
                 "--voxel-size'"
             )
         step = step_for(config.spacing_nm, size)
-        labels = read_thinned(volume, box, step)
+        blocks = blocks_in(box)
+        made_of = fingerprint("skeletonize", None, **identities({"labels": labels_spec}, masks), box=box, step=step)
+
+        def work(block: Box) -> Learnt:
+            return {"labels": thin(volume, block, box, step)}
+
+        learnt = learn_blocks(folder, blocks, work, made_of, job)
+    if not job.finishes:
+        return None
+    labels = assemble((each["labels"] for each in learnt), blocks, box, step)
     skeletons = join(_trace(labels, box, step, size, config))
     if not len(skeletons.edges):
         log.warning("no body in %s has a skeleton: no connected piece has %d voxels", box, config.min_voxels)
     skeletons.write(out, provenance("skeletonize", config, labels=labels_spec, box=box, **mask_inputs(masks)))
+    forget_blocks(folder, job)
     log.info("%d skeletons, %.1f µm", len(np.unique(skeletons.owners)), skeletons.edge_lengths_nm().sum() / 1000)
     return skeletons
 

@@ -10,40 +10,47 @@ import numpy as np
 
 from ffn.assembly.merge_graph import MergeEdge, apply_groups, merge_groups, read_graphs
 from ffn.config import Mask
-from ffn.contingency import ContingencyTable, merge_tables
+from ffn.contingency import ContingencyTable, count_pairs, merge_tables
+from ffn.errors import ConfigError
 from ffn.evaluation.config import SweepConfig
 from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scores import CONVENTIONS, score
-from ffn.evaluation.scoring import tabulate
+from ffn.evaluation.scoring import blocks_in
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
-from ffn.io.masks import open_masked_truth
+from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
+from ffn.io.masks import identities, open_masked_truth
 from ffn.io.open import open_volume
+from ffn.io.store_names import blocks_folder
 from ffn.io.volume import require_labels, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, from_arguments, mask_inputs, masks_from
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 
 NO_MERGES = 1.01  # no score reaches this threshold, so it gives the base segmentation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Score the merge graph against the ground truth at several thresholds."""
-    parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
+    text = "files of ffn agglomerate; a part of the blocks (--job) needs none"
+    parser.add_argument("graphs", nargs="*", metavar="GRAPH.csv", help=text)
     parser.add_argument(
         "--segmentation", required=True, metavar="VOLUME", help="base segmentation, NAME.zarr or FILE.h5:DATASET"
     )
     parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels of the ground truth")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores to write")
     add_box_option(parser)
+    add_job_options(parser)
     add_masks_option(parser)
     add_options(parser, SweepConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    config = from_arguments(SweepConfig, arguments)
+    config, job = from_arguments(SweepConfig, arguments), job_of(arguments)
+    if job.finishes and not arguments.graphs:
+        raise ConfigError("GRAPH.csv: no file is given, expected those of ffn agglomerate")
     specs = arguments.segmentation, arguments.truth, arguments.graphs, arguments.out
-    sweep(*specs, config, arguments.box, masks_from(arguments))
+    sweep(*specs, config, arguments.box, masks_from(arguments), job)
 
 
 def sweep(
@@ -54,8 +61,11 @@ def sweep(
     config: SweepConfig,
     box: Box | None = None,
     masks: tuple[Mask, ...] = (),
+    job: Job = WHOLE,
 ) -> None:
     """Write the scores that every threshold of the merge graph gives.
+
+    Blocks are compared once, whatever the thresholds; their counts are added up.
 
     Parameters
     ----------
@@ -74,6 +84,8 @@ def sweep(
         Part of the volumes to score.
     masks : tuple of Mask
         Voxels that are not scored.
+    job : Job
+        Which blocks to compare, and whether to score; see `ffn.io.blocks`.
 
     Raises
     ------
@@ -81,17 +93,28 @@ def sweep(
         If an input is missing or damaged, or the volumes do not overlap.
     """
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
-    edges = read_graphs(graph_paths, config.calibration)
+    edges = read_graphs(graph_paths, config.calibration) if job.finishes else []
+    inputs = {"segmentation": segmentation_spec, "truth": truth_spec}
     with open_masked_truth(truth_spec, masks) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
-        table = tabulate(truth.read, segmentation.read, box, config.block_size_zyx)
+
+        def work(block: Box) -> Learnt:
+            parts = block.blocks(config.block_size_zyx)
+            return vars(merge_tables(count_pairs(truth.read(part), segmentation.read(part)) for part in parts))
+
+        made_of = fingerprint("sweep", None, box=box, **identities(inputs, masks))
+        learnt = learn_blocks(blocks_folder(out), blocks_in(box), work, made_of, job)
+    if not job.finishes:
+        return
+    table = merge_tables(ContingencyTable(**each) for each in learnt)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
     steps = [sweep_step(table, edges, threshold) for threshold in thresholds]
     rows = {name: [step[name] for step in steps] for name in CONVENTIONS}
-    inputs = {"segmentation": segmentation_spec, "truth": truth_spec, "graphs": len(graph_paths), **mask_inputs(masks)}
+    made_by = provenance("sweep", config, **inputs, graphs=len(graph_paths), **mask_inputs(masks))
     made = {"box": str(box), "segmentation": "agglomerated", "sweep": rows}
-    write_json(out, {**made, "provenance": provenance("sweep", config, **inputs)})
+    write_json(out, {**made, "provenance": made_by})
+    forget_blocks(blocks_folder(out), job)
 
 
 def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float) -> dict[str, dict[str, Any]]:

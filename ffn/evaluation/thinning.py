@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -35,11 +36,36 @@ def read_thinned(volume: Volume, box: Box, step_zyx: ZYX) -> np.ndarray:
     integer ndarray
         Along each axis, voxel i is voxel ``start + step // 2 + i * step`` of the volume.
     """
-    shape = [-(-(n - s // 2) // s) for n, s in zip(box.shape, step_zyx, strict=True)]
-    thinned = np.zeros(shape, volume.dtype)
     blocks = list(box.blocks(zyx(s * max(1, BLOCK // s) for s in step_zyx)))
-    for block in track(blocks, len(blocks), "read labels"):
-        part = volume.read(block)[tuple(slice(s // 2, None, s) for s in step_zyx)]
-        first = [(a - b) // s for a, b, s in zip(block.start, box.start, step_zyx, strict=True)]
-        thinned[tuple(slice(a, a + n) for a, n in zip(first, part.shape, strict=True))] = part
+    parts = (thin(volume, block, box, step_zyx) for block in track(blocks, len(blocks), "read labels"))
+    return assemble(parts, blocks, box, step_zyx)
+
+
+def thin(volume: Volume, block: Box, box: Box, step_zyx: ZYX) -> np.ndarray:
+    """Read what a block of `box` has of the result of `read_thinned`."""
+    inside = _thinned(block, box, step_zyx)
+    first = [start + s // 2 + i * s for start, s, i in zip(box.start, step_zyx, inside.start, strict=True)]
+    return volume.read(block)[
+        tuple(slice(a - b, None, s) for a, b, s in zip(first, block.start, step_zyx, strict=True))
+    ]
+
+
+def assemble(parts: Iterable[np.ndarray], blocks: Sequence[Box], box: Box, step_zyx: ZYX) -> np.ndarray:
+    """Return the result of `read_thinned` from that of `thin` for blocks that tile `box`."""
+    thinned: np.ndarray | None = None
+    for block, part in zip(blocks, parts, strict=True):
+        if thinned is None:
+            thinned = np.zeros(_thinned(box, box, step_zyx).shape, part.dtype)
+        thinned[_thinned(block, box, step_zyx).slices()] = part
+    assert thinned is not None, box
     return thinned
+
+
+def _thinned(block: Box, box: Box, step_zyx: ZYX) -> Box:
+    """Return where the voxels of a block are in the result."""
+
+    def number(voxels: ZYX) -> ZYX:
+        places = zip(voxels, box.start, step_zyx, strict=True)
+        return zyx(-((start + s // 2 - voxel) // s) for voxel, start, s in places)
+
+    return Box(number(block.start), number(block.stop))

@@ -47,10 +47,10 @@ def score_watershed(
     if out:
         _keep(labels, middle, scorer, image.name, out)
     result = {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, "box": str(middle)}
-    result |= scorer.scores(lambda block: labels[block.slices(middle.start)], middle)
+    result |= scorer.scores(scorer.compare(lambda block: labels[block.slices(middle.start)], middle))
     if middle != box:
         log.info("baseline: covers only %s, so the segmentation is scored there too", middle)
-        result["beside"] = scorer.scores(segmentation.read, middle)
+        result["beside"] = scorer.scores(scorer.compare(segmentation.read, middle))
     return result
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.store_folder import StoreFolder
 
@@ -68,6 +69,10 @@ class BlockRecords:
         }
         self._folder.write(_json(block), (json.dumps(record, sort_keys=True) + "\n").encode())
 
+    def has(self, block: Box) -> bool:
+        """Whether a block has a record, whatever became of its shards and arrays."""
+        return self._record(block) is not None
+
     def learnt(self, block: Box) -> Learnt | None:
         """Return what was learnt from a block, None if it is not finished."""
         record = self._record(block)
@@ -90,10 +95,11 @@ class BlockRecords:
         return digest.hexdigest()
 
     def remove_others(self, blocks: Iterable[Box]) -> None:
-        """Remove the records of all other blocks, which are of an earlier volume."""
+        """Remove the records of all other blocks, which are of an earlier volume; not those in folders below."""
         known = {name for block in blocks for name in (_json(block), _arrays(block))}
-        for name in set(self._folder.list()) - known:
-            self._folder.delete(name)
+        for name in self._folder.list():
+            if "/" not in name and name not in known:
+                self._folder.delete(name)
 
     def _record(self, block: Box) -> dict[str, Any] | None:
         try:
@@ -102,6 +108,48 @@ class BlockRecords:
             return None
         is_ours = isinstance(record, dict) and record.get("made_of") == self._made_of
         return record if is_ours and {"shards", "arrays", "learnt"} <= record.keys() else None
+
+
+class AllLearnt(Sequence[Learnt]):
+    """What was learnt from all blocks, each read from its record when it is asked for.
+
+    Parameters
+    ----------
+    records : BlockRecords
+        Of the blocks.
+    blocks : sequence of Box
+        All of them.
+    path : str
+        Of the store or folder, for messages.
+
+    Raises
+    ------
+    VolumeError
+        If a block is missing.
+    """
+
+    def __init__(self, records: BlockRecords, blocks: Sequence[Box], path: str) -> None:
+        self._records, self._blocks, self._path = records, blocks, path
+        self._require(blocks, records.has)
+
+    def __len__(self) -> int:
+        """Return how many blocks there are."""
+        return len(self._blocks)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return what was learnt from one of them."""
+        block = self._blocks[index]
+        learnt = self._records.learnt(block)
+        self._require([block], lambda _: learnt is not None)
+        return learnt
+
+    def _require(self, blocks: Sequence[Box], is_finished: Callable[[Box], bool]) -> None:
+        missing = [str(block) for block in blocks if not is_finished(block)]
+        if missing:
+            raise VolumeError(
+                f"{self._path}: {len(missing)} of {len(self)} blocks are not finished, such as {missing[0]}, expected "
+                "all. Run the jobs that lack"
+            )
 
 
 def _json(block: Box) -> str:

@@ -32,6 +32,7 @@ from __future__ import annotations
 import argparse
 import logging
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +45,7 @@ from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.create import Writer, create_volumes
 from ffn.io.shards import Shards, shard_shape
-from ffn.io.store_names import split_store
+from ffn.io.store_names import blocks_folder, split_store
 from ffn.io.volume import Placement, Tables
 from ffn.progress import track
 
@@ -210,36 +211,50 @@ def learn_blocks(
     work: Callable[[Box], Learnt],
     made_of: Mapping[str, Any],
     job: Job = WHOLE,
-) -> list[Learnt]:
+) -> Sequence[Learnt]:
     """Learn something from each block of a volume, for a stage that writes no voxels; finished blocks are skipped.
 
     Parameters
     ----------
     folder : str
-        Folder or URL for the records, such as ``scores.json.blocks``; the caller removes it when it has its output.
+        Folder or URL for the records, see `ffn.io.store_names.blocks_folder`; `forget_blocks` comes after it. A
+        single block that is all that there is to do leaves no record.
     blocks : sequence of Box
-        With different starts.
+        Of a box, in zyx order.
     work, made_of, job
         See `write_blocks`.
 
     Returns
     -------
-    list of dict
-        What was learnt from each block, in their order; empty if `job` does not finish.
+    sequence of dict
+        What was learnt from each block, in their order, read from its record whenever it is asked for; empty if `job`
+        does not finish.
 
     Raises
     ------
     VolumeError
         If a block is missing at the end.
     """
-    from ffn.io.block_records import BlockRecords
+    from ffn.io.block_records import AllLearnt, BlockRecords
     from ffn.io.store_folder import StoreFolder
 
-    records = BlockRecords(StoreFolder(folder), made_of)
+    if job.is_whole and len(blocks) == 1:
+        return [work(blocks[0])]
+    grid = [str(block) for block in (*blocks[:1], *blocks[-1:])]
+    records = BlockRecords(StoreFolder(folder), {**made_of, "blocks": [*grid, len(blocks)]})
     for block in _to_do(records, blocks, job):
         records.write(block, work(block))
     _record(job, records, blocks)
-    return _all_learnt(records, blocks, folder) if job.finishes else []
+    return AllLearnt(records, blocks, folder) if job.finishes else []
+
+
+def forget_blocks(folder: str, job: Job = WHOLE) -> None:
+    """Remove what `learn_blocks` left, once the stage has its output.
+
+    What several jobs left stays, so that the one that finishes can be repeated.
+    """
+    if job.is_whole:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_store(
@@ -253,15 +268,15 @@ def _write_store(
     take: Callable[[list[Learnt]], None],
 ) -> None:
     """Write a store; when the job finishes, let `take` have what was learnt before the `tables` are made."""
-    from ffn.io.block_records import BlockRecords
-    from ffn.io.store import BLOCKS, Store, require_replaceable
+    from ffn.io.block_records import AllLearnt, BlockRecords
+    from ffn.io.store import Store, require_replaceable
     from ffn.io.store_folder import StoreFolder
 
     require_replaceable(path, {*dtypes, *tables})
     store = Store(StoreFolder(path), path, dtypes, placement)
     volumes = {name: dtype.name for name, dtype in store.dtypes.items()}
     made_of = {**made_of, "box": str(placement.box), "shard": store.shards.shape_zyx, "volumes": volumes}
-    records = BlockRecords(StoreFolder(f"{path}/{BLOCKS}"), made_of, lambda block: store.checksums([block]))
+    records = BlockRecords(StoreFolder(blocks_folder(path)), made_of, lambda block: store.checksums([block]))
     blocks = store.shards.boxes()
     store.make_arrays()
     for block in _to_do(records, blocks, job):
@@ -272,7 +287,7 @@ def _write_store(
         records.write(block, of_block)
     _record(job, records, blocks)
     if job.finishes:
-        take(_all_learnt(records, blocks, path))
+        take(list(AllLearnt(records, blocks, path)))
         checksums = {key: checksum for block in blocks for key, checksum in records.shards(block).items()}
         records.remove_others(blocks)
         store.finish(tables, checksums)
@@ -297,14 +312,3 @@ def _record(job: Job, records: BlockRecords, blocks: Sequence[Box]) -> None:
     if job.record_path:
         mine = job.part_of(blocks)
         write_json(job.record_path, {"blocks": len(mine), "content": records.digest(mine)})
-
-
-def _all_learnt(records: BlockRecords, blocks: Sequence[Box], path: str) -> list[Learnt]:
-    found = [records.learnt(block) for block in blocks]
-    missing = [str(block) for block, learnt in zip(blocks, found, strict=True) if learnt is None]
-    if missing:
-        raise VolumeError(
-            f"{path}: {len(missing)} of {len(blocks)} blocks are not finished, such as {missing[0]}, expected all. "
-            "Run the jobs that lack"
-        )
-    return [learnt for learnt in found if learnt is not None]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ffn.config import Mask
 from ffn.geometry import Box, VoxelSize
 from ffn.io.nearest import read_nearest, require_cover
-from ffn.io.open import open_volume
+from ffn.io.open import identity, open_volume
 from ffn.io.volume import Truth, Volume
 
 
@@ -93,6 +93,20 @@ def open_masked_truth(spec: str, masks: Sequence[Mask]) -> Iterator[Volume]:
     """Open labels for scores, as `ffn.io.open.open_truth`, without those of masked voxels."""
     with open_volume(spec) as labels, open_masks(masks, labels.voxel_size_zyx_nm) as opened:
         yield MaskedTruth(labels, opened)
+
+
+def identities(specs: Mapping[str, str], masks: Sequence[Mask] = ()) -> dict[str, str]:
+    """Return texts that change with the content of volumes and masks, for `ffn.provenance.fingerprint`.
+
+    Parameters
+    ----------
+    specs : mapping of str to str
+        Volumes or other files by name, see `ffn.io.open.identity`.
+    masks : sequence of Mask
+        They have the name ``masks``.
+    """
+    each = [f"{mask} {identity(mask.path)}" if mask.path else str(mask) for mask in masks]
+    return {name: identity(spec) for name, spec in specs.items()} | ({"masks": " ".join(each)} if each else {})
 
 
 def _masked(mask: Mask, volume: Volume | None, box: Box, voxel_size: VoxelSize | None) -> np.ndarray:

@@ -98,7 +98,7 @@ def learn_tables(
         part = replace(job, record_path=None) if job.finishes else job
         learnt = learn_blocks(f"{folder.address}/{RECORDS}", blocks, work, made_of, part)
         if job.finishes:
-            _write(folder, combine(learnt), key)
+            _write(folder, combine(list(learnt)), key)
     if job.step == step:
         if job.finishes and job.record_path:
             write_json(job.record_path, {"content": _read(folder, key, step).digest})

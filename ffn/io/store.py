@@ -30,10 +30,8 @@ from ffn.io.ome_zarr import (
 from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
-from ffn.io.store_names import JOBS, MAIN, METADATA, OURS, STEPS, split_store
+from ffn.io.store_names import BLOCKS, JOBS, MAIN, METADATA, OURS, STEPS, split_store
 from ffn.io.volume import Placement, Tables
-
-BLOCKS = "blocks"  # folder with the records of finished blocks, see `ffn.io.blocks`
 
 
 class Store:

@@ -7,6 +7,7 @@ import re
 STORE = re.compile(r"(.*[^/]\.zarr)(?:/+(.*?))?/*")  # path of a store, and the volume in it
 MAIN = "0"  # the volume of a store that has one; its array at full resolution
 METADATA = "zarr.json"  # of a group or an array in a store
+BLOCKS = "blocks"  # folder in a store with the records of finished blocks, see `ffn.io.blocks`
 JOBS = "jobs"  # folder in a store with the records of the workflow's jobs
 STEPS = "steps"  # folder in a store with the tables of earlier steps, see `ffn.io.steps`
 OURS = "ffn"  # key of our attributes in the metadata of groups and arrays
@@ -35,6 +36,17 @@ def tracked_file(path: str) -> str:
     ('run/raw.zarr/zarr.json', 'run/scores.json')
     """
     return f"{path}/{METADATA}" if split_store(path) else path
+
+
+def blocks_folder(path: str) -> str:
+    """Return the folder with the records of finished blocks: in a store, beside any other output.
+
+    Examples
+    --------
+    >>> blocks_folder("run/raw.zarr"), blocks_folder("run/scores.json")
+    ('run/raw.zarr/blocks', 'run/scores.json.blocks')
+    """
+    return f"{path}/{BLOCKS}" if split_store(path) else f"{path}.{BLOCKS}"
 
 
 def without_metadata(text: str) -> str:

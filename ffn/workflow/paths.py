@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from ffn.errors import ConfigError
-from ffn.io.store_names import JOBS, tracked_file
+from ffn.io.store_names import JOBS, split_store, tracked_file
 from ffn.model.choice import FOLDER
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES, Output
@@ -72,9 +72,10 @@ class RunPaths:
     def job(self, stage: str, job: str = "{job}", **wildcards: str) -> str:
         """Return the record of a job that worked on a part of the blocks of a volume.
 
-        It is in the store, so that who deletes a damaged one repeats its jobs.
+        It is in the store, so that who deletes a damaged one repeats its jobs, or beside a file.
         """
-        return f"{self.of(stage, **wildcards)}/{JOBS}/{job}.json"
+        path = self.of(stage, **wildcards)
+        return f"{path}{'/' if split_store(path) else '.'}{JOBS}/{job}.json"
 
     def checkpoint(self, step: str) -> str:
         """Return a checkpoint of training."""

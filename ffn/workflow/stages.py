@@ -76,14 +76,14 @@ class Step(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """What a stage works on in blocks, which are the shards of its output.
+    """What a stage works on in blocks, which are the shards of its output or, if that is a table, of its input.
 
     Parameters
     ----------
     box : str
         Attribute of `ffn.workflow.places.Place`.
     itemsize : int
-        Bytes of a voxel of the output; of several volumes, of the largest.
+        Bytes of a voxel; of several volumes, of the largest.
     steps : tuple of Step
         What comes before.
     """
@@ -91,6 +91,9 @@ class Blocks(NamedTuple):
     box: str
     itemsize: int
     steps: tuple[Step, ...] = ()
+
+
+LABELS = Blocks("evaluate_box", itemsize=8)  # where a segmentation and the truth are compared
 
 
 @dataclass(frozen=True)
@@ -326,6 +329,8 @@ STAGES = {
             outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
             need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=1),
             section="sweep",
+            rules=("sweep_blocks", "sweep"),
+            blocks=LABELS,
         ),
         Stage(
             name="fill",
@@ -346,6 +351,8 @@ STAGES = {
             outputs=(Output("skeletons", "evaluation/{volume}-skeletons.h5", of="skeletonized"),),
             need=Need(base_mb=700, bytes_per_voxel=40, seconds_per_mvoxel=5),
             section="skeletonize",
+            rules=("skeletonize_blocks", "skeletonize"),
+            blocks=LABELS,
         ),
         Stage(
             name="evaluate",
@@ -360,6 +367,8 @@ STAGES = {
             ),
             need=Need(base_mb=1000, bytes_per_voxel=100, seconds_per_mvoxel=6),  # includes the watershed's 90 bytes
             section="evaluate",
+            rules=("evaluate_blocks", "evaluate"),
+            blocks=LABELS,
         ),
         Stage(
             name="export",

@@ -244,13 +244,13 @@ def test_lint():
 
 
 def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path):
-    volumes = {"phantom": {"synthetic": {"shape_zyx": [600, 56, 600]}, "train_box": "all", "evaluate_box": "none"}}
+    volumes = {"phantom": {"synthetic": {"shape_zyx": [600, 56, 600]}, "train_box": "all", "evaluate_box": "all"}}
     config = {**SMALL_RUN, "volumes": volumes, "workflow": {"max_jobs_per_stage": 2}, "consensus": {"enabled": True}}
     config["subvolumes"] = {"size_zyx": [400, 56, 600], "overlap_zyx": [14, 14, 14]}
     config["agglomerate"] = {"enabled": True, "job_size_zyx": [600, 56, 600]}
-    output = Workflow(tmp_path, config).plan("-p", "membrane_all", "fill_all")
+    output = Workflow(tmp_path, config).plan("-p", "membrane_all", "sweep_all", "evaluate_all")
     steps = {"reconcile": ["tiling", "match", "label", ""], "consensus": ["count", ""], "merge": ["mapping", ""]}
-    for stage in ("membrane", "reconcile", "consensus", "merge", "fill"):
+    for stage in ("membrane", "reconcile", "consensus", "merge", "sweep", "fill", "skeletonize", "evaluate"):
         jobs = re.findall(rf"ffn {stage} .* --job (\S+)(?: --job-record (\S+/jobs/)(\S+).json)? ", output)
         assert all(job == record for job, folder, record in jobs if folder)
         parts = [

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ffn.contingency import count_pairs
 from ffn.evaluation.skeletons import Skeleton, join
 
 from ..volumes import write
@@ -37,6 +38,13 @@ def specs(tmp_path, truth, segmentation):
 def image(tmp_path, truth):
     edges = np.stack([abs(np.gradient(truth.astype(float), axis=axis)) > 0 for axis in (1, 2)]).any(0)
     return write(tmp_path / "raw.h5", np.where(edges, 50, 200).astype(np.uint8), size=SIZE_ZYX_NM)
+
+
+def tables_of(truth, segmentation, box, block_zyx):
+    """Iterate over blocks and their pairs of body and segment."""
+    for block in box.blocks(block_zyx):
+        part = block.slices(box.start)
+        yield block, count_pairs(truth[part], segmentation[part])
 
 
 def line(owner, num_nodes, step_nm=100.0):

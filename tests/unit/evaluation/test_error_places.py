@@ -9,6 +9,8 @@ from ffn.evaluation.error_places import Parts, find_places
 from ffn.evaluation.worst_errors import worst_errors
 from ffn.geometry import Box
 
+from .conftest import tables_of
+
 BOX = Box((5, -3, 100), (13, 9, 120))
 
 
@@ -18,7 +20,8 @@ def reader(labels):
 
 def places_of(volumes, block=(4, 5, 6)):
     errors = worst_errors(count_pairs(*volumes), 10)
-    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, block)
+    tables = tables_of(*volumes, BOX, block)
+    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, tables, (3, 5, 6))
 
 
 def test_every_position_lies_in_the_piece():
@@ -41,17 +44,33 @@ def test_blocks_do_not_change_the_places(seed, monkeypatch):
 
 
 def test_without_errors_there_are_no_places():
-    assert find_places([], None, None, BOX, (4, 4, 4)) == []
+    assert find_places([], None, None, BOX, [], (4, 4, 4)) == []
 
 
 def test_a_contact_is_located_in_its_middle_and_a_distant_piece_at_its_near_side():
     truth, segments = np.ones((2, *BOX.shape), np.uint64)
     segments[:, :, 10:15], segments[:, :, 15:] = 2, 0
     segments[2:4, 2:4, 18:] = 3
-    touching, far = find_places(
-        [Parts("split", 1, 1, 2), Parts("split", 1, 1, 3)], reader(truth), reader(segments), BOX, (4, 5, 6)
-    )
+    parts = [Parts("split", 1, 1, 2), Parts("split", 1, 1, 3)]
+    tables = tables_of(truth, segments, BOX, (4, 5, 6))
+    touching, far = find_places(parts, reader(truth), reader(segments), BOX, tables, (4, 5, 6))
     assert touching.touching and touching.position_zyx[2] == BOX.start[2] + 10
     assert not far.touching and far.position_zyx[2] == BOX.start[2] + 18
     middle = np.add(BOX.start, BOX.stop) / 2
     assert np.abs(np.subtract(touching.position_zyx, middle)[:2]).max() <= 1
+
+
+def test_only_blocks_that_can_hold_an_error_are_read():
+    """The contact lies between blocks: its faces are in the nearer one, which is read with the next layer."""
+    truth, segments = np.ones((2, *BOX.shape), np.uint64)
+    segments[:, :, 12:] = 2
+    seen = []
+
+    def read(box):
+        seen.append(box)
+        return truth[box.slices(BOX.start)]
+
+    tables = tables_of(truth, segments, BOX, (8, 12, 6))
+    (place,) = find_places([Parts("split", 1, 1, 2)], read, reader(segments), BOX, tables, (8, 12, 6))
+    assert place.touching and place.position_zyx[2] == BOX.start[2] + 12
+    assert [str(box) for box in seen] == ["5:13,-3:9,106:113"]

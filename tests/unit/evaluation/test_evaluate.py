@@ -8,13 +8,16 @@ from skimage import metrics
 
 from ffn.cli import main
 from ffn.config import Mask
-from ffn.errors import EvaluationError, FfnError
+from ffn.errors import EvaluationError, FfnError, VolumeError
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
+from ffn.evaluation.scoring import Comparison
 from ffn.geometry import Box
+from ffn.io.blocks import WHOLE
 from ffn.io.volume import IGNORED
 
 from ..volumes import write
+from .conftest import SIZE_ZYX_NM
 
 
 def test_scores_have_the_documented_keys(tmp_path, specs):
@@ -243,7 +246,7 @@ def test_inputs_and_references_are_passed_on(calls):
     ((segmentation, truth, out, _, box, references, *rest),) = calls
     assert (segmentation, truth, out, box) == ("s.h5:s", "t.h5:t", "scores.json", Box((0, 0, 0), (1, 2, 3)))
     assert references == References("raw.h5:raw", None, "b.h5:b", "s.h5", {"base": "a.h5:s"})
-    assert rest == [7, "filled"]
+    assert rest == [7, "filled", WHOLE]
 
 
 def test_without_watershed_the_image_is_not_used(calls):
@@ -255,3 +258,74 @@ def test_there_is_one_baseline(calls, capsys):
     with pytest.raises(SystemExit):
         main([*NEEDED, "--image", "raw.h5:raw", "--baseline", "b.h5:b"])
     assert "not allowed with" in capsys.readouterr().err and not calls
+
+
+@pytest.mark.parametrize("place", ["out", "baseline_out"])
+def test_an_input_is_never_overwritten(tmp_path, specs, image, place):
+    written = {"out": tmp_path / "s.json", "baseline_out": f"{tmp_path}/b.h5:b"}
+    for victim in (*specs, image, write(tmp_path / "earlier.h5", np.ones((10, 18, 28), np.uint64))):
+        file = victim.partition(":")[0]
+        content = (tmp_path / file).read_bytes()
+        chosen = written | {place: file if place == "out" else f"{file}:b"}
+        references = References(image, None, chosen["baseline_out"], earlier={"base": f"{tmp_path}/earlier.h5:earlier"})
+        with pytest.raises(VolumeError, match="is the file of the input, expected another file"):
+            evaluate(*specs, chosen["out"], EvaluateConfig(), references=references)
+        assert (tmp_path / file).read_bytes() == content
+
+
+@pytest.fixture
+def command(tmp_path, specs, image, segmentation, monkeypatch):
+    """Words that score two segmentations, with skeletons, masks and a baseline, in six blocks."""
+    monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks((10, 6, 14))))
+    skeletons = str(tmp_path / "skeletons.h5")
+    words = ["--min-voxels", "50", "--spacing", "10", "--invalidation-const", "5", "--out", skeletons]
+    assert main(["skeletonize", "--labels", specs[1], *words]) == 0
+    earlier = write(tmp_path / "earlier.h5", np.where(segmentation == 999, 15, segmentation), size=SIZE_ZYX_NM)
+    options = ["--segmentation", specs[0], "--name", "filled", "--earlier", f"base={earlier}", "--truth", specs[1]]
+    return ["evaluate", *options, "--skeletons", skeletons, "--image", image, "--masks", "#box=0:2,0:18,0:28"]
+
+
+def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command, monkeypatch):
+    outs = {name: tmp_path / f"{name}/s.json" for name in ("one", "many", "killed")}
+    assert main([*command, "--out", str(outs["one"])]) == 0
+    for job in ("2-of-2", "1-of-2"):
+        record = ["--job-record", f"{outs['many']}.jobs/{job}.json"]
+        assert main([*command, "--job", job, *record, "--out", str(outs["many"])]) == 0
+    assert sorted(path.name for path in outs["many"].parent.iterdir()) == ["s.json.blocks", "s.json.jobs"]
+    with monkeypatch.context() as patch:
+        patch.setattr("ffn.evaluation.scoring.Comparison.look", looker(looked := [], 2))
+        assert main([*command, "--out", str(outs["killed"])]) == 130
+        patch.setattr("ffn.evaluation.scoring.Comparison.look", looker(looked, 999))
+        assert main([*command, "--job", "finish", "--out", str(outs["many"])]) == 0
+        baseline = len(looked) - 2
+        assert main([*command, "--out", str(outs["killed"])]) == 0
+    assert len(looked) == 2 + baseline + 4 + baseline, "of six blocks, two were finished"
+    results = {out.read_bytes() for out in outs.values()}
+    assert len(results) == 1 and {"erl", "errors", "baseline"} <= json.loads(results.pop()).keys()
+    for table in ("bodies", "errors"):
+        assert len({out.with_name(f"s-{table}.csv").read_bytes() for out in outs.values()}) == 1
+    assert not outs["killed"].with_name("s.json.blocks").exists()
+
+
+LOOK = Comparison.look
+
+
+def looker(looked, calls):
+    """Return `Comparison.look`, interrupted after some calls, which are noted in `looked`."""
+
+    def look(self, block):
+        if len(looked) == calls:
+            raise KeyboardInterrupt
+        looked.append(block)
+        return LOOK(self, block)
+
+    return look
+
+
+def test_another_segmentation_or_border_is_compared_anew(tmp_path, command, capsys):
+    out = ["--out", str(tmp_path / "s.json")]
+    assert main([*command, "--job", "1-of-1", *out]) == 0
+    assert main([*command, "--job", "finish", "--num-errors", "0", *out]) == 0
+    for change in (["--border", "10"], ["--box", "0:9,0:18,0:28"], ["--masks", "#box=0:1,0:18,0:28"]):
+        assert main([*command, "--job", "finish", *change, *out]) == 2
+        assert "6 of 6 blocks are not finished" in capsys.readouterr().err

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from ffn.evaluation.run_length import expected_run_length, segments_at
+from ffn.evaluation.run_length import expected_run_length
 from ffn.evaluation.skeletons import join
-from ffn.geometry import Box
 
 from .conftest import line
 
@@ -76,14 +75,3 @@ def test_the_run_length_agrees_with_the_definition(seed):
     ).astype(np.uint64)
     segments[rng.random(len(segments)) < 0.1] = 0
     assert erl_of(skeletons, segments)["erl_nm"] == pytest.approx(brute_force(skeletons, segments))
-
-
-@pytest.mark.parametrize("block", [(1, 1, 1), (3, 4, 5), (100, 100, 100)])
-def test_blocks_do_not_change_the_labels_of_voxels(block):
-    rng = np.random.default_rng(0)
-    box = Box((2, -4, 6), (10, 8, 26))
-    labels = rng.integers(0, 99, box.shape).astype(np.uint64)
-    voxels = rng.integers(box.start, box.stop, (60, 3))
-    found = segments_at(lambda part: labels[part.slices(box.start)], voxels, box, block)
-    assert found.tolist() == [labels[tuple(v - box.start)] for v in voxels]
-    assert len(segments_at(lambda part: labels, voxels[:0], box, block)) == 0

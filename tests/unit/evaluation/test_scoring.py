@@ -2,10 +2,16 @@
 
 import json
 
-from ffn.cli import main
-from ffn.evaluation.skeletons import join
+import numpy as np
+import pytest
 
-from .conftest import line
+from ffn.cli import main
+from ffn.evaluation.config import EvaluateConfig
+from ffn.evaluation.scoring import Scorer
+from ffn.evaluation.skeletons import Skeletons, join
+from ffn.io.open import open_volume
+
+from .conftest import TUBE_SIZE_NM, line
 
 
 def test_the_run_length_is_in_the_scores(tmp_path, tubes):
@@ -34,3 +40,15 @@ def test_skeletons_outside_the_box_are_an_error(tmp_path, tubes, capsys):
     arguments = ["--segmentation", tubes[1], "--truth", tubes[0], "--skeletons", str(tmp_path / "far.h5")]
     assert main(["evaluate", *arguments, "--out", str(tmp_path / "s.json")]) == 2
     assert "none of 1 lies in 10:22,20:60,30:90" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("block", [(5, 3, 7), (3, 40, 5), (100, 100, 100)])
+def test_the_segments_at_nodes_do_not_depend_on_the_blocks(tubes, block, monkeypatch):
+    monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks(block)))
+    with open_volume(tubes[0]) as truth, open_volume(tubes[1]) as segmentation:
+        voxels = np.random.default_rng(0).integers(truth.box.start, truth.box.stop, (60, 3))
+        nodes = Skeletons((voxels + 0.5) * TUBE_SIZE_NM, np.array([[0, 1]]), np.ones(60, np.uint64))
+        scorer = Scorer(truth, TUBE_SIZE_NM, EvaluateConfig(block_size_zyx=(4, 9, 10)), nodes)
+        found = scorer.compare(segmentation.read, truth.box).segments
+        z, y, x = (voxels - truth.box.start).T
+        assert found.tolist() == segmentation.read()[z, y, x].tolist()

@@ -6,9 +6,9 @@ import pytest
 from ffn.cli import main
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
-from ffn.evaluation.run_length import segments_at
 from ffn.evaluation.skeletonize import skeletonize
 from ffn.evaluation.skeletons import read_skeletons
+from ffn.evaluation.thinning import thin
 from ffn.io import hdf5
 from ffn.io.open import open_volume
 
@@ -20,8 +20,8 @@ def test_skeletons_lie_in_their_bodies_and_have_their_length(tmp_path, tubes):
     assert main(["skeletonize", "--labels", tubes[0], "--min-voxels", "500", "--out", out]) == 0
     skeletons = read_skeletons(out)
     with open_volume(tubes[0]) as volume:
-        at = segments_at(volume.read, skeletons.voxels_zyx(TUBE_SIZE_NM), volume.box, (8, 8, 8))
-    assert np.array_equal(at, skeletons.owners)
+        z, y, x = (skeletons.voxels_zyx(TUBE_SIZE_NM) - volume.box.start).T
+        assert np.array_equal(volume.read()[z, y, x], skeletons.owners)
     for owner in (3, 4):
         length = skeletons.edge_lengths_nm()[skeletons.owners[skeletons.edges[:, 0]] == owner].sum()
         assert 900 < length < 1500  # 60 voxels of 20 nm
@@ -32,3 +32,35 @@ def test_a_volume_without_voxel_size_is_refused(tmp_path):
     with pytest.raises(EvaluationError, match="labels.h5:labels: has no voxel size, it is needed to measure lengths"):
         skeletonize(f"{tmp_path}/labels.h5:labels", tmp_path / "out.h5", SkeletonizeConfig())
     assert not (tmp_path / "out.h5").exists()
+
+
+def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, tubes, monkeypatch):
+    monkeypatch.setattr("ffn.evaluation.skeletonize.blocks_in", lambda box: list(box.blocks((12, 23, 31))))
+    command = ["skeletonize", "--labels", tubes[0], "--min-voxels", "500", "--masks", "#box=10:22,20:60,30:33"]
+    outs = {name: tmp_path / f"{name}/skeletons.h5" for name in ("one", "many", "killed")}
+    assert main([*command, "--out", str(outs["one"])]) == 0
+    for job in ("2-of-2", "1-of-2", "finish"):
+        assert main([*command, "--job", job, "--out", str(outs["many"])]) == 0
+    read = []
+
+    def interrupted(*arguments):
+        if len(read) == 3:
+            raise KeyboardInterrupt
+        read.append(1)
+        return thin(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ffn.evaluation.skeletonize.thin", interrupted)
+        assert main([*command, "--out", str(outs["killed"])]) == 130
+    with monkeypatch.context() as patch:
+        patch.setattr("ffn.evaluation.skeletonize.thin", lambda *words: read.append(1) or thin(*words))
+        assert main([*command, "--out", str(outs["killed"])]) == 0
+    assert len(read) == 4
+    assert len({out.read_bytes() for out in outs.values()}) == 1 and len(read_skeletons(outs["one"]).edges)
+    assert [path.name for path in outs["killed"].parent.iterdir()] == ["skeletons.h5"]
+
+
+def test_the_labels_are_never_overwritten(tubes, capsys):
+    file = tubes[0].partition(":")[0]
+    assert main(["skeletonize", "--labels", tubes[0], "--out", file]) == 2
+    assert "is the file of the input, expected another file" in capsys.readouterr().err

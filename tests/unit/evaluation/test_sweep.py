@@ -7,7 +7,8 @@ import pytest
 
 from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, header
-from ffn.contingency import ContingencyTable
+from ffn.cli import main
+from ffn.contingency import ContingencyTable, count_pairs
 from ffn.evaluation.config import SweepConfig
 from ffn.evaluation.scores import CONVENTIONS
 from ffn.evaluation.sweep import NO_MERGES, sweep, sweep_step
@@ -49,3 +50,63 @@ def test_rows_are_written_by_falling_threshold(tmp_path):
     }
     voi = [row["voi_split"] for row in content["sweep"]["all"]]
     assert voi[0] == voi[1] > voi[2]
+
+
+@pytest.fixture
+def command(tmp_path, random_volumes, monkeypatch):
+    """Words that sweep the threshold of two edges of four blocks."""
+    monkeypatch.setattr("ffn.evaluation.sweep.blocks_in", lambda box: list(box.blocks((6, 6, 6))))
+    truth, base = (write(tmp_path / f"{name}.zarr", one) for name, one in zip("tb", random_volumes, strict=True))
+    (tmp_path / "graph.csv").write_text(header({}) + edge(1, 2, 0.5).row() + "\n" + edge(3, 4, 0.9).row() + "\n")
+    return ["sweep", f"{tmp_path}/graph.csv", "--segmentation", base, "--truth", truth, "--box", "0:6,0:11,1:13"]
+
+
+def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command, monkeypatch):
+    outs = {name: tmp_path / f"{name}/sweep.json" for name in ("one", "many", "killed")}
+    assert main([*command, "--out", str(outs["one"])]) == 0
+    for job in ("2-of-2", "1-of-2"):
+        record = ["--job-record", f"{outs['many']}.jobs/{job}.json"]
+        assert main([command[0], *command[2:], "--job", job, *record, "--out", str(outs["many"])]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("ffn.evaluation.sweep.count_pairs", None)  # no block is compared again
+        assert main([*command, "--job", "finish", "--out", str(outs["many"])]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("ffn.evaluation.sweep.count_pairs", interrupted_after(2))
+        assert main([*command, "--out", str(outs["killed"])]) == 130
+    with monkeypatch.context() as patch:
+        counted = []
+        patch.setattr("ffn.evaluation.sweep.count_pairs", lambda *labels: counted.append(1) or count_pairs(*labels))
+        assert main([*command, "--out", str(outs["killed"])]) == 0
+    assert len(counted) == 2, "of four blocks, two were finished"
+    assert len({out.read_bytes() for out in outs.values()}) == 1
+    assert [path.name for path in outs["killed"].parent.iterdir()] == ["sweep.json"]
+    assert (tmp_path / "many/sweep.json.jobs/1-of-2.json").exists()
+
+
+def interrupted_after(calls):
+    done = []
+
+    def count(*labels):
+        if len(done) == calls:
+            raise KeyboardInterrupt
+        done.append(1)
+        return count_pairs(*labels)
+
+    return count
+
+
+def test_a_finishing_job_needs_graphs_and_all_blocks(tmp_path, command, capsys):
+    out = ["--out", str(tmp_path / "s.json")]
+    assert main([command[0], *command[2:], *out]) == 2
+    assert "GRAPH.csv: no file is given, expected those of ffn agglomerate" in capsys.readouterr().err
+    assert main([*command, "--job", "finish", *out]) == 2
+    assert "4 of 4 blocks are not finished, such as 0:6,0:6,1:7, expected all" in capsys.readouterr().err
+
+
+def test_other_thresholds_need_no_new_comparison_but_other_volumes_do(tmp_path, command, random_volumes, capsys):
+    out = ["--out", str(tmp_path / "s.json")]
+    assert main([*command, "--job", "1-of-1", *out]) == 0
+    assert main([*command, "--job", "finish", "--thresholds", "0.2", *out]) == 0
+    write(tmp_path / "b.zarr", random_volumes[1] + 1)
+    assert main([*command, "--job", "finish", *out]) == 2
+    assert "4 of 4 blocks are not finished" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ffn.evaluation.thinning import read_thinned, step_for
+from ffn.evaluation.thinning import assemble, read_thinned, step_for, thin
 from ffn.geometry import Box
 
 
@@ -24,3 +24,13 @@ def test_the_middle_voxel_of_every_step_is_read_whatever_the_blocks(monkeypatch)
     monkeypatch.setattr("ffn.evaluation.thinning.BLOCK", 6)
     assert np.array_equal(read_thinned(volume, volume.box, (3, 5, 1)), expected)
     assert step_for(40, (30.0, 10.0, 90.0)) == (1, 4, 1)
+
+
+def test_blocks_of_any_size_give_the_same_voxels():
+    rng = np.random.default_rng(1)
+    volume = Labels(rng.integers(0, 99, (11, 23, 30)).astype(np.uint64), (3, -5, 8))
+    step = (3, 5, 1)
+    for size in ((1, 2, 30), (4, 7, 11), (6, 23, 8)):
+        blocks = list(volume.box.blocks(size))
+        parts = (thin(volume, block, volume.box, step) for block in blocks)
+        assert np.array_equal(assemble(parts, blocks, volume.box, step), volume.voxels[1::3, 2::5, 0::1])

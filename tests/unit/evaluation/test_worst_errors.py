@@ -12,6 +12,8 @@ from ffn.evaluation.scores import score
 from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors, worst_of_each_kind
 from ffn.geometry import Box
 
+from .conftest import tables_of
+
 BOX = Box((5, -3, 100), (13, 9, 120))
 
 
@@ -32,7 +34,8 @@ def reader(labels):
 
 def places_of(volumes, block=(4, 5, 6)):
     errors = worst_errors(count_pairs(*volumes), 10)
-    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, block)
+    tables = tables_of(*volumes, BOX, block)
+    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, tables, (3, 5, 6))
 
 
 def test_errors_have_their_objects_and_places(volumes):

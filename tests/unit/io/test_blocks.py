@@ -11,7 +11,7 @@ import pytest
 
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
-from ffn.io.blocks import WHOLE, Job, jobs_of, learn_blocks, write_blocks
+from ffn.io.blocks import WHOLE, Job, forget_blocks, jobs_of, learn_blocks, write_blocks
 from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Placement
 
@@ -195,6 +195,13 @@ def test_a_stage_without_voxels_learns_from_blocks(tmp_path):
     assert seen == [blocks[1], blocks[2], blocks[0]]
     assert sum(each["voxels"] for each in learnt) == BOX.num_voxels
     assert learnt[2]["ids"].tolist() == [0, 1, 2]
+    assert files(tmp_path / "scores.blocks")
+    forget_blocks(folder, Job.parse("finish"))
+    assert learnt[1]["voxels"] == blocks[1].num_voxels, "what several jobs learnt can be read again"
+    forget_blocks(folder)
+    assert not list(tmp_path.iterdir())
+    assert learn_blocks(folder, blocks[:1], work, MADE_OF)[0]["voxels"] == blocks[0].num_voxels
+    assert not list(tmp_path.iterdir()), "a single block of a single process has no record"
 
 
 def test_blocks_are_grouped_into_jobs():

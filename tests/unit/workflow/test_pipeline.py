@@ -148,7 +148,9 @@ def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
     assert made.jobs("membrane", "large") == [f"{number}-of-7" for number in range(1, 8)]
     (record, *_) = made.job_records("membrane", "large")
     assert record == "results/small/membrane/large.zarr/jobs/1-of-7.json", "who deletes the store deletes them, too"
-    assert made.jobs("membrane", "small") == []
+    assert made.jobs("evaluate", "large") == [f"{number}-of-7" for number in range(1, 8)]
+    assert made.job_records("evaluate", "large")[0] == "results/small/evaluation/large.json.jobs/1-of-7.json"
+    assert made.jobs("membrane", "small") == made.jobs("evaluate", "small") == []
     assert len(pipeline(volumes=volumes).jobs("membrane", "large")) == 18
 
 
