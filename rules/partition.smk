@@ -1,9 +1,34 @@
 # Labelled voxels sorted by how much of their neighbourhood is the same object.
 
 
+rule partition_blocks:
+    input:
+        labels=LABELS,
+        earlier=PIPELINE.earlier_records("partition"),
+    output:
+        record=ensure(PATHS.job("partition"), non_empty=True),
+    log:
+        PATHS.log("partition_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("partition_blocks", "{volume}", "{job}")
+    threads: 1
+    resources:
+        mem_mb=memory("partition"),
+        runtime=duration("partition", PIPELINE.voxels_of_blocks("partition")),
+    params:
+        box=PIPELINE.box("train_box"),
+        flags=flags(RUN.partition),
+        untracked=arguments.untracked(RUN.partition),
+        store=PATHS.of("partition"),
+    shell:
+        "ffn partition --labels {input.labels} --box {params.box} {params.flags} {params.untracked} "
+        "--threads {threads} --job {wildcards.job} --job-record {output.record} --out {params.store} > {log} 2>&1"
+
+
 rule partition:
     input:
         labels=LABELS,
+        blocks=lambda wildcards: PIPELINE.job_records("partition", wildcards.volume),
     output:
         partitions=ensure(PATHS.file("partition"), non_empty=True),
     log:
@@ -13,11 +38,12 @@ rule partition:
     threads: CORES
     resources:
         mem_mb=memory("partition"),
-        runtime=duration("partition", PIPELINE.voxels("train_box")),
+        runtime=duration("partition", PIPELINE.voxels_of_blocks("partition")),
     params:
         box=PIPELINE.box("train_box"),
         flags=flags(RUN.partition),
         untracked=arguments.untracked(RUN.partition),
+        job=PIPELINE.job_option("partition"),
     shell:
         "ffn partition --labels {input.labels} --box {params.box} {params.flags} {params.untracked} "
-        "--threads {threads} --out {output.partitions} > {log} 2>&1"
+        "--threads {threads} {params.job} --out {output.partitions} > {log} 2>&1"

@@ -33,7 +33,7 @@ import argparse
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -143,11 +143,12 @@ def job_of(arguments: argparse.Namespace) -> Job:
     return replace(arguments.job, record_path=arguments.job_record)
 
 
-def blocks_of(placement: Placement, dtypes: Mapping[str, np.dtype | type]) -> list[Box]:
-    """Return the blocks of a volume, which are its shards, in zyx order; see `write_blocks`."""
+def blocks_of(placement: Placement, dtypes: Mapping[str, np.dtype | type], layers: bool = False) -> list[Box]:
+    """Return the blocks of a volume, which are its shards or layers of them, in zyx order; see `write_blocks`."""
     itemsize = max(np.dtype(dtype).itemsize for dtype in dtypes.values())
     box = placement.box
-    return Shards(box, placement.shard_zyx or shard_shape(box.shape, itemsize)).boxes()
+    shards = Shards(box, placement.shard_zyx or shard_shape(box.shape, itemsize))
+    return shards.layers() if layers else shards.boxes()
 
 
 def write_blocks(
@@ -159,6 +160,7 @@ def write_blocks(
     job: Job = WHOLE,
     tables: Mapping[str, np.ndarray | Callable[[list[Learnt]], np.ndarray]] | None = None,
     at_end: Callable[[list[Learnt]], None] = lambda learnt: None,
+    layers: bool = False,
 ) -> None:
     """Write volumes block by block; finished blocks are skipped.
 
@@ -182,27 +184,29 @@ def write_blocks(
         Small arrays beside the volumes; a callable makes one of what was learnt from the blocks, in their order.
     at_end : callable
         Takes what was learnt from the blocks, before the volumes appear.
+    layers : bool
+        Whether a block is a layer of shards, all that have the same z, rather than one.
 
     Raises
     ------
     VolumeError
         If a block is missing at the end, several jobs are to write an HDF5 file, or nothing can be written.
     """
+    blocks = blocks_of(placement, dtypes, layers)
     learnt: list[Learnt] = []
     late = {name: partial(table, learnt) if callable(table) else table for name, table in (tables or {}).items()}
 
-    def take(found: list[Learnt]) -> None:
+    def take(found: Iterable[Learnt]) -> None:
         learnt.extend(found)
-        at_end(found)
+        at_end(learnt)
 
     if split_store(path):
-        _write_store(path, dtypes, placement, work, made_of, job, late, take)
+        _write_store(path, dtypes, placement, blocks, work, made_of, job, late, take)
         return
     if not job.is_whole:
         raise VolumeError(f"{path}: cannot be written by several jobs, expected NAME.zarr. Leave out --job")
     with create_volumes(path, dtypes, placement, late) as writers:
-        blocks = blocks_of(placement, dtypes)
-        take([work(block, writers) or {} for block in track(blocks, len(blocks), "blocks")])
+        take(work(block, writers) or {} for block in track(blocks, len(blocks), "blocks"))
 
 
 def learn_blocks(
@@ -261,11 +265,12 @@ def _write_store(
     path: str,
     dtypes: Mapping[str, np.dtype | type],
     placement: Placement,
+    blocks: Sequence[Box],
     work: Work,
     made_of: Mapping[str, Any],
     job: Job,
     tables: Tables,
-    take: Callable[[list[Learnt]], None],
+    take: Callable[[Iterable[Learnt]], None],
 ) -> None:
     """Write a store; when the job finishes, let `take` have what was learnt before the `tables` are made."""
     from ffn.io.block_records import AllLearnt, BlockRecords
@@ -276,8 +281,7 @@ def _write_store(
     store = Store(StoreFolder(path), path, dtypes, placement)
     volumes = {name: dtype.name for name, dtype in store.dtypes.items()}
     made_of = {**made_of, "box": str(placement.box), "shard": store.shards.shape_zyx, "volumes": volumes}
-    records = BlockRecords(StoreFolder(blocks_folder(path)), made_of, lambda block: store.checksums([block]))
-    blocks = store.shards.boxes()
+    records = BlockRecords(StoreFolder(blocks_folder(path)), made_of, store.checksums)
     store.make_arrays()
     for block in _to_do(records, blocks, job):
         writers = store.writers(block)
@@ -287,7 +291,7 @@ def _write_store(
         records.write(block, of_block)
     _record(job, records, blocks)
     if job.finishes:
-        take(list(AllLearnt(records, blocks, path)))
+        take(AllLearnt(records, blocks, path))
         checksums = {key: checksum for block in blocks for key, checksum in records.shards(block).items()}
         records.remove_others(blocks)
         store.finish(tables, checksums)

@@ -20,7 +20,13 @@ CHUNK_ZYX: ZYX = (64, 64, 64)
 
 
 class Hdf5Volume:
-    """A dataset of an HDF5 file as a volume; see `Volume` for the attributes."""
+    """A dataset of an HDF5 file as a volume; see `Volume` for the attributes.
+
+    Attributes
+    ----------
+    chunk_zyx : tuple of int or None
+        What is decoded as a whole; None if nothing is.
+    """
 
     def __init__(self, dataset: hdf5.Dataset, name: str) -> None:
         self._axes = SpatialAxes.find(name, dataset.shape, axis_names(dataset.attrs))
@@ -29,6 +35,7 @@ class Hdf5Volume:
         self.dtype = dataset.dtype
         self.voxel_size_zyx_nm, start = _voxel_size_and_offset(dataset, name)
         self.box = Box.from_shape(self._axes.of(dataset.shape), start)
+        self.chunk_zyx: ZYX | None = self._axes.of(dataset.chunks) if dataset.chunks else None
         self.provenance = _provenance(dataset)
 
     def read(self, box: Box | None = None) -> np.ndarray:

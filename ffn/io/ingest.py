@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -13,18 +13,19 @@ from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
 from ffn.io import hdf5
-from ffn.io.create import Writer, create_volume
+from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, job_of, write_blocks
+from ffn.io.create import volume_name
 from ffn.io.foreign import readable_formats
-from ffn.io.hdf5_volume import CHUNK_ZYX
-from ffn.io.open import open_mip
-from ffn.io.volume import IGNORED, Placement, Volume, require_labels, split_spec
+from ffn.io.open import identity, open_mip
+from ffn.io.shards import CHUNK, shard_shape
+from ffn.io.store_names import split_store
+from ffn.io.volume import IGNORED, Placement, Volume, file_of, require_labels, require_other_file, split_spec
 from ffn.options import add_box_option, add_options, from_arguments
-from ffn.progress import track
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
-BLOCK_BYTES = 2**28  # of output voxels; a few arrays of this size exist at a time
+PIECE_BYTES = 2**27  # of voxels that are read or converted together; a few arrays of this size exist at a time
 IMAGE_DTYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
 
 Conversion = Callable[[np.ndarray], np.ndarray]
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", nargs="+", help=f"image or labels: {readable_formats()}")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="VOLUME", help="to write, NAME.zarr or FILE.h5:DATASET")
+    add_job_options(parser)
     add_options(parser, IngestConfig)
     parser.set_defaults(function=_run)
 
@@ -46,11 +48,14 @@ def _run(arguments: argparse.Namespace) -> None:
     if len(arguments.source) > 1:
         count, first = len(arguments.source), arguments.source[0]
         raise ConfigError(f"SOURCE: found {count} ({first} …), expected one. Put a glob in quotes: 'stack/*.png'")
-    ingest(arguments.source[0], arguments.out, from_arguments(IngestConfig, arguments), arguments.box)
+    config = from_arguments(IngestConfig, arguments)
+    ingest(arguments.source[0], arguments.out, config, arguments.box, job_of(arguments))
 
 
-def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = None) -> None:
-    """Copy a volume into ``NAME.zarr`` or ``file.h5:dataset``, block by block.
+def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = None, job: Job = WHOLE) -> None:
+    """Copy a volume into ``NAME.zarr`` or ``file.h5:dataset``, one layer of shards after another.
+
+    A slice, or whatever else a source decodes as a whole, is decoded once, as far as it lies in one layer.
 
     Parameters
     ----------
@@ -64,14 +69,19 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         Kind, voxel size, mip, offset, labels to ignore.
     box : Box, optional
         Part to copy, in full-volume voxels after ``config.offset_zyx`` is applied; default: all.
+    job : Job
+        Which layers to copy, see `ffn.io.blocks`.
 
     Raises
     ------
     VolumeError
-        If the source cannot be read, has the wrong type for its kind, holds negative labels that count, or no label.
+        If the source cannot be read, has the wrong type for its kind, holds negative labels that count, or no label;
+        if the output is the source, in a store.
     ConfigError
         If the voxel size is unknown or differs from that of the source.
     """
+    if split_store(out_spec):  # which is not written beside and renamed, as a file is
+        require_other_file(out_spec, source)
     with open_mip(source, config.mip, config.voxel_size_zyx_nm) as volume:
         is_labels = _is_labels(volume, config.kind)
         shift = subtract(config.offset_zyx or volume.box.start, volume.box.start)
@@ -79,13 +89,29 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         box = box or everything
         if not everything.contains(box):
             raise VolumeError(f"{source}: box {box} leaves the volume {everything}, expected a box inside")
-        made_by = provenance("ingest", config, source=source, box=box)
-        placement = Placement(box, _voxel_size(volume, config.voxel_size_zyx_nm), made_by)
         dtype = np.dtype(np.uint64) if is_labels else volume.dtype.newbyteorder("=")
         conversion = _label_conversion(volume, config.ignore_labels) if is_labels else _unchanged
-        with create_volume(out_spec, dtype, placement) as out:
-            lowest, highest = _copy(volume, shift, out, conversion, _blocks(box, dtype.itemsize))
+        shard = shard_shape(box.shape, dtype.itemsize)
+        made_by = provenance("ingest", config, source=source, box=box)
+        placement = Placement(box, _voxel_size(volume, config.voxel_size_zyx_nm), made_by, shard)
+        made_of = fingerprint("ingest", config, source=identity(source), box=box)
+
+        def work(layer: Box, out: Writers) -> Learnt:
+            (writer,) = out.values()
+            lowest, highest = [], []
+            for piece, read in _pieces(volume, layer, shard, shift):
+                voxels = conversion(read)
+                writer.write(piece, voxels)
+                lowest.append(int(voxels.min()))
+                highest.append(_highest(voxels))
+            return {"lowest": min(lowest), "highest": max(highest)}
+
+        def at_end(learnt: list[Learnt]) -> None:
+            lowest, highest = min(each["lowest"] for each in learnt), max(each["highest"] for each in learnt)
             _check_range(source, is_labels, lowest, highest)
+
+        dtypes = {volume_name(out_spec): dtype}
+        write_blocks(file_of(out_spec), dtypes, placement, work, made_of, job, at_end=at_end, layers=True)
 
 
 def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
@@ -152,23 +178,25 @@ def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
     return given or known  # type: ignore[return-value]
 
 
-def _blocks(box: Box, itemsize: int) -> list[Box]:
-    """Slabs as thick as a chunk; larger ones are cut into strips, for each of which a slice is decoded again."""
-    depth, height, _ = CHUNK_ZYX
-    width = box.shape[2]
-    rows = BLOCK_BYTES // (depth * width * itemsize) // height * height
-    return list(box.blocks((depth, max(rows, height), width)))
+def _pieces(volume: Volume, layer: Box, shard_zyx: ZYX, shift: ZYX) -> Iterator[tuple[Box, np.ndarray]]:
+    """Yield the voxels of a layer: shard by shard, or slab by slab if slices are decoded as a whole."""
+    chunk = getattr(volume, "chunk_zyx", None)
+    if chunk is None or chunk[1:] != volume.box.shape[1:]:
+        for shard in layer.blocks(shard_zyx):
+            yield shard, volume.read(shard.shift(scale(shift, -1)))
+        return
+    _, height, width = layer.shape
+    depth = _power_of_two(PIECE_BYTES // (height * width * volume.dtype.itemsize))
+    rows = max(1, PIECE_BYTES // (depth * width * IGNORED.itemsize))
+    for slab in layer.blocks((max(depth, chunk[0]), height, width)):
+        voxels = volume.read(slab.shift(scale(shift, -1)))
+        for piece in slab.blocks((depth, rows, width)):
+            yield piece, voxels[piece.slices(slab.start)]
 
 
-def _copy(volume: Volume, shift: ZYX, out: Writer, conversion: Conversion, blocks: list[Box]) -> tuple[int, int]:
-    """Copy all blocks; return the lowest and the highest value."""
-    lowest, highest = [], []
-    for block in track(blocks, len(blocks), "ingest"):
-        voxels = conversion(volume.read(block.shift(scale(shift, -1))))
-        out.write(block, voxels)
-        lowest.append(int(voxels.min()))
-        highest.append(_highest(voxels))
-    return min(lowest), max(highest)
+def _power_of_two(most: int) -> int:
+    """Return the largest power of two that is not above `most` nor the side of a chunk, which slabs then fill."""
+    return 1 << max(0, min(most, CHUNK).bit_length() - 1)
 
 
 def _highest(voxels: np.ndarray) -> int:

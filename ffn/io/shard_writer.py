@@ -1,8 +1,6 @@
-"""Write voxels to the shards of one array: each shard once, if its voxels come together."""
+"""Write voxels to the shards of one array, each shard once."""
 
 from __future__ import annotations
-
-from collections import OrderedDict
 
 import numpy as np
 import tensorstore as ts
@@ -10,18 +8,18 @@ import tensorstore as ts
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.foreign.locations import first_line
+from ffn.io.scratch import ScratchArray
 from ffn.io.shards import Shards
 from ffn.io.store_folder import StoreFolder
 
-GATHERED_BYTES = 2**29  # of shards that are not full yet; our choice
+GATHERED_BYTES = 2**29  # of shards in memory that are not full yet; our choice
 
 
 class ShardWriter:
     """Writes blocks to one array, in any order; parts of a shard are gathered until all of it is there.
 
-    A shard is written when as many voxels came as it has. Of the others, those that were touched last stay in memory,
-    up to `GATHERED_BYTES`. The rest are written as they are and read again when more of them comes, which is slow but
-    loses nothing.
+    A shard is written when as many voxels came as it has. The others are in memory up to `GATHERED_BYTES`, and beyond
+    that in the folder of the store, in files that are gone when the process is.
 
     Parameters
     ----------
@@ -49,7 +47,7 @@ class ShardWriter:
         self._all_shards = shards
         self._shards = Shards(owned or shards.box, shards.shape_zyx)
         self._name = name
-        self._gathered: OrderedDict[Box, np.ndarray] = OrderedDict()  # the last used last
+        self._gathered: dict[Box, np.ndarray | ScratchArray] = {}
         self._missing: dict[Box, int] = {}  # voxels of each of them that have not come, if none came twice
         self._saved: set[Box] = set()
         self.box = self._shards.box
@@ -71,15 +69,15 @@ class ShardWriter:
                 self._gathered.pop(shard, None)
                 self._save(shard, content)
             else:
-                self._gather(shard)[part.slices(shard.start)] = content
+                self._gather(shard, part, content)
                 self._missing[shard] -= part.num_voxels
                 if self._missing[shard] <= 0:
-                    self._save(shard, self._gathered.pop(shard))
+                    self._save(shard, _values(self._gathered.pop(shard)))
 
     def finish(self) -> None:
         """Write what is gathered, and 0 to the shards that nobody wrote."""
-        while self._gathered:
-            self._save(*self._gathered.popitem(last=False))
+        for shard in list(self._gathered):
+            self._save(shard, _values(self._gathered.pop(shard)))
         for shard in self._shards.boxes():
             if shard not in self._saved:
                 self._save(shard, np.zeros(shard.shape, self._dtype))
@@ -88,18 +86,27 @@ class ShardWriter:
     def _dtype(self) -> np.dtype:
         return np.dtype(self._array.dtype.numpy_dtype)
 
-    def _gather(self, shard: Box) -> np.ndarray:
-        """Return the voxels of a shard in memory."""
-        if shard in self._gathered:
-            self._gathered.move_to_end(shard)
-            return self._gathered[shard]
-        num_bytes = shard.num_voxels * self._dtype.itemsize
-        while self._gathered and sum(voxels.nbytes for voxels in self._gathered.values()) + num_bytes > GATHERED_BYTES:
-            self._save(*self._gathered.popitem(last=False))
-        self._missing[shard] = shard.num_voxels
-        is_new = shard not in self._saved
-        self._gathered[shard] = np.zeros(shard.shape, self._dtype) if is_new else self._at(shard).read().result()
-        return self._gathered[shard]
+    def _gather(self, shard: Box, part: Box, content: np.ndarray) -> None:
+        """Keep a part of a shard."""
+        if shard not in self._gathered:
+            self._missing[shard] = shard.num_voxels
+            self._gathered[shard] = self._begin(shard)
+        gathered = self._gathered[shard]
+        _values(gathered)[part.slices(shard.start)] = content
+        if isinstance(gathered, ScratchArray):
+            gathered.forget()
+
+    def _begin(self, shard: Box) -> np.ndarray | ScratchArray:
+        """Return an array for the voxels of a shard: those that it has, or 0."""
+        if shard in self._saved:
+            return self._at(shard).read().result()
+        in_memory = sum(each.nbytes for each in self._gathered.values() if isinstance(each, np.ndarray))
+        if in_memory + shard.num_voxels * self._dtype.itemsize <= GATHERED_BYTES:
+            return np.zeros(shard.shape, self._dtype)
+        try:
+            return ScratchArray(shard.shape, self._dtype, self._folder.path)
+        except OSError as reason:
+            raise self._unwritable(reason) from None
 
     def _save(self, shard: Box, voxels: np.ndarray) -> None:
         try:
@@ -107,10 +114,16 @@ class ShardWriter:
                 self._folder.delete(f"{self._path}/{self._all_shards.key(shard)}")
             self._at(shard).write(np.ascontiguousarray(voxels, self._dtype)).result()
         except (ValueError, OSError) as reason:
-            raise VolumeError(
-                f"{self._name}: cannot be written ({first_line(reason)}). Free space, or choose another output folder"
-            ) from None
+            raise self._unwritable(reason) from None
         self._saved.add(shard)
+
+    def _unwritable(self, reason: Exception) -> VolumeError:
+        found = f"{self._name}: cannot be written ({first_line(reason)})"
+        return VolumeError(f"{found}. Free space, or choose another output folder")
 
     def _at(self, shard: Box) -> ts.TensorStore:
         return self._array[shard.slices(self._all_shards.box.start)]
+
+
+def _values(gathered: np.ndarray | ScratchArray) -> np.ndarray:
+    return gathered.values if isinstance(gathered, ScratchArray) else gathered

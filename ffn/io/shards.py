@@ -78,6 +78,10 @@ class Shards:
         """Return the voxels of each shard, in zyx order."""
         return list(self.box.blocks(self.shape_zyx))
 
+    def layers(self) -> list[Box]:
+        """Return the voxels of each layer of shards, which are those with the same z."""
+        return list(self.box.blocks((self.shape_zyx[0], *self.box.shape[1:])))
+
     def touched_by(self, box: Box) -> Iterator[Box]:
         """Yield the voxels of each shard that has voxels in `box`."""
         places = zip(box.start, box.stop, self.box.start, self.shape_zyx, strict=True)

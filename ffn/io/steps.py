@@ -96,7 +96,7 @@ def learn_tables(
     key = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     if job.is_whole or job.step == step:
         part = replace(job, record_path=None) if job.finishes else job
-        learnt = learn_blocks(f"{folder.address}/{RECORDS}", blocks, work, made_of, part)
+        learnt = list(learn_blocks(f"{folder.address}/{RECORDS}", blocks, work, made_of, part))
         if job.finishes:
             _write(folder, combine(list(learnt)), key)
     if job.step == step:

@@ -73,8 +73,9 @@ class Store:
             volume: ShardWriter(self.folder, array_of(volume), self.shards, self.name, owned) for volume in self.dtypes
         }
 
-    def checksums(self, shards: list[Box]) -> dict[str, str | None]:
-        """Return the checksums of the files of `shards`, None for those that are missing."""
+    def checksums(self, box: Box) -> dict[str, str | None]:
+        """Return the checksums of the files of the shards in `box`, None for those that are missing."""
+        shards = list(self.shards.touched_by(box))
         keys = [f"{array_of(volume)}/{self.shards.key(shard)}" for volume in self.dtypes for shard in shards]
         return {key: self.folder.checksum(key) for key in keys}
 
@@ -177,7 +178,7 @@ def create_volumes(
         yield writers
         for writer in writers.values():
             writer.finish()
-        store.finish(tables, store.checksums(store.shards.boxes()))
+        store.finish(tables, store.checksums(placement.box))
 
 
 @contextlib.contextmanager

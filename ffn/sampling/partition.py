@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from collections.abc import Iterable
 
 import numpy as np
 
 from ffn.config import PartitionConfig
-from ffn.contingency import count_ids
+from ffn.contingency import ContingencyTable, count_ids, merge_tables
 from ffn.geometry import ZYX, Box, zyx
-from ffn.io.create import create_volume
-from ffn.io.open import open_volume
+from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, blocks_of, job_of, write_blocks
+from ffn.io.create import require_replaceable, volume_name
+from ffn.io.open import identity, open_volume
+from ffn.io.steps import learn_tables
 from ffn.io.training_records import OUTSIDE_PARTITION
 from ffn.io.volume import (
     IGNORED,
     Placement,
     Volume,
+    file_of,
     is_ignored,
     require_inside,
     require_labels,
@@ -25,11 +29,12 @@ from ffn.io.volume import (
     voxel_size_of,
 )
 from ffn.options import add_box_option, add_options, from_arguments, whole_number
-from ffn.progress import track
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 from ffn.sampling.lom import lom_counts, require_lom_fits
 
 log = logging.getLogger(__name__)
+
+SIZES = "sizes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,19 +44,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="VOLUME", help="uint8 partitions, NAME.zarr or FILE.h5:DATASET")
     text = "threads that count; 0 takes all cores of the job (default: 0)"
     parser.add_argument("--threads", type=whole_number, default=0, metavar="INT", help=text)
+    add_job_options(parser, [SIZES])
     add_options(parser, PartitionConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(PartitionConfig, arguments)
-    partition(arguments.labels, arguments.out, config, arguments.box, arguments.threads)
+    partition(arguments.labels, arguments.out, config, arguments.box, arguments.threads, job_of(arguments))
 
 
 def partition(
-    labels_spec: str, out_spec: str, config: PartitionConfig, box: Box | None = None, threads: int = 0
+    labels_spec: str,
+    out_spec: str,
+    config: PartitionConfig,
+    box: Box | None = None,
+    threads: int = 0,
+    job: Job = WHOLE,
 ) -> None:
     """Write the partition of every voxel.
+
+    The step `SIZES` counts the voxels of each label, and ends with the labels that are large enough.
 
     Parameters
     ----------
@@ -67,11 +80,14 @@ def partition(
         sizes of labels are those inside.
     threads : int
         0 takes all cores of the job; the result does not depend on it.
+    job : Job
+        Which blocks to work on, see `ffn.io.steps`.
 
     Raises
     ------
     VolumeError
-        If the labels cannot be read or are not integers, or the box reaches outside them or is smaller than one LOM.
+        If the labels cannot be read or are not integers, the box reaches outside them or is smaller than one LOM, or
+        jobs are missing before this one.
     """
     require_other_file(out_spec, labels_spec)
     with open_volume(labels_spec) as labels:
@@ -80,13 +96,31 @@ def partition(
         require_inside(labels, box)
         require_lom_fits(box, config.lom_radius_zyx, labels.name)
         threads = threads or len(os.sched_getaffinity(0))
-        blocks = list(box.blocks(config.block_size_zyx))
+        path, dtypes = file_of(out_spec), {volume_name(out_spec): np.uint8}
+        require_replaceable(path, set(dtypes))
         voxel_size = voxel_size_of(labels)
         placement = Placement(box, voxel_size, provenance("partition", config, labels=labels_spec, box=box))
-        with create_volume(out_spec, np.uint8, placement) as out:
-            large = large_labels(labels, blocks, config.min_size)
-            for block in track(blocks, len(blocks), "partition"):
-                out.write(block, _partition_block(labels, box, block, large, config, threads))
+        made_of = fingerprint("partition", config, labels=identity(labels_spec), box=box)
+
+        sizes = learn_tables(
+            path,
+            SIZES,
+            blocks_of(placement, dtypes),
+            lambda shard: label_sizes(labels, shard.blocks(config.block_size_zyx)),
+            lambda learnt: {"large": large_labels(learnt, config.min_size)},
+            made_of,
+            job,
+        )
+        if sizes is None:
+            return
+        large, made_of = sizes.read("large"), {**made_of, "sizes": sizes.digest}
+
+        def work(shard: Box, out: Writers) -> None:
+            (writer,) = out.values()
+            for block in shard.blocks(config.block_size_zyx):
+                writer.write(block, _partition_block(labels, box, block, large, config, threads))
+
+        write_blocks(path, dtypes, placement, work, made_of, job)
 
 
 def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, ...]) -> np.ndarray:
@@ -119,33 +153,49 @@ def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, .
     return classes[counts]
 
 
-def large_labels(labels: Volume, blocks: list[Box], min_size: int) -> np.ndarray:
-    """Find the labels with at least `min_size` voxels.
+def label_sizes(labels: Volume, blocks: Iterable[Box]) -> Learnt:
+    """Count the voxels of each label.
 
     Parameters
     ----------
     labels : Volume
-        Integer labels, 0 is background.
-    blocks : list of Box
+        Integer labels.
+    blocks : iterable of Box
         Disjoint blocks to count in, read one at a time.
+
+    Returns
+    -------
+    dict
+        `ids`, uint64 of shape (N,), ascending; `voxels`, int64 of shape (N,).
+    """
+    sizes = merge_tables(_table(*count_ids(_read_ids(labels, block))) for block in blocks)
+    return {"ids": sizes.a, "voxels": sizes.voxels}
+
+
+def large_labels(sizes: Iterable[Learnt], min_size: int) -> np.ndarray:
+    """Find the labels with at least `min_size` voxels.
+
+    Parameters
+    ----------
+    sizes : iterable of dict
+        What `label_sizes` found in disjoint parts of a volume.
     min_size : int
         Smallest number of voxels.
 
     Returns
     -------
     uint64 ndarray of shape (N,)
-        Ascending, without 0.
+        Ascending, without 0 and ignored voxels.
     """
-    sizes: dict[int, int] = {}
-    for block in track(blocks, len(blocks), "label sizes"):
-        ids, counts = count_ids(_read_ids(labels, block))
-        for label, count in zip(ids.tolist(), counts.tolist(), strict=True):
-            sizes[label] = sizes.get(label, 0) + count
-    for label in (0, int(IGNORED)):
-        sizes.pop(label, None)
-    large = np.array(sorted(label for label, size in sizes.items() if size >= min_size), dtype=np.uint64)
-    log.info("%s: %d of %d labels have at least %d voxels", labels.name, len(large), len(sizes), min_size)
+    total = merge_tables(_table(each["ids"], each["voxels"]) for each in sizes)
+    counts = (total.a != 0) & (total.a != IGNORED)
+    large = total.a[counts & (total.voxels >= min_size)]
+    log.info("%d of %d labels have at least %d voxels", len(large), np.count_nonzero(counts), min_size)
     return large
+
+
+def _table(ids: np.ndarray, voxels: np.ndarray) -> ContingencyTable:
+    return ContingencyTable(ids, np.zeros_like(ids), voxels)
 
 
 def _partition_block(

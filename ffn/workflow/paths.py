@@ -69,12 +69,12 @@ class RunPaths:
         """Return the folder of a stage's first output, such as a model folder."""
         return os.path.dirname(self.of(stage))
 
-    def job(self, stage: str, job: str = "{job}", **wildcards: str) -> str:
+    def job(self, stage: str, job: str = "{job}", output: str | None = None, **wildcards: str) -> str:
         """Return the record of a job that worked on a part of the blocks of a volume.
 
         It is in the store, so that who deletes a damaged one repeats its jobs, or beside a file.
         """
-        path = self.of(stage, **wildcards)
+        path = self.of(stage, output, **wildcards)
         return f"{path}{'/' if split_store(path) else '.'}{JOBS}/{job}.json"
 
     def checkpoint(self, step: str) -> str:

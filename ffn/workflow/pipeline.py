@@ -24,7 +24,7 @@ from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
 from ffn.workflow.places import Place, check_sources, contact_boxes, subvolume_boxes
 from ffn.workflow.run import RunConfig, load_run
-from ffn.workflow.stages import STAGES, Output
+from ffn.workflow.stages import STAGES, Blocks, Output
 
 NOT_OF_THE_RUN = ("modules", "container")  # keys that only the Snakefile reads
 Boxes = dict[str, dict[str, Box]]  # boxes of jobs, by volume and job name
@@ -310,19 +310,21 @@ class Pipeline:
         return [tracked_file(self.paths.base(self.run, volume=volume))] if volume in self.agglomerated else []
 
     # --- Blocks ----------------------------------------------------------------------------------------------
-    def jobs(self, stage: str, volume: str) -> list[str]:
+    def jobs(self, stage: str, volume: str, output: str | None = None) -> list[str]:
         """Return the jobs that work on parts of the blocks of a volume; none if a single one does everything."""
-        blocks = STAGES[stage].blocks
-        assert blocks is not None, stage
+        blocks = _blocks(stage, output)
         box = getattr(self.places[volume], blocks.box)
-        number = Shards(box, shard_shape(box.shape, blocks.itemsize)).number
+        shards = Shards(box, shard_shape(box.shape, blocks.itemsize))
+        number = len(shards.layers()) if blocks.layers else shards.number
         jobs = jobs_of(number, self.run.workflow.max_jobs_per_stage)
         return jobs if len(jobs) > 1 else []
 
-    def job_records(self, stage: str, volume: str, step: str = "", **wildcards: str) -> list[str]:
+    def job_records(
+        self, stage: str, volume: str, output: str | None = None, step: str = "", **wildcards: str
+    ) -> list[str]:
         """Return what `jobs` leave; of an earlier step of the stage, what its jobs leave."""
-        jobs = (f"{step}-{job}" if step else job for job in self.jobs(stage, volume))
-        return [self.paths.job(stage, job, volume=volume, **wildcards) for job in jobs]
+        jobs = (f"{step}-{job}" if step else job for job in self.jobs(stage, volume, output))
+        return [self.paths.job(stage, job, output, volume=volume, **wildcards) for job in jobs]
 
     def earlier_records(self, stage: str) -> Callable[[Any], list[str]]:
         """Return the function that lists what a job of ``<stage>_blocks`` waits for: what earlier jobs leave."""
@@ -351,14 +353,14 @@ class Pipeline:
 
         return files
 
-    def job_option(self, stage: str) -> Callable[[Any], str]:
+    def job_option(self, stage: str, output: str | None = None) -> Callable[[Any], str]:
         """Return the option for what comes after `jobs`, empty if there are none."""
-        return lambda wildcards: "--job finish" if self.jobs(stage, wildcards.volume) else ""
+        return lambda wildcards: "--job finish" if self.jobs(stage, wildcards.volume, output) else ""
 
-    def voxels_of_blocks(self, stage: str) -> Callable[[Any], int]:
+    def voxels_of_blocks(self, stage: str, output: str | None = None) -> Callable[[Any], int]:
         """Voxels that one of the `jobs` works on; if there are none, all."""
-        box = STAGES[stage].blocks.box  # type: ignore[union-attr]
-        return lambda wildcards: self.voxels(box)(wildcards) // max(1, len(self.jobs(stage, wildcards.volume)))
+        box = _blocks(stage, output).box
+        return lambda wildcards: self.voxels(box)(wildcards) // max(1, len(self.jobs(stage, wildcards.volume, output)))
 
     # --- Files -----------------------------------------------------------------------------------------------
     def targets(self, stage: str) -> list[str]:
@@ -393,6 +395,12 @@ class Pipeline:
 
 def _without_job(wildcards: Any) -> dict[str, str]:
     return {name: value for name, value in wildcards.items() if name != "job"}
+
+
+def _blocks(stage: str, output: str | None) -> Blocks:
+    blocks = find_output(stage, output).blocks or STAGES[stage].blocks
+    assert blocks is not None, stage
+    return blocks
 
 
 def read_pipeline(path: str | Path) -> Pipeline:

@@ -29,12 +29,15 @@ class Output(NamedTuple):
         is empty, the stage has nothing to do.
     boxes : str
         Attribute of `Pipeline` with the boxes of the jobs, if one volume takes several.
+    blocks : Blocks, optional
+        As in `Stage`, where another output has others.
     """
 
     name: str
     path: str
     of: str
     boxes: str = ""
+    blocks: Blocks | None = None
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,14 @@ class Blocks(NamedTuple):
         Bytes of a voxel; of several volumes, of the largest.
     steps : tuple of Step
         What comes before.
+    layers : bool
+        Whether a block is a layer of shards.
     """
 
     box: str
     itemsize: int
     steps: tuple[Step, ...] = ()
+    layers: bool = False
 
 
 LABELS = Blocks("evaluate_box", itemsize=8)  # where a segmentation and the truth are compared
@@ -160,11 +166,16 @@ STAGES = {
             title="bring images or labels of any supported format into the project's format",
             example="ffn ingest 'stack/*.png' --voxel-size 10 10 10 --out raw.zarr",
             outputs=(
-                Output("image", "volumes/{volume}/raw.zarr", of="foreign"),
-                Output("labels", "volumes/{volume}/labels.zarr", of="foreign_labelled"),
+                Output("image", "volumes/{volume}/raw.zarr", of="foreign", blocks=Blocks("image", 1, layers=True)),
+                Output(
+                    "labels",
+                    "volumes/{volume}/labels.zarr",
+                    of="foreign_labelled",
+                    blocks=Blocks("labels", 8, layers=True),
+                ),
             ),
             need=Need(base_mb=1500, seconds_per_mvoxel=1),
-            rules=("ingest", "ingest_labels"),
+            rules=("ingest_blocks", "ingest", "ingest_labels_blocks", "ingest_labels"),
         ),
         Stage(
             name="import-checkpoint",
@@ -195,8 +206,10 @@ STAGES = {
             title="sort labelled voxels by the share of their neighbourhood that is the same object",
             example="ffn partition --labels labels.zarr --lom-radius 24 24 24 --out partitions.zarr",
             outputs=(Output("partitions", "partitions/{volume}.zarr", of="trained"),),
-            need=Need(base_mb=300, mb_per_thread=250, seconds_per_mvoxel=1),
+            need=Need(base_mb=500, mb_per_thread=250, seconds_per_mvoxel=1),  # 134 MB for a shard
             section="partition",
+            rules=("partition_blocks", "partition"),
+            blocks=Blocks("train_box", itemsize=1, steps=(Step("sizes"),)),
         ),
         Stage(
             name="coordinates",

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 import yaml
@@ -244,18 +245,30 @@ def test_lint():
 
 
 def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path):
-    volumes = {"phantom": {"synthetic": {"shape_zyx": [600, 56, 600]}, "train_box": "all", "evaluate_box": "all"}}
+    with h5py.File(tmp_path / "large.h5", "w") as file:
+        for name, dtype in {"image": "u1", "labels": "u8"}.items():
+            file.create_dataset(name, shape=(600, 56, 600), dtype=dtype, chunks=(64, 56, 64))
+    sources = {name: f"{tmp_path}/large.h5:{name}" for name in ("image", "labels")}
+    volumes = {"large": {**sources, "voxel_size_zyx_nm": [16, 8, 8]}}
     config = {**SMALL_RUN, "volumes": volumes, "workflow": {"max_jobs_per_stage": 2}, "consensus": {"enabled": True}}
     config["subvolumes"] = {"size_zyx": [400, 56, 600], "overlap_zyx": [14, 14, 14]}
     config["agglomerate"] = {"enabled": True, "job_size_zyx": [600, 56, 600]}
-    output = Workflow(tmp_path, config).plan("-p", "membrane_all", "sweep_all", "evaluate_all")
-    steps = {"reconcile": ["tiling", "match", "label", ""], "consensus": ["count", ""], "merge": ["mapping", ""]}
-    for stage in ("membrane", "reconcile", "consensus", "merge", "sweep", "fill", "skeletonize", "evaluate"):
-        jobs = re.findall(rf"ffn {stage} .* --job (\S+)(?: --job-record (\S+/jobs/)(\S+).json)? ", output)
+    output = Workflow(tmp_path / "run", config).plan("-p", "coordinates_all", "sweep_all", "evaluate_all")
+    steps = {
+        "partition": ["sizes", ""],
+        "reconcile": ["tiling", "match", "label", ""],
+        "consensus": ["count", ""],
+        "merge": ["mapping", ""],
+    }
+    before = ("ingest", "membrane", "partition")
+    for stage in (*before, "reconcile", "consensus", "merge", "sweep", "fill", "skeletonize", "evaluate"):
+        jobs = re.findall(rf"ffn {stage} .* --job (\S+)(?: --job-record (\S+jobs/)(\S+).json)? ", output)
         assert all(job == record for job, folder, record in jobs if folder)
         parts = [
             f"{step}-{job}".lstrip("-") for step in steps.get(stage, [""]) for job in ("1-of-2", "2-of-2", "finish")
         ]
         only = {"tiling-1-of-2", "tiling-2-of-2", "mapping-1-of-2", "mapping-2-of-2"}  # one job does these steps
-        expected = [part for part in parts if part not in only] * (2 if stage == "reconcile" else 1)
-        assert sorted(job for job, *_ in jobs) == sorted(expected), stage
+        twice = stage in ("ingest", "reconcile")  # image and labels; both orders of seeds
+        assert sorted(job for job, *_ in jobs) == sorted([part for part in parts if part not in only] * (1 + twice)), (
+            stage
+        )

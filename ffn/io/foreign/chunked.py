@@ -33,6 +33,8 @@ class ChunkedVolume:
 
     Attributes
     ----------
+    chunk_zyx : tuple of int
+        What is decoded as a whole.
     voxel_sizes_zyx_nm : list of tuple of float or None
         Of all mips.
 
@@ -56,6 +58,7 @@ class ChunkedVolume:
         names = chosen.names or self._store.domain.labels
         order = "xyz" if driver in XYZ_DRIVERS else "zyx"
         self._axes = SpatialAxes.find(self.name, self._store.shape, names, order)
+        self.chunk_zyx = self._axes.of(self._store.chunk_layout.read_chunk_template.shape)
         self.dtype = np.dtype(self._store.dtype.numpy_dtype)
         self.provenance: dict = ours.get("provenance", {})
         self.box = Box.from_shape(self._axes.of(self._store.shape), chosen.start_zyx(self.name))

@@ -11,18 +11,25 @@ import numpy as np
 import tifffile
 
 from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.foreign.decoding import Header, decoding_errors, read_header, read_pixels, tiff_header
 from ffn.io.foreign.numbering import FORMATS, image_format, natural_key, require_series
 from ffn.io.volume import require_inside
 
 
 class SliceVolume(ABC):
-    """Base of stacks; see `ffn.io.volume.Volume` for the attributes."""
+    """Base of stacks; see `ffn.io.volume.Volume` for the attributes.
+
+    Attributes
+    ----------
+    chunk_zyx : tuple of int or None
+        A slice, which is decoded as a whole.
+    """
 
     def __init__(self, name: str, num_slices: int, header: Header) -> None:
         self.name = name
         self.box = Box.from_shape(zyx((num_slices, *header.shape_yx)))
+        self.chunk_zyx: ZYX | None = zyx((1, *header.shape_yx))
         self.dtype = header.dtype
         self.voxel_size_zyx_nm: VoxelSize | None = None  # resolution tags rarely refer to the specimen
         self.provenance: dict = {}
@@ -115,6 +122,8 @@ class TiffVolume(SliceVolume):
             self.close()
             raise
         super().__init__(str(path), self._stack.size // np.prod(header.shape_yx, dtype=int), header)
+        if self._is_mapped:
+            self.chunk_zyx = None
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the voxels of `box` (default: all).
@@ -124,7 +133,7 @@ class TiffVolume(SliceVolume):
         VolumeError
             If `box` reaches outside the volume or the file is damaged.
         """
-        if self._stack.dataoffset is None:
+        if not self._is_mapped:
             return super().read(box)
         box = self.box if box is None else box
         require_inside(self, box)
@@ -132,6 +141,11 @@ class TiffVolume(SliceVolume):
             # Not by page: of a large stack, ImageJ describes the first slice alone, and the others follow its pixels.
             voxels = tifffile.memmap(self._path, mode="r", is_ome=False).reshape(self.box.shape)
             return voxels[box.slices()].astype(self.dtype)
+
+    @property
+    def _is_mapped(self) -> bool:
+        """Whether the voxels lie in the file as they are, one after another."""
+        return self._stack.dataoffset is not None
 
     def read_slice(self, index: int) -> np.ndarray:
         """Return the slice at z = `index` as an array of shape (Y, X).

@@ -1,7 +1,10 @@
+from types import SimpleNamespace
+
 import h5py
 import numpy as np
 import pytest
 import tifffile
+import zarr
 from PIL import Image
 
 from ffn.cli import main
@@ -9,11 +12,14 @@ from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io import ingest as stage
+from ffn.io.blocks import WHOLE, Job
 from ffn.io.foreign import stacks
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
+
+from ...jobs import require_same_files
 
 SHAPE = (5, 12, 20)
 NM = IngestConfig(voxel_size_zyx_nm=(40, 4, 4.5))
@@ -102,39 +108,96 @@ def test_box_and_voxel_size_of_the_source_are_kept(tmp_path):
         np.testing.assert_array_equal(volume.read(), image()[1:])
 
 
+@pytest.fixture
+def small_shards(monkeypatch):
+    """Shards of 16³ voxels of an image, and of 16 x 8 x 8 of labels."""
+    monkeypatch.setattr("ffn.io.shards.CHUNK", 8)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 16)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD_BYTES", 2**13)
+
+
 @pytest.mark.parametrize("offset", [(0, 0, 0), (3, 70, -1)])
-@pytest.mark.parametrize("block_bytes", [1, 64 * 64 * 20, 2**28])
-def test_the_result_does_not_depend_on_the_block_size(tmp_path, monkeypatch, block_bytes, offset):
-    monkeypatch.setattr(stage, "BLOCK_BYTES", block_bytes)
-    volume = np.random.default_rng(2).integers(0, 9, (70, 150, 20), np.uint8)
-    source = write_hdf5(tmp_path / "source.h5", raw=volume)
-    ingest(source, f"{tmp_path}/out.h5:raw", NM.model_copy(update={"offset_zyx": offset}))
-    np.testing.assert_array_equal(read(f"{tmp_path}/out.h5"), volume)
+@pytest.mark.parametrize("piece_bytes", [1, 2000, 2**27])
+@pytest.mark.parametrize("chunks", [None, (1, 50, 20), (5, 50, 20), (8, 8, 8)])
+def test_the_result_does_not_depend_on_the_pieces(tmp_path, monkeypatch, small_shards, piece_bytes, offset, chunks):
+    monkeypatch.setattr(stage, "PIECE_BYTES", piece_bytes)
+    volume = np.random.default_rng(2).integers(0, 9, (40, 50, 20), np.uint8)
+    with h5py.File(tmp_path / "source.h5", "w") as file:
+        file.create_dataset("raw", data=volume, chunks=chunks)
+    ingest(f"{tmp_path}/source.h5:raw", f"{tmp_path}/out.zarr", NM.model_copy(update={"offset_zyx": offset}))
+    with open_volume(tmp_path / "out.zarr") as out:
+        assert out.box == Box.from_shape((40, 50, 20), offset)
+        np.testing.assert_array_equal(out.read(), volume)
 
 
-@pytest.mark.parametrize(("block_rows", "num_strips"), [(128, 1), (64, 2)])
-def test_a_slice_is_decoded_once_for_each_strip(tmp_path, monkeypatch, block_rows, num_strips):
-    """The 70 slices of 90 rows make slabs of 64 and 6 slices; a block holds `block_rows` rows of them."""
-    source = write_stack(tmp_path / "stack", np.random.default_rng(2).integers(0, 9, (70, 90, 20), np.uint8))
-    monkeypatch.setattr(stage, "BLOCK_BYTES", 64 * 20 * block_rows)
+@pytest.mark.parametrize(("piece_bytes", "gathered"), [(2**27, 2**29), (2**27, 0), (100, 0)])
+def test_a_slice_is_decoded_once(tmp_path, monkeypatch, small_shards, piece_bytes, gathered):
+    """Whether there is room in memory for the 3 x 4 shards that share it, or not even for the slice."""
+    monkeypatch.setattr(stage, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr("ffn.io.shard_writer.GATHERED_BYTES", gathered)
+    volume = np.random.default_rng(2).integers(0, 9, (40, 35, 50), np.uint8)
+    source = write_stack(tmp_path / "stack", volume)
     decoded, decode = [], stacks.read_pixels
     monkeypatch.setattr(stacks, "read_pixels", lambda path: decoded.append(path.name) or decode(path))
-    ingest(source, f"{tmp_path}/out.h5:raw", NM)
-    names = [f"s{i}.png" for i in range(8, 78)]
-    assert decoded == names[:64] * num_strips + names[64:] * num_strips
+    ingest(source, f"{tmp_path}/out.zarr", NM)
+    assert decoded == [f"s{i}.png" for i in range(8, 48)]
+    np.testing.assert_array_equal(read(f"{tmp_path}/out.zarr"), volume)
+    assert [path.name for path in (tmp_path / "out.zarr").iterdir() if path.name[0] == "."] == []
 
 
-@pytest.mark.parametrize(
-    ("itemsize", "height", "width", "num_strips"),
-    [(1, 2048, 2048, 1), (1, 2049, 2048, 2), (1, 2090, 2000, 2), (2, 1024, 2048, 1), (8, 1024, 2048, 4)],
-)
-def test_large_slices_are_cut_into_strips_of_whole_chunks(itemsize, height, width, num_strips):
-    box = Box((0, 0, 0), (100, height, width))
-    blocks = stage._blocks(box, itemsize)
-    assert len(blocks) == 2 * num_strips
-    assert sum(block.num_voxels for block in blocks) == box.num_voxels
-    assert all(block.start[1] % 64 == 0 and block.shape[2] == width for block in blocks)
-    assert max(block.num_voxels for block in blocks) * itemsize <= stage.BLOCK_BYTES
+def test_what_is_decoded_as_a_whole_is_known(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("slices", data=image(), chunks=(1, 12, 20))
+        file.create_dataset("plain", data=image())
+    tifffile.imwrite(tmp_path / "plain.tif", image())
+    tifffile.imwrite(tmp_path / "packed.tif", image(), compression="zlib")
+    zarr.create_array(tmp_path / "a.zarr", data=image(), chunks=(2, 12, 5))
+    chunks = {
+        write_stack(tmp_path / "stack"): (1, 12, 20),
+        f"{tmp_path}/a.h5:slices": (1, 12, 20),
+        f"{tmp_path}/a.h5:plain": None,
+        f"{tmp_path}/plain.tif": None,
+        f"{tmp_path}/packed.tif": (1, 12, 20),
+        f"{tmp_path}/a.zarr": (2, 12, 5),
+    }
+    for spec, chunk in chunks.items():
+        with open_volume(spec) as volume:
+            assert volume.chunk_zyx == chunk, spec
+
+
+@pytest.mark.parametrize("height, depth", [(100, 64), (2048, 32), (4097, 4), (20_000, 1)])
+def test_slabs_fill_chunks_as_far_as_the_memory_goes(height, depth):
+    boxes, everything = [], Box.from_shape((100, height, height))
+    slices = SimpleNamespace(box=everything, chunk_zyx=(1, height, height), dtype=np.dtype(np.uint8))
+    slices.read = lambda box: boxes.append(box) or np.broadcast_to(np.uint8(0), box.shape)
+    pieces = [piece for piece, _ in stage._pieces(slices, slices.box, (512, 512, 512), (0, 0, 0))]
+    assert boxes[0].shape == (depth, height, height) and sum(box.num_voxels for box in boxes) == slices.box.num_voxels
+    assert sum(piece.num_voxels for piece in pieces) == slices.box.num_voxels
+    assert max(piece.num_voxels for piece in pieces) * 8 <= stage.PIECE_BYTES
+
+
+@pytest.mark.parametrize("kind", ["image", "labels"])
+def test_jobs_that_share_the_layers_and_killed_ones_make_what_one_job_makes(tmp_path, small_shards, kind):
+    volume = np.random.default_rng(2).integers(0, 9, (40, 35, 50), np.uint8)
+    words = ["ingest", write_stack(tmp_path / "stack", volume), "--voxel-size", "40", "4", "4.5", "--kind", kind]
+
+    def job(folder, *options):
+        assert main([*words, "--out", f"{folder}/v.zarr", *options]) == 0
+
+    require_same_files(job, tmp_path, [["--job", name] for name in ("2-of-2", "1-of-2", "finish")])
+    np.testing.assert_array_equal(read(f"{tmp_path}/several/v.zarr"), volume)
+
+
+def test_labels_that_only_one_job_has_are_enough(tmp_path, small_shards):
+    labels = np.zeros((40, 35, 50), np.uint8)
+    labels[-1, -1, -1] = 7
+    source, config = write_stack(tmp_path / "stack", labels), NM.model_copy(update={"kind": "labels"})
+    for name in ("1-of-3", "2-of-3", "3-of-3", "finish"):
+        ingest(source, f"{tmp_path}/l.zarr", config, job=Job.parse(name))
+    assert read(f"{tmp_path}/l.zarr")[-1, -1, -1] == 7
+    with pytest.raises(VolumeError, match="every voxel is 0 or ignored"):
+        ingest(source, f"{tmp_path}/m.zarr", config, Box((0, 0, 0), (39, 35, 50)))
+    assert not (tmp_path / "m.zarr/zarr.json").exists()
 
 
 def test_the_same_source_gives_the_same_bytes(tmp_path):
@@ -148,6 +211,10 @@ def test_a_source_can_be_replaced_by_its_copy(tmp_path):
     spec = write_hdf5(tmp_path / "a.h5", raw=image()) + ":raw"
     ingest(spec, spec, NM)
     np.testing.assert_array_equal(read(spec), image())
+    ingest(spec, f"{tmp_path}/a.zarr", NM)
+    with pytest.raises(VolumeError, match="is the file of the input"):
+        ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/a.zarr", NM)
+    np.testing.assert_array_equal(read(f"{tmp_path}/a.zarr"), image())
 
 
 def test_a_constant_image_is_a_warning(tmp_path, caplog):
@@ -296,8 +363,8 @@ def test_options_reach_the_stage(monkeypatch):
     config = IngestConfig(voxel_size_zyx_nm=(10, 4, 4.5))
     labels = config.model_copy(update={"kind": "labels", "offset_zyx": (-5, 0, 12)})
     assert calls == [
-        ("stack/*.png", "raw.h5:raw", config, None),
-        ("stack/*.png", "raw.h5:raw", labels, Box((-5, 0, 12), (0, 4, 20))),
+        ("stack/*.png", "raw.h5:raw", config, None, WHOLE),
+        ("stack/*.png", "raw.h5:raw", labels, Box((-5, 0, 12), (0, 4, 20)), WHOLE),
     ]
 
 

@@ -101,7 +101,10 @@ def test_blocks_that_are_no_shards_give_the_same_bytes_in_any_order(tmp_path, ga
     assert files(tmp_path / "parts/a.zarr") == files(tmp_path / "whole/a.zarr")
 
 
-def test_parts_of_a_shard_are_gathered_before_it_is_written(tmp_path, monkeypatch):
+@pytest.mark.parametrize("gathered", [2**29, 2**21, 0])
+def test_parts_of_a_shard_are_gathered_before_it_is_written(tmp_path, monkeypatch, gathered):
+    """In memory, and then on the disk."""
+    monkeypatch.setattr(shard_writer, "GATHERED_BYTES", gathered)
     saved = []
     save = shard_writer.ShardWriter._save
     monkeypatch.setattr(

@@ -7,11 +7,13 @@ from ffn.cli import main
 from ffn.config import PartitionConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io.blocks import WHOLE
 from ffn.io.hdf5_volume import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
-from ffn.sampling.partition import classify, large_labels, partition
+from ffn.sampling.partition import classify, label_sizes, large_labels, partition
 
+from ...jobs import require_same_files
 from .tissue import BOX, RADIUS, count_by_definition, tissue
 
 CONFIG = PartitionConfig(lom_radius_zyx=RADIUS, min_size=200, block_size_zyx=(9, 32, 13))
@@ -104,10 +106,44 @@ def test_labels_of_any_integer_type_give_the_same_partitions(tmp_path, dtype):
 
 def test_label_sizes_are_summed_over_blocks(tmp_path):
     labels = tissue()
+    labels[:2, 0] = IGNORED
     with open_volume(write_labels(tmp_path / "l.h5", labels)) as volume:
-        found = large_labels(volume, list(BOX.blocks((7, 8, 9))), 500)
-    ids, sizes = np.unique(labels[labels > 0], return_counts=True)
-    np.testing.assert_array_equal(found, ids[sizes >= 500])
+        sizes = [label_sizes(volume, half.blocks((7, 8, 9))) for half in BOX.blocks((12, 99, 99))]
+    ids, counts = np.unique(labels[(labels > 0) & (labels != IGNORED)], return_counts=True)
+    np.testing.assert_array_equal(large_labels(sizes, 500), ids[counts >= 500])
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """A function that writes partitions in twelve blocks."""
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 64)
+    monkeypatch.setattr("ffn.io.shards.CHUNK", 16)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD_BYTES", 2**14)
+    spec = write_labels(tmp_path / "l.h5", tissue())
+    words = ["partition", "--labels", spec, "--lom-radius", *map(str, RADIUS), "--min-size", "200", "--threads", "1"]
+    return lambda folder, *options: main([*words, "--out", f"{folder}/p.zarr", *options])
+
+
+def test_jobs_that_share_the_blocks_and_killed_ones_make_what_one_job_makes(tmp_path, job):
+    """An object is large, or not, by its voxels in all of them."""
+    parts = ["2-of-3", "1-of-3", "3-of-3", "finish"]
+    made = require_same_files(
+        job, tmp_path, [["--job", name] for name in (*(f"sizes-{part}" for part in parts), *parts)]
+    )
+    assert len([name for name in made if name.startswith("p.zarr/0/c/")]) > 3
+    config = CONFIG.model_copy(update={"block_size_zyx": (24, 33, 50)})
+    with open_volume(tmp_path / "one/p.zarr") as volume:
+        np.testing.assert_array_equal(volume.read(), run(tmp_path, tissue(), config))
+
+
+def test_a_part_waits_for_the_sizes_of_all_labels(tmp_path, job, capsys):
+    assert job(tmp_path, "--job", "sizes-1-of-2") == 0
+    for part, message in {
+        "1-of-2": "Run --job sizes-finish",
+        "sizes-finish": "6 of 12 blocks are not finished",
+    }.items():
+        assert job(tmp_path, "--job", part) == 2
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.fib25
@@ -152,8 +188,8 @@ def test_options_reach_the_stage(monkeypatch):
     assert main([*WORDS, "--min-size", "200", "--threads", "3"]) == 0
     config = PartitionConfig(lom_radius_zyx=(2, 4, 3))
     assert calls == [
-        ("l.h5:labels", "p.h5:partitions", config, None, 0),
-        ("l.h5:labels", "p.h5:partitions", config.model_copy(update={"min_size": 200}), None, 3),
+        ("l.h5:labels", "p.h5:partitions", config, None, 0, WHOLE),
+        ("l.h5:labels", "p.h5:partitions", config.model_copy(update={"min_size": 200}), None, 3, WHOLE),
     ]
 
 

@@ -152,6 +152,9 @@ def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
     assert made.job_records("evaluate", "large")[0] == "results/small/evaluation/large.json.jobs/1-of-7.json"
     assert made.jobs("membrane", "small") == made.jobs("evaluate", "small") == []
     assert len(pipeline(volumes=volumes).jobs("membrane", "large")) == 18
+    assert len(pipeline(volumes=volumes).jobs("partition", "large")) == 8
+    (record, *_) = made.job_records("partition", "large", step="sizes")
+    assert record == "results/small/partitions/large.zarr/jobs/sizes-1-of-7.json"
 
 
 def test_jobs_wait_for_the_step_before_theirs():

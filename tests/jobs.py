@@ -1,0 +1,51 @@
+"""What tests of stages that work in blocks share: one job, several, and killed ones end with the same files."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ffn.io.block_records import BlockRecords
+
+Command = Callable[..., object]  # runs the stage: takes the folder of its output, and options
+
+
+class Killed(BaseException):
+    """Ends a stage at once, as a signal would."""
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the content of all files in a folder, by their names."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def require_same_files(run: Command, folder: Path, jobs: Sequence[Sequence[str]]) -> dict[str, bytes]:
+    """Check that `jobs`, and a job that is killed at every one of its blocks, make what one job makes; return that."""
+    run(folder / "one")
+    for options in jobs:
+        run(folder / "several", *options)
+    kills = 0
+    while _is_killed(run, folder / "killed"):
+        kills += 1
+    made = files(folder / "one")
+    assert kills > 1 and files(folder / "several") == made == files(folder / "killed")
+    return made
+
+
+def _is_killed(run: Command, folder: Path) -> bool:
+    """Run the stage until it is about to write the record of its second block, which is then not finished."""
+    write, calls = BlockRecords.write, []
+
+    def killed(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise Killed
+        write(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BlockRecords, "write", killed)
+        try:
+            run(folder)
+        except Killed:
+            return True
+    return False
