@@ -1,11 +1,38 @@
 # Voxels that training may start from, by partition.
 
 
+# Its records are kept until the table of all blocks is written.
+rule coordinates_blocks:
+    input:
+        partitions=PATHS.file("partition"),
+        membrane=PATHS.file("membrane"),
+        masks=MASKS,
+    output:
+        record=temp(PATHS.job("coordinates")),
+    log:
+        PATHS.log("coordinates_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("coordinates_blocks", "{volume}", "{job}")
+    threads: 1
+    resources:
+        mem_mb=memory("coordinates"),
+        runtime=duration("coordinates", PIPELINE.voxels_of_blocks("coordinates")),
+    params:
+        masks=MASKED,
+        mask_stamps=MASK_STAMPS,
+        flags=flags(RUN.coordinates),
+        tables=PATHS.of("coordinates"),
+    shell:
+        "ffn coordinates --partitions {input.partitions} --membrane {input.membrane} {params.masks} {params.flags} "
+        "--job {wildcards.job} --job-record {output.record} --out {params.tables} > {log} 2>&1"
+
+
 rule coordinates:
     input:
         partitions=PATHS.file("partition"),
         membrane=PATHS.file("membrane"),
         masks=MASKS,
+        blocks=lambda wildcards: PIPELINE.job_records("coordinates", wildcards.volume),
     output:
         coordinates=ensure(PATHS.of("coordinates"), non_empty=True),
     log:
@@ -14,12 +41,13 @@ rule coordinates:
         PATHS.benchmark("coordinates", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("coordinates", PIPELINE.voxels("train_box")),
+        mem_mb=memory("coordinates"),
         runtime=duration("coordinates", PIPELINE.voxels("train_box")),
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
         flags=flags(RUN.coordinates),
+        job=PIPELINE.job_option("coordinates"),
     shell:
         "ffn coordinates --partitions {input.partitions} --membrane {input.membrane} {params.masks} {params.flags} "
-        "--out {output.coordinates} > {log} 2>&1"
+        "{params.job} --out {output.coordinates} > {log} 2>&1"

@@ -6,7 +6,10 @@ import argparse
 import contextlib
 import json
 import logging
+import shutil
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +18,20 @@ from ffn.config import CoordinatesConfig, Mask
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box, zyx
 from ffn.io import hdf5
+from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, job_of, learn_blocks
 from ffn.io.masks import Masks, open_masks
-from ffn.io.open import open_volume
-from ffn.io.store_names import MAIN, split_store
+from ffn.io.open import identity, open_volume
+from ffn.io.store_names import MAIN, blocks_folder, split_store
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
 from ffn.io.volume import Volume, require_inside, split_spec, volume_in
 from ffn.options import add_box_option, add_masks_option, add_options, from_arguments, mask_inputs, masks_from
 from ffn.progress import track
-from ffn.provenance import provenance
+from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
 BLOCK_ZYX = (128, 128, 128)  # determines the order of the coordinates, so it is no option
+ROW_BLOCKS = 16  # along x, which a job looks at together: neighbours in that order, and 32 MiB in memory
 REASONS = {
     "margin": "in the margin (--margin)",
     "outside": "without a whole LOM (partition 255)",
@@ -45,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="tables of coordinates, one for each partition")
     add_masks_option(parser)
+    add_job_options(parser)
     add_options(parser, CoordinatesConfig)
     parser.set_defaults(function=_run)
 
@@ -52,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(CoordinatesConfig, arguments)
     specs = arguments.partitions, arguments.membrane, arguments.out
-    coordinates(*specs, config, arguments.box, masks_from(arguments))
+    coordinates(*specs, config, arguments.box, masks_from(arguments), job_of(arguments))
 
 
 def coordinates(
@@ -62,8 +68,11 @@ def coordinates(
     config: CoordinatesConfig,
     box: Box | None = None,
     masks: tuple[Mask, ...] = (),
+    job: Job = WHOLE,
 ) -> None:
     """Write the coordinates of all eligible voxels, one table for each partition.
+
+    What is eligible in a row of blocks is kept in the folder ``<out_path>.blocks`` until the tables are written.
 
     Parameters
     ----------
@@ -81,6 +90,8 @@ def coordinates(
         Part to search; default: all.
     masks : tuple of Mask
         Voxels that are never the centre of an example.
+    job : Job
+        Which rows of blocks to look at, see `ffn.io.blocks`; what finishes writes the tables.
 
     Raises
     ------
@@ -101,13 +112,28 @@ def coordinates(
         opened = stack.enter_context(open_masks(masks, partitions.voxel_size_zyx_nm))
         box = box or partitions.box
         _require(partitions, distance, box)
-        file = stack.enter_context(hdf5.create_file(out_path))
-        counts = _write_tables(file, partitions, distance, opened, box, config)
-        file.attrs["format"] = COORDINATES_FORMAT
-        file.attrs["counts"] = json.dumps(counts)
         inputs = {"partitions": partitions_spec, "membrane": membrane_spec, "box": box, **mask_inputs(masks)}
-        file.attrs["provenance"] = json.dumps(provenance("coordinates", config, **inputs), sort_keys=True)
-    log.info("%s: %s", out_path, ", ".join(f"{count} {reason}" for reason, count in counts.items()))
+        volumes = [partitions_spec, membrane_spec, *(mask.path for mask in masks)]
+        made_of = fingerprint("coordinates", config, content=[identity(spec) for spec in volumes if spec], **inputs)
+        inner = box.grow(zyx(-margin for margin in config.margin_zyx))
+        rows = [] if inner.is_empty else list(inner.blocks(zyx((*BLOCK_ZYX[:2], BLOCK_ZYX[2] * ROW_BLOCKS))))
+        work = partial(_classes, partitions, distance, opened, config)
+        records = blocks_folder(str(out_path))
+        learnt = learn_blocks(records, rows, work, made_of, job)
+        if not job.finishes:
+            return
+        try:
+            with hdf5.create_file(out_path) as file:
+                found = Counter(margin=box.num_voxels - inner.num_voxels)
+                found.update(_write_tables(file, rows, learnt))
+                counts = {fate: found[fate] for fate in (*REASONS, "eligible") if fate in found}
+                _require_eligible(partitions, box, counts)
+                file.attrs["format"] = COORDINATES_FORMAT
+                file.attrs["counts"] = json.dumps(counts)
+                file.attrs["provenance"] = json.dumps(provenance("coordinates", config, **inputs), sort_keys=True)
+        finally:
+            shutil.rmtree(records, ignore_errors=True)
+    log.info("%s: %s", out_path, ", ".join(f"{count} {fate}" for fate, count in counts.items()))
 
 
 def select(
@@ -142,32 +168,39 @@ def select(
     return eligible, removed
 
 
-def _write_tables(
-    file: hdf5.Group,
-    partitions: Volume,
-    distance: Volume | None,
-    masks: Masks,
-    box: Box,
-    config: CoordinatesConfig,
-) -> dict[str, int]:
-    """Append the coordinates of all blocks; return the number of eligible voxels and of those that were removed."""
-    inner = box.grow(zyx(-margin for margin in config.margin_zyx))
-    blocks = [] if inner.is_empty else list(inner.blocks(BLOCK_ZYX))
-    counts: Counter[str] = Counter(margin=box.num_voxels - inner.num_voxels)
-    group = file.create_group(COORDINATES_GROUP)
-    for block in track(blocks, len(blocks), "coordinates"):
+def _classes(partitions: Volume, distance: Volume | None, masks: Masks, config: CoordinatesConfig, row: Box) -> Learnt:
+    """Return the partitions of eligible voxels, 255 elsewhere, and the numbers of those that were removed."""
+    found = np.full(row.shape, OUTSIDE_PARTITION, np.uint8)
+    removed: Counter[str] = Counter()
+    for block in row.blocks(BLOCK_ZYX):
         classes = partitions.read(block)
-        eligible, removed = select(classes, None if distance is None else distance.read(block), config)
+        eligible, of_block = select(classes, None if distance is None else distance.read(block), config)
         if masks:
             masked = eligible & masks.read(block)
             eligible &= ~masked
-            removed["masked"] = int(np.count_nonzero(masked))
-        counts.update(removed)
-        counts["eligible"] += _append(group, classes[eligible], np.argwhere(eligible) + block.start)
-    if not counts["eligible"]:
-        fates = ", ".join(f"{counts[key]} are {text}" for key, text in REASONS.items() if counts[key])
+            of_block["masked"] = int(np.count_nonzero(masked))
+        removed.update(of_block)
+        found[block.slices(row.start)][eligible] = classes[eligible]
+    return {"classes": found, "removed": dict(removed)}
+
+
+def _write_tables(file: hdf5.Group, rows: Sequence[Box], learnt: Iterable[Learnt]) -> Counter[str]:
+    """Append the coordinates of all blocks; return the number of eligible voxels and of those that were removed."""
+    counts: Counter[str] = Counter()
+    group = file.create_group(COORDINATES_GROUP)
+    for row, of_row in zip(track(rows, len(rows), "tables"), learnt, strict=True):
+        counts.update(of_row["removed"])
+        for block in row.blocks(BLOCK_ZYX):
+            classes = of_row["classes"][block.slices(row.start)]
+            eligible = classes != OUTSIDE_PARTITION
+            counts["eligible"] += _append(group, classes[eligible], np.argwhere(eligible) + block.start)
+    return counts
+
+
+def _require_eligible(partitions: Volume, box: Box, counts: dict[str, int]) -> None:
+    if not counts.get("eligible"):
+        fates = ", ".join(f"{counts[key]} are {text}" for key, text in REASONS.items() if counts.get(key))
         raise RecordError(f"{partitions.name}: none of the {box.num_voxels} voxels of {box} is eligible: {fates}")
-    return dict(counts)
 
 
 def _append(group: hdf5.Group, classes: np.ndarray, centers_zyx: np.ndarray) -> int:

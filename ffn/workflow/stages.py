@@ -217,8 +217,10 @@ STAGES = {
             title="list the voxels that training may start from",
             example="ffn coordinates --partitions partitions.zarr --membrane membrane.zarr --out coordinates.h5",
             outputs=(Output("coordinates", "coordinates/{volume}.h5", of="trained"),),
-            need=Need(base_mb=300, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
+            need=Need(base_mb=800, seconds_per_mvoxel=0.5),
             section="coordinates",
+            rules=("coordinates_blocks", "coordinates"),
+            blocks=Blocks("train_box", itemsize=1),
         ),
         Stage(
             name="records",

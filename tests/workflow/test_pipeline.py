@@ -260,7 +260,7 @@ def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path)
         "consensus": ["count", ""],
         "merge": ["mapping", ""],
     }
-    before = ("ingest", "membrane", "partition")
+    before = ("ingest", "membrane", "partition", "coordinates")
     for stage in (*before, "reconcile", "consensus", "merge", "sweep", "fill", "skeletonize", "evaluate"):
         jobs = re.findall(rf"ffn {stage} .* --job (\S+)(?: --job-record (\S+jobs/)(\S+).json)? ", output)
         assert all(job == record for job, folder, record in jobs if folder)

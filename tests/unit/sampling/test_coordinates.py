@@ -10,11 +10,14 @@ from ffn.config import CoordinatesConfig, Mask
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5
+from ffn.io.blocks import WHOLE
 from ffn.io.hdf5_volume import create_volumes
 from ffn.io.training_records import coordinate_tables
 from ffn.io.volume import Placement
 from ffn.sampling import coordinates as stage
 from ffn.sampling.coordinates import coordinates
+
+from ...jobs import require_same_files
 
 BOX = Box((4, 30, 100), (24, 57, 133))
 CONFIG = CoordinatesConfig(margin_zyx=(2, 3, 5), min_membrane_distance=1.5)
@@ -104,6 +107,29 @@ def test_the_same_input_gives_the_same_tables(tmp_path, inputs):
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
+def test_jobs_that_share_the_rows_and_killed_ones_make_what_one_job_makes(tmp_path, inputs, monkeypatch):
+    monkeypatch.setattr(stage, "ROW_BLOCKS", 2)
+
+    def job(folder, *options):
+        config = ["--margin", "2", "3", "5", "--min-membrane-distance", "1.5"]
+        words = ["coordinates", "--partitions", inputs[0], "--membrane", inputs[1], *config]
+        folder.mkdir(exist_ok=True)
+        assert main([*words, "--out", f"{folder}/c.h5", *options]) == 0
+
+    made = require_same_files(job, tmp_path, [["--job", name] for name in ("2-of-3", "1-of-3", "3-of-3", "finish")])
+    assert list(made) == ["c.h5"]
+    assert as_set(read(tmp_path / "one/c.h5")[0][13]) == expected(13)
+
+
+def test_the_order_of_the_coordinates_is_that_of_the_blocks(tmp_path, inputs):
+    coordinates(*inputs, tmp_path / "c.h5", CONFIG)
+    inner, found = BOX.grow(tuple(-margin for margin in CONFIG.margin_zyx)), []
+    for block in inner.blocks((7, 11, 13)):
+        part = block.slices(BOX.start)
+        found.append(np.argwhere((PARTITIONS[part] == 13) & (DISTANCE[part] >= 1.5)) + block.start)
+    np.testing.assert_array_equal(read(tmp_path / "c.h5")[0][13], np.concatenate(found))
+
+
 def test_the_error_for_no_eligible_voxel_counts_what_removed_them(tmp_path, inputs):
     config = CONFIG.model_copy(update={"min_membrane_distance": 4.0})
     with pytest.raises(RecordError, match=r"none of the 17820 .* 10092 are in the margin .* near a membrane"):
@@ -111,7 +137,7 @@ def test_the_error_for_no_eligible_voxel_counts_what_removed_them(tmp_path, inpu
     config = CoordinatesConfig(margin_zyx=(10, 0, 0))
     with pytest.raises(RecordError, match=r"17820 are in the margin \(--margin\)$"):
         coordinates(*inputs, tmp_path / "c.h5", config)
-    assert not (tmp_path / "c.h5").exists()
+    assert [path.name for path in tmp_path.glob("*c.h5*")] == []
 
 
 def test_unusable_input_is_one_error(tmp_path, inputs):
@@ -140,8 +166,8 @@ def test_options_reach_the_stage(monkeypatch, capsys):
     assert main([*WORDS, "--membrane", "m.h5", "--margin", "2", "3", "5", "--min-membrane-distance", "1.5"]) == 0
     config = CoordinatesConfig(margin_zyx=(2, 3, 5), min_membrane_distance=1.5)
     assert calls == [
-        ("p.h5:partitions", None, "c.h5", CoordinatesConfig(), None, ()),
-        ("p.h5:partitions", "m.h5", "c.h5", config, None, ()),
+        ("p.h5:partitions", None, "c.h5", CoordinatesConfig(), None, (), WHOLE),
+        ("p.h5:partitions", "m.h5", "c.h5", config, None, (), WHOLE),
     ]
     assert main([*WORDS, "--margin", "2", "3", "-5"]) == 2
     assert "--margin: found '-5'" in capsys.readouterr().err
