@@ -75,11 +75,14 @@ def stamps(*files: str) -> str:
 
 def source(pipeline: Pipeline, volume: str, key: str) -> str:
     """Return source and options of a volume's image or labels, as `ffn ingest` takes them."""
-    config, size = pipeline.run.volumes[volume], pipeline.places[volume].voxel_size_zyx_nm
+    config, place = pipeline.run.volumes[volume], pipeline.places[volume]
     given: dict[str, Any] = {"mip": config.mip}
     if key == "labels":
         given = {"offset_zyx": config.labels_offset_zyx, "ignore_labels": config.ignore_labels}
-    return f"{quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=size, **given))}"
+    box = "" if config.image_box == "all" else f" --box {getattr(place, key)}"
+    return (
+        f"{quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=place.voxel_size_zyx_nm, **given))}{box}"
+    )
 
 
 def image_options(pipeline: Pipeline, volume: str, *names: str) -> str:

@@ -30,9 +30,9 @@ class Place:
     Parameters
     ----------
     image : Box
-        The whole image.
+        The whole image, or the part that is brought in.
     labels : Box or None
-        The whole ground truth.
+        The ground truth of it.
     voxel_size_zyx_nm : tuple of float
         As configured, else from the image's metadata.
     config : VolumeConfig
@@ -157,7 +157,7 @@ def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
         found = {kind: _source(f"volumes.{name}.{kind}", file) for kind, file in files.items()}
         image, size = found["image"]
         labels = found["labels"][0] if "labels" in found else None
-        if labels and volume.labels_offset_zyx:
+        if labels and volume.labels_offset_zyx and volume.image_box == "all":
             labels = Box.from_shape(labels.shape, volume.labels_offset_zyx)
         places[name] = _with_validation(Place(image, labels, size or (1.0, 1.0, 1.0), volume), config)
     return places
@@ -277,7 +277,17 @@ def _place(name: str, volume: VolumeConfig) -> Place:
             f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not declare it. Give z, y, x in nm"
         )
     labels = _labels(name, volume, image, size) if volume.labels else None
-    return Place(image, labels, size, volume)
+    if volume.image_box == "all":
+        return Place(image, labels, size, volume)
+    box = Box.parse(volume.image_box)
+    if box.is_empty or not image.contains(box):
+        raise ConfigError(f"volumes.{name}.image_box: {box} leaves the image {image}. Give a part of it")
+    if labels and labels.intersect(box).is_empty:
+        raise ConfigError(
+            f"volumes.{name}.image_box: {box} holds none of the labels, which cover {labels}. "
+            "Give a box with labels, or leave the labels out"
+        )
+    return Place(box, labels and labels.intersect(box), size, volume)
 
 
 def _with_validation(place: Place, config: RunConfig) -> Place:

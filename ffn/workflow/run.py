@@ -76,6 +76,9 @@ class VolumeConfig(ImageConfig):
         ge=0,
         description="resolution of an image that has several, 0 is the full one; null takes voxel_size_zyx_nm",
     )
+    image_box: BoxText = Field(
+        "all", description="part of the image to bring in; of image and labels, nothing else is read"
+    )
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
     train_weight: PositiveFloat = Field(
         1.0,
@@ -93,10 +96,16 @@ class VolumeConfig(ImageConfig):
     def _one_source(self) -> VolumeConfig:
         if (self.synthetic is None) == (self.image is None):
             raise ValueError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
-        keys = ("labels", "labels_offset_zyx", "voxel_size_zyx_nm", "mip", "ignore_labels")
+        keys = ("labels", "labels_offset_zyx", "voxel_size_zyx_nm", "mip", "image_box", "ignore_labels")
         given = [name for name in keys if getattr(self, name) != type(self).model_fields[name].default]
         if self.synthetic is not None and given:
             raise ValueError(f"'synthetic' brings its own {' and '.join(map(repr, given))}, leave them out")
+        return self
+
+    @model_validator(mode="after")
+    def _image_is_brought_in(self) -> VolumeConfig:
+        if self.image_box == "none":
+            raise ValueError("image_box: none leaves no image, expected all or a box")
         return self
 
     @model_validator(mode="after")

@@ -92,6 +92,7 @@ READ_BY = {
     "volumes.skeletons": ("evaluate",),
     "volumes.voxel_size_zyx_nm": ("ingest", "ingest_labels"),
     "volumes.mip": ("ingest",),
+    "volumes.image_box": ("ingest", "ingest_labels"),
     "volumes.ignore_labels": ("ingest_labels",),
     "volumes.masks": (
         *("coordinates", "normalize", "segment", "agglomerate", "fill", "skeletonize", "evaluate", "sweep"),
@@ -154,6 +155,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.labels_offset_zyx": [[0, 0, 0]],
     "volumes.skeletons": ["skeletons-too"],
     "volumes.mip": [0],
+    "volumes.image_box": ["0:64,0:56,0:72"],
     "normalize.reference_image": ["raw.npy"],
     "volumes.train_box": ["0:24,0:56,0:72"],
     "volumes.validate_box": ["27:40,0:56,0:72", "40:52,0:56,0:72"],
@@ -183,6 +185,7 @@ FIXED = {
     "volumes.phantom.labels_offset_zyx",
     "volumes.phantom.voxel_size_zyx_nm",
     "volumes.phantom.mip",
+    "volumes.phantom.image_box",
     "volumes.phantom.ignore_labels",
     "volumes.tissue.synthetic",
 }

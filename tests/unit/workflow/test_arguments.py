@@ -30,7 +30,7 @@ def test_variables_of_a_node_reach_the_node():
 def test_only_labels_are_moved_and_only_where_the_configuration_says_so():
     def sources(**more):
         volume = VolumeConfig(image="raw.h5", labels="my labels.h5", **more)
-        place = Place(Box.from_shape((9, 9, 9)), None, (30, 8, 8), volume)
+        place = Place(Box.from_shape((9, 9, 9)), Box.from_shape((9, 9, 4)), (30, 8, 8), volume)
         pipeline = SimpleNamespace(run=SimpleNamespace(volumes={"cube": volume}), places={"cube": place})
         return [arguments.source(pipeline, "cube", key) for key in ("image", "labels")]
 
@@ -41,6 +41,8 @@ def test_only_labels_are_moved_and_only_where_the_configuration_says_so():
     assert image == sources()[0] and labels == f"{sources()[1]} --ignore-labels -1 7"
     image, labels = sources(mip=0)
     assert image == f"{sources()[0]} --mip 0" and labels == sources()[1]
+    image, labels = sources(image_box="0:9,0:9,0:9")
+    assert image == f"{sources()[0]} --box 0:9,0:9,0:9" and labels == f"{sources()[1]} --box 0:9,0:9,0:4"
 
 
 def test_options_that_keep_the_result_are_a_parameter_that_snakemake_does_not_track():

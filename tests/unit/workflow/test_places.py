@@ -167,6 +167,18 @@ def test_labels_lie_where_the_configuration_says(tmp_path):
     assert labelled_part(tmp_path).labels == Box.parse("0:30,0:40,0:50")
 
 
+def test_a_part_of_image_and_labels_is_brought_in(tmp_path):
+    box = "30:60,8:48,0:80"
+    place = labelled_part(tmp_path, labels_offset_zyx=[34, 4, 10], image_box=box, segment_box="40:60,8:48,0:80")
+    assert str(place.image) == box and str(place.labels) == str(place.train_box) == "34:60,8:44,10:60"
+    with pytest.raises(ConfigError, match="cube.segment_box: 40:64,8:48,0:80"):
+        labelled_part(tmp_path, labels_offset_zyx=[34, 4, 10], image_box=box, segment_box="40:64,8:48,0:80")
+    with pytest.raises(ConfigError, match="image_box: 0:65,0:48,0:80 leaves the image 0:64,0:48,0:80"):
+        labelled_part(tmp_path, image_box="0:65,0:48,0:80")
+    with pytest.raises(ConfigError, match="image_box: 30:64,0:48,0:80 holds none of the labels, which cover 0:30"):
+        labelled_part(tmp_path, image_box="30:64,0:48,0:80")
+
+
 def test_labels_that_leave_the_image_are_one_line(tmp_path):
     message = r"volumes.cube.labels_offset_zyx: .35, 4, 10. puts the labels at 35:65,4:44,10:60, which leaves the image"
     with pytest.raises(ConfigError, match=message + " 0:64,0:48,0:80"):
