@@ -188,7 +188,7 @@ def flooded(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     box = arguments.box or whole_box(f"{arguments.data}/raw")
     part = zyx(min(n, (n + OVERLAP + 1) // 2) for n in box.shape)
     with tempfile.TemporaryDirectory() as folder:
-        for boxes in ([box], tile(box, part, zyx(min(OVERLAP, n - 1) for n in part))):
+        for boxes in ([box], list(tile(box, part, zyx(min(OVERLAP, n - 1) for n in part)))):
             reference: dict[str, float | None] = {}
             for engine in ("jax", *arguments.compare):
                 row, scores = flooded_by(engine, boxes, arguments, Path(folder))

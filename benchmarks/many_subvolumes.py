@@ -1,11 +1,14 @@
 """Measure what a run with many subvolumes costs before any voxel is computed.
 
-    python benchmarks/many_subvolumes.py --per-axis 46 --folder /tmp/many
+    python benchmarks/many_subvolumes.py --per-axis 100 --folder /tmp/many
 
-Plans a synthetic volume of that many subvolumes along each axis (46: 97,336 in all) with a dry run. Then it makes empty
-files for all stages up to the subvolumes, and lets Snakemake run `reconcile` and `export` with a stand-in for `ffn`,
-which parses its arguments as `ffn` does and writes nothing but its output. Prints time and memory of both, the longest
-shell line, and how many files the two commands were given.
+Plans a synthetic volume of that many subvolumes along each axis (100: a million in all), and as many boxes of
+agglomeration, with a dry run. With ``--run``, it makes empty files for all stages up to the subvolumes, and lets
+Snakemake run `reconcile` with a stand-in for `ffn`, which parses its arguments as `ffn` does and writes nothing but its
+output. Prints time and memory of both, the longest shell line, and how many files the command was given.
+
+``--tables IDS`` instead reconciles tables of that many ids in each subvolume, without voxels: which ids overlap is made
+up as the tables are read. Prints time and memory of each part.
 """
 
 from __future__ import annotations
@@ -18,16 +21,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
+import numpy as np
 import yaml
 
+from ffn.assembly.carried import carried_tables
+from ffn.assembly.nodes import Nodes, SubvolumeIds
+from ffn.assembly.reconcile import find_joins
+from ffn.assembly.tiling import Tiling
+from ffn.assembly.unionfind import connected_roots
+from ffn.config import ReconcileConfig
+from ffn.geometry import Box, tile
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE, OVERLAP = 35, 14
-MADE = ("synth", "membrane", "partition", "coordinates", "records", "train", "segment")
+MADE = ("synth", "membrane", "partition", "coordinates", "records", "train", "normalize", "segment")
 
 STAND_IN = f"""#!{sys.executable}
 import importlib, sys
@@ -37,8 +49,8 @@ name, *words = sys.argv[1:]
 parser = Parser(fromfile_prefix_chars="@")
 importlib.import_module(COMMANDS[name].module).add_arguments(parser)
 given = parser.parse_args(words)
-print("files:", len(getattr(given, "subvolumes", ())) or (len(given.origins), len(given.probability)))
-out = Path(given.out) / "neuroglancer.json" if name == "export" else Path(given.out.rpartition(":")[0])
+print("files:", len(given.subvolumes))
+out = Path(given.out, "zarr.json")
 out.parent.mkdir(parents=True, exist_ok=True)
 out.write_text("made")
 """
@@ -48,15 +60,22 @@ def main() -> None:
     """Plan, run the two jobs and print the costs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--per-axis", type=int, default=46, metavar="INT", help="subvolumes along each axis")
-    parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="folder to work in")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="folder to work in, which does not exist")
+    parser.add_argument("--run", action="store_true", help="also run the jobs that are given all files")
+    parser.add_argument("--tables", type=int, metavar="IDS", help="reconcile tables of so many ids in each subvolume")
     given = parser.parse_args()
+    print(f"{given.per_axis**3} subvolumes")
+    if given.tables:
+        reconcile_tables(given.per_axis, given.tables)
+        return
     given.folder.mkdir(parents=True)
     (given.folder / "run.yaml").write_text(yaml.safe_dump(configuration(given.per_axis)))
-    print(f"{given.per_axis**3} subvolumes")
     output = snakemake(given.folder, "dry run", "-n", "-p", "export_all")
     print(f"longest shell line: {max(map(len, re.findall('^Shell command: (.*)', output, re.MULTILINE)))} characters")
+    if not given.run:
+        return
     make_inputs(given.folder)
-    snakemake(given.folder, "reconcile and export", "export_all")
+    snakemake(given.folder, "reconcile", "reconcile_all")
     for log in sorted(given.folder.glob("results/many/logs/*/phantom.log")):
         print(f"{log.parent.name}: {log.read_text().strip()}")
 
@@ -71,6 +90,7 @@ def configuration(per_axis: int) -> dict:
         "model": {"depth": 2, "features": 8, "fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3]},
         "train": {"max_steps": 100, "permutable_axes": []},
         "subvolumes": {"size_zyx": [SIZE] * 3, "overlap_zyx": [OVERLAP] * 3},
+        "agglomerate": {"enabled": True, "job_size_zyx": [SIZE - OVERLAP] * 3},
     }
 
 
@@ -107,6 +127,43 @@ def snakemake(folder: Path, what: str, *arguments: str) -> str:
         f"{what}: {time.monotonic() - begin:.0f} s, {used:.0f} s of one core, {after.ru_maxrss / 2**20:.2f} GiB at most"
     )
     return done.stdout + done.stderr
+
+
+def reconcile_tables(per_axis: int, num_ids: int) -> None:
+    """Reconcile made-up tables: each id goes on in the neighbours behind every face, and touches others there."""
+    side = OVERLAP + (SIZE - OVERLAP) * per_axis
+    grid = tile(Box.from_shape((side,) * 3), (SIZE,) * 3, (OVERLAP,) * 3)
+    tiling = Tiling(tuple(tuple(ranges) for ranges in grid.ranges_zyx))
+    ids = np.arange(1, num_ids + 1)
+
+    def compared(pool: object, first: int, second: int, box: Box, *_: object) -> np.ndarray:
+        both = ids if sum(n == OVERLAP for n in box.shape) == 1 else ids[:1]
+        cells = np.broadcast_to(box.start, (len(both), 3))
+        return np.column_stack([both, both, cells, np.full(len(both), 5000)])
+
+    def rows(spec: int, name: str, num_columns: int) -> np.ndarray:
+        place = np.broadcast_to(tiling.core(spec).start, (num_ids, 3))
+        if name == "origins":
+            return np.column_stack([ids, place, ids, ids])
+        return np.column_stack([ids, np.roll(ids, 1), place, ids])
+
+    begin = time.monotonic()
+
+    def done(part: str) -> None:
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(f"{part}: until {time.monotonic() - begin:.1f} s, {used:.2f} GiB", flush=True)
+
+    config, size, specs = ReconcileConfig(), (10.0, 10.0, 10.0), range(tiling.num_boxes)
+    voxels, everywhere = np.full(num_ids, 10_000), np.ones(num_ids, bool)
+    nodes = Nodes.of([SubvolumeIds(ids.astype(np.uint64), voxels, everywhere) for _ in specs])
+    done("nodes")
+    with patch("ffn.assembly.reconcile._compared", compared), patch("ffn.assembly.carried.read_rows", rows):
+        joins = find_joins(tiling, size, specs, nodes, None, config)
+        done("matches")
+        numbers = connected_roots(nodes.num_nodes, joins.pairs).astype(np.uint64) + 1
+        done("union")
+        carried_tables(specs, tiling, size, nodes, numbers, joins.shared)
+        done("tables")
 
 
 if __name__ == "__main__":

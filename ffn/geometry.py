@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from ffn.errors import ConfigError
 
@@ -157,10 +159,52 @@ class Box:
         return z, y, x
 
     def blocks(self, block_shape_zyx: ZYX) -> Iterator[Box]:
-        """Yield the disjoint blocks that cover the box, in zyx order. The last block of an axis may be smaller."""
-        ranges = [range(a, b, n) for a, b, n in zip(self.start, self.stop, block_shape_zyx, strict=True)]
-        for corner in itertools.product(*ranges):
-            yield Box.from_shape(block_shape_zyx, zyx(corner)).intersect(self)
+        """Iterate over the disjoint blocks that cover the box, in zyx order; see `cut`."""
+        return iter(cut(self, block_shape_zyx))
+
+
+@dataclass(frozen=True)
+class Grid(Sequence[Box]):
+    """Boxes in zyx order, of which none is made before it is asked for, however many there are.
+
+    Parameters
+    ----------
+    ranges_zyx : three lists of (start, stop)
+        Ranges along each axis; every combination is a box.
+
+    Examples
+    --------
+    >>> grid = Grid(([(0, 4)], [(0, 5), (3, 8)], [(0, 6)]))
+    >>> len(grid), str(grid[1]), [str(box) for box in grid[:1]]
+    (2, '0:4,3:8,0:6', ['0:4,0:5,0:6'])
+    """
+
+    ranges_zyx: Sequence[Sequence[tuple[int, int]]]
+
+    def __len__(self) -> int:
+        """Return the number of boxes."""
+        return math.prod(map(len, self.ranges_zyx))
+
+    def __iter__(self) -> Iterator[Box]:
+        """Iterate over the boxes, faster than by their numbers."""
+        for z, y, x in itertools.product(*self.ranges_zyx):
+            yield Box((z[0], y[0], x[0]), (z[1], y[1], x[1]))
+
+    @overload
+    def __getitem__(self, index: int) -> Box: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Box]: ...
+    def __getitem__(self, index: int | slice) -> Box | list[Box]:
+        """Return one box, or a list of some."""
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        number = range(len(self))[index]
+        ranges = []
+        for along in reversed(self.ranges_zyx):
+            number, place = divmod(number, len(along))
+            ranges.append(along[place])
+        (x0, x1), (y0, y1), (z0, z1) = ranges
+        return Box((z0, y0, x0), (z1, y1, x1))
 
 
 def zyx(values: object) -> ZYX:
@@ -204,7 +248,13 @@ def cell_shape(voxel_size_zyx: VoxelSize) -> ZYX:
     return zyx(max(1, round(CELL / side)) for side in relative_sides(voxel_size_zyx))
 
 
-def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> list[Box]:
+def cut(box: Box, size_zyx: ZYX) -> Grid:
+    """Return the disjoint blocks that cover `box`; the last one of an axis may be smaller."""
+    axes = zip(box.start, box.stop, size_zyx, strict=True)
+    return Grid([[(start, min(start + n, b)) for start in range(a, b, n)] for a, b, n in axes])
+
+
+def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> Grid:
     """Cover `box` with overlapping subvolumes of equal size.
 
     The last tile of an axis is moved back into the box. Its overlap grows, but no tile is a sliver.
@@ -220,7 +270,7 @@ def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> list[Box]:
 
     Returns
     -------
-    list of Box
+    Grid
         Subvolumes in zyx order of their starts.
 
     Raises
@@ -236,8 +286,8 @@ def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> list[Box]:
     for n, overlap in zip(size_zyx, overlap_zyx, strict=True):
         if overlap >= n:
             raise ConfigError(f"overlap: {overlap_zyx} must be smaller than the subvolume {size_zyx} on every axis")
-    axes = [_starts(*args) for args in zip(box.start, box.stop, size_zyx, overlap_zyx, strict=True)]
-    return [Box.from_shape(size_zyx, zyx(start)).intersect(box) for start in itertools.product(*axes)]
+    axes = zip(box.start, box.stop, size_zyx, overlap_zyx, strict=True)
+    return Grid([[(start, min(start + n, b)) for start in _starts(a, b, n, overlap)] for a, b, n, overlap in axes])
 
 
 def _starts(start: int, stop: int, size: int, overlap: int) -> list[int]:

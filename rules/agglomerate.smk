@@ -24,6 +24,7 @@ rule agglomerate:
         mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("contact_boxes"),
+        out=lambda wildcards, output: f"--out {output.graph}",
         model=lambda wildcards: quote(PIPELINE.used_model),
         stamps=arguments.stamps(MODEL),
         flags=flags(RUN.agglomerate),
@@ -32,4 +33,23 @@ rule agglomerate:
     shell:
         "{params.launcher} ffn agglomerate --segmentation {input.segmentation} --image {input.image} "
         "--normalization {input.normalization} --model {params.model} --box {params.box} {params.masks} {params.flags} {params.untracked} "
-        "--machine {params.machine:q} --out {output.graph} > {log} 2>&1"
+        "--machine {params.machine:q} {params.out} > {log} 2>&1"
+
+
+# More parts than jobs: each job walks a list of neighbours.
+use rule agglomerate as agglomerate_list with:
+    output:
+        record=ensure(PATHS.job("agglomerate"), non_empty=True),
+    log:
+        PATHS.log("agglomerate_list", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("agglomerate_list", "{volume}", "{job}")
+    resources:
+        mem_mb=memory("agglomerate", block_voxels(RUN.agglomerate)),
+        runtime=flooding(RUN.model, PIPELINE.voxels_of_list("contact_boxes")),
+        gpu=min(1, GPUS),
+    params:
+        box=PIPELINE.box("segment_box"),
+        out=lambda wildcards, output: arguments.list_of_boxes(
+            wildcards, output.record, arguments.option("--job-size", map(str, RUN.agglomerate.job_size_zyx))
+        ),

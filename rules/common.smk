@@ -150,6 +150,7 @@ onstart:
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     if not snakemake_patches.is_quiet(workflow):
         boxes = [PIPELINE.voxels_of_job("subvolumes")(job.wildcards) for job in jobs_of("segment")]
+        boxes += [PIPELINE.voxels_of_list("subvolumes")(job.wildcards) for job in jobs_of("segment_list")]
         for line in announcement(RUN, trains, boxes, None if snakemake_patches.submits(workflow) else CORES):
             logger.info(line)
         LiveJobs().start(logger)

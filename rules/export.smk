@@ -9,7 +9,7 @@ rule export:
         errors=lambda wildcards: PIPELINE.files("evaluate", volume=wildcards.volume),
         membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
         coordinates=lambda wildcards: PIPELINE.files("coordinates", volume=wildcards.volume),
-        subvolumes=lambda wildcards: PIPELINE.files("segment", volume=wildcards.volume, order=""),
+        subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=""),
         mapping=lambda wildcards: PIPELINE.files("merge", "mapping", volume=wildcards.volume),
         base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
     output:

@@ -31,7 +31,7 @@ rule merge_blocks:
 rule merge:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
-        graphs=lambda wildcards: PIPELINE.files("agglomerate", volume=wildcards.volume),
+        graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
         calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
         blocks=lambda wildcards: PIPELINE.job_records("merge", wildcards.volume),
     output:

@@ -27,7 +27,7 @@ rule reconcile_blocks:
 
 rule reconcile:
     input:
-        subvolumes=lambda wildcards: PIPELINE.files("segment", volume=wildcards.volume, order=wildcards.order),
+        subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=wildcards.order),
         blocks=lambda wildcards: PIPELINE.job_records("reconcile", **wildcards),
     output:
         segmentation=ensure(PATHS.file("reconcile"), non_empty=True),

@@ -29,6 +29,7 @@ rule segment:
         mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("subvolumes"),
+        out=lambda wildcards, output: f"--out {output.segmentation}:segmentation",
         model=lambda wildcards: quote(PIPELINE.used_model),
         stamps=arguments.stamps(MODEL, *segment_files(RUN.segment)),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
@@ -37,4 +38,21 @@ rule segment:
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn segment --image {input.image} --model {params.model} --box {params.box} {params.flags} "
-        "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} {params.stage} --machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} {params.stage} --machine {params.machine:q} {params.out} > {log} 2>&1"
+
+
+# More subvolumes than jobs: each job walks a list of neighbours, and a killed one goes on with those that lack.
+use rule segment as segment_list with:
+    output:
+        record=ensure(PATHS.job("segment"), non_empty=True),
+    log:
+        PATHS.log("segment_list{order}", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("segment_list{order}", "{volume}", "{job}")
+    resources:
+        mem_mb=flooding_memory(RUN.model, PIPELINE.voxels_of_largest("subvolumes")),
+        runtime=flooding(RUN.flooding_model, PIPELINE.voxels_of_list("subvolumes")),
+        gpu=min(1, GPUS),
+    params:
+        box=PIPELINE.box("segment_box"),
+        out=lambda wildcards, output: arguments.list_of_boxes(wildcards, output.record, flags(RUN.subvolumes)),

@@ -30,7 +30,7 @@ rule sweep_blocks:
 rule sweep:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
-        graphs=lambda wildcards: PIPELINE.files("agglomerate", volume=wildcards.volume),
+        graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
         truth=LABELS,
         masks=MASKS,
         calibration=arguments.inputs(*calibration_files(RUN.sweep.calibration)),

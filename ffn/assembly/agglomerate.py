@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,14 @@ from ffn.assembly.objects import Objects
 from ffn.assembly.resegment import Surroundings, resegmented
 from ffn.config import AgglomerateConfig, Mask, require_window
 from ffn.errors import VolumeError
-from ffn.geometry import CELL, ZYX, Box, cell_shape, scale, zyx
+from ffn.geometry import CELL, ZYX, Box, cell_shape, cut, scale, zyx
 from ffn.inference.choice import chosen
 from ffn.inference.lanes import Lanes, Network
 from ffn.io import atomic
+from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
+from ffn.io.box_files import make_files
 from ffn.io.masks import Masks, open_masks
-from ffn.io.open import open_volume, read_table
+from ffn.io.open import identity, open_volume, read_table
 from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.machine.threads import threads_here
 from ffn.model.normalize import read_normalisation
@@ -58,8 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--segmentation", required=True, metavar="VOLUME", help=text)
     parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, NAME.zarr or FILE.h5:DATASET")
     parser.add_argument("--model", required=True, metavar="DIR", help="trained model")
-    parser.add_argument("--out", required=True, metavar="FILE.csv", help="merge graph to write")
+    text = "merge graph to write; FOLDER/ cuts the box into parts of --job-size, with a graph each"
+    parser.add_argument("--out", required=True, metavar="FILE.csv", help=text)
     add_box_option(parser)
+    text = "size of a part of the box, voxels (default: 512 512 512)"
+    parser.add_argument("--job-size", type=int, nargs=3, default=(512, 512, 512), metavar=("Z", "Y", "X"), help=text)
+    add_job_options(parser)
     add_machine_option(parser)
     add_normalization_option(parser)
     add_masks_option(parser)
@@ -69,8 +76,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(AgglomerateConfig, arguments)
-    places = arguments.segmentation, arguments.image, arguments.model, arguments.out
-    agglomerate(*places, config, arguments.box, arguments.machine, arguments.normalization, masks_from(arguments))
+    sources, job = (arguments.segmentation, arguments.image, arguments.model), job_of(arguments)
+    how = arguments.machine, arguments.normalization, masks_from(arguments)
+    if arguments.out.endswith("/"):
+        _agglomerate_parts(*sources, arguments.out, config, arguments.box, zyx(arguments.job_size), job, how)
+    elif job != WHOLE:
+        raise VolumeError(f"{arguments.out}: is one file, several jobs need a folder. Give --out FOLDER/")
+    else:
+        agglomerate(*sources, arguments.out, config, arguments.box, *how)
+
+
+def _agglomerate_parts(
+    segmentation_spec: str,
+    image_spec: str,
+    model_folder: str,
+    folder: str,
+    config: AgglomerateConfig,
+    box: Box | None,
+    size_zyx: ZYX,
+    job: Job,
+    how: tuple[str | None, str | None, tuple[Mask, ...]],
+) -> None:
+    """Write a graph for each part of a box; `how` are the machine, the normalisation and the masks."""
+    with open_volume(segmentation_spec) as segmentation:
+        parts = cut(box or segmentation.box, size_zyx)
+    model, (machine, normalization, masks) = load_model(model_folder), how
+    choice = chosen(model, config, machine)
+    specs = segmentation_spec, image_spec, *(mask.path for mask in masks)
+    inputs: dict[str, object] = {"volumes": [identity(spec) for spec in specs if spec], "box": box, "size": size_zyx}
+    inputs |= {"weights": weights_checksum(model.weights), "engine": (choice.engine, choice.precision)}
+    inputs |= {"grey_levels": read_normalisation(normalization, model.config), **mask_inputs(masks)}
+
+    def work(left: list[Box], finished: Callable[[Box], None]) -> None:
+        for part in track(left, len(left), "parts"):
+            path = f"{folder}{part.stem}.csv"
+            agglomerate(segmentation_spec, image_spec, model_folder, path, config, part, *how)
+            finished(part)
+
+    make_files(folder, ".csv", parts, work, fingerprint("agglomerate", config, **inputs), job)
 
 
 def agglomerate(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ffn.errors import SegmentError
+from ffn.geometry import Box
 from ffn.inference.checkpoint import Termination
 from ffn.inference.executor import run_jobs
 from ffn.inference.lanes import Lanes
@@ -16,10 +17,17 @@ from ffn.progress import progress_bar
 SHOW_SECONDS = 0.2
 
 
-def flood_all(jobs: Sequence[SubvolumeFlood], lanes: Lanes, termination: Termination, threads: int) -> None:
+def flood_all(
+    jobs: Sequence[SubvolumeFlood],
+    lanes: Lanes,
+    termination: Termination,
+    threads: int,
+    finished: Callable[[Box], None] | None = None,
+) -> None:
     """Flood all subvolumes and write each as soon as it is done.
 
-    Checkpoints are kept until all are done, so that a call that was killed does not flood again what it had finished.
+    Unless someone remembers what is `finished`, checkpoints are kept until all are done, so that a call that was killed
+    does not flood again what it had finished.
 
     Parameters
     ----------
@@ -31,6 +39,8 @@ def flood_all(jobs: Sequence[SubvolumeFlood], lanes: Lanes, termination: Termina
         When it has arrived, all states are saved and the call ends, unless all subvolumes are done by then.
     threads : int
         As in `run_jobs`.
+    finished : callable, optional
+        Told the box of each subvolume that is written.
 
     Raises
     ------
@@ -50,9 +60,12 @@ def flood_all(jobs: Sequence[SubvolumeFlood], lanes: Lanes, termination: Termina
 
     with contextlib.closing(progress):  # so that the line of an error is the last one
         for job in run_jobs(jobs, lanes, threads, save):
-            if len(jobs) > 1 and job.checkpoint.is_used:
+            if len(jobs) > 1 and job.checkpoint.is_used and not finished:
                 job.checkpoint.save(job.flood.state())
             job.write()
+            if finished:
+                finished(job.box)
+                job.checkpoint.remove()
             progress.finish(job)
             job.leave()
     for job in jobs:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ffn.config import ImageConfig, Mask, SegmentConfig, flooding_model
+from ffn.config import ImageConfig, Mask, SegmentConfig, SubvolumesConfig, flooding_model
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box, tile, zyx
 from ffn.inference.checkpoint import Termination
 from ffn.inference.choice import chosen
 from ffn.inference.flood_all import flood_all
 from ffn.inference.lanes import Network, open_lanes
 from ffn.inference.points import read_points
-from ffn.inference.subvolume import Common, SubvolumeFlood
+from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
+from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
+from ffn.io.box_files import make_files
 from ffn.io.create import volume_name
-from ffn.io.open import open_volume
+from ffn.io.open import identity, open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Volume, file_of, require_image, require_inside, require_other_file
 from ffn.machine.threads import threads_here
@@ -31,6 +33,7 @@ from ffn.options import (
     add_options,
     add_staging_option,
     from_arguments,
+    mask_inputs,
     masks_from,
 )
 
@@ -48,8 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="Z0:Z1,Y0:Y1,X0:X1",
         help="parts of the volume, voxels (default: all of it)",
     )
-    text = "uint64 segmentation of each box, NAME.zarr or FILE.h5:DATASET"
+    text = (
+        "uint64 segmentation of each box, NAME.zarr or FILE.h5:DATASET; FOLDER/ cuts one box into overlapping "
+        "subvolumes, with a file each, for 'ffn reconcile'"
+    )
     parser.add_argument("--out", required=True, nargs="+", metavar="VOLUME", help=text)
+    add_options(parser, SubvolumesConfig)
+    add_job_options(parser)
     add_staging_option(parser)
     add_machine_option(parser)
     add_normalization_option(parser)
@@ -60,9 +68,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(SegmentConfig, arguments)
-    places = arguments.image, arguments.model, arguments.out
     known = Known(arguments.normalization, masks_from(arguments), arguments.init_segmentation)
-    segment(*places, config, arguments.box, arguments.stage_to, arguments.machine, known)
+    sources, boxes, job = (arguments.image, arguments.model), arguments.box or [None], job_of(arguments)
+    if not arguments.out[0].endswith("/"):
+        if job != WHOLE or arguments.size_zyx or arguments.overlap_zyx:
+            raise ConfigError(f"--out: {arguments.out[0]} is a file, --size, --overlap and --job need --out FOLDER/")
+        segment(*sources, arguments.out, config, arguments.box, arguments.stage_to, arguments.machine, known)
+        return
+    if len(boxes) > 1 or len(arguments.out) > 1:
+        raise ConfigError(f"--out: {arguments.out[0]} is a folder, expected one folder and at most one box")
+    tiles = from_arguments(SubvolumesConfig, arguments)
+    folder, stage_to, machine = arguments.out[0], arguments.stage_to, arguments.machine
+    segment_subvolumes(*sources, folder, config, tiles, boxes[0], job, stage_to, machine, known)
 
 
 class Known(NamedTuple):
@@ -92,6 +109,7 @@ def segment(
     stage_to: str | None = None,
     machine: str | None = None,
     known: Known = Known(),  # noqa: B008 (frozen)
+    finished: Callable[[Box], None] | None = None,
 ) -> None:
     """Flood-fill boxes and write segmentation, probabilities, origins and overlaps of each.
 
@@ -119,6 +137,8 @@ def segment(
         Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen`.
     known : Known, optional
         Normalisation, masks and given segments of the volume.
+    finished : callable, optional
+        Told each box whose file is written; its checkpoint is gone then.
 
     Raises
     ------
@@ -155,7 +175,64 @@ def segment(
     jobs = [SubvolumeFlood(common, box, *target) for box, target in zip(boxes, targets, strict=True)]
     termination = Termination()
     with termination.noticed() if config.checkpoint_seconds else contextlib.nullcontext():
-        flood_all(jobs, lanes, termination, config.threads or threads_here())
+        flood_all(jobs, lanes, termination, config.threads or threads_here(), finished)
+
+
+def segment_subvolumes(
+    image_spec: str,
+    model_folder: str,
+    folder: str,
+    config: SegmentConfig,
+    tiles: SubvolumesConfig,
+    box: Box | None = None,
+    job: Job = WHOLE,
+    stage_to: str | None = None,
+    machine: str | None = None,
+    known: Known = Known(),  # noqa: B008 (frozen)
+) -> None:
+    """Flood-fill overlapping subvolumes of a box, each into a file ``z…-y…-x….h5`` with the bytes of `segment`.
+
+    Subvolumes that are finished are skipped, so a killed call loses only what it was at.
+
+    Parameters
+    ----------
+    image_spec, model_folder, config, stage_to, machine, known
+        See `segment`.
+    folder : str
+        For the files, and for the records of those that are finished.
+    tiles : SubvolumesConfig
+        Size and overlap of the subvolumes.
+    box : Box, optional
+        What to cover; default: the whole image.
+    job : Job
+        Which of the subvolumes; see `ffn.io.blocks`.
+
+    Raises
+    ------
+    VolumeError, ConfigError, ModelError, SegmentError
+        See `segment`.
+    """
+    with open_volume(image_spec) as volume:
+        boxes = tile(box or volume.box, tiles.size_zyx, tiles.overlap_zyx)
+        require_inside(volume, box or volume.box)
+    model = load_model(model_folder)
+    choice = chosen(model, config, machine)
+    files = [*(mask.path for mask in known.masks), known.init_segmentation, config.seed_points]
+    inputs = {
+        "image": identity(image_spec),
+        "files": [identity(file) for file in files if file],
+        "weights": weights_checksum(model.weights),
+        "engine": (choice.engine, choice.precision),
+        "grey_levels": read_normalisation(known.normalization, model.config),
+        "size": boxes[0].shape,
+        **mask_inputs(known.masks),
+    }
+
+    def work(left: list[Box], finished: Callable[[Box], None]) -> None:
+        outs = [f"{folder}{box.stem}.h5:segmentation" for box in left]
+        segment(image_spec, model_folder, outs, config, left, stage_to, machine, known, finished)
+
+    make_files(folder, ".h5", boxes, work, fingerprint(config, model, inputs), job)
 
 
 def _target(out_spec: str) -> tuple[str, str]:

@@ -36,7 +36,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Learnt = dict[str, Any]
 Writers = Mapping[str, Writer]
 Work = Callable[[Box, Writers], Learnt | None]
@@ -101,7 +102,7 @@ class Job:
         """Whether the job does everything."""
         return self.of == 1 and self.finishes
 
-    def part_of(self, blocks: Sequence[Box]) -> Sequence[Box]:
+    def part_of(self, blocks: Sequence[T]) -> Sequence[T]:
         """Return the blocks of the job: neighbours in the list, as many as in any other job or one more.
 
         Examples
@@ -248,7 +249,7 @@ def learn_blocks(
     records = BlockRecords(StoreFolder(folder), {**made_of, "blocks": [*grid, len(blocks)]})
     for block in _to_do(records, blocks, job):
         records.write(block, work(block))
-    _record(job, records, blocks)
+    write_job_record(job, records, blocks)
     return AllLearnt(records, blocks, folder) if job.finishes else []
 
 
@@ -289,7 +290,7 @@ def _write_store(
         for writer in writers.values():
             writer.finish()
         records.write(block, of_block)
-    _record(job, records, blocks)
+    write_job_record(job, records, blocks)
     if job.finishes:
         take(AllLearnt(records, blocks, path))
         checksums = {key: checksum for block in blocks for key, checksum in records.shards(block).items()}
@@ -311,7 +312,7 @@ def _to_do(records: BlockRecords, blocks: Sequence[Box], job: Job) -> Iterator[B
         log.info("%d of %d blocks were finished before", num_done, len(mine))
 
 
-def _record(job: Job, records: BlockRecords, blocks: Sequence[Box]) -> None:
+def write_job_record(job: Job, records: BlockRecords, blocks: Sequence[Box]) -> None:
     """Write what Snakemake sees of a finished part: it changes when a block changes."""
     if job.record_path:
         mine = job.part_of(blocks)

@@ -10,7 +10,7 @@ from typing import Any
 from ffn.config import IngestConfig, Section
 from ffn.options import flags, quote
 from ffn.training.config import TrainConfig
-from ffn.workflow.file_lists import FileList
+from ffn.workflow.file_lists import FileList, list_path
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import files_among
 from ffn.workflow.study_jobs import StudyJob
@@ -52,8 +52,15 @@ def files(pipeline: Pipeline, as_list: bool, stage: str, dataset: str = "", **wi
     as_list : bool
         Whether `file_lists` are written before the first job.
     """
-    found = FileList.of(pipeline, stage, dataset, **wildcards)
-    return f"@{found.path}" if as_list else " ".join(map(quote, found.lines))
+    if as_list:
+        return f"@{list_path(pipeline, stage, dataset, **wildcards)}"
+    return " ".join(map(quote, FileList.of(pipeline, stage, dataset, **wildcards).lines))
+
+
+def list_of_boxes(wildcards: Any, record: str, cut: str) -> str:
+    """Return the options of a job that walks a list of boxes: how they are cut, which are its own, where files go."""
+    folder = os.path.dirname(os.path.dirname(record))
+    return f"{cut} --job {wildcards.job} --job-record {record} --out {folder}/".lstrip()
 
 
 def inputs(*files: str) -> list[str]:

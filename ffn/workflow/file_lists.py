@@ -5,6 +5,7 @@ A command line has room for some ten thousand names, so the shell lines give ``@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,12 +57,19 @@ class FileList(NamedTuple):
             atomic.write_text(self.path, text)
 
 
+@functools.cache
+def list_path(pipeline: Pipeline, stage: str, dataset: str = "", **wildcards: str) -> str:
+    """Return the path of `FileList.of`, whose lines are read only once: there may be a million."""
+    return FileList.of(pipeline, stage, dataset, **wildcards).path
+
+
 def write_file_lists(pipeline: Pipeline) -> None:
     """Write all lists that jobs of a run read, and remove those of earlier configurations."""
-    lists = list(file_lists(pipeline))
-    for listed in lists:
+    written = set()
+    for listed in file_lists(pipeline):
         listed.write()
-    for old in set(Path(pipeline.paths.file_list("*")).parent.glob("*.txt")) - {Path(listed.path) for listed in lists}:
+        written.add(Path(listed.path))
+    for old in set(Path(pipeline.paths.file_list("*")).parent.glob("*.txt")) - written:
         old.unlink(missing_ok=True)
 
 

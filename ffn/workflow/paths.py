@@ -70,11 +70,13 @@ class RunPaths:
         return os.path.dirname(self.of(stage))
 
     def job(self, stage: str, job: str = "{job}", output: str | None = None, **wildcards: str) -> str:
-        """Return the record of a job that worked on a part of the blocks of a volume.
+        """Return the record of a job that worked on a list of the blocks or boxes of a volume.
 
-        It is in the store, so that who deletes a damaged one repeats its jobs, or beside a file.
+        It is in the store or folder, so that who deletes a damaged one repeats its jobs, or beside a file.
         """
         path = self.of(stage, output, **wildcards)
+        if "{subvolume}" in path:
+            return f"{os.path.dirname(path)}/{JOBS}/{job}.json"
         return f"{path}{'/' if split_store(path) else '.'}{JOBS}/{job}.json"
 
     def checkpoint(self, step: str) -> str:

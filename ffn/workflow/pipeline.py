@@ -14,20 +14,19 @@ import yaml
 
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
-from ffn.geometry import Box
 from ffn.io.blocks import Job, jobs_of
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import tracked_file
 from ffn.options import flags
 from ffn.training.checkpoint_files import MANIFEST, is_checkpoint
 from ffn.training.config import fine_tuning_defaults
+from ffn.workflow.job_boxes import JobBoxes, contact_boxes, subvolume_boxes
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
-from ffn.workflow.places import Place, check_sources, contact_boxes, subvolume_boxes
+from ffn.workflow.places import Place, check_sources
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES, Blocks, Output
 
 NOT_OF_THE_RUN = ("modules", "container")  # keys that only the Snakefile reads
-Boxes = dict[str, dict[str, Box]]  # boxes of jobs, by volume and job name
 
 
 class Pipeline:
@@ -157,13 +156,13 @@ class Pipeline:
 
     # --- Jobs of one volume ----------------------------------------------------------------------------------
     @cached_property
-    def subvolumes(self) -> Boxes:
-        """Boxes of the jobs of flood filling."""
+    def subvolumes(self) -> dict[str, JobBoxes]:
+        """Boxes of flood filling, by volume."""
         return {name: subvolume_boxes(self.run, self.places[name]) for name in self.segmented}
 
     @cached_property
-    def contact_boxes(self) -> Boxes:
-        """Boxes of the jobs of agglomeration."""
+    def contact_boxes(self) -> dict[str, JobBoxes]:
+        """Boxes of agglomeration, by volume."""
         return {name: contact_boxes(self.run, self.places[name]) for name in self.agglomerated}
 
     @cached_property
@@ -271,6 +270,19 @@ class Pipeline:
         """Voxels of the job's box, one of ``"subvolumes"`` or ``"contact_boxes"``."""
         return lambda wildcards: getattr(self, boxes)[wildcards.volume][wildcards.subvolume].num_voxels
 
+    def voxels_of_largest(self, boxes: str) -> Callable[[Any], int]:
+        """Voxels of the largest box of the volume; `boxes` as in `voxels_of_job`."""
+        return lambda wildcards: getattr(self, boxes)[wildcards.volume].grid[0].num_voxels
+
+    def voxels_of_list(self, boxes: str) -> Callable[[Any], int]:
+        """Voxels of all boxes on the list of one of the `jobs`; `boxes` as in `voxels_of_job`."""
+
+        def voxels(wildcards: Any) -> int:
+            grid = getattr(self, boxes)[wildcards.volume].grid
+            return len(Job.parse(wildcards.job).part_of(range(len(grid)))) * int(grid[0].num_voxels)
+
+        return voxels
+
     def scored_at_once(self, wildcards: Any) -> int:
         """Voxels that evaluation holds at once: those of the watershed baseline, or of a block."""
         config = self.run.evaluate
@@ -311,12 +323,18 @@ class Pipeline:
 
     # --- Blocks ----------------------------------------------------------------------------------------------
     def jobs(self, stage: str, volume: str, output: str | None = None) -> list[str]:
-        """Return the jobs that work on parts of the blocks of a volume; none if a single one does everything."""
+        """Return the jobs that each walk a list of the blocks or boxes of a volume.
+
+        None if a single job does all blocks, or if there are so few boxes that each is a job.
+        """
+        boxes, most = find_output(stage, output).boxes, self.run.workflow.max_jobs_per_stage
+        if boxes:
+            number = len(getattr(self, boxes)[volume])
+            return jobs_of(number, most) if number > most else []
         blocks = _blocks(stage, output)
         box = getattr(self.places[volume], blocks.box)
         shards = Shards(box, shard_shape(box.shape, blocks.itemsize))
-        number = len(shards.layers()) if blocks.layers else shards.number
-        jobs = jobs_of(number, self.run.workflow.max_jobs_per_stage)
+        jobs = jobs_of(len(shards.layers()) if blocks.layers else shards.number, most)
         return jobs if len(jobs) > 1 else []
 
     def job_records(
@@ -349,7 +367,7 @@ class Pipeline:
         first = STAGES[stage].blocks.steps[0].name  # type: ignore[union-attr]
 
         def files(wildcards: Any) -> list[str]:
-            return self.files(made_by, **_without_job(wildcards)) if wildcards.job.startswith(f"{first}-") else []
+            return self.watched(made_by, **_without_job(wildcards)) if wildcards.job.startswith(f"{first}-") else []
 
         return files
 
@@ -364,11 +382,19 @@ class Pipeline:
 
     # --- Files -----------------------------------------------------------------------------------------------
     def targets(self, stage: str) -> list[str]:
-        """Return every file that a stage has to make; none if the configuration leaves the stage out."""
-        return [path for output in STAGES[stage].outputs for path in self.files(stage, output.name)]
+        """Return what Snakemake watches of a stage; nothing if the configuration leaves the stage out."""
+        return [path for output in STAGES[stage].outputs for path in self.watched(stage, output.name)]
+
+    def watched(self, stage: str, output: str | None = None, **given: str) -> list[str]:
+        """Return the `files` of an output or, where jobs make lists of them, what these leave."""
+        found = []
+        for wildcards in self._wildcards(stage, output, given):
+            has_lists = find_output(stage, output).boxes and self.jobs(stage, wildcards["volume"])
+            found += self.job_records(stage, **wildcards) if has_lists else self.files(stage, output, **wildcards)
+        return found
 
     def files(self, stage: str, output: str | None = None, **given: str) -> list[str]:
-        """Return the files of one output of a stage, as Snakemake watches them.
+        """Return the files of one output of a stage.
 
         Parameters
         ----------
@@ -377,16 +403,22 @@ class Pipeline:
         **given : str
             Wildcards to fix to one value, such as ``volume="cube"``.
         """
+        found = []
+        for wildcards in self._wildcards(stage, output, given):
+            path, boxes = self.paths.file(stage, output, **wildcards), find_output(stage, output).boxes
+            before, _, after = path.partition("{subvolume}")  # once, as there may be a million
+            stems = getattr(self, boxes)[wildcards["volume"]] if boxes else [""]
+            found += [f"{before}{stem}{after}" for stem in stems]
+        return found
+
+    def _wildcards(self, stage: str, output: str | None, given: dict[str, str]) -> list[dict[str, str]]:
+        """Return all wildcards of an output but its boxes, with those that are `given`."""
         made = find_output(stage, output)
         values = {name: self._values(name, made) for name in WILDCARD.findall(made.path) if name != "subvolume"}
         values |= {name: [value] for name, value in given.items() if value in values.get(name, [])}
         if not getattr(self, made.of) or any(value not in values[name] for name, value in given.items()):
             return []
-        jobs = [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
-        if made.boxes:
-            boxes = getattr(self, made.boxes)
-            jobs = [{**job, "subvolume": stem} for job in jobs for stem in boxes[job["volume"]]]
-        return [self.paths.file(stage, made.name, **job) for job in jobs]
+        return [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
 
     def _values(self, wildcard: str, made: Output) -> list[str]:
         """Values of a wildcard over all jobs of an output."""

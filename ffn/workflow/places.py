@@ -10,7 +10,7 @@ from pathlib import Path
 from ffn.assembly.calibration import CalibrationError, read_calibration
 from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
 from ffn.errors import ConfigError, FfnError
-from ffn.geometry import ZYX, Box, VoxelSize, scale, tile, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
 from ffn.inference.points import points_file, read_points
 from ffn.io.masks import open_masks
 from ffn.io.open import open_mip
@@ -186,17 +186,6 @@ def files_among(specs: Iterable[str | None]) -> list[str]:
 def reference_files(config: NormalizeConfig) -> list[str]:
     """Return the file of the reference image, so that a change of it repeats the comparison; none for a folder."""
     return files_among([config.reference_image])
-
-
-def subvolume_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
-    """Return the jobs of flood filling by their names, such as ``z000000-y000000-x000128``."""
-    boxes = tile(place.segment_box, config.subvolumes.size_zyx, config.subvolumes.overlap_zyx)
-    return {box.stem: box for box in boxes}
-
-
-def contact_boxes(config: RunConfig, place: Place) -> dict[str, Box]:
-    """Return the jobs of agglomeration, which do not overlap, by their names."""
-    return {box.stem: box for box in place.segment_box.blocks(config.agglomerate.job_size_zyx)}
 
 
 def _check_init(config: RunConfig) -> None:

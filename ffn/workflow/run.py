@@ -153,7 +153,9 @@ class WorkflowConfig(Section):
     """How the work is cut into jobs."""
 
     max_jobs_per_stage: SameResult[PositiveInt] = Field(
-        1000, description="jobs that a stage works on a volume with at most; each takes a part of the blocks"
+        1000,
+        description="jobs of a stage for a volume at most; where there are more blocks or subvolumes, each walks a "
+        "list of them",
     )
 
 

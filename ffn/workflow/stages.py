@@ -285,6 +285,7 @@ STAGES = {
             ),
             need=Need(base_mb=2500, bytes_per_voxel=60),  # with one canvas, see `needs.flooding_mb`
             section="segment",
+            rules=("segment_list", "segment"),
         ),
         Stage(
             name="reconcile",
@@ -320,6 +321,7 @@ STAGES = {
             ),
             need=Need(base_mb=2500, bytes_per_voxel=60),  # with one canvas, see `needs.agglomerating_mb`
             section="agglomerate",
+            rules=("agglomerate_list", "agglomerate"),
         ),
         Stage(
             name="merge",

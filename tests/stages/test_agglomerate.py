@@ -1,6 +1,7 @@
 """`ffn agglomerate`, `merge` and `sweep`: two halves of a tube are joined, two tubes are not."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,9 +59,9 @@ def agglomerate(folder, *options, name="graph"):
     limits = ["--window-radius", "12", "12", "20", "--precision", "float32", "--max-fovs", "none"]
     if "--min-overlap-depth" not in options:
         limits += ["--min-overlap-depth", "0"]
-    out = folder / f"{name}.csv"
-    code = main(["agglomerate", *inputs, "--model", f"{folder}/model", *limits, *options, "--out", str(out)])
-    return code, out
+    out = f"{folder}/{name}" if name.endswith("/") else f"{folder}/{name}.csv"
+    code = main(["agglomerate", *inputs, "--model", f"{folder}/model", *limits, *options, "--out", out])
+    return code, Path(out)
 
 
 def test_halves_are_joined_and_neighbours_are_not(scene):
@@ -121,6 +122,23 @@ def test_boxes_that_tile_the_volume_pass_the_same_pairs(num, scene):
     limit = ("--min-overlap-depth", str(1.5 * depths[FIRST, OTHER]))
     whole = read_graph(agglomerate(scene, *limit, name="whole")[1])
     assert pairs_of(in_boxes(scene, num, *limit)) == pairs_of(whole) == {(FIRST, SECOND)}
+
+
+def test_a_folder_gets_a_graph_of_each_part(scene, capsys):
+    parts = ("--box", "100:132,20:54,3:63", "--job-size", "32", "16", "15")
+    for job in ("2-of-2", "1-of-2"):
+        assert agglomerate(scene, *parts, "--job", job, name="parts/")[0] == 0
+    graphs = sorted((scene / "parts").glob("*.csv"))
+    assert len(graphs) == 3 * 4
+    whole = read_graph(agglomerate(scene)[1])
+    found = [edge for graph in graphs for edge in read_graph(graph)]
+    assert sorted(edge.row() for edge in found) == sorted(edge.row() for edge in whole)
+    graphs[3].unlink()
+    states = [graph.stat().st_mtime_ns for graph in graphs if graph.exists()]
+    assert agglomerate(scene, *parts, name="parts/")[0] == 0
+    assert [graph.stat().st_mtime_ns for graph in graphs if graph != graphs[3]] == states and graphs[3].exists()
+    assert agglomerate(scene, "--job", "1-of-2")[0] == 2
+    assert "is one file, several jobs need a folder. Give --out FOLDER/" in capsys.readouterr().err
 
 
 class Killed(BaseException):

@@ -111,6 +111,26 @@ def test_boxes_of_one_process_have_the_bytes_of_one_after_another(scene, engine)
     assert not list(scene.glob("*.checkpoint"))
 
 
+def test_a_folder_gets_the_subvolumes_of_a_box(scene):
+    """The bytes are those of one box after another; what is finished is not made again."""
+    sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
+    cut = ["--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "4", "--job", "1-of-1"]
+    command = ["segment", *sources, *cut, "--job-record", f"{scene}/1-of-1.json", "--out", f"{scene}/parts/"]
+    assert main(command) == 0
+    files = sorted((scene / "parts").glob("*.h5"))
+    assert [file.stem for file in files] == ["z000104-y000024-x000007", "z000104-y000024-x000030"]
+    box = "104:136,24:58,30:60"
+    assert main(["segment", *sources, "--box", box, "--out", f"{scene}/alone.h5:segmentation"]) == 0
+    assert files[1].read_bytes() == (scene / "alone.h5").read_bytes()
+    states = [(file.read_bytes(), file.stat().st_mtime_ns) for file in files]
+    files[0].unlink()
+    assert main(command) == 0
+    assert files[0].read_bytes() == states[0][0] and files[1].stat().st_mtime_ns == states[1][1]
+    assert not list(scene.rglob("*.checkpoint"))
+    assert main([*command, "--min-segment-size", "60"]) == 0
+    assert files[1].read_bytes() != states[1][0], "other options"
+
+
 def test_memory_does_not_grow_with_the_number_of_boxes(scene, monkeypatch):
     """A flood that is written leaves the memory before the next one is written."""
     arrays, alive, write = [], [], SubvolumeFlood.write
@@ -182,6 +202,18 @@ def test_a_list_of_boxes_may_come_from_a_file(scene):
 def test_every_box_needs_a_file(scene, capsys):
     said = fails(scene, capsys, "raw.h5:raw", "out.h5:segmentation", "--box", *BOXES)
     assert "--out: found 1 files for 3 boxes, expected one for each" in said
+
+
+@pytest.mark.parametrize(
+    ("out", "options", "said"),
+    [
+        ("out.h5:segmentation", ["--size", "9", "9", "9"], "--size, --overlap and --job need --out FOLDER/"),
+        ("out.h5:segmentation", ["--job", "1-of-2"], "--size, --overlap and --job need --out FOLDER/"),
+        ("parts/", ["--box", *BOXES], "is a folder, expected one folder and at most one box"),
+    ],
+)
+def test_a_folder_is_for_subvolumes_and_a_file_is_not(scene, capsys, out, options, said):
+    assert said in fails(scene, capsys, "raw.h5:raw", out, *options)
 
 
 def test_masks_leave_their_voxels_empty(scene):

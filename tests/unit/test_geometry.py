@@ -81,6 +81,15 @@ def test_tiles_cover_the_box_with_equal_sizes(size, overlap):
     assert all(BOX.contains(t) for t in tiles)
 
 
+def test_a_grid_is_the_list_of_its_boxes():
+    grid = tile(BOX, (4, 7, 9), (1, 2, 3))
+    boxes = list(grid)
+    assert [grid[number] for number in range(len(grid))] == boxes == sorted(boxes)
+    assert grid[-1] == boxes[-1] and grid[3:8] == boxes[3:8] and grid[::-1] == boxes[::-1]
+    with pytest.raises(IndexError):
+        grid[len(boxes)]
+
+
 def test_neighbouring_tiles_share_at_least_the_overlap():
     starts = sorted({t.start[2] for t in tile(Box((0, 0, 0), (1, 1, 100)), (1, 1, 30), (0, 0, 8))})
     assert all(a + 30 - b >= 8 for a, b in zip(starts, starts[1:], strict=False))

@@ -240,6 +240,19 @@ def test_a_run_removes_what_was_left_by_jobs_that_were_killed_on_other_machines(
     assert list(folder.iterdir()) == [living]
 
 
+def test_more_subvolumes_than_jobs_are_lists(tmp_path):
+    agglomerate = {**SMALL_RUN["agglomerate"], "job_size_zyx": [64, 56, 30]}
+    config = {**SMALL_RUN, "agglomerate": agglomerate, "workflow": {"max_jobs_per_stage": 2}}
+    output = Workflow(tmp_path, config).plan("-p")
+    assert {"segment_list", "agglomerate_list", "merge", "export"} <= planned(output)
+    assert not {"segment", "agglomerate"} & planned(output)
+    folder = r"results/small/segmentation/phantom/subvolumes"
+    cut = "--size 64 35 48 --overlap 14 14 14 --job [12]-of-2"
+    out = rf"--job-record {folder}/jobs/[12]-of-2.json --out {folder}/"
+    assert len(re.findall(rf"ffn segment .*--box 0:64,0:56,0:72 .*{cut} {out} ", output)) == 2
+    assert len(re.findall(r"ffn agglomerate .* --job-size 64 56 30 --job [12]-of-2 .* --out \S+/graphs/ ", output)) == 2
+
+
 def test_lint():
     shown(fork_snakemake(["--lint", "text"], ROOT))
 

@@ -1,6 +1,7 @@
 """What a run makes of which volume."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -139,6 +140,22 @@ def test_scores_on_training_data_are_warned_of(box):
     volume = {**RUN["volumes"]["first"], "evaluate_box": box}
     warnings = pipeline(volumes={"first": volume}).warnings
     assert [warning.partition(":")[0] for warning in warnings] == (["volumes.first"] if box.startswith("0") else [])
+
+
+def test_more_boxes_than_jobs_go_to_lists():
+    sections = {"agglomerate": {"enabled": True, "job_size_zyx": [64, 56, 9]}, "consensus": {"enabled": True}}
+    made = pipeline(**sections, workflow={"max_jobs_per_stage": 3})
+    folder = "results/small/agglomeration/second/graphs"
+    assert made.watched("agglomerate", volume="second") == [f"{folder}/jobs/{n}-of-3.json" for n in (1, 2, 3)]
+    assert len(made.files("agglomerate", volume="second")) == 8, "what the jobs make"
+    assert made.watched("segment") == made.files("segment"), "two subvolumes, each a job"
+    assert len(made.targets("agglomerate")) == 2 * 3
+    voxels = made.voxels_of_list("contact_boxes")
+    listed = [voxels(SimpleNamespace(volume="second", job=f"{number}-of-3")) for number in (1, 2, 3)]
+    assert [found // (64 * 56 * 9) for found in listed] == [2, 3, 3]
+    made = pipeline(**sections, workflow={"max_jobs_per_stage": 1})
+    (record,) = made.watched("segment", volume="second", order="-reversed")
+    assert record == "results/small/segmentation/second/subvolumes-reversed/jobs/1-of-1.json"
 
 
 def test_the_blocks_of_a_large_volume_are_shared_among_jobs():

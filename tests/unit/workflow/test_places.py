@@ -13,7 +13,7 @@ from ffn.io.hdf5_volume import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
-from ffn.workflow.places import calibration_files, check_sources, files_among, segment_files, subvolume_boxes
+from ffn.workflow.places import calibration_files, check_sources, files_among, segment_files
 from ffn.workflow.run import load_run
 
 from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED, changed
@@ -237,13 +237,6 @@ def test_labels_without_room_for_a_validation_box_are_one_line(tmp_path):
 def test_scores_on_training_data_are_noticed():
     places = check_sources(load_run({**GOOD, "volumes": {"a": PHANTOM, "b": {**PHANTOM, "train_box": "none"}}}))
     assert places["a"].is_scored_on_training_data and not places["b"].is_scored_on_training_data
-
-
-def test_subvolumes_cover_the_box_and_are_named_by_their_start():
-    run = load_run(GOOD)
-    boxes = subvolume_boxes(run, check_sources(run)["phantom"])
-    assert "z000024-y000008-x000040" in boxes
-    assert all(box.shape == (40, 40, 40) for box in boxes.values())
 
 
 def test_a_mask_has_to_be_there_and_to_cover_what_is_segmented(tmp_path):

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[3]
 def test_a_stage_has_a_command_a_rule_file_and_its_section(stage):
     assert importlib.import_module(stage.module).add_arguments.__doc__ and stage.example.startswith("ffn ")
     rules = (ROOT / f"rules/{stage.name.replace('-', '_')}.smk").read_text()
-    assert set(re.findall(r"^rule (\w+):", rules, re.MULTILINE)) == set(stage.rules or [stage.name])
+    named = re.findall(r"^(?:rule|use rule \w+ as) (\w+)", rules, re.MULTILINE)
+    assert set(named) == set(stage.rules or [stage.name])
     assert not stage.section or stage.section in RunConfig.model_fields
 
 
