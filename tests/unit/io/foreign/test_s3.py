@@ -1,7 +1,6 @@
 """Amazon's rules of access, as moto emulates them on this machine: public, private, denied."""
 
 import json
-import warnings
 
 import pytest
 import zarr
@@ -12,41 +11,14 @@ BUCKET = "tissue"
 EVERYBODY = {"Principal": "*", "Action": ["s3:GetObject"], "Resource": f"arn:aws:s3:::{BUCKET}/*"}
 
 
-@pytest.fixture(scope="module")
-def server():
-    """A store for S3 that is empty."""
-    pytest.importorskip("moto")
-    pytest.importorskip("flask_cors")  # of moto's extra `server`; the others are for other services
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from moto.server import ThreadedMotoServer
-
-        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-    yield "http://{}:{}".format(*server.get_host_and_port())
-    server.stop()
-
-
 @pytest.fixture
-def bucket(server, tmp_path, monkeypatch):
-    """A new private bucket with a volume, as its owner sees it; readers have no credentials at first."""
-    import boto3
-
-    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL_S3"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    keys = {"aws_access_key_id": "owner", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
-    owner = boto3.client("s3", endpoint_url=server, **keys)
+def bucket(tissue, tmp_path):
+    """A private bucket with a volume, as its owner sees it; readers have no credentials at first."""
     zarr.create_array(tmp_path / "raw.zarr", data=voxels(), chunks=(5, 6, 10), zarr_format=3)
-    owner.create_bucket(Bucket=BUCKET)
     for path in (tmp_path / "raw.zarr").rglob("*"):
         if path.is_file():
-            owner.put_object(Bucket=BUCKET, Key=str(path.relative_to(tmp_path)), Body=path.read_bytes())
-    yield owner
-    for item in owner.list_objects_v2(Bucket=BUCKET)["Contents"]:
-        owner.delete_object(Bucket=BUCKET, Key=item["Key"])
-    owner.delete_bucket(Bucket=BUCKET)
+            tissue.put_object(Bucket=BUCKET, Key=str(path.relative_to(tmp_path)), Body=path.read_bytes())
+    return tissue
 
 
 def decide(owner, effect):
