@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ffn.errors import ExportError
+from ffn.io.store_names import split_store
 from ffn.options import add_options, from_arguments
 from ffn.viewing.config import ViewConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Open an export in Neuroglancer, or take a picture of it.
+    """Open an export or stores in Neuroglancer, or take a picture of them.
 
     Everything is served on the loopback interface of this machine, to those who know the link. To view it from another
     computer, choose a port, such as --port 8000, and forward it (the viewer) and the next one (the data), both to the
     same numbers:
     ssh -L 8000:127.0.0.1:8000 -L 8001:127.0.0.1:8001 HOST
     """
-    parser.add_argument("path", metavar="PATH", help="an export, or a run such as results/demo")
+    text = "an export, a run such as results/demo, or stores NAME.zarr that lie on this machine, the last one on top"
+    parser.add_argument("path", nargs="+", metavar="PATH", help=text)
     parser.add_argument("--screenshot", metavar="FILE.png", help="save a picture without opening a window, and exit")
     add_options(parser, ViewConfig)
     parser.set_defaults(function=_run)
@@ -25,10 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     from ffn.report.run_folder import find_export
-    from ffn.viewing.viewer import view
+    from ffn.viewing.viewer import view, view_stores
 
     def announce(link: str) -> None:
         print(f"{link}\nWho knows this link can see the data. Ctrl-C ends the viewer.", flush=True)
 
     config = from_arguments(ViewConfig, arguments)
-    view(find_export(Path(arguments.path), config.volume), config, announce, arguments.screenshot)
+    if all(map(split_store, arguments.path)):
+        view_stores(arguments.path, config, announce, arguments.screenshot)
+        return
+    if len(arguments.path) > 1:
+        raise ExportError(
+            f"{arguments.path[1]}: found {len(arguments.path)} paths, expected one run or export, or stores NAME.zarr"
+        )
+    view(find_export(Path(arguments.path[0]), config.volume), config, announce, arguments.screenshot)

@@ -1,4 +1,4 @@
-"""Show an export in the Neuroglancer client of the Python package. It needs no internet and uses only loopback."""
+"""Show an export or stores in the Neuroglancer client of the Python package, without internet, on loopback only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from ffn.viewing.properties import read_segment_ids
 from ffn.viewing.redirect import page_leading_to
 from ffn.viewing.server import HOST, port_error, serve
 from ffn.viewing.state import State, load_state, located, select_segments
+from ffn.viewing.stores import stores_state
 
 
 def view(
@@ -45,11 +46,41 @@ def view(
     ExportError
         If the export lacks a segment or link, a port is not available, or no picture can be taken.
     """
-    state = _state(export, config)
+    _show(export, _state(export, config), config, announce, screenshot)
+
+
+def view_stores(
+    specs: Sequence[str],
+    config: ViewConfig,
+    announce: Callable[[str], object],
+    screenshot: str | Path | None = None,
+) -> None:
+    """Show stores ``NAME.zarr`` as they are, such as those between the stages; see `view`.
+
+    Raises
+    ------
+    VolumeError
+        If a store cannot be opened.
+    ExportError
+        If it is not on this machine, the configuration asks for what only an export has, or as in `view`.
+    """
+    if config.link or config.volume:
+        raise ExportError(f"--link, --volume: only runs and exports have them, expected none with {specs[0]}")
+    folder, state = stores_state(specs, config.segments)
+    _show(folder, {**state, "layout": config.layout}, config, announce, screenshot)
+
+
+def _show(
+    folder: Path,
+    state: State,
+    config: ViewConfig,
+    announce: Callable[[str], object],
+    screenshot: str | Path | None,
+) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_stop_on_signals())
         viewer = _open_viewer(config.port)
-        base = stack.enter_context(_served(export, config, viewer))
+        base = stack.enter_context(_served(folder, config, viewer))
         viewer.set_state(located(state, base))
         if screenshot is not None:
             from ffn.viewing.screenshot import take_screenshot
@@ -63,11 +94,11 @@ def view(
             threading.Event().wait()
 
 
-def _served(export: Path, config: ViewConfig, viewer: neuroglancer.Viewer) -> contextlib.AbstractContextManager[str]:
-    """Serve the export to the viewer unless another server does; return its URL."""
+def _served(folder: Path, config: ViewConfig, viewer: neuroglancer.Viewer) -> contextlib.AbstractContextManager[str]:
+    """Serve the folder to the viewer unless another server does; return its URL."""
     if config.data_url is not None:
         return contextlib.nullcontext(config.data_url.rstrip("/"))
-    return serve(export, config.port + 1 if config.port else 0, urlsplit(viewer.get_viewer_url()).port)
+    return serve(folder, config.port + 1 if config.port else 0, urlsplit(viewer.get_viewer_url()).port)
 
 
 def _state(export: Path, config: ViewConfig) -> State:

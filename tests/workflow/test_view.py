@@ -22,6 +22,13 @@ def test_a_run_can_be_looked_at(finished, tmp_path, panel_colours):
     assert panel_colours(tmp_path / "a.png")["3d"], "no neuron in the 3D panel"
 
 
+def test_a_store_of_a_run_is_shown_as_it_is(finished, tmp_path, panel_colours):
+    stores = ["volumes/phantom/raw.zarr", "segmentation/phantom/segmentation.zarr"]
+    paths = [finished.results / store for store in stores]
+    ffn("view", *paths, "--screenshot", tmp_path / "a.png", "--size", *SIZE)
+    assert all(panel_colours(tmp_path / "a.png")[panel] for panel in ("xy", "xz", "yz"))
+
+
 def test_every_link_is_a_state_of_the_run(finished):
     folder = finished.results / "precomputed/phantom"
     whole = json.loads((folder / "neuroglancer.json").read_text())

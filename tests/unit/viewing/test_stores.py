@@ -1,0 +1,57 @@
+"""Stores are shown as they are: what each layer is, and where it is served."""
+
+import numpy as np
+import pytest
+
+from ffn.errors import ExportError
+from ffn.geometry import Box
+from ffn.io.create import create_volumes
+from ffn.io.volume import Placement
+from ffn.viewing.config import ViewConfig
+from ffn.viewing.stores import stores_state
+from ffn.viewing.viewer import view_stores
+
+BOX = Box((10, 4, 7), (26, 44, 39))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder with an image, edges of a part of it, and labels."""
+    rng = np.random.default_rng(0)
+    part = Box(BOX.start, (20, 44, 39))
+    volumes = (
+        ("volumes/raw", "0", np.uint8, BOX),
+        ("membrane", "edges", np.uint8, part),
+        ("seg", "0", np.uint64, part),
+    )
+    for store, name, dtype, box in volumes:
+        (tmp_path / store).parent.mkdir(exist_ok=True)
+        with create_volumes(tmp_path / f"{store}.zarr", {name: dtype}, Placement(box, (30.0, 8.0, 10.0))) as writers:
+            writers[name].write(box, rng.integers(0, 200, box.shape).astype(dtype))
+    return tmp_path
+
+
+def test_every_store_is_a_layer_of_its_kind(run):
+    specs = [f"{run}/volumes/raw.zarr", f"{run}/membrane.zarr/edges", f"{run}/seg.zarr/0"]
+    folder, state = stores_state(specs, [7, 9])
+    assert folder == run
+    kinds = [(layer["name"], layer["type"], layer["source"]) for layer in state["layers"]]
+    assert kinds == [
+        ("volumes/raw", "image", "zarr3://{base}/volumes/raw.zarr/"),
+        ("membrane/edges", "image", "zarr3://{base}/membrane.zarr/edges/"),
+        ("seg", "segmentation", "zarr3://{base}/seg.zarr/"),
+    ]
+    assert state["layers"][2]["segments"] == ["7", "9"]
+    assert state["position"] == [23, 24, 15] and state["dimensions"]["z"] == [pytest.approx(30e-9), "m"]
+
+
+def test_of_a_single_store_nothing_else_is_served(run):
+    folder, state = stores_state([f"{run}/volumes/raw.zarr"])
+    assert folder == run / "volumes" and state["layers"][0]["source"] == "zarr3://{base}/raw.zarr/"
+
+
+def test_what_only_an_export_has_is_refused(run):
+    with pytest.raises(ExportError, match="s3://b/a.zarr: is not on this machine, expected NAME.zarr"):
+        stores_state(["s3://b/a.zarr"])
+    with pytest.raises(ExportError, match="--link, --volume: only runs and exports have them"):
+        view_stores([f"{run}/seg.zarr"], ViewConfig(link="whole"), pytest.fail)
