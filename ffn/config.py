@@ -129,7 +129,16 @@ def _normalize(value: object) -> object:
 Normalize = Annotated[Literal["training", "volume", "match"] | GreyLevels, BeforeValidator(_normalize)]
 
 
+ClaheTile = Annotated[int, Field(ge=8)]
+ClaheClip = Annotated[float, Field(gt=0, le=1)]
+CLAHE_CLIP = 0.01  # as in scikit-image
 IGNORE_LABELS = (-1, -2, -3)  # transparent, invalid and outside, as CREMI and Paintera write them
+CLAHE_TILE_TEXT = (
+    "equalise the histogram of each section (CLAHE) in tiles of this side, voxels; null leaves the image as it is"
+)
+CLAHE_CLIP_TEXT = (
+    "share of a tile's voxels that one grey level may have in CLAHE; less keeps more of the image's own contrast"
+)
 IGNORE_LABELS_TEXT = "labels that are neither trained on nor scored; negative ones are also counted down from 2^64"
 
 
@@ -150,6 +159,8 @@ class IngestConfig(Section):
         description="place of the first voxel in the full volume, voxels; none takes what the source says",
     )
     ignore_labels: Labels = Field(IGNORE_LABELS, description=IGNORE_LABELS_TEXT)
+    clahe_tile: ClaheTile | None = Field(None, description=CLAHE_TILE_TEXT)
+    clahe_clip: ClaheClip = Field(CLAHE_CLIP, description=CLAHE_CLIP_TEXT)
 
 
 class MembraneConfig(Section):

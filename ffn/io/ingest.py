@@ -14,6 +14,7 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
 from ffn.io import hdf5
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, job_of, write_blocks
+from ffn.io.clahe import Equalized
 from ffn.io.create import volume_name
 from ffn.io.foreign import readable_formats
 from ffn.io.open import identity, open_mip
@@ -66,7 +67,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         ``NAME.zarr`` or ``file.h5:dataset``. Images stay uint8 or uint16, labels become uint64. Those to
         ignore become `IGNORED`.
     config : IngestConfig
-        Kind, voxel size, mip, offset, labels to ignore.
+        Kind, voxel size, mip, offset, labels to ignore, equalisation of an image.
     box : Box, optional
         Part to copy, in full-volume voxels after ``config.offset_zyx`` is applied; default: all.
     job : Job
@@ -84,6 +85,8 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         require_other_file(out_spec, source)
     with open_mip(source, config.mip, config.voxel_size_zyx_nm) as volume:
         is_labels = _is_labels(volume, config.kind)
+        if config.clahe_tile is not None and not is_labels:
+            volume = Equalized(volume, config.clahe_tile, config.clahe_clip)
         shift = subtract(config.offset_zyx or volume.box.start, volume.box.start)
         everything = volume.box.shift(shift)
         box = box or everything

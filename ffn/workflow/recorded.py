@@ -205,7 +205,9 @@ def _of_volume(command: str, config: dict[str, Any], inputs: dict[str, Any], job
         return Recipe(_flat({f"{key}.synthetic": config}), made)
     names = {"voxel_size_zyx_nm": "voxel_size_zyx_nm"}  # of the options of `ffn ingest`, and their keys
     names |= (
-        {"offset_zyx": "labels_offset_zyx", "ignore_labels": "ignore_labels"} if kind == "labels" else {"mip": "mip"}
+        {"offset_zyx": "labels_offset_zyx", "ignore_labels": "ignore_labels"}
+        if kind == "labels"
+        else {name: name for name in ("mip", "clahe_tile", "clahe_clip")}
     )
     options = {f"{key}.{names[name]}": config[name] for name in names if name in config}
     return Recipe(options, {f"{key}.{kind}": inputs.get("source")})

@@ -17,9 +17,14 @@ from pydantic import (
 )
 
 from ffn.config import (
+    CLAHE_CLIP,
+    CLAHE_CLIP_TEXT,
+    CLAHE_TILE_TEXT,
     IGNORE_LABELS,
     IGNORE_LABELS_TEXT,
     BoxText,
+    ClaheClip,
+    ClaheTile,
     FloodConfig,
     ImageConfig,
     Labels,
@@ -79,6 +84,8 @@ class VolumeConfig(ImageConfig):
     image_box: BoxText = Field(
         "all", description="part of the image to bring in; of image and labels, nothing else is read"
     )
+    clahe_tile: ClaheTile | None = Field(None, description=CLAHE_TILE_TEXT)
+    clahe_clip: ClaheClip = Field(CLAHE_CLIP, description=CLAHE_CLIP_TEXT)
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
     train_weight: PositiveFloat = Field(
         1.0,
@@ -97,6 +104,7 @@ class VolumeConfig(ImageConfig):
         if (self.synthetic is None) == (self.image is None):
             raise ValueError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
         keys = ("labels", "labels_offset_zyx", "voxel_size_zyx_nm", "mip", "image_box", "ignore_labels")
+        keys += ("clahe_tile", "clahe_clip")
         given = [name for name in keys if getattr(self, name) != type(self).model_fields[name].default]
         if self.synthetic is not None and given:
             raise ValueError(f"'synthetic' brings its own {' and '.join(map(repr, given))}, leave them out")

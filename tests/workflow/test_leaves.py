@@ -93,6 +93,8 @@ READ_BY = {
     "volumes.voxel_size_zyx_nm": ("ingest", "ingest_labels"),
     "volumes.mip": ("ingest",),
     "volumes.image_box": ("ingest", "ingest_labels"),
+    "volumes.clahe_tile": ("ingest",),
+    "volumes.clahe_clip": ("ingest",),
     "volumes.ignore_labels": ("ingest_labels",),
     "volumes.masks": (
         *("coordinates", "normalize", "segment", "agglomerate", "fill", "skeletonize", "evaluate", "sweep"),
@@ -156,6 +158,8 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.skeletons": ["skeletons-too"],
     "volumes.mip": [0],
     "volumes.image_box": ["0:64,0:56,0:72"],
+    "volumes.clahe_tile": [64],
+    "volumes.clahe_clip": [0.02],
     "normalize.reference_image": ["raw.npy"],
     "volumes.train_box": ["0:24,0:56,0:72"],
     "volumes.validate_box": ["27:40,0:56,0:72", "40:52,0:56,0:72"],
@@ -186,6 +190,8 @@ FIXED = {
     "volumes.phantom.voxel_size_zyx_nm",
     "volumes.phantom.mip",
     "volumes.phantom.image_box",
+    "volumes.phantom.clahe_tile",
+    "volumes.phantom.clahe_clip",
     "volumes.phantom.ignore_labels",
     "volumes.tissue.synthetic",
 }
