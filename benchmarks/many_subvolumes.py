@@ -7,8 +7,8 @@ agglomeration, with a dry run. With ``--run``, it makes empty files for all stag
 Snakemake run `reconcile` with a stand-in for `ffn`, which parses its arguments as `ffn` does and writes nothing but its
 output. Prints time and memory of both, the longest shell line, and how many files the command was given.
 
-``--tables IDS`` instead reconciles tables of that many ids in each subvolume, without voxels: which ids overlap is made
-up as the tables are read. Prints time and memory of each part.
+``--tables IDS`` instead joins made-up tables of that many ids in each subvolume, without voxels or files: what the job
+does that ends the step `match` of `ffn reconcile`. Prints time and memory.
 """
 
 from __future__ import annotations
@@ -21,16 +21,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import yaml
 
-from ffn.assembly.carried import carried_tables
-from ffn.assembly.nodes import Nodes, SubvolumeIds
-from ffn.assembly.reconcile import find_joins
+from ffn.assembly.reconcile import _global_ids
 from ffn.assembly.tiling import Tiling
-from ffn.assembly.unionfind import connected_roots
 from ffn.config import ReconcileConfig
 from ffn.geometry import Box, tile
 from ffn.workflow.pipeline import Pipeline
@@ -130,40 +126,40 @@ def snakemake(folder: Path, what: str, *arguments: str) -> str:
 
 
 def reconcile_tables(per_axis: int, num_ids: int) -> None:
-    """Reconcile made-up tables: each id goes on in the neighbours behind every face, and touches others there."""
+    """Join made-up tables: each id goes on in the neighbours behind every face, and one in all other neighbours."""
     side = OVERLAP + (SIZE - OVERLAP) * per_axis
     grid = tile(Box.from_shape((side,) * 3), (SIZE,) * 3, (OVERLAP,) * 3)
-    tiling = Tiling(tuple(tuple(ranges) for ranges in grid.ranges_zyx))
+    z, y, x = (tuple(ranges) for ranges in grid.ranges_zyx)
+    tiling = Tiling((z, y, x))
     ids = np.arange(1, num_ids + 1)
-
-    def compared(pool: object, first: int, second: int, box: Box, *_: object) -> np.ndarray:
+    shared: dict[int, list[np.ndarray]] = {}
+    for first, second in tiling.overlaps():
+        box = tiling.box(first).intersect(tiling.box(second))
         both = ids if sum(n == OVERLAP for n in box.shape) == 1 else ids[:1]
-        cells = np.broadcast_to(box.start, (len(both), 3))
-        return np.column_stack([both, both, cells, np.full(len(both), 5000)])
+        columns = (second, both, both, *box.start, 5000)
+        shared.setdefault(first, []).append(np.stack(np.broadcast_arrays(*columns), axis=1))
+    made = []
+    for index in range(tiling.num_boxes):
+        place = tiling.core(index).start
+        tables = {
+            "ids": ids.astype(np.uint64),
+            "voxels": np.full(num_ids, 10_000),
+            "in_core": np.ones(num_ids, bool),
+            "claims": np.concatenate(shared.pop(index, [np.empty((0, 7), np.int64)])),
+            "origins": np.stack(np.broadcast_arrays(ids, *place, 9, 1), axis=1),
+            "overlaps": np.stack(np.broadcast_arrays(ids, np.roll(ids, 1), *place, 300), axis=1),
+        }
+        made.append(tables)
+    before, begin = memory_gib(), time.process_time()
+    print(f"what the subvolumes left: {before:.2f} GiB", flush=True)
+    found = _global_ids(tiling, made, ReconcileConfig())
+    print(f"joined in {time.process_time() - begin:.1f} s of one core, {memory_gib():.2f} GiB at most")
+    print(f"{len(found['numbers'])} ids, {len(np.unique(found['numbers']))} objects")
 
-    def rows(spec: int, name: str, num_columns: int) -> np.ndarray:
-        place = np.broadcast_to(tiling.core(spec).start, (num_ids, 3))
-        if name == "origins":
-            return np.column_stack([ids, place, ids, ids])
-        return np.column_stack([ids, np.roll(ids, 1), place, ids])
 
-    begin = time.monotonic()
-
-    def done(part: str) -> None:
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(f"{part}: until {time.monotonic() - begin:.1f} s, {used:.2f} GiB", flush=True)
-
-    config, size, specs = ReconcileConfig(), (10.0, 10.0, 10.0), range(tiling.num_boxes)
-    voxels, everywhere = np.full(num_ids, 10_000), np.ones(num_ids, bool)
-    nodes = Nodes.of([SubvolumeIds(ids.astype(np.uint64), voxels, everywhere) for _ in specs])
-    done("nodes")
-    with patch("ffn.assembly.reconcile._compared", compared), patch("ffn.assembly.carried.read_rows", rows):
-        joins = find_joins(tiling, size, specs, nodes, None, config)
-        done("matches")
-        numbers = connected_roots(nodes.num_nodes, joins.pairs).astype(np.uint64) + 1
-        done("union")
-        carried_tables(specs, tiling, size, nodes, numbers, joins.shared)
-        done("tables")
+def memory_gib() -> float:
+    """Return the peak memory of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 if __name__ == "__main__":
