@@ -103,8 +103,8 @@ class VolumeConfig(ImageConfig):
     def _one_source(self) -> VolumeConfig:
         if (self.synthetic is None) == (self.image is None):
             raise ValueError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
-        keys = ("labels", "labels_offset_zyx", "voxel_size_zyx_nm", "mip", "image_box", "ignore_labels")
-        keys += ("clahe_tile", "clahe_clip")
+        of_a_source = ("labels", "labels_offset_zyx", "voxel_size_zyx_nm", "mip", "image_box", "ignore_labels")
+        keys = (*of_a_source, "clahe_tile", "clahe_clip")
         given = [name for name in keys if getattr(self, name) != type(self).model_fields[name].default]
         if self.synthetic is not None and given:
             raise ValueError(f"'synthetic' brings its own {' and '.join(map(repr, given))}, leave them out")
