@@ -41,7 +41,8 @@ rule segment:
         "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} {params.stage} --machine {params.machine:q} {params.out} > {log} 2>&1"
 
 
-# More subvolumes than jobs: each job walks a list of neighbours, and a killed one goes on with those that lack.
+# More subvolumes than jobs, or a number of canvases: each job walks a list of neighbours, and a killed one goes on with
+# those that lack.
 use rule segment as segment_list with:
     output:
         record=ensure(PATHS.job("segment"), non_empty=True),
@@ -50,7 +51,7 @@ use rule segment as segment_list with:
     benchmark:
         PATHS.benchmark("segment_list{order}", "{volume}", "{job}")
     resources:
-        mem_mb=flooding_memory(RUN.model, PIPELINE.voxels_of_largest("subvolumes")),
+        mem_mb=flooding_memory(RUN.model, PIPELINE.voxels_of_largest("subvolumes"), PIPELINE.canvases_of_list(GPUS)),
         runtime=flooding(RUN.flooding_model, PIPELINE.voxels_of_list("subvolumes")),
         gpu=min(1, GPUS),
     params:

@@ -23,6 +23,7 @@ from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.job_boxes import JobBoxes, contact_boxes, subvolume_boxes
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
 from ffn.workflow.places import Place, check_sources
+from ffn.workflow.resources import most_canvases
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES, Blocks, Output
 
@@ -276,12 +277,22 @@ class Pipeline:
 
     def voxels_of_list(self, boxes: str) -> Callable[[Any], int]:
         """Voxels of all boxes on the list of one of the `jobs`; `boxes` as in `voxels_of_job`."""
+        number, largest = self.number_of_list(boxes), self.voxels_of_largest(boxes)
+        return lambda wildcards: number(wildcards) * largest(wildcards)
 
-        def voxels(wildcards: Any) -> int:
+    def number_of_list(self, boxes: str) -> Callable[[Any], int]:
+        """Boxes on the list of one of the `jobs`; `boxes` as in `voxels_of_job`."""
+
+        def number(wildcards: Any) -> int:
             grid = getattr(self, boxes)[wildcards.volume].grid
-            return len(Job.parse(wildcards.job).part_of(range(len(grid)))) * int(grid[0].num_voxels)
+            return len(Job.parse(wildcards.job).part_of(range(len(grid))))
 
-        return voxels
+        return number
+
+    def canvases_of_list(self, gpus: int) -> Callable[[Any], int]:
+        """Subvolumes of a list that are flooded at once, on machines with this number of GPUs."""
+        number = self.number_of_list("subvolumes")
+        return lambda wildcards: min(number(wildcards), most_canvases(self.run.segment, gpus))
 
     def scored_at_once(self, wildcards: Any) -> int:
         """Voxels that evaluation holds at once: those of the watershed baseline, or of a block."""
@@ -325,17 +336,24 @@ class Pipeline:
     def jobs(self, stage: str, volume: str, output: str | None = None) -> list[str]:
         """Return the jobs that each walk a list of the blocks or boxes of a volume.
 
-        None if a single job does all blocks, or if there are so few boxes that each is a job.
+        None if a single job does all blocks, or if there are so few boxes that each is a job. Where the options give
+        flood filling a number of canvases, each list has at least as many boxes, if there are as many.
         """
         boxes, most = find_output(stage, output).boxes, self.run.workflow.max_jobs_per_stage
         if boxes:
             number = len(getattr(self, boxes)[volume])
+            most = min(most, max(1, number // self._boxes_at_once(stage)))
             return jobs_of(number, most) if number > most else []
         blocks = _blocks(stage, output)
         box = getattr(self.places[volume], blocks.box)
         shards = Shards(box, shard_shape(box.shape, blocks.itemsize))
         jobs = jobs_of(len(shards.layers()) if blocks.layers else shards.number, most)
         return jobs if len(jobs) > 1 else []
+
+    def _boxes_at_once(self, stage: str) -> int:
+        """Return how many boxes a job needs at least, so that it has one for each of its canvases."""
+        canvases = self.run.segment.canvases
+        return 1 if stage != "segment" or canvases == "auto" else canvases
 
     def job_records(
         self, stage: str, volume: str, output: str | None = None, step: str = "", **wildcards: str

@@ -50,9 +50,13 @@ def flooding(model: ModelConfig, voxels: Voxels) -> Resource:
     return by_attempt(lambda wildcards, threads: flooding_minutes(_evaluated(voxels, wildcards), model, threads))
 
 
-def flooding_memory(model: ModelConfig, voxels: Voxels) -> Resource:
-    """Memory of jobs that flood-fill a box, MB."""
-    return by_attempt(lambda wildcards, _: flooding_mb(_evaluated(voxels, wildcards), model))
+def flooding_memory(model: ModelConfig, voxels: Voxels, canvases: Voxels = 1) -> Resource:
+    """Memory of jobs that flood-fill a box, or several at once, by the voxels of the largest, MB."""
+
+    def megabytes(wildcards: Any, threads: int) -> int:
+        return flooding_mb(_evaluated(voxels, wildcards), model, _evaluated(canvases, wildcards))
+
+    return by_attempt(megabytes)
 
 
 def agglomeration_memory(model: ModelConfig, config: AgglomerateConfig, gpus: int) -> Resource:

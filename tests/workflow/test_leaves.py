@@ -171,7 +171,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "segment.deltas_zyx": [[1, 1, 1]],
     "volumes.init_segmentation": ["mask.npy"],
     "volumes.masks": [[{"path": "mask.npy"}]],
-    "segment.canvases": [2],
+    "segment.canvases": [1],  # with more, lists of subvolumes are other jobs
     "agglomerate.canvases": [2],
     "segment.seed_points": ["4,5,6"],
     "merge.calibration": ["calibration.yaml"],
@@ -393,7 +393,7 @@ def rules_of(run: Stubbed, model: RunConfig) -> set[str]:
     pipeline = Pipeline(model, check_sources(model))
     names = [stage for stage in STAGES if pipeline.targets(stage)]
     own = {rule for stage in names for rule in STAGES[stage].rules or (stage,)}
-    own -= {f"{stage}_blocks" for stage in names}  # of volumes with several blocks
+    own -= {f"{stage}_{kind}" for stage in names for kind in ("blocks", "list")}  # of volumes with many blocks or boxes
     studies = {rule for rule in run.follow if rule.startswith("study")}
     return own | studies - ({"study_train_best"} if model.study.grid_seeds == model.study.seeds else set())
 

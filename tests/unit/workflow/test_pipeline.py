@@ -158,6 +158,27 @@ def test_more_boxes_than_jobs_go_to_lists():
     assert record == "results/small/segmentation/second/subvolumes-reversed/jobs/1-of-1.json"
 
 
+def test_lists_have_a_subvolume_for_each_canvas():
+    tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
+    numbers = {}
+    for canvases in ("auto", 1, 4, 64):
+        made = pipeline(subvolumes=tiles, segment={"canvases": canvases})
+        assert len(made.files("segment", volume="second")) == 10
+        number = made.number_of_list("subvolumes")
+        lists = [SimpleNamespace(volume="second", job=job) for job in made.jobs("segment", "second")]
+        numbers[canvases] = [number(wildcards) for wildcards in lists]
+    assert numbers == {"auto": [], 1: [], 4: [5, 5], 64: [10]}
+    made = pipeline(subvolumes=tiles, segment={"canvases": 4}, workflow={"max_jobs_per_stage": 1})
+    assert made.jobs("segment", "second") == ["1-of-1"]
+
+
+@pytest.mark.parametrize(("canvases", "gpus", "expected"), [(4, 0, 4), ("auto", 0, 1), ("auto", 2, 5)])
+def test_a_list_has_as_many_canvases_as_the_machine_fills(canvases, gpus, expected):
+    tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
+    made = pipeline(subvolumes=tiles, segment={"canvases": canvases}, workflow={"max_jobs_per_stage": 2})
+    assert made.canvases_of_list(gpus)(SimpleNamespace(volume="second", job="2-of-2")) == expected
+
+
 def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
     """Shards of the distance to membranes have 512 x 256 x 256 voxels."""
     volumes = {"large": {"synthetic": {"shape_zyx": [600, 600, 600]}}, "small": RUN["volumes"]["first"]}

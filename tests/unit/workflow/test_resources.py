@@ -23,6 +23,8 @@ def test_flood_filling_depends_on_the_subvolume():
     job, model = SimpleNamespace(size=10**8), ModelConfig()
     asked = flooding_memory(model, lambda wildcards: wildcards.size)
     assert asked(job, threads=1, attempt=2) == 2 * flooding_mb(10**8, model)
+    several = flooding_memory(model, 10**8, lambda wildcards: 3)
+    assert several(job, threads=1, attempt=1) == flooding_mb(10**8, model, 3)
 
 
 def test_agglomeration_depends_on_the_windows_at_once():
