@@ -47,6 +47,6 @@ class References:
         return [spec for spec in read if spec]
 
     def compared(self) -> dict[str, str]:
-        """Return what blocks are compared with, by name, besides the segmentation and the ground truth."""
+        """Return what blocks are compared with besides the segmentation and the ground truth, in its order."""
         skeletons = {"skeletons": self.skeletons} if self.skeletons else {}
-        return skeletons | {f"earlier {name}": spec for name, spec in self.earlier.items()}
+        return skeletons | {f"earlier {i}": spec for i, spec in enumerate(self.earlier.values())}

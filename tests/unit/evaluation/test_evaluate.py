@@ -329,3 +329,10 @@ def test_another_segmentation_or_border_is_compared_anew(tmp_path, command, caps
     for change in (["--border", "10"], ["--box", "0:9,0:18,0:28"], ["--masks", "#box=0:1,0:18,0:28"]):
         assert main([*command, "--job", "finish", *change, *out]) == 2
         assert "6 of 6 blocks are not finished" in capsys.readouterr().err
+
+
+def test_earlier_segmentations_in_another_order_are_compared_anew(tmp_path, command, specs, capsys):
+    truth, out = ["--earlier", f"truth={specs[1]}"], ["--out", str(tmp_path / "s.json")]
+    assert main([*command, *truth, "--job", "1-of-1", *out]) == 0
+    assert main([command[0], *truth, *command[1:], "--job", "finish", *out]) == 2
+    assert "6 of 6 blocks are not finished" in capsys.readouterr().err
