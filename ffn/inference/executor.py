@@ -49,11 +49,11 @@ def run_jobs(
     lanes : Lanes
         Canvases.
     threads : int
-        Number of jobs that are read while others grow; at most `MOST_READERS`.
+        Number of jobs that are read while others grow; at most `MOST_READERS`, and one for each canvas.
     after_step : callable, optional
         Is called with the number of FOVs of a step and the jobs on the canvases, when their states can be saved.
     """
-    threads = min(MOST_READERS, threads)
+    threads = min(MOST_READERS, threads, lanes.size)
     with ThreadPoolExecutor(threads) as pool:
         reader, active = _Reader(jobs, pool, threads), dict[int, J]()
         while _fill(active, lanes, reader):

@@ -75,6 +75,13 @@ def test_jobs_are_read_by_threads_and_all_of_them_run():
     assert sum(map(len, lanes.busy)) == sum(range(8))
 
 
+def test_no_more_jobs_are_read_ahead_than_there_are_canvases(monkeypatch):
+    monkeypatch.setattr(executor, "ThreadPoolExecutor", AtOnce)
+    jobs = [Countdown(name, 1) for name in "abcdefgh"]
+    for number, _ in enumerate(run_jobs(jobs, Steps(2), threads=8)):
+        assert sum(job.is_read for job in jobs) <= number + 4, "two on the canvases, and two that are read ahead"
+
+
 def test_what_a_job_cannot_read_ends_the_call():
     class Damaged(Countdown):
         def read(self):
