@@ -74,13 +74,14 @@ class BlockRecords:
         return self._record(block) is not None
 
     def learnt(self, block: Box) -> Learnt | None:
-        """Return what was learnt from a block, None if it is not finished."""
+        """Return what was learnt from a block, None if it is not finished, or its arrays are damaged."""
         record = self._record(block)
-        content = self._folder.read(_arrays(block)) if record and record["arrays"] else None
-        if record is None or (record["arrays"] and content is None):
+        if record is None or not record["arrays"]:
+            return record and record["learnt"]
+        content = self._folder.read(_arrays(block)) or b""
+        if hashlib.sha256(content).hexdigest() != record["arrays"]:
             return None
-        arrays = {} if content is None else np.load(io.BytesIO(content))
-        return {**record["learnt"], **arrays}
+        return {**record["learnt"], **np.load(io.BytesIO(content))}
 
     def shards(self, block: Box) -> Checksums:
         """Return the checksums in the record of a finished block."""

@@ -238,7 +238,7 @@ def learn_blocks(
     Raises
     ------
     VolumeError
-        If a block is missing at the end.
+        If a block is missing or damaged at the end.
     """
     from ffn.io.block_records import AllLearnt, BlockRecords
     from ffn.io.store_folder import StoreFolder
@@ -250,7 +250,11 @@ def learn_blocks(
     for block in _to_do(records, blocks, job):
         records.write(block, work(block))
     write_job_record(job, records, blocks)
-    return AllLearnt(records, blocks, folder) if job.finishes else []
+    if not job.finishes:
+        return []
+    learnt = AllLearnt(records, blocks, folder)
+    records.remove_others(blocks)
+    return learnt
 
 
 def forget_blocks(folder: str, job: Job = WHOLE) -> None:

@@ -204,6 +204,20 @@ def test_a_stage_without_voxels_learns_from_blocks(tmp_path):
     assert not list(tmp_path.iterdir()), "a single block of a single process has no record"
 
 
+def test_records_of_an_earlier_box_go_and_damaged_ones_are_named(tmp_path):
+    def learn(blocks, job):
+        return learn_blocks(f"{folder}", blocks, lambda block: {"ids": np.arange(3)}, MADE_OF, job)
+
+    folder, blocks = tmp_path / "scores.blocks", list(BOX.blocks((64, 64, 100)))
+    learn(blocks, Job.parse("1-of-1"))
+    learn(blocks[:2], Job.parse("1-of-1"))
+    learnt = learn(blocks[:2], Job.parse("finish"))
+    assert sorted({path.stem for path in folder.iterdir()}) == [block.stem for block in blocks[:2]]
+    (folder / f"{blocks[1].stem}.npz").write_bytes(b"damaged")
+    with pytest.raises(VolumeError, match="1 of 2 blocks are not finished, such as 3:67,0:64,100:200, expected all"):
+        list(learnt)
+
+
 def test_blocks_are_grouped_into_jobs():
     blocks = list(range(10_007))
     jobs = [Job.parse(text) for text in jobs_of(len(blocks), 1000)]
