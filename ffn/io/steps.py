@@ -37,14 +37,31 @@ class StepTables:
         In memory, or on disk until they are read.
     digest : str
         Checksum of all of them.
+    path : str
+        Folder of the step, where they are on disk.
     """
 
     arrays: Mapping[str, Any]
     digest: str = ""
+    path: str = ""
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return rows `start` … `stop` of a table, by default all."""
-        return np.asarray(self.arrays[name][start:stop])
+        """Return rows `start` … `stop` of a table, by default all.
+
+        Raises
+        ------
+        VolumeError
+            If a file of the table is missing or damaged.
+        """
+        try:
+            return np.asarray(self.arrays[name][start:stop])
+        except ValueError as reason:
+            from ffn.io.foreign.locations import first_line
+
+            raise VolumeError(
+                f"{self.path}/{name}: is damaged ({first_line(reason)}), expected a whole table. "
+                f"Run --job {self.path.rpartition('/')[2]}-finish again"
+            ) from None
 
 
 def learn_tables(
@@ -124,11 +141,12 @@ def _write(folder: StoreFolder, tables: Mapping[str, np.ndarray], key: str) -> N
 def _read(folder: StoreFolder, key: str, step: str) -> StepTables:
     try:
         written = json.loads(folder.read(TABLES) or b"{}")
+        arrays = {name: folder.open_array(name) for name in written.get("tables", ())}
     except ValueError:
-        written = {}
+        written, arrays = {}, {}
     if written.get("made_of") != key:
         raise VolumeError(
             f"{folder.address}: has no tables of these inputs and options, expected those of the step before. "
             f"Run --job {step}-finish"
         )
-    return StepTables({name: folder.open_array(name) for name in written["tables"]}, written["digest"])
+    return StepTables(arrays, written["digest"], folder.address)

@@ -50,7 +50,12 @@ class StoreFolder:
         """Open an array in the folder, whose metadata exist."""
         place = {**self._spec, "path": f"{self._spec['path']}{name}/"}
         # Also what is all 0 is stored, so that a missing shard is an error.
-        spec = {"driver": "zarr3", "kvstore": place, "store_data_equal_to_fill_value": True}
+        spec = {
+            "driver": "zarr3",
+            "kvstore": place,
+            "store_data_equal_to_fill_value": True,
+            "fill_missing_data_reads": False,
+        }
         return ts.open(spec, open=True, context=self._context).result()
 
     def read(self, key: str) -> bytes | None:

@@ -56,6 +56,18 @@ def test_tables_of_other_options_or_unfinished_ones_are_not_read(tmp_path):
     check(step(path))
 
 
+def test_tables_that_lost_a_file_are_not_taken_for_empty_ones(tmp_path):
+    path = tmp_path / "v.zarr"
+    step(path)
+    (path / "steps/count/starts/c/0/0").unlink()
+    with pytest.raises(VolumeError, match="steps/count/starts: is damaged .* Run --job count-finish again"):
+        step(path, job("1-of-2")).read("starts")
+    (path / "steps/count/starts/zarr.json").unlink()
+    with pytest.raises(VolumeError, match="has no tables of these inputs and options"):
+        step(path, job("1-of-2"))
+    check(step(path))
+
+
 def test_the_end_waits_for_all_blocks(tmp_path):
     step(tmp_path / "v.zarr", job("count-1-of-3"))
     with pytest.raises(VolumeError, match="2 of 3 blocks are not finished"):
