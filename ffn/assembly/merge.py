@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import logging
 from collections.abc import Sequence
 
@@ -92,7 +93,8 @@ def merge(
         require_other_file(table, segmentation_spec, out_spec, *graph_paths)
     out_path, name = file_of(out_spec), volume_name(out_spec)
     require_replaceable(out_path, {name})
-    made_of = fingerprint("merge", config, segmentation=identity(segmentation_spec))
+    names = hashlib.sha256("\n".join(graph_paths).encode()).hexdigest()
+    made_of = fingerprint("merge", config, segmentation=identity(segmentation_spec), graphs=names)
     mapping = learn_tables(out_path, MAPPING, [], _nothing, lambda _: _joined(graph_paths, config), made_of, job)
     if mapping is None:
         return

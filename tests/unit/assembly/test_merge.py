@@ -92,5 +92,8 @@ def test_blocks_wait_for_the_mapping_of_the_same_threshold(base, tmp_path, capsy
     assert main([*command, "--job", "mapping-finish", "--threshold", "0.5"]) == 0
     assert main([*command, "--job", "1-of-1", "--threshold", "0.6"]) == 2
     assert "out.zarr/steps/mapping: has no tables of these inputs and options" in capsys.readouterr().err
+    command.insert(1, write_graph(tmp_path / "another.csv", edge(3, 8, 0.6)))
+    assert main([*command, "--job", "1-of-1", "--threshold", "0.5"]) == 2
+    assert "out.zarr/steps/mapping: has no tables of these inputs and options" in capsys.readouterr().err
     assert main([*command, "--job", "mapping-1-of-0"]) == 2
     assert "or finish, or mapping-…" in capsys.readouterr().err
