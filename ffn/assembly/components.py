@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,8 +111,12 @@ def write_components(
             first += int(pieces.max(initial=0))
 
     made_of["label"] = labelled.digest
-    carried = {table: labelled.read(table) for table in TABLES}
+    carried = {table: partial(_whole, labelled, table) for table in TABLES}  # only the end reads them
     write_blocks(path, {name: np.uint64}, placement, work, made_of, job, carried)
+
+
+def _whole(tables: StepTables, name: str, _: list[Learnt]) -> np.ndarray:
+    return tables.read(name)
 
 
 def component_blocks(placement: Placement) -> list[Box]:

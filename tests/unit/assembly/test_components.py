@@ -5,7 +5,9 @@ import pytest
 from skimage.measure import label
 
 from ffn.assembly.components import component_blocks, with_seeds, write_components
+from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io.blocks import Job
 from ffn.io.open import read_table
 from ffn.io.steps import StepTables
 from ffn.io.volume import Placement
@@ -60,6 +62,22 @@ def test_tables_follow_the_components(block, tmp_path):
     ids = [(row[0], *np.subtract(row[1:4], BOX.start)) for row in read_table(spec, "origins").tolist()]
     assert sorted(ids) == [(5, 2, 2, 1), (5, 9, 9, 9), (8, 6, 2, 3), (10, 2, 2, 12)]  # the speck's is gone
     assert read_table(spec, "overlaps").tolist() == [[5, 8, 0, 0, 0, 70]], "of objects"
+
+
+def test_only_the_end_reads_the_tables_of_the_whole_volume(tmp_path):
+    placement, labels = Placement(BOX, (10.0, 10.0, 10.0)), np.full(BOX.shape, 3, np.uint64)
+    tables = StepTables(with_seeds({**NOTHING, "origins": np.array([[3, *BOX.start, 40, 1]])}, [BOX]))
+
+    def run(job):
+        read = lambda block: labels[block.slices(BOX.start)]  # noqa: E731
+        write_components(f"{tmp_path}/o.zarr", placement, read, tables, 1, (4, 5, 6), {}, Job.parse(job, ("label",)))
+
+    for job in ("label-1-of-1", "label-finish"):
+        run(job)
+    (tmp_path / "o.zarr/steps/label/origins/c/0/0").unlink()
+    run("1-of-1")
+    with pytest.raises(VolumeError, match="label/origins: is damaged"):
+        run("finish")
 
 
 def test_a_volume_without_segments_has_no_components(tmp_path):
