@@ -148,3 +148,14 @@ def test_voxels_of_another_size_are_refused(tmp_path):
     specs = write(tmp_path / "a.h5", labels, size=SIZE), write(tmp_path / "b.h5", labels, size=(10, 10, 21))
     with pytest.raises(VolumeError, match=r"b.h5:b: has voxels of \(10.0, 10.0, 21.0\) nm, expected the .* 20.0\)"):
         consensus(*specs, f"{tmp_path}/out.h5:segmentation", ConsensusConfig())
+
+
+def test_jobs_on_blocks_do_not_read_the_origins_of_the_whole_volume(tmp_path, capsys):
+    labels = np.ones((4, 5, 6), np.uint64)
+    a = write(tmp_path / "a.zarr", labels, tables={"origins": np.array([[1, 0, 0, 0, 4, 1]])})
+    command = ["consensus", a, write(tmp_path / "b.zarr", labels), "--out", f"{tmp_path}/out.zarr"]
+    assert main([*command, "--min-fragment-size", "1"]) == 0
+    assert read_table(f"{tmp_path}/out.zarr", "origins").tolist() == [[1, 0, 0, 0, 4, 1]]
+    (tmp_path / "a.zarr/origins/c/0/0").unlink()
+    assert [main([*command, "--min-fragment-size", "1", "--job", job]) for job in ("1-of-1", "finish")] == [0, 2]
+    assert "a.zarr/origins: is damaged" in capsys.readouterr().err
