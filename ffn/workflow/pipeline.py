@@ -353,7 +353,7 @@ class Pipeline:
     def _boxes_at_once(self, stage: str) -> int:
         """Return how many boxes a job needs at least, so that it has one for each of its canvases."""
         canvases = self.run.segment.canvases
-        return 1 if stage != "segment" or canvases == "auto" else canvases
+        return canvases if stage == "segment" and isinstance(canvases, int) else 1
 
     def job_records(
         self, stage: str, volume: str, output: str | None = None, step: str = "", **wildcards: str

@@ -21,11 +21,11 @@ def job(tubes, out, engine, share, processes=1, launcher="ffn launch", collectiv
 
 
 def assert_close(one, other):
-    """Assert that two trainings came to the same weights, up to rounding."""
+    """Assert that two trainings came to the same weights, up to rounding; some are about 5."""
     states = [shared_state(folder, 12) for folder in (one, other)]
     assert states[0].keys() == states[1].keys()
     for name, array in states[0].items():
-        np.testing.assert_allclose(states[1][name], array, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(states[1][name], array, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
 def test_a_training_goes_on_with_the_other_engine(tubes):
