@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -233,14 +234,21 @@ def _network(model: Model, precision: str, batch_size: int) -> keras.Model:
 
 
 def _to_openvino(model: Model) -> openvino.Model:
-    """Convert the float32 Keras network for one FOV to OpenVINO, with its weights as constants."""
+    """Convert the float32 Keras network for one FOV to OpenVINO, with its weights as constants.
+
+    By way of a file, because OpenVINO 2026.4 cannot convert a function on Python 3.13.
+    """
     import openvino
     import tensorflow as tf
 
     network = _network(model, "float32", 1)
     signature = tf.TensorSpec((1, *model.config.fov_size_zyx, 1), tf.float32)
     call = tf.function(lambda image, pom_logit: network([image, pom_logit], training=False))
-    return openvino.convert_model(call.get_concrete_function(signature, signature))
+    exported = tf.Module()
+    exported.network = network
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(exported, folder, signatures=call.get_concrete_function(signature, signature))
+        return openvino.convert_model(folder)
 
 
 def _tensor(fov: np.ndarray) -> openvino.Tensor:
