@@ -509,6 +509,15 @@ class ConsensusConfig(Section):
     )
 
 
+JOB_SIZE = Field((512, 512, 512), description="size of one job's box, voxels")
+
+
+class AgglomerateJobs(Section):
+    """How a box is divided into the jobs of agglomeration, which do not overlap."""
+
+    job_size_zyx: PositiveZYX = JOB_SIZE
+
+
 class AgglomerateConfig(FloodConfig):
     """Scores of the contacts between base segments, from growing both sides again."""
 
@@ -547,7 +556,7 @@ class AgglomerateConfig(FloodConfig):
         0.02, description="largest share of its object that a side may lose again while it grows, or the score is 0"
     )
     max_tries: PositiveInt = Field(3, description="most seeds of a side that does not move or recover its own segment")
-    job_size_zyx: PositiveZYX = Field((512, 512, 512), description="size of one job's box, voxels")
+    job_size_zyx: PositiveZYX = JOB_SIZE
     block_size_zyx: SameResult[PositiveZYX] = Field(
         (128, 128, 128), description="voxels searched for contacts at a time"
     )

@@ -18,8 +18,8 @@ from ffn.assembly.contacts import Contact, add_contacts, decision_points, find_c
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
 from ffn.assembly.objects import Objects
 from ffn.assembly.resegment import Surroundings, resegmented
-from ffn.config import AgglomerateConfig, Mask, require_window
-from ffn.errors import VolumeError
+from ffn.config import AgglomerateConfig, AgglomerateJobs, Mask, require_window
+from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import CELL, ZYX, Box, cell_shape, cut, scale, zyx
 from ffn.inference.choice import chosen
 from ffn.inference.lanes import Lanes, Network
@@ -64,8 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "merge graph to write; FOLDER/ cuts the box into parts of --job-size, with a graph each"
     parser.add_argument("--out", required=True, metavar="FILE.csv", help=text)
     add_box_option(parser)
-    text = "size of a part of the box, voxels (default: 512 512 512)"
-    parser.add_argument("--job-size", type=int, nargs=3, default=(512, 512, 512), metavar=("Z", "Y", "X"), help=text)
+    add_options(parser, AgglomerateJobs)
     add_job_options(parser)
     add_machine_option(parser)
     add_normalization_option(parser)
@@ -79,9 +78,10 @@ def _run(arguments: argparse.Namespace) -> None:
     sources, job = (arguments.segmentation, arguments.image, arguments.model), job_of(arguments)
     how = arguments.machine, arguments.normalization, masks_from(arguments)
     if arguments.out.endswith("/"):
-        _agglomerate_parts(*sources, arguments.out, config, arguments.box, zyx(arguments.job_size), job, how)
-    elif job != WHOLE:
-        raise VolumeError(f"{arguments.out}: is one file, several jobs need a folder. Give --out FOLDER/")
+        size_zyx = from_arguments(AgglomerateJobs, arguments).job_size_zyx
+        _agglomerate_parts(*sources, arguments.out, config, arguments.box, size_zyx, job, how)
+    elif job != WHOLE or arguments.job_size_zyx:
+        raise ConfigError(f"--out: {arguments.out} is a file, --job-size and --job need --out FOLDER/")
     else:
         agglomerate(*sources, arguments.out, config, arguments.box, *how)
 

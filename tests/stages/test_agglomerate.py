@@ -138,7 +138,7 @@ def test_a_folder_gets_a_graph_of_each_part(scene, capsys):
     assert agglomerate(scene, *parts, name="parts/")[0] == 0
     assert [graph.stat().st_mtime_ns for graph in graphs if graph != graphs[3]] == states and graphs[3].exists()
     assert agglomerate(scene, "--job", "1-of-2")[0] == 2
-    assert "is one file, several jobs need a folder. Give --out FOLDER/" in capsys.readouterr().err
+    assert "is a file, --job-size and --job need --out FOLDER/" in capsys.readouterr().err
 
 
 class Killed(BaseException):

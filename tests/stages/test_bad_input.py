@@ -216,6 +216,8 @@ CASES = {
         "float32",
     ),
     "segmentation without overlaps": (AGGLOMERATE + " --window-radius 3 4 4", "has no table 'overlaps'"),
+    "size of a job that is 0": (AGGLOMERATE + " --job-size 0 9 9", "--job-size: found '0'"),
+    "size of a job for one file": (AGGLOMERATE + " --job-size 9 9 9", "g.csv is a file, --job-size and --job need"),
     "window in which nothing can move": (AGGLOMERATE + " --window-radius 3 2 4", "window.radius.*2 on axis y"),
     "image that does not cover the segmentation": (
         AGGLOMERATE.replace("{m}/labels.h5:labels", "{m}/far.h5:labels") + " --window-radius 3 4 4",
