@@ -248,7 +248,7 @@ def _to_openvino(model: Model) -> openvino.Model:
     exported.network = network
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(exported, folder, signatures=call.get_concrete_function(signature, signature))
-        return openvino.convert_model(folder)
+        return openvino.Core().read_model(folder)
 
 
 def _tensor(fov: np.ndarray) -> openvino.Tensor:
