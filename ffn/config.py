@@ -131,6 +131,11 @@ Normalize = Annotated[Literal["training", "volume", "match"] | GreyLevels, Befor
 
 ClaheTile = Annotated[int, Field(ge=8)]
 ClaheClip = Annotated[float, Field(gt=0, le=1)]
+COPY_IMAGE_TEXT = (
+    "auto reads an image in small chunks on this machine where it is, and copies any other; always copies. What is "
+    "equalised, and labels, are copies"
+)
+CopyImage = Literal["auto", "always"]
 CLAHE_CLIP = 0.01  # as in scikit-image
 IGNORE_LABELS = (-1, -2, -3)  # transparent, invalid and outside, as CREMI and Paintera write them
 CLAHE_TILE_TEXT = (
@@ -159,6 +164,7 @@ class IngestConfig(Section):
         description="place of the first voxel in the full volume, voxels; none takes what the source says",
     )
     ignore_labels: Labels = Field(IGNORE_LABELS, description=IGNORE_LABELS_TEXT)
+    copy_image: CopyImage = Field("auto", description=COPY_IMAGE_TEXT)
     clahe_tile: ClaheTile | None = Field(None, description=CLAHE_TILE_TEXT)
     clahe_clip: ClaheClip = Field(CLAHE_CLIP, description=CLAHE_CLIP_TEXT)
 

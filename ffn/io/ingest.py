@@ -18,6 +18,7 @@ from ffn.io.clahe import Equalized
 from ffn.io.create import volume_name
 from ffn.io.foreign import readable_formats
 from ffn.io.open import identity, open_mip
+from ffn.io.reference import can_stay, write_reference
 from ffn.io.shards import CHUNK, shard_shape
 from ffn.io.store_names import split_store
 from ffn.io.volume import IGNORED, Placement, Volume, file_of, require_labels, require_other_file, split_spec
@@ -55,6 +56,8 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = None, job: Job = WHOLE) -> None:
     """Copy a volume into ``NAME.zarr`` or ``file.h5:dataset``, one layer of shards after another.
+
+    Of an image that can stay where it is, see `ffn.io.reference`, the store only says so.
 
     A slice, or whatever else a source decodes as a whole, is decoded once, as far as it lies in one layer.
 
@@ -97,6 +100,10 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         shard = shard_shape(box.shape, dtype.itemsize)
         made_by = provenance("ingest", config, source=source, box=box)
         placement = Placement(box, _voxel_size(volume, config.voxel_size_zyx_nm), made_by, shard)
+        if not is_labels and split_store(out_spec) and can_stay(volume, config.copy_image, config.clahe_tile):
+            log.info("%s: stays where it is, --copy-image always copies it", source)
+            write_reference(file_of(out_spec), volume, identity(source), placement, shift)
+            return
         made_of = fingerprint("ingest", config, source=identity(source), box=box)
 
         def work(layer: Box, out: Writers) -> Learnt:

@@ -16,7 +16,7 @@ from ffn.geometry import VoxelSize
 from ffn.io import hdf5
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
-from ffn.io.store_names import split_store
+from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import HDF5_SUFFIXES, Truth, Volume, place_of, split_spec
 
 
@@ -157,6 +157,13 @@ def _open(spec: str) -> Volume:
     path, dataset = split_spec(spec)
     if Path(path).suffix.lower() in HDF5_SUFFIXES:
         return _open_hdf5(path, dataset)
+    store = split_store(spec)
+    if store and store[1] == MAIN:
+        from ffn.io.reference import open_reference
+
+        reference = open_reference(store[0])
+        if reference:
+            return reference
     return open_source(spec)
 
 

@@ -171,7 +171,7 @@ def create_volumes(
     """
     tables = tables or {}
     require_replaceable(path, {*dtypes, *tables})
-    with _new_folder(str(path)) as folder:
+    with new_folder(str(path)) as folder:
         store = Store(folder, str(path), dtypes, placement)
         store.make_arrays()
         writers = store.writers()
@@ -245,7 +245,7 @@ def content_of(path: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _new_folder(path: str) -> Iterator[StoreFolder]:
+def new_folder(path: str) -> Iterator[StoreFolder]:
     """Yield a folder that becomes `path` at the end; in an object store, `path` itself."""
     final = StoreFolder(path)
     if final.path is None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ffn.errors import ExportError
 from ffn.io.open import open_volume
+from ffn.io.reference import is_reference
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import Volume, voxel_size_of
 from ffn.viewing.state import BASE, State, make_state
@@ -33,7 +34,7 @@ def stores_state(specs: Sequence[str], segments: Sequence[int] = ()) -> tuple[Pa
     VolumeError
         If a store cannot be opened.
     ExportError
-        If a store is not on this machine.
+        If a store is not on this machine, or has no voxels of its own.
     """
     places = [_place(spec) for spec in specs]
     folder = Path(os.path.commonpath([place.parent for place in places]))
@@ -52,6 +53,11 @@ def _place(spec: str) -> Path:
     if "://" in store:
         raise ExportError(
             f"{spec}: is not on this machine, expected NAME.zarr. Give its address to Neuroglancer itself"
+        )
+    if is_reference(store):
+        raise ExportError(
+            f"{spec}: refers to an image that stays where it is, expected a store with voxels. Show the whole run, or "
+            "bring the image in with copy_image: always"
         )
     return Path(store).absolute() / ("" if volume == MAIN else volume)
 

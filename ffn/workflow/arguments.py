@@ -83,7 +83,7 @@ def stamps(*files: str) -> str:
 def source(pipeline: Pipeline, volume: str, key: str) -> str:
     """Return source and options of a volume's image or labels, as `ffn ingest` takes them."""
     config, place = pipeline.run.volumes[volume], pipeline.places[volume]
-    given: dict[str, Any] = {"mip": config.mip, "clahe_tile": config.clahe_tile, "clahe_clip": config.clahe_clip}
+    given = {name: getattr(config, name) for name in ("mip", "copy_image", "clahe_tile", "clahe_clip")}
     if key == "labels":
         given = {"offset_zyx": config.labels_offset_zyx, "ignore_labels": config.ignore_labels}
     box = "" if config.image_box == "all" else f" --box {getattr(place, key)}"

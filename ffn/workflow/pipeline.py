@@ -336,14 +336,17 @@ class Pipeline:
     def jobs(self, stage: str, volume: str, output: str | None = None) -> list[str]:
         """Return the jobs that each walk a list of the blocks or boxes of a volume.
 
-        None if a single job does all blocks, or if there are so few boxes that each is a job. Where the options give
-        flood filling a number of canvases, each list has at least as many boxes, if there are as many.
+        None if a single job does all blocks, if there are so few boxes that each is a job, or for an image that stays
+        where it is. Where the options give flood filling a number of canvases, each list has at least as many boxes,
+        if there are as many.
         """
         boxes, most = find_output(stage, output).boxes, self.run.workflow.max_jobs_per_stage
         if boxes:
             number = len(getattr(self, boxes)[volume])
             most = min(most, max(1, number // self._boxes_at_once(stage)))
             return jobs_of(number, most) if number > most else []
+        if (stage, output) == ("ingest", "image") and self.places[volume].image_stays:
+            return []
         blocks = _blocks(stage, output)
         box = getattr(self.places[volume], blocks.box)
         shards = Shards(box, shard_shape(box.shape, blocks.itemsize))

@@ -14,6 +14,7 @@ from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
 from ffn.inference.points import points_file, read_points
 from ffn.io.masks import open_masks
 from ffn.io.open import open_mip
+from ffn.io.reference import can_stay, is_reference
 from ffn.io.store_names import tracked_file
 from ffn.io.volume import file_of
 from ffn.model.store import load_architecture
@@ -37,12 +38,15 @@ class Place:
         As configured, else from the image's metadata.
     config : VolumeConfig
         The volume's section.
+    image_stays : bool
+        Whether the image is read where it is, see `ffn.io.reference`.
     """
 
     image: Box
     labels: Box | None
     voxel_size_zyx_nm: VoxelSize
     config: VolumeConfig
+    image_stays: bool = False
 
     @property
     def is_evaluated(self) -> bool:
@@ -159,7 +163,9 @@ def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
         labels = found["labels"][0] if "labels" in found else None
         if labels and volume.labels_offset_zyx and volume.image_box == "all":
             labels = Box.from_shape(labels.shape, volume.labels_offset_zyx)
-        places[name] = _with_validation(Place(image, labels, size or (1.0, 1.0, 1.0), volume), config)
+        places[name] = _with_validation(
+            Place(image, labels, size or (1.0, 1.0, 1.0), volume, is_reference(files["image"])), config
+        )
     return places
 
 
@@ -266,8 +272,9 @@ def _place(name: str, volume: VolumeConfig) -> Place:
             f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not declare it. Give z, y, x in nm"
         )
     labels = _labels(name, volume, image, size) if volume.labels else None
+    stays = _image_stays(volume)
     if volume.image_box == "all":
-        return Place(image, labels, size, volume)
+        return Place(image, labels, size, volume, stays)
     box = Box.parse(volume.image_box)
     if box.is_empty or not image.contains(box):
         raise ConfigError(f"volumes.{name}.image_box: {box} leaves the image {image}. Give a part of it")
@@ -276,7 +283,7 @@ def _place(name: str, volume: VolumeConfig) -> Place:
             f"volumes.{name}.image_box: {box} holds none of the labels, which cover {labels}. "
             "Give a box with labels, or leave the labels out"
         )
-    return Place(box, labels and labels.intersect(box), size, volume)
+    return Place(box, labels and labels.intersect(box), size, volume, stays)
 
 
 def _with_validation(place: Place, config: RunConfig) -> Place:
@@ -326,6 +333,11 @@ def _source(
             return opened.box, opened.voxel_size_zyx_nm
     except FfnError as error:
         raise ConfigError(f"{key}: {error}") from None
+
+
+def _image_stays(volume: VolumeConfig) -> bool:
+    with open_mip(str(volume.image), volume.mip, volume.voxel_size_zyx_nm) as image:
+        return can_stay(image, volume.copy_image, volume.clahe_tile)
 
 
 def _check_boxes(name: str, place: Place, config: RunConfig) -> None:

@@ -207,7 +207,7 @@ def _of_volume(command: str, config: dict[str, Any], inputs: dict[str, Any], job
     names |= (
         {"offset_zyx": "labels_offset_zyx", "ignore_labels": "ignore_labels"}
         if kind == "labels"
-        else {name: name for name in ("mip", "clahe_tile", "clahe_clip")}
+        else {name: name for name in ("mip", "copy_image", "clahe_tile", "clahe_clip")}
     )
     options = {f"{key}.{names[name]}": config[name] for name in names if name in config}
     return Recipe(options, {f"{key}.{kind}": inputs.get("source")})

@@ -20,11 +20,13 @@ from ffn.config import (
     CLAHE_CLIP,
     CLAHE_CLIP_TEXT,
     CLAHE_TILE_TEXT,
+    COPY_IMAGE_TEXT,
     IGNORE_LABELS,
     IGNORE_LABELS_TEXT,
     BoxText,
     ClaheClip,
     ClaheTile,
+    CopyImage,
     FloodConfig,
     ImageConfig,
     Labels,
@@ -84,6 +86,7 @@ class VolumeConfig(ImageConfig):
     image_box: BoxText = Field(
         "all", description="part of the image to bring in; of image and labels, nothing else is read"
     )
+    copy_image: CopyImage = Field("auto", description=COPY_IMAGE_TEXT)
     clahe_tile: ClaheTile | None = Field(None, description=CLAHE_TILE_TEXT)
     clahe_clip: ClaheClip = Field(CLAHE_CLIP, description=CLAHE_CLIP_TEXT)
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
@@ -104,7 +107,7 @@ class VolumeConfig(ImageConfig):
         if (self.synthetic is None) == (self.image is None):
             raise ValueError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
         of_a_source = ("labels", "labels_offset_zyx", "voxel_size_zyx_nm", "mip", "image_box", "ignore_labels")
-        keys = (*of_a_source, "clahe_tile", "clahe_clip")
+        keys = (*of_a_source, "copy_image", "clahe_tile", "clahe_clip")
         given = [name for name in keys if getattr(self, name) != type(self).model_fields[name].default]
         if self.synthetic is not None and given:
             raise ValueError(f"'synthetic' brings its own {' and '.join(map(repr, given))}, leave them out")

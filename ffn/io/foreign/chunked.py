@@ -33,6 +33,12 @@ class ChunkedVolume:
 
     Attributes
     ----------
+    folder : Path or None
+        Where it is, None if it is not on this machine.
+    address : str
+        What opens it from any folder.
+    mip : int
+        As given.
     chunk_zyx : tuple of int
         What is decoded as a whole.
     voxel_sizes_zyx_nm : list of tuple of float or None
@@ -46,7 +52,9 @@ class ChunkedVolume:
 
     def __init__(self, spec: str, mip: int = 0) -> None:
         self.name = f"{spec} (mip {mip})" if mip else spec
+        self.mip = mip
         self._location = Location.parse(spec)
+        self.folder, self.address = self._location.path, self._location.absolute
         self._context = ts.Context(CONTEXT)
         self._folder = open_folder(self._location, self._context)
         ours = our_attributes(self._folder)

@@ -86,6 +86,17 @@ class Location:
         address = self.address.removeprefix("file://")
         return None if "://" in address else Path(address).absolute()
 
+    @property
+    def absolute(self) -> str:
+        """What names the same place from any folder.
+
+        Examples
+        --------
+        >>> Location.parse("n5:///data/raw").absolute, Location.parse("s3://bucket/raw").absolute
+        ('n5:///data/raw', 's3://bucket/raw')
+        """
+        return self.spec if self.path is None else self.spec.replace(self.address, str(self.path))
+
 
 class Folder:
     """A folder that can be read, with all in it.

@@ -3,7 +3,9 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import zarr
 
 from ffn.errors import ConfigError
 from ffn.options import flags
@@ -193,6 +195,20 @@ def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
     assert len(pipeline(volumes=volumes).jobs("partition", "large")) == 8
     (record, *_) = made.job_records("partition", "large", step="sizes")
     assert record == "results/small/partitions/large.zarr/jobs/sizes-1-of-7.json"
+
+
+def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path):
+    volume = {"image": f"{tmp_path}/raw.zarr", "labels": f"{tmp_path}/labels.zarr", "voxel_size_zyx_nm": [30, 8, 8]}
+    for kind in ("image", "labels"):
+        zarr.create_array(volume[kind], shape=(600, 600, 600), chunks=(64, 64, 64), dtype=np.uint8)
+    jobs = {}
+    for copy_image in ("auto", "always"):
+        made = pipeline(volumes={"large": {**volume, "copy_image": copy_image}}, workflow={"max_jobs_per_stage": 2})
+        jobs[copy_image] = [len(made.jobs("ingest", "large", kind)) for kind in ("image", "labels")]
+        assert made.job_option("ingest", "image")(SimpleNamespace(volume="large")) == (
+            "" if copy_image == "auto" else "--job finish"
+        )
+    assert jobs == {"auto": [0, 2], "always": [2, 2]}
 
 
 def test_jobs_wait_for_the_step_before_theirs():

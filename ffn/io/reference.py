@@ -1,0 +1,158 @@
+"""Images that stay where they are: a store ``NAME.zarr`` without voxels says which box of which source it is."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ffn.errors import VolumeError
+from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
+from ffn.io.store_names import MAIN, METADATA, OURS
+from ffn.io.volume import Placement, Volume, require_inside
+
+if TYPE_CHECKING:
+    from ffn.io.foreign.chunked import ChunkedVolume
+
+REFERENCE = "reference"  # key among our attributes
+MOST_CHUNK_BYTES = 2**24  # of a chunk, which is decoded as a whole for each block that touches it; our choice
+
+
+class Reference:
+    """A part of a volume elsewhere, opened when it is first read; see `ffn.io.volume.Volume` for the attributes.
+
+    Parameters
+    ----------
+    name : str
+        Store that refers to it.
+    ours : dict
+        Our attributes of the store, as `write_reference` writes them.
+    """
+
+    def __init__(self, name: str, ours: dict[str, Any]) -> None:
+        self._found = ours[REFERENCE]
+        self.name = name
+        self.box = Box.parse(ours["box"])
+        self.dtype = np.dtype(self._found["dtype"])
+        self.chunk_zyx = zyx(self._found["chunk_zyx"])
+        self.voxel_size_zyx_nm: VoxelSize | None = tuple(self._found["voxel_size_zyx_nm"])
+        self.provenance = ours["provenance"]
+
+    def read(self, box: Box | None = None) -> np.ndarray:
+        """Return the voxels of `box` (default: all), see `ChunkedVolume.read`.
+
+        Raises
+        ------
+        VolumeError
+            If the source cannot be read, or has become another volume.
+        """
+        box = self.box if box is None else box
+        require_inside(self, box)
+        return self._source.read(box.shift(self._to_source)).astype(self.dtype, copy=False)
+
+    def close(self) -> None:
+        """Do nothing: TensorStore keeps no file open."""
+
+    @property
+    def _to_source(self) -> ZYX:
+        return zyx(self._found["to_source_zyx"])
+
+    @cached_property
+    def _source(self) -> ChunkedVolume:
+        from ffn.io.foreign.chunked import ChunkedVolume
+
+        source, part = ChunkedVolume(self._found["source"], self._found["mip"]), self.box.shift(self._to_source)
+        if source.dtype.name != self.dtype.name or not source.box.contains(part):
+            raise VolumeError(
+                f"{self.name}: refers to {source.name}, which holds {source.dtype.name} in {source.box}, expected "
+                f"{self.dtype.name} in {part} as before. Delete {self.name} and rerun ingest"
+            )
+        return source
+
+
+def open_reference(store: str) -> Reference | None:
+    """Open what a store refers to, None if the store has voxels of its own, or is none.
+
+    Raises
+    ------
+    VolumeError
+        If it cannot be read or is not finished.
+    """
+    import tensorstore as ts
+
+    from ffn.io.foreign.locations import CONTEXT, Location, open_folder
+    from ffn.io.ome_zarr import our_attributes
+
+    location = Location.parse(store)
+    if location.path is not None and not (location.path / METADATA).is_file():
+        return None
+    ours = our_attributes(open_folder(location, ts.Context(CONTEXT)))
+    return Reference(store, ours) if REFERENCE in ours else None
+
+
+def is_reference(store: str) -> bool:
+    """Whether a store on this machine has no voxels of its own."""
+    return Path(store).is_dir() and open_reference(store) is not None
+
+
+def can_stay(volume: Volume, copy_image: str, clahe_tile: int | None) -> bool:
+    """Whether an image can be read where it is as fast as from a copy: small chunks in a folder on this machine.
+
+    Parameters
+    ----------
+    volume : Volume
+        The image.
+    copy_image, clahe_tile
+        Of `ffn.config.IngestConfig`.
+    """
+    if copy_image == "always" or clahe_tile is not None or getattr(volume, "folder", None) is None:
+        return False
+    return math.prod(cast("ChunkedVolume", volume).chunk_zyx) * volume.dtype.itemsize <= MOST_CHUNK_BYTES
+
+
+def write_reference(path: str, source: Volume, content: str, placement: Placement, shift_zyx: ZYX) -> None:
+    """Write a store that refers to a volume; it replaces a store with a copy.
+
+    Parameters
+    ----------
+    path : str
+        Store ``NAME.zarr``.
+    source : Volume
+        One that `can_stay`.
+    content : str
+        Changes with the voxels, see `ffn.io.open.identity`.
+    placement : Placement
+        Box, voxel size and provenance.
+    shift_zyx : tuple of int
+        From the source's own place to that in the full volume, voxels.
+
+    Raises
+    ------
+    VolumeError
+        If anything else is there, or nothing can be written.
+    """
+    from ffn.io.ome_zarr import encode, group_metadata
+    from ffn.io.store import new_folder, require_replaceable
+
+    source = cast("ChunkedVolume", source)
+    found = {
+        "source": source.address,
+        "mip": source.mip,
+        "chunk_zyx": source.chunk_zyx,
+        "to_source_zyx": scale(shift_zyx, -1),
+        "voxel_size_zyx_nm": placement.voxel_size_zyx_nm,
+        "dtype": source.dtype.name,
+    }
+    ours = {
+        "provenance": placement.provenance,
+        "box": str(placement.box),
+        "content": hashlib.sha256(repr([str(placement.box), found, content]).encode()).hexdigest(),
+        REFERENCE: found,
+    }
+    require_replaceable(path, {MAIN})
+    with new_folder(path) as folder:
+        folder.write(METADATA, encode(group_metadata({OURS: ours})))

@@ -1,0 +1,102 @@
+"""Images that stay where they are: the same voxels and places as a copy, and nothing else on disk."""
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+
+from ffn.cli import main
+from ffn.errors import ExportError, VolumeError
+from ffn.geometry import Box
+from ffn.io.open import identity, open_volume
+from ffn.viewing.stores import stores_state
+
+SHAPE = (20, 30, 40)
+IMAGE = np.random.default_rng(3).integers(0, 255, SHAPE).astype(np.uint8)
+BOX = Box((7, 12, 20), (17, 35, 52))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working folder, with an image of two mips in ``source.zarr``, which another program wrote."""
+    monkeypatch.chdir(tmp_path)
+    group = zarr.open_group("source.zarr", mode="w", zarr_format=3)
+    for path, voxels in (("s0", IMAGE), ("s1", IMAGE[::2, ::2, ::2])):
+        group.create_array(path, shape=voxels.shape, dtype=voxels.dtype, chunks=(8, 8, 8))[:] = voxels
+    scales = [{"path": f"s{mip}", "coordinateTransformations": [place(2**mip)]} for mip in (0, 1)]
+    axes = [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": scales}]}
+    return tmp_path
+
+
+def place(factor):
+    return {"type": "scale", "scale": [30.0 * factor, 8.0 * factor, 8.0 * factor]}
+
+
+def ingest(out, *options, source="source.zarr"):
+    assert main(["ingest", source, "--out", out, *map(str, options)]) == 0
+
+
+def content(spec, box=None):
+    with open_volume(spec) as volume:
+        return volume.box, volume.dtype, volume.voxel_size_zyx_nm, volume.read(box).tolist()
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--box", BOX, "--offset", 5, 6, 12), ("--mip", 1)], ids=["whole", "box and offset", "mip"]
+)
+def test_it_reads_as_a_copy_does(folder, options, monkeypatch):
+    ingest("raw.zarr", *options)
+    ingest("copy.zarr", *options, "--copy-image", "always")
+    assert [file.name for file in (folder / "raw.zarr").rglob("*")] == ["zarr.json"]
+    monkeypatch.chdir("/")  # a relative source stays the same
+    raw, copy = f"{folder}/raw.zarr", f"{folder}/copy.zarr"
+    assert content(raw) == content(copy)
+    with open_volume(raw) as volume:
+        part = Box(volume.box.start, tuple(n - 3 for n in volume.box.stop))
+        assert volume.provenance["stage"] == "ingest"
+    assert content(raw, part)[-1] == content(copy, part)[-1]
+
+
+def test_an_image_of_large_chunks_and_labels_and_what_is_equalised_are_copied(folder, monkeypatch):
+    monkeypatch.setattr("ffn.io.reference.MOST_CHUNK_BYTES", 8**3 - 1)
+    ingest("raw.zarr")
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    ingest("equalised.zarr", "--clahe-tile", 16)
+    zarr.create_array("labels.zarr", data=IMAGE.astype(np.uint64), chunks=(8, 8, 8))
+    ingest("truth.zarr", "--voxel-size", 30, 8, 8, source="labels.zarr")
+    assert all((folder / name / "0").is_dir() for name in ("raw.zarr", "equalised.zarr", "truth.zarr"))
+
+
+def test_copy_and_reference_replace_each_other(folder):
+    for options in ((), ("--copy-image", "always"), ()):
+        ingest("raw.zarr", *options)
+        assert (folder / "raw.zarr/0").is_dir() == bool(options)
+        assert content("raw.zarr")[-1] == IMAGE.tolist()
+
+
+def test_its_identity_changes_with_the_source(folder):
+    ingest("raw.zarr")
+    before = identity("raw.zarr")
+    zarr.open_array("source.zarr/s0")[0, 0, 0] += 1
+    ingest("raw.zarr")
+    assert identity("raw.zarr") != before
+
+
+def test_a_source_that_is_gone_or_changed_its_shape_is_one_line(folder):
+    ingest("raw.zarr")
+    metadata = folder / "source.zarr/s0/zarr.json"
+    metadata.write_text(json.dumps(json.loads(metadata.read_text()) | {"shape": [20, 30, 39]}))
+    with pytest.raises(VolumeError, match=r"raw\.zarr: refers to .*source\.zarr.*Delete raw\.zarr and rerun ingest"):
+        content("raw.zarr")
+    (folder / "source.zarr").rename(folder / "elsewhere.zarr")
+    with pytest.raises(VolumeError, match=r"source\.zarr"):
+        content("raw.zarr")
+
+
+def test_a_viewer_of_stores_says_that_there_are_no_voxels(folder):
+    ingest("raw.zarr")
+    with pytest.raises(ExportError, match="refers to an image that stays where it is"):
+        stores_state(["raw.zarr"])
