@@ -24,9 +24,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from ffn.machine.description import memory_mb
 from ffn.machine.gpu_evidence import gather, why_none
 from ffn.machine.jax_device import jax_gpus
+from ffn.machine.limits import memory_mb, usable_cores
 
 MARK = "FFN-PROBE"
 MARKER = "marker"  # file that the doctor writes before it starts probes
@@ -52,7 +52,7 @@ def describe_node(folder: Path, num_processes: int, seconds: float) -> dict[str,
         "python": f"{platform.python_version()} ({sys.executable})",
         "packages": {d.name: d.version for d in importlib.metadata.distributions()},
         "memory_mb": memory_mb(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         **_scratch(),
         **_shared(folder, num_processes, seconds),
     }

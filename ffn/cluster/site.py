@@ -18,6 +18,7 @@ from ffn.cluster.batch import makers_of, scheduler_of, still_queued
 from ffn.cluster.job_script import with_environment
 from ffn.cluster.queues import in_queue
 from ffn.errors import ClusterError
+from ffn.machine.limits import usable_cores
 from ffn.machine.schedulers import BatchJob, Scheduler, slurm
 from ffn.workflow.needs import memory_mb
 from ffn.workflow.rank_layout import Layout, layout_of
@@ -155,7 +156,7 @@ def read_site(profile: str, num_nodes: int) -> Site:
     values = _read(folder / "config.yaml")
     train = (values.get("set-resources") or {}).get("train") or {}
     if "executor" not in values:
-        return Site(str(folder), layout_of(2, train, os.cpu_count() or 1))
+        return Site(str(folder), layout_of(2, train, usable_cores()))
     if "launcher" not in train:
         raise ClusterError(f"{folder}/config.yaml: set-resources: train has no launcher, a cluster needs one")
     per_node = layout_of(1, train, 1).ranks_per_node

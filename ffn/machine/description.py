@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from ffn.machine.cpu import ISA_LIMIT, LEFT_OUT, cpu_flags, cpu_name
 from ffn.machine.gpu_evidence import Card, cards
+from ffn.machine.limits import cores_here, memory_mb, quota
 from ffn.machine.threads import threads_here
 
-CGROUPS = Path("/sys/fs/cgroup")
-OWN_CGROUP = Path("/proc/self/cgroup")
 UNITS = {"amx_bf16": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}  # by the flag of the CPU, fastest first
 LACKING = {
     "AVX-512": "the CPU has no AMX",
@@ -28,7 +26,7 @@ class Machine:
     Parameters
     ----------
     cores : int
-        Cores that this process may run on.
+        Cores that this process may run on, at most those of its job.
     cpu : str
         Name of the CPU, empty if unknown.
     units : str
@@ -38,7 +36,7 @@ class Machine:
     memory_mb : int
         Memory of the machine, or of the container if that is less.
     threads : int
-        Threads that jobs take: ``OMP_NUM_THREADS``, else all cores.
+        Threads that jobs take: ``OMP_NUM_THREADS``, else as many as can compute at the same time.
     quota : float
         Cores' worth of time that the container may use; infinite without a limit.
     load : float
@@ -72,7 +70,8 @@ class Machine:
         names = sorted({card.name for card in self.cards})
         gpus = f"{len(self.cards)} GPUs ({', '.join(names)})" if names else "no GPU"
         cpu = ", ".join(filter(None, (self.cpu, self.units or "no AVX2")))
-        return f"{self.cores} cores ({cpu}), {gpus}, {self.memory_mb / 1000:.0f} GB of memory"
+        time = f"the time of {self.quota:g} of " if self.quota < self.cores else ""
+        return f"{time}{self.cores} cores ({cpu}), {gpus}, {self.memory_mb / 1000:.0f} GB of memory"
 
     @property
     def slowed_by(self) -> list[str]:
@@ -97,7 +96,7 @@ class Machine:
 def this_machine() -> Machine:
     """Describe this machine, without TensorFlow."""
     flags = cpu_flags()
-    cores = len(os.sched_getaffinity(0))
+    cores = cores_here()
     return Machine(
         cores,
         cpu_name(),
@@ -105,33 +104,8 @@ def this_machine() -> Machine:
         cards()[0],
         memory_mb(),
         threads_here(cores),
-        _quota(),
+        quota(),
         os.getloadavg()[0],
         os.environ.get(ISA_LIMIT, ""),
         os.cpu_count() or 0,
     )
-
-
-def memory_mb() -> int:
-    """Memory of this machine, or of the container or job if that may use less, MB."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [int(text) for text in _limits("memory.max", "memory/memory.limit_in_bytes") if text.isdigit()]
-    return min([physical, *limits]) // 10**6
-
-
-def _quota() -> float:
-    """Cores' worth of time that the control groups of this process allow."""
-    found = [text.split() for text in _limits("cpu.max")]
-    quotas = [int(words[0]) / int(words[1]) for words in found if len(words) == 2 and words[0].isdigit()]
-    return min(quotas, default=float("inf"))
-
-
-def _limits(name: str, old: str = "") -> list[str]:
-    """Read a limit from the control group of this process and from those above it, and from that of version 1."""
-    try:
-        own = next(line[3:] for line in OWN_CGROUP.read_text().splitlines() if line.startswith("0::"))
-    except (OSError, StopIteration):
-        own = "/"
-    place = CGROUPS / own.lstrip("/")
-    places = [folder / name for folder in (place, *place.parents) if folder.is_relative_to(CGROUPS)]
-    return [path.read_text().strip() for path in [*places, *([CGROUPS / old] if old else [])] if path.is_file()]

@@ -6,15 +6,16 @@ import os
 import re
 
 from ffn.errors import ConfigError
+from ffn.machine.limits import usable_cores
 
 
 def threads_here(num_cores: int | None = None) -> int:
-    """Return ``OMP_NUM_THREADS``, or the number of cores if it is not set.
+    """Return ``OMP_NUM_THREADS``, or if it is not set, how many threads can compute at the same time.
 
     Parameters
     ----------
     num_cores : int, optional
-        Number of cores; default: all that this process may run on.
+        Cores of this process; default: all that it may run on.
 
     Raises
     ------
@@ -23,7 +24,7 @@ def threads_here(num_cores: int | None = None) -> int:
     """
     given = os.environ.get("OMP_NUM_THREADS", "").strip()
     if not given:
-        return num_cores or len(os.sched_getaffinity(0))
+        return usable_cores(num_cores)
     outermost = given.split(",")[0].strip()
     if not re.fullmatch("0*[1-9][0-9]{0,3}", outermost):
         raise ConfigError(

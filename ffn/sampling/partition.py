@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 from collections.abc import Iterable
 
 import numpy as np
@@ -28,6 +27,7 @@ from ffn.io.volume import (
     require_other_file,
     voxel_size_of,
 )
+from ffn.machine.limits import usable_cores
 from ffn.options import add_box_option, add_options, from_arguments, whole_number
 from ffn.provenance import fingerprint, provenance
 from ffn.sampling.lom import lom_counts, require_lom_fits
@@ -95,7 +95,7 @@ def partition(
         box = box or labels.box
         require_inside(labels, box)
         require_lom_fits(box, config.lom_radius_zyx, labels.name)
-        threads = threads or len(os.sched_getaffinity(0))
+        threads = threads or usable_cores()
         path, dtypes = file_of(out_spec), {volume_name(out_spec): np.uint8}
         require_replaceable(path, set(dtypes))
         voxel_size = voxel_size_of(labels)

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import logging
 import multiprocessing
-import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -30,6 +29,7 @@ from ffn.io.training_records import (
     coordinate_tables,
     shard_name,
 )
+from ffn.machine.limits import usable_cores
 from ffn.options import add_options, from_arguments, whole_number
 from ffn.progress import track
 from ffn.provenance import provenance
@@ -198,7 +198,7 @@ def _look_up(plan: RecordsPlan, partitions: np.ndarray, voxels: np.ndarray) -> t
 
 def _write_shards(plan: RecordsPlan, folder: Path, processes: int) -> Iterator[Shard]:
     """Write all shards, in parallel where that helps; yield their entries in order."""
-    processes = min(processes or len(os.sched_getaffinity(0)), plan.num_shards)
+    processes = min(processes or usable_cores(), plan.num_shards)
     folder.mkdir()
     write = functools.partial(write_shard, plan, folder)
     if processes == 1:

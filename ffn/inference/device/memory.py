@@ -10,7 +10,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX
-from ffn.machine.description import memory_mb
+from ffn.machine.limits import memory_mb
 
 if TYPE_CHECKING:
     import jax

@@ -1,11 +1,9 @@
 """What a machine has for a network, and what makes it slow."""
 
 import dataclasses
-import math
 
 import pytest
 
-from ffn.machine import description
 from ffn.machine.description import Machine, this_machine
 from ffn.machine.gpu_evidence import Card
 
@@ -16,6 +14,8 @@ def test_a_machine_is_one_line():
     gpus = (Card("NVIDIA A100", "550", (8, 0)),) * 2
     assert FAST.title == "8 cores (Xeon, AMX), no GPU, 32 GB of memory"
     assert dataclasses.replace(FAST, cards=gpus).title == "8 cores (Xeon, AMX), 2 GPUs (NVIDIA A100), 32 GB of memory"
+    limited = dataclasses.replace(FAST, quota=1.5)
+    assert limited.title == "the time of 1.5 of 8 cores (Xeon, AMX), no GPU, 32 GB of memory"
     assert "\n" not in this_machine().title
 
 
@@ -47,15 +47,3 @@ def test_threads_that_fit_a_quota_are_no_fault(quota, threads):
 @pytest.mark.parametrize("change", [{"load": 15.0}, {"isa_limit": "ALL"}, {"isa_limit": "DEFAULT"}])
 def test_what_does_not_slow_it_is_not_named(change):
     assert dataclasses.replace(FAST, **change).slowed_by == []
-
-
-def test_limits_of_containers_count(tmp_path, monkeypatch):
-    (tmp_path / "own").write_text("9:name=systemd:/\n0::/pod/job\n")
-    (tmp_path / "pod/job").mkdir(parents=True)
-    monkeypatch.setattr(description, "CGROUPS", tmp_path)
-    monkeypatch.setattr(description, "OWN_CGROUP", tmp_path / "own")
-    assert this_machine().quota == math.inf
-    (tmp_path / "pod/job/cpu.max").write_text("max 100000\n")
-    (tmp_path / "pod/cpu.max").write_text("150000 100000\n")
-    (tmp_path / "pod/memory.max").write_text("2000000000\n")
-    assert (this_machine().quota, this_machine().memory_mb) == (1.5, 2000)

@@ -1,0 +1,61 @@
+"""What this process may use of its machine: cores, their time, memory; less in a container or a job of a scheduler."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+SLURM_CORES = "SLURM_CPUS_ON_NODE"  # of the job; sites without control groups let it run on all others, too
+
+
+def cores_here() -> int:
+    """Return how many cores this process may run on; in a job of Slurm, at most as many as the job has on this node."""
+    of_job = os.environ.get(SLURM_CORES, "")
+    cores = len(os.sched_getaffinity(0))
+    return min(cores, int(of_job)) if of_job.isdecimal() and int(of_job) else cores
+
+
+def usable_cores(cores: int | None = None) -> int:
+    """Return how many threads can compute at the same time on these cores, by default all that are here.
+
+    A container with a quota may use the time of fewer cores than it sees. With more threads, it would stand still for
+    part of each period.
+    """
+    return max(1, int(min(cores or cores_here(), quota())))
+
+
+def quota() -> float:
+    """Return the cores' worth of time that the control groups of this process allow; infinite without a limit."""
+    found = [text.split() for text in _texts("cpu.max")]
+    times, periods = (_texts(f"cpu.cfs_{name}_us", "cpu") for name in ("quota", "period"))
+    found += map(list, zip(times, periods, strict=True))
+    quotas = [int(words[0]) / int(words[1]) for words in found if len(words) == 2 and all(map(str.isdecimal, words))]
+    return min(quotas, default=float("inf"))
+
+
+def memory_mb() -> int:
+    """Return the memory of this machine, or of the container or job if that may use less, MB."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    texts = _texts("memory.max") + _texts("memory.limit_in_bytes", "memory")
+    return min([physical, *(int(text) for text in texts if text.isdecimal())]) // 10**6
+
+
+def _texts(name: str, controller: str = "") -> list[str]:
+    """Read a limit of the control group of this process and of those above it.
+
+    With `controller`, those of version 1. In a container, the path of a group may be that on the host.
+    """
+    root = CGROUPS / controller
+    place = root / _own_group(controller).lstrip("/")
+    files = [folder / name for folder in (place, *place.parents) if folder.is_relative_to(root)]
+    return [file.read_text().strip() for file in files if file.is_file()]
+
+
+def _own_group(controller: str) -> str:
+    try:
+        lines = [line.split(":", 2) for line in OWN_CGROUPS.read_text().splitlines()]
+    except OSError:
+        return "/"
+    return next((path for _, names, path in lines if controller in names.split(",")), "/")
