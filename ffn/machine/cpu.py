@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 from pathlib import Path
 
+ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # of Linux on x86-64
 ISA_LIMIT = "ONEDNN_MAX_CPU_ISA"  # holds oneDNN, and with it TensorFlow and OpenVINO, down to an older CPU
 # The levels of that variable below the highest, with the beginnings of Linux's flags that they leave out.
 LEFT_OUT = {
@@ -23,7 +25,7 @@ LEFT_OUT = {
 
 
 def cpu_flags() -> frozenset[str]:
-    """Return the flags of the first CPU, as Linux names them, without those that `ISA_LIMIT` holds back.
+    """Return the flags of the first CPU, as Linux names them, without those that `ISA_LIMIT` or Linux holds back.
 
     Returns
     -------
@@ -31,12 +33,19 @@ def cpu_flags() -> frozenset[str]:
         Empty if Linux does not report them.
     """
     left_out = LEFT_OUT.get(os.environ.get(ISA_LIMIT, "").upper(), ())
-    return frozenset(flag for flag in _cpuinfo("flags").split() if not flag.startswith(left_out))
+    flags = frozenset(flag for flag in _cpuinfo("flags").split() if not flag.startswith(left_out))
+    return flags if "amx_tile" not in flags or _may_use_amx() else frozenset(f for f in flags if f[:3] != "amx")
 
 
 def cpu_name() -> str:
     """Return the model name of the first CPU, empty if Linux does not report it."""
     return _cpuinfo("model name")
+
+
+@functools.cache
+def _may_use_amx() -> bool:
+    """Ask Linux for AMX: before 5.16, and in some containers, a process may not use it on a CPU that has it."""
+    return ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA) == 0
 
 
 @functools.cache

@@ -5,6 +5,7 @@ import pytest
 from ffn.machine import cpu
 from ffn.machine.cpu import cpu_flags, cpu_name
 
+MAY_USE_AMX = cpu._may_use_amx
 CPUINFO = """processor\t: 0
 model name\t: A CPU
 flags\t\t: fpu sse4_2 amx_bf16
@@ -19,6 +20,7 @@ FLAGS = "sse4_2 avx avx2 avx_vnni avx512f avx512_vnni avx512_bf16 avx512_fp16 am
 @pytest.fixture(autouse=True)
 def _forget(monkeypatch):
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    monkeypatch.setattr(cpu, "_may_use_amx", lambda: True)
     cpu._cpuinfo.cache_clear()
     yield
     cpu._cpuinfo.cache_clear()
@@ -40,6 +42,16 @@ def test_a_machine_without_cpuinfo_has_no_flags(monkeypatch):
 
     monkeypatch.setattr(Path, "read_text", missing)
     assert cpu_flags() == frozenset()
+
+
+def test_amx_that_linux_does_not_let_a_process_use_is_none(monkeypatch):
+    monkeypatch.setattr(Path, "read_text", lambda path: f"flags\t: {FLAGS}\n")
+    monkeypatch.setattr(cpu, "_may_use_amx", lambda: False)
+    assert cpu_flags() == set(FLAGS.split()) - {"amx_tile", "amx_bf16"}
+
+
+def test_linux_gives_amx_only_to_a_cpu_that_has_it():
+    assert not MAY_USE_AMX() or "amx_tile" in Path("/proc/cpuinfo").read_text()
 
 
 @pytest.mark.parametrize(
