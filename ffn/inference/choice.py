@@ -78,8 +78,8 @@ def _kernels_or_measured(model: Model, config: FloodConfig, library: str) -> Cho
     """Take our kernels where they are known to be fastest, or what measuring says; None where they cannot be.
 
     On a Zen 4 with AVX2 and no more, they did 2.4 times as many FOVs/s as OpenVINO in float32 with 32 features, 1.5
-    times with 16, and 0.8 times with 8, which they pad to 16. With AVX-512 they have not been timed yet, so there they
-    are measured.
+    times with 16, and 0.8 times with 8, which they pad to 16. With AVX-512 they were 2.4 times as fast, too, but on one
+    Xeon only, so there they are measured.
     """
     flags, lanes, on_auto = cpu_flags(), vector_lanes(), config.precision == "auto"
     if config.precision == "bfloat16" or (on_auto and "amx_bf16" in flags):

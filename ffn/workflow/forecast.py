@@ -21,9 +21,9 @@ EFFICIENCY = 0.85  # of the network's convolutions in float32: share of the spee
 # 1.5-2.4 in inference, 0.9-1.4 in training.
 AMX_INFERENCE = 6
 AMX_TRAINING = 4
-# With AVX2: speed of our kernels, which multiply less, for one of convolutions that do not; that of TensorFlow's
-# training, whose weight gradients are slow there, and of JAX's, which was 0.6 to 1.8 times as fast as TensorFlow's.
-# Measured on an AMD EPYC.
+# In float32, speed of our kernels, which multiply less, for one of convolutions that do not, on an AMD EPYC with AVX2
+# and a Xeon with AVX-512; with AVX2 that of TensorFlow's training, whose weight gradients are slow there, and of JAX's,
+# which was 0.6 to 1.8 times as fast as TensorFlow's.
 KERNELS_INFERENCE = 2.4
 KERNELS_TRAINING = 2.2
 LIBRARY_TRAINING_AVX2 = 0.3
@@ -51,15 +51,16 @@ class Pace:
 
     def training_rate(self, model: ModelConfig, train: TrainConfig) -> float:
         """FOVs/s of a training, all processes together."""
-        has_units = self.units == "AMX" and train.precision != "float32" and train.engine != "jax"
-        speed_up: float = AMX_TRAINING if has_units else 1
-        if self.units == "AVX2":
-            speed_up = KERNELS_TRAINING if _trains_with_kernels(model, train) else LIBRARY_TRAINING_AVX2
+        speed_up: float = LIBRARY_TRAINING_AVX2 if self.units == "AVX2" else 1
+        if self.units == "AMX" and train.precision != "float32" and train.engine != "jax":
+            speed_up = AMX_TRAINING
+        elif self.units and _trains_with_kernels(model, train):
+            speed_up = KERNELS_TRAINING
         return self._rate(BACKWARD * fov_flops(model) / speed_up, train.num_workers)
 
     def flooding_rate(self, model: ModelConfig, segment: SegmentConfig, jobs: int) -> float:
         """FOVs/s of flood filling, all jobs together."""
-        speed_up: float = AMX_INFERENCE if self.units == "AMX" and segment.precision != "float32" else 1
+        speed_up: float = AMX_INFERENCE if self._floods_by_amx(segment) else 1
         if self._floods_with_kernels(model, segment):
             speed_up = KERNELS_INFERENCE
         return self._rate(fov_flops(model) / speed_up, jobs)
@@ -69,8 +70,12 @@ class Pace:
         return START_SECONDS * math.ceil(jobs / self.cores) + fovs / rate
 
     def _floods_with_kernels(self, model: ModelConfig, segment: SegmentConfig) -> bool:
-        by_auto = segment.engine == "auto" and segment.precision != "bfloat16" and model.features >= FEW_FEATURES
-        return self.units == "AVX2" and (by_auto or segment.engine == "kernels") and not obstacle(model.features)
+        in_float32 = segment.precision != "bfloat16" and not self._floods_by_amx(segment)
+        by_auto = segment.engine == "auto" and in_float32 and model.features >= FEW_FEATURES
+        return bool(self.units) and (by_auto or segment.engine == "kernels") and not obstacle(model.features)
+
+    def _floods_by_amx(self, segment: SegmentConfig) -> bool:
+        return self.units == "AMX" and segment.precision != "float32"
 
     def _rate(self, flops_of_one: float, jobs: int) -> float:
         return 1 / (flops_of_one / self.flops + SECONDS_PER_FOV / min(jobs, self.cores))
