@@ -54,18 +54,20 @@ def status(folder: Path, now: float) -> list[str]:
         Seconds since the epoch.
     """
     benchmarks = {
-        path.relative_to(folder / "benchmarks"): _changed(path) for path in _files(folder, "benchmarks", "tsv")
+        ".".join(path.relative_to(folder / "benchmarks").parts): _changed(path)
+        for path in _files(folder, "benchmarks", "tsv")
     }
-    done = Counter(path.name.split(".")[0] for path in benchmarks)
+    done = Counter(name.split(".")[0] for name in benchmarks)
     order = {rule: number for number, rule in enumerate(RULES)}
     names = sorted(done, key=lambda rule: order.get(rule.removesuffix("-reversed"), len(order)))
     lines = ["jobs done: " + (", ".join(f"{name} {done[name]}" for name in names) or "none")]
     active = [path for path in _files(folder, "logs", "log") if now - _changed(path) < ACTIVE_SECONDS]
     for path in active:
         parts = path.relative_to(folder / "logs").with_suffix("").parts
-        finished = benchmarks.get(Path(f"{'.'.join(parts)}.tsv"), 0.0)
+        finished = benchmarks.get(f"{'.'.join(parts)}.tsv", 0.0)
         if finished < _changed(path):  # Snakemake writes the benchmark after a job that ended well
-            lines.append(f"{RunningJob(' '.join(parts), path).line()} ({now - _changed(path):.0f} s ago)")
+            age = max(0.0, now - _changed(path))  # clocks of a cluster differ
+            lines.append(f"{RunningJob(' '.join(parts), path).line()} ({age:.0f} s ago)")
     return lines if active else [*lines, f"no log changed in the last {ACTIVE_SECONDS:.0f} s"]
 
 

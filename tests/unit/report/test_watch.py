@@ -33,6 +33,18 @@ def test_a_job_that_is_repeated_is_shown(run):
     assert status(run, 1000.0)[1] == "membrane fly: membrane:  50% 4/8 [00:01<00:01, 4block/s] (10 s ago)"
 
 
+def test_jobs_of_studies_end_too(run):
+    write(run / "logs/studies/measure-2.log", "measure: 100% 8/8 [00:02<00:00, 4step/s]\n", age=9)
+    write(run / "benchmarks/studies/measure-2.tsv", "s\n2\n", age=9)
+    lines = status(run, 1000.0)
+    assert lines[0] == "jobs done: membrane 1, studies 1" and len(lines) == 2
+
+
+def test_a_log_from_a_machine_whose_clock_is_ahead_is_new(run):
+    write(run / "logs/segment/fly/z0-y0-x0.log", "segment:  10% 7/73 [00:05<00:45, 1.4seed/s]\n", age=-7)
+    assert status(run, 1000.0)[1].endswith("(0 s ago)")
+
+
 def test_a_run_that_stands_still_says_so(run):
     assert status(run, 2000.0)[1:] == ["no log changed in the last 120 s"]
 
