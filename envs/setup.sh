@@ -21,6 +21,7 @@ stamp=$venv/.setup-done         # checksum of all inputs of the last complete se
 variant_file=$venv/.variant     # the device, Python and folder that .venv was made for
 patch_file=$venv/.horovod-patch # the HOROVOD_PATCH that it was made with
 installing=$venv/.installing    # exists while pip writes; if pip is killed, its files cannot be trusted
+kernels=$venv/.kernels-built    # exists if the kernels were compiled; if not, each call tries again
 
 say() { echo "setup: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -69,9 +70,16 @@ state() { # checksum of everything that .venv is made from; with MPI installed o
 is_up_to_date() { [[ -x $venv/bin/python && $(cat "$stamp" 2>/dev/null) == "$(state)" ]]; }
 is_without_browser() { [[ ${BROWSER:-} == 1 && ${SYSTEM:-} != 0 ]] && ! chromium --version >/dev/null 2>&1; }
 
+build_kernels() {
+    say "[5/5] the kernels for CPUs"
+    envs/build_kernels.sh "$venv/bin/python" >>"$log" 2>&1 && touch "$kernels" && return
+    say "they were not built, so inference and training are slower. They need GCC 11, Clang 12 or later. See $log"
+}
+
 exec 9<envs
 flock -n 9 || { say "waiting for another set-up in this folder to end"; flock 9; }
 if is_up_to_date && ! is_without_browser; then
+    [[ -e $kernels ]] || build_kernels
     exit
 fi
 
@@ -166,8 +174,8 @@ say "[3/5] Horovod"
 wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horovod was not built. See $log"
 step "[4/5] installing Horovod and the ffn command" \
     install --no-build-isolation --force-reinstall "$wheel" --editable .
-say "[5/5] the kernels for CPUs"
-envs/build_kernels.sh "$venv/bin/python" >>"$log" 2>&1 || say "they were not built, so inference and training are slower. See $log"
+rm -f "$kernels"
+build_kernels
 step "checking that it works" check
 
 state >"$stamp"

@@ -16,6 +16,9 @@ case "$*" in
     *_base_executable*) echo "@SELF@" ;;
     "-m venv "*) mkdir -p "$3/bin" && cp "@SELF@" "$3/bin/python" && cp "$FAKE_FFN" "$3/bin/ffn" ;;
     "- "*) echo "tf-$FAKE_TENSORFLOW" ;;
+    *library_path*)
+        [[ "$FAIL" == kernels ]] && exit 1
+        touch "$HOME/kernels.so" && echo "$HOME/kernels.so" && echo "$HOME/kernels.so" ;;
     "-c import nvidia.nccl;"*) [[ "$NCCL_OF_PYTHON" ]] && echo "$NCCL_OF_PYTHON" || exit 1 ;;
     *" download "*)
         mkdir -p horovod-0 && echo released >horovod-0/source
@@ -294,6 +297,15 @@ def test_unknown_horovod_patch_is_refused_at_once(machine):
         "HOROVOD_PATCH: found 'wakes-up', expected 'all' (the default) or 'build'.\n",
     )
     assert not (machine.clone / ".venv").exists()
+
+
+def test_kernels_that_could_not_be_built_are_tried_again_by_the_next_setup(machine):
+    for _ in range(2):
+        result = machine.setup(FAIL="kernels")
+        assert result.returncode == 0 and "they were not built" in result.stderr
+    assert machine.log.read_text() == "", "nothing else is repeated"
+    assert machine.setup().stderr == "setup: [5/5] the kernels for CPUs\n"
+    assert machine.setup().stderr == ""
 
 
 def test_second_clone_reuses_the_wheel(machine):
