@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ffn import kernels
 from ffn.cluster.batch import is_answering, run_command
 from ffn.cluster.findings import Finding, judge_build, judge_gpu, judge_job, judge_library, judge_nodes
 from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_private
 from ffn.cluster.probe import MARKER, answers
 from ffn.cluster.site import LOG, Site
+from ffn.config import ModelConfig
 from ffn.io import atomic
+from ffn.kernels import inference
 from ffn.machine.description import this_machine
 from ffn.machine.schedulers import Scheduler
 from ffn.workflow.forecast import describe_pace, pace_of, times
@@ -140,13 +143,23 @@ def _machine(check: Check) -> list[Finding]:
     machine = this_machine()
     pace = pace_of(machine)
     findings = [Finding("machine", "ok", machine.title), Finding("speed", "ok", describe_pace(pace))]
-    findings += [Finding("slow", "warn", reason) for reason in machine.slowed_by]
+    reasons = [*machine.slowed_by, *([] if machine.cards else _missing_kernels())]
+    findings += [Finding("slow", "warn", reason) for reason in reasons]
     if check.configuration is not None:
         pipeline = read_pipeline(check.configuration)
         boxes = [box.num_voxels for volume in pipeline.subvolumes.values() for box in volume.values()]
         expected = times(pipeline.run, pace, bool(pipeline.trained), boxes * len(pipeline.orders))
         findings.append(Finding("run", "ok", "; ".join(expected) or "neither trains nor segments"))
     return findings
+
+
+def _missing_kernels() -> list[str]:
+    """Say which of our kernels were not built, or do not load."""
+    obstacles = {
+        "training": kernels.not_built(kernels.library_path()),
+        "flood filling": inference.obstacle(ModelConfig().features),
+    }
+    return [f"{task} does without our kernels, because {reason}" for task, reason in obstacles.items() if reason]
 
 
 def _gpu(site: Site, check: Check) -> list[Finding]:

@@ -74,6 +74,15 @@ def test_the_machine_is_described_with_what_slows_it_and_the_time_of_a_run(tmp_p
     assert timed.name == "run" and timed.text.startswith("training: 960 FOVs, ") and "flood filling" in timed.text
 
 
+def test_kernels_that_were_not_built_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "this_machine", lambda: Machine(2, "Xeon", "AMX"))
+    for module in (doctor.kernels, doctor.inference):
+        monkeypatch.setattr(module, "library_path", lambda: tmp_path / "gone.so")
+    reason = f"does without our kernels, because {tmp_path / 'gone.so'} is missing (make setup builds it)"
+    slow = [text for name, _, text in doctor._machine(Check(tmp_path)) if name == "slow"]
+    assert slow == [f"training {reason}", f"flood filling {reason}"]
+
+
 def test_a_configuration_that_cannot_be_read_is_one_line(tmp_path):
     with pytest.raises(ConfigError, match="none.yaml: cannot be read"):
         doctor._machine(Check(tmp_path, configuration=tmp_path / "none.yaml"))
