@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -16,27 +17,48 @@ if TYPE_CHECKING:
 NEEDS = "pip install 'ffn-pipeline[jax]' for a CPU, 'jax[cuda13]' or, with older drivers, 'jax[cuda12]' for a GPU"
 PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
+log = logging.getLogger(__name__)
+
 
 def require_jax() -> None:
-    """Check that JAX is installed.
+    """Check that JAX is installed and finds its devices.
 
     Raises
     ------
     ConfigError
-        If it is not; the message says how to install it.
+        If it is not, or does not; the message says how to install it, or what JAX says.
     """
     if importlib.util.find_spec("jax") is None:
         raise ConfigError(f"engine: found jax, which is not installed here. Install it ({NEEDS}), or choose another")
+    try:
+        _devices()
+    except RuntimeError as error:
+        raise ConfigError(f"engine: found jax, which fails here: {_one_line(error)}. Or choose another") from None
 
 
 def jax_gpus() -> list[jax.Device]:
-    """Return the GPUs that JAX sees; none, without importing it, if it is not installed or has only CPUs."""
+    """Return the GPUs that JAX sees; none, without importing it, if it is not installed or has only CPUs.
+
+    With CUDA installed, JAX fails where GPUs are hidden or their driver is too old: then it sees none, with a warning.
+    """
     if importlib.util.find_spec("jax") is None or not _has_plugins():
         return []
+    try:
+        return [device for device in _devices() if device.platform == "gpu"]
+    except RuntimeError as error:
+        log.warning("JAX takes no GPU: %s", _one_line(error))
+        return []
+
+
+def _devices() -> list[jax.Device]:
     os.environ.setdefault(PREALLOCATE, "false")  # or JAX would take most of the memory of every GPU that it sees
     import jax
 
-    return [device for device in jax.devices() if device.platform == "gpu"]
+    return jax.devices()
+
+
+def _one_line(error: RuntimeError) -> str:
+    return " ".join(str(error).split()).rstrip(".")
 
 
 def _has_plugins() -> bool:
@@ -50,7 +72,7 @@ def jax_device() -> jax.Device:
     Raises
     ------
     ConfigError
-        If JAX is not installed.
+        See `require_jax`.
     """
     require_jax()
     gpus = jax_gpus()

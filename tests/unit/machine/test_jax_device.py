@@ -52,3 +52,19 @@ def test_where_jax_is_missing_there_is_no_gpu_for_it(sees):
     assert jax_gpus() == []
     with pytest.raises(ConfigError, match=r"engine: found jax, which is not installed here\. Install it \(pip install"):
         jax_device()
+
+
+def test_gpus_that_jax_cannot_take_are_none_for_auto_and_one_line_for_who_asks_for_jax(sees, monkeypatch, caplog):
+    """As with CUDA_VISIBLE_DEVICES=-1, or an old driver."""
+
+    def fail():
+        raise RuntimeError("Unable to initialize backend 'cuda':\nNo visible GPU devices. (set JAX_PLATFORMS=cpu)")
+
+    sees()
+    monkeypatch.setattr(sys.modules["jax"], "devices", fail)
+    assert jax_gpus() == []
+    said = "Unable to initialize backend 'cuda': No visible GPU devices. (set JAX_PLATFORMS=cpu)"
+    assert f"JAX takes no GPU: {said}" in caplog.text
+    with pytest.raises(ConfigError) as refused:
+        jax_device()
+    assert str(refused.value) == f"engine: found jax, which fails here: {said}. Or choose another"
