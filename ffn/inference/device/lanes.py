@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, zyx
 from ffn.inference.canvas import Thresholds
 from ffn.inference.device.canvas import DeviceCanvas
@@ -45,7 +47,7 @@ class DeviceLanes:
     Raises
     ------
     ConfigError
-        If JAX is not installed.
+        If JAX is not installed, or the device refuses memory, also later.
     """
 
     def __init__(self, network: Network, thresholds: Thresholds, size: int, shape_zyx: ZYX, dtype: np.dtype) -> None:
@@ -65,9 +67,11 @@ class DeviceLanes:
         levels = np.arange(np.iinfo(dtype).max + 1, dtype=dtype) if dtype in GREY_LEVELS else None
         seen = None if levels is None else jax.device_put(self._normalisation.apply(levels), device)
         self._seen = seen  # what the network sees of each grey level
-        with jax.default_device(device):
+        with self._refusal_in_one_line(), jax.default_device(device):
             images = jax.numpy.zeros((size, *shape_zyx), np.float32 if seen is None else dtype)
-            self._state = CanvasState(images, jax.numpy.full((size, *shape_zyx), np.nan, np.float32))
+            state = CanvasState(images, jax.numpy.full((size, *shape_zyx), np.nan, np.float32))
+            # no copy; but without it, JAX would move them to its first device
+            self._state = jax.block_until_ready(jax.device_put(state, device))
         self._step = jax.jit(self._stepper.step, donate_argnums=2)
         log.info("engine: %s on %s, %d canvases of %s voxels", self.name, device, size, shape_zyx)
 
@@ -75,7 +79,8 @@ class DeviceLanes:
         """Put an image, as stored, and of `shape_zyx` at most, on the device, and return its canvas."""
         stored = raw if self._seen is not None else self._normalisation.apply(raw)
         padded = np.pad(stored, [(0, whole - n) for whole, n in zip(self._shape, raw.shape, strict=True)])
-        self._state = CanvasState(_replaced()(self._state.images, padded, lane), self._state.pom_logit)
+        with self._refusal_in_one_line():
+            self._state = CanvasState(_replaced()(self._state.images, padded, lane), self._state.pom_logit)
         return DeviceCanvas(self, lane, self._model, self._thresholds, segmentation)
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
@@ -83,11 +88,27 @@ class DeviceLanes:
         requests = np.zeros((self.size, SEED_COLUMN + 3 * (1 + WATCHED)), np.int32)
         growing = [(grower, lane) for grower in growers if (lane := self._request(grower, requests)) is not None]
         if growing:
-            self._state, answers = self._step(self._params, self._seen, self._state, requests)
-            rows = np.asarray(answers)
+            with self._refusal_in_one_line():
+                self._state, answers = self._step(self._params, self._seen, self._state, requests)
+                rows = np.asarray(answers)
             for grower, lane in growing:
                 grower.put(rows[lane])
         return len(growing)
+
+    @contextlib.contextmanager
+    def _refusal_in_one_line(self) -> Iterator[None]:
+        """Name what the memory was for: another process may have taken it since it was counted."""
+        import jax
+
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise ConfigError(
+                f"canvases: {self.size} of {'×'.join(map(str, self._shape))} voxels found too little memory on "
+                f"{self._device}, which other processes may use, too. Choose fewer, or smaller subvolumes or windows"
+            ) from None
 
     def _request(self, grower: ObjectGrower, requests: np.ndarray) -> int | None:
         """Fill the row of a canvas and return its number; None if its object has grown."""

@@ -1,5 +1,9 @@
 """Canvases on the device: the same bytes as one canvas after another on the host, in float32 on a CPU."""
 
+import os
+import subprocess
+import sys
+import textwrap
 from collections import Counter
 
 import numpy as np
@@ -7,6 +11,7 @@ import pytest
 from scipy import ndimage
 
 from ffn.config import ModelConfig, SegmentConfig
+from ffn.errors import ConfigError
 from ffn.inference.canvas import MASKED, Thresholds
 from ffn.inference.device import lanes as device
 from ffn.inference.device import step
@@ -148,3 +153,43 @@ def test_the_network_sees_any_image_as_on_the_host(model, dtype):
         results.append(flood.filling())
     same(*results)
     assert results[0].counters["segments"] > 0
+
+
+def test_memory_that_the_device_refuses_is_one_line(model, monkeypatch):
+    import jax
+
+    def refuse(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.\n…")
+
+    config = SegmentConfig(**OPTIONS)
+    lanes = device_lanes(network(model), config, 2)
+    (flood,) = floods(lanes, config, [subvolume(SHAPES[0], 0)])
+    said = "canvases: 2 of 22×30×40 voxels found too little memory on "
+    with monkeypatch.context() as patch, pytest.raises(ConfigError, match=said):
+        patch.setattr(lanes, "_step", refuse)
+        run_together(lanes, [flood])
+    monkeypatch.setattr(jax.numpy, "full", refuse)
+    with pytest.raises(ConfigError, match=said):
+        device_lanes(network(model), config, 2)
+
+
+SECOND_DEVICE = textwrap.dedent(
+    """
+    import jax, numpy as np
+    from tests.unit.inference.device import test_lanes as here
+
+    first, second = jax.devices()
+    here.device.jax_device = lambda: second
+    lanes = here.device_lanes(here.network(here.follower(here.CONFIG)), here.SegmentConfig(), 2)
+    canvas = lanes.canvas(1, np.ones((16, 26, 33), np.uint8), np.zeros((16, 26, 33), np.int32))
+    canvas.start((8, 13, 16))
+    assert canvas.logit((8, 13, 16)) > 0
+    assert [array.devices() for array in lanes._state] == [{second}] * 2
+    """
+)
+
+
+def test_canvases_stay_on_the_device_of_the_process():
+    """Those of four jobs on four GPUs would all meet on the first."""
+    variables = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    subprocess.run([sys.executable, "-c", SECOND_DEVICE], check=True, env=variables)
