@@ -110,6 +110,7 @@ def segment(
     machine: str | None = None,
     known: Known = Known(),  # noqa: B008 (frozen)
     finished: Callable[[Box], None] | None = None,
+    num_boxes: int | None = None,
 ) -> None:
     """Flood-fill boxes and write segmentation, probabilities, origins and overlaps of each.
 
@@ -139,6 +140,8 @@ def segment(
         Normalisation, masks and given segments of the volume.
     finished : callable, optional
         Told each box whose file is written; its checkpoint is gone then.
+    num_boxes : int, optional
+        Number with those that an earlier call has finished: its checkpoints are of as many canvases. Default: `boxes`.
 
     Raises
     ------
@@ -168,7 +171,7 @@ def segment(
         boxes, dtype = _checked(volume, boxes or [volume.box], model, len(targets)), volume.dtype
     network = Network(model, normalisation, chosen(model, config, machine))
     largest = zyx(map(max, zip(*(box.shape for box in boxes), strict=True)))
-    lanes = open_lanes(network, config, len(boxes), largest, dtype)
+    lanes = open_lanes(network, config, num_boxes or len(boxes), largest, dtype)
     inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": lanes.name}
     inputs["grey_levels"] = str(normalisation)
     common = Common(staged, network, config, points, inputs, lanes.size, known.masks, known.init_segmentation)
@@ -228,9 +231,11 @@ def segment_subvolumes(
         **mask_inputs(known.masks),
     }
 
+    number = len(job.part_of(boxes))
+
     def work(left: list[Box], finished: Callable[[Box], None]) -> None:
         outs = [f"{folder}{box.stem}.h5:segmentation" for box in left]
-        segment(image_spec, model_folder, outs, config, left, stage_to, machine, known, finished)
+        segment(image_spec, model_folder, outs, config, left, stage_to, machine, known, finished, number)
 
     make_files(folder, ".h5", boxes, work, fingerprint(config, model, inputs), job)
 

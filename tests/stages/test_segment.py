@@ -131,6 +131,28 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     assert files[1].read_bytes() != states[1][0], "other options"
 
 
+def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog):
+    """There are as many canvases as before, or their checkpoints would be those of another job."""
+    sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
+    cut = ["--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "4", "--canvases", "2"]
+    assert main(["segment", *sources, *cut, "--out", f"{scene}/whole/"]) == 0
+    leave, command = SubvolumeFlood.leave, ["segment", *sources, *cut, "--out", f"{scene}/parts/"]
+
+    def terminated(job):
+        leave(job)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SubvolumeFlood, "leave", terminated)
+        assert main(command) == 2
+    assert len(list((scene / "parts").glob("*.h5"))) == len(list(scene.rglob("*.checkpoint"))) == 1
+    with caplog.at_level("INFO"):
+        assert main(command) == 0
+    assert caplog.text.count("resuming from") == 1
+    for file in sorted((scene / "whole").glob("*.h5")):
+        assert (scene / "parts" / file.name).read_bytes() == file.read_bytes()
+
+
 def test_memory_does_not_grow_with_the_number_of_boxes(scene, monkeypatch):
     """A flood that is written leaves the memory before the next one is written."""
     arrays, alive, write = [], [], SubvolumeFlood.write
