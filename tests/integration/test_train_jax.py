@@ -1,6 +1,8 @@
 """Training with JAX: by several processes and devices, and in turn with TensorFlow."""
 
+import csv
 import shutil
+import sys
 from signal import SIGKILL
 
 import numpy as np
@@ -42,6 +44,26 @@ def test_a_training_goes_on_with_the_other_engine(tubes):
     for engine, out in others.items():
         assert f"resuming from {out}/checkpoints/step-00000006" in told[engine]
         assert_close(out, whole[engine])
+
+
+ALONE_HERE = """
+import sys
+sys.modules["tensorflow"] = sys.modules["keras"] = None  # as where they are not installed
+from ffn.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_training_needs_no_tensorflow(tubes):
+    """As on a machine with JAX for CUDA 13 alone."""
+    out = tubes / "without-tensorflow"
+    _, _, _, *words = job(tubes, out, "jax", ALONE)  # python -m ffn
+    validate = ["--validate", f"again={tubes}/raw.h5:raw,{tubes}/labels.h5:labels,3:27,0:40,10:58"]
+    more = [*validate, "--validation-steps", "6", "--validation-examples", "5", "--image-steps", "6"]
+    succeed([sys.executable, "-c", ALONE_HERE, *words, *more])
+    with open(out / "validation.csv") as table:
+        assert [row["step"] for row in csv.DictReader(table)][-1] == "12"
+    assert (out / "weights.h5").exists() and not (out / "tensorboard").exists()
 
 
 @pytest.mark.parametrize(

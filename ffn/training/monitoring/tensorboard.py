@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,7 +22,7 @@ SMOOTHED = ("loss", *SCORES)
 
 
 class Events:
-    """Event files below ``tensorboard/``. Scalars of the same name share a plot.
+    """Event files below ``tensorboard/``, if TensorFlow is installed. Scalars of the same name share a plot.
 
     Parameters
     ----------
@@ -34,6 +35,7 @@ class Events:
 
     def __init__(self, folder: Path, resumed: bool) -> None:
         self._folder = folder
+        self._is_off = importlib.util.find_spec("tensorflow") is None  # JAX trains without it
         self._writers: dict[TensorBoardRun, tf.summary.SummaryWriter] = {}
         self._smoothers = {name: Smoother() for name in SMOOTHED}
         for path in [folder / "train", folder / "validation"] if resumed else [folder]:
@@ -52,6 +54,8 @@ class Events:
 
     def picture(self, name: str, step: int, pixels: np.ndarray) -> None:
         """Write a picture, uint8 of shape (H, W, 3)."""
+        if self._is_off:
+            return
         import tensorflow as tf
 
         writer = self._writer("pictures")
@@ -65,6 +69,8 @@ class Events:
             writer.close()
 
     def _write_scalars(self, run: TensorBoardRun, row: MetricsRow) -> None:
+        if self._is_off:
+            return
         import tensorflow as tf
 
         writer = self._writer(run)

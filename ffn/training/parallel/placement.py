@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -39,15 +40,25 @@ def configure_libraries(group: ProcessGroup, config: TrainConfig, rng_seed: int)
     core of the process. ``KMP_BLOCKTIME`` affects only builds of TensorFlow with OpenMP: it keeps waiting threads from
     holding the cores (Dong et al. 2019: holding them is more than ten times slower at batch size 1).
 
-    JAX takes its settings from the environment when it starts, which is later, if at all.
+    JAX takes its settings from the environment when it starts, which is later, if at all. It needs no TensorFlow.
     """
-    import keras
-    import tensorflow as tf
-
     cores = assign_cores(group, config.pin_threads)
     threads = config.intra_op_threads or threads_here(len(cores))
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("KMP_BLOCKTIME", "0")
+    if config.engine != "jax" or importlib.util.find_spec("tensorflow"):
+        _configure_tensorflow(group, config, rng_seed, threads)
+    os.environ.setdefault("PJRT_NPROC", str(threads))
+    os.environ.setdefault(PREALLOCATE, "false")
+    if DETERMINISTIC not in (flags := os.environ.get("XLA_FLAGS", "")):
+        os.environ["XLA_FLAGS"] = f"{flags} --{DETERMINISTIC}=true".strip()
+    log.debug("rank %d: %d threads on cores %s", group.rank, threads, sorted(cores))
+
+
+def _configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: int, threads: int) -> None:
+    import keras
+    import tensorflow as tf
+
     keras.utils.set_random_seed(rng_seed % 2**32)
     tf.config.experimental.enable_op_determinism()
     # TensorFlow 2.21's remapper fails on residual modules with a message on stderr; the speed is the same without it
@@ -56,11 +67,6 @@ def configure_libraries(group: ProcessGroup, config: TrainConfig, rng_seed: int)
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(config.inter_op_threads)
     _take_gpu(group, config.engine)
-    os.environ.setdefault("PJRT_NPROC", str(threads))
-    os.environ.setdefault(PREALLOCATE, "false")
-    if DETERMINISTIC not in (flags := os.environ.get("XLA_FLAGS", "")):
-        os.environ["XLA_FLAGS"] = f"{flags} --{DETERMINISTIC}=true".strip()
-    log.debug("rank %d: %d threads on cores %s", group.rank, threads, sorted(cores))
 
 
 def _take_gpu(group: ProcessGroup, engine: str) -> None:
