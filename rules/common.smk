@@ -72,7 +72,7 @@ if snakemake_patches.submits(workflow) and "launcher" not in SITE:
         "profile's of the same name: put them into a copy of the profile"
     )
 
-for warning in PIPELINE.warnings:
+for warning in PIPELINE.warnings + PIPELINE.idle_gpus(GPUS):
     logger.warning(warning)
 
 PATHS = PIPELINE.paths

@@ -14,6 +14,7 @@ import yaml
 
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
+from ffn.inference.device.memory import MOST_CANVASES
 from ffn.io.blocks import Job, jobs_of
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import tracked_file
@@ -65,6 +66,17 @@ class Pipeline:
         if self.steps and self.places[run.select_volume].selects_on_training_data(str(run.select.box)):
             found.append("select.box and train_box overlap, so the choice favours checkpoints that memorised that box")
         return found
+
+    def idle_gpus(self, gpus: int) -> list[str]:
+        """Name what leaves GPUs idle, on machines with this number of them: jobs of one subvolume."""
+        config, most = self.run.segment, max((len(self.subvolumes[name]) for name in self.segmented), default=0)
+        number = min(MOST_CANVASES, most // max(1, gpus))
+        if not gpus or number < 2 or config.canvases != "auto" or config.engine not in ("auto", "jax"):
+            return []
+        return [
+            "segment.canvases: auto gives each subvolume a job of its own, so a GPU computes one FOV at a time. "
+            f"{number} gives each job as many subvolumes, to flood at once"
+        ]
 
     # --- Volumes by what is made from them ---------------------------------------------------------------------
     @cached_property

@@ -174,6 +174,16 @@ def test_lists_have_a_subvolume_for_each_canvas():
     assert made.jobs("segment", "second") == ["1-of-1"]
 
 
+def test_subvolumes_that_leave_gpus_idle_are_mentioned():
+    tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
+
+    def warned(gpus, **segment):
+        return pipeline(subvolumes=tiles, segment=segment).idle_gpus(gpus)
+
+    assert "10 gives each job" in warned(1)[0] and "3 gives each job" in warned(3, engine="jax")[0]
+    assert warned(0) == warned(6) == warned(1, canvases=1) == warned(1, engine="openvino") == []
+
+
 @pytest.mark.parametrize(("canvases", "gpus", "expected"), [(4, 0, 4), ("auto", 0, 1), ("auto", 2, 5)])
 def test_a_list_has_as_many_canvases_as_the_machine_fills(canvases, gpus, expected):
     tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
