@@ -12,6 +12,9 @@ Needs JAX, NumPy, h5py, tensorstore, scikit-image, pydantic, PyYAML and tqdm, an
    in minutes on a CPU.
 3. Training steps, if this version trains in JAX.
 
+On a GPU, each network is compiled first, and XLA tries several algorithms, which takes longer than timing it. `--parts`
+takes some of the three, and `--json` is written after every line, so that a machine that is lent for minutes is enough.
+
   python benchmarks/gpu.py --model models/fib25 --data ../shared/data/fib25 --json gpu.json
   JAX_PLATFORMS=cpu python benchmarks/gpu.py --quick --precision float32 --canvases 4 --compare openvino \
       --model models/fib25 --data ../shared/data/fib25 --box 60:100,100:180,100:180                 for a try on a CPU
@@ -58,6 +61,7 @@ CARDS = {
     "RTX 3090": 71,
 }
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+PARTS = ("network", "fib25", "training")
 OVERLAP = 48  # of the parts of FIB-25, voxels; there are two parts along each axis
 
 
@@ -98,18 +102,24 @@ def main() -> None:
     print(f"{device.device_kind}, JAX {jax.__version__}, bfloat16 by the data sheet: {peak or 'unknown'} TFLOP/s")
     report["matmul_tflops"] = {name: matmul_tflops(size, name) for name in PRECISIONS}
     print("matmul:", ", ".join(f"{name} {rate:.2f} TFLOP/s" for name, rate in report["matmul_tflops"].items()))
-    report["network"] = list(network_rates(size, arguments.precision, peak))
-    if arguments.model and arguments.data:
-        report["fib25"] = list(flooded(arguments))
-    report["training"] = list(training_rates(size, arguments.precision))
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
+    rows = {
+        "network": lambda: network_rates(size, arguments.precision, peak),
+        "fib25": lambda: flooded(arguments) if arguments.model and arguments.data else iter(()),
+        "training": lambda: training_rates(size, arguments.precision),
+    }
+    for part in arguments.parts:
+        report[part] = []
+        for row in rows[part]():
+            report[part].append(row)
+            if arguments.json:
+                Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n")
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small networks, few batches")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure (default: all)")
     parser.add_argument("--precision", choices=PRECISIONS, default="bfloat16", help="of the network")
     parser.add_argument("--model", help="imported weights of FIB-25")
     parser.add_argument("--data", type=Path, help="folder of FIB-25, with raw and labels_z000-170.h5")
