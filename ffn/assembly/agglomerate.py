@@ -21,8 +21,8 @@ from ffn.assembly.resegment import Surroundings, resegmented
 from ffn.config import AgglomerateConfig, AgglomerateJobs, Mask, require_window
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import CELL, ZYX, Box, cell_shape, cut, scale, zyx
-from ffn.inference.choice import chosen
-from ffn.inference.lanes import Lanes, Network
+from ffn.inference.choice import Network, chosen
+from ffn.inference.lanes import Lanes
 from ffn.io import atomic
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files

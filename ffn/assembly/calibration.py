@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import yaml
 
+from ffn.assembly.merge_graph import MergeEdge, read_graphs
 from ffn.errors import FfnError
-
-if TYPE_CHECKING:
-    from ffn.assembly.merge_graph import MergeEdge
 
 MAX_STEPS = 100
 TINY = 1e-9
@@ -105,6 +103,15 @@ def read_calibration(path: str | Path) -> Calibration:
             "Was it made by another version?"
         )
     return found
+
+
+def read_scored(paths: Sequence[str | Path], calibration: str | None) -> list[MergeEdge]:
+    """Read a merge graph as `read_graphs` does; the probabilities of a calibration, if given, replace the scores."""
+    edges = read_graphs(paths)
+    if calibration is None:
+        return edges
+    values = read_calibration(calibration).probabilities(edges).tolist()
+    return [replace(edge, score=value) for edge, value in zip(edges, values, strict=True)]
 
 
 def fit(

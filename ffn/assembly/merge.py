@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups, read_graphs
+from ffn.assembly.calibration import read_scored
+from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups
 from ffn.config import MergeConfig
 from ffn.contingency import RowLookup, add_up, count_ids
 from ffn.geometry import Box
@@ -137,7 +138,7 @@ def _nothing(block: Box) -> Learnt:
 
 def _joined(graph_paths: Sequence[str], config: MergeConfig) -> dict[str, np.ndarray]:
     """Return the segments that the graphs join, and their groups."""
-    edges = read_graphs(graph_paths, config.calibration)
+    edges = read_scored(graph_paths, config.calibration)
     base_ids, group_ids = merge_groups(edges, config.threshold)
     numbers = np.unique(group_ids, return_counts=True)[1]
     counts = (len(edges), len(base_ids), len(numbers), numbers.max(initial=0))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ffn.assembly.calibration import read_calibration
 from ffn.assembly.contacts import Contact
 from ffn.assembly.evidence import Evidence
 from ffn.assembly.unionfind import connected_roots
@@ -93,22 +92,13 @@ def read_graph(path: str | Path) -> list[MergeEdge]:
     return [parse_edge(line, f"{path}: line {n}") for n, line in numbered[1:]]
 
 
-def read_graphs(paths: Sequence[str | Path], calibration: str | None = None) -> list[MergeEdge]:
+def read_graphs(paths: Sequence[str | Path]) -> list[MergeEdge]:
     """Read a graph that several jobs wrote in parts.
-
-    Parameters
-    ----------
-    paths : sequence of path
-        Its parts.
-    calibration : str, optional
-        File of ``ffn calibrate``; its probabilities replace the scores.
 
     Raises
     ------
     MergeGraphError
         As `read_graph`, or if the parts were made with different models or options.
-    CalibrationError
-        If the calibration cannot be used.
     """
     makers = [(path, _maker(path)) for path in paths]
     for path, maker in makers[1:]:
@@ -116,11 +106,7 @@ def read_graphs(paths: Sequence[str | Path], calibration: str | None = None) -> 
             raise MergeGraphError(
                 f"{path}: differs in model or options from {makers[0][0]}, expected the same. Rerun agglomerate for all"
             )
-    edges = [edge for path in paths for edge in read_graph(path)]
-    if calibration is None:
-        return edges
-    values = read_calibration(calibration).probabilities(edges).tolist()
-    return [replace(edge, score=value) for edge, value in zip(edges, values, strict=True)]
+    return [edge for path in paths for edge in read_graph(path)]
 
 
 def parse_edge(line: str, where: str) -> MergeEdge:

@@ -15,9 +15,10 @@ from ffn.assembly.evidence import Evidence, Grown, compare, share_of
 from ffn.config import AgglomerateConfig
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, is_free, reach_of
+from ffn.inference.choice import Network
 from ffn.inference.executor import run_jobs
 from ffn.inference.grower import Limits, ObjectGrower
-from ffn.inference.lanes import Lanes, Network, open_lanes
+from ffn.inference.lanes import Lanes, open_lanes
 from ffn.io.masks import Masks
 from ffn.io.volume import Volume, voxel_size_of
 

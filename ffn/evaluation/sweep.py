@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ffn.assembly.merge_graph import MergeEdge, apply_groups, merge_groups, read_graphs
+from ffn.assembly.calibration import read_scored
+from ffn.assembly.merge_graph import MergeEdge, apply_groups, merge_groups
 from ffn.config import Mask
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import ConfigError
@@ -93,7 +94,7 @@ def sweep(
         If an input is missing or damaged, or the volumes do not overlap.
     """
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
-    edges = read_graphs(graph_paths, config.calibration) if job.finishes else []
+    edges = read_scored(graph_paths, config.calibration) if job.finishes else []
     inputs = {"segmentation": segmentation_spec, "truth": truth_spec}
     with open_masked_truth(truth_spec, masks) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(segmentation)

@@ -1,4 +1,4 @@
-"""The engine and precision of flood filling that are fastest here, where the options leave them to `auto`."""
+"""What flood filling runs: the network, and engine and precision, which `auto` takes as they are fastest here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from ffn.kernels.inference import obstacle
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.pace import calls_per_second
 from ffn.model.choice import Choice, choice_name, choose_once, sees_gpu
+from ffn.model.normalize import Normalisation
 from ffn.model.precision import PRECISIONS, WORTHWHILE, fastest_precision
 from ffn.model.store import Model
 
@@ -24,6 +26,25 @@ log = logging.getLogger(__name__)
 
 AVX2_LANES = 8
 FEW_FEATURES = 12  # with fewer, OpenVINO is faster
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is run on an image.
+
+    Parameters
+    ----------
+    model : Model
+        Architecture and weights.
+    normalisation : Normalisation
+        Of the image.
+    choice : Choice
+        Engine and precision.
+    """
+
+    model: Model
+    normalisation: Normalisation
+    choice: Choice
 
 
 def chosen(model: Model, config: FloodConfig, machine: str | None = None) -> Choice:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -11,31 +10,10 @@ import numpy as np
 from ffn.config import FloodConfig
 from ffn.geometry import ZYX
 from ffn.inference.canvas import Canvas, Thresholds
+from ffn.inference.choice import Network
 from ffn.inference.engine import create_engine
 from ffn.inference.grower import FovBatch, ObjectGrower
 from ffn.machine.jax_device import jax_device
-from ffn.model.choice import Choice
-from ffn.model.normalize import Normalisation
-from ffn.model.store import Model
-
-
-@dataclass(frozen=True)
-class Network:
-    """What is run on an image.
-
-    Parameters
-    ----------
-    model : Model
-        Architecture and weights.
-    normalisation : Normalisation
-        Of the image.
-    choice : Choice
-        Engine and precision.
-    """
-
-    model: Model
-    normalisation: Normalisation
-    choice: Choice
 
 
 class Lanes(Protocol):

@@ -13,9 +13,9 @@ from ffn.config import ImageConfig, Mask, SegmentConfig, SubvolumesConfig, flood
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box, tile, zyx
 from ffn.inference.checkpoint import Termination
-from ffn.inference.choice import chosen
+from ffn.inference.choice import Network, chosen
 from ffn.inference.flood_all import flood_all
-from ffn.inference.lanes import Network, open_lanes
+from ffn.inference.lanes import open_lanes
 from ffn.inference.points import read_points
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of

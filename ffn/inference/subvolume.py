@@ -14,10 +14,11 @@ from ffn.config import Mask, SegmentConfig
 from ffn.geometry import Box, VoxelSize, cell_shape
 from ffn.inference.canvas import MASKED
 from ffn.inference.checkpoint import CheckpointFile, checksum
+from ffn.inference.choice import Network
 from ffn.inference.claims import Cells, Filling, origins_table, overlaps_table
 from ffn.inference.flood import FloodFill
 from ffn.inference.grower import Arrays, ObjectGrower
-from ffn.inference.lanes import Lanes, Network
+from ffn.inference.lanes import Lanes
 from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
 from ffn.io.create import create_volumes

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import yaml
 
-from ffn.assembly.calibration import FEATURES, CalibrationError, features, fit, quality
+from ffn.assembly.calibration import FEATURES, CalibrationError, features, fit, quality, read_scored
 from ffn.assembly.contacts import Contact
 from ffn.assembly.evidence import Evidence
-from ffn.assembly.merge_graph import MergeEdge, header, read_graphs
+from ffn.assembly.merge_graph import MergeEdge, header
 from ffn.cli import main
 from ffn.commands.calibrate import bodies_of
 from ffn.contingency import count_pairs
@@ -104,7 +104,7 @@ def test_one_part_is_fitted_and_the_other_reported(scene):
     figures = record["quality"]
     assert figures["fitted"]["calibrated"]["points"] == 19 and figures["held_out"]["calibrated"]["points"] == 20
     assert figures["held_out"]["calibrated"]["auc"] == 1 and figures["held_out"]["score"]["auc"] == 0.5
-    edges = read_graphs([folder / "graph.csv"], f"{folder}/calibration.yaml")
+    edges = read_scored([folder / "graph.csv"], f"{folder}/calibration.yaml")
     assert all((e.score > 0.5) == bool(e.segment_a % 2) for e in edges)
 
     merged = f"{folder}/merged.h5:merged"

@@ -12,7 +12,8 @@ from ffn.assembly.resegment import Surroundings, best_seed, measured_side, reseg
 from ffn.config import AgglomerateConfig, Mask, ModelConfig
 from ffn.geometry import Box
 from ffn.inference import lanes
-from ffn.inference.lanes import HostLanes, Network
+from ffn.inference.choice import Network
+from ffn.inference.lanes import HostLanes
 from ffn.io.masks import open_masks
 from ffn.io.open import open_volume
 from ffn.model.choice import Choice

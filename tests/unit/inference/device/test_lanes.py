@@ -13,11 +13,12 @@ from scipy import ndimage
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.inference.canvas import MASKED, Thresholds
+from ffn.inference.choice import Network
 from ffn.inference.device import lanes as device
 from ffn.inference.device import step
 from ffn.inference.device.lanes import DeviceLanes
 from ffn.inference.flood import FloodFill
-from ffn.inference.lanes import HostLanes, Network
+from ffn.inference.lanes import HostLanes
 from ffn.model.choice import Choice
 from ffn.model.normalize import Normalisation
 
