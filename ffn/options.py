@@ -6,7 +6,7 @@ import argparse
 import re
 import shlex
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -59,6 +59,11 @@ def add_box_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--box", type=Box.parse, metavar="Z0:Z1,Y0:Y1,X0:X1", help=text)
 
 
+def add_volume_option(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Give `parser` the option `name` with a volume, which must be given; `text` says what is in it."""
+    parser.add_argument(name, required=True, metavar="VOLUME", help=f"{text}, NAME.zarr or FILE.h5:DATASET")
+
+
 def add_staging_option(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the option ``--stage-to``, None where it is not given."""
     text = "node-local folder to copy the inputs to first, where there is room, as in '$TMPDIR'"
@@ -79,11 +84,6 @@ def add_masks_option(parser: argparse.ArgumentParser) -> None:
 def masks_from(arguments: argparse.Namespace) -> tuple[Mask, ...]:
     """Return the masks of parsed options."""
     return from_arguments(ImageConfig, arguments).masks
-
-
-def mask_inputs(masks: Sequence[Mask]) -> dict[str, str]:
-    """Return the masks for the provenance; nothing if there are none."""
-    return {"masks": " ".join(map(str, masks))} if masks else {}
 
 
 def add_normalization_option(parser: argparse.ArgumentParser) -> None:

@@ -32,8 +32,8 @@ rule agglomerate:
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn agglomerate --segmentation {input.segmentation} --image {input.image} "
-        "--normalization {input.normalization} --model {params.model} --box {params.box} {params.masks} {params.flags} {params.untracked} "
-        "--machine {params.machine:q} {params.out} > {log} 2>&1"
+        "--normalization {input.normalization} --model {params.model} --box {params.box} {params.masks} "
+        "{params.flags} {params.untracked} --machine {params.machine:q} {params.out} > {log} 2>&1"
 
 
 # More parts than jobs: each job walks a list of neighbours.

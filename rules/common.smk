@@ -1,7 +1,6 @@
 # Configuration and targets; no science.
 import functools
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -23,6 +22,7 @@ from ffn.workflow.file_lists import write_file_lists
 from ffn.workflow.forecast import announcement
 from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import training_mb
+from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import calibration_files, check_sources, reference_files, segment_files
 from ffn.workflow.rank_layout import layout_of
@@ -82,19 +82,12 @@ IMAGE = PATHS.file("ingest", "image")
 LABELS = PATHS.file("ingest", "labels")
 NORMALIZATION = PATHS.of("normalize")
 MODEL = f"{PIPELINE.used_model}/model.yaml"
-MASKS = arguments.mask_files(PIPELINE)
-MASK_STAMPS = arguments.mask_stamps(PIPELINE)
-MASKED = arguments.masks(PIPELINE)
+MASKED, MASKS, MASK_STAMPS = arguments.known(PIPELINE, "masks")
 SEED = RUN.rng_seed
 CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node
 # Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.
 SEGMENT_THREADS = max(1, CORES // max(1, len(PIPELINE.targets("segment"))))
 AGGLOMERATE_THREADS = max(1, CORES // max(1, len(PIPELINE.targets("agglomerate"))))
-
-
-def any_of(names):
-    """Regular expression of a wildcard; matches nothing if there are no names."""
-    return "|".join(map(re.escape, names)) or "(?!)"
 
 
 wildcard_constraints:

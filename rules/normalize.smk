@@ -21,7 +21,7 @@ rule normalize:
         mask_stamps=MASK_STAMPS,
         model=lambda wildcards: quote(PIPELINE.model),
         stamps=arguments.stamps(f"{PIPELINE.model}/model.yaml", *reference_files(RUN.normalize)),
-        method=lambda wildcards: arguments.image_options(PIPELINE, wildcards.volume, "normalize"),
+        method=lambda wildcards: arguments.image_option(PIPELINE, wildcards.volume, "normalize"),
         flags=flags(RUN.normalize),
     shell:
         "ffn normalize --image {input.image} --model {params.model} {params.method} {params.masks} {params.flags} "

@@ -1,4 +1,5 @@
 # Flood filling, one job per overlapping subvolume. For the consensus, once more with reversed seeds.
+GIVEN, GIVEN_FILES, GIVEN_STAMPS = arguments.known(PIPELINE, "init_segmentation")
 
 
 rule segment:
@@ -6,7 +7,7 @@ rule segment:
         image=IMAGE,
         normalization=NORMALIZATION,
         masks=MASKS,
-        given=arguments.given_files(PIPELINE),
+        given=GIVEN_FILES,
         files=arguments.inputs(MODEL, *segment_files(RUN.segment)),
     output:
         segmentation=ensure(
@@ -24,8 +25,8 @@ rule segment:
         gpu=min(1, GPUS),
     params:
         masks=MASKED,
-        given=arguments.given(PIPELINE),
-        given_stamps=arguments.given_stamps(PIPELINE),
+        given=GIVEN,
+        given_stamps=GIVEN_STAMPS,
         mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("subvolumes"),
@@ -38,7 +39,8 @@ rule segment:
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn segment --image {input.image} --model {params.model} --box {params.box} {params.flags} "
-        "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} {params.stage} --machine {params.machine:q} {params.out} > {log} 2>&1"
+        "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} {params.stage} "
+        "--machine {params.machine:q} {params.out} > {log} 2>&1"
 
 
 # More subvolumes than jobs, or a number of canvases: each job walks a list of neighbours, and a killed one goes on with

@@ -1,4 +1,8 @@
 # The best of the last checkpoints. Each segments the validation box and is scored there; `segment` uses the best.
+SELECT_MASKED, SELECT_MASKS, SELECT_MASK_STAMPS = arguments.known(PIPELINE, "masks", RUN.select_volume)
+SELECT_GIVEN, SELECT_GIVEN_FILES, SELECT_GIVEN_STAMPS = arguments.known(
+    PIPELINE, "init_segmentation", RUN.select_volume
+)
 VALIDATION_VOXELS = Box.parse(RUN.select.box).num_voxels if PIPELINE.steps else 0
 
 
@@ -27,8 +31,8 @@ rule checkpoint_segment:
     input:
         image=PATHS.file("ingest", "image", volume=RUN.select_volume),
         normalization=PATHS.of("normalize", volume=RUN.select_volume),
-        masks=arguments.mask_files(PIPELINE, RUN.select_volume),
-        given=arguments.given_files(PIPELINE, RUN.select_volume),
+        masks=SELECT_MASKS,
+        given=SELECT_GIVEN_FILES,
         model=PATHS.of("select", "candidate"),
         files=arguments.inputs(*segment_files(RUN.segment)),
     output:
@@ -43,10 +47,10 @@ rule checkpoint_segment:
         runtime=flooding(RUN.flooding_model, VALIDATION_VOXELS),
         gpu=min(1, GPUS),
     params:
-        masks=arguments.masks(PIPELINE, RUN.select_volume),
-        mask_stamps=arguments.mask_stamps(PIPELINE, RUN.select_volume),
-        given=arguments.given(PIPELINE, RUN.select_volume),
-        given_stamps=arguments.given_stamps(PIPELINE, RUN.select_volume),
+        masks=SELECT_MASKED,
+        mask_stamps=SELECT_MASK_STAMPS,
+        given=SELECT_GIVEN,
+        given_stamps=SELECT_GIVEN_STAMPS,
         box=RUN.select.box,
         model=subpath(input.model, parent=True),
         stamps=arguments.stamps(*segment_files(RUN.segment)),
@@ -63,7 +67,7 @@ rule checkpoint_evaluate:
     input:
         segmentation=PATHS.of("select", "candidate_segmentation"),
         truth=PATHS.file("ingest", "labels", volume=RUN.select_volume),
-        masks=arguments.mask_files(PIPELINE, RUN.select_volume),
+        masks=SELECT_MASKS,
     output:
         scores=ensure(PATHS.of("select", "candidate_scores"), non_empty=True),
     log:
@@ -75,8 +79,8 @@ rule checkpoint_evaluate:
         mem_mb=memory("evaluate", block_voxels(RUN.evaluate)),
         runtime=duration("evaluate", VALIDATION_VOXELS),
     params:
-        masks=arguments.masks(PIPELINE, RUN.select_volume),
-        mask_stamps=arguments.mask_stamps(PIPELINE, RUN.select_volume),
+        masks=SELECT_MASKED,
+        mask_stamps=SELECT_MASK_STAMPS,
         box=RUN.select.box,
         seed=SEED,
         flags=flags(RUN.evaluate),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import itertools
 import logging
@@ -26,7 +25,7 @@ from ffn.inference.lanes import Lanes
 from ffn.io import atomic
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
-from ffn.io.masks import Masks, open_masks
+from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import identity, open_volume, read_table
 from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.machine.threads import threads_here
@@ -38,8 +37,8 @@ from ffn.options import (
     add_masks_option,
     add_normalization_option,
     add_options,
+    add_volume_option,
     from_arguments,
-    mask_inputs,
     masks_from,
 )
 from ffn.progress import track
@@ -57,9 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     The base segmentation is not changed. 'ffn merge' applies the graph, and 'ffn sweep' scores every threshold.
     """
-    text = "base segmentation, NAME.zarr or FILE.h5:DATASET, of ffn segment, reconcile or consensus"
-    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help=text)
-    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, NAME.zarr or FILE.h5:DATASET")
+    add_volume_option(parser, "--segmentation", "base segmentation, of ffn segment, reconcile or consensus")
+    add_volume_option(parser, "--image", "raw image")
     parser.add_argument("--model", required=True, metavar="DIR", help="trained model")
     text = "merge graph to write; FOLDER/ cuts the box into parts of --job-size, with a graph each"
     parser.add_argument("--out", required=True, metavar="FILE.csv", help=text)
@@ -175,9 +173,11 @@ def agglomerate(
     model = load_model(model_folder)
     normalisation = read_normalisation(normalization, model.config)
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
-    with contextlib.ExitStack() as stack:
-        segmentation, image = (stack.enter_context(open_volume(spec)) for spec in (segmentation_spec, image_spec))
-        masked = stack.enter_context(open_masks(masks, image.voxel_size_zyx_nm))
+    with (
+        open_volume(segmentation_spec) as segmentation,
+        open_volume(image_spec) as image,
+        open_masks(masks, image.voxel_size_zyx_nm) as masked,
+    ):
         box = _checked(segmentation, image, box)
         claims, objects = _overlaps(segmentation_spec), Objects(read_rows(segmentation_spec, COMPONENTS, 2))
         found = _candidates(segmentation, image, box, claims, objects, config)

@@ -28,7 +28,7 @@ from ffn.io.volume import (
     require_same_voxel_size,
     voxel_size_of,
 )
-from ffn.options import add_options, from_arguments
+from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
@@ -48,9 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "a", metavar="A", help="labels, NAME.zarr or FILE.h5:DATASET; the result keeps its ids and background"
     )
     parser.add_argument("b", metavar="B", help="labels of the same box")
-    parser.add_argument(
-        "--out", required=True, metavar="VOLUME", help="uint64 segmentation, NAME.zarr or FILE.h5:DATASET"
-    )
+    add_volume_option(parser, "--out", "uint64 segmentation")
     add_job_options(parser, (COUNT,))
     add_options(parser, ConsensusConfig)
     parser.set_defaults(function=_run)

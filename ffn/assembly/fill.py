@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 
 import numpy as np
 
@@ -11,11 +10,11 @@ from ffn.config import FillConfig, Mask
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, write_blocks
 from ffn.io.create import volume_name
-from ffn.io.masks import Masks, open_masks
-from ffn.io.open import identity, open_volume
+from ffn.io.masks import Masks, identities, mask_inputs, open_masks
+from ffn.io.open import open_volume
 from ffn.io.shards import Shards
 from ffn.io.volume import Placement, Volume, file_of, require_image, require_labels, require_other_file, voxel_size_of
-from ffn.options import add_masks_option, add_options, from_arguments, mask_inputs, masks_from
+from ffn.options import add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
 
 CONTEXT = 4.0  # halo in units of the maximum distance; floods meet along membranes, which may come from farther away
@@ -27,11 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     The input is not changed. Voxels beyond the maximum distance stay unsegmented.
     """
-    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="labels, NAME.zarr or FILE.h5:DATASET")
-    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, NAME.zarr or FILE.h5:DATASET")
-    parser.add_argument(
-        "--out", required=True, metavar="VOLUME", help="uint64 filled segmentation, NAME.zarr or FILE.h5:DATASET"
-    )
+    add_volume_option(parser, "--segmentation", "labels")
+    add_volume_option(parser, "--image", "raw image")
+    add_volume_option(parser, "--out", "uint64 filled segmentation")
     add_masks_option(parser)
     add_job_options(parser)
     add_options(parser, FillConfig)
@@ -79,17 +76,17 @@ def fill(
         If the image does not cover the segmentation, or the output would overwrite one of them.
     """
     require_other_file(out_spec, segmentation_spec, image_spec)
-    with contextlib.ExitStack() as stack:
-        segmentation, image = (stack.enter_context(open_volume(spec)) for spec in (segmentation_spec, image_spec))
-        masked = stack.enter_context(open_masks(masks, image.voxel_size_zyx_nm))
+    inputs = {"segmentation": segmentation_spec, "image": image_spec}
+    with (
+        open_volume(segmentation_spec) as segmentation,
+        open_volume(image_spec) as image,
+        open_masks(masks, image.voxel_size_zyx_nm) as masked,
+    ):
         require_labels(segmentation)
         require_image(image)
         voxel_size = voxel_size_of(segmentation)
-        record = provenance("fill", config, segmentation=segmentation_spec, image=image_spec, **mask_inputs(masks))
-        inputs = {"segmentation": segmentation_spec, "image": image_spec}
-        inputs |= {f"mask {n}": mask.path for n, mask in enumerate(masks) if mask.path}
-        contents = {name: identity(spec) for name, spec in inputs.items()}
-        made_of = fingerprint("fill", config, **contents, **mask_inputs(masks))
+        record = provenance("fill", config, **inputs, **mask_inputs(masks))
+        made_of = fingerprint("fill", config, **identities(inputs, masks))
         tiles, name = Shards(segmentation.box, config.block_size_zyx), volume_name(out_spec)
 
         def work(block: Box, out: Writers) -> None:

@@ -20,7 +20,7 @@ from ffn.io.create import require_replaceable, volume_name
 from ffn.io.open import identity, open_volume
 from ffn.io.steps import learn_tables
 from ffn.io.volume import Placement, file_of, require_labels, require_other_file, voxel_size_of
-from ffn.options import add_options, from_arguments
+from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
@@ -33,12 +33,8 @@ WARN_SHARE = 0.2  # of the labelled voxels in one group; our choice: the largest
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Join the segments whose edges in the merge graph reach the threshold. The base segmentation is not changed."""
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
-    parser.add_argument(
-        "--segmentation", required=True, metavar="VOLUME", help="base segmentation, NAME.zarr or FILE.h5:DATASET"
-    )
-    parser.add_argument(
-        "--out", required=True, metavar="VOLUME", help="uint64 segmentation, NAME.zarr or FILE.h5:DATASET"
-    )
+    add_volume_option(parser, "--segmentation", "base segmentation")
+    add_volume_option(parser, "--out", "uint64 segmentation")
     parser.add_argument("--mapping", metavar="FILE.csv", help="also write base_id,group_id of every joined segment")
     parser.add_argument(
         "--groups", metavar="FILE.csv", help="also write the largest groups, to check for runaway merging"

@@ -7,11 +7,19 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import yaml
 
-from ffn.assembly.calibration import DEFAULT, FEATURES
+from ffn.assembly.calibration import DEFAULT, FEATURES, fit, quality
+from ffn.assembly.merge_graph import read_graphs
 from ffn.contingency import ContingencyTable, largest_parts
+from ffn.evaluation.evaluate import common_box
+from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
-from ffn.options import add_box_option
+from ffn.io import atomic
+from ffn.io.open import open_truth, open_volume
+from ffn.io.volume import require_labels, require_other_file
+from ffn.options import add_box_option, add_volume_option
+from ffn.provenance import provenance
 
 MIN_SHARE = 0.8
 
@@ -24,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     the file.
     """
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
-    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="base segmentation, FILE.h5:DATASET")
-    parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels of the ground truth")
+    add_volume_option(parser, "--segmentation", "base segmentation")
+    add_volume_option(parser, "--truth", "labels of the ground truth")
     parser.add_argument("--out", required=True, metavar="FILE.yaml", help="coefficients and figures to write")
     parser.add_argument(
         "--penalty",
@@ -86,17 +94,6 @@ def calibrate(
     MergeGraphError, VolumeError, EvaluationError
         If an input is missing or damaged, or the volumes do not overlap.
     """
-    import yaml
-
-    from ffn.assembly.calibration import fit, quality
-    from ffn.assembly.merge_graph import read_graphs
-    from ffn.evaluation.evaluate import common_box
-    from ffn.evaluation.scoring import tabulate
-    from ffn.io import atomic
-    from ffn.io.open import open_truth, open_volume
-    from ffn.io.volume import require_labels, require_other_file
-    from ffn.provenance import provenance
-
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
     edges = read_graphs(graph_paths)
     with open_truth(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
@@ -130,12 +127,6 @@ def bodies_of(table: ContingencyTable, min_share: float = MIN_SHARE) -> dict[int
     """
     table = table.foreground()
     best = table.keep(largest_parts(table.b, table.a, table.voxels))
-    totals = dict(zip(*(column.tolist() for column in _sums(table)), strict=True))
-    rows = zip(best.a.tolist(), best.b.tolist(), best.voxels.tolist(), strict=True)
-    return {segment: body for body, segment, voxels in rows if voxels >= min_share * totals[segment]}
-
-
-def _sums(table: ContingencyTable) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of the segments, and their labelled voxels."""
-    ids, index = np.unique(table.b, return_inverse=True)
-    return ids, np.bincount(index, table.voxels)
+    totals = np.bincount(np.unique(table.b, return_inverse=True)[1], table.voxels)  # by segment, as `best` is
+    best = best.keep(best.voxels >= min_share * totals)
+    return dict(zip(best.b.tolist(), best.a.tolist(), strict=True))

@@ -32,6 +32,7 @@ from ffn.options import (
     add_box_option,
     add_masks_option,
     add_options,
+    add_volume_option,
     from_arguments,
     masks_from,
     whole_number,
@@ -43,12 +44,12 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Score a segmentation and a baseline against the ground truth: ARE, VOI, coverage, run length, worst errors."""
-    parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="labels to score")
+    add_volume_option(parser, "--segmentation", "labels to score")
     text = "what the segmentation is in its run, for tables: base, agglomerated or filled"
     parser.add_argument("--name", default="", metavar="NAME", help=text)
     text = "a segmentation that an earlier stage made, to score as well, such as base=seg.h5:segmentation; repeat"
     parser.add_argument("--earlier", action="append", default=[], metavar="NAME=VOLUME", help=text)
-    parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels of the ground truth")
+    add_volume_option(parser, "--truth", "labels of the ground truth")
     parser.add_argument(
         "--skeletons",
         metavar="PATH",

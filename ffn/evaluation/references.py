@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ffn.config import Mask
-from ffn.options import mask_inputs
+from ffn.io.masks import mask_inputs
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from ffn.evaluation.skeletons import Skeleton, Skeletons, join
 from ffn.evaluation.thinning import assemble, step_for, thin
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
-from ffn.io.masks import identities, open_masked_truth
+from ffn.io.masks import identities, mask_inputs, open_masked_truth
 from ffn.io.store_names import blocks_folder
 from ffn.io.volume import require_inside, require_other_file
-from ffn.options import add_box_option, add_masks_option, add_options, from_arguments, mask_inputs, masks_from
+from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Skeletonize the bodies of the ground truth, along which 'ffn evaluate --skeletons' measures run length."""
-    parser.add_argument("--labels", required=True, metavar="VOLUME", help="bodies of the ground truth")
+    add_volume_option(parser, "--labels", "bodies of the ground truth")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="skeletons to write")
     add_job_options(parser)

@@ -20,11 +20,11 @@ from ffn.evaluation.scoring import blocks_in
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
-from ffn.io.masks import identities, open_masked_truth
+from ffn.io.masks import identities, mask_inputs, open_masked_truth
 from ffn.io.open import open_volume
 from ffn.io.store_names import blocks_folder
 from ffn.io.volume import require_labels, require_other_file
-from ffn.options import add_box_option, add_masks_option, add_options, from_arguments, mask_inputs, masks_from
+from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
 
 NO_MERGES = 1.01  # no score reaches this threshold, so it gives the base segmentation
@@ -34,10 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Score the merge graph against the ground truth at several thresholds."""
     text = "files of ffn agglomerate; a part of the blocks (--job) needs none"
     parser.add_argument("graphs", nargs="*", metavar="GRAPH.csv", help=text)
-    parser.add_argument(
-        "--segmentation", required=True, metavar="VOLUME", help="base segmentation, NAME.zarr or FILE.h5:DATASET"
-    )
-    parser.add_argument("--truth", required=True, metavar="VOLUME", help="labels of the ground truth")
+    add_volume_option(parser, "--segmentation", "base segmentation")
+    add_volume_option(parser, "--truth", "labels of the ground truth")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores to write")
     add_box_option(parser)
     add_job_options(parser)

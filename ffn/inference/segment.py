@@ -21,6 +21,7 @@ from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
 from ffn.io.create import volume_name
+from ffn.io.masks import mask_inputs
 from ffn.io.open import identity, open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Volume, file_of, require_image, require_inside, require_other_file
@@ -32,8 +33,8 @@ from ffn.options import (
     add_normalization_option,
     add_options,
     add_staging_option,
+    add_volume_option,
     from_arguments,
-    mask_inputs,
     masks_from,
 )
 
@@ -42,7 +43,7 @@ RESERVED = ("probability", "origins", "overlaps", "given")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flood-fill boxes of an image: grow an object from every seed until the network finds no more of it."""
-    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, NAME.zarr or FILE.h5:DATASET")
+    add_volume_option(parser, "--image", "raw image")
     parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
     parser.add_argument(
         "--box",

@@ -22,12 +22,11 @@ from ffn.inference.lanes import Lanes
 from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
 from ffn.io.create import create_volumes
-from ffn.io.masks import open_masks
+from ffn.io.masks import mask_inputs, open_masks
 from ffn.io.nearest import read_nearest
 from ffn.io.open import open_truth, open_volume
 from ffn.io.volume import Placement, voxel_size_of
 from ffn.model.store import Model
-from ffn.options import mask_inputs
 from ffn.provenance import provenance, revision
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from ffn.io.reference import can_stay, write_reference
 from ffn.io.shards import CHUNK, shard_shape
 from ffn.io.store_names import split_store
 from ffn.io.volume import IGNORED, Placement, Volume, file_of, require_labels, require_other_file, split_spec
-from ffn.options import add_box_option, add_options, from_arguments
+from ffn.options import add_box_option, add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("source", metavar="SOURCE", nargs="+", help=f"image or labels: {readable_formats()}")
     add_box_option(parser)
-    parser.add_argument("--out", required=True, metavar="VOLUME", help="to write, NAME.zarr or FILE.h5:DATASET")
+    add_volume_option(parser, "--out", "volume to write")
     add_job_options(parser)
     add_options(parser, IngestConfig)
     parser.set_defaults(function=_run)

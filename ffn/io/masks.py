@@ -109,6 +109,11 @@ def identities(specs: Mapping[str, str], masks: Sequence[Mask] = ()) -> dict[str
     return {name: identity(spec) for name, spec in specs.items()} | ({"masks": " ".join(each)} if each else {})
 
 
+def mask_inputs(masks: Sequence[Mask]) -> dict[str, str]:
+    """Return the masks for the provenance; nothing if there are none."""
+    return {"masks": " ".join(map(str, masks))} if masks else {}
+
+
 def _masked(mask: Mask, volume: Volume | None, box: Box, voxel_size: VoxelSize | None) -> np.ndarray:
     """Return which voxels of `box` one mask leaves out."""
     if volume is None:

@@ -16,12 +16,12 @@ import numpy as np
 from ffn.config import GreyLevels, ImageConfig, Mask, ModelConfig, Normalize, NormalizeConfig
 from ffn.errors import ModelError, VolumeError
 from ffn.io import atomic
-from ffn.io.masks import Masks, open_masks
+from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume
 from ffn.model.grey_levels import HISTOGRAM_DTYPES, Histogram, count_levels, distance, sample_blocks
 from ffn.model.store import DESCRIPTION, load_architecture, load_histogram
-from ffn.options import add_options, from_arguments, mask_inputs
+from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
 
@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     'ffn segment' and 'ffn agglomerate' read the result, so that all jobs of a volume see the same image.
     """
-    parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, FILE.h5:DATASET")
+    add_volume_option(parser, "--image", "raw image")
     parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="normalisation to write")
     add_options(parser, ImageConfig, skip=("init_segmentation",))

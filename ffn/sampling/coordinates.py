@@ -19,12 +19,12 @@ from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box, zyx
 from ffn.io import hdf5
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, job_of, learn_blocks
-from ffn.io.masks import Masks, open_masks
+from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import identity, open_volume
 from ffn.io.store_names import MAIN, blocks_folder, split_store
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
 from ffn.io.volume import Volume, require_inside, split_spec, volume_in
-from ffn.options import add_box_option, add_masks_option, add_options, from_arguments, mask_inputs, masks_from
+from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.progress import track
 from ffn.provenance import fingerprint, provenance
 
@@ -43,9 +43,7 @@ REASONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """List the voxels that may be the centre of a training example: in a partition, away from membranes and border."""
-    parser.add_argument(
-        "--partitions", required=True, metavar="VOLUME", help="from 'ffn partition', NAME.zarr or FILE.h5:DATASET"
-    )
+    add_volume_option(parser, "--partitions", "from 'ffn partition'")
     parser.add_argument("--membrane", metavar="FILE", help="from 'ffn membrane' (default: keep voxels near membranes)")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="tables of coordinates, one for each partition")
@@ -106,10 +104,11 @@ def coordinates(
     has none: the network would learn to reject its seed. google/ffn trains on such examples, as a partition like the
     others.
     """
-    with contextlib.ExitStack() as stack:
-        partitions = stack.enter_context(open_volume(partitions_spec))
-        distance = stack.enter_context(open_volume(_distance_spec(membrane_spec))) if membrane_spec else None
-        opened = stack.enter_context(open_masks(masks, partitions.voxel_size_zyx_nm))
+    with (
+        open_volume(partitions_spec) as partitions,
+        open_volume(_distance_spec(membrane_spec)) if membrane_spec else contextlib.nullcontext() as distance,
+        open_masks(masks, partitions.voxel_size_zyx_nm) as opened,
+    ):
         box = box or partitions.box
         _require(partitions, distance, box)
         inputs = {"partitions": partitions_spec, "membrane": membrane_spec, "box": box, **mask_inputs(masks)}

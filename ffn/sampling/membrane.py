@@ -14,7 +14,7 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, write_blocks
 from ffn.io.open import identity, open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside
-from ffn.options import add_box_option, add_options, from_arguments
+from ffn.options import add_box_option, add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
@@ -22,9 +22,7 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Detect membranes: edges of the image, and the distance of every voxel to the nearest edge."""
-    parser.add_argument(
-        "--image", required=True, metavar="VOLUME", help="uint8, uint16 or float image, NAME.zarr or FILE.h5:DATASET"
-    )
+    add_volume_option(parser, "--image", "uint8, uint16 or float image")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE", help="edges and distance, NAME.zarr or FILE.h5")
     add_job_options(parser)

@@ -10,7 +10,7 @@ from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.io.create import create_volume, require_replaceable, volume_name
 from ffn.io.volume import Placement, file_of
-from ffn.options import add_options, from_arguments, whole_number
+from ffn.options import add_options, add_volume_option, from_arguments, whole_number
 from ffn.provenance import provenance
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.phantom import make_phantom
@@ -21,12 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="N", help="fixes everything random (default: 1)"
     )
-    parser.add_argument(
-        "--out-image", required=True, metavar="VOLUME", help="uint8 image to write, NAME.zarr or FILE.h5:DATASET"
-    )
-    parser.add_argument(
-        "--out-labels", required=True, metavar="VOLUME", help="uint64 labels to write, NAME.zarr or FILE.h5:DATASET"
-    )
+    add_volume_option(parser, "--out-image", "uint8 image to write")
+    add_volume_option(parser, "--out-labels", "uint64 labels to write")
     add_options(parser, SynthConfig)
     parser.set_defaults(function=_run)
 

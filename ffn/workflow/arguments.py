@@ -92,48 +92,30 @@ def source(pipeline: Pipeline, volume: str, key: str) -> str:
     )
 
 
-def image_options(pipeline: Pipeline, volume: str, *names: str) -> str:
-    """Return these options of `ImageConfig` for a volume."""
+def image_option(pipeline: Pipeline, volume: str, name: str) -> str:
+    """Return an option of `ImageConfig` for a volume."""
     config = pipeline.run.volumes[volume]
-    return flags(config, skip=tuple(type(config).model_fields.keys() - set(names)))
+    return flags(config, skip=tuple(type(config).model_fields.keys() - {name}))
 
 
-def masks(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], str]:
-    """Return the option with the masks of a volume, by default that of the job."""
-    return lambda wildcards: image_options(pipeline, volume or wildcards.volume, "masks")
+def known(
+    pipeline: Pipeline, name: str, volume: str | None = None
+) -> tuple[Callable[[Any], str], Callable[[Any], list[str]], Callable[[Any], str]]:
+    """Return what a rule needs of ``masks`` or ``init_segmentation`` of a volume, by default that of the job.
 
+    These are three functions of the job's wildcards: the option, the files that it names as `inputs`, and their
+    `stamps`.
+    """
 
-def mask_files(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], list[str]]:
-    """Return the files of the masks of a volume as inputs of a rule, see `inputs`."""
-    return lambda wildcards: inputs(*_mask_files(pipeline, volume or wildcards.volume))
+    def files(wildcards: Any) -> list[str]:
+        config = pipeline.run.volumes[volume or wildcards.volume]
+        return files_among([mask.path for mask in config.masks] if name == "masks" else [config.init_segmentation])
 
-
-def mask_stamps(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], str]:
-    """Return size and time of those files of masks that cannot be inputs, see `stamps`."""
-    return lambda wildcards: stamps(*_mask_files(pipeline, volume or wildcards.volume))
-
-
-def given(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], str]:
-    """Return the option with what is segmented already of a volume, by default that of the job."""
-    return lambda wildcards: image_options(pipeline, volume or wildcards.volume, "init_segmentation")
-
-
-def given_files(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], list[str]]:
-    """Return the file of what is segmented already as an input of a rule, see `inputs`."""
-    return lambda wildcards: inputs(*_given_files(pipeline, volume or wildcards.volume))
-
-
-def given_stamps(pipeline: Pipeline, volume: str | None = None) -> Callable[[Any], str]:
-    """Return size and time of that file where it cannot be an input, see `stamps`."""
-    return lambda wildcards: stamps(*_given_files(pipeline, volume or wildcards.volume))
-
-
-def _given_files(pipeline: Pipeline, volume: str) -> list[str]:
-    return files_among([pipeline.run.volumes[volume].init_segmentation])
-
-
-def _mask_files(pipeline: Pipeline, volume: str) -> list[str]:
-    return files_among(mask.path for mask in pipeline.run.volumes[volume].masks)
+    return (
+        lambda wildcards: image_option(pipeline, volume or wildcards.volume, name),
+        lambda wildcards: inputs(*files(wildcards)),
+        lambda wildcards: stamps(*files(wildcards)),
+    )
 
 
 def training_volumes(pipeline: Pipeline) -> str:

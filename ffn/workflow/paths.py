@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -162,3 +163,14 @@ def find_output(stage: str, name: str | None = None) -> Output:
     """Return an output of a stage by its name, by default the first."""
     outputs = STAGES[stage].outputs
     return outputs[0] if name is None else next(output for output in outputs if output.name == name)
+
+
+def any_of(names: Iterable[str]) -> str:
+    """Return the regular expression of a wildcard that is one of `names`; it matches nothing if there are none.
+
+    Examples
+    --------
+    >>> any_of(["cube", "fib25"]), any_of([])
+    ('cube|fib25', '(?!)')
+    """
+    return "|".join(map(re.escape, names)) or "(?!)"

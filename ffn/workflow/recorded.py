@@ -9,7 +9,7 @@ import math
 from typing import Any, NamedTuple
 
 from ffn.config import Section
-from ffn.options import mask_inputs
+from ffn.io.masks import mask_inputs
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.run import RunConfig
 from ffn.workflow.stages import STAGES, Output
