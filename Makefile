@@ -35,7 +35,8 @@ pictures: demo  ## render the pictures in README.md and docs/ from the demo
 	ffn view results/demo --screenshot docs/images/neuroglancer.png
 	ffn view results/demo --screenshot docs/images/neurons.png --layout 3d --size 1000 700
 	ffn view results/demo --screenshot docs/images/error.png --link split-01
-	cd results/demo && ffn view volumes/phantom/raw.zarr segmentation/phantom/segmentation.zarr --screenshot ../../docs/images/store.png
+	cd results/demo && ffn view volumes/phantom/raw.zarr segmentation/phantom/segmentation.zarr \
+		--screenshot ../../docs/images/store.png
 
 test: setup  ## run all but the slow tests, two at a time; ARGS="-k name" selects some, WORKERS=0 is one at a time
 	$(PYTEST) $(ARGS)

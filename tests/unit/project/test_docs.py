@@ -12,6 +12,13 @@ TO_BE_WRITTEN = {"ffn/machine/schedulers/lsf.py"}  # by who follows a recipe
 PATH = re.compile(r"(?<![\w/.])(?:benchmarks|docs|envs|ffn|rules|tests)/[\w./*-]*[\w*]")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_prose_has_at_most_120_columns(page):
+    no_prose = r"^ *```.*?^ *```$|^ *\|.*?$|\(http[^)]*\)"  # code, tables, addresses
+    prose = re.sub(no_prose, "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert [line for line in prose.splitlines() if len(line) > 120] == []
+
+
 @pytest.mark.parametrize("page", sorted({*PAGES} - {CHANGELOG}), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_files_that_a_page_names_exist(page):
     code = " ".join(re.findall(r"`[^`\n]+`", page.read_text()))
