@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+import numpy as np
+
 from ffn.errors import ConfigError
 
 ZYX = tuple[int, int, int]
@@ -114,6 +116,14 @@ class Box:
         return all(a <= b for a, b in zip(self.start, other.start, strict=True)) and all(
             a >= b for a, b in zip(self.stop, other.stop, strict=True)
         )
+
+    def holds(self, points_zyx: np.ndarray) -> np.ndarray:
+        """Return which voxels, the rows of an array of shape (N, 3), are inside."""
+        return np.all((points_zyx >= self.start) & (points_zyx < self.stop), axis=1)
+
+    def has_room_for(self, size_zyx: ZYX) -> bool:
+        """Whether the box is at least so large on every axis."""
+        return all(n >= least for n, least in zip(self.shape, size_zyx, strict=True))
 
     def intersect(self, other: Box) -> Box:
         """Return the common box, possibly empty."""
@@ -226,6 +236,11 @@ def subtract(a: ZYX, b: ZYX) -> ZYX:
 def scale(a: ZYX, factor: int) -> ZYX:
     """Return `a` times `factor`."""
     return a[0] * factor, a[1] * factor, a[2] * factor
+
+
+def divide_up(a: ZYX, by: ZYX) -> ZYX:
+    """Return the elementwise quotient, rounded up."""
+    return -(-a[0] // by[0]), -(-a[1] // by[1]), -(-a[2] // by[2])
 
 
 def relative_sides(voxel_size_zyx: VoxelSize) -> VoxelSize:

@@ -260,7 +260,7 @@ def _candidates(
     cell, radius = cell_shape(size), math.ceil(config.min_point_distance / CELL)
     outer = _whole_cells(box, cell).grow(scale(cell, radius + 1)).intersect(segmentation.box)
     near = _whole_cells(outer, cell)
-    claims = claims[((claims[:, 2:5] >= near.start) & (claims[:, 2:5] < near.stop)).all(axis=1)]
+    claims = claims[near.holds(claims[:, 2:5])]
     pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
     blocks = list(outer.blocks(config.block_size_zyx))
     walk = track(blocks, len(blocks), "contacts")

@@ -91,7 +91,7 @@ def _in_core(cells: np.ndarray, tiling: Tiling, index: int, shape_zyx: ZYX) -> n
     """Whether the middle of each cell, moved into the hull, lies in the core of a subvolume."""
     hull, core = tiling.hull, tiling.core(index)
     middle = np.clip(cells + np.array(shape_zyx) // 2, hull.start, np.array(hull.stop) - 1)
-    return ((middle >= core.start) & (middle < core.stop)).all(axis=1)
+    return core.holds(middle)
 
 
 def read_rows(spec: str, name: str, num_columns: int) -> np.ndarray | None:

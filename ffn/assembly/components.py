@@ -13,7 +13,7 @@ import numpy as np
 from ffn.assembly.carried import Tables
 from ffn.assembly.pieces import NO_PART, label_pieces, pieces_of_block
 from ffn.assembly.unionfind import connected_roots
-from ffn.geometry import ZYX, Box
+from ffn.geometry import ZYX, Box, divide_up
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, blocks_of, write_blocks
 from ffn.io.create import volume_name
 from ffn.io.shards import Shards
@@ -131,10 +131,9 @@ def with_seeds(tables: Tables, blocks: Sequence[Box]) -> Tables:
     """
     shards = Shards(Box.hull(blocks), blocks[0].shape)
     seeds = tables["origins"][:, 1:4]
-    inside = np.flatnonzero(((seeds >= shards.box.start) & (seeds < shards.box.stop)).all(axis=1))
+    inside = np.flatnonzero(shards.box.holds(seeds))
     places = (seeds[inside] - shards.box.start) // shards.shape_zyx
-    grid = [-(-n // side) for n, side in zip(shards.box.shape, shards.shape_zyx, strict=True)]
-    numbers = np.ravel_multi_index(tuple(places.T), grid)
+    numbers = np.ravel_multi_index(tuple(places.T), divide_up(shards.box.shape, shards.shape_zyx))
     order = np.argsort(numbers, kind="stable")
     first = np.searchsorted(numbers[order], np.arange(len(blocks) + 1))
     rows = np.column_stack([inside, seeds[inside]])[order]

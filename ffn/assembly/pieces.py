@@ -58,7 +58,7 @@ def pieces_of_block(
         first.append(_flat(np.stack(np.unravel_index(where, labels.shape), axis=1), part, volume))
         numbers = labelled.astype(np.int64) + (total - 1)  # below the first piece of the part: background
         links += [pairs[pairs[:, 0] >= total] for pairs in _links(part, volume, around, numbers)]
-        inside = seeds[((seeds[:, 1:] >= part.start) & (seeds[:, 1:] < part.stop)).all(axis=1)]
+        inside = seeds[part.holds(seeds[:, 1:])]
         piece = numbers[tuple((inside[:, 1:] - part.start).T)]
         at_seeds.append(np.stack([inside[:, 0], piece], axis=1)[piece >= total])
         total += len(where)

@@ -175,7 +175,7 @@ class Comparison:
             labels = [read(part) for read in self._reads]
             for (kind, of_kind), (number, one) in itertools.product(bodies.items(), enumerate(labels)):
                 sums[f"{kind}{number}"].add(count_pairs(of_kind, one))
-            nodes.append(np.flatnonzero(((self._nodes >= part.start) & (self._nodes < part.stop)).all(axis=1)))
+            nodes.append(np.flatnonzero(part.holds(self._nodes)))
             at = tuple((self._nodes[nodes[-1]] - part.start).T)
             segments.append(np.stack([one[at].astype(np.uint64) for one in labels]))
         tables = {name: _packed(one.table()) for name, one in sums.items()}

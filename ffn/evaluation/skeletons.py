@@ -48,9 +48,7 @@ class Skeletons:
 
     def crop(self, box: Box, voxel_size_zyx_nm: VoxelSize) -> Skeletons:
         """Return the nodes inside `box`, and the edges between them."""
-        voxels = self.voxels_zyx(voxel_size_zyx_nm)
-        start, stop = np.array(box.start), np.array(box.stop)
-        inside = np.asarray(((voxels >= start) & (voxels < stop)).all(axis=1))
+        inside = box.holds(self.voxels_zyx(voxel_size_zyx_nm))
         kept = self.edges[inside[self.edges].all(axis=1)]
         return Skeletons(self.nodes_zyx_nm[inside], (np.cumsum(inside) - 1)[kept], self.owners[inside])
 

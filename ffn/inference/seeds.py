@@ -168,7 +168,7 @@ def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
     int64 ndarray of shape (M, 3)
         Points relative to `box`, in the given order.
     """
-    inside = ((points >= box.start) & (points < box.stop)).all(axis=1)
+    inside = box.holds(points)
     if not inside.any():
         log.warning("0 of %d seed points lie in %s, so nothing will be segmented there", len(points), box)
     return points[inside] - np.array(box.start, np.int64)

@@ -262,7 +262,7 @@ def _checked(volume: Volume, boxes: Sequence[Box], model: Model, num_outputs: in
         raise ConfigError(f"--out: found {num_outputs} files for {len(boxes)} boxes, expected one for each")
     for box in boxes:
         require_inside(volume, box)
-        if any(n < fov for n, fov in zip(box.shape, model.config.fov_size_zyx, strict=True)):
+        if not box.has_room_for(model.config.fov_size_zyx):
             raise VolumeError(
                 f"{volume.name}: box {box} is smaller than one FOV {model.config.fov_size_zyx}. Choose a larger box"
             )

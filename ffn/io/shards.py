@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ffn.geometry import ZYX, Box, zyx
+from ffn.geometry import ZYX, Box, divide_up, zyx
 
 CHUNK = 64  # voxels along an axis that are compressed together, and read at least
 MAX_SHARD = 512  # voxels along an axis
@@ -72,7 +72,7 @@ class Shards:
     @property
     def number(self) -> int:
         """How many there are."""
-        return math.prod(-(-n // side) for n, side in zip(self.box.shape, self.shape_zyx, strict=True))
+        return math.prod(divide_up(self.box.shape, self.shape_zyx))
 
     def boxes(self) -> list[Box]:
         """Return the voxels of each shard, in zyx order."""

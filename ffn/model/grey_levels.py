@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ffn.geometry import Box, zyx
+from ffn.geometry import Box, divide_up
 
 HISTOGRAM_DTYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
 MAX_BINS = 256  # of what a model records, and of the curve of a match; exact for uint8
@@ -101,7 +101,7 @@ def count_levels(voxels: np.ndarray) -> np.ndarray:
 
 def sample_blocks(box: Box) -> Iterator[Box]:
     """Yield the blocks that statistics of a volume come from: everywhere, but at most 125; of a small volume, all."""
-    grid = zyx(-(-n // size) for n, size in zip(box.shape, SAMPLE_BLOCK_ZYX, strict=True))
+    grid = divide_up(box.shape, SAMPLE_BLOCK_ZYX)
     taken = [set(np.linspace(0, n - 1, min(n, SAMPLED_PER_AXIS)).round().tolist()) for n in grid]
     for block in box.blocks(SAMPLE_BLOCK_ZYX):
         place = ((a - b) // size for a, b, size in zip(block.start, box.start, SAMPLE_BLOCK_ZYX, strict=True))

@@ -68,7 +68,7 @@ def require_lom_fits(box: Box, lom_radius_zyx: ZYX, where: str) -> None:
         If none has; the message gives both sizes.
     """
     needed = zyx(2 * r + 1 for r in lom_radius_zyx)
-    if any(n < m for n, m in zip(box.shape, needed, strict=True)):
+    if not box.has_room_for(needed):
         raise VolumeError(
             f"{where}: box {box} has {box.shape} voxels, a local object mask of radius {lom_radius_zyx} "
             f"needs {needed}. Use a larger box or a smaller --lom-radius"

@@ -185,7 +185,7 @@ def read_coordinates(path: str, box: Box, max_points: int) -> tuple[np.ndarray, 
         total = sum(map(len, tables.values()))
         for partition, table in sorted(tables.items()):
             rows = table[:: max(1, -(-total // max_points))].astype(np.int64)
-            inside = np.all((rows >= box.start) & (rows < box.stop), axis=1)
+            inside = box.holds(rows)
             points.append(rows[inside])
             classes.append(np.full(int(inside.sum()), partition, np.uint8))
     return np.concatenate(points), np.concatenate(classes)

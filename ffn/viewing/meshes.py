@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.geometry import ZYX, Box, add, zyx
+from ffn.geometry import ZYX, Box, add, divide_up, zyx
 from ffn.io.atomic import write_json
 from ffn.progress import track
 from ffn.viewing.blockwise import spread
@@ -77,8 +77,8 @@ def write_meshes(
 def _cells(box: Box) -> Iterator[Box]:
     """Cut the cells of a volume into blocks of equal size. A cell has the place of its first voxel, even outside."""
     every = Box(box.grow((1, 1, 1)).start, box.stop)
-    counts = [max(1, round(n / wanted)) for n, wanted in zip(box.shape, BLOCK_ZYX, strict=True)]
-    yield from every.blocks(zyx(-(-n // count) for n, count in zip(every.shape, counts, strict=True)))
+    counts = zyx(max(1, round(n / wanted)) for n, wanted in zip(box.shape, BLOCK_ZYX, strict=True))
+    yield from every.blocks(divide_up(every.shape, counts))
 
 
 INDEX = np.dtype([("id", "<u8"), ("block", "<i8"), ("place", "<i8"), ("vertices", "<i8"), ("triangles", "<i8")])

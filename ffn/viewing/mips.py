@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import tensorstore as ts
 
-from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, divide_up, zyx
 from ffn.io.volume import Read
 from ffn.progress import progress_bar
 
@@ -162,6 +162,6 @@ def _next_scale(scale: Scale) -> Scale:
     shortest = min(scale.voxel_size_zyx_nm)
     factors = zyx(2 if side < 2 * shortest else 1 for side in scale.voxel_size_zyx_nm)
     start = zyx(n // f for n, f in zip(scale.box.start, factors, strict=True))
-    stop = zyx(-(-n // f) for n, f in zip(scale.box.stop, factors, strict=True))
+    stop = divide_up(scale.box.stop, factors)
     z, y, x = (side * f for side, f in zip(scale.voxel_size_zyx_nm, factors, strict=True))
     return Scale(Box(start, stop), (z, y, x), factors)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.errors import ExportError
-from ffn.geometry import ZYX, Box, zyx
+from ffn.geometry import ZYX, Box, divide_up, zyx
 from ffn.io.volume import Read
 from ffn.viewing.mips import CACHE_BYTES, CHUNK_ZYX, SHARD_BYTES, Downsample, Level, Scale, Visit, write_mips
 
@@ -182,7 +182,7 @@ def _sharding(box: Box, encoding: Encoding) -> dict[str, Any]:
 
 
 def _chunk_grid(box: Box) -> ZYX:
-    return zyx(-(-n // chunk) for n, chunk in zip(box.shape, CHUNK_ZYX, strict=True))
+    return divide_up(box.shape, CHUNK_ZYX)
 
 
 def _compressed_morton(chunk_zyx: ZYX, grid_zyx: ZYX) -> int:

@@ -128,7 +128,7 @@ class SegmentCounter:
         found = block_segments(labels, block)
         pairs = None if self._truth is None else count_pairs(labels, self._load(self._truth, block)).foreground()
         sums = None if self._pom is None else block_pom(labels, self._load(self._pom, block))
-        inside = np.all((self._points >= block.start) & (self._points < block.stop), axis=1)
+        inside = block.holds(self._points)
         ids_there = labels[tuple((self._points[inside] - block.start).T)]
         with self._lock:
             self.ids_at_points[inside] = ids_there

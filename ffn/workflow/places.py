@@ -357,13 +357,10 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
                 "evaluate_box": "labelled part of segment_box",
             }
             raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {what[key]}, {around}")
-        if key in ("train_box", "segment_box") and any(
-            n < fov for n, fov in zip(box.shape, config.model.fov_size_zyx, strict=True)
-        ):
+        if key in ("train_box", "segment_box") and not box.has_room_for(config.model.fov_size_zyx):
             raise ConfigError(
-                f"model.fov_size_zyx: {config.model.fov_size_zyx} is larger than "
-                f"volumes.{name}.{key} with shape {box.shape}, "
-                "expected a FOV that fits in"
+                f"model.fov_size_zyx: {config.model.fov_size_zyx} is larger than volumes.{name}.{key} with shape "
+                f"{box.shape}, expected a FOV that fits in"
             )
     if place.config.is_trained_on:
         _check_training(name, place, config)
@@ -383,7 +380,7 @@ def _check_selection(config: RunConfig, place: Place) -> None:
     labelled = place.image.intersect(place.labels) if place.labels else Box((0, 0, 0), (0, 0, 0))
     if not labelled.contains(box):
         raise ConfigError(f"select.box: {box} leaves the labelled part of {config.select_volume}, {labelled}")
-    if any(n < fov for n, fov in zip(box.shape, config.model.fov_size_zyx, strict=True)):
+    if not box.has_room_for(config.model.fov_size_zyx):
         raise ConfigError(
             f"select.box: {box} with shape {box.shape} holds no FOV of {config.model.fov_size_zyx}, "
             "expected a larger box"
