@@ -129,9 +129,7 @@ def test_submitting_writes_the_command_that_cancels(submit, folder):
     assert submit(done("7\n"))[0] == 0
     variables = {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([".snakemake/cluster/cancel", "7", "8"], env={**os.environ, **variables}, check=True)
-    deadline = time.monotonic() + 60  # it runs detached
-    while not place.exists():
-        assert time.monotonic() < deadline
+    while not place.exists():  # it runs detached
         time.sleep(0.05)
     assert place.read_text() == "7 8\n"
     assert all((batch.STATE / f"{job_id}.cancelled").exists() for job_id in ("7", "8"))

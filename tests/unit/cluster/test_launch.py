@@ -28,16 +28,15 @@ def ffn_launch(*arguments):
 
 def wait_for(number, folder, pattern, process):
     """Wait for that many files, which the ranks of a process write."""
-    deadline = time.monotonic() + 60
     while len(list(folder.glob(pattern))) < number:
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.poll() is None
         time.sleep(0.05)
 
 
 def test_every_rank_learns_its_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    assert launch(Launch(3, launcher="local", timeout=60), [sys.executable, "-c", SHOW]) == 0
+    assert launch(Launch(3, launcher="local", timeout=600), [sys.executable, "-c", SHOW]) == 0
     assert [(tmp_path / str(rank)).read_text().split() for rank in range(3)] == [
         [str(rank), "3", str(rank), "3", "0", "1", "lo", "gloo"] for rank in range(3)
     ]
@@ -56,7 +55,7 @@ for method in ("GET", "PUT", "DELETE"):
 def test_who_does_not_know_the_secret_cannot_give_ranks_another_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    assert launch(Launch(1, launcher="local", timeout=60), [sys.executable, "-c", STRANGER]) == 0
+    assert launch(Launch(1, launcher="local", timeout=600), [sys.executable, "-c", STRANGER]) == 0
     assert (tmp_path / "answers").read_text().split() == ["403"] * 3
 
 

@@ -25,7 +25,7 @@ def ask(tmp_path):
     (tmp_path / "served/link").symlink_to(tmp_path / "secret")
     with serve(tmp_path / "served", viewer_port=8000) as url:
         address = urlsplit(url)
-        connection = http.client.HTTPConnection(address.netloc, timeout=10)
+        connection = http.client.HTTPConnection(address.netloc)
 
         def send(path="/layer/0.shard", method="GET", token=address.path, **headers):
             connection.request(method, token + path, headers=headers)
@@ -165,7 +165,7 @@ def test_a_client_that_goes_away_does_not_end_the_server(ask, tmp_path, capfd):
         for request in (f"GET {address.path}/layer/0.shard HTTP/1.1\r\n".encode(), b"nonsense\r\n\r\n"):
             with socket.create_connection((address.hostname, address.port)) as client:
                 client.sendall(request)
-        connection = http.client.HTTPConnection(address.netloc, timeout=10)
+        connection = http.client.HTTPConnection(address.netloc)
         connection.request("GET", f"{address.path}/layer/0.shard")
         assert connection.getresponse().read() == CONTENT
         connection.close()

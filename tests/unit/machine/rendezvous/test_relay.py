@@ -37,7 +37,7 @@ class Horovod:
 
     def ask(self, method, path, body=None):
         host, _, rest = f"{self.url}/{path}".removeprefix("http://").partition("/")
-        connection = http.client.HTTPConnection(host, timeout=60)
+        connection = http.client.HTTPConnection(host)
         connection.request(method, f"/{rest}", body)
         answer = connection.getresponse()
         content = answer.read()

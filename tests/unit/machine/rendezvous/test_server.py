@@ -18,7 +18,7 @@ def ask():
         server.values["global", "0"] = b"known"
 
         def send(method, path, body=None):
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+            connection = http.client.HTTPConnection("127.0.0.1", server.port)
             connection.request(method, path, body)
             answer = connection.getresponse()
             content = answer.read()
@@ -58,7 +58,7 @@ def test_the_address_brings_the_secret_into_the_paths_of_horovods_client(ask):
 
 def test_it_listens_at_one_address_only(ask):
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.2", ask.server.port), timeout=5)
+        socket.create_connection(("127.0.0.2", ask.server.port))
 
 
 def test_nonsense_leaves_it_running_and_nothing_behind(ask, capfd):
