@@ -1,5 +1,7 @@
 """config.yaml is the reference of all options: it names every one and says of each what the models say."""
 
+import re
+
 import yaml
 
 from ffn.config import Section
@@ -10,7 +12,7 @@ from ffn.workflow.run import RunConfig, VolumeConfig
 def documented(text: str) -> dict[str, str]:
     """Map 'key' of every line to its comment; keys repeat over sections, so the comments of one key are joined."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in re.sub(r"\n {15,}#", "", text).splitlines():  # a comment may go on below
         key, _, comment = line.strip().lstrip("# ").partition("#")
         name = key.partition(":")[0].strip()
         found[name] = found.get(name, "") + "\n" + comment.strip()
@@ -36,6 +38,10 @@ def test_every_option_is_explained_as_in_the_models(pytestconfig):
         if field.description and field.description not in comments.get(name, "")
     ]
     assert missing == [], "add these to config.yaml"
+
+
+def test_lines_have_at_most_120_columns(pytestconfig):
+    assert [line for line in (pytestconfig.rootpath / "config.yaml").read_text().splitlines() if len(line) > 120] == []
 
 
 def test_every_option_has_a_meaning():
