@@ -23,7 +23,7 @@ from ffn.contingency import count_pairs
 from ffn.evaluation.scores import score
 from ffn.geometry import scale
 from ffn.inference.segment import Known, segment
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_truth, open_volume
 from ffn.io.volume import Placement, voxel_size_of
 from ffn.model.normalize import normalize

@@ -21,7 +21,7 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.geometry import ZYX, Box, zyx
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker, patch_size

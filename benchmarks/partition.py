@@ -19,7 +19,7 @@ import numpy as np
 
 from ffn.config import PartitionConfig
 from ffn.geometry import ZYX, Box, zyx
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.sampling.partition import classify, partition

@@ -14,7 +14,7 @@ from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io import hdf5
 from ffn.io.foreign.axes import SpatialAxes, axis_names
 from ffn.io.foreign.units import three_numbers, voxel_size_and_offset
-from ffn.io.volume import Placement, Tables, require_inside, split_spec
+from ffn.io.volume import Placement, Tables, require_inside
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
 
@@ -108,24 +108,6 @@ def create_volumes(
         yield {name: _create_dataset(file, name, np.dtype(dtype), placement) for name, dtype in dtypes.items()}
         for name, make in late.items():
             file.create_dataset(name, data=make())
-
-
-@contextlib.contextmanager
-def create_volume(
-    spec: str, dtype: np.dtype | type, placement: Placement, tables: Tables | None = None
-) -> Iterator[VolumeWriter]:
-    """Create ``file.h5:dataset``; `create_volumes` for a single dataset.
-
-    Raises
-    ------
-    VolumeError
-        If `spec` does not name a file and a dataset.
-    """
-    path, dataset = split_spec(spec)
-    if dataset is None:
-        raise VolumeError(f"{spec}: expected FILE.h5:DATASET to write to")
-    with create_volumes(path, {dataset: dtype}, placement, tables) as writers:
-        yield writers[dataset]
 
 
 def require_replaceable(path: str | Path, names: set[str]) -> None:

@@ -125,14 +125,10 @@ def learn_tables(
 
 def _write(folder: StoreFolder, tables: Mapping[str, np.ndarray], key: str) -> None:
     """Write the tables of a step; those of a killed job do not count."""
-    from ffn.io.ome_zarr import table_metadata
-
     folder.delete(TABLES)
     digest = hashlib.sha256()
     for name, table in sorted(tables.items()):
-        folder.remove(name)
-        folder.write_metadata(name, table_metadata(table.shape, table.dtype))
-        folder.open_array(name).write(table).result()
+        folder.write_table(name, table)
         digest.update(f"{name} {table.shape} {table.dtype}".encode() + table.tobytes())
     written = {"made_of": key, "digest": digest.hexdigest(), "tables": sorted(tables)}
     folder.write(TABLES, (json.dumps(written, sort_keys=True) + "\n").encode())

@@ -25,12 +25,11 @@ from ffn.io.ome_zarr import (
     group_metadata,
     image_metadata,
     our_attributes,
-    table_metadata,
 )
 from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
-from ffn.io.store_names import BLOCKS, JOBS, MAIN, METADATA, OURS, STEPS, split_store
+from ffn.io.store_names import BLOCKS, JOBS, MAIN, METADATA, OURS, STEPS
 from ffn.io.volume import Placement, Tables
 
 
@@ -93,7 +92,7 @@ class Store:
         try:
             self._remove_others(checksums)
             for name, table in arrays.items():
-                self._write_table(name, table)
+                self.folder.write_table(name, table)
         except ValueError as reason:
             raise VolumeError(f"{self.name}: cannot be written ({first_line(reason)}). Free space and rerun") from None
         place = (str(self.placement.box), self.placement.voxel_size_zyx_nm)
@@ -115,11 +114,6 @@ class Store:
 
     def _groups(self) -> list[str]:
         return [METADATA, *(f"{volume}/{METADATA}" for volume in self.dtypes if volume != MAIN)]
-
-    def _write_table(self, name: str, table: np.ndarray) -> None:
-        self.folder.remove(name)
-        self.folder.write_metadata(name, table_metadata(table.shape, table.dtype))
-        self.folder.open_array(name).write(table).result()
 
     def _remove_others(self, checksums: Mapping[str, str | None]) -> None:
         for volume in self.dtypes:
@@ -179,18 +173,6 @@ def create_volumes(
         for writer in writers.values():
             writer.finish()
         store.finish(tables, store.checksums(placement.box))
-
-
-@contextlib.contextmanager
-def create_volume(
-    spec: str, dtype: np.dtype | type, placement: Placement, tables: Tables | None = None
-) -> Iterator[ShardWriter]:
-    """Create a store with one volume; see `create_volumes`."""
-    split = split_store(spec)
-    if split is None:
-        raise VolumeError(f"{spec}: expected NAME.zarr to write to")
-    with create_volumes(split[0], {split[1]: dtype}, placement, tables) as writers:
-        yield writers[split[1]]
 
 
 def require_replaceable(path: str | Path, names: set[str]) -> None:

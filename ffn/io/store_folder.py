@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path
 from ffn.io.foreign.locations import RETRIES, Location, first_line, writable_store
-from ffn.io.ome_zarr import encode
+from ffn.io.ome_zarr import encode, table_metadata
 from ffn.io.store_names import METADATA
 
 CONTEXT = {
@@ -88,6 +89,12 @@ class StoreFolder:
         key, content = f"{name}/{METADATA}".lstrip("/"), encode(metadata)
         if self.read(key) != content:
             self.write(key, content)
+
+    def write_table(self, name: str, table: np.ndarray) -> None:
+        """Write a small array, in place of any that is there."""
+        self.remove(name)
+        self.write_metadata(name, table_metadata(table.shape, table.dtype))
+        self.open_array(name).write(table).result()
 
     def delete(self, key: str) -> None:
         """Delete a file, if it exists."""

@@ -118,17 +118,6 @@ def open_scale(path: Path, mip: int) -> ts.TensorStore:
     return _zyx_view(ts.open(spec, read=True).result())
 
 
-def read_scale(path: Path, mip: int) -> np.ndarray:
-    """Read one mip.
-
-    Returns
-    -------
-    ndarray of shape (Z, Y, X)
-        C-contiguous; starts at the box of the mip.
-    """
-    return np.ascontiguousarray(open_scale(path, mip).read().result())
-
-
 def _open_level(path: Path, encoding: Encoding, scale: Scale) -> Level:
     """Create one mip, or open what an interrupted call left of it."""
     store = _create_scale(path, encoding, scale)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 
 from ..pauses import Pause

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export

@@ -18,7 +18,7 @@ import psutil
 
 from ffn.geometry import Box
 from ffn.io import atomic, hdf5
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.tfrecord import encode_example, write_records
 from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.io.volume import Placement

@@ -9,7 +9,7 @@ import pytest
 from ffn.assembly.merge_graph import MergeEdge, read_graph
 from ffn.cli import main
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume, create_volumes
+from ffn.io.create import create_volume, create_volumes
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.provenance import REVISIONS, revision

@@ -13,7 +13,7 @@ from PIL import Image
 from ffn.cli import main
 from ffn.config import ModelConfig
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model

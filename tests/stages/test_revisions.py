@@ -30,13 +30,13 @@ from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, header
 from ffn.cli import main
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volumes
+from ffn.io.create import create_volumes
 from ffn.io.training_records import read_shard
 from ffn.io.volume import Placement
 from ffn.provenance import revision
-from ffn.viewing.precomputed import read_scale
 from ffn.workflow.stages import STAGES
 
+from ..unit.volumes import read_scale
 from .conftest import write_bright_model
 
 SHAPE = (32, 44, 52)

@@ -17,7 +17,7 @@ from ffn.errors import SegmentError
 from ffn.geometry import Box
 from ffn.inference.checkpoint import CheckpointFile
 from ffn.inference.subvolume import SubvolumeFlood
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.masks import open_masks
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement

@@ -10,7 +10,7 @@ import pytest
 
 from ffn.cli import main
 from ffn.geometry import CELL, Box
-from ffn.io.hdf5_volume import create_volume, create_volumes
+from ffn.io.create import create_volume, create_volumes
 from ffn.io.volume import Placement
 
 from ..engines import HERE

@@ -1,10 +1,13 @@
 """Volumes on disk."""
 
+import numpy as np
+
 from ffn.geometry import Box
 from ffn.io.create import create_volumes
 from ffn.io.open import open_volume
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, volume_in
+from ffn.viewing.precomputed import open_scale
 
 
 def write(path, voxels, start=(0, 0, 0), size=(1.0, 1.0, 1.0), tables=None, record=None):
@@ -19,3 +22,8 @@ def read(spec):
     """Return the voxels of a volume."""
     with open_volume(spec) as volume:
         return volume.read()
+
+
+def read_scale(path, mip):
+    """Return the voxels of one mip of an export."""
+    return np.ascontiguousarray(open_scale(path, mip).read().result())

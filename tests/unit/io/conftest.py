@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 
 from .volumes import PLACEMENT, VOXELS
 

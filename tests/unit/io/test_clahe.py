@@ -7,7 +7,7 @@ from ffn.cli import main
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.clahe import Equalized, equalising_curve
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 

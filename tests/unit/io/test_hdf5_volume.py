@@ -7,7 +7,7 @@ import pytest
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5
-from ffn.io.hdf5_volume import create_volume, create_volumes, require_replaceable
+from ffn.io.create import create_volume, create_volumes, require_replaceable
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume
 
@@ -163,7 +163,7 @@ def test_unusable_attributes_are_refused(tmp_path, attributes, message):
 
 def test_a_new_volume_needs_a_dataset(tmp_path):
     with (
-        pytest.raises(VolumeError, match="raw.h5: expected FILE.h5:DATASET"),
+        pytest.raises(VolumeError, match="raw.h5: expected NAME.zarr or FILE.h5:DATASET"),
         create_volume(f"{tmp_path}/raw.h5", np.uint8, PLACEMENT),
     ):
         pass

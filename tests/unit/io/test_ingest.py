@@ -13,8 +13,8 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io import ingest as stage
 from ffn.io.blocks import WHOLE, Job
+from ffn.io.create import create_volume
 from ffn.io.foreign import stacks
-from ffn.io.hdf5_volume import create_volume
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement

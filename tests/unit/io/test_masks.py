@@ -4,7 +4,7 @@ import pytest
 from ffn.config import Mask
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.masks import open_masked_truth, open_masks
 from ffn.io.volume import IGNORED, Placement
 

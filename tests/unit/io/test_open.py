@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import VolumeError
-from ffn.io.hdf5_volume import create_volume, create_volumes
+from ffn.io.create import create_volume, create_volumes
 from ffn.io.open import open_volume, read_table
 
 from .volumes import PLACEMENT, VOXELS

@@ -9,7 +9,7 @@ import pytest
 from ffn.config import FillConfig, ModelConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volumes
+from ffn.io.create import create_volumes
 from ffn.io.provenance import read_provenance
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes

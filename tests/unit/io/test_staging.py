@@ -12,7 +12,7 @@ import pytest
 
 from ffn.geometry import Box
 from ffn.io import staging
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement

@@ -7,7 +7,7 @@ from ffn.cli import main
 from ffn.config import GreyLevels, Mask, ModelConfig
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.network import weight_shapes

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 
 from ...stages.conftest import tube_image, write_bright_model

@@ -11,7 +11,7 @@ from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.blocks import WHOLE
-from ffn.io.hdf5_volume import create_volumes
+from ffn.io.create import create_volumes
 from ffn.io.training_records import coordinate_tables
 from ffn.io.volume import Placement
 from ffn.sampling import coordinates as stage

@@ -10,7 +10,7 @@ from ffn.config import MembraneConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.sampling.membrane import membrane

@@ -8,7 +8,7 @@ from ffn.config import PartitionConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 from ffn.sampling.partition import classify, label_sizes, large_labels, partition

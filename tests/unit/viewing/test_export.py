@@ -12,10 +12,9 @@ from ffn.geometry import Box
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
-from ffn.viewing.precomputed import read_scale
 from ffn.viewing.state import load_state, located
 
-from ..volumes import write
+from ..volumes import read_scale, write
 from .conftest import BOX, SIZE_NM, read_json, two_tubes
 
 

@@ -9,10 +9,9 @@ from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 from ffn.viewing.layers import labels_layer, with_groups
-from ffn.viewing.precomputed import read_scale
 from ffn.viewing.state import load_state, located
 
-from ..volumes import write
+from ..volumes import read_scale, write
 from .conftest import SIZE_NM
 
 

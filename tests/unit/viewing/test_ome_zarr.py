@@ -14,8 +14,8 @@ from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 from ffn.viewing.mips import plan_scales
 from ffn.viewing.ome_zarr import write_image
-from ffn.viewing.precomputed import read_scale
 
+from ..volumes import read_scale
 from .conftest import BOX, SIZE_NM, two_tubes
 
 ODD = Box((13, -7, 2601), (13 + 70, -7 + 90, 2601 + 150))

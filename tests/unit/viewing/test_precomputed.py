@@ -12,7 +12,9 @@ from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.viewing import mips, precomputed
 from ffn.viewing.mips import plan_scales
-from ffn.viewing.precomputed import LABELS, image_encoding, read_scale, write_volume
+from ffn.viewing.precomputed import LABELS, image_encoding, write_volume
+
+from ..volumes import read_scale
 
 ODD = Box((13, -7, 2601), (13 + 70, -7 + 90, 2601 + 150))
 SIZE_NM = (40.0, 8.5, 8.5)

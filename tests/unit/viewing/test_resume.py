@@ -10,10 +10,9 @@ import pytest
 from ffn.errors import ConfigError, ExportError
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.precomputed import read_scale
 from ffn.viewing.resume import resumable_folder
 
-from ..volumes import write
+from ..volumes import read_scale, write
 from .conftest import BOX, SIZE_NM, segments
 
 

@@ -9,7 +9,7 @@ import zarr
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model

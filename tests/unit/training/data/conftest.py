@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io.hdf5_volume import create_volume
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.training.data.volumes import TrainingVolume
