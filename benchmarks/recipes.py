@@ -41,7 +41,7 @@ from ffn.io import atomic
 from ffn.options import flags
 from ffn.training.config import TrainConfig
 from ffn.training.plan import TrainingData, ValidationSource
-from ffn.workflow.arguments import image_options
+from ffn.workflow.arguments import image_option
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
@@ -200,7 +200,7 @@ def records(coordinates: CoordinatesConfig, pipeline: Pipeline, out: Path) -> Pa
         parts.append(f"{volume}={out}/coordinates-{volume}.h5")
         ffn(
             f"coordinates --partitions {paths('partition', volume=volume)} "
-            f"--membrane {paths('membrane', volume=volume)} {image_options(pipeline, volume, 'masks')} "
+            f"--membrane {paths('membrane', volume=volume)} {image_option(pipeline, volume, 'masks')} "
             f"{flags(coordinates)} --out {out}/coordinates-{volume}.h5"
         )
     ffn(f"records --coordinates {' '.join(parts)} {flags(pipeline.run.records)} --out {folder}")
