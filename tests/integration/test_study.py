@@ -1,5 +1,7 @@
 """A training run of the studies on several processes."""
 
+import pytest
+
 from ffn.training.monitoring.metrics import read_metrics
 
 from .training_jobs import MODEL, command, succeed
@@ -13,6 +15,7 @@ def study(tubes, folder, options, processes):
     return [*words, *shared, "--runs", str(folder), "--out", f"{folder}/metrics.csv"]
 
 
+@pytest.mark.slow
 def test_processes_share_out_the_workers_of_a_run(tubes, needs_horovod, tmp_path):
     for processes in (1, 2):
         succeed(study(tubes, tmp_path / str(processes), ["--max-steps", "6", "--log-steps", "2"], processes))
@@ -20,6 +23,7 @@ def test_processes_share_out_the_workers_of_a_run(tubes, needs_horovod, tmp_path
     assert [row["f1"] for row in one] == [row["f1"] for row in two] and len(one) == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_on_several_processes_is_a_result_too(tubes, needs_horovod, tmp_path):
     options = ["--learning-rate", "1e30", "--max-steps", "50", "--log-steps", "1"]
     told = succeed(study(tubes, tmp_path, options, 2))

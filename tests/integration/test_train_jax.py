@@ -30,6 +30,7 @@ def assert_close(one, other):
         np.testing.assert_allclose(states[1][name], array, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_with_the_other_engine(tubes):
     whole = {engine: tubes / f"whole-{engine}" for engine in ("tensorflow", "jax")}
     succeed_side_by_side({engine: job(tubes, out, engine, ALONE) for engine, out in whole.items()})
@@ -66,6 +67,7 @@ def test_a_training_needs_no_tensorflow(tubes):
     assert (out / "weights.h5").exists() and not (out / "tensorboard").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "collective", "library"),
     [

@@ -141,6 +141,7 @@ def sanitized_driver(sanitized_objects: list[Path], tmp_path_factory: pytest.Tem
     return driver
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("depth", "features", "fov", "batch"),
     [*NETWORKS[-2:], (1, 32, (1, 5, 3), 2), (2, 16, (3, 1, 7), 3), (1, 40, (4, 6, 37), 1)],

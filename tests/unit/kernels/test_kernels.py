@@ -245,10 +245,12 @@ def assert_same_bits_for_any_number_of_threads(library: Path, precision: str) ->
     assert digests[0] == digests[1]
 
 
+@pytest.mark.slow
 def test_bit_identical_for_any_number_of_threads(library: Path) -> None:
     assert_same_bits_for_any_number_of_threads(library, "bfloat16")
 
 
+@pytest.mark.slow
 def test_float32_bit_identical_for_any_number_of_threads(float32_library: Path) -> None:
     assert_same_bits_for_any_number_of_threads(float32_library, "float32")
 
@@ -271,6 +273,7 @@ def sanitized_driver(
     return driver
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [0, *INSTRUCTIONS])  # 0: bfloat16
 @pytest.mark.parametrize(
     ("depth", "features", "shape", "batch_size"),

@@ -40,6 +40,7 @@ def write_cube(folder):
         writer.write(writer.box, labels)
 
 
+@pytest.mark.slow
 def test_a_cube_is_flooded_whole_and_in_parts_with_the_scores_of_another_engine(benchmark, tmp_path, monkeypatch):
     write_cube(tmp_path)
     write_bright_model(tmp_path / "model")

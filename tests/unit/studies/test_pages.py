@@ -12,6 +12,7 @@ from ffn.studies.pages import new_figure, write_study
 from .conftest import CONFIG, STEPS, WORKERS
 
 
+@pytest.mark.slow
 def test_every_study_writes_numbers_figure_and_page(grid, measured, tmp_path, capsys):
     options = flags(CONFIG).split()
     scaling, rates = f"{tmp_path}/scaling.json", f"{tmp_path}/rates.json"
