@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 
 from ffn.contingency import count_pairs
+from ffn.evaluation.error_places import find_places
 from ffn.evaluation.skeletons import Skeleton, join
+from ffn.evaluation.worst_errors import worst_errors
+from ffn.geometry import Box
 
 from ..volumes import write
 
 SIZE_ZYX_NM = (30.0, 10.0, 20.0)
+BOX = Box((5, -3, 100), (13, 9, 120))  # of errors
 TUBE_SIZE_NM = (40.0, 10.0, 20.0)
 
 
@@ -83,3 +87,15 @@ def random_volumes():
     truth = rng.integers(0, 9, (7, 11, 13)).astype(np.uint64)
     segmentation = np.where(rng.random(truth.shape) < 0.7, truth // 2, rng.integers(0, 6, truth.shape))
     return truth, segmentation.astype(np.uint64)
+
+
+def reader(labels):
+    """Return the function that reads labels of `BOX`."""
+    return lambda box: labels[box.slices(BOX.start)]
+
+
+def places_of(volumes, block=(4, 5, 6)):
+    """Return the worst errors of truth and segments, and their places."""
+    errors = worst_errors(count_pairs(*volumes), 10)
+    tables = tables_of(*volumes, BOX, block)
+    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, tables, (3, 5, 6))

@@ -3,25 +3,10 @@
 import numpy as np
 import pytest
 
-from ffn.contingency import count_pairs
 from ffn.evaluation import error_places
 from ffn.evaluation.error_places import Parts, find_places
-from ffn.evaluation.worst_errors import worst_errors
-from ffn.geometry import Box
 
-from .conftest import tables_of
-
-BOX = Box((5, -3, 100), (13, 9, 120))
-
-
-def reader(labels):
-    return lambda box: labels[box.slices(BOX.start)]
-
-
-def places_of(volumes, block=(4, 5, 6)):
-    errors = worst_errors(count_pairs(*volumes), 10)
-    tables = tables_of(*volumes, BOX, block)
-    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, tables, (3, 5, 6))
+from .conftest import BOX, places_of, reader, tables_of
 
 
 def test_every_position_lies_in_the_piece():

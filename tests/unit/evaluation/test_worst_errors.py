@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.error_places import Parts, find_places
+from ffn.evaluation.error_places import Parts
 from ffn.evaluation.scores import score
 from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors, worst_of_each_kind
-from ffn.geometry import Box
 
-from .conftest import tables_of
-
-BOX = Box((5, -3, 100), (13, 9, 120))
+from .conftest import BOX, places_of
 
 
 @pytest.fixture
@@ -26,16 +23,6 @@ def volumes():
     truth[:, 6:9], truth[:, 9:] = 2, 3
     segments[:, 6:] = 50
     return truth, segments
-
-
-def reader(labels):
-    return lambda box: labels[box.slices(BOX.start)]
-
-
-def places_of(volumes, block=(4, 5, 6)):
-    errors = worst_errors(count_pairs(*volumes), 10)
-    tables = tables_of(*volumes, BOX, block)
-    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, tables, (3, 5, 6))
 
 
 def test_errors_have_their_objects_and_places(volumes):
