@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
+DEVICES = Path("/dev")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 SLURM_CORES = "SLURM_CPUS_ON_NODE"  # of the job; sites without control groups let it run on all others, too
 
@@ -40,6 +42,16 @@ def memory_mb() -> int:
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     texts = _texts("memory.max") + _texts("memory.limit_in_bytes", "memory")
     return min([physical, *(int(text) for text in texts if text.isdecimal())]) // 10**6
+
+
+def gpus_here() -> int:
+    """Return how many GPUs of NVIDIA this process may use: those of the machine that are not hidden from it."""
+    devices = len(list(DEVICES.glob("nvidia[0-9]*")))
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return devices
+    visible = itertools.takewhile(lambda name: name.strip() not in ("", "-1"), listed.split(","))  # as CUDA reads it
+    return min(devices, len(list(visible)))
 
 
 def _texts(name: str, controller: str = "") -> list[str]:

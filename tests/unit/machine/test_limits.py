@@ -78,3 +78,18 @@ def test_a_job_of_slurm_takes_its_own_cores_where_the_site_binds_it_to_none(file
     monkeypatch.setenv(limits.SLURM_CORES, "4")
     assert threads_here() == this_machine().cores == 4
     assert threads_here(num_cores=8) == 8, "a launcher gave these cores to the process"
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"), [(None, 3), ("0,2", 2), ("GPU-8a2b", 1), ("", 0), ("-1", 0), ("1,-1,2", 1), ("0,1,2,3", 3)]
+)
+def test_gpus_that_are_hidden_do_not_count(tmp_path, monkeypatch, listed, expected):
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(limits, "DEVICES", tmp_path)
+    if listed is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    profile = yte.process_yaml(PROFILE.read_text())
+    assert limits.gpus_here() == profile["resources"]["gpu"] == expected
