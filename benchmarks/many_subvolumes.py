@@ -7,8 +7,9 @@ agglomeration, with a dry run. With ``--run``, it makes empty files for all stag
 Snakemake run `reconcile` with a stand-in for `ffn`, which parses its arguments as `ffn` does and writes nothing but its
 output. Prints time and memory of both, the longest shell line, and how many files the command was given.
 
-``--tables IDS`` instead joins made-up tables of that many ids in each subvolume, without voxels or files: what the job
-does that ends the step `match` of `ffn reconcile`. Prints time and memory.
+``--tables IDS`` instead joins made-up tables of that many ids in each subvolume, without voxels: what the job does that
+ends the step `match` of `ffn reconcile`. The tables are made while they are read, and making them does not count. With
+``--records``, jobs have left them in the folder, which takes hours for a million. Prints time and memory.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import yaml
 
-from ffn.assembly.reconcile import _global_ids
+from ffn.assembly.components import component_blocks, with_seeds
+from ffn.assembly.reconcile import MATCH, _global_ids
 from ffn.assembly.tiling import Tiling
 from ffn.config import ReconcileConfig
 from ffn.geometry import Box, tile
+from ffn.io.blocks import Learnt
+from ffn.io.scratch import Table
+from ffn.io.steps import learn_tables
+from ffn.io.volume import Placement
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
@@ -58,11 +65,12 @@ def main() -> None:
     parser.add_argument("--per-axis", type=int, default=46, metavar="INT", help="subvolumes along each axis")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="folder to work in, which does not exist")
     parser.add_argument("--run", action="store_true", help="also run the jobs that are given all files")
+    parser.add_argument("--records", action="store_true", help="with --tables: read them from records of jobs")
     parser.add_argument("--tables", type=int, metavar="IDS", help="reconcile tables of so many ids in each subvolume")
     given = parser.parse_args()
     print(f"{given.per_axis**3} subvolumes")
     if given.tables:
-        reconcile_tables(given.per_axis, given.tables)
+        reconcile_tables(given.per_axis, given.tables, given.folder, given.records)
         return
     given.folder.mkdir(parents=True)
     (given.folder / "run.yaml").write_text(yaml.safe_dump(configuration(given.per_axis)))
@@ -125,36 +133,69 @@ def snakemake(folder: Path, what: str, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def reconcile_tables(per_axis: int, num_ids: int) -> None:
-    """Join made-up tables: each id goes on in the neighbours behind every face, and one in all other neighbours."""
+def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bool) -> None:
+    """Join made-up tables, and print what the end of the step costs."""
+    tiling = cubes(per_axis)
+    boxes = [tiling.box(index) for index in range(tiling.num_boxes)]
+    numbers, blocks = {box.start: index for index, box in enumerate(boxes)}, component_blocks(Placement(tiling.hull))
+    neighbours: dict[tuple[int, ...], np.ndarray] = {}
+    begin: dict[str, float] = {}
+    store = folder / "r.zarr"
+    store.mkdir(parents=True)
+
+    def look(box: Box) -> Learnt:
+        index = numbers[box.start]
+        place = tuple(int(i > 0) + int(i == per_axis - 1) for i in np.unravel_index(index, tiling.shape))
+        if place not in neighbours:
+            neighbours[place] = claims_of(tiling, index, num_ids)
+        return {**tables_of(box, num_ids), "claims": neighbours[place] + (index, 0, 0, *box.start, 0)}
+
+    def make() -> Iterator[Learnt]:
+        for box in boxes:
+            started = time.process_time()
+            learnt = look(box)
+            begin["end of the step"] += time.process_time() - started
+            yield learnt
+
+    def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
+        print(f"before the end of the step: {memory_gib():.2f} GiB at most", flush=True)
+        begin["end of the step"], begin["wall"] = time.process_time(), time.monotonic()
+        found = _global_ids(tiling, learnt if with_records else make(), ReconcileConfig(), store)
+        return with_seeds(found, blocks, store)
+
+    found = learn_tables(str(store), MATCH, boxes if with_records else [], look, combine, {})
+    assert found is not None
+    used, lasted = time.process_time() - begin["end of the step"], time.monotonic() - begin["wall"]
+    print(f"joined in {used:.1f} s of one core, {lasted:.1f} s in all, {memory_gib():.2f} GiB at most")
+    ids = found.read("numbers")
+    print(f"{len(ids)} ids, {len(np.unique(ids))} objects, tables {found.digest}")
+
+
+def cubes(per_axis: int) -> Tiling:
+    """Return that many overlapping cubes along each axis."""
     side = OVERLAP + (SIZE - OVERLAP) * per_axis
-    grid = tile(Box.from_shape((side,) * 3), (SIZE,) * 3, (OVERLAP,) * 3)
-    z, y, x = (tuple(ranges) for ranges in grid.ranges_zyx)
-    tiling = Tiling((z, y, x))
-    ids = np.arange(1, num_ids + 1)
-    shared: dict[int, list[np.ndarray]] = {}
-    for first, second in tiling.overlaps():
-        box = tiling.box(first).intersect(tiling.box(second))
+    z, y, x = (tuple(ranges) for ranges in tile(Box.from_shape((side,) * 3), (SIZE,) * 3, (OVERLAP,) * 3).ranges_zyx)
+    return Tiling((z, y, x))
+
+
+def claims_of(tiling: Tiling, index: int, num_ids: int) -> np.ndarray:
+    """Let each id go on in the neighbours behind every face, and one in all others; from a subvolume's place on."""
+    ids, own, found = np.arange(1, num_ids + 1), tiling.box(index), [np.empty((0, 7), np.int64)]
+    for other in tiling.overlapped_by(index):
+        box = own.intersect(tiling.box(other))
         both = ids if sum(n == OVERLAP for n in box.shape) == 1 else ids[:1]
-        columns = (second, both, both, *box.start, 5000)
-        shared.setdefault(first, []).append(np.stack(np.broadcast_arrays(*columns), axis=1))
-    made = []
-    for index in range(tiling.num_boxes):
-        place = tiling.core(index).start
-        tables = {
-            "ids": ids.astype(np.uint64),
-            "voxels": np.full(num_ids, 10_000),
-            "in_core": np.ones(num_ids, bool),
-            "claims": np.concatenate(shared.pop(index, [np.empty((0, 7), np.int64)])),
-            "origins": np.stack(np.broadcast_arrays(ids, *place, 9, 1), axis=1),
-            "overlaps": np.stack(np.broadcast_arrays(ids, np.roll(ids, 1), *place, 300), axis=1),
-        }
-        made.append(tables)
-    before, begin = memory_gib(), time.process_time()
-    print(f"what the subvolumes left: {before:.2f} GiB", flush=True)
-    found = _global_ids(tiling, made, ReconcileConfig())
-    print(f"joined in {time.process_time() - begin:.1f} s of one core, {memory_gib():.2f} GiB at most")
-    print(f"{len(found['numbers'])} ids, {len(np.unique(found['numbers']))} objects")
+        columns = (other - index, both, both, *np.subtract(box.start, own.start), 5000)
+        found.append(np.stack(np.broadcast_arrays(*columns), axis=1))
+    return np.concatenate(found)
+
+
+def tables_of(box: Box, num_ids: int) -> Learnt:
+    """Return ids and tables of one subvolume."""
+    ids = np.arange(1, num_ids + 1)
+    origins, overlaps = np.full((num_ids, 6), (0, *box.start, 9, 1)), np.full((num_ids, 6), (0, 0, *box.start, 300))
+    origins[:, 0], overlaps[:, 0], overlaps[:, 1] = ids, ids, np.roll(ids, 1)
+    sizes = {"voxels": np.full(num_ids, 10_000), "in_core": np.ones(num_ids, bool)}
+    return {"ids": ids.astype(np.uint64), **sizes, "origins": origins, "overlaps": overlaps}
 
 
 def memory_gib() -> float:

@@ -19,9 +19,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ffn.assembly.nodes import Nodes, SubvolumeIds
+from ffn.assembly.nodes import Nodes
 from ffn.assembly.pool import VolumePool
 from ffn.assembly.reconcile import find_joins, reconcile
+from ffn.assembly.stacked import Stacked
 from ffn.assembly.subvolumes import open_subvolumes
 from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
@@ -80,11 +81,13 @@ def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -
     """Count the matches of reconciliation, those that the ground truth can judge, and those that it calls wrong."""
     subvolumes = open_subvolumes(specs)
     with VolumePool() as pool:
-        learnt = [subvolumes.look_at(index, pool, config.block_size_zyx) for index in range(len(specs))]
-        nodes = Nodes.of([SubvolumeIds(each["ids"], each["voxels"], each["in_core"]) for each in learnt])
-        joins = find_joins(subvolumes.tiling, nodes, [each["claims"] for each in learnt], config)
+        learnt = (subvolumes.look_at(index, pool, config.block_size_zyx) for index in range(len(specs)))
+        stacked = Stacked(learnt)
+        nodes = Nodes.of(stacked)
+        batches = stacked.batches("claims")
+        joins = np.concatenate([find_joins(subvolumes.tiling, nodes, *batch, config).pairs for batch in batches])
         bodies = majority_bodies(subvolumes.tiling.hull, subvolumes.specs, nodes, pool, truth)
-    of = bodies[joins.pairs]
+    of = bodies[joins]
     judged = of[(of != 0).all(axis=1)]
     return len(of), len(judged), int((judged[:, 0] != judged[:, 1]).sum())
 

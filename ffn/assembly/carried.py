@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from ffn.assembly.nodes import Nodes
+from ffn.assembly.stacked import Stacked
 from ffn.assembly.tiling import Tiling
 from ffn.contingency import add_up
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize, cell_shape
 from ffn.io.open import read_table
+from ffn.io.scratch import ScratchRows, sort_rows
 
 Tables = dict[str, np.ndarray]
 
@@ -53,38 +55,43 @@ def tables_of(spec: str, tiling: Tiling, index: int, voxel_size_zyx_nm: VoxelSiz
 
 
 def carried_tables(
-    of_subvolumes: Sequence[Mapping[str, np.ndarray]], nodes: Nodes, numbers: np.ndarray, shared: np.ndarray
-) -> Tables:
+    stacked: Stacked, nodes: Nodes, numbers: np.ndarray, folder: Path | None = None
+) -> dict[str, ScratchRows]:
     """Return the tables that are stored with a reconciled volume.
 
     Parameters
     ----------
-    of_subvolumes : sequence of dict
-        What `tables_of` returns for each subvolume, in the order of their tiling.
+    stacked : Stacked
+        What was learnt of all subvolumes.
     nodes : Nodes
         Their ids.
     numbers : uint64 ndarray of shape (nodes.num_nodes,)
         Global id of each node; 0 where no voxel of it is left.
-    shared : int64 ndarray of shape (N, 6)
-        Voxels of overlaps, counted by the nodes of the two subvolumes and by cells, as in ``overlaps``.
+    folder : Path or None
+        Folder for the tables, which are gone at the end; None for the one that `tempfile` chooses.
 
     Returns
     -------
-    dict of str to int64 ndarray
+    dict of str to int64 table
         ``origins`` (id, seed z, y, x, FOVs, pass) has one row for each part of an object. ``overlaps`` (id, larger id,
         first voxel z, y, x of a cell, voxels) counts the voxels that two objects both claimed, within subvolumes and
         between them.
     """
-    claims = [np.column_stack([numbers[shared[:, :2]].astype(np.int64), shared[:, 2:]])]
-    origins = [np.empty((0, 6), np.int64)]
-    for index, tables in enumerate(of_subvolumes):
-        rows = tables["overlaps"]
-        ids = numbers[nodes.find(index, rows[:, :2])].astype(np.int64)
-        claims.append(np.column_stack([ids, rows[:, 2:]]))
-        rows = tables["origins"]
-        ids = numbers[nodes.find(index, rows[:, 0])].astype(np.int64)
+
+    def named(subvolumes: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        return numbers[nodes.find(subvolumes, ids)].astype(np.int64)
+
+    claims, origins = (ScratchRows((6,), np.int64, folder) for _ in range(2))
+    for first, rows in stacked.batches("claims"):
+        columns = named(first, rows[:, 1]), named(rows[:, 0], rows[:, 2]), rows[:, 3:]
+        claims.append(overlap_rows(np.column_stack(columns)))
+    for own, rows in stacked.batches("overlaps"):
+        columns = named(own, rows[:, 0]), named(own, rows[:, 1]), rows[:, 2:]
+        claims.append(overlap_rows(np.column_stack(columns)))
+    for own, rows in stacked.batches("origins"):
+        ids = named(own, rows[:, 0])
         origins.append(np.column_stack([ids, rows[:, 1:]])[ids > 0])
-    return {"origins": _sorted(np.concatenate(origins)), "overlaps": overlap_rows(np.concatenate(claims))}
+    return {"origins": sort_rows(origins, _sorted, folder), "overlaps": sort_rows(claims, add_up, folder)}
 
 
 def _in_core(cells: np.ndarray, tiling: Tiling, index: int, shape_zyx: ZYX) -> np.ndarray:

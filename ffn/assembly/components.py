@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ffn.assembly.carried import Tables
 from ffn.assembly.pieces import NO_PART, label_pieces, pieces_of_block
 from ffn.assembly.unionfind import connected_roots
 from ffn.geometry import ZYX, Box, divide_up
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, blocks_of, write_blocks
 from ffn.io.create import volume_name
+from ffn.io.scratch import ScratchRows, Table, parts_of, sort_rows
 from ffn.io.shards import Shards
 from ffn.io.steps import StepTables, learn_tables
 from ffn.io.volume import Placement, file_of
@@ -96,8 +97,8 @@ def write_components(
         seeds = _rows_of(tables, "seeds", "first_seed", number[block.start])
         return pieces_of_block(block, placement.box, block_size_zyx, read, seeds)
 
-    def combine(learnt: list[Learnt]) -> dict[str, np.ndarray]:
-        return _joined(learnt, tables, min_voxels)
+    def combine(learnt: Iterable[Learnt]) -> dict[str, np.ndarray]:
+        return _joined(list(learnt), tables, min_voxels)
 
     labelled = learn_tables(path, LABEL, blocks, label, combine, made_of, job)
     if labelled is None:
@@ -124,20 +125,24 @@ def component_blocks(placement: Placement) -> list[Box]:
     return blocks_of(placement, {"": np.uint64})
 
 
-def with_seeds(tables: Tables, blocks: Sequence[Box]) -> Tables:
+def with_seeds(tables: Mapping[str, Table], blocks: Sequence[Box], folder: Path | None = None) -> dict[str, Table]:
     """Return `tables` with the ``seeds`` of ``origins``, so that a block finds its own: row in ``origins``, z, y, x.
 
-    They are sorted by block, and ``first_seed`` is the first of each block.
+    They are sorted by block, and ``first_seed`` is the first of each block. They wait in `folder`, see `sort_rows`.
     """
     shards = Shards(Box.hull(blocks), blocks[0].shape)
-    seeds = tables["origins"][:, 1:4]
-    inside = np.flatnonzero(shards.box.holds(seeds))
-    places = (seeds[inside] - shards.box.start) // shards.shape_zyx
-    numbers = np.ravel_multi_index(tuple(places.T), divide_up(shards.box.shape, shards.shape_zyx))
-    order = np.argsort(numbers, kind="stable")
-    first = np.searchsorted(numbers[order], np.arange(len(blocks) + 1))
-    rows = np.column_stack([inside, seeds[inside]])[order]
-    return {**tables, "seeds": rows.astype(np.int64), "first_seed": first.astype(np.int64)}
+    grid = divide_up(shards.box.shape, shards.shape_zyx)
+    found, counts, start = ScratchRows((5,), np.int64, folder), np.zeros(len(blocks), np.int64), 0
+    for origins in parts_of(tables["origins"]):
+        seeds = origins[:, 1:4]
+        inside = np.flatnonzero(shards.box.holds(seeds))
+        places = (seeds[inside] - shards.box.start) // shards.shape_zyx
+        numbers = np.ravel_multi_index(tuple(places.T), grid)
+        found.append(np.column_stack([numbers, inside + start, seeds[inside]]))
+        counts += np.bincount(numbers, minlength=len(blocks))
+        start += len(origins)
+    by_block = sort_rows(found, lambda rows: rows[np.argsort(rows[:, 0], kind="stable"), 1:], folder)
+    return {**tables, "seeds": by_block, "first_seed": np.append(0, np.cumsum(counts))}
 
 
 def _rows_of(tables: StepTables, name: str, first: str, index: int) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -97,7 +98,7 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         def count(block: Box) -> Learnt:
             return vars(merge_tables(count_pairs(a.read(p), b.read(p)) for p in block.blocks(config.block_size_zyx)))
 
-        def combine(learnt: list[Learnt]) -> dict[str, np.ndarray]:
+        def combine(learnt: Iterable[Learnt]) -> dict[str, np.ndarray]:
             tables = [ContingencyTable(**each) for each in learnt]
             total = merge_tables(tables)
             _require_small_ids(a, total.a)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ffn.assembly.stacked import Stacked
 from ffn.contingency import count_ids
 from ffn.geometry import Box
 from ffn.io.volume import Volume
@@ -43,37 +43,46 @@ class Nodes:
         First node of each subvolume; the last entry is the number of nodes.
     voxels, in_core : int64 and bool ndarrays of shape (number of nodes,)
         As in `SubvolumeIds`.
-    sorted_ids, order : tuples of S ndarrays
-        Ids of each subvolume in ascending order (uint64), and their nodes relative to the subvolume's first (int64).
+    sorted_ids, order : uint64 and int64 ndarrays of shape (number of nodes,)
+        Ids in ascending order within each subvolume, and their nodes.
     """
 
     first: np.ndarray
     voxels: np.ndarray
     in_core: np.ndarray
-    sorted_ids: tuple[np.ndarray, ...]
-    order: tuple[np.ndarray, ...]
+    sorted_ids: np.ndarray
+    order: np.ndarray
 
     @classmethod
-    def of(cls, subvolumes: Sequence[SubvolumeIds]) -> Nodes:
-        """Return the nodes of `subvolumes`, numbered in their order."""
-        order = tuple(np.argsort(s.ids) for s in subvolumes)
-        return cls(
-            first=np.concatenate([[0], np.cumsum([len(s.ids) for s in subvolumes])]).astype(np.int64),
-            voxels=np.concatenate([s.voxels for s in subvolumes]),
-            in_core=np.concatenate([s.in_core for s in subvolumes]),
-            sorted_ids=tuple(s.ids[o] for s, o in zip(subvolumes, order, strict=True)),
-            order=order,
-        )
+    def of(cls, stacked: Stacked) -> Nodes:
+        """Return the nodes of all subvolumes, numbered in their order."""
+        num_nodes = int(stacked.first("ids")[-1])
+        sorted_ids, order, start = np.empty(num_nodes, np.uint64), np.empty(num_nodes, np.int64), 0
+        for subvolumes, ids in stacked.batches("ids"):
+            ascending, stop = np.lexsort((ids, subvolumes)), start + len(ids)
+            sorted_ids[start:stop], order[start:stop] = ids[ascending], ascending + start
+            start = stop
+        return cls(stacked.first("ids"), stacked.whole("voxels"), stacked.whole("in_core"), sorted_ids, order)
 
     @property
     def num_nodes(self) -> int:
         """Number of ids in all subvolumes."""
-        return len(self.in_core)
+        return len(self.order)
 
-    def find(self, subvolume: int, ids: np.ndarray) -> np.ndarray:
-        """Return the nodes (int64) of `ids`, all of which the subvolume must have."""
-        position = np.searchsorted(self.sorted_ids[subvolume], ids.astype(np.uint64))
-        return self.first[subvolume] + self.order[subvolume][position]
+    def find(self, subvolumes: np.ndarray | int, ids: np.ndarray) -> np.ndarray:
+        """Return the nodes (int64) of `ids` in `subvolumes`, which must have them; both are arrays of shape (N,)."""
+        ids = ids.astype(np.uint64)
+        low = np.broadcast_to(self.first[subvolumes], ids.shape)
+        high = np.broadcast_to(self.first[np.add(subvolumes, 1)], ids.shape)
+        for _ in range(int((high - low).max(initial=0)).bit_length()):  # halves what is between low and high
+            middle = (low + high) // 2
+            is_below = self.sorted_ids[middle] < ids
+            low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
+        return self.order[low]
+
+    def subvolumes_of(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the number (int64) of the subvolume that each node is in."""
+        return np.searchsorted(self.first, nodes, "right") - 1
 
 
 def scan(volume: Volume, core: Box) -> SubvolumeIds:

@@ -10,14 +10,16 @@ from ffn.contingency import ContingencyTable
 CERTAIN_SHARE = 0.5  # our choice: flood filling may miss half a FOV of an overlap on either side
 
 
-def needed_voxels(voxels: tuple[np.ndarray, np.ndarray], share: float, config: ReconcileConfig) -> np.ndarray:
+def needed_voxels(
+    voxels: tuple[np.ndarray, np.ndarray], share: np.ndarray | float, config: ReconcileConfig
+) -> np.ndarray:
     """Return how many voxels two ids must have in common to be joined: fewer for segments of a smaller cross-section.
 
     Parameters
     ----------
     voxels : pair of int64 ndarrays of shape (N,)
         Voxels of both ids in their whole subvolumes.
-    share : float
+    share : float64 ndarray of shape (N,), or float
         Depth of the overlap as a share of the subvolume's side. A neurite that runs through both has this share of its
         voxels in the overlap, whatever its cross-section.
     config : ReconcileConfig
@@ -41,8 +43,9 @@ def best_of_each_other(table: ContingencyTable, needed: np.ndarray, config: Reco
     Parameters
     ----------
     table : ContingencyTable
-        Voxels of the overlap by their ids in the first and the second subvolume. Only voxels that both segmented count:
-        flood filling reaches only part of the outer shell, half a FOV thick, so background there means nothing.
+        Voxels of overlaps by their ids in the first and the second subvolume, different ones in each overlap. Only
+        voxels that both segmented count: flood filling reaches only part of the outer shell, half a FOV thick, so
+        background there means nothing.
     needed : float64 ndarray of shape (N,)
         Minimum voxels of each pair, see `needed_voxels`.
     config : ReconcileConfig

@@ -5,24 +5,27 @@ from __future__ import annotations
 import argparse
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from ffn.assembly.carried import carried_tables
 from ffn.assembly.components import LABEL, TABLES, component_blocks, with_seeds, write_components
-from ffn.assembly.nodes import Nodes, SubvolumeIds
+from ffn.assembly.nodes import Nodes
 from ffn.assembly.overlap import best_of_each_other, needed_voxels, parts_inside
 from ffn.assembly.pool import VolumePool
+from ffn.assembly.stacked import Stacked
 from ffn.assembly.subvolumes import GlobalIds, Subvolumes, open_subvolumes
 from ffn.assembly.tiling import Tiling
-from ffn.assembly.unionfind import connected_roots
+from ffn.assembly.unionfind import Forest
 from ffn.config import ReconcileConfig
-from ffn.contingency import ContingencyTable, add_up, merge_tables
+from ffn.contingency import ContingencyTable, add_up
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, job_of
 from ffn.io.create import require_replaceable, volume_name
+from ffn.io.scratch import Table
 from ffn.io.steps import learn_tables
 from ffn.io.store_names import split_store
 from ffn.io.volume import Placement, file_of, require_other_file, split_spec
@@ -65,13 +68,10 @@ class Joins:
         Nodes that are one object.
     num_inside : int
         Number of pairs that only `parts_inside` found.
-    shared : int64 ndarray of shape (N, 6)
-        Voxels counted by the two nodes that claim them, joined or not, and by cells: nodes, first voxel, voxels.
     """
 
     pairs: np.ndarray
     num_inside: int
-    shared: np.ndarray
 
 
 def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job: Job = WHOLE) -> None:
@@ -82,7 +82,8 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
 
     The step `TILING` opens all subvolumes. `MATCH` compares each with its neighbours and ends with the global ids.
     `LABEL` finds the connected pieces of these in each block and ends with the ids of components. Then the blocks are
-    written. What ends a step needs memory for all its rows, what works on blocks only for those of its block.
+    written. What ends `MATCH` needs memory for the ids of all subvolumes, what ends `LABEL` for all its rows, and what
+    works on blocks only for the rows of its block.
 
     Parameters
     ----------
@@ -116,13 +117,14 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
     boxes = [tiling.box(index) for index in range(tiling.num_boxes)]
     numbers = {box.start: index for index, box in enumerate(boxes)}
     blocks = component_blocks(Placement(tiling.hull))
+    folder = Path(path) if Path(path).is_dir() else None  # of a store; an HDF5 file has none
     with VolumePool() as pool:
 
         def look(box: Box) -> Learnt:
             return subvolumes.look_at(numbers[box.start], pool, config.block_size_zyx)
 
-        def combine(learnt: list[Learnt]) -> dict[str, np.ndarray]:
-            return with_seeds(_global_ids(tiling, learnt, config), blocks)
+        def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
+            return with_seeds(_global_ids(tiling, learnt, config, folder), blocks, folder)
 
         matched = learn_tables(path, MATCH, boxes, look, combine, made_of, job)
         if matched is None:
@@ -141,59 +143,59 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
         )
 
 
-def _global_ids(tiling: Tiling, learnt: Sequence[Learnt], config: ReconcileConfig) -> dict[str, np.ndarray]:
+def _global_ids(
+    tiling: Tiling, learnt: Iterable[Learnt], config: ReconcileConfig, folder: Path | None = None
+) -> dict[str, Table]:
     """Join the ids of all subvolumes, and return the tables of `GlobalIds` and `carried_tables`."""
-    nodes = Nodes.of([SubvolumeIds(each["ids"], each["voxels"], each["in_core"]) for each in learnt])
-    joins = find_joins(tiling, nodes, [each["claims"] for each in learnt], config)
-    roots = connected_roots(nodes.num_nodes, joins.pairs)
-    objects = np.unique(roots[nodes.in_core])
-    numbers = np.where(np.isin(roots, objects), np.searchsorted(objects, roots) + 1, 0).astype(np.uint64)
-    counts = (len(learnt), nodes.num_nodes, len(joins.pairs), joins.num_inside, len(objects))
+    stacked = Stacked(learnt, folder)
+    nodes = Nodes.of(stacked)
+    forest, num_matches, num_inside = Forest(nodes.num_nodes), 0, 0
+    for first, claims in stacked.batches("claims"):
+        joins = find_joins(tiling, nodes, first, claims, config)
+        forest.join(joins.pairs)
+        num_matches, num_inside = num_matches + len(joins.pairs), num_inside + joins.num_inside
+    roots = forest.roots()
+    is_object = np.zeros(nodes.num_nodes, bool)
+    is_object[roots[nodes.in_core]] = True
+    numbers = np.where(is_object, np.cumsum(is_object), 0).astype(np.uint64)[roots]
+    counts = (tiling.num_boxes, nodes.num_nodes, num_matches, num_inside, int(is_object.sum()))
     log.info("%d subvolumes with %d ids, %d matches (%d of them parts inside): %d objects", *counts)
     log.info("most parts of one object: %d", np.bincount(roots).max(initial=0))
-    ascending = (nodes.first[index] + order for index, order in enumerate(nodes.order))
     return {
-        "ids": np.concatenate(nodes.sorted_ids),
-        "numbers": numbers[np.concatenate(list(ascending))],
+        "ids": nodes.sorted_ids,
+        "numbers": numbers[nodes.order],
         "first": nodes.first,
-        "matches": np.array([len(joins.pairs)]),
-        **carried_tables(learnt, nodes, numbers, joins.shared),
+        "matches": np.array([num_matches]),
+        **carried_tables(stacked, nodes, numbers, folder),
     }
 
 
-def find_joins(tiling: Tiling, nodes: Nodes, claims: Sequence[np.ndarray], config: ReconcileConfig) -> Joins:
-    """Match the ids of all subvolumes that overlap.
+def find_joins(tiling: Tiling, nodes: Nodes, first: np.ndarray, claims: np.ndarray, config: ReconcileConfig) -> Joins:
+    """Match the ids of some subvolumes with those of later ones that they overlap.
 
     Parameters
     ----------
     tiling : Tiling
-        Boxes of the subvolumes.
+        Boxes of all subvolumes.
     nodes : Nodes
         Their ids.
-    claims : sequence of int64 ndarray of shape (N, 7)
-        What each shares with later ones, see `Subvolumes.look_at`.
+    first : int64 ndarray of shape (N,)
+        Number of the subvolume of each row of `claims`.
+    claims : int64 ndarray of shape (N, 7)
+        All that these subvolumes share with later ones, see `Subvolumes.look_at`.
     config : ReconcileConfig
         Criteria of a match.
 
     Returns
     -------
     Joins
-        In the order of the overlaps.
+        In the order of the nodes.
     """
-    pairs, shared, num_inside = [np.empty((0, 2), np.int64)], [np.empty((0, 6), np.int64)], 0
-    for first, of_first in enumerate(claims):
-        for second in np.unique(of_first[:, 0]).tolist():
-            rows = of_first[of_first[:, 0] == second, 1:]
-            ids = rows[:, :2].astype(np.uint64)
-            table = merge_tables([ContingencyTable(ids[:, 0], ids[:, 1], rows[:, 5])])
-            a, b = nodes.find(first, table.a), nodes.find(second, table.b)
-            voxels = nodes.voxels[a], nodes.voxels[b]
-            box = tiling.box(first).intersect(tiling.box(second))
-            share = min(n / side for n, side in zip(box.shape, tiling.box(first).shape, strict=True))
-            best = best_of_each_other(table, needed_voxels(voxels, share, config), config)
-            inside = parts_inside(table, voxels, config) & ~best
-            pairs.append(np.stack([a, b], axis=1)[best | inside])
-            num_inside += int(inside.sum())
-            nodes_of = (nodes.find(index, rows[:, side]) for side, index in enumerate((first, second)))
-            shared.append(np.column_stack([*nodes_of, rows[:, 2:]]))
-    return Joins(np.concatenate(pairs), num_inside, add_up(np.concatenate(shared)))
+    found = np.column_stack([nodes.find(first, claims[:, 1]), nodes.find(claims[:, 0], claims[:, 2]), claims[:, 6]])
+    a, b, counts = add_up(found).T
+    of_a, of_b = nodes.subvolumes_of(a), nodes.subvolumes_of(b)
+    in_overlap = (of_b * nodes.num_nodes + a).astype(np.uint64), (of_a * nodes.num_nodes + b).astype(np.uint64)
+    table, voxels = ContingencyTable(*in_overlap, counts), (nodes.voxels[a], nodes.voxels[b])
+    best = best_of_each_other(table, needed_voxels(voxels, tiling.overlap_shares(of_a, of_b), config), config)
+    inside = parts_inside(table, voxels, config) & ~best
+    return Joins(np.stack([a, b], axis=1)[best | inside], int(inside.sum()))

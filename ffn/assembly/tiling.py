@@ -98,6 +98,27 @@ class Tiling:
             if (number := self._number(place)) > index:
                 yield number
 
+    def overlap_shares(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the depth of the overlaps of boxes, as a share of the first ones' sides.
+
+        Parameters
+        ----------
+        first, second : int64 ndarrays of shape (N,)
+            Numbers of boxes that share voxels.
+
+        Returns
+        -------
+        float64 ndarray of shape (N,)
+            On the axis where it is smallest.
+        """
+        places = (np.unravel_index(numbers, self.shape) for numbers in (first, second))
+        shares = []
+        for ranges, of_first, of_second in zip(self.ranges_zyx, *places, strict=True):
+            starts, stops = np.array(ranges).T
+            depth = np.minimum(stops[of_first], stops[of_second]) - np.maximum(starts[of_first], starts[of_second])
+            shares.append(depth / (stops - starts)[of_first])
+        return np.minimum.reduce(shares)
+
     def cores_in(self, block: Box) -> Iterator[tuple[int, Box]]:
         """Yield the number of every box whose core overlaps `block`, and the part that does."""
         for place in itertools.product(*map(_cells, self._cuts, block.start, block.stop)):

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import tempfile
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box
+
+ROWS_AT_ONCE = 2**18  # rows of a table in memory at a time; our choice: what a million rows need is 0.5 GiB
+ROWS_TO_SORT = 2**20  # rows that are sorted in memory; our choice
+MAX_PARTS = 256  # files that are open at a time when more rows are sorted
+MAX_WAITING = 2**20  # bytes that wait before they are written
 
 
 class ScratchArray:
@@ -40,3 +49,135 @@ class ScratchArray:
     def forget(self) -> None:
         """Leave it to the kernel what of the array is in memory; it does not count as the process's any more."""
         self._pages.madvise(mmap.MADV_DONTNEED)
+
+
+class ScratchRows:
+    """Rows of a table that are on a disk: appended first, then read as slices of an array.
+
+    Parameters
+    ----------
+    columns : tuple of int
+        Shape of a row; empty for a table of one dimension.
+    dtype : dtype
+        Type of its values.
+    folder : Path or None
+        Folder on the disk; None for the one that `tempfile` chooses.
+
+    Examples
+    --------
+    >>> rows = ScratchRows((2,), np.int64, None)
+    >>> rows.append(np.array([[4, 1], [5, 2]]))
+    >>> rows.shape, rows[1:].tolist()
+    ((2, 2), [[5, 2]])
+    """
+
+    def __init__(self, columns: tuple[int, ...], dtype: np.dtype | type, folder: Path | None) -> None:
+        self.dtype = np.dtype(dtype)
+        self._columns, self._folder = columns, folder
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
+        weakref.finalize(self, self._file.close)
+        self._waiting: list[np.ndarray] = []
+        self._num_waiting, self._num_rows = 0, 0
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self._num_rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the table."""
+        return (self._num_rows, *self._columns)
+
+    def append(self, rows: np.ndarray) -> None:
+        """Add rows at the end.
+
+        Raises
+        ------
+        VolumeError
+            If the disk is full.
+        """
+        if not len(rows):
+            return
+        self._waiting.append(rows)
+        self._num_rows += len(rows)
+        self._num_waiting += len(rows)
+        if self._num_waiting * self._row_bytes > MAX_WAITING:
+            self._write()
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """Return a range of rows."""
+        self._write()
+        start, stop, _ = rows.indices(self._num_rows)
+        found = np.empty((max(0, stop - start), *self._columns), self.dtype)
+        at, left = start * self._row_bytes, found.reshape(-1).view(np.uint8).data
+        while left:
+            num_read = os.preadv(self._file.fileno(), [left], at)
+            at, left = at + num_read, left[num_read:]
+        return found
+
+    @property
+    def _row_bytes(self) -> int:
+        return int(np.prod(self._columns, dtype=int)) * self.dtype.itemsize
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        left = np.concatenate(self._waiting, dtype=self.dtype).reshape(-1).view(np.uint8).data
+        try:
+            while left:
+                left = left[os.write(self._file.fileno(), left) :]
+        except OSError as reason:
+            where = self._folder or tempfile.gettempdir()
+            raise VolumeError(f"{where}: has no room for rows that wait there ({reason}). Free space") from None
+        self._waiting, self._num_waiting = [], 0
+
+
+Table = np.ndarray | ScratchRows  # in memory, or on a disk
+
+
+def parts_of(table: Table) -> Iterator[np.ndarray]:
+    """Yield all rows of a table, `ROWS_AT_ONCE` at a time."""
+    return (table[start : start + ROWS_AT_ONCE] for start in range(0, len(table), ROWS_AT_ONCE))
+
+
+def sort_rows(rows: ScratchRows, in_order: Callable[[np.ndarray], np.ndarray], folder: Path | None) -> ScratchRows:
+    """Sort a table by its first column without holding it in memory.
+
+    Parameters
+    ----------
+    rows : ScratchRows
+        Of shape (N, columns).
+    in_order : function
+        Takes rows, in the order that they have in `rows`, and returns them sorted, by the first column before others.
+        It may merge rows that agree in the first column, and leave out columns.
+    folder : Path or None
+        Folder for the rows.
+
+    Returns
+    -------
+    ScratchRows
+        What `in_order` returns for all rows.
+    """
+    bounds = _bounds(rows)
+    parts = [ScratchRows(rows.shape[1:], rows.dtype, folder) for _ in range(len(bounds) + 1)]
+    for some in parts_of(rows):
+        number = np.searchsorted(bounds, some[:, 0], "right")
+        order = np.argsort(number, kind="stable")
+        starts = np.searchsorted(number[order], np.arange(1, len(parts)))
+        for part, of_part in zip(parts, np.split(some[order], starts), strict=True):
+            part.append(of_part)
+    done = (in_order(part[:]) for part in parts)
+    first = next(done)
+    found = ScratchRows(first.shape[1:], first.dtype, folder)
+    for some in itertools.chain([first], done):
+        found.append(some)
+    return found
+
+
+def _bounds(rows: ScratchRows) -> np.ndarray:
+    """Return values of the first column that cut a table into parts of about `ROWS_TO_SORT` rows."""
+    num_parts = min(-(-len(rows) // ROWS_TO_SORT), MAX_PARTS)
+    if num_parts < 2:
+        return np.empty(0, rows.dtype)
+    sample = np.sort(np.concatenate([part[:: max(1, len(rows) // ROWS_AT_ONCE), 0] for part in parts_of(rows)]))
+    return np.unique(sample[np.arange(1, num_parts) * len(sample) // num_parts])

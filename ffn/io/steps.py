@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, Learnt, learn_blocks
+from ffn.io.scratch import Table
 from ffn.io.store_names import STEPS, split_store
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def learn_tables(
     step: str,
     blocks: Sequence[Box],
     work: Callable[[Box], Learnt],
-    combine: Callable[[list[Learnt]], Mapping[str, np.ndarray]],
+    combine: Callable[[Iterable[Learnt]], Mapping[str, Table]],
     made_of: Mapping[str, Any],
     job: Job = WHOLE,
 ) -> StepTables | None:
@@ -86,7 +87,8 @@ def learn_tables(
     work : callable
         Takes a block and returns what it learnt, see `ffn.io.blocks.write_blocks`.
     combine : callable
-        Makes the tables of what was learnt, in the order of the blocks: arrays of one or more dimensions, by name.
+        Makes the tables of what was learnt, in the order of the blocks: arrays of one or more dimensions, by name. It
+        goes through what was learnt once, as that is read from the records one block at a time.
     made_of : dict
         What the tables depend on, see `ffn.io.blocks.write_blocks`. Tables of anything else are not read.
     job : Job
@@ -106,16 +108,16 @@ def learn_tables(
     if not split_store(path):
         if not job.is_whole:
             raise VolumeError(f"{path}: cannot be written by several jobs, expected NAME.zarr. Leave out --job")
-        return StepTables(combine([work(block) for block in blocks]))
+        return StepTables(combine(work(block) for block in blocks))
     from ffn.io.store_folder import StoreFolder
 
     folder = StoreFolder(f"{path}/{STEPS}/{step}")
     key = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     if job.is_whole or job.step == step:
         part = replace(job, record_path=None) if job.finishes else job
-        learnt = list(learn_blocks(f"{folder.address}/{RECORDS}", blocks, work, made_of, part))
+        learnt = learn_blocks(f"{folder.address}/{RECORDS}", blocks, work, made_of, part)
         if job.finishes:
-            _write(folder, combine(list(learnt)), key)
+            _write(folder, combine(learnt), key)
     if job.step == step:
         if job.finishes and job.record_path:
             write_json(job.record_path, {"content": _read(folder, key, step).digest})
@@ -123,13 +125,21 @@ def learn_tables(
     return _read(folder, key, step)
 
 
-def _write(folder: StoreFolder, tables: Mapping[str, np.ndarray], key: str) -> None:
-    """Write the tables of a step; those of a killed job do not count."""
+def _write(folder: StoreFolder, tables: Mapping[str, Table], key: str) -> None:
+    """Write the tables of a step, chunk by chunk; those of a killed job do not count."""
+    from ffn.io.ome_zarr import ROWS_PER_CHUNK, table_metadata
+
     folder.delete(TABLES)
     digest = hashlib.sha256()
     for name, table in sorted(tables.items()):
-        folder.write_table(name, table)
-        digest.update(f"{name} {table.shape} {table.dtype}".encode() + table.tobytes())
+        folder.remove(name)
+        folder.write_metadata(name, table_metadata(table.shape, table.dtype))
+        digest.update(f"{name} {table.shape} {table.dtype}".encode())
+        array = folder.open_array(name)
+        for start in range(0, len(table), ROWS_PER_CHUNK):
+            rows = table[start : start + ROWS_PER_CHUNK]
+            array[start : start + len(rows)].write(rows).result()
+            digest.update(rows.tobytes())
     written = {"made_of": key, "digest": digest.hexdigest(), "tables": sorted(tables)}
     folder.write(TABLES, (json.dumps(written, sort_keys=True) + "\n").encode())
 

@@ -5,6 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 
+from ffn.assembly.stacked import TABLES, Stacked
 from ffn.geometry import Box, tile
 from ffn.io.block_records import BlockRecords
 
@@ -24,6 +25,12 @@ def write_tiles(folder, labels, rng=None):
             part = np.where(part == 0, 0, names[part.astype(int)])
         specs.append(write(folder / f"{box.stem}.h5", part, box.start, (10, 10, 20)))
     return specs
+
+
+def stacked(learnt):
+    """Return the tables of subvolumes, each with ``ids`` and any others."""
+    nothing = {name: np.zeros((0, *columns), dtype) for name, (columns, dtype) in TABLES.items()}
+    return Stacked({**nothing, **each} for each in learnt)
 
 
 class Killed(BaseException):

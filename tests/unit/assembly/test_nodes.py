@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from ffn.assembly.nodes import Nodes, SubvolumeIds, scan
+from ffn.assembly.nodes import Nodes, scan
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 
 from ..volumes import write
+from .conftest import stacked
 
 
 def test_ids_are_listed_in_the_order_of_their_first_voxels(tmp_path, monkeypatch):
@@ -20,7 +21,9 @@ def test_ids_are_listed_in_the_order_of_their_first_voxels(tmp_path, monkeypatch
 
 
 def test_nodes_are_numbered_through_all_subvolumes():
-    parts = np.array([7, 3], np.uint64), np.array([3], np.uint64)
-    nodes = Nodes.of([SubvolumeIds(ids, np.full(len(ids), 5), np.ones(len(ids), bool)) for ids in parts])
-    assert nodes.num_nodes == 3
-    assert nodes.find(0, np.array([3, 7, 3])).tolist() == [1, 0, 1] and nodes.find(1, np.array([3])).tolist() == [2]
+    parts = [np.array(ids, np.uint64) for ids in ([7, 3], [], [3], [2**63, 9, 1])]
+    nodes = Nodes.of(stacked([{"ids": ids} for ids in parts]))
+    assert nodes.num_nodes == 6
+    assert nodes.find(0, np.array([3, 7, 3])).tolist() == [1, 0, 1]
+    assert nodes.find(np.array([3, 0, 2, 3]), np.array([1, 3, 3, 9])).tolist() == [5, 1, 2, 4]
+    assert nodes.subvolumes_of(np.arange(6)).tolist() == [0, 0, 2, 3, 3, 3]

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.nodes import Nodes, SubvolumeIds
+from ffn.assembly.nodes import Nodes
 from ffn.assembly.pool import VolumePool
 from ffn.assembly.reconcile import find_joins, reconcile
+from ffn.assembly.stacked import Stacked
 from ffn.assembly.subvolumes import open_subvolumes
 from ffn.cli import main
 from ffn.config import ReconcileConfig
@@ -165,11 +166,12 @@ def test_joins_count_those_of_parts_inside(tmp_path):
     subvolumes = open_subvolumes(specs)
     with VolumePool() as pool:
         learnt = [subvolumes.look_at(k, pool, CONFIG.block_size_zyx) for k in range(2)]
-    nodes = Nodes.of([SubvolumeIds(each["ids"], each["voxels"], each["in_core"]) for each in learnt])
-    found = {}
+    stacked, found = Stacked(learnt), {}
+    nodes = Nodes.of(stacked)
+    ((first, claims),) = stacked.batches("claims")
     for fraction in (None, 0.9):
         config = CONFIG.model_copy(update={"min_inside_fraction": fraction})
-        joins = find_joins(subvolumes.tiling, nodes, [each["claims"] for each in learnt], config)
+        joins = find_joins(subvolumes.tiling, nodes, first, claims, config)
         found[fraction] = len(joins.pairs), joins.num_inside
     assert nodes.voxels.tolist() == [480, 96, 360]
     assert found == {None: (1, 0), 0.9: (2, 1)}
