@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,17 +149,25 @@ def read_precomputed(folder: Path) -> Iterator[Skeleton]:
     """
     try:
         info = json.loads((folder / "info").read_text())
-        matrix = np.array(info.get("transform", IDENTITY_XYZ), np.float64).reshape(3, 4)
+        transform = info.get("transform", IDENTITY_XYZ)
         has_radii = info.get("vertex_attributes", [])[:1] == [RADIUS]
         for owner, content in _precomputed_entries(folder, info.get("sharding")):
-            num_nodes, num_edges = np.frombuffer(content, "<u4", 2)
-            nodes_xyz = np.frombuffer(content, "<f4", 3 * num_nodes, 8).reshape(-1, 3)
-            edges = np.frombuffer(content, "<u4", 2 * num_edges, 8 + 12 * num_nodes).reshape(-1, 2)
-            nodes_zyx = (nodes_xyz @ matrix[:, :3].T + matrix[:, 3])[:, ::-1]
-            radii = np.frombuffer(content, "<f4", num_nodes, 8 + 12 * num_nodes + 8 * num_edges) if has_radii else None
-            yield Skeleton(owner, nodes_zyx, edges, radii)
+            yield skeleton_from_precomputed(owner, content, transform, has_radii)
     except (OSError, ValueError) as reason:
         raise EvaluationError(f"{folder}: has no precomputed skeletons ({reason}). Export them again") from None
+
+
+def skeleton_from_precomputed(
+    owner: int, content: bytes, transform: Sequence[float] = IDENTITY_XYZ, has_radii: bool = True
+) -> Skeleton:
+    """Decode a skeleton; `transform`, a matrix of 3 × 4, turns its xyz into nm."""
+    matrix = np.array(transform, np.float64).reshape(3, 4)
+    num_nodes, num_edges = np.frombuffer(content, "<u4", 2)
+    nodes_xyz = np.frombuffer(content, "<f4", 3 * num_nodes, 8).reshape(-1, 3)
+    edges = np.frombuffer(content, "<u4", 2 * num_edges, 8 + 12 * num_nodes).reshape(-1, 2)
+    nodes_zyx = (nodes_xyz @ matrix[:, :3].T + matrix[:, 3])[:, ::-1]
+    radii = np.frombuffer(content, "<f4", num_nodes, 8 + 12 * num_nodes + 8 * num_edges) if has_radii else None
+    return Skeleton(owner, nodes_zyx, edges, radii)
 
 
 def _precomputed_entries(folder: Path, sharding: dict[str, Any] | None) -> Iterator[tuple[int, bytes]]:

@@ -91,7 +91,7 @@ class Job:
         ConfigError
             If it is none of these.
         """
-        match = re.fullmatch(r"(?:([a-z]+)-)?(?:(\d+)-of-(\d+)|finish)", text)
+        match = re.fullmatch(r"(?:([a-z]+\d*)-)?(?:(\d+)-of-(\d+)|finish)", text)
         if not match or (match[1] or "") not in ("", *steps) or (match[2] and not 1 <= int(match[2]) <= int(match[3])):
             also = "".join(f", or {step}-…" for step in steps)
             raise ConfigError(f"--job: {text!r} is no job, expected NUMBER-of-NUMBER, as in 3-of-1000, or finish{also}")

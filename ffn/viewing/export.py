@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
+import json
 import logging
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +19,16 @@ import numpy as np
 from ffn.errors import ExportError
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
+from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.open import identity
+from ffn.io.store_names import JOBS
 from ffn.io.volume import Volume, require_labels
 from ffn.machine.threads import threads_here
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import fingerprint, provenance
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.inputs import Sources, open_parts
+from ffn.viewing.facts import write_facts
+from ffn.viewing.inputs import Sources, open_parts, read_origins
 from ffn.viewing.layers import (
     EDGES_SHADER,
     PROBABILITY_SHADER,
@@ -34,18 +42,22 @@ from ffn.viewing.layers import (
 )
 from ffn.viewing.links import write_links
 from ffn.viewing.points import write_points
-from ffn.viewing.resume import resumable_folder
+from ffn.viewing.resume import PLAN_FILE, resumable_folder, shared_folder
 from ffn.viewing.segment_table import require_writers
 from ffn.viewing.segments import Segments
-from ffn.viewing.state import STATE_FILE, State, choose_segments, make_state
+from ffn.viewing.state import LINKS_FOLDER, STATE_FILE, State, choose_segments, make_state
 from ffn.viewing.tables import Tables, read_tables
-from ffn.viewing.volumes import LABELS_LAYERS, Part, contrast, write_image, write_labels, write_ome_zarr
+from ffn.viewing.volumes import LABELS_LAYERS, Part, contrast
+from ffn.viewing.work import PLACES, ExportWork, read_gathered
 
 log = logging.getLogger(__name__)
 
 PROVENANCE_FILE = "provenance.json"
-COMPARED = ("truth", "probability")  # what segments are compared with
-OME_ZARR = "ome.zarr"  # the image, with the labels in it
+# What `--job` takes: prepare the folder, write the first mips each by several jobs, the others by one, then make pieces
+# of meshes and skeletons. What is left is to join these, and to finish.
+MIPS = ("mip0", "mip1", "mip2", "mip3")
+STEPS = ("plan", *MIPS, "coarse", "pieces")
+OURS = (STATE_FILE, PROVENANCE_FILE, PLAN_FILE, f"{STATE_FILE}.{JOBS}")  # any of them tells that a folder is an export
 DEBUG_LAYERS = ("edges", "probability")  # optional: left out if they do not overlap the exported box
 
 
@@ -61,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to create")
     parser.add_argument("--check", action="store_true", help="read everything back with cloud-volume and compare")
+    add_job_options(parser, STEPS)
     group = parser.add_argument_group("segment properties, and layers for debugging (hidden at first)")
     many: dict[str, Any] = {"nargs": "+", "default": ()}
     group.add_argument("--origins", **many, metavar="FILE.h5", help="files of ffn segment: seeds and FOV counts")
@@ -80,15 +93,22 @@ def _run(arguments: argparse.Namespace) -> None:
     given: dict[str, Any] = {name: getattr(arguments, name) for name in Sources.__dataclass_fields__}
     given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     sources = Sources(**given)
-    export(sources, arguments.out, from_arguments(ExportConfig, arguments), arguments.box, arguments.check)
+    config = from_arguments(ExportConfig, arguments)
+    export(sources, arguments.out, config, arguments.box, arguments.check, job_of(arguments))
 
 
 def export(
-    sources: Sources, out: str | Path, config: ExportConfig, box: Box | None = None, check: bool = False
+    sources: Sources,
+    out: str | Path,
+    config: ExportConfig,
+    box: Box | None = None,
+    check: bool = False,
+    job: Job = WHOLE,
 ) -> None:
     """Write an export folder. It appears complete or not at all.
 
-    A killed export leaves its work in a hidden folder next to `out`, where the same call resumes.
+    A killed export leaves its work in a hidden folder next to `out`, where the same call resumes. Several jobs work in
+    `out` itself, whose state is written last. All of them leave the same bytes.
 
     Parameters
     ----------
@@ -102,13 +122,17 @@ def export(
         Part to export, full-volume voxels; default all. Each volume contributes the part that it covers.
     check : bool
         Whether to read everything back with an independent reader before the export appears.
+    job : Job
+        What to do of the `STEPS`, and of what comes after them; see `ffn.io.blocks`.
 
     Raises
     ------
     ExportError
         If no volume is given, a volume has an unusable type or does not overlap `box`, voxel sizes are missing or
         differ, a table cannot be read, or the check finds a difference. Also if `out` cannot be written, is a folder
-        that is not an export, or is being written by another process.
+        that is not an export, or is being written by another process; or if an earlier step is missing.
+    VolumeError
+        If a block is missing.
     """
     if check:
         from ffn.viewing.check import check_export, require_reader
@@ -117,28 +141,82 @@ def export(
     require_writers(config.formats)
     _require_replaceable(Path(out))
     with contextlib.ExitStack() as stack:
-        volumes = {name: stack.enter_context(open_parts(name, specs)) for name, specs in sources.volumes.items()}
+        places = None if _begins(job) else read_gathered(Path(out), PLACES)
+        volumes = {
+            name: stack.enter_context(open_parts(name, specs, places)) for name, specs in sources.volumes.items()
+        }
         parts = _plan(volumes, config, box)
-        tables = read_tables(sources, Box.hull(part.box for part in parts.values()), config)
-        with _filled(Path(out), parts, config, sources) as folder:
-            _write(folder, parts, tables, config)
-            if check:
-                check_export(folder, parts, config)
+        ends = job.finishes and not job.step
+        whole = Box.hull(part.box for part in parts.values())
+        tables = read_tables(sources, whole, config) if ends else Tables()
+        with _folder(Path(out), parts, config, sources, job) as (folder, made_of):
+            work = ExportWork(folder, parts, config, made_of, config.threads or threads_here())
+            if job.step == STEPS[0]:
+                (folder / STATE_FILE).unlink(missing_ok=True)  # what was finished is not any more
+            _do_steps(work, sources, job)
+            if ends:
+                state = _write(folder, parts, tables, config, work)
+                if check:
+                    check_export(folder, parts, config)
+                work.clear(job)
+                record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
+                write_json(folder / PROVENANCE_FILE, record)
+                write_json(folder / STATE_FILE, state)
+        if job.finishes and job.record_path:
+            write_json(job.record_path, made_of)
 
 
 @contextlib.contextmanager
-def _filled(out: Path, parts: dict[str, Part], config: ExportConfig, sources: Sources) -> Iterator[Path]:
-    """Yield the folder to fill; afterwards add its provenance and turn it into the export."""
+def _folder(
+    out: Path, parts: dict[str, Part], config: ExportConfig, sources: Sources, job: Job
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the folder to fill, and what the export depends on."""
     whole = Box.hull(part.box for part in parts.values())
-    record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
-    plan = fingerprint("export", config, box=whole, **sources.given)
-    states = {spec: identity(spec) for spec in sources.specs}
+    blocks = replace(sources, agglomeration=None, coordinates=None, errors=None)  # no block depends on these
+    plan = fingerprint("export", config, box=whole, **blocks.given)
+    few = [spec for specs in blocks.volumes.values() if len(specs) == 1 for spec in specs]
+    plan |= {"sources": _digest(vars(blocks)), "contents": _digest({spec: identity(spec) for spec in few})}
     try:
-        with resumable_folder(out, plan | {"sources": vars(sources), "contents": states}) as folder:
-            yield folder
-            write_json(folder / PROVENANCE_FILE, record)
+        # Only the first job looks at the many files of subvolumes.
+        files = {"files": _digest({spec: identity(spec) for spec in blocks.specs})} if _begins(job) else {}
+        shared = partial(shared_folder, begins=_begins(job))
+        with (resumable_folder if job.is_whole else shared)(out, plan | files) as folder:
+            yield folder, plan
     except OSError as reason:
         raise ExportError(f"{out}: cannot be written ({reason.strerror}). Choose another --out") from None
+
+
+def _begins(job: Job) -> bool:
+    return job.is_whole or job.step == STEPS[0]
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _do_steps(work: ExportWork, sources: Sources, job: Job) -> None:
+    """Do what a job has to do on blocks."""
+
+    def is_in(step: str) -> bool:
+        return job.is_whole or (job.step == step and not job.finishes)
+
+    def ends(step: str) -> bool:
+        return job.is_whole or (job.step == step and job.finishes)
+
+    if ends(STEPS[0]):
+        work.create(read_origins(sources.origins).seeds_zyx if sources.origins else None)
+    for mip, step in enumerate(MIPS):
+        if is_in(step):
+            work.write_mip(mip, job)
+    if ends("coarse"):
+        work.complete_mips()
+        work.count()
+    if is_in("pieces"):
+        work.make_pieces(job)
+    if ends("pieces"):
+        work.sort_pieces()
+    if is_in(""):
+        work.join_pieces(job)
 
 
 def _plan(volumes: dict[str, Volume], config: ExportConfig, box: Box | None) -> dict[str, Part]:
@@ -165,25 +243,24 @@ def _plan(volumes: dict[str, Volume], config: ExportConfig, box: Box | None) -> 
     return parts
 
 
-def _write(folder: Path, parts: dict[str, Part], tables: Tables, config: ExportConfig) -> None:
-    threads = config.threads or threads_here()
+def _write(folder: Path, parts: dict[str, Part], tables: Tables, config: ExportConfig, work: ExportWork) -> State:
+    """Write what is not of blocks but the state, which makes the export a finished one; return it."""
+    lengths = work.finish()
+    for name in (LINKS_FOLDER, "coordinates"):  # maybe of other tables
+        shutil.rmtree(folder / name, ignore_errors=True)
     facts: dict[str, Segments] = {}
     for name, part in parts.items():
-        log.info("%s: %s", name, part.volume.name)
-        if name not in LABELS_LAYERS:
-            write_image(part, folder / name, config, threads)
-        else:
-            others = {other: parts.get(other) for other in COMPARED} if name == "segmentation" else {}
-            facts[name] = write_labels(part, folder / name, config, tables, threads, **others)
-    if "ome-zarr" in config.formats:
-        write_ome_zarr(parts, folder / OME_ZARR, threads)
+        if name in LABELS_LAYERS:
+            counts = work.counts(name)
+            write_facts(folder / name, part, counts, config, tables, lengths, parts)
+            facts[name] = counts.segments
     whole = Box.hull(part.box for part in parts.values())
     voxel_size = next(iter(parts.values())).voxel_size_zyx_nm
     if len(tables.points):
         write_points(folder / "coordinates", tables.points, tables.point_classes, whole, voxel_size)
     state = make_state(_layers(parts, facts, tables, config), whole, voxel_size)
-    write_json(folder / STATE_FILE, state)
     write_links(folder, state, tables.errors, facts, voxel_size)
+    return state
 
 
 def _layers(parts: dict[str, Part], facts: dict[str, Segments], tables: Tables, config: ExportConfig) -> list[State]:
@@ -250,7 +327,7 @@ def _inside(volume: Volume, box: Box | None, required: bool) -> Box | None:
 def _require_replaceable(out: Path) -> None:
     """Refuse to replace a folder that is not an export, such as a mistyped home folder."""
     is_empty = out.is_dir() and not any(out.iterdir())
-    # Either file is enough: Snakemake deletes the state, its output, before it reruns an export.
-    is_export = any((out / name).is_file() for name in (STATE_FILE, PROVENANCE_FILE))
+    # One is enough: Snakemake deletes the state, its output, before it reruns an export.
+    is_export = any((out / name).exists() for name in OURS)
     if out.exists() and not is_empty and not is_export:
         raise ExportError(f"{out}: is not an export, so it will not be replaced. Choose another --out")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ffn.errors import ExportError
-from ffn.geometry import Box
+from ffn.geometry import ZYX, Box, zyx
 from ffn.io import hdf5
 from ffn.io.open import open_truth, open_volume, read_table
 from ffn.io.store_names import split_store
@@ -88,27 +88,37 @@ class Mosaic:
     """Overlapping subvolumes as one `Volume`: the largest value of any of them, 0 where there is none.
 
     Files are open only while they are read, because there may be thousands.
+
+    Parameters
+    ----------
+    specs : sequence of str
+        The subvolumes.
+    places : int64 ndarray of shape (N, 2, 3), optional
+        Start and stop of each, if they are known; else all are opened once.
+
+    Attributes
+    ----------
+    places : ndarray
+        The same.
     """
 
-    def __init__(self, specs: Sequence[str]) -> None:
+    def __init__(self, specs: Sequence[str], places: np.ndarray | None = None) -> None:
         self.provenance: dict = {}
         self.name = _summary(specs)
-        self._parts: list[tuple[str, Box]] = []
-        for spec in specs:
-            with open_volume(spec) as volume:
-                self._parts.append((spec, volume.box))
-                self.dtype, self.voxel_size_zyx_nm = volume.dtype, volume.voxel_size_zyx_nm
-        self.box = Box.hull(part for _, part in self._parts)
-        self._starts, self._stops = np.array([(part.start, part.stop) for _, part in self._parts]).transpose(1, 0, 2)
+        self._specs = specs
+        self.places = np.array([_place(spec) for spec in specs]) if places is None else places
+        self.box = Box(zyx(self.places[:, 0].min(0)), zyx(self.places[:, 1].max(0)))
+        with open_volume(specs[-1]) as volume:
+            self.dtype, self.voxel_size_zyx_nm = volume.dtype, volume.voxel_size_zyx_nm
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the voxels of `box` (default: all)."""
         box = self.box if box is None else box
         out = np.zeros(box.shape, self.dtype)
-        for index in np.flatnonzero(((self._starts < box.stop) & (self._stops > box.start)).all(axis=1)):
-            spec, part = self._parts[index]
-            common = part.intersect(box)
-            with open_volume(spec) as volume:
+        starts, stops = self.places[:, 0], self.places[:, 1]
+        for index in np.flatnonzero(((starts < box.stop) & (stops > box.start)).all(axis=1)).tolist():
+            common = Box(zyx(starts[index]), zyx(stops[index])).intersect(box)
+            with open_volume(self._specs[index]) as volume:
                 target = out[common.slices(box.start)]
                 np.maximum(target, volume.read(common), out=target)
         return out
@@ -117,16 +127,23 @@ class Mosaic:
         """Do nothing: no file is open."""
 
 
+def _place(spec: str) -> tuple[ZYX, ZYX]:
+    with open_volume(spec) as volume:
+        return volume.box.start, volume.box.stop
+
+
 def _summary(specs: Sequence[str]) -> str:
     """Name the first of several files, and how many others there are."""
     return specs[0] if len(specs) == 1 else f"{specs[0]} and {len(specs) - 1} more"
 
 
-def open_parts(name: str, specs: Sequence[str]) -> contextlib.AbstractContextManager[Volume]:
+def open_parts(
+    name: str, specs: Sequence[str], places: np.ndarray | None = None
+) -> contextlib.AbstractContextManager[Volume]:
     """Return a context manager that opens one of `VOLUMES`; several files become a mosaic."""
     if name == "truth":
         return open_truth(specs[0])
-    return open_volume(specs[0]) if len(specs) == 1 else contextlib.closing(Mosaic(specs))
+    return open_volume(specs[0]) if len(specs) == 1 else contextlib.closing(Mosaic(specs, places))
 
 
 def read_origins(paths: Sequence[str]) -> Origins:

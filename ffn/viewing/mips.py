@@ -1,10 +1,10 @@
-"""The mips of an exported volume: planned, and written shard by shard, each from the finer one, in any format."""
+"""The mips of an exported volume: planned, and made shard by shard, each from the finer one, in any format."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,16 +13,20 @@ from typing import Literal
 import numpy as np
 import tensorstore as ts
 
-from ffn.geometry import ZYX, Box, VoxelSize, divide_up, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, cut, divide_up, zyx
+from ffn.io.block_lists import BlockList
+from ffn.io.blocks import Learnt
+from ffn.io.shards import Shards
 from ffn.io.volume import Read
-from ffn.progress import progress_bar
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
 SHARD_BYTES = 2**26  # decoded; a shard is one transaction, which needs about four times this memory
 PIECE_ZYX: ZYX = (128, 128, 128)  # downsampled at a time, from up to 256³ voxels
 CACHE_BYTES = 2**26  # with an odd offset, neighbouring pieces of a mip share source chunks
+CACHED = {"cache_pool": {"total_bytes_limit": CACHE_BYTES}}  # context of TensorStore
 
-Visit = Callable[[Box, np.ndarray], object]
+Learn = Callable[[Box, np.ndarray], Learnt]
+Require = Callable[[list[Box]], object]
 Downsample = Literal["mean", "mode"]
 
 
@@ -88,74 +92,100 @@ class Level:
     file: Callable[[Box], Path]
 
 
-def write_mips(
-    name: str,
-    scales: list[Scale],
-    open_level: Callable[[Scale], Level],
-    downsample: Downsample,
-    read: Read,
-    visit: Visit | None = None,
-    threads: int = 1,
-) -> None:
-    """Write all mips of a volume, or complete what an interrupted call wrote.
-
-    Existing shards are kept. Memory is about four times `SHARD_BYTES` for each shard in progress, whatever the size of
-    the volume. The same input gives the same bytes.
+@dataclass(frozen=True)
+class Pyramid:
+    """A volume with all its mips, in one format.
 
     Parameters
     ----------
     name : str
-        Of the volume, for the progress bar.
-    scales : list of Scale
+        Of the volume and the format.
+    scales : sequence of Scale
         Mips, from `plan_scales`.
     open_level : callable
-        Creates a mip, or opens it.
+        Opens a mip by its number.
     downsample : str
         ``mean`` or ``mode``.
-    read, visit, threads
-        See `ffn.viewing.precomputed.write_volume`.
+    read : callable
+        Returns the voxels of a box of mip 0, in the type that is stored. Only one thread calls it at a time, because
+        not every reader is thread-safe.
     """
+
+    name: str
+    scales: Sequence[Scale]
+    open_level: Callable[[int], Level]
+    downsample: Downsample
+    read: Read
+
+    def shards(self, mip: int, learn: Learn | None = None, require: Require | None = None) -> BlockList:
+        """Return the shards of a mip, which are made of the volume or of the finer mip.
+
+        Memory is about four times `SHARD_BYTES` for each shard in progress, whatever the size of the volume. The same
+        input gives the same bytes.
+
+        Parameters
+        ----------
+        mip : int
+            Which mip.
+        learn : callable, optional
+            Gets each shard of mip 0 and its voxels, and returns what is to be recorded; several threads call it.
+        require : callable, optional
+            Gets the shards of the finer mip that a shard is made of, and raises an error if one is not finished.
+        """
+        level, scale = self.open_level(mip), self.scales[mip]
+        if mip:
+            work = partial(downsample_shard, level, self._finer(mip, require))
+        else:
+            work = partial(copy_shard, level, one_at_a_time(self.read), learn)
+        return BlockList(f"{self.name}/{mip}", cut(scale.box, level.shard_zyx), work, lambda shard: [level.file(shard)])
+
+    def _finer(self, mip: int, require: Require | None) -> Read:
+        """Return what reads the voxels of a mip from the finer one."""
+        level, scale, box = self.open_level(mip - 1), self.scales[mip], self.scales[mip - 1].box
+        downsampled = ts.downsample(level.voxels, scale.factors_zyx, self.downsample)
+
+        def read(piece: Box) -> np.ndarray:
+            if require:
+                start, stop = (np.multiply(corner, scale.factors_zyx) for corner in (piece.start, piece.stop))
+                require(list(Shards(box, level.shard_zyx).touched_by(Box(zyx(start), zyx(stop)).intersect(box))))
+            return downsampled[piece.slices()].read().result()
+
+        return read
+
+
+def copy_shard(level: Level, read: Read, learn: Learn | None, shard: Box) -> Learnt:
+    """Write one shard of mip 0; return what was learnt from its voxels."""
+    voxels = read(shard)
+    with _new_file(level, shard) as target:
+        target[shard.slices()] = voxels
+    return learn(shard, voxels) if learn else {}
+
+
+def downsample_shard(level: Level, read: Read, shard: Box) -> Learnt:
+    """Write one shard of a further mip, piece by piece from the finer one."""
+    with _new_file(level, shard) as target:
+        for piece in shard.blocks(PIECE_ZYX):
+            target[piece.slices()] = read(piece)
+    return {}
+
+
+def one_at_a_time(read: Read) -> Read:
+    """Return a reader that several threads may call."""
     reading = threading.Lock()
 
-    def load(shard: Box) -> np.ndarray:
+    def locked(box: Box) -> np.ndarray:
         with reading:
-            voxels = read(shard)
-        if visit is not None:
-            visit(shard, voxels)
-        return voxels
+            return read(box)
 
-    finer: ts.TensorStore | None = None
-    with (
-        progress_bar(sum(scale.box.num_voxels for scale in scales), name, "voxel") as bar,
-        ThreadPoolExecutor(threads) as pool,
-    ):
-        for scale in scales:
-            level = open_level(scale)
-            source = None if finer is None else ts.downsample(finer, scale.factors_zyx, downsample)
-            work = partial(write_shard, level, source, load=load, always_load=visit is not None)
-            shards = list(scale.box.blocks(level.shard_zyx))
-            for shard, _ in zip(shards, pool.map(work, shards), strict=True):
-                bar.update(shard.num_voxels)
-            finer = level.voxels
+    return locked
 
 
-def write_shard(level: Level, source: ts.TensorStore | None, shard: Box, load: Read, always_load: bool) -> None:
-    """Write one shard unless it exists: from the volume, or piece by piece from the finer mip.
-
-    A shard without a voxel above 0 has no file, and is cheap to process again.
-    """
-    missing = not level.file(shard).exists()
-    if source is None and (missing or always_load):
-        voxels = load(shard)
-    if not missing:
-        return
+@contextlib.contextmanager
+def _new_file(level: Level, shard: Box) -> Iterator[ts.TensorStore]:
+    """Yield where to write the voxels of a shard, whose file then appears complete."""
+    level.file(shard).unlink(missing_ok=True)  # TensorStore would read what it does not trust
     with ts.Transaction() as transaction:
-        target = level.voxels.with_transaction(transaction)
-        if source is None:
-            target[shard.slices()] = voxels
-            return
-        for piece in shard.blocks(PIECE_ZYX):
-            target[piece.slices()] = source[piece.slices()].read().result()
+        yield level.voxels.with_transaction(transaction)
 
 
 def _next_scale(scale: Scale) -> Scale:

@@ -1,4 +1,4 @@
-"""Write images and labels as OME-Zarr 0.5 with mips: zarr 3 in shards, which napari, Fiji and WEBKNOSSOS open.
+"""Images and labels as OME-Zarr 0.5 with mips: zarr 3 in shards, which napari, Fiji and WEBKNOSSOS open.
 
 Source of the format: ngff.openmicroscopy.org/0.5. An image is a group with an array for each mip, ``0`` the finest.
 Labels are such groups in the folder ``labels`` of the image that they belong to.
@@ -7,7 +7,7 @@ Labels are such groups in the folder ``labels`` of the image that they belong to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,38 +21,40 @@ from ffn.io.ome_zarr import AXES, VERSION, array_metadata, group_metadata
 from ffn.io.shards import chunk_shape
 from ffn.io.store_names import METADATA
 from ffn.io.volume import Read
-from ffn.viewing.mips import CACHE_BYTES, SHARD_BYTES, Downsample, Level, Scale, write_mips
+from ffn.viewing.mips import CACHED, SHARD_BYTES, Downsample, Level, Pyramid, Scale
 
 LABELS = "labels"
 
 
-def write_image(
-    group: Path, dtype: np.dtype, downsample: Downsample, scales: list[Scale], read: Read, threads: int = 1
-) -> None:
-    """Write an image and all its mips, or complete what an interrupted call wrote.
+def pyramid(group: Path, dtype: np.dtype, downsample: Downsample, scales: Sequence[Scale], read: Read) -> Pyramid:
+    """Return an image to write; `write_image_group` describes it.
 
     Parameters
     ----------
     group : Path
-        Folder to create. Other images may lie in it.
+        Its folder. Other images may lie in it.
     dtype : numpy.dtype
         Type of a voxel.
     downsample : str
         ``mean`` for images, ``mode`` for labels.
-    scales, read, threads
-        See `ffn.viewing.precomputed.write_volume`.
+    scales, read
+        See `ffn.viewing.mips.Pyramid`.
     """
-    paths = {scale: str(mip) for mip, scale in enumerate(scales)}
 
-    def open_level(scale: Scale) -> Level:
-        return _open_level(group / paths[scale], dtype, scale)
+    def open_level(mip: int) -> Level:
+        return _open_level(group / str(mip), dtype, scales[mip])
 
-    write_mips(f"{group.name} (OME-Zarr)", scales, open_level, downsample, read, threads=threads)
+    return Pyramid(f"ome-zarr/{group.stem}", scales, open_level, downsample, read)
+
+
+def write_image_group(group: Path, downsample: Downsample, scales: Sequence[Scale]) -> None:
+    """Write the metadata of an image and of its mips."""
+    finest = scales[0].voxel_size_zyx_nm
     image = {
         "name": group.stem,
         "type": downsample,
         "axes": AXES,
-        "datasets": [_dataset(path, scale, scales[0].voxel_size_zyx_nm) for scale, path in paths.items()],
+        "datasets": [_dataset(str(mip), scale, finest) for mip, scale in enumerate(scales)],
     }
     belongs = {"image-label": {"source": {"image": "../../"}}} if group.parent.name == LABELS else {}
     _write_group(group, {"multiscales": [image], **belongs})
@@ -71,7 +73,7 @@ def _open_level(folder: Path, dtype: np.dtype, scale: Scale) -> Level:
     spec = {
         "driver": "zarr3",
         "kvstore": {"driver": "file", "path": f"{folder}/"},
-        "context": {"cache_pool": {"total_bytes_limit": CACHE_BYTES}},
+        "context": CACHED,
         # Without our attributes: shards without a voxel above 0 are left out, which a store between stages may not do.
         "metadata": {**array_metadata(scale.box.shape, dtype, shard_zyx), "attributes": {}},
     }

@@ -1,4 +1,4 @@
-"""Write sharded Neuroglancer precomputed volumes with mips, several shards in parallel.
+"""Sharded Neuroglancer precomputed volumes with mips.
 
 Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded}.md``. Axes are zyx here, xyz there.
 """
@@ -6,6 +6,7 @@ Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,11 @@ import tensorstore as ts
 
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, divide_up, zyx
+from ffn.io.atomic import write_text
 from ffn.io.volume import Read
-from ffn.viewing.mips import CACHE_BYTES, CHUNK_ZYX, SHARD_BYTES, Downsample, Level, Scale, Visit, write_mips
+from ffn.viewing.mips import CACHED, CHUNK_ZYX, SHARD_BYTES, Downsample, Level, Pyramid, Scale
 
+INFO = "info"  # file with the metadata
 JPEG_QUALITY = 90
 
 
@@ -84,32 +87,31 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
     return Encoding("image", dtype.name, "png", "raw", "mean")
 
 
-def write_volume(
-    path: Path, encoding: Encoding, scales: list[Scale], read: Read, visit: Visit | None = None, threads: int = 1
-) -> None:
-    """Write a volume and all its mips, or complete what an interrupted call wrote.
-
-    A shard is a file that appears complete, so existing shards are kept. Memory is about four times `SHARD_BYTES` for
-    each shard in progress, whatever the size of the volume. The same input gives the same bytes.
+def pyramid(path: Path, encoding: Encoding, scales: Sequence[Scale], read: Read) -> Pyramid:
+    """Return a volume to write, which `create` has created.
 
     Parameters
     ----------
     path : Path
-        Folder to create, or one left by an interrupted call with the same arguments.
+        Its folder.
     encoding : Encoding
         Storage format.
-    scales : list of Scale
-        Mips, from `plan_scales`.
-    read : callable
-        Returns the voxels of a box of mip 0, in the type of the encoding. Only one thread calls it at a time, because
-        not every reader is thread-safe.
-    visit : callable, optional
-        Called with the box and the voxels of every shard of mip 0, written or kept. Several threads call it at once.
-    threads : int
-        Number of shards written in parallel.
+    scales, read
+        See `ffn.viewing.mips.Pyramid`.
     """
-    open_level = partial(_open_level, path, encoding)
-    write_mips(path.name, scales, open_level, encoding.downsample, read, visit, threads)
+    return Pyramid(path.name, scales, partial(_open_level, path, encoding, scales), encoding.downsample, read)
+
+
+def create(path: Path, encoding: Encoding, scales: Sequence[Scale]) -> None:
+    """Write the metadata of a volume without voxels, unless they are there."""
+    if (path / INFO).exists():
+        return
+    context, place = ts.Context(), {"driver": "memory", "path": "volume/"}
+    for scale in scales:
+        spec = _new_scale(encoding, scale) | {"kvstore": place}
+        ts.open(spec, create=True, open=True, context=context).result()
+    files = ts.KvStore.open(place, context=context).result()
+    write_text(path / INFO, files.read(INFO).result().value.decode())
 
 
 def open_scale(path: Path, mip: int) -> ts.TensorStore:
@@ -118,13 +120,13 @@ def open_scale(path: Path, mip: int) -> ts.TensorStore:
     return _zyx_view(ts.open(spec, read=True).result())
 
 
-def _open_level(path: Path, encoding: Encoding, scale: Scale) -> Level:
-    """Create one mip, or open what an interrupted call left of it."""
-    store = _create_scale(path, encoding, scale)
-    folder = path / store.spec().to_json()["scale_metadata"]["key"]
+def _open_level(path: Path, encoding: Encoding, scales: Sequence[Scale], mip: int) -> Level:
+    spec = {"driver": "neuroglancer_precomputed", "kvstore": _kvstore(path), "scale_index": mip}
+    store = ts.open(spec | {"context": CACHED}, open=True).result()
+    box, folder = scales[mip].box, path / store.spec().to_json()["scale_metadata"]["key"]
     # The grid of shards starts at the offset of the volume, like that of chunks.
     shard_zyx = zyx((store.chunk_layout.write_chunk.shape or ())[2::-1])
-    return Level(_zyx_view(store), shard_zyx, partial(_file, folder, scale.box, _sharding(scale.box, encoding)))
+    return Level(_zyx_view(store), shard_zyx, partial(_file, folder, box, _sharding(box, encoding)))
 
 
 def _file(folder: Path, box: Box, sharding: dict[str, Any], shard: Box) -> Path:
@@ -135,11 +137,10 @@ def _file(folder: Path, box: Box, sharding: dict[str, Any], shard: Box) -> Path:
     return folder / f"{number:0{digits}x}.shard"
 
 
-def _create_scale(path: Path, encoding: Encoding, scale: Scale) -> ts.TensorStore:
-    spec = {
+def _new_scale(encoding: Encoding, scale: Scale) -> dict[str, Any]:
+    """Return how TensorStore creates a mip."""
+    return {
         "driver": "neuroglancer_precomputed",
-        "kvstore": _kvstore(path),
-        "context": {"cache_pool": {"total_bytes_limit": CACHE_BYTES}},
         "multiscale_metadata": {"type": encoding.kind, "data_type": encoding.dtype, "num_channels": 1},
         "scale_metadata": {
             "size": scale.box.shape[::-1],
@@ -151,7 +152,6 @@ def _create_scale(path: Path, encoding: Encoding, scale: Scale) -> ts.TensorStor
             **encoding.options,
         },
     }
-    return ts.open(spec, create=True, open=True).result()
 
 
 def _sharding(box: Box, encoding: Encoding) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
     partial = out.with_name(f".{out.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
     with take_lock(partial) as lock:
-        _keep_if_same(partial, json.loads(json.dumps(plan)))
+        _keep_if_same(partial, plan)
         try:
             yield partial
         except ExportError:
@@ -60,14 +60,43 @@ def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
                 (temporary / name).unlink()
 
 
+@contextlib.contextmanager
+def shared_folder(out: Path, plan: dict[str, Any], begins: bool) -> Iterator[Path]:
+    """Yield the folder `out` itself, which several jobs fill.
+
+    Parameters
+    ----------
+    out, plan
+        As in `resumable_folder`; jobs but the first may leave out members of the plan.
+    begins : bool
+        Whether this is the first job, which removes what is of another plan.
+
+    Raises
+    ------
+    ExportError
+        If another job than the first finds another plan.
+    """
+    if begins:
+        out.mkdir(parents=True, exist_ok=True)
+        _keep_if_same(out, plan)
+    elif not _is_of(out, plan):
+        raise ExportError(
+            f"{out}: has no begun export of these inputs and options, expected one. Run --job plan-finish"
+        )
+    yield out
+
+
+def _is_of(folder: Path, plan: dict[str, Any]) -> bool:
+    """Whether a folder was started with this plan."""
+    try:
+        return json.loads(json.dumps(plan)).items() <= json.loads((folder / PLAN_FILE).read_text()).items()
+    except (OSError, ValueError):
+        return False
+
+
 def _keep_if_same(folder: Path, plan: dict[str, Any]) -> None:
     """Empty the folder unless it was started with the same plan."""
-    plan_file = folder / PLAN_FILE
-    try:
-        same = json.loads(plan_file.read_text()) == plan
-    except (OSError, ValueError):
-        same = False
-    if same:
+    if _is_of(folder, plan):
         log.info("%s: resuming an interrupted export", folder)
         return
     for entry in folder.iterdir():
@@ -77,4 +106,4 @@ def _keep_if_same(folder: Path, plan: dict[str, Any]) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    plan_file.write_text(json.dumps(plan))
+    (folder / PLAN_FILE).write_text(json.dumps(plan))

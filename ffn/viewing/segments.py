@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import numpy as np
 
 from ffn.contingency import ContingencyTable, count_pairs, find_runs, largest_parts, merge_tables
 from ffn.geometry import Box
+from ffn.io.blocks import Learnt
 from ffn.io.volume import Read
+from ffn.viewing.mips import one_at_a_time
 
-MAX_PENDING = 2**22  # rows that wait before they are merged: 256 MiB
+MAX_PENDING = 2**22  # rows that wait before they are merged: at most 256 MiB
 POM_STEPS = 254  # of probabilities stored as 1 … 255; 0 was never segmented
 
 
@@ -85,37 +85,106 @@ class PomSums:
     voxels: np.ndarray
 
 
-Rows = TypeVar("Rows", bound=Segments | PomSums | ContingencyTable)
+@dataclass(frozen=True)
+class PointIds:
+    """Segments at given voxels.
+
+    Parameters
+    ----------
+    numbers : int64 ndarray of shape (N,)
+        Which of the voxels.
+    ids : uint64 ndarray of shape (N,)
+        Segment there; 0 for none.
+    """
+
+    numbers: np.ndarray
+    ids: np.ndarray
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is counted of the segments of a block, or of a volume.
+
+    Parameters
+    ----------
+    segments : Segments
+        Sizes and bounding boxes.
+    pairs : ContingencyTable
+        Voxels shared with bodies of the ground truth.
+    pom : PomSums
+        Sums of the POM.
+    points : PointIds
+        Segments at seeds.
+    """
+
+    segments: Segments
+    pairs: ContingencyTable
+    pom: PomSums
+    points: PointIds
+
+    @property
+    def arrays(self) -> Learnt:
+        """All columns, for a record."""
+        return {f"{name}.{key}": column for name, rows in vars(self).items() for key, column in vars(rows).items()}
+
+    @classmethod
+    def of(cls, learnt: Learnt) -> Counts:
+        """Return the counts in a record."""
+        columns: dict[str, dict[str, np.ndarray]] = {}
+        for name, column in learnt.items():
+            columns.setdefault(name.partition(".")[0], {})[name.partition(".")[2]] = column
+        kinds = (Segments, ContingencyTable, PomSums, PointIds)
+        return cls(*(kind(**columns[name]) for name, kind in zip(cls.__dataclass_fields__, kinds, strict=True)))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all tables."""
+        return sum(len(next(iter(vars(rows).values()))) for rows in vars(self).values())
+
+    def mean_pom(self) -> np.ndarray:
+        """Return the mean POM of each segment, over its voxels that have one; 0 if none has."""
+        sums, means = self.pom, np.zeros(len(self.segments.ids))
+        known = sums.voxels > 0
+        rows = np.searchsorted(self.segments.ids, sums.ids[known])
+        means[rows] = sums.steps[known] / (POM_STEPS * sums.voxels[known])
+        return means
+
+    def matches(self) -> Matches:
+        """Return the best matching body of each segment."""
+        table, ids = self.pairs, self.segments.ids
+        best = table.keep(largest_parts(table.a, table.b, table.voxels))
+        labelled = np.bincount(np.searchsorted(ids, table.a), table.voxels, len(ids))
+        truth_ids, shares = np.zeros(len(ids), np.uint64), np.zeros(len(ids))
+        rows = np.searchsorted(ids, best.a)
+        truth_ids[rows], shares[rows] = best.b, best.voxels / labelled[rows]
+        return Matches(truth_ids, shares)
+
+    def ids_at_points(self, number: int) -> np.ndarray:
+        """Return the segment at each of the `number` voxels; 0 outside the volume."""
+        ids = np.zeros(number, np.uint64)
+        ids[self.points.numbers] = self.points.ids
+        return ids
 
 
 class SegmentCounter:
-    """Count the segments of a volume, block by block in any order and from several threads.
-
-    Memory grows with the number of segments, not with that of voxels.
+    """Counts the segments of blocks, in any order and from several threads.
 
     Parameters
     ----------
     truth : callable, optional
         Returns the bodies in a box; 0 is background.
-    points_zyx : int ndarray of shape (K, 3), optional
-        Voxels whose segments to look up, full-volume coordinates.
+    points : int64 ndarray of shape (K, 4), optional
+        Voxels whose segments to look up, from `sorted_points`. It may be on a disk.
     pom : callable, optional
         Returns the probabilities in a box, uint8 as ``ffn segment`` writes them.
     """
 
-    def __init__(
-        self, truth: Read | None = None, points_zyx: np.ndarray | None = None, pom: Read | None = None
-    ) -> None:
-        self._truth, self._pom = truth, pom
-        self._points = np.empty((0, 3), np.int64) if points_zyx is None else points_zyx
-        self.ids_at_points = np.zeros(len(self._points), np.uint64)
-        self._lock = threading.Lock()
-        self._reading = threading.Lock()
-        self._blocks = _Pending(merge_segments)
-        self._pairs = _Pending(merge_tables)
-        self._sums = _Pending(_merge_pom)
+    def __init__(self, truth: Read | None = None, points: np.ndarray | None = None, pom: Read | None = None) -> None:
+        self._truth = truth and one_at_a_time(truth)
+        self._pom = pom and one_at_a_time(pom)
+        self._points = np.empty((0, 4), np.int64) if points is None else points
 
-    def visit(self, block: Box, labels: np.ndarray) -> None:
+    def count(self, block: Box, labels: np.ndarray) -> Counts:
         """Count one block.
 
         Parameters
@@ -125,63 +194,45 @@ class SegmentCounter:
         labels : uint64 ndarray of shape (Z, Y, X)
             Segment ids.
         """
-        found = block_segments(labels, block)
-        pairs = None if self._truth is None else count_pairs(labels, self._load(self._truth, block)).foreground()
-        sums = None if self._pom is None else block_pom(labels, self._load(self._pom, block))
-        inside = block.holds(self._points)
-        ids_there = labels[tuple((self._points[inside] - block.start).T)]
-        with self._lock:
-            self.ids_at_points[inside] = ids_there
-            self._blocks.add(found)
-            if pairs is not None:
-                self._pairs.add(pairs)
-            if sums is not None:
-                self._sums.add(sums)
-
-    def _load(self, read: Read, block: Box) -> np.ndarray:
-        with self._reading:  # not every reader is thread-safe
-            return read(block)
-
-    def segments(self) -> Segments:
-        """Return the segments of all blocks."""
-        return self._blocks.merged()
-
-    def mean_pom(self, segments: Segments) -> np.ndarray:
-        """Return the mean POM of each segment, over its voxels that have one; 0 if none has."""
-        sums, means = self._sums.merged(), np.zeros(len(segments.ids))
-        known = sums.voxels > 0
-        means[np.searchsorted(segments.ids, sums.ids[known])] = sums.steps[known] / (POM_STEPS * sums.voxels[known])
-        return means
-
-    def matches(self, segments: Segments) -> Matches:
-        """Return the best matching body of each segment."""
-        table = self._pairs.merged()
-        best = table.keep(largest_parts(table.a, table.b, table.voxels))
-        row = np.searchsorted(segments.ids, table.a)
-        labelled = np.bincount(row, table.voxels, len(segments.ids))
-        truth_ids, shares = np.zeros(len(segments.ids), np.uint64), np.zeros(len(segments.ids))
-        row = np.searchsorted(segments.ids, best.a)
-        truth_ids[row], shares[row] = best.b, best.voxels / labelled[row]
-        return Matches(truth_ids, shares)
+        rows = slice(*np.searchsorted(self._points[:, 0], (block.start[0], block.stop[0])))
+        points = np.asarray(self._points[rows])
+        points = points[((points[:, :3] >= block.start) & (points[:, :3] < block.stop)).all(axis=1)]
+        return Counts(
+            block_segments(labels, block),
+            count_pairs(labels, self._truth(block)).foreground() if self._truth else merge_tables([]),
+            block_pom(labels, self._pom(block)) if self._pom else _merge_pom([]),
+            PointIds(points[:, 3], labels[tuple((points[:, :3] - block.start).T)]),
+        )
 
 
-class _Pending(Generic[Rows]):
-    """Rows of blocks, which are merged when there are many of them."""
+def sorted_points(points_zyx: np.ndarray) -> np.ndarray:
+    """Return points with their numbers, by ascending z, so that a block finds its own."""
+    numbered = np.column_stack([points_zyx, np.arange(len(points_zyx))]).astype(np.int64)
+    return numbered[np.argsort(points_zyx[:, 0], kind="stable")]
 
-    def __init__(self, merge: Callable[[list[Rows]], Rows]) -> None:
-        self._merge = merge
-        self._parts: list[Rows] = []
-        self._limit = MAX_PENDING
 
-    def add(self, part: Rows) -> None:
-        self._parts.append(part)
-        if sum(len(one.voxels) for one in self._parts) > self._limit:
-            self._parts = [self.merged()]
+def merge_counts(parts: Iterable[Counts]) -> Counts:
+    """Combine the counts of disjoint blocks. Memory grows with the number of segments, not with that of blocks."""
+    pending: list[Counts] = []
+    limit = MAX_PENDING
+    for part in parts:
+        pending.append(part)
+        if sum(each.num_rows for each in pending) > limit:
+            pending = [_merged(pending)]
             # With a fixed limit, each block would sort all of more segments than that again.
-            self._limit = max(MAX_PENDING, 2 * len(self._parts[0].voxels))
+            limit = max(MAX_PENDING, 2 * pending[0].num_rows)
+    return _merged(pending)
 
-    def merged(self) -> Rows:
-        return self._merge(self._parts)
+
+def _merged(parts: list[Counts]) -> Counts:
+    nothing = PointIds(np.empty(0, np.int64), np.empty(0, np.uint64))
+    points = [nothing, *(part.points for part in parts)]
+    return Counts(
+        merge_segments([part.segments for part in parts]),
+        merge_tables(part.pairs for part in parts),
+        _merge_pom([part.pom for part in parts]),
+        PointIds(*(np.concatenate([getattr(each, key) for each in points]) for key in ("numbers", "ids"))),
+    )
 
 
 def block_segments(labels: np.ndarray, block: Box) -> Segments:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ffn.io.atomic import atomic_path
+
 SHARD_BYTES = 2**26  # target size of a file
 MINISHARD_ITEMS = 64  # target length of the index that a reader fetches to find one id
 
@@ -87,9 +89,8 @@ def shard_path(folder: Path, sharding: dict[str, Any], shard: int) -> Path:
 
 def write_shard(path: Path, sharding: dict[str, Any], items: dict[int, Item]) -> None:
     """Write the items of one shard, see `shards_of` and `shard_path`."""
-    temporary = path.with_suffix(".part")
-    temporary.write_bytes(_encode_shard(dict(sorted(items.items())), sharding["minishard_bits"]))
-    temporary.rename(path)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(_encode_shard(dict(sorted(items.items())), sharding["minishard_bits"]))
 
 
 def _bits(ratio: float) -> int:

@@ -5,25 +5,25 @@ Source of the format: Neuroglancer, ``src/datasource/precomputed/skeletons.md``.
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import kimimaro
 import numpy as np
 from osteoid import Skeleton
 
-from ffn.evaluation.skeletons import RADIUS
-from ffn.geometry import ZYX, Box
-from ffn.progress import track
-from ffn.viewing.blockwise import spread
+from ffn.evaluation.skeletons import RADIUS, skeleton_from_precomputed
+from ffn.geometry import ZYX, Box, Grid, cut
+from ffn.io.blocks import Learnt
 from ffn.viewing.mips import Scale
+from ffn.viewing.pieces import Piece
 from ffn.viewing.precomputed import open_scale
 from ffn.viewing.segments import number_segments
-from ffn.viewing.shards import Item, write_shards
+from ffn.viewing.shards import Item, write_shard
+from ffn.viewing.swc import write_swc
 
+FOLDER = "skeletons"  # in that of the volume
 BLOCK_ZYX: ZYX = (256, 256, 256)  # voxels of the mip; kimimaro needs about 30 bytes for each
 # kimimaro's defaults, nm. A path invalidates all voxels within scale · radius + const of it.
 TEASAR = {
@@ -38,13 +38,17 @@ TEASAR = {
 }
 
 
-def write_skeletons(
-    layer: Path, mip: int, scale: Scale, segment_ids: list[int], empty_ids: Sequence[int] = (), processes: int = 1
-) -> None:
-    """Write the skeletons of segments into the folder ``skeletons`` of a label volume.
+def blocks_of(box: Box) -> Grid:
+    """Cut a box into blocks that each include the first layer of the next.
 
-    Neighbouring blocks share a layer of voxels, where kimimaro ends the paths of both at the same points. Memory: one
-    block for each process, and all skeletons.
+    kimimaro ends the paths of both at the same points of that layer.
+    """
+    ranges = cut(box, BLOCK_ZYX).ranges_zyx
+    return Grid([[(a, min(b + 1, end)) for a, b in along] for along, end in zip(ranges, box.stop, strict=True)])
+
+
+def skeletons_in(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, block: Box) -> Iterator[Piece]:
+    """Yield the skeletons of segments in one block, nm.
 
     Parameters
     ----------
@@ -54,49 +58,11 @@ def write_skeletons(
         Mip to read.
     scale : Scale
         Box and voxel size of that mip.
-    segment_ids : list of int
-        Segments to skeletonize. A segment without voxels at this mip gets an empty skeleton.
-    empty_ids : sequence of int
-        Further segments that get an empty skeleton; see `ffn.viewing.meshes.write_meshes`.
-    processes : int
-        Number of blocks processed in parallel.
+    wanted : uint64 ndarray of shape (N,)
+        Segments to skeletonize, ascending.
+    block : Box
+        One of `blocks_of`.
     """
-    folder = layer / "skeletons"
-    folder.mkdir(exist_ok=True)
-    blocks = list(_blocks(scale.box))
-    wanted = np.array(sorted(segment_ids), np.uint64)
-    work = partial(_block_skeletons, layer, mip, scale, wanted)
-    pieces: dict[int, list[Skeleton]] = defaultdict(list)
-    for found in track(spread(work, blocks, processes), len(blocks), f"{layer.name} skeletons"):
-        for segment_id, skeleton in found.items():
-            pieces[segment_id].append(skeleton)
-    items = dict.fromkeys([*segment_ids, *empty_ids], Item(encode_skeleton(Skeleton())))
-    items |= {segment_id: Item(encode_skeleton(_joined(pieces.pop(segment_id)))) for segment_id in sorted(pieces)}
-    info = {
-        "@type": "neuroglancer_skeletons",
-        "transform": [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0],
-        "vertex_attributes": [RADIUS],
-        "sharding": write_shards(folder, items),
-    }
-    (folder / "info").write_text(json.dumps(info))
-
-
-def encode_skeleton(skeleton: Skeleton) -> bytes:
-    """Encode vertices (xyz, nm), edges and radii (nm)."""
-    sizes = np.array([len(skeleton.vertices), len(skeleton.edges)], "<u4")
-    parts = [sizes, skeleton.vertices.astype("<f4"), skeleton.edges.astype("<u4"), skeleton.radii.astype("<f4")]
-    return b"".join(part.tobytes() for part in parts)
-
-
-def _blocks(box: Box) -> Iterator[Box]:
-    """Cut a box into blocks that each include the first layer of the next."""
-    for block in box.blocks(BLOCK_ZYX):
-        z, y, x = block.stop
-        yield Box(block.start, (z + 1, y + 1, x + 1)).intersect(box)
-
-
-def _block_skeletons(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, block: Box) -> dict[int, Skeleton]:
-    """Return the skeletons of one block by segment id, in nm."""
     labels = open_scale(layer, mip)[block.slices()].read().result()
     found = kimimaro.skeletonize(
         number_segments(labels, wanted).T,
@@ -109,13 +75,57 @@ def _block_skeletons(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, bl
     )
     # kimimaro measures from the centre of the first voxel.
     origin = (np.add(block.start, 0.5) * scale.voxel_size_zyx_nm)[::-1]
-    for skeleton in found.values():
+    for number, skeleton in sorted(found.items()):
         skeleton.vertices = (skeleton.vertices + origin).astype(np.float32)
-    return {int(wanted[number - 1]): skeleton for number, skeleton in found.items()}
+        content = encode_skeleton(skeleton)
+        yield Piece(int(wanted[number - 1]), content, len(content))
+
+
+def write_skeletons(swc: Path | None, sharding: dict[str, Any], path: Path, pieces: dict[int, list[bytes]]) -> Learnt:
+    """Write the skeletons of one shard, see `ffn.viewing.pieces.Pieces.joined_by`, and as SWC into the folder `swc`.
+
+    A segment without a piece gets an empty skeleton. Returns the lengths, nm.
+    """
+    contents = {owner: encode_skeleton(_joined([*map(decode_skeleton, parts)])) for owner, parts in pieces.items()}
+    write_shard(path, sharding, {owner: Item(content) for owner, content in contents.items()})
+    skeletons = [skeleton_from_precomputed(owner, content) for owner, content in contents.items()]
+    for skeleton in skeletons:
+        if swc and len(skeleton.nodes_zyx_nm):
+            write_swc(swc, skeleton)
+    lengths = np.array([skeleton.length_nm for skeleton in skeletons], np.float64)
+    return {"ids": np.array(list(contents), np.uint64), "lengths_nm": lengths}
+
+
+def skeleton_info(sharding: dict[str, Any]) -> dict[str, Any]:
+    """Return the ``info`` of a folder of skeletons."""
+    return {
+        "@type": "neuroglancer_skeletons",
+        "transform": [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0],
+        "vertex_attributes": [RADIUS],
+        "sharding": sharding,
+    }
+
+
+def encode_skeleton(skeleton: Skeleton) -> bytes:
+    """Encode vertices (xyz, nm), edges and radii (nm)."""
+    sizes = np.array([len(skeleton.vertices), len(skeleton.edges)], "<u4")
+    parts = [sizes, skeleton.vertices.astype("<f4"), skeleton.edges.astype("<u4"), skeleton.radii.astype("<f4")]
+    return b"".join(part.tobytes() for part in parts)
+
+
+def decode_skeleton(content: bytes) -> Skeleton:
+    """Return the skeleton that `encode_skeleton` encoded."""
+    num_vertices, num_edges = np.frombuffer(content, "<u4", 2).tolist()
+    edges_at, radii_at = 8 + 12 * num_vertices, 8 + 12 * num_vertices + 8 * num_edges
+    return Skeleton(
+        np.frombuffer(content, "<f4", 3 * num_vertices, 8).reshape(-1, 3),
+        np.frombuffer(content, "<u4", 2 * num_edges, edges_at).reshape(-1, 2),
+        np.frombuffer(content, "<f4", num_vertices, radii_at),
+    )
 
 
 def _joined(pieces: list[Skeleton]) -> Skeleton:
     """Join the pieces of a segment from all blocks into one skeleton."""
-    if len(pieces) == 1:
-        return pieces[0]
+    if len(pieces) <= 1:
+        return pieces[0] if pieces else Skeleton()
     return kimimaro.postprocess(Skeleton.simple_merge(pieces), dust_threshold=0, tick_threshold=0)

@@ -29,7 +29,7 @@ def write_swc(folder: Path, skeleton: Skeleton) -> None:
     skeleton : Skeleton
         With at least one node.
     """
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     order, parents = trees(skeleton)
     rows = np.column_stack([skeleton.nodes_zyx_nm[:, ::-1], _radii(skeleton)])[order]
     meta = {"name": str(skeleton.owner), "id": skeleton.owner, "units": "1 nanometer"}

@@ -8,11 +8,11 @@ import pytest
 from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.viewing.inputs import Sources
-from ffn.viewing.meshes import write_meshes
 from ffn.viewing.mips import Scale
-from ffn.viewing.precomputed import LABELS, write_volume
+from ffn.viewing.precomputed import LABELS
 
 from ..volumes import write
+from .written import write_meshes, write_volume
 
 BOX = Box((20, -10, 300), (20 + 24, -10 + 70, 300 + 90))
 SIZE_NM = (20.0, 8.0, 10.0)

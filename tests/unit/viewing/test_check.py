@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from ffn.errors import ExportError
-from ffn.viewing import check, volumes
+from ffn.viewing import check, meshes
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.mips import Scale
@@ -47,11 +47,11 @@ class TestCheck:
         assert not (written["folder"] / ".plan.json").exists(), "an export that failed is not resumed"
 
     def test_misplaced_meshes_are_found(self, monkeypatch, tmp_path, all_sources):
-        def moved(layer, mip, scale, *shown, write=volumes.write_meshes):
+        def moved(scale, *others, write=meshes.write_meshes):
             z, y, x = scale.voxel_size_zyx_nm
-            write(layer, mip, Scale(scale.box, (z, y, x * 1.004)), *shown)  # 0.7 voxels at the end
+            return write(Scale(scale.box, (z, y, x * 1.004)), *others)  # 0.7 voxels at the end
 
-        monkeypatch.setattr(volumes, "write_meshes", moved)
+        monkeypatch.setattr(meshes, "write_meshes", moved)
         with pytest.raises(ExportError, match="--check: segmentation: mesh of .* reaches .* nm, expected .*zyx"):
             export(all_sources, tmp_path / "out", ExportConfig(), check=True)
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.viewing import meshes
-from ffn.viewing.meshes import write_meshes
+from ffn.viewing import meshes, shards, surfaces
 from ffn.viewing.mips import Scale
-from ffn.viewing.precomputed import LABELS, write_volume
+from ffn.viewing.precomputed import LABELS
 
 from .conftest import MESH_SIZE_NM, num_lods
+from .written import write_meshes, write_volume
 
 BIG = 2**63 + 11
 
@@ -67,20 +67,19 @@ def test_meshes_do_not_depend_on_the_blocks(tmp_path, monkeypatch, block):
     monkeypatch.setattr(meshes, "BLOCK_ZYX", block)
     write_meshes(tmp_path / "a", 0, scale, ids)
     assert content(tmp_path / "a/mesh") == whole
-    assert not (tmp_path / "a/mesh-pieces").exists()
 
 
 def test_memory_is_that_of_a_block(tmp_path, monkeypatch):
     """No read covers more than a block and the voxels that it shares with its neighbours."""
     monkeypatch.setattr(meshes, "BLOCK_ZYX", (9, 14, 13))
     scale, ids = random_layer(tmp_path / "a")
-    shapes, real = [], meshes.block_pieces
+    shapes, real = [], surfaces.block_pieces
 
     def watched(labels, *others):
         shapes.append(labels.shape)
         return real(labels, *others)
 
-    monkeypatch.setattr(meshes, "block_pieces", watched)
+    monkeypatch.setattr(surfaces, "block_pieces", watched)
     write_meshes(tmp_path / "a", 0, scale, ids)
     assert len(shapes) == 2 * 2 * 4 and np.max(shapes, axis=0).tolist() == [11, 19, 13]
 
@@ -88,7 +87,7 @@ def test_memory_is_that_of_a_block(tmp_path, monkeypatch):
 def test_processes_and_shards_make_the_same_meshes(tmp_path, monkeypatch, cloud_volume):
     scale, ids = random_layer(tmp_path / "a")
     monkeypatch.setattr(meshes, "BLOCK_ZYX", (18, 34, 23))
-    monkeypatch.setattr(meshes, "BYTES_PER_TRIANGLE", 1e4)  # many shards; they have one number in the workers, too
+    monkeypatch.setattr(shards, "SHARD_BYTES", 2000)  # many
 
     def read():
         info = json.loads((tmp_path / "a/info").read_text())
@@ -105,36 +104,6 @@ def test_processes_and_shards_make_the_same_meshes(tmp_path, monkeypatch, cloud_
     for segment_id, mesh in read().items():
         assert np.array_equal(mesh.vertices, several[segment_id].vertices)
         assert np.array_equal(mesh.faces, several[segment_id].faces)
-
-
-@pytest.mark.parametrize("at", ["_write_pieces", "_write_shard", "write_json"])
-def test_a_killed_call_is_completed(tmp_path, monkeypatch, at):
-    monkeypatch.setattr(meshes, "BLOCK_ZYX", (9, 14, 13))
-    monkeypatch.setattr(meshes, "BYTES_PER_TRIANGLE", 1e4)
-    scale, ids = random_layer(tmp_path / "a")
-    write_meshes(tmp_path / "a", 0, scale, ids)
-    whole = content(tmp_path / "a/mesh")
-    shutil.rmtree(tmp_path / "a/mesh")
-    done, real = [], getattr(meshes, at)
-
-    def killed(*arguments):
-        done.append(arguments)
-        if at == "write_json" or len(done) == 2:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(meshes, at, killed)
-        write_meshes(tmp_path / "a", 0, scale, ids)
-    assert not (tmp_path / "a/mesh/info").exists()
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*.npy")}
-    before |= {path: path.stat().st_mtime_ns for path in (tmp_path / "a/mesh").glob("*.shard")}
-    assert before
-    with monkeypatch.context() as patch:
-        patch.setattr(meshes.shutil, "rmtree", lambda folder: None)  # so that the files can be looked at
-        write_meshes(tmp_path / "a", 0, scale, ids)
-    assert {path: path.stat().st_mtime_ns for path in before} == before, "whole files were made again"
-    assert content(tmp_path / "a/mesh") == whole
 
 
 def test_a_volume_without_segments_has_an_empty_mesh_folder(tmp_path):

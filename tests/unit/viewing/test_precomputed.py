@@ -12,9 +12,10 @@ from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.viewing import mips, precomputed
 from ffn.viewing.mips import plan_scales
-from ffn.viewing.precomputed import LABELS, image_encoding, write_volume
+from ffn.viewing.precomputed import LABELS, image_encoding
 
 from ..volumes import read_scale
+from .written import write_volume
 
 ODD = Box((13, -7, 2601), (13 + 70, -7 + 90, 2601 + 150))
 SIZE_NM = (40.0, 8.5, 8.5)
@@ -149,49 +150,6 @@ def test_mips_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch, seed):
                 whole = ts.downsample(view, scale.factors_zyx, method).read().result()
                 view = ts.array(whole)[ts.d[:].translate_to[scale.box.start]]
             assert np.array_equal(read_scale(path, mip), whole), f"{name}, mip {mip}"
-
-
-class KilledError(Exception):
-    """Ends a write in the middle."""
-
-
-def test_an_interrupted_write_is_resumed_and_keeps_complete_shards(tmp_path, monkeypatch):
-    monkeypatch.setattr(precomputed, "SHARD_BYTES", 8 * 64**3 * 8)
-    box, size_nm = Box((7, 0, -9), (7 + 70, 150, -9 + 260)), (10.0, 10.0, 10.0)
-    voxels, reads, path = labels_like(box) + np.uint64(1), [], tmp_path / "labels"
-
-    def read(block, limit):
-        if len(reads) == limit:
-            raise KilledError
-        reads.append(block)
-        return voxels[block.slices(box.start)]
-
-    def times():
-        return {file: file.stat().st_mtime_ns for file in path.rglob("*.shard")}
-
-    with pytest.raises(KilledError):
-        write_volume(path, LABELS, plan_scales(box, size_nm), lambda block: read(block, 3))
-    first = times()
-    assert len(first) == 3
-    write_volume(path, LABELS, plan_scales(box, size_nm), lambda block: read(block, 100))
-    assert first.items() <= times().items()
-    assert len(reads) == len(set(reads)) == 6, "an existing shard was read again"
-    write_volume(tmp_path / "at once", LABELS, plan_scales(box, size_nm), lambda b: voxels[b.slices(box.start)])
-    for mip in range(len(plan_scales(box, size_nm))):
-        assert np.array_equal(read_scale(path, mip), read_scale(tmp_path / "at once", mip))
-
-
-def test_a_visitor_sees_all_voxels_even_those_written_before(tmp_path):
-    voxels = labels_like(ODD)
-    for _ in range(2):
-        seen = np.zeros_like(voxels)
-
-        def visit(block, labels, seen=seen):
-            seen[block.slices(ODD.start)] = labels
-
-        scales = plan_scales(ODD, SIZE_NM)
-        write_volume(tmp_path / "a", LABELS, scales, lambda b: voxels[b.slices(ODD.start)], visit, threads=2)
-        assert np.array_equal(seen, voxels)
 
 
 def test_nothing_depends_on_a_server_that_unpacks_gzip_files(tmp_path):

@@ -21,7 +21,7 @@ class TestInterruption:
 
     def interrupt(self, monkeypatch, sources, out):
         with monkeypatch.context() as patch:
-            patch.setattr("ffn.viewing.volumes.write_meshes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr("ffn.viewing.meshes.write_meshes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 export(sources, out, ExportConfig())
         assert not out.exists()
@@ -62,7 +62,7 @@ class TestInterruption:
         def again(*_, **__):
             export(all_sources, tmp_path / "out", ExportConfig())
 
-        monkeypatch.setattr("ffn.viewing.export.write_image", again)
+        monkeypatch.setattr("ffn.viewing.export.ExportWork.create", again)
         with pytest.raises(ConfigError, match=r"\.out\.partial: process \d+ on \S+ works on it"):
             export(all_sources, tmp_path / "out", ExportConfig())
 

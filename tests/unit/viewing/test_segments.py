@@ -5,7 +5,15 @@ import pytest
 
 from ffn.geometry import Box
 from ffn.viewing import segments
-from ffn.viewing.segments import Matches, SegmentCounter, block_segments, number_segments
+from ffn.viewing.segments import (
+    Counts,
+    Matches,
+    SegmentCounter,
+    block_segments,
+    merge_counts,
+    number_segments,
+    sorted_points,
+)
 
 
 def random_labels(rng, box, ids=(0, 3, 7, 2**63 + 5)):
@@ -25,19 +33,22 @@ def test_blocks_of_any_size_give_the_result_of_the_whole(seed):
     pom = rng.integers(0, 256, box.shape).astype(np.uint8) * (rng.random(box.shape) < 0.7)
     points = np.array([rng.integers(a, b, 30) for a, b in zip(box.start, box.stop, strict=True)]).T
     counter = SegmentCounter(
-        lambda block: truth[block.slices(box.start)], points, lambda block: pom[block.slices(box.start)]
+        lambda block: truth[block.slices(box.start)],
+        sorted_points(points),
+        lambda block: pom[block.slices(box.start)],
     )
-    for block in box.blocks(tuple(rng.integers(3, 20, 3).tolist())):
-        counter.visit(block, labels[block.slices(box.start)])
-    found = counter.segments()
+    blocks = box.blocks(tuple(rng.integers(3, 20, 3).tolist()))
+    records = [counter.count(block, labels[block.slices(box.start)]).arrays for block in blocks]
+    counts = merge_counts(map(Counts.of, records))
+    found = counts.segments
     for row, segment_id in enumerate(found.ids):
         inside = np.argwhere(labels == segment_id)
         assert found.voxels[row] == len(inside)
         assert found.start_zyx[row].tolist() == (inside.min(0) + box.start).tolist()
         assert found.stop_zyx[row].tolist() == (inside.max(0) + 1 + box.start).tolist()
     assert found.ids.tolist() == np.unique(labels[labels > 0]).tolist()
-    assert np.array_equal(counter.ids_at_points, labels[tuple((points - box.start).T)])
-    matches, means = counter.matches(found), counter.mean_pom(found)
+    assert np.array_equal(counts.ids_at_points(30), labels[tuple((points - box.start).T)])
+    matches, means = counts.matches(), counts.mean_pom()
     for row, segment_id in enumerate(found.ids):
         bodies = np.bincount(truth[(labels == segment_id) & (truth > 0)].astype(int), minlength=13)
         assert matches.truth_ids[row] == bodies.argmax()
@@ -50,18 +61,17 @@ def test_many_segments_are_merged_now_and_then(monkeypatch):
     merged, merge = [], segments.merge_segments
     monkeypatch.setattr(segments, "MAX_PENDING", 20)
     monkeypatch.setattr(segments, "merge_segments", lambda parts: merged.append(len(parts)) or merge(parts))
-    counter = SegmentCounter()
+    counter, parts = SegmentCounter(), []
     for z in range(50):
         labels = 1 + np.arange(10 * z, 10 * z + 10, dtype=np.uint64).reshape(1, 1, 10)
-        counter.visit(Box((z, 0, 0), (z + 1, 1, 10)), labels)
-    assert len(counter.segments().ids) == 500 and len(merged) < 10
+        parts.append(counter.count(Box((z, 0, 0), (z + 1, 1, 10)), labels))
+    assert len(merge_counts(parts).segments.ids) == 500 and len(merged) < 10
 
 
 def test_a_segment_without_a_probability_has_no_pom():
     labels = np.array([[[4, 4, 9, 9]]], np.uint64)
     counter = SegmentCounter(pom=lambda block: np.array([[[255, 0, 0, 0]]], np.uint8))
-    counter.visit(Box.from_shape((1, 1, 4)), labels)
-    assert counter.mean_pom(counter.segments()).tolist() == [1, 0]
+    assert counter.count(Box.from_shape((1, 1, 4)), labels).mean_pom().tolist() == [1, 0]
 
 
 def test_a_block_of_background_has_no_segments():
@@ -72,8 +82,7 @@ def test_a_block_of_background_has_no_segments():
 def test_a_segment_without_labelled_voxels_matches_no_body():
     labels = np.array([[[4, 4, 9, 9]]], np.uint64)
     counter = SegmentCounter(lambda block: np.array([[[0, 3, 0, 0]]]))
-    counter.visit(Box.from_shape((1, 1, 4)), labels)
-    matches = counter.matches(counter.segments())
+    matches = counter.count(Box.from_shape((1, 1, 4)), labels).matches()
     assert matches.truth_ids.tolist() == [3, 0] and matches.shares.tolist() == [1, 0]
 
 
@@ -95,5 +104,4 @@ def test_segments_are_numbered_in_the_given_order():
 def test_a_volume_without_labels_matches_no_body():
     counter = SegmentCounter(lambda block: np.zeros(block.shape, np.uint64))
     labels = np.full((2, 3, 4), 5, np.uint64)
-    counter.visit(Box.from_shape((2, 3, 4)), labels)
-    assert counter.matches(counter.segments()) == Matches(pytest.approx([0]), pytest.approx([0]))
+    assert counter.count(Box.from_shape((2, 3, 4)), labels).matches() == Matches(pytest.approx([0]), pytest.approx([0]))

@@ -8,8 +8,9 @@ import pytest
 from ffn.geometry import Box
 from ffn.viewing import skeletons
 from ffn.viewing.mips import Scale
-from ffn.viewing.precomputed import LABELS, write_volume
-from ffn.viewing.skeletons import write_skeletons
+from ffn.viewing.precomputed import LABELS
+
+from .written import write_skeletons, write_volume
 
 SIZE_NM = (40.0, 20.0, 10.0)
 BOX = Box((11, -7, 300), (11 + 16, -7 + 40, 300 + 150))

@@ -1,0 +1,139 @@
+"""An export by several jobs: the same bytes as by one, also if jobs are killed, and nothing is used of other inputs."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ffn.errors import ExportError, VolumeError
+from ffn.io.blocks import Job
+from ffn.viewing import meshes, mips, ome_zarr, precomputed, shards, skeletons
+from ffn.viewing.config import ExportConfig
+from ffn.viewing.export import MIPS, STEPS, export
+
+from ..volumes import write
+from .conftest import BOX, SIZE_NM, read_json, segments
+
+FORMATS = ("precomputed", "csv", "ome-zarr", "swc")
+CONFIG = ExportConfig(formats=FORMATS, min_mesh_voxels=100, threads=1)
+NUM = 3
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Several blocks of everything; one more mip than there are steps for."""
+    for module in (mips, precomputed):
+        monkeypatch.setattr(module, "CHUNK_ZYX", (8, 8, 8))
+    for module in (precomputed, ome_zarr):
+        monkeypatch.setattr(module, "SHARD_BYTES", 32 * 8**3 * 8)
+    monkeypatch.setattr(meshes, "BLOCK_ZYX", (12, 20, 30))
+    monkeypatch.setattr(shards, "SHARD_BYTES", 2000)  # of meshes and skeletons
+    monkeypatch.setattr(skeletons, "BLOCK_ZYX", (24, 35, 40))
+
+
+def jobs(*steps):
+    """Return the jobs of the steps, those that share a step in reverse order."""
+    for step in steps:
+        name = f"{step}-" if step else ""
+        if step in (*MIPS, "pieces", ""):
+            yield from (f"{name}{number}-of-{NUM}" for number in range(NUM, 0, -1))
+        if step not in MIPS:
+            yield f"{name}finish"
+
+
+def run(sources, out, names):
+    for name in names:
+        export(sources, out, CONFIG, job=replace(Job.parse(name, STEPS), record_path=f"{out}/jobs/{name}.json"))
+
+
+def content(folder):
+    """Return what is shown, without what jobs leave for their repetition."""
+    kept = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(name): path.read_bytes()
+        for name, path in kept.items()
+        if name.parts[0] not in (".work", ".plan.json", "jobs")
+    }
+
+
+@pytest.fixture
+def at_once(tmp_path, all_sources):
+    export(all_sources, tmp_path / "one", CONFIG)
+    return content(tmp_path / "one")
+
+
+def test_several_jobs_leave_the_bytes_of_one(tmp_path, all_sources, at_once):
+    assert not (tmp_path / "one/.work").exists()
+    assert len(read_json(tmp_path / "one/segmentation/info")["scales"]) > len(MIPS)
+    assert len(list((tmp_path / "one/segmentation/mesh").glob("*.shard"))) > 1
+    out = tmp_path / "several"
+    *before, last = jobs(*STEPS, "")
+    run(all_sources, out, before)
+    assert not (out / "neuroglancer.json").exists()
+    run(all_sources, out, [last])
+    assert content(out) == at_once
+    assert not (out / ".work/pieces").exists()
+    (out / "neuroglancer.json").unlink()  # as the workflow does before it repeats the last job
+    run(all_sources, out, [last])
+    assert content(out) == at_once
+
+
+def test_killed_jobs_lose_the_block_in_flight(tmp_path, all_sources, at_once, monkeypatch):
+    """Each function dies once, at its second block, and the job is repeated."""
+    out, killed = tmp_path / "killed", set()
+    for module, name in (
+        (mips, "copy_shard"),
+        (mips, "downsample_shard"),
+        (meshes, "surfaces_in"),
+        (meshes, "write_meshes"),
+        (skeletons, "skeletons_in"),
+    ):
+        real, calls = getattr(module, name), itertools.count(1)
+
+        def dying(*arguments, real=real, calls=calls, name=name, **options):
+            if next(calls) == 2:
+                killed.add(name)
+                raise KeyboardInterrupt
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(module, name, dying)
+    repeated = 0
+    for job in jobs(*STEPS, ""):
+        while True:
+            try:
+                run(all_sources, out, [job])
+                break
+            except KeyboardInterrupt:
+                repeated += 1
+    assert repeated == len(killed) == 5
+    assert content(out) == at_once
+
+
+def test_a_block_that_is_finished_stays_and_a_damaged_one_is_made_again(tmp_path, all_sources):
+    out = tmp_path / "out"
+    run(all_sources, out, ["plan-finish", "mip0-1-of-1"])
+    files = {path: path.stat().st_mtime_ns for path in out.rglob("*.shard")}
+    damaged = min(files)
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1])
+    run(all_sources, out, ["mip0-1-of-1"])
+    assert damaged.read_bytes() == whole
+    assert {path: path.stat().st_mtime_ns for path in files if path != damaged}.items() < files.items()
+
+
+def test_jobs_of_other_inputs_are_refused_until_the_folder_is_prepared_again(tmp_path, all_sources):
+    out = tmp_path / "out"
+    run(all_sources, out, ["plan-finish", "mip0-1-of-1"])
+    write(tmp_path / "seg.h5", (segments() > 0).astype(np.uint16), BOX.start, SIZE_NM)
+    with pytest.raises(ExportError, match="out: has no begun export of these inputs.*Run --job plan-finish"):
+        run(all_sources, out, ["mip0-1-of-1"])
+    run(all_sources, out, ["plan-finish"])
+    assert not list(out.rglob("*.shard"))
+
+
+@pytest.mark.parametrize("job", ["coarse-finish", "pieces-1-of-1", "1-of-1", "finish"])
+def test_a_job_without_those_before_it_says_so(tmp_path, all_sources, job):
+    run(all_sources, tmp_path / "out", ["plan-finish"])
+    with pytest.raises(VolumeError, match=r"blocks are not finished.*Run the jobs that lack"):
+        run(all_sources, tmp_path / "out", [job])
