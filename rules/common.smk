@@ -94,7 +94,7 @@ wildcard_constraints:
     volume=any_of(PIPELINE.volumes),
     order="|-reversed",
     step=any_of(PIPELINE.steps),
-    job=r"([a-z]+-)?\d+-of-\d+|[a-z]+-finish",
+    job=r"([a-z]+\d*-)?\d+-of-\d+|[a-z]+-finish",
     subvolume=r"z-?\d+-y-?\d+-x-?\d+",
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ffn.workflow.paths import WILDCARD, RunPaths, find_output
 from ffn.workflow.places import Place, check_sources
 from ffn.workflow.resources import most_canvases
 from ffn.workflow.run import RunConfig, load_run
-from ffn.workflow.stages import STAGES, Blocks, Output
+from ffn.workflow.stages import STAGES, Blocks, Output, Step
 
 NOT_OF_THE_RUN = ("modules", "container")  # keys that only the Snakefile reads
 
@@ -345,8 +345,8 @@ class Pipeline:
         return [tracked_file(self.paths.base(self.run, volume=volume))] if volume in self.agglomerated else []
 
     # --- Blocks ----------------------------------------------------------------------------------------------
-    def jobs(self, stage: str, volume: str, output: str | None = None) -> list[str]:
-        """Return the jobs that each walk a list of the blocks or boxes of a volume.
+    def jobs(self, stage: str, volume: str, output: str | None = None, blocks_per_job: int = 1) -> list[str]:
+        """Return the jobs that each walk a list of the blocks or boxes of a volume, of so many blocks at least.
 
         None if a single job does all blocks, if there are so few boxes that each is a job, or for an image that stays
         where it is. Where the options give flood filling a number of canvases, each list has at least as many boxes,
@@ -362,7 +362,8 @@ class Pipeline:
         blocks = _blocks(stage, output)
         box = getattr(self.places[volume], blocks.box)
         shards = Shards(box, shard_shape(box.shape, blocks.itemsize))
-        jobs = jobs_of(len(shards.layers()) if blocks.layers else shards.number, most)
+        number = len(shards.layers()) if blocks.layers else shards.number
+        jobs = jobs_of(number // blocks_per_job, most)
         return jobs if len(jobs) > 1 else []
 
     def _boxes_at_once(self, stage: str) -> int:
@@ -374,12 +375,13 @@ class Pipeline:
         self, stage: str, volume: str, output: str | None = None, step: str = "", **wildcards: str
     ) -> list[str]:
         """Return what `jobs` leave; of an earlier step of the stage, what its jobs leave."""
-        jobs = (f"{step}-{job}" if step else job for job in self.jobs(stage, volume, output))
+        size = next(each.blocks_per_job for each in _steps(stage) if each.name == step) if step else 1
+        jobs = (f"{step}-{job}" if step else job for job in self.jobs(stage, volume, output, size))
         return [self.paths.job(stage, job, output, volume=volume, **wildcards) for job in jobs]
 
     def earlier_records(self, stage: str) -> Callable[[Any], list[str]]:
         """Return the function that lists what a job of ``<stage>_blocks`` waits for: what earlier jobs leave."""
-        steps = STAGES[stage].blocks.steps  # type: ignore[union-attr]
+        steps = _steps(stage)
         names = [*(step.name for step in steps), ""]
 
         def records(wildcards: Any) -> list[str]:
@@ -387,20 +389,30 @@ class Pipeline:
             place = names.index(job.step)
             if job.finishes and steps[place].in_parts:
                 return self.job_records(stage, step=job.step, **of)
-            return [self.paths.job(stage, f"{names[place - 1]}-finish", **of)] if place else []
+            return self._left_by(stage, steps[:place], of)
 
         return records
 
-    def first_inputs(self, stage: str, made_by: str) -> Callable[[Any], list[str]]:
+    def _left_by(self, stage: str, steps: Sequence[Step], of: dict[str, str]) -> list[str]:
+        """Return what the last of the steps leaves that this volume has jobs for."""
+        for step in reversed(steps):
+            if step.finishes:
+                return [self.paths.job(stage, f"{step.name}-finish", **of)]
+            if records := self.job_records(stage, step=step.name, **of):
+                return records
+        return []
+
+    def first_inputs(self, stage: str, made_by: str, **given: str) -> Callable[[Any], list[str]]:
         """Return the function that lists the files of another stage for a job of ``<stage>_blocks``.
 
         Only the first step has any: what follows reads the tables that it made of them, so that not every job lists
         every file.
         """
-        first = STAGES[stage].blocks.steps[0].name  # type: ignore[union-attr]
+        first = _steps(stage)[0].name
 
         def files(wildcards: Any) -> list[str]:
-            return self.watched(made_by, **_without_job(wildcards)) if wildcards.job.startswith(f"{first}-") else []
+            is_first = wildcards.job.startswith(f"{first}-")
+            return self.watched(made_by, **given, **_without_job(wildcards)) if is_first else []
 
         return files
 
@@ -466,6 +478,10 @@ def _blocks(stage: str, output: str | None) -> Blocks:
     blocks = find_output(stage, output).blocks or STAGES[stage].blocks
     assert blocks is not None, stage
     return blocks
+
+
+def _steps(stage: str) -> Sequence[Step]:
+    return _blocks(stage, None).steps
 
 
 def read_pipeline(path: str | Path) -> Pipeline:

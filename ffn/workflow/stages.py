@@ -72,10 +72,16 @@ class Step(NamedTuple):
         As in ``--job NAME-finish``.
     in_parts : bool
         Whether several jobs share it, rather than one doing all of it.
+    blocks_per_job : int
+        Blocks of the stage for a job of the step, at least. If one job would do, the step is left to the next.
+    finishes : bool
+        Whether a job comes after those that share it.
     """
 
     name: str
     in_parts: bool = True
+    blocks_per_job: int = 1
+    finishes: bool = True
 
 
 class Blocks(NamedTuple):
@@ -99,6 +105,9 @@ class Blocks(NamedTuple):
     layers: bool = False
 
 
+# Each mip of an export has an eighth of the voxels of the finer one.
+MIPS = tuple(Step(f"mip{mip}", blocks_per_job=8**mip, finishes=False) for mip in range(4))
+EXPORT_STEPS = (Step("plan", in_parts=False), *MIPS, Step("coarse", in_parts=False), Step("pieces"))
 LABELS = Blocks("evaluate_box", itemsize=8)  # where a segmentation and the truth are compared
 
 
@@ -395,6 +404,8 @@ STAGES = {
             outputs=(Output("state", "precomputed/{volume}/neuroglancer.json", of="segmented"),),
             need=Need(base_mb=1000, mb_per_thread=300, seconds_per_mvoxel=2),
             section="export",
+            rules=("export_blocks", "export"),
+            blocks=Blocks("segment_box", itemsize=8, steps=EXPORT_STEPS),
         ),
         Stage(
             name="report",

@@ -266,21 +266,23 @@ def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path)
     config = {**SMALL_RUN, "volumes": volumes, "workflow": {"max_jobs_per_stage": 2}, "consensus": {"enabled": True}}
     config["subvolumes"] = {"size_zyx": [400, 56, 600], "overlap_zyx": [14, 14, 14]}
     config["agglomerate"] = {"enabled": True, "job_size_zyx": [600, 56, 600]}
-    output = Workflow(tmp_path / "run", config).plan("-p", "coordinates_all", "sweep_all", "evaluate_all")
+    output = Workflow(tmp_path / "run", config).plan("-p", "coordinates_all", "sweep_all", "export_all")
     steps = {
         "partition": ["sizes", ""],
         "reconcile": ["tiling", "match", "label", ""],
         "consensus": ["count", ""],
         "merge": ["mapping", ""],
+        "export": ["plan", "mip0", "coarse", "pieces", ""],
     }
     before = ("ingest", "membrane", "partition", "coordinates")
-    for stage in (*before, "reconcile", "consensus", "merge", "sweep", "fill", "skeletonize", "evaluate"):
+    for stage in (*before, "reconcile", "consensus", "merge", "sweep", "fill", "skeletonize", "evaluate", "export"):
         jobs = re.findall(rf"ffn {stage} .* --job (\S+)(?: --job-record (\S+jobs/)(\S+).json)? ", output)
         assert all(job == record for job, folder, record in jobs if folder)
         parts = [
             f"{step}-{job}".lstrip("-") for step in steps.get(stage, [""]) for job in ("1-of-2", "2-of-2", "finish")
         ]
-        only = {"tiling-1-of-2", "tiling-2-of-2", "mapping-1-of-2", "mapping-2-of-2"}  # one job does these steps
+        only = {f"{step}-{n}-of-2" for step in ("tiling", "mapping", "plan", "coarse") for n in (1, 2)}  # one job does
+        only.add("mip0-finish")  # nothing is left to do
         twice = stage in ("ingest", "reconcile")  # image and labels; both orders of seeds
         assert sorted(job for job, *_ in jobs) == sorted([part for part in parts if part not in only] * (1 + twice)), (
             stage

@@ -245,3 +245,21 @@ def test_jobs_wait_for_the_step_before_theirs():
     graphs = made.first_inputs("merge", "agglomerate")
     assert graphs(Wildcards(volume="large", job="1-of-2")) == []
     assert graphs(Wildcards(volume="large", job="mapping-finish")) == made.files("agglomerate")
+
+
+def test_a_mip_of_an_export_waits_for_the_finer_one_and_small_ones_have_no_jobs():
+    volumes = {"large": {"synthetic": {"shape_zyx": [300, 700, 600]}}}  # 2 x 3 x 3 shards of labels
+    made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 3})
+    folder = "results/small/precomputed/large/neuroglancer.json.jobs"
+    for job, earlier in {
+        "plan-finish": [],
+        "mip0-3-of-3": ["plan-finish"],
+        "mip1-2-of-2": [f"mip0-{number}-of-3" for number in (1, 2, 3)],
+        "coarse-finish": ["mip1-1-of-2", "mip1-2-of-2"],
+        "pieces-1-of-3": ["coarse-finish"],
+        "pieces-finish": [f"pieces-{number}-of-3" for number in (1, 2, 3)],
+        "3-of-3": ["pieces-finish"],
+    }.items():
+        found = made.earlier_records("export")(Wildcards(volume="large", job=job))
+        assert found == [f"{folder}/{name}.json" for name in earlier]
+    assert made.job_records("export", "large", step="mip2") == []
