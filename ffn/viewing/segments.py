@@ -196,7 +196,7 @@ class SegmentCounter:
         """
         rows = slice(*np.searchsorted(self._points[:, 0], (block.start[0], block.stop[0])))
         points = np.asarray(self._points[rows])
-        points = points[((points[:, :3] >= block.start) & (points[:, :3] < block.stop)).all(axis=1)]
+        points = points[block.holds(points[:, :3])]
         return Counts(
             block_segments(labels, block),
             count_pairs(labels, self._truth(block)).foreground() if self._truth else merge_tables([]),
