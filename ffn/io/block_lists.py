@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +69,7 @@ class BlockLists:
         Parameters
         ----------
         lists : sequence of BlockList
-            Of all jobs; a job gets neighbours in the chain of all of them.
+            Of all jobs; a job gets neighbours in each of them, as a block of one may take longer than one of another.
         job : Job
             Which part. Its record, if it leaves one, changes when a block changes.
         spread : callable
@@ -78,8 +78,8 @@ class BlockLists:
             Whether the files of finished blocks are compared with their checksums, rather than taken as they are.
         """
         digest, number = hashlib.sha256(), 0
-        for each, mine in zip(lists, _parts(lists, job), strict=True):
-            records = self._records(each)
+        for each in lists:
+            mine, records = job.part_of(each.blocks), self._records(each)
             is_done = records.is_done if is_checked else records.has
             left = [block for block in mine if not is_done(block)]
             if len(left) < len(mine):
@@ -111,15 +111,6 @@ class BlockLists:
         grid = [str(block) for block in (*each.blocks[:1], *each.blocks[-1:])]
         made_of = {**self._made_of, "blocks": [*grid, len(each.blocks)]}
         return BlockRecords(StoreFolder(str(self._folder / each.name)), made_of, checksums)
-
-
-def _parts(lists: Sequence[BlockList], job: Job) -> Iterator[Sequence[Box]]:
-    """Yield the blocks of a job in each list."""
-    mine, first = job.part_of(range(sum(len(each.blocks) for each in lists))), 0
-    start, stop = (mine[0], mine[-1] + 1) if mine else (0, 0)
-    for each in lists:
-        yield each.blocks[max(0, start - first) : max(0, stop - first)]
-        first += len(each.blocks)
 
 
 def _checksum(path: Path) -> str | None:
