@@ -78,12 +78,12 @@ build_kernels() {
 
 exec 9<envs
 flock -n 9 || { say "waiting for another set-up in this folder to end"; flock 9; }
+mkdir -p "$(dirname "$log")"
 if is_up_to_date && ! is_without_browser; then
     [[ -e $kernels ]] || build_kernels
     exit
 fi
 
-mkdir -p "$(dirname "$log")"
 : >"$log"
 
 # --- System packages ------------------------------------------------------------------------------------
@@ -134,6 +134,7 @@ if [[ -n $absent ]]; then
     say "continuing without: $(names_of "$absent"). To install it: sudo apt-get install -y $(packages_of "$absent")"
 fi
 if is_up_to_date; then
+    [[ -e $kernels ]] || build_kernels
     exit
 fi
 

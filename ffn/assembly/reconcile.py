@@ -117,7 +117,7 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
     boxes = [tiling.box(index) for index in range(tiling.num_boxes)]
     numbers = {box.start: index for index, box in enumerate(boxes)}
     blocks = component_blocks(Placement(tiling.hull))
-    folder = Path(path) if Path(path).is_dir() else None  # of a store; an HDF5 file has none
+    folder = next((place for place in (Path(path), Path(path).parent) if place.is_dir()), None)  # None for a URL
     with VolumePool() as pool:
 
         def look(box: Box) -> Learnt:

@@ -13,12 +13,13 @@ from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
 from ffn.io import hdf5
+from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, job_of, write_blocks
 from ffn.io.clahe import Equalized
 from ffn.io.create import volume_name
 from ffn.io.foreign import readable_formats
 from ffn.io.open import identity, open_mip
-from ffn.io.reference import can_stay, write_reference
+from ffn.io.reference import can_stay, has_copy, write_reference
 from ffn.io.shards import CHUNK, shard_shape
 from ffn.io.store_names import split_store
 from ffn.io.volume import IGNORED, Placement, Volume, file_of, require_labels, require_other_file, split_spec
@@ -100,9 +101,13 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         shard = shard_shape(box.shape, dtype.itemsize)
         made_by = provenance("ingest", config, source=source, box=box)
         placement = Placement(box, _voxel_size(volume, config.voxel_size_zyx_nm), made_by, shard)
-        if not is_labels and split_store(out_spec) and can_stay(volume, config.copy_image, config.clahe_tile):
+        if not is_labels and _stays(volume, out_spec, config):
             log.info("%s: stays where it is, --copy-image always copies it", source)
-            write_reference(file_of(out_spec), volume, identity(source), placement, shift)
+            content = identity(volume.address)  # type: ignore[attr-defined]
+            if job.finishes:
+                write_reference(file_of(out_spec), volume, content, placement, shift)
+            elif job.record_path:
+                write_json(job.record_path, {"blocks": 0, "content": content})
             return
         made_of = fingerprint("ingest", config, source=identity(source), box=box)
 
@@ -174,6 +179,14 @@ def _is_labels(volume: Volume, kind: str) -> bool:
             "Convert it, or pass --kind labels if the voxels are segment ids"
         )
     return False
+
+
+def _stays(volume: Volume, out_spec: str, config: IngestConfig) -> bool:
+    """Whether an image stays where it is, unless a copy of it has been made or begun, or others are to read it."""
+    store = split_store(out_spec)
+    if store is None or "://" in store[0] or has_copy(store[0]):
+        return False
+    return can_stay(volume, config.copy_image, config.clahe_tile)
 
 
 def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:

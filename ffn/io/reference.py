@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ffn.io.foreign.chunked import ChunkedVolume
 
 REFERENCE = "reference"  # key among our attributes
-MOST_CHUNK_BYTES = 2**24  # of a chunk, which is decoded as a whole for each block that touches it; our choice
+SIDE = 64  # voxels; what is read of an image at a time is seldom smaller
+MOST_DECODED_BYTES = 2**24  # of the chunks that hold such a cube, as chunks are decoded as a whole; our choice
 
 
 class Reference:
@@ -65,7 +66,10 @@ class Reference:
     def _source(self) -> ChunkedVolume:
         from ffn.io.foreign.chunked import ChunkedVolume
 
-        source, part = ChunkedVolume(self._found["source"], self._found["mip"]), self.box.shift(self._to_source)
+        try:
+            source, part = ChunkedVolume(self._found["source"], self._found["mip"]), self.box.shift(self._to_source)
+        except VolumeError as reason:
+            raise VolumeError(f"{self.name}: refers to a volume that cannot be opened: {reason}") from None
         if source.dtype.name != self.dtype.name or not source.box.contains(part):
             raise VolumeError(
                 f"{self.name}: refers to {source.name}, which holds {source.dtype.name} in {source.box}, expected "
@@ -75,7 +79,7 @@ class Reference:
 
 
 def open_reference(store: str) -> Reference | None:
-    """Open what a store refers to, None if the store has voxels of its own, or is none.
+    """Open what a store on this machine refers to, None if the store has voxels of its own, or is none.
 
     Raises
     ------
@@ -88,7 +92,7 @@ def open_reference(store: str) -> Reference | None:
     from ffn.io.ome_zarr import our_attributes
 
     location = Location.parse(store)
-    if location.path is not None and not (location.path / METADATA).is_file():
+    if location.path is None or not (location.path / METADATA).is_file():
         return None
     ours = our_attributes(open_folder(location, ts.Context(CONTEXT)))
     return Reference(store, ours) if REFERENCE in ours else None
@@ -111,11 +115,17 @@ def can_stay(volume: Volume, copy_image: str, clahe_tile: int | None) -> bool:
     """
     if copy_image == "always" or clahe_tile is not None or getattr(volume, "folder", None) is None:
         return False
-    return math.prod(cast("ChunkedVolume", volume).chunk_zyx) * volume.dtype.itemsize <= MOST_CHUNK_BYTES
+    chunk = cast("ChunkedVolume", volume).chunk_zyx
+    return math.prod(-(-SIDE // n) * n for n in chunk) * volume.dtype.itemsize <= MOST_DECODED_BYTES
+
+
+def has_copy(store: str) -> bool:
+    """Whether a store on this machine has voxels of its own, finished or not: what was copied once stays a copy."""
+    return Path(store, MAIN).is_dir()
 
 
 def write_reference(path: str, source: Volume, content: str, placement: Placement, shift_zyx: ZYX) -> None:
-    """Write a store that refers to a volume; it replaces a store with a copy.
+    """Write a store that refers to a volume.
 
     Parameters
     ----------
@@ -151,6 +161,8 @@ def write_reference(path: str, source: Volume, content: str, placement: Placemen
         "provenance": placement.provenance,
         "box": str(placement.box),
         "content": hashlib.sha256(repr([str(placement.box), found, content]).encode()).hexdigest(),
+        "volumes": [MAIN],
+        "tables": [],
         REFERENCE: found,
     }
     require_replaceable(path, {MAIN})

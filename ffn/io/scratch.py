@@ -112,12 +112,18 @@ class ScratchRows:
         at, left = start * self._row_bytes, found.reshape(-1).view(np.uint8).data
         while left:
             num_read = os.preadv(self._file.fileno(), [left], at)
+            if not num_read:
+                raise VolumeError(f"{self._where}: has lost rows that waited there. Is its disk full or gone?")
             at, left = at + num_read, left[num_read:]
         return found
 
     @property
     def _row_bytes(self) -> int:
         return int(np.prod(self._columns, dtype=int)) * self.dtype.itemsize
+
+    @property
+    def _where(self) -> str:
+        return str(self._folder or tempfile.gettempdir())
 
     def _write(self) -> None:
         if not self._waiting:
@@ -127,8 +133,7 @@ class ScratchRows:
             while left:
                 left = left[os.write(self._file.fileno(), left) :]
         except OSError as reason:
-            where = self._folder or tempfile.gettempdir()
-            raise VolumeError(f"{where}: has no room for rows that wait there ({reason}). Free space") from None
+            raise VolumeError(f"{self._where}: has no room for rows that wait there ({reason}). Free space") from None
         self._waiting, self._num_waiting = [], 0
 
 
@@ -165,7 +170,7 @@ def sort_rows(rows: ScratchRows, in_order: Callable[[np.ndarray], np.ndarray], f
         order = np.argsort(number, kind="stable")
         starts = np.searchsorted(number[order], np.arange(1, len(parts)))
         for part, of_part in zip(parts, np.split(some[order], starts), strict=True):
-            part.append(of_part)
+            part.append(of_part.copy())  # a view would keep all of `some`
     done = (in_order(part[:]) for part in parts)
     first = next(done)
     found = ScratchRows(first.shape[1:], first.dtype, folder)

@@ -24,6 +24,7 @@ from typing import Any
 
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path, write_json
+from ffn.io.reference import is_reference
 from ffn.io.volume import HDF5_SUFFIXES, split_spec
 
 CHUNK_BYTES = 2**24
@@ -52,6 +53,10 @@ def stage_specs(specs: Sequence[str], folder: str) -> None:
     if scratch is None:
         log.warning("--stage-to: %s contains a variable that is not set here, so inputs are not copied", folder)
         return
+    for spec in filter(is_reference, specs):
+        log.warning(
+            "--stage-to: %s is not copied, as its image stays where it is. Bring it in with copy_image: always", spec
+        )
     for source in dict.fromkeys(filter(None, map(_source, specs))):
         try:
             _make_private(scratch)
@@ -79,7 +84,7 @@ def _source(spec: str) -> Path | None:
     """File or folder to copy, None if the spec cannot be copied."""
     path = Path(spec)
     if path.is_dir():
-        return path
+        return None if is_reference(spec) else path
     file = Path(split_spec(spec)[0])
     return file if file.suffix in HDF5_SUFFIXES and file.is_file() else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from pathlib import Path
@@ -32,7 +33,7 @@ def quota() -> float:
     """Return the cores' worth of time that the control groups of this process allow; infinite without a limit."""
     found = [text.split() for text in _texts("cpu.max")]
     times, periods = (_texts(f"cpu.cfs_{name}_us", "cpu") for name in ("quota", "period"))
-    found += map(list, zip(times, periods, strict=True))
+    found += map(list, zip(times, periods, strict=False))  # both or none in each folder
     quotas = [int(words[0]) / int(words[1]) for words in found if len(words) == 2 and all(map(str.isdecimal, words))]
     return min(quotas, default=float("inf"))
 
@@ -62,7 +63,11 @@ def _texts(name: str, controller: str = "") -> list[str]:
     root = CGROUPS / controller
     place = root / _own_group(controller).lstrip("/")
     files = [folder / name for folder in (place, *place.parents) if folder.is_relative_to(root)]
-    return [file.read_text().strip() for file in files if file.is_file()]
+    found = []
+    for file in files:
+        with contextlib.suppress(OSError):  # missing, hidden, or gone with its group
+            found.append(file.read_text().strip())
+    return found
 
 
 def _own_group(controller: str) -> str:

@@ -16,6 +16,7 @@ from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.inference.device.memory import MOST_CANVASES
 from ffn.io.blocks import Job, jobs_of
+from ffn.io.reference import has_copy
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import tracked_file
 from ffn.options import flags
@@ -357,7 +358,7 @@ class Pipeline:
             number = len(getattr(self, boxes)[volume])
             most = min(most, max(1, number // self._boxes_at_once(stage)))
             return jobs_of(number, most) if number > most else []
-        if (stage, output) == ("ingest", "image") and self.places[volume].image_stays:
+        if (stage, output) == ("ingest", "image") and self._refers(volume):
             return []
         blocks = _blocks(stage, output)
         box = getattr(self.places[volume], blocks.box)
@@ -365,6 +366,10 @@ class Pipeline:
         number = len(shards.layers()) if blocks.layers else shards.number
         jobs = jobs_of(number // blocks_per_job, most)
         return jobs if len(jobs) > 1 else []
+
+    def _refers(self, volume: str) -> bool:
+        """Whether an image stays where it is; one that was copied before remains a copy."""
+        return self.places[volume].image_stays and not has_copy(self.paths.of("ingest", "image", volume=volume))
 
     def _boxes_at_once(self, stage: str) -> int:
         """Return how many boxes a job needs at least, so that it has one for each of its canvases."""

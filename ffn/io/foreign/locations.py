@@ -92,10 +92,13 @@ class Location:
 
         Examples
         --------
-        >>> Location.parse("n5:///data/raw").absolute, Location.parse("s3://bucket/raw").absolute
-        ('n5:///data/raw', 's3://bucket/raw')
+        >>> [Location.parse(spec).absolute for spec in ("n5:///data/raw", "file:///data/raw|n5:", "s3://bucket/raw")]
+        ['n5:///data/raw', 'n5:///data/raw', 's3://bucket/raw']
         """
-        return self.spec if self.path is None else self.spec.replace(self.address, str(self.path))
+        if self.path is None:
+            return self.spec
+        prefix = next(name for name, driver in DRIVERS.items() if driver == self.driver)
+        return str(self.path) if self.driver == "auto" else f"{prefix}://{self.path}"
 
 
 class Folder:

@@ -38,7 +38,8 @@ class Events:
         self._is_off = importlib.util.find_spec("tensorflow") is None  # JAX trains without it
         self._writers: dict[TensorBoardRun, tf.summary.SummaryWriter] = {}
         self._smoothers = {name: Smoother() for name in SMOOTHED}
-        for path in [folder / "train", folder / "validation"] if resumed else [folder]:
+        old = [folder / "train", folder / "validation"] if resumed else [folder]
+        for path in [] if self._is_off else old:
             shutil.rmtree(path, ignore_errors=True)
 
     def training(self, rows: Iterable[MetricsRow]) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ffn.errors import ConfigError
 from ffn.machine.jax_device import PREALLOCATE
+from ffn.machine.limits import cores_here, quota
 from ffn.machine.threads import threads_here
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.process_group import ProcessGroup
@@ -43,11 +45,14 @@ def configure_libraries(group: ProcessGroup, config: TrainConfig, rng_seed: int)
     JAX takes its settings from the environment when it starts, which is later, if at all. It needs no TensorFlow.
     """
     cores = assign_cores(group, config.pin_threads)
-    threads = config.intra_op_threads or threads_here(len(cores))
+    usable = max(1, int(min(len(cores), cores_here(), quota() / group.local_size)))
+    threads = config.intra_op_threads or threads_here(usable)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("KMP_BLOCKTIME", "0")
-    if config.engine != "jax" or importlib.util.find_spec("tensorflow"):
+    if importlib.util.find_spec("tensorflow"):
         _configure_tensorflow(group, config, rng_seed, threads)
+    elif config.engine != "jax":
+        raise ConfigError(f"train.engine: {config.engine} needs TensorFlow, which is not installed. Give jax")
     os.environ.setdefault("PJRT_NPROC", str(threads))
     os.environ.setdefault(PREALLOCATE, "false")
     if DETERMINISTIC not in (flags := os.environ.get("XLA_FLAGS", "")):

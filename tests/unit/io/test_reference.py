@@ -1,6 +1,7 @@
 """Images that stay where they are: the same voxels and places as a copy, and nothing else on disk."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from ffn.cli import main
 from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
 from ffn.io.open import identity, open_volume
+from ffn.io.reference import can_stay
+from ffn.io.staging import stage_specs, staged_spec
 from ffn.viewing.stores import stores_state
 
 SHAPE = (20, 30, 40)
@@ -59,22 +62,45 @@ def test_it_reads_as_a_copy_does(folder, options, monkeypatch):
     assert content(raw, part)[-1] == content(copy, part)[-1]
 
 
-def test_an_image_of_large_chunks_and_labels_and_what_is_equalised_are_copied(folder, monkeypatch):
-    monkeypatch.setattr("ffn.io.reference.MOST_CHUNK_BYTES", 8**3 - 1)
-    ingest("raw.zarr")
-    monkeypatch.undo()
-    monkeypatch.chdir(folder)
+@pytest.mark.parametrize(
+    ("chunk", "stays"), [((64, 64, 64), True), ((256, 256, 256), True), ((1, 512, 512), True), ((1, 1024, 1024), False)]
+)
+def test_an_image_stays_if_a_small_block_touches_few_voxels(chunk, stays):
+    volume = SimpleNamespace(folder="/data", chunk_zyx=chunk, dtype=np.dtype(np.uint8))
+    assert can_stay(volume, "auto", None) == stays
+    assert not can_stay(volume, "always", None) and not can_stay(volume, "auto", 64)
+
+
+def test_labels_and_what_is_equalised_are_copied(folder):
     ingest("equalised.zarr", "--clahe-tile", 16)
     zarr.create_array("labels.zarr", data=IMAGE.astype(np.uint64), chunks=(8, 8, 8))
     ingest("truth.zarr", "--voxel-size", 30, 8, 8, source="labels.zarr")
-    assert all((folder / name / "0").is_dir() for name in ("raw.zarr", "equalised.zarr", "truth.zarr"))
+    assert all((folder / name / "0").is_dir() for name in ("equalised.zarr", "truth.zarr"))
 
 
-def test_copy_and_reference_replace_each_other(folder):
+def test_a_copy_replaces_a_reference_and_remains_a_copy(folder):
+    """A run that has a copy keeps it, or an update would repeat everything."""
     for options in ((), ("--copy-image", "always"), ()):
+        before = (folder / "raw.zarr/0").is_dir()
         ingest("raw.zarr", *options)
-        assert (folder / "raw.zarr/0").is_dir() == bool(options)
+        assert (folder / "raw.zarr/0").is_dir() == (before or bool(options))
         assert content("raw.zarr")[-1] == IMAGE.tolist()
+
+
+def test_jobs_by_hand_leave_one_reference(folder):
+    for job in ("1-of-2", "2-of-2"):
+        ingest("raw.zarr", "--job", job, "--job-record", f"{job}.json")
+        assert (folder / f"{job}.json").exists() and not (folder / "raw.zarr").exists()
+    ingest("raw.zarr", "--job", "finish")
+    assert content("raw.zarr")[-1] == IMAGE.tolist()
+
+
+def test_a_reference_is_described_and_not_staged(folder, capsys, caplog):
+    ingest("raw.zarr")
+    assert main(["info", "raw.zarr"]) == 0
+    assert "0:20,0:30,0:40" in capsys.readouterr().out
+    stage_specs(["raw.zarr"], str(folder / "scratch"))
+    assert "stays where it is" in caplog.text and staged_spec("raw.zarr", str(folder / "scratch")) == "raw.zarr"
 
 
 def test_its_identity_changes_with_the_source(folder):
@@ -92,7 +118,7 @@ def test_a_source_that_is_gone_or_changed_its_shape_is_one_line(folder):
     with pytest.raises(VolumeError, match=r"raw\.zarr: refers to .*source\.zarr.*Delete raw\.zarr and rerun ingest"):
         content("raw.zarr")
     (folder / "source.zarr").rename(folder / "elsewhere.zarr")
-    with pytest.raises(VolumeError, match=r"source\.zarr"):
+    with pytest.raises(VolumeError, match=r"raw\.zarr: refers to a volume that cannot be opened: .*source\.zarr"):
         content("raw.zarr")
 
 

@@ -207,7 +207,8 @@ def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
     assert record == "results/small/partitions/large.zarr/jobs/sizes-1-of-7.json"
 
 
-def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path):
+def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     volume = {"image": f"{tmp_path}/raw.zarr", "labels": f"{tmp_path}/labels.zarr", "voxel_size_zyx_nm": [30, 8, 8]}
     for kind in ("image", "labels"):
         zarr.create_array(volume[kind], shape=(600, 600, 600), chunks=(64, 64, 64), dtype=np.uint8)
@@ -219,6 +220,8 @@ def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path):
             "" if copy_image == "auto" else "--job finish"
         )
     assert jobs == {"auto": [0, 2], "always": [2, 2]}
+    (tmp_path / "results/small/volumes/large/raw.zarr/0").mkdir(parents=True)
+    assert len(pipeline(volumes={"large": volume}, workflow={"max_jobs_per_stage": 2}).jobs("ingest", "large", "image"))
 
 
 def test_jobs_wait_for_the_step_before_theirs():
