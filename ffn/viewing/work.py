@@ -31,7 +31,8 @@ from ffn.viewing.volumes import LABELS_LAYERS, Inside, Part
 WORK = ".work"  # folder in an export with the records of finished blocks, and with pieces until all are joined
 OME_ZARR = "ome.zarr"  # folder of the image, with the labels in it
 PIECES = "pieces"  # in it
-PLACES, SEEDS = "places.npy", "seeds.npy"  # in it: of the files of probabilities, and of all segments
+PLACES = "places.npy"  # in it: of the files of probabilities
+SEEDS = "seeds.npy"  # in it: of all segments
 MESHES, SKELETONS = "mesh", "skeletons"  # folders in that of a layer, and kinds of pieces
 
 
