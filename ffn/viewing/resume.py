@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn.errors import ExportError
-from ffn.io.atomic import atomic_path
+from ffn.io.atomic import atomic_path, write_json
 from ffn.machine.runlock import KERNEL_LOCK, LEASE, take_lock
 
 log = logging.getLogger(__name__)
@@ -99,11 +99,12 @@ def _keep_if_same(folder: Path, plan: dict[str, Any]) -> None:
     if _is_of(folder, plan):
         log.info("%s: resuming an interrupted export", folder)
         return
+    write_json(folder / PLAN_FILE, {})  # a killed wipe leaves an export of no plan
     for entry in folder.iterdir():
-        if entry.name in (KERNEL_LOCK, LEASE):
+        if entry.name in (KERNEL_LOCK, LEASE, PLAN_FILE):
             continue
         if entry.is_dir():
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    (folder / PLAN_FILE).write_text(json.dumps(plan))
+    write_json(folder / PLAN_FILE, plan)

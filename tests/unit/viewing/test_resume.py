@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from ffn.errors import ConfigError, ExportError
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.resume import resumable_folder
+from ffn.viewing.resume import resumable_folder, shared_folder
 
 from ..volumes import read_scale, write
 from .conftest import BOX, SIZE_NM, segments
@@ -94,3 +95,25 @@ def test_a_block_that_fails_starts_over(tmp_path):
         assert not (folder / "half").exists()
         (folder / "whole").touch()
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
+
+
+@pytest.mark.parametrize("opened", [resumable_folder, partial(shared_folder, begins=True)])
+def test_a_killed_wipe_starts_over(tmp_path, monkeypatch, opened):
+    """Also if the next call is of the plan whose files were being removed."""
+    with pytest.raises(KeyboardInterrupt), opened(tmp_path / "out", {"a": 1}) as folder:
+        for name in "abc":
+            (folder / name).touch()
+        raise KeyboardInterrupt
+    unlink = Path.unlink
+
+    def dying(self, **options):
+        unlink(self, **options)
+        if self.name in ("a", "b", "c"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", dying)
+        with pytest.raises(KeyboardInterrupt), opened(tmp_path / "out", {"a": 2}):
+            pass
+    with opened(tmp_path / "out", {"a": 1}) as folder:
+        assert not [name for name in "abc" if (folder / name).exists()]
