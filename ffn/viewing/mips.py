@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ CHUNK_ZYX: ZYX = (64, 64, 64)
 SHARD_BYTES = 2**26  # decoded; a shard is one transaction, which needs about four times this memory
 PIECE_ZYX: ZYX = (128, 128, 128)  # downsampled at a time, from up to 256³ voxels
 CACHE_BYTES = 2**26  # with an odd offset, neighbouring pieces of a mip share source chunks
-CACHED = {"cache_pool": {"total_bytes_limit": CACHE_BYTES}}  # context of TensorStore
 
 Learn = Callable[[Box, np.ndarray], Learnt]
 Require = Callable[[list[Box]], object]
@@ -167,6 +167,12 @@ def downsample_shard(level: Level, read: Read, shard: Box) -> Learnt:
         for piece in shard.blocks(PIECE_ZYX):
             target[piece.slices()] = read(piece)
     return {}
+
+
+@functools.cache
+def shared_context() -> ts.Context:
+    """Return the context of all mips, whose cache they share. Each file has one writer, so none is locked."""
+    return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}, "file_io_locking": {"mode": "none"}})
 
 
 def one_at_a_time(read: Read) -> Read:

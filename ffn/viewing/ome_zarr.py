@@ -21,13 +21,13 @@ from ffn.io.ome_zarr import AXES, VERSION, array_metadata, group_metadata
 from ffn.io.shards import chunk_shape
 from ffn.io.store_names import METADATA
 from ffn.io.volume import Read
-from ffn.viewing.mips import CACHED, SHARD_BYTES, Downsample, Level, Pyramid, Scale
+from ffn.viewing.mips import SHARD_BYTES, Downsample, Level, Pyramid, Scale, shared_context
 
 LABELS = "labels"
 
 
 def pyramid(group: Path, dtype: np.dtype, downsample: Downsample, scales: Sequence[Scale], read: Read) -> Pyramid:
-    """Return an image to write; `write_image_group` describes it.
+    """Return an image to write, which `create` has created; `write_image_group` describes it.
 
     Parameters
     ----------
@@ -45,6 +45,12 @@ def pyramid(group: Path, dtype: np.dtype, downsample: Downsample, scales: Sequen
         return _open_level(group / str(mip), dtype, scales[mip])
 
     return Pyramid(f"ome-zarr/{group.stem}", scales, open_level, downsample, read)
+
+
+def create(group: Path, dtype: np.dtype, scales: Sequence[Scale]) -> None:
+    """Write the metadata of all mips without voxels, unless they are there."""
+    for mip, scale in enumerate(scales):
+        ts.open(_spec(group / str(mip), dtype, scale), create=True, open=True, context=shared_context()).result()
 
 
 def write_image_group(group: Path, downsample: Downsample, scales: Sequence[Scale]) -> None:
@@ -68,18 +74,21 @@ def write_labels_group(image: Path, names: Iterable[str]) -> None:
 
 
 def _open_level(folder: Path, dtype: np.dtype, scale: Scale) -> Level:
-    """Create the array of one mip, or open what an interrupted call left of it."""
     shard_zyx = shard_shape(scale.box.shape, dtype.itemsize)
-    spec = {
+    array = ts.open(_spec(folder, dtype, scale), open=True, context=shared_context()).result()
+    view = array[ts.d[:].translate_to[scale.box.start]]
+    return Level(view, shard_zyx, partial(_file, folder, scale.box, shard_zyx))
+
+
+def _spec(folder: Path, dtype: np.dtype, scale: Scale) -> dict[str, Any]:
+    """Return how TensorStore creates or opens the array of one mip."""
+    shard_zyx = shard_shape(scale.box.shape, dtype.itemsize)
+    return {
         "driver": "zarr3",
         "kvstore": {"driver": "file", "path": f"{folder}/"},
-        "context": CACHED,
         # Without our attributes: shards without a voxel above 0 are left out, which a store between stages may not do.
         "metadata": {**array_metadata(scale.box.shape, dtype, shard_zyx), "attributes": {}},
     }
-    array = ts.open(spec, create=True, open=True).result()
-    view = array[ts.d[:].translate_to[scale.box.start]]
-    return Level(view, shard_zyx, partial(_file, folder, scale.box, shard_zyx))
 
 
 def shard_shape(shape_zyx: ZYX, itemsize: int) -> ZYX:

@@ -19,7 +19,7 @@ from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, divide_up, zyx
 from ffn.io.atomic import write_text
 from ffn.io.volume import Read
-from ffn.viewing.mips import CACHED, CHUNK_ZYX, SHARD_BYTES, Downsample, Level, Pyramid, Scale
+from ffn.viewing.mips import CHUNK_ZYX, SHARD_BYTES, Downsample, Level, Pyramid, Scale, shared_context
 
 INFO = "info"  # file with the metadata
 JPEG_QUALITY = 90
@@ -122,7 +122,7 @@ def open_scale(path: Path, mip: int) -> ts.TensorStore:
 
 def _open_level(path: Path, encoding: Encoding, scales: Sequence[Scale], mip: int) -> Level:
     spec = {"driver": "neuroglancer_precomputed", "kvstore": _kvstore(path), "scale_index": mip}
-    store = ts.open(spec | {"context": CACHED}, open=True).result()
+    store = ts.open(spec, open=True, context=shared_context()).result()
     box, folder = scales[mip].box, path / store.spec().to_json()["scale_metadata"]["key"]
     # The grid of shards starts at the offset of the volume, like that of chunks.
     shard_zyx = zyx((store.chunk_layout.write_chunk.shape or ())[2::-1])

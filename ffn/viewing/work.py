@@ -100,6 +100,8 @@ class ExportWork:
             _gather(self._folder, SEEDS, sorted_points(seeds_zyx))
         for name, part in self._parts.items():
             precomputed.create(self._folder / name, part.encoding(self._config), part.scales)
+            if self._has_ome_zarr(name):
+                ome_zarr.create(self._group(name), part.dtype, part.scales)
 
     def write_mip(self, mip: int, job: Job = WHOLE) -> None:
         """Write a mip of all volumes; with mip 0, count segments, and look up those at the seeds."""
@@ -173,8 +175,11 @@ class ExportWork:
         for name, part in self._parts.items():
             path = self._folder / name
             yield precomputed.pyramid(path, part.encoding(self._config), part.scales, part.read)
-            if "ome-zarr" in self._config.formats and (name in LABELS_LAYERS or name == "image"):
+            if self._has_ome_zarr(name):
                 yield ome_zarr.pyramid(self._group(name), part.dtype, _method(name), part.scales, part.read)
+
+    def _has_ome_zarr(self, name: str) -> bool:
+        return "ome-zarr" in self._config.formats and (name in LABELS_LAYERS or name == "image")
 
     def _group(self, name: str) -> Path:
         image = self._folder / OME_ZARR
@@ -246,7 +251,7 @@ class ExportWork:
 
     def _write_ome_zarr_groups(self) -> None:
         for name, part in self._parts.items():
-            if name in LABELS_LAYERS or name == "image":
+            if self._has_ome_zarr(name):
                 ome_zarr.write_image_group(self._group(name), _method(name), part.scales)
         if self._labels:
             ome_zarr.write_labels_group(self._folder / OME_ZARR, [part.name for part in self._labels])

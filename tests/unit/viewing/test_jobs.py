@@ -137,3 +137,13 @@ def test_a_job_without_those_before_it_says_so(tmp_path, all_sources, job):
     run(all_sources, tmp_path / "out", ["plan-finish"])
     with pytest.raises(VolumeError, match=r"blocks are not finished.*Run the jobs that lack"):
         run(all_sources, tmp_path / "out", [job])
+
+
+def test_only_the_first_job_creates_volumes(tmp_path, all_sources):
+    out = tmp_path / "out"
+    run(all_sources, out, ["plan-finish"])
+    created = {path: path.stat().st_mtime_ns for name in ("info", "zarr.json") for path in out.rglob(name)}
+    assert out / "ome.zarr/labels/segmentation/1/zarr.json" in created
+    run(all_sources, out, ["mip0-1-of-1"])
+    assert {path: path.stat().st_mtime_ns for name in ("info", "zarr.json") for path in out.rglob(name)} == created
+    assert not list(out.rglob("*.__lock"))

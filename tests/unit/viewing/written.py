@@ -20,6 +20,7 @@ def write_volume(path, encoding, scales, read, threads=1):
 
 def write_image(group, dtype, downsample, scales, read, threads=1):
     """Write all mips of an OME-Zarr image."""
+    ome_zarr.create(group, dtype, scales)
     write_mips(ome_zarr.pyramid(group, dtype, downsample, scales, read), threads)
     ome_zarr.write_image_group(group, downsample, scales)
 
