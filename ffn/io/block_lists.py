@@ -85,6 +85,8 @@ class BlockLists:
             if len(left) < len(mine):
                 log.info("%s: %d of %d blocks were finished before", each.name, len(mine) - len(left), len(mine))
             if left:
+                for block in left:  # the work is spread, so that all may be in flight
+                    records.start(block)
                 for block, learnt in zip(left, track(spread(each.work, left), len(left), each.name), strict=True):
                     records.write(block, learnt)
             if job.record_path:

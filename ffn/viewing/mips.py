@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import tensorstore as ts
 
+from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, cut, divide_up, zyx
 from ffn.io.block_lists import BlockList
 from ffn.io.blocks import Learnt
@@ -158,14 +159,19 @@ def copy_shard(level: Level, read: Read, learn: Learn | None, shard: Box) -> Lea
     voxels = read(shard)
     with _new_file(level, shard) as target:
         target[shard.slices()] = voxels
+    _require_file(level, shard, bool(voxels.any()))
     return learn(shard, voxels) if learn else {}
 
 
 def downsample_shard(level: Level, read: Read, shard: Box) -> Learnt:
     """Write one shard of a further mip, piece by piece from the finer one."""
+    has_voxels = False
     with _new_file(level, shard) as target:
         for piece in shard.blocks(PIECE_ZYX):
-            target[piece.slices()] = read(piece)
+            voxels = read(piece)
+            target[piece.slices()] = voxels
+            has_voxels = has_voxels or bool(voxels.any())
+    _require_file(level, shard, has_voxels)
     return {}
 
 
@@ -192,6 +198,14 @@ def _new_file(level: Level, shard: Box) -> Iterator[ts.TensorStore]:
     level.file(shard).unlink(missing_ok=True)  # TensorStore would read what it does not trust
     with ts.Transaction() as transaction:
         yield level.voxels.with_transaction(transaction)
+
+
+def _require_file(level: Level, shard: Box, has_voxels: bool) -> None:
+    """Only a shard without a voxel above 0 may have no file."""
+    if has_voxels and not level.file(shard).exists():
+        raise VolumeError(
+            f"{level.file(shard)}: is missing after it was written, expected a single writer. Repeat the job"
+        )
 
 
 def _next_scale(scale: Scale) -> Scale:

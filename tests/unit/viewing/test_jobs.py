@@ -1,5 +1,6 @@
 """An export by several jobs: the same bytes as by one, also if jobs are killed, and nothing is used of other inputs."""
 
+import contextlib
 import itertools
 from dataclasses import replace
 
@@ -147,3 +148,33 @@ def test_only_the_first_job_creates_volumes(tmp_path, all_sources):
     run(all_sources, out, ["mip0-1-of-1"])
     assert {path: path.stat().st_mtime_ns for name in ("info", "zarr.json") for path in out.rglob(name)} == created
     assert not list(out.rglob("*.__lock"))
+
+
+def test_a_block_whose_remaking_is_killed_is_not_finished(tmp_path, all_sources, monkeypatch):
+    """The next mip must not be made of it."""
+    out = tmp_path / "out"
+    run(all_sources, out, ["plan-finish", "mip0-1-of-1"])
+    damaged = min(out.rglob("*.shard"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with monkeypatch.context() as patch:
+        patch.setattr(mips, "copy_shard", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(all_sources, out, ["mip0-1-of-1"])
+    with pytest.raises(VolumeError, match="1 of .* blocks are not finished"):
+        run(all_sources, out, ["mip1-1-of-1"])
+
+
+def test_a_shard_that_another_job_removed_is_not_finished(tmp_path, all_sources, monkeypatch):
+    out = tmp_path / "out"
+    run(all_sources, out, ["plan-finish"])
+    new_file = mips._new_file
+
+    @contextlib.contextmanager
+    def removed(level, shard):
+        with new_file(level, shard) as target:
+            yield target
+        level.file(shard).unlink(missing_ok=True)
+
+    monkeypatch.setattr(mips, "_new_file", removed)
+    with pytest.raises(VolumeError, match="is missing after it was written"):
+        run(all_sources, out, ["mip0-1-of-1"])
