@@ -14,6 +14,7 @@ from ffn.io.volume import Read
 from ffn.viewing.mips import one_at_a_time
 
 MAX_PENDING = 2**22  # rows that wait before they are merged: at most 256 MiB
+ROWS_PER_PART = 64  # that need the memory of a part without rows
 POM_STEPS = 254  # of probabilities stored as 1 … 255; 0 was never segmented
 
 
@@ -214,13 +215,15 @@ def sorted_points(points_zyx: np.ndarray) -> np.ndarray:
 def merge_counts(parts: Iterable[Counts]) -> Counts:
     """Combine the counts of disjoint blocks. Memory grows with the number of segments, not with that of blocks."""
     pending: list[Counts] = []
-    limit = MAX_PENDING
+    num_rows, limit = 0, MAX_PENDING
     for part in parts:
         pending.append(part)
-        if sum(each.num_rows for each in pending) > limit:
+        num_rows += part.num_rows + ROWS_PER_PART
+        if num_rows > limit:
             pending = [_merged(pending)]
+            num_rows = pending[0].num_rows
             # With a fixed limit, each block would sort all of more segments than that again.
-            limit = max(MAX_PENDING, 2 * pending[0].num_rows)
+            limit = max(MAX_PENDING, 2 * num_rows)
     return _merged(pending)
 
 

@@ -60,12 +60,16 @@ def test_many_segments_are_merged_now_and_then(monkeypatch):
     """Merging at every block would sort all segments every time."""
     merged, merge = [], segments.merge_segments
     monkeypatch.setattr(segments, "MAX_PENDING", 20)
+    monkeypatch.setattr(segments, "ROWS_PER_PART", 1)
     monkeypatch.setattr(segments, "merge_segments", lambda parts: merged.append(len(parts)) or merge(parts))
     counter, parts = SegmentCounter(), []
     for z in range(50):
         labels = 1 + np.arange(10 * z, 10 * z + 10, dtype=np.uint64).reshape(1, 1, 10)
         parts.append(counter.count(Box((z, 0, 0), (z + 1, 1, 10)), labels))
     assert len(merge_counts(parts).segments.ids) == 500 and len(merged) < 10
+    empty, rounds = counter.count(Box((0, 0, 0), (1, 1, 1)), np.zeros((1, 1, 1), np.uint64)), len(merged)
+    merge_counts([empty] * 60)
+    assert len(merged) > rounds + 1
 
 
 def test_a_segment_without_a_probability_has_no_pom():
