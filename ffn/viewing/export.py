@@ -138,6 +138,7 @@ def export(
         from ffn.viewing.check import check_export, require_reader
 
         require_reader()
+    _require_job(job)
     require_writers(config.formats)
     _require_replaceable(Path(out))
     with contextlib.ExitStack() as stack:
@@ -184,6 +185,14 @@ def _folder(
             yield folder, plan
     except OSError as reason:
         raise ExportError(f"{out}: cannot be written ({reason.strerror}). Choose another --out") from None
+
+
+def _require_job(job: Job) -> None:
+    """Refuse parts of a step that one job does, and the end of one whose parts need no joining."""
+    one, many = (STEPS[0], "coarse"), MIPS
+    if (job.step in one and not job.finishes) or (job.step in many and job.finishes):
+        expected = f"{job.step}-finish" if job.step in one else f"{job.step}-NUMBER-of-NUMBER"
+        raise ExportError(f"--job: {job.step} has no such job, expected {expected}")
 
 
 def _begins(job: Job) -> bool:

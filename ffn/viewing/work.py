@@ -33,6 +33,7 @@ OME_ZARR = "ome.zarr"  # folder of the image, with the labels in it
 PIECES = "pieces"  # in it
 PLACES = "places.npy"  # in it: of the files of probabilities
 SEEDS = "seeds.npy"  # in it: of all segments
+COARSE = "coarse"  # in it: that all mips are complete
 MESHES, SKELETONS = "mesh", "skeletons"  # folders in that of a layer, and kinds of pieces
 
 
@@ -119,6 +120,7 @@ class ExportWork:
             if pyramid.name in LABELS_LAYERS:
                 self._once(f"{pyramid.name}/counts", partial(_sum, learnt))
                 self._once(f"{pyramid.name}/shown", partial(self._shown, pyramid.name))
+        self._once(COARSE, _nothing)
 
     def make_pieces(self, job: Job = WHOLE) -> None:
         """Make surfaces and skeletons of the segments in blocks."""
@@ -151,6 +153,7 @@ class ExportWork:
         from ffn.viewing.meshes import mesh_info
         from ffn.viewing.skeletons import skeleton_info
 
+        self._learnt_once(COARSE)  # without labels, nothing else needs it
         lengths: dict[int, float] = {}
         infos: dict[str, dict[str, str]] = {}
         for kind in self._kinds():

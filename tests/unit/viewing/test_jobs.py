@@ -12,6 +12,7 @@ from ffn.io.blocks import Job
 from ffn.viewing import meshes, mips, ome_zarr, precomputed, shards, skeletons
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import MIPS, STEPS, export
+from ffn.viewing.inputs import Sources
 
 from ..volumes import write
 from .conftest import BOX, SIZE_NM, read_json, segments
@@ -178,3 +179,26 @@ def test_a_shard_that_another_job_removed_is_not_finished(tmp_path, all_sources,
     monkeypatch.setattr(mips, "_new_file", removed)
     with pytest.raises(VolumeError, match="is missing after it was written"):
         run(all_sources, out, ["mip0-1-of-1"])
+
+
+@pytest.mark.parametrize(
+    "job, expected",
+    [
+        ("plan-1-of-2", "plan-finish"),
+        ("coarse-1-of-1", "coarse-finish"),
+        ("mip0-finish", "mip0-NUMBER-of-NUMBER"),
+    ],
+)
+def test_a_job_that_no_step_has_is_refused(tmp_path, all_sources, job, expected):
+    with pytest.raises(ExportError, match=f"--job: .* has no such job, expected {expected}"):
+        run(all_sources, tmp_path / "out", [job])
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_without_labels_needs_its_mips(tmp_path, all_sources):
+    sources, out = Sources(image=all_sources.image), tmp_path / "out"
+    run(sources, out, ["plan-finish"])
+    with pytest.raises(VolumeError, match="coarse: 1 of 1 blocks are not finished"):
+        run(sources, out, ["finish"])
+    run(sources, out, [f"{mip}-1-of-1" for mip in MIPS] + ["coarse-finish", "finish"])
+    assert (out / "neuroglancer.json").exists()
