@@ -7,6 +7,7 @@ own part of it.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -175,6 +176,7 @@ def _sort_to(path: Path, parts: Iterable[np.ndarray], sharding: dict[str, Any], 
             np.save(file, np.empty(0, ROW))
         return
     table = np.lib.format.open_memmap(path, "w+", ROW, (int(ends[-1]),))
+    _reserve(path)
     free = np.concatenate([[0], ends[:-1]])
     for number, rows in enumerate(parts):
         shards = _shards(sharding, rows)
@@ -186,6 +188,12 @@ def _sort_to(path: Path, parts: Iterable[np.ndarray], sharding: dict[str, Any], 
             table.flush()
             table._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
     table.flush()
+
+
+def _reserve(path: Path) -> None:
+    """Give a sparse file its blocks; on a full disk, the first write to a map of it would kill the process."""
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def _files(folder: Path, sharding: dict[str, Any], shard: Box) -> list[Path]:

@@ -1,6 +1,7 @@
 """An export by several jobs: the same bytes as by one, also if jobs are killed, and nothing is used of other inputs."""
 
 import contextlib
+import errno
 import itertools
 from dataclasses import replace
 
@@ -202,3 +203,15 @@ def test_an_export_without_labels_needs_its_mips(tmp_path, all_sources):
         run(sources, out, ["finish"])
     run(sources, out, [f"{mip}-1-of-1" for mip in MIPS] + ["coarse-finish", "finish"])
     assert (out / "neuroglancer.json").exists()
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path, all_sources, monkeypatch):
+    out = tmp_path / "out"
+    run(all_sources, out, ["plan-finish", *(f"{mip}-1-of-1" for mip in MIPS), "coarse-finish", "pieces-1-of-1"])
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(ExportError, match="out: cannot be written .No space left on device"):
+        run(all_sources, out, ["pieces-finish"])
