@@ -28,7 +28,7 @@ rule export_blocks:
         supervoxels=lambda wildcards, input: arguments.option("--supervoxels", input.base),
         box=PIPELINE.box("segment_box"),
         folder=PATHS.folder("export"),
-        flags=flags(RUN.export),
+        flags=flags(RUN.export, skip=OF_TABLES),
         untracked=arguments.untracked(RUN.export),
     shell:
         "ffn export --image {input.image} --segmentation {input.segmentation} {params.truth} {params.edges} "

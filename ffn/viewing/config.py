@@ -11,6 +11,9 @@ from ffn.config import NonNegativeInt, SameResult, Section
 Format = Literal["precomputed", "ome-zarr", "csv", "parquet", "swc"]
 
 
+OF_TABLES = ("max_points", "num_links")  # options that no block of voxels, meshes or skeletons depends on
+
+
 class ExportConfig(Section):
     """Neuroglancer precomputed volumes, and the same in other formats."""
 

@@ -26,7 +26,7 @@ from ffn.io.volume import Volume, require_labels
 from ffn.machine.threads import threads_here
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import fingerprint, provenance
-from ffn.viewing.config import ExportConfig
+from ffn.viewing.config import OF_TABLES, ExportConfig
 from ffn.viewing.facts import write_facts
 from ffn.viewing.inputs import Sources, open_parts, read_origins
 from ffn.viewing.layers import (
@@ -130,7 +130,8 @@ def export(
     ExportError
         If no volume is given, a volume has an unusable type or does not overlap `box`, voxel sizes are missing or
         differ, a table cannot be read, or the check finds a difference. Also if `out` cannot be written, is a folder
-        that is not an export, or is being written by another process; or if an earlier step is missing.
+        that is not an export, or is being filled by another process that does everything; or if an
+        earlier step is missing.
     VolumeError
         If a block is missing.
     """
@@ -174,7 +175,7 @@ def _folder(
     """Yield the folder to fill, and what the export depends on."""
     whole = Box.hull(part.box for part in parts.values())
     blocks = replace(sources, agglomeration=None, coordinates=None, errors=None)  # no block depends on these
-    plan = fingerprint("export", config, box=whole, **blocks.given)
+    plan = fingerprint("export", config.model_copy(update=dict.fromkeys(OF_TABLES, 0)), box=whole, **blocks.given)
     few = [spec for specs in blocks.volumes.values() if len(specs) == 1 for spec in specs]
     plan |= {"sources": _digest(vars(blocks)), "contents": _digest({spec: identity(spec) for spec in few})}
     try:

@@ -73,7 +73,7 @@ class Pieces:
     def sorted_by_shard(self, name: str, learnt: Sequence[Learnt], ids: np.ndarray) -> BlockList:
         """Return what makes the index, once all pieces are made, as one block; it learns a layout of shards.
 
-        Memory is that of a block, whatever the number of pieces.
+        Memory is that of a block and of a row for each segment, whatever the number of pieces.
 
         Parameters
         ----------

@@ -93,3 +93,13 @@ def test_gpus_that_are_hidden_do_not_count(tmp_path, monkeypatch, listed, expect
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     profile = yte.process_yaml(PROFILE.read_text())
     assert limits.gpus_here() == profile["resources"]["gpu"] == expected
+
+
+def test_limits_that_cannot_be_read_do_not_count(files, monkeypatch):
+    files(*VERSION_2)
+
+    def refused(path):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "read_text", lambda path: "0::/pod/job" if path.name == "own" else refused(path))
+    assert limits.quota() == math.inf and limits.usable_cores() == 8 and limits.memory_mb() > 2000

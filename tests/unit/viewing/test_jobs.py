@@ -135,6 +135,16 @@ def test_jobs_of_other_inputs_are_refused_until_the_folder_is_prepared_again(tmp
     assert not list(out.rglob("*.shard"))
 
 
+def test_other_tables_keep_the_blocks(tmp_path, all_sources, at_once):
+    run(all_sources, tmp_path / "several", [name for name in jobs(*STEPS, "") if name != "finish"])
+    few = CONFIG.model_copy(update={"num_links": 0})
+    export(all_sources, tmp_path / "several", few, job=Job.parse("finish"))
+    shown = content(tmp_path / "several")
+    voxels = [name for name in at_once if name.startswith(("segmentation/", "image/"))]
+    assert voxels and all(shown[name] == at_once[name] for name in voxels)
+    assert [name for name in shown if name.startswith("links/")] == ["links/whole.json"]
+
+
 @pytest.mark.parametrize("job", ["coarse-finish", "pieces-1-of-1", "1-of-1", "finish"])
 def test_a_job_without_those_before_it_says_so(tmp_path, all_sources, job):
     run(all_sources, tmp_path / "out", ["plan-finish"])
