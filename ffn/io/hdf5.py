@@ -88,7 +88,9 @@ def list_datasets(file: h5py.Group, error: type[FfnError] = VolumeError) -> dict
     }
 
 
-def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], attributes: dict[str, str | int | float]) -> None:
+def write_arrays(
+    path: str | Path, arrays: dict[str, np.ndarray], attributes: dict[str, str | int | float], compressed: bool = False
+) -> None:
     """Write an HDF5 file of named arrays and file attributes, atomically.
 
     Parameters
@@ -99,10 +101,13 @@ def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], attributes: di
         Datasets by name; ``/`` separates groups.
     attributes : dict
         File attributes.
+    compressed : bool
+        Whether a small file is worth the time; then no array may be empty or a scalar.
     """
     with create_file(path) as file:
         for name, array in arrays.items():
-            file.create_dataset(name, data=array)
+            filters = {"compression": "gzip", "shuffle": True, "chunks": array.shape} if compressed else {}
+            file.create_dataset(name, data=array, **filters)
         file.attrs.update(attributes)
 
 

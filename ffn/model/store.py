@@ -53,7 +53,7 @@ def save_model(folder: str | Path, model: Model) -> None:
     """
     folder = Path(folder)
     check_weights(model.config, model.weights, str(folder))
-    hdf5.write_arrays(folder / WEIGHTS, model.weights, {})
+    hdf5.write_arrays(folder / WEIGHTS, model.weights, {}, compressed=True)
     description = {
         "model": model.config.model_dump(mode="json"),
         "weights_sha256": weights_checksum(model.weights),
