@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compile ffn/kernels for an environment and its TensorFlow. Takes 40 seconds; does nothing if it is up to date.
+# Compile ffn/kernels for an environment and its TensorFlow. Takes 40 seconds; does nothing if it is up to date, and
+# takes what another environment of this machine has built from the same sources.
 #
 #   envs/build_kernels.sh PYTHON
 #
@@ -15,14 +16,19 @@ from ffn import kernels
 from ffn.kernels import inference
 print(inference.library_path(), kernels.library_path(), sep="\n")')
 is_up_to_date() { [[ -e $1 && ! $0 -nt $1 ]]; } # its name has the checksum of its sources
+built_with=$(uname -m)-$(getconf GNU_LIBC_VERSION | tr -d ' ')-$({ c++ --version; cat "$0"; } | sha256sum | cut -c1-8)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/ffn-pipeline/kernels/$built_with
+put() { # FILE PLACE: a process that loads it meanwhile gets the old or the new one
+    mkdir -p "$(dirname "$2")" && cp "$1" "$2.$$" && mv "$2.$$" "$2"
+}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 common=(-O3 -fPIC -Wall -Wextra -Wno-uninitialized -Wno-maybe-uninitialized) # the headers of GCC 12 cause these two warnings
-link() { # LIBRARY ARGUMENTS...: a process that loads it meanwhile gets the old or the new one
-    mkdir -p "$(dirname "$1")"
-    c++ -shared "${@:2}" -o "$1.$$"
-    mv "$1.$$" "$1"
+link() { # LIBRARY ARGUMENTS...
+    c++ -shared "${@:2}" -o "$work/library.so"
+    put "$work/library.so" "$1"
+    put "$work/library.so" "$cache/${1##*/}" || true # a home that is full or read-only costs only time
 }
 
 objects=() compilers=()
@@ -38,6 +44,9 @@ winograd() { # NAME LANES FLAGS...: the units of work in float32 for one instruc
     compile "$1" winograd.cc -std=c++20 -ffp-contract=fast -Wno-psabi "${@:3}" "-DFFN_INSTRUCTIONS=$1" "-DFFN_LANES=$2"
 }
 
+for library in "${libraries[@]}"; do
+    is_up_to_date "$library" || [[ ! -e $cache/${library##*/} ]] || put "$cache/${library##*/}" "$library"
+done
 if is_up_to_date "${libraries[0]}" && is_up_to_date "${libraries[1]}"; then
     exit
 fi

@@ -1,8 +1,10 @@
-"""envs/build_kernels.sh where TensorFlow does not load; Python and the compiler are fakes."""
+"""envs/build_kernels.sh; Python and the compiler are fakes."""
 
 import os
 import subprocess
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = """#!/bin/sh
@@ -12,20 +14,35 @@ echo "ImportError: no libstdc++" >&2
 exit 1
 """
 COMPILER = """#!/bin/sh
+[ -e "$FOLDER/no-compiler" ] && exit 1
 for argument; do [ "$last" = -o ] && : >"$argument"; last=$argument; done
 """
 
 
-def test_without_tensorflow_the_kernels_for_inference_are_built_all_the_same(tmp_path):
+@pytest.fixture
+def build(tmp_path):
     for name, text in {"python": PYTHON, "c++": COMPILER}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FOLDER": str(tmp_path)}
+    search = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = {**os.environ, **search, "FOLDER": str(tmp_path)}
     command = [ROOT / "envs/build_kernels.sh", tmp_path / "python"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    return lambda: subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_without_tensorflow_the_kernels_for_inference_are_built_all_the_same(tmp_path, build):
+    done = build()
     assert (done.returncode, done.stderr) == (
         1,
         "envs/build_kernels.sh: TensorFlow does not load (ImportError: no libstdc++), "
         "so the kernels for training were not built\n",
     )
+    assert sorted(file.name for file in tmp_path.glob("*.so")) == ["inference.so"]
+
+
+def test_kernels_that_another_environment_has_built_are_taken(tmp_path, build):
+    build()
+    (tmp_path / "inference.so").unlink()
+    (tmp_path / "no-compiler").touch()
+    build()
     assert sorted(file.name for file in tmp_path.glob("*.so")) == ["inference.so"]
