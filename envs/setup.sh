@@ -145,12 +145,28 @@ step() { # MESSAGE COMMAND...: output goes to the log; if the command fails, the
     tail -n 25 "$log" >&2
     die "failed: $1. The end of $log is above. To try again: make setup"
 }
+installer=("$venv/bin/python" -m pip --disable-pip-version-check install)
+! command -v uv >/dev/null || installer=(uv pip install --python "$venv/bin/python")
 install() { # --no-deps: the locks are complete; --no-compile: Python makes the bytecode when it needs it
-    local installer=("$venv/bin/python" -m pip --disable-pip-version-check install)
-    if command -v uv >/dev/null; then
-        installer=(uv pip install --python "$venv/bin/python")
-    fi
     "${installer[@]}" --no-deps --no-compile "$@"
+}
+install_locked() { # pip uses one core, so it installs two halves at once; what fails is printed last
+    if [[ ${installer[0]} == uv ]]; then
+        install --require-hashes -r "$lock"
+        return
+    fi
+    local half part processes=() failed=()
+    for half in 0 1; do
+        part=$venv/half-$half-of-${lock##*/}
+        awk -v half=$half '/^[a-zA-Z]/ { n++ } n % 2 == half' "$lock" >"$part"
+        install --require-hashes -r "$part" >"$part.log" 2>&1 &
+        processes+=($!)
+    done
+    for half in 0 1; do
+        part=$venv/half-$half-of-${lock##*/}
+        if wait "${processes[half]}"; then cat "$part.log"; else failed+=("$part.log"); fi
+    done
+    [[ -z ${failed[*]} ]] || { cat "${failed[@]}"; return 1; }
 }
 
 check() {
@@ -168,7 +184,7 @@ echo "$HOROVOD_PATCH" >"$patch_file"
 
 touch "$installing"
 step "[2/5] $(grep -c '^[a-zA-Z]' "$lock") locked packages for $device (1 to 5 minutes; see logs/setup.log)" \
-    install --require-hashes -r "$lock"
+    install_locked
 rm "$installing"
 
 say "[3/5] Horovod"

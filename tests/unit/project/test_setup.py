@@ -1,6 +1,7 @@
 """`make setup` on machines where something is missing or was interrupted; Python, pip and compilers are fakes."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -28,7 +29,7 @@ case "$*" in
         [[ "$FAIL" == wheel ]] && exit 1
         env >"$HOME/built-with"
         echo built >>"$FAKE_LOG" ;;
-    *"pip "*) echo "$*" >>"$FAKE_LOG"; [[ "$FAIL" == pip ]] && { echo "no space left"; exit 1; } ;;
+    *"pip "*) echo "$*" >>"$FAKE_LOG"; [[ "$FAIL" == half-* && "$*" == *"$FAIL"* ]] && { echo "no space left"; exit 1; } ;;
 esac
 exit 0
 """
@@ -104,6 +105,15 @@ def test_second_setup_does_nothing(machine):
     assert "requirements.lock" in machine.log.read_text()
     second = machine.setup()
     assert (second.returncode, second.stdout, second.stderr, machine.log.read_text()) == (0, "", "", "")
+
+
+def test_two_halves_of_the_lock_are_installed(machine):
+    machine.setup()
+    halves = re.findall(r"--require-hashes -r (\S+)", machine.log.read_text())
+    assert len(halves) == 2
+    assert sorted(line for half in halves for line in Path(half).read_text().splitlines()) == sorted(
+        (machine.clone / "envs/requirements.lock").read_text().splitlines()
+    )
 
 
 def test_changed_lock_is_installed(machine):
@@ -224,8 +234,9 @@ def test_mpicxx_of_the_user_is_taken(machine):
     assert "with Gloo only: nowhere was not found" in machine.setup(MPICXX="nowhere").stderr
 
 
-def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine):
-    result = machine.setup(FAIL="pip")
+@pytest.mark.parametrize("half", ["half-0", "half-1"])
+def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine, half):
+    result = machine.setup(FAIL=half)
     assert result.returncode == 1
     assert "no space left" in result.stderr
     leftover = machine.clone / ".venv" / "half-written"
