@@ -29,7 +29,9 @@ case "$*" in
         [[ "$FAIL" == wheel ]] && exit 1
         env >"$HOME/built-with"
         echo built >>"$FAKE_LOG" ;;
-    *"pip "*) echo "$*" >>"$FAKE_LOG"; [[ "$FAIL" == half-* && "$*" == *"$FAIL"* ]] && { echo "no space left"; exit 1; } ;;
+    *"pip "*)
+        echo "$*" >>"$FAKE_LOG"
+        [[ "$FAIL" == half-* && "$*" == *"$FAIL"* ]] && { echo "no space left"; exit 1; } ;;
 esac
 exit 0
 """
