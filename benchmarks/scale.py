@@ -1,0 +1,253 @@
+"""Measure the stages on phantoms of several sizes, from ingest to export, and fit how their costs grow.
+
+    python benchmarks/scale.py --folder /tmp/scale --sides 250 500 1000
+
+A phantom is one block of tissue and its mirror images, side by side, so that neurites go on from one to the next; it is
+written block by block. Training lasts two steps. Most neurites are given as `init_segmentation`, and the demo's network
+grows the others. The watershed baseline, which covers at most 20 million voxels, is left out. So the costs are those of
+all stages but of the network. Prints, for each side, jobs,
+wall and processor time, peak memory and disk space by stage, and a checksum of all voxels that were written; then the
+exponents of processor time against voxels.
+
+    python benchmarks/scale.py --folder /tmp/jobs --sides 500 --jobs 1 2 4
+    python benchmarks/scale.py --folder /tmp/kills --sides 250 --jobs 2 --kills 10
+
+compare runs of one, two and four jobs side by side, or kill a run with all its processes at so many random moments,
+repeat it each time, and compare it with one that nobody disturbed. Exits with 1 if voxels differ. A run that is there
+already is only measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import yaml
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from ffn.geometry import Box
+from ffn.io.create import create_volume
+from ffn.io.shards import shard_shape
+from ffn.io.volume import Placement
+from ffn.report.run_folder import StageCost, read_costs
+from ffn.synthetic.config import SynthConfig
+from ffn.synthetic.phantom import make_phantom
+
+ROOT = Path(__file__).resolve().parents[1]
+VOXEL_SIZE = (10.0, 10.0, 10.0)
+RUN = "results/scale"
+# Of the names and contents of what is written, these depend on the run: times, hosts, paths, how work was cut.
+RECORDS = ("blocks", "jobs", "lists", "logs", "benchmarks", "steps")
+
+
+def main() -> None:
+    """Make the phantoms, run the workflow on each, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="folder to work in")
+    parser.add_argument("--sides", type=int, nargs="+", default=[250, 500], metavar="INT", help="voxels")
+    parser.add_argument("--jobs", type=int, nargs="+", default=[2], metavar="INT", help="jobs at the same time")
+    parser.add_argument("--kills", type=int, default=0, metavar="N", help="also kill a run so many times")
+    parser.add_argument("--tile", type=int, default=250, metavar="INT", help="side of the block of tissue, voxels")
+    parser.add_argument("--grown", type=float, default=0.004, metavar="SHARE", help="neurites that the network grows")
+    given = parser.parse_args()
+    costs: dict[int, list[StageCost]] = {}
+    differ = False
+    for side in given.sides:
+        phantom = given.folder / f"phantom-{side}"
+        if not phantom.is_dir():
+            write_phantom(phantom, side, given.tile, given.grown)
+        runs = [(jobs, 0) for jobs in given.jobs] + [(jobs, given.kills) for jobs in given.jobs[-1:] if given.kills]
+        digests = set()
+        for jobs, kills in runs:
+            folder = given.folder / f"run-{side}-{jobs}{'-killed' * bool(kills)}"
+            seconds = run_workflow(folder, phantom, side, jobs, kills)
+            print(f"\n{side}³ voxels, {jobs} jobs at the same time, killed {kills} times")
+            costs[side] = read_costs(folder / RUN)
+            print_costs(costs[side], seconds)
+            print_disk(folder / RUN, side**3)
+            digests.add(digest := digest_of(folder / RUN))
+            print(f"checksum of what was written: {digest}", flush=True)
+        differ |= len(digests) > 1
+    if len(costs) > 1:
+        print_exponents(costs)
+    sys.exit("the runs of a side differ" if differ else 0)
+
+
+def write_phantom(folder: Path, side: int, tile: int, grown: float) -> None:
+    """Write ``raw.zarr``, ``labels.zarr`` and ``given.zarr``: a phantom and its mirror images, block by block."""
+    counts = -(-side // tile)
+    made = make_phantom(SynthConfig(shape_zyx=(tile,) * 3, voxel_size_zyx_nm=VOXEL_SIZE, defect_position=None), 1)
+    labels = made.labels.astype(np.int32)
+    table = ids_of_tiles(labels, counts)
+    inside = np.where(touches_another(labels) | ~given_ids(labels, grown)[labels], 0, labels)
+    place = Placement(Box.from_shape((side,) * 3), VOXEL_SIZE, {})
+    folder = folder.with_name(f"{folder.name}.partial")
+    with (
+        create_volume(f"{folder}/raw.zarr", np.uint8, place) as raw,
+        create_volume(f"{folder}/labels.zarr", np.uint64, place) as truth,
+        create_volume(f"{folder}/given.zarr", np.uint64, place) as known,
+    ):
+        for box in place.box.blocks(shard_shape(place.box.shape, 8)):
+            along = [mirrored(start, stop, tile) for start, stop in zip(box.start, box.stop, strict=True)]
+            index = np.ix_(*(within for _, within in along))
+            number = np.ravel_multi_index(np.ix_(*(tiles for tiles, _ in along)), (counts,) * 3)
+            raw.write(box, made.image[index])
+            truth.write(box, table[number, labels[index]])
+            known.write(box, table[number, inside[index]])
+    folder.rename(folder.with_name(folder.name.removesuffix(".partial")))
+
+
+def mirrored(start: int, stop: int, tile: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for the voxels along an axis, the number of the tile and the position in it; odd tiles are reversed."""
+    tiles, within = np.divmod(np.arange(start, stop), tile)
+    return tiles, np.where(tiles % 2, tile - 1 - within, within)
+
+
+def ids_of_tiles(labels: np.ndarray, counts: int) -> np.ndarray:
+    """Return the id of each label in each tile, uint64 of shape (tiles, labels): one id where a face joins them."""
+    num = int(labels.max()) + 1
+    numbers = np.arange(counts**3).reshape((counts,) * 3)
+    edges = [np.empty((0, 2), int)]
+    for axis in range(3):
+        faces = [np.unique(np.take(labels, end, axis)) for end in (-1, 0)]  # an even tile ends, an odd one begins
+        for position, (left, right) in enumerate(pairwise(np.moveaxis(numbers, axis, 0))):
+            ids = faces[position % 2]
+            pairs = np.stack([left.ravel(), right.ravel()], axis=1)
+            edges.append((pairs[:, None] * num + ids[:, None]).reshape(-1, 2))
+    joined = np.concatenate(edges)
+    graph = coo_array((np.ones(len(joined)), joined.T), shape=(counts**3 * num,) * 2)
+    ids = connected_components(graph, directed=False)[1].reshape(-1, num).astype(np.uint64) + 1
+    ids[:, 0] = 0
+    return ids
+
+
+def touches_another(labels: np.ndarray) -> np.ndarray:
+    """Return which voxels have a neighbour of another label, so that given segments do not touch."""
+    found = np.zeros(labels.shape, bool)
+    for axis in range(3):
+        ids, marks = np.moveaxis(labels, axis, 0), np.moveaxis(found, axis, 0)
+        differs = ids[1:] != ids[:-1]
+        marks[1:] |= differs
+        marks[:-1] |= differs
+    return found
+
+
+def given_ids(labels: np.ndarray, grown: float) -> np.ndarray:
+    """Return which labels are given; the others are spread evenly over all."""
+    ids = np.arange(labels.max() + 1)
+    return np.floor(ids * grown) == np.floor((ids + 1) * grown)
+
+
+def run_workflow(folder: Path, phantom: Path, side: int, jobs: int, kills: int) -> float | None:
+    """Run the workflow to its end; return how long that took, s, or None if it was done before."""
+    if (folder / "done").exists():
+        return float((folder / "done").read_text())
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.yaml").write_text(yaml.safe_dump(configuration(phantom.resolve(), jobs)))
+    others = sorted(folder.parent.glob(f"run-{side}-{jobs}/done"))
+    moments = random.Random(0)
+    for number in range(kills):
+        running = start(folder, jobs)
+        time.sleep(moments.uniform(0.02, 0.4) * float(others[0].read_text()))
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+        print(f"killed after {number + 1} starts" if running.wait() < 0 else "had ended", flush=True)
+    begin = time.monotonic()
+    if start(folder, jobs).wait():
+        sys.exit(f"Snakemake failed, see {folder}/snakemake.log")
+    seconds = time.monotonic() - begin
+    (folder / "done").write_text(str(seconds))
+    return seconds
+
+
+def start(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
+    """Start the workflow in a process group of its own."""
+    places = ["--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles/local")]
+    command = [sys.executable, "-m", "snakemake", *places, "--directory", str(folder), "--cores", str(jobs)]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with (folder / "snakemake.log").open("ab") as log:
+        return subprocess.Popen(
+            [*command, "--configfile", f"{folder}/run.yaml"],
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def configuration(phantom: Path, jobs: int) -> dict:
+    """Return a run of all stages over the whole phantom; as few jobs of a stage as run at the same time if one."""
+    volume = {
+        "image": f"{phantom}/raw.zarr",
+        "labels": f"{phantom}/labels.zarr",
+        "init_segmentation": f"{phantom}/given.zarr",
+    }
+    demo = yaml.safe_load((ROOT / "config.yaml").read_text())
+    kept = ("partition", "coordinates", "model", "segment", "reconcile", "agglomerate", "fill")
+    return {
+        "run": "scale",
+        "init": str(ROOT / "config/demo-weights"),
+        "volumes": {"phantom": volume},
+        "train": {"max_steps": 2},
+        "evaluate": {"watershed": False},
+        "subvolumes": {"size_zyx": [256] * 3, "overlap_zyx": [32] * 3},
+        **{name: demo[name] for name in kept},
+        **({"workflow": {"max_jobs_per_stage": 1}} if jobs == 1 else {}),
+    }
+
+
+def print_costs(costs: list[StageCost], seconds: float | None) -> None:
+    """Print one line for each stage."""
+    print(f"{'stage':<24}{'jobs':>6}{'wall s':>10}{'CPU s':>10}{'longest s':>11}{'peak MiB':>10}")
+    for cost in costs:
+        peak = f"{cost.peak_mib:.0f}" if cost.peak_mib else "-"
+        times = f"{cost.seconds:>10.0f}{cost.cpu_seconds:>10.0f}{cost.longest_seconds:>11.0f}"
+        print(f"{cost.stage:<24}{cost.num_jobs:>6}{times}{peak:>10}")
+    print(f"all stages: {seconds:.0f} s, {sum(cost.cpu_seconds for cost in costs):.0f} s of processor time")
+
+
+def print_disk(results: Path, voxels: int) -> None:
+    """Print what the run occupies, by folder, in bytes for each voxel: the image has one."""
+    sizes = {
+        folder.name: sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+        for folder in sorted(results.iterdir())
+        if folder.is_dir()
+    }
+    shares = ", ".join(f"{name} {size / voxels:.2f}" for name, size in sizes.items() if size / voxels >= 0.005)
+    print(f"bytes on disk for each voxel: {sum(sizes.values()) / voxels:.2f} ({shares})")
+
+
+def digest_of(results: Path) -> str:
+    """Return a checksum of all volumes, meshes, skeletons and tables of a run."""
+    found = hashlib.sha256()
+    for path in sorted(results.rglob("*")):
+        parts = path.relative_to(results).parts
+        if path.is_file() and path.suffix not in (".json", ".yaml", ".html") and not set(parts) & set(RECORDS):
+            found.update("/".join(parts).encode() + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:16]
+
+
+def print_exponents(costs: dict[int, list[StageCost]]) -> None:
+    """Print by which power of the number of voxels the processor time of each stage grows."""
+    print("\nprocessor time grows with the voxels to the power of (from the smallest to the largest, and at the end)")
+    sides = sorted(costs)
+    for cost in costs[sides[-1]]:
+        times = [next((c.cpu_seconds for c in costs[side] if c.stage == cost.stage), 0) for side in sides]
+        if min(times) > 0:
+            steps = np.diff(np.log(times)) / np.diff(3 * np.log(sides))
+            whole = np.polyfit(3 * np.log(sides), np.log(times), 1)[0]
+            print(f"{cost.stage:<24}{whole:>8.2f}{steps[-1]:>8.2f}")
+
+
+if __name__ == "__main__":
+    main()
