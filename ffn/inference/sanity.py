@@ -39,6 +39,8 @@ class Facts(NamedTuple):
         Share of the subvolume's voxels that its largest segment holds.
     num_through : int
         Segments that touch all six faces of the subvolume.
+    num_given : int
+        Segments that were there from the start.
     side_um : float
         Side of a cube as large as the subvolume, µm.
     counters : mapping of str to int
@@ -48,6 +50,7 @@ class Facts(NamedTuple):
     name: str
     largest_share: float
     num_through: int
+    num_given: int
     side_um: float
     counters: Mapping[str, int]
 
@@ -67,13 +70,14 @@ def measured(filling: Filling, voxel_size_zyx_nm: VoxelSize) -> dict[str, Any]:
     return {
         "largest_share": int(voxels[ids > 0].max(initial=0)) / labels.size,
         "num_through": len(through),
+        "num_given": num_given,
         "side_um": (labels.size * math.prod(voxel_size_zyx_nm)) ** (1 / 3) / 1000,
     }
 
 
 def facts_of(name: str, record: Mapping[str, Any]) -> Facts | None:
     """Return the facts in the provenance of a subvolume; None if another version made it."""
-    if record.get("sanity", {}).keys() != {"largest_share", "num_through", "side_um"}:
+    if record.get("sanity", {}).keys() != {"largest_share", "num_through", "num_given", "side_um"}:
         return None
     return Facts(name, **record["sanity"], counters=record["counters"])
 
@@ -109,8 +113,8 @@ def _through(one: Facts) -> float:
 
 
 def _alone(one: Facts) -> float:
-    seeds = one.counters["seeds"]
-    return seeds if one.counters["segments"] == 1 and seeds >= MIN_SEEDS else 0
+    seeds, segments = one.counters["seeds"], one.counters["segments"] + one.num_given
+    return seeds if segments == 1 and seeds >= MIN_SEEDS else 0
 
 
 def _stuck(one: Facts) -> float:

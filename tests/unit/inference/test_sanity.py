@@ -64,9 +64,9 @@ def test_a_network_that_answers_the_same_everywhere_is_named(engine, signs):
 
 def test_a_thick_neurite_may_fill_a_small_box():
     counters = facts(Connected()).counters
-    assert findings([Facts("z0", 0.42, 1, 1.04, counters)]) == []  # as on FIB-25
-    assert len(findings([Facts("z0", 0.42, 1, 2.6, counters)])) == 2
-    assert len(findings([Facts("z0", 0.85, 1, 1.04, counters)])) == 1
+    assert findings([Facts("z0", 0.42, 1, 0, 1.04, counters)]) == []  # as on FIB-25
+    assert len(findings([Facts("z0", 0.42, 1, 0, 2.6, counters)])) == 2
+    assert len(findings([Facts("z0", 0.85, 1, 0, 1.04, counters)])) == 1
     assert facts(Connected()).side_um == pytest.approx((14 * 20 * 40 * 0.1 * 0.12 * 0.11) ** (1 / 3))
 
 
@@ -74,9 +74,16 @@ def test_one_seed_may_give_one_segment():
     assert not any("only one" in text for text in findings([facts(Same(5, 5), seeds=SEEDS[:1])]))
 
 
+def test_one_segment_beside_given_ones_is_no_sign():
+    """A coarser run left one to grow."""
+    alone = facts(Same(5, 5))
+    assert any("only one" in text for text in findings([alone]))
+    assert not any("only one" in text for text in findings([alone._replace(num_given=40)]))
+
+
 def test_of_several_subvolumes_the_worst_is_named():
     counters = facts(Connected()).counters
-    several = [Facts(f"z{i}", share, 0, 5.0, counters) for i, share in enumerate((0.1, 0.3, 0.6, 0.2))]
+    several = [Facts(f"z{i}", share, 0, 0, 5.0, counters) for i, share in enumerate((0.1, 0.3, 0.6, 0.2))]
     (found,) = findings(several)
     assert found.startswith("a segment holds 60% of z2 (2 of 4 subvolumes are like that). ")
 
@@ -85,10 +92,8 @@ def test_the_summary_tells_it(tmp_path):
     made = facts(Same(5, 5))
     labels = np.ones((4, 5, 6), np.uint64)
     write(tmp_path / "segmentation/cube/segmentation.zarr", labels)
-    record = {
-        "sanity": {"largest_share": made.largest_share, "num_through": 1, "side_um": made.side_um},
-        "counters": dict(made.counters),
-    }
+    sanity = {name: value for name, value in made._asdict().items() if name not in ("name", "counters")}
+    record = {"sanity": sanity, "counters": dict(made.counters)}
     write(tmp_path / "segmentation/cube/subvolumes/z0.h5", labels, record=record)
     write(tmp_path / "segmentation/cube/subvolumes/z4.h5", labels)  # of another version
     (text, *_) = read_flood_findings(tmp_path, "cube")
