@@ -217,14 +217,14 @@ def print_costs(costs: list[StageCost], seconds: float | None) -> None:
 
 
 def print_disk(results: Path, voxels: int) -> None:
-    """Print what the run occupies, by folder, in bytes for each voxel: the image has one."""
-    sizes = {
-        folder.name: sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
-        for folder in sorted(results.iterdir())
-        if folder.is_dir()
-    }
-    shares = ", ".join(f"{name} {size / voxels:.2f}" for name, size in sizes.items() if size / voxels >= 0.005)
-    print(f"bytes on disk for each voxel: {sum(sizes.values()) / voxels:.2f} ({shares})")
+    """Print files and what they occupy, by folder, in bytes for each voxel: the image has one."""
+    total = [0, 0]
+    print(f"{'folder':<24}{'files':>8}{'bytes/voxel':>13}")
+    for folder in sorted(path for path in results.iterdir() if path.is_dir()):
+        sizes = [path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file()]
+        print(f"{folder.name:<24}{len(sizes):>8}{sum(sizes) / voxels:>13.3f}")
+        total = [total[0] + len(sizes), total[1] + sum(sizes)]
+    print(f"{'all':<24}{total[0]:>8}{total[1] / voxels:>13.3f}")
 
 
 def digest_of(results: Path) -> str:
