@@ -13,9 +13,9 @@ import numpy as np
 
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box
+from ffn.io.coarser import Scale
 from ffn.progress import track
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.mips import Scale
 from ffn.viewing.precomputed import Encoding
 from ffn.viewing.segments import Segments, block_segments, merge_segments
 from ffn.viewing.volumes import LABELS_LAYERS, Part

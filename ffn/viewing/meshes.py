@@ -10,8 +10,8 @@ import numpy as np
 
 from ffn.geometry import ZYX, Box, Grid, add, cut, zyx
 from ffn.io.blocks import Learnt
+from ffn.io.coarser import Scale
 from ffn.viewing import surfaces
-from ffn.viewing.mips import Scale
 from ffn.viewing.multires import EMPTY_MESH, QUANTIZATION_BITS, encode_mesh
 from ffn.viewing.pieces import Piece
 from ffn.viewing.precomputed import open_scale

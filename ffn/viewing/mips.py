@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize, cut, divide_up, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, cut, zyx
 from ffn.io.block_lists import BlockList
 from ffn.io.blocks import Learnt
+from ffn.io.coarser import Downsample, Scale, next_scale
 from ffn.io.shards import Shards
 from ffn.io.volume import Read
 
@@ -28,33 +28,10 @@ CACHE_BYTES = 2**26  # with an odd offset, neighbouring pieces of a mip share so
 
 Learn = Callable[[Box, np.ndarray], Learnt]
 Require = Callable[[list[Box]], object]
-Downsample = Literal["mean", "mode"]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """One mip: its box and voxel size.
-
-    Parameters
-    ----------
-    box : Box
-        Box in voxels of this mip.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel, nm.
-    factors_zyx : tuple of int
-        Downsampling factors relative to the previous mip.
-    """
-
-    box: Box
-    voxel_size_zyx_nm: VoxelSize
-    factors_zyx: ZYX = (1, 1, 1)
 
 
 def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
-    """Plan the mips of a volume, down to a mip that fits into one chunk.
-
-    An axis is halved unless its voxels are already twice as long as the shortest side, so that anisotropic voxels
-    become more isotropic.
+    """Plan the mips of a volume, down to a mip that fits into one chunk; see `ffn.io.coarser.next_scale`.
 
     Parameters
     ----------
@@ -70,7 +47,7 @@ def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
     """
     scales = [Scale(box, voxel_size_zyx_nm)]
     while any(n > chunk for n, chunk in zip(scales[-1].box.shape, CHUNK_ZYX, strict=True)):
-        scales.append(_next_scale(scales[-1]))
+        scales.append(next_scale(scales[-1]))
     return scales
 
 
@@ -206,12 +183,3 @@ def _require_file(level: Level, shard: Box, has_voxels: bool) -> None:
         raise VolumeError(
             f"{level.file(shard)}: is missing after it was written, expected a single writer. Repeat the job"
         )
-
-
-def _next_scale(scale: Scale) -> Scale:
-    shortest = min(scale.voxel_size_zyx_nm)
-    factors = zyx(2 if side < 2 * shortest else 1 for side in scale.voxel_size_zyx_nm)
-    start = zyx(n // f for n, f in zip(scale.box.start, factors, strict=True))
-    stop = divide_up(scale.box.stop, factors)
-    z, y, x = (side * f for side, f in zip(scale.voxel_size_zyx_nm, factors, strict=True))
-    return Scale(Box(start, stop), (z, y, x), factors)

@@ -17,11 +17,12 @@ import tensorstore as ts
 
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.atomic import write_json
+from ffn.io.coarser import Downsample, Scale
 from ffn.io.ome_zarr import AXES, VERSION, array_metadata, group_metadata
 from ffn.io.shards import chunk_shape
 from ffn.io.store_names import METADATA
 from ffn.io.volume import Read
-from ffn.viewing.mips import SHARD_BYTES, Downsample, Level, Pyramid, Scale, shared_context
+from ffn.viewing.mips import SHARD_BYTES, Level, Pyramid, shared_context
 
 LABELS = "labels"
 

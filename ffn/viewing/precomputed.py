@@ -18,8 +18,9 @@ import tensorstore as ts
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, divide_up, zyx
 from ffn.io.atomic import write_text
+from ffn.io.coarser import Downsample, Scale
 from ffn.io.volume import Read
-from ffn.viewing.mips import CHUNK_ZYX, SHARD_BYTES, Downsample, Level, Pyramid, Scale, shared_context
+from ffn.viewing.mips import CHUNK_ZYX, SHARD_BYTES, Level, Pyramid, shared_context
 
 INFO = "info"  # file with the metadata
 JPEG_QUALITY = 90

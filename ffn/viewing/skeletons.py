@@ -16,7 +16,7 @@ from osteoid import Skeleton
 from ffn.evaluation.skeletons import RADIUS, skeleton_from_precomputed
 from ffn.geometry import ZYX, Box, Grid, cut
 from ffn.io.blocks import Learnt
-from ffn.viewing.mips import Scale
+from ffn.io.coarser import Scale
 from ffn.viewing.pieces import Piece
 from ffn.viewing.precomputed import open_scale
 from ffn.viewing.segments import number_segments

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ffn.geometry import Box, VoxelSize
+from ffn.io.coarser import Scale
 from ffn.io.volume import Volume
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.mips import Scale, plan_scales
+from ffn.viewing.mips import plan_scales
 from ffn.viewing.precomputed import LABELS, Encoding, image_encoding
 
 LABELS_LAYERS = ("segmentation", "truth", "supervoxels")

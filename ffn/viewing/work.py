@@ -18,11 +18,12 @@ from ffn.geometry import Box
 from ffn.io.atomic import atomic_path, write_json
 from ffn.io.block_lists import BlockList, BlockLists, Work
 from ffn.io.blocks import WHOLE, Job, Learnt
+from ffn.io.coarser import Downsample, Scale
 from ffn.viewing import ome_zarr, precomputed
 from ffn.viewing.blockwise import in_processes, in_threads
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Mosaic
-from ffn.viewing.mips import Downsample, Learn, Pyramid, Scale
+from ffn.viewing.mips import Learn, Pyramid
 from ffn.viewing.pieces import ONLY, Pieces
 from ffn.viewing.properties import FOLDER
 from ffn.viewing.segments import Counts, SegmentCounter, merge_counts, sorted_points

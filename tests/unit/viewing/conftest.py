@@ -7,8 +7,8 @@ import pytest
 
 from ffn.geometry import Box
 from ffn.io import hdf5
+from ffn.io.coarser import Scale
 from ffn.viewing.inputs import Sources
-from ffn.viewing.mips import Scale
 from ffn.viewing.precomputed import LABELS
 
 from ..volumes import write

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from ffn.errors import ExportError
+from ffn.io.coarser import Scale
 from ffn.viewing import check, meshes
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.mips import Scale
 
 
 @pytest.mark.usefixtures("cloud_volume")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
+from ffn.io.coarser import Scale
 from ffn.viewing import meshes, shards, surfaces
-from ffn.viewing.mips import Scale
 from ffn.viewing.precomputed import LABELS
 
 from .conftest import MESH_SIZE_NM, num_lods

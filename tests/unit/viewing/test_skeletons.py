@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
+from ffn.io.coarser import Scale
 from ffn.viewing import skeletons
-from ffn.viewing.mips import Scale
 from ffn.viewing.precomputed import LABELS
 
 from .written import write_skeletons, write_volume
