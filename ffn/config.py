@@ -133,7 +133,7 @@ ClaheTile = Annotated[int, Field(ge=8)]
 ClaheClip = Annotated[float, Field(gt=0, le=1)]
 COPY_IMAGE_TEXT = (
     "auto reads an image in small chunks on this machine where it is, and copies any other; always copies. What is "
-    "equalised, and labels, are copies"
+    "equalised or made coarser, and labels, are copies"
 )
 CopyImage = Literal["auto", "always"]
 CLAHE_CLIP = 0.01  # as in scikit-image
@@ -154,14 +154,19 @@ class IngestConfig(Section):
         "auto", description="what the voxels are; auto takes integers wider than 16 bit for labels"
     )
     voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
-        None, description="side of a voxel, nm; none takes what the source says; chooses among several mips"
+        None,
+        description="side of a voxel, nm; none takes what the source says; chooses among several mips; where the mip "
+        "is made, of what it is made of",
     )
     mip: NonNegativeInt | None = Field(
-        None, description="resolution of a source that has several, 0 is the full one; none takes voxel_size_zyx_nm"
+        None,
+        description="resolution, 0 is the full one; where the source has no such mip, it is made: each halves the axes "
+        "whose voxels are shortest (mean of images, mode of labels); none takes voxel_size_zyx_nm",
     )
     offset_zyx: tuple[int, int, int] | None = Field(
         None,
-        description="place of the first voxel in the full volume, voxels; none takes what the source says",
+        description="place of the first voxel in the full volume, voxels of the source; none takes what the source "
+        "says",
     )
     ignore_labels: Labels = Field(IGNORE_LABELS, description=IGNORE_LABELS_TEXT)
     copy_image: CopyImage = Field("auto", description=COPY_IMAGE_TEXT)

@@ -243,6 +243,30 @@ def divide_up(a: ZYX, by: ZYX) -> ZYX:
     return -(-a[0] // by[0]), -(-a[1] // by[1]), -(-a[2] // by[2])
 
 
+def piece_shape(least_zyx: ZYX, shape_zyx: ZYX, most: int) -> ZYX:
+    """Return the shape of the pieces to cut something into: about cubes of up to `most` voxels.
+
+    Parameters
+    ----------
+    least_zyx : tuple of int
+        What a piece is multiples of, even if that is more.
+    shape_zyx : tuple of int
+        What is cut; no piece is longer.
+    most : int
+        Voxels.
+
+    Examples
+    --------
+    >>> piece_shape((1, 1, 1), (9, 100, 100), 1000), piece_shape((1, 100, 100), (9, 100, 100), 1000)
+    ((8, 8, 8), (1, 100, 100))
+    """
+    piece = [min(n, length) for n, length in zip(least_zyx, shape_zyx, strict=True)]
+    while 2 * math.prod(piece) <= most and piece != list(shape_zyx):
+        axis = min((axis for axis in range(3) if piece[axis] < shape_zyx[axis]), key=lambda axis: piece[axis])
+        piece[axis] = min(2 * piece[axis], shape_zyx[axis])
+    return zyx(piece)
+
+
 def relative_sides(voxel_size_zyx: VoxelSize) -> VoxelSize:
     """Return the sides of a voxel in units of the smallest."""
     smallest = min(voxel_size_zyx)

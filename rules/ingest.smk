@@ -13,7 +13,7 @@ rule ingest_blocks:
     threads: 1
     resources:
         mem_mb=memory("ingest"),
-        runtime=duration("ingest", PIPELINE.voxels_of_blocks("ingest", "image")),
+        runtime=duration("ingest", PIPELINE.ingested_voxels("image")),
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "image"),
         store=PATHS.of("ingest", "image"),
@@ -36,7 +36,7 @@ rule ingest:
     threads: 1
     resources:
         mem_mb=memory("ingest"),
-        runtime=duration("ingest", PIPELINE.voxels_of_blocks("ingest", "image")),
+        runtime=duration("ingest", PIPELINE.ingested_voxels("image")),
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "image"),
         job=PIPELINE.job_option("ingest", "image"),
@@ -56,7 +56,7 @@ rule ingest_labels_blocks:
     threads: 1
     resources:
         mem_mb=memory("ingest"),
-        runtime=duration("ingest", PIPELINE.voxels_of_blocks("ingest", "labels")),
+        runtime=duration("ingest", PIPELINE.ingested_voxels("labels")),
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "labels"),
         store=PATHS.of("ingest", "labels"),
@@ -79,7 +79,7 @@ rule ingest_labels:
     threads: 1
     resources:
         mem_mb=memory("ingest"),
-        runtime=duration("ingest", PIPELINE.voxels_of_blocks("ingest", "labels")),
+        runtime=duration("ingest", PIPELINE.ingested_voxels("labels")),
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "labels"),
         job=PIPELINE.job_option("ingest", "labels"),

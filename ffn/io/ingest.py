@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -16,13 +16,23 @@ from ffn.io import hdf5
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, job_of, write_blocks
 from ffn.io.clahe import Equalized
+from ffn.io.coarser import Conversion, Downsample, Placed, coarser
 from ffn.io.create import volume_name
 from ffn.io.foreign import readable_formats
-from ffn.io.open import identity, open_mip
+from ffn.io.open import identity, open_mip_or_finer
 from ffn.io.reference import can_stay, has_copy, write_reference
 from ffn.io.shards import CHUNK, shard_shape
 from ffn.io.store_names import split_store
-from ffn.io.volume import IGNORED, Placement, Volume, file_of, require_labels, require_other_file, split_spec
+from ffn.io.volume import (
+    IGNORED,
+    Placement,
+    Volume,
+    file_of,
+    require_labels,
+    require_other_file,
+    split_spec,
+    voxel_size_of,
+)
 from ffn.options import add_box_option, add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 
@@ -30,8 +40,6 @@ log = logging.getLogger(__name__)
 
 PIECE_BYTES = 2**27  # of voxels that are read or converted together; a few arrays of this size exist at a time
 IMAGE_DTYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
-
-Conversion = Callable[[np.ndarray], np.ndarray]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +68,8 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
 
     Of an image that can stay where it is, see `ffn.io.reference`, the store only says so.
 
-    A slice, or whatever else a source decodes as a whole, is decoded once, as far as it lies in one layer.
+    A slice, or whatever else a source decodes as a whole, is decoded once, as far as it lies in one layer. A mip that
+    the source does not have is made of the coarsest that it has, see `ffn.io.coarser`.
 
     Parameters
     ----------
@@ -73,7 +82,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
     config : IngestConfig
         Kind, voxel size, mip, offset, labels to ignore, equalisation of an image.
     box : Box, optional
-        Part to copy, in full-volume voxels after ``config.offset_zyx`` is applied; default: all.
+        Part to copy, in full-volume voxels of the mip after ``config.offset_zyx`` is applied; default: all.
     job : Job
         Which layers to copy, see `ffn.io.blocks`.
 
@@ -87,20 +96,27 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
     """
     if split_store(out_spec):  # which is not written beside and renamed, as a file is
         require_other_file(out_spec, source)
-    with open_mip(source, config.mip, config.voxel_size_zyx_nm) as volume:
+    with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm) as (volume, missing):
         is_labels = _is_labels(volume, config.kind)
+        shift = subtract(config.offset_zyx or volume.box.start, volume.box.start)
+        dtype = np.dtype(np.uint64) if is_labels else volume.dtype.newbyteorder("=")
+        conversion = _label_conversion(volume, config.ignore_labels) if is_labels else _unchanged
+        size = _voxel_size(volume, config.voxel_size_zyx_nm)
+        if missing:
+            method: Downsample = "mode" if is_labels else "mean"
+            volume = coarser(Placed(volume, shift, size), missing, method, conversion, dtype)
+            made = volume.voxel_size_zyx_nm
+            log.info("%s: has no mip %d; its voxels of %s nm become %s nm (%s)", source, config.mip, size, made, method)
+            shift, conversion, size = (0, 0, 0), _unchanged, voxel_size_of(volume)
         if config.clahe_tile is not None and not is_labels:
             volume = Equalized(volume, config.clahe_tile, config.clahe_clip)
-        shift = subtract(config.offset_zyx or volume.box.start, volume.box.start)
         everything = volume.box.shift(shift)
         box = box or everything
         if not everything.contains(box):
             raise VolumeError(f"{source}: box {box} leaves the volume {everything}, expected a box inside")
-        dtype = np.dtype(np.uint64) if is_labels else volume.dtype.newbyteorder("=")
-        conversion = _label_conversion(volume, config.ignore_labels) if is_labels else _unchanged
         shard = shard_shape(box.shape, dtype.itemsize)
         made_by = provenance("ingest", config, source=source, box=box)
-        placement = Placement(box, _voxel_size(volume, config.voxel_size_zyx_nm), made_by, shard)
+        placement = Placement(box, size, made_by, shard)
         if not is_labels and _stays(volume, out_spec, config):
             log.info("%s: stays where it is, --copy-image always copies it", source)
             content = identity(volume.address)  # type: ignore[attr-defined]
@@ -196,7 +212,7 @@ def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
     if given is not None and known is not None and not np.allclose(given, known, rtol=1e-4):
         raise ConfigError(
             f"--voxel-size: {given} nm differs from the {known} nm that {volume.name} declares, expected the same. "
-            "Leave the option out or correct the source"
+            "Leave the option out or correct the source; --mip makes larger voxels"
         )
     return given or known  # type: ignore[return-value]
 

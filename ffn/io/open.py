@@ -59,23 +59,52 @@ def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | 
     VolumeError
         If there is no such mip; the message lists those that there are.
     """
+    with open_mip_or_finer(spec, mip, size_zyx_nm) as (volume, missing):
+        if missing:
+            raise _no_mip(spec, f"mip {mip}", _sizes(volume), "Choose a mip, or make it: ffn ingest --mip")
+        yield volume
+
+
+@contextlib.contextmanager
+def open_mip_or_finer(
+    spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | None = None
+) -> Iterator[tuple[Volume, int]]:
+    """Open one mip of a volume, or the coarsest that it has, and also return how many mips further the wanted one is.
+
+    Parameters
+    ----------
+    spec, mip, size_zyx_nm
+        As for `open_mip`. Only a number can be that of a mip that the volume does not have.
+
+    Raises
+    ------
+    VolumeError
+        If no mip has this voxel size.
+    """
     with open_volume(spec) as finest:
-        sizes = getattr(finest, "voxel_sizes_zyx_nm", [finest.voxel_size_zyx_nm])
-        index = _mip(sizes, size_zyx_nm) if mip is None else mip
-        if index is None or index >= len(sizes):
-            wanted, advice = f"mip {mip}", "Choose a mip"
-            if mip is None:
-                wanted = f"voxels of {size_zyx_nm} nm"
-                advice = "Correct the voxel size, or name the array inside that has these voxels"
-            listed = ", ".join(f"{size} nm" if size else "of unknown size" for size in sizes)
-            raise VolumeError(
-                f"{spec}: has no {wanted}, its voxels from mip 0 are {listed}, expected one of these. {advice}"
-            )
+        sizes = _sizes(finest)
+        index = _mip(sizes, size_zyx_nm) if mip is None else min(mip, len(sizes) - 1)
+        if index is None:
+            advice = "Correct the voxel size, or name the array inside that has these voxels"
+            raise _no_mip(spec, f"voxels of {size_zyx_nm} nm", sizes, advice)
+        missing = 0 if mip is None else mip - index
         if index == 0:
-            yield finest
+            yield finest, missing
             return
         with contextlib.closing(finest.at_mip(index)) as volume:  # type: ignore[attr-defined]
-            yield volume
+            yield volume, missing
+
+
+def voxel_sizes(spec: str | Path) -> list[VoxelSize | None]:
+    """Return the voxel size of each mip of a volume, finest first, None where it declares none.
+
+    Raises
+    ------
+    VolumeError
+        If there is no readable volume.
+    """
+    with open_volume(spec) as finest:
+        return _sizes(finest)
 
 
 @contextlib.contextmanager
@@ -144,6 +173,15 @@ def _files(path: Path) -> list[Path]:
     found = [path] if path.exists() else map(Path, glob.glob(str(path)))
     each = (file.rglob("*") if file.is_dir() else (file,) for file in found)
     return sorted(file for file in itertools.chain.from_iterable(each) if file.is_file())
+
+
+def _sizes(volume: Volume) -> list[VoxelSize | None]:
+    return getattr(volume, "voxel_sizes_zyx_nm", [volume.voxel_size_zyx_nm])
+
+
+def _no_mip(spec: str | Path, wanted: str, sizes: Sequence[VoxelSize | None], advice: str) -> VolumeError:
+    listed = ", ".join(f"{size} nm" if size else "of unknown size" for size in sizes)
+    return VolumeError(f"{spec}: has no {wanted}, its voxels from mip 0 are {listed}, expected one of these. {advice}")
 
 
 def _mip(sizes: Sequence[VoxelSize | None], wanted: VoxelSize | None) -> int | None:

@@ -83,13 +83,14 @@ def stamps(*files: str) -> str:
 def source(pipeline: Pipeline, volume: str, key: str) -> str:
     """Return source and options of a volume's image or labels, as `ffn ingest` takes them."""
     config, place = pipeline.run.volumes[volume], pipeline.places[volume]
+    finer = place.finer.get(key)
+    size = finer.voxel_size_zyx_nm if finer else place.voxel_size_zyx_nm
     given = {name: getattr(config, name) for name in ("mip", "copy_image", "clahe_tile", "clahe_clip")}
     if key == "labels":
         given = {"offset_zyx": config.labels_offset_zyx, "ignore_labels": config.ignore_labels}
+        given["mip"] = finer.mip if finer else None
     box = "" if config.image_box == "all" else f" --box {getattr(place, key)}"
-    return (
-        f"{quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=place.voxel_size_zyx_nm, **given))}{box}"
-    )
+    return f"{quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=size, **given))}{box}"
 
 
 def image_option(pipeline: Pipeline, volume: str, name: str) -> str:

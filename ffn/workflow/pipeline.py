@@ -430,6 +430,16 @@ class Pipeline:
         box = _blocks(stage, output).box
         return lambda wildcards: self.voxels(box)(wildcards) // max(1, len(self.jobs(stage, wildcards.volume, output)))
 
+    def ingested_voxels(self, output: str) -> Callable[[Any], int]:
+        """Voxels that one of the `jobs` of `ingest` reads; those of a mip that it makes are fewer."""
+        voxels = self.voxels_of_blocks("ingest", output)
+
+        def read(wildcards: Any) -> int:
+            finer = self.places[wildcards.volume].finer.get(output)
+            return voxels(wildcards) * (finer.num_voxels if finer else 1)
+
+        return read
+
     # --- Files -----------------------------------------------------------------------------------------------
     def targets(self, stage: str) -> list[str]:
         """Return what Snakemake watches of a stage; nothing if the configuration leaves the stage out."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ffn.assembly.calibration import CalibrationError, read_calibration
@@ -13,15 +13,15 @@ from ffn.errors import ConfigError, FfnError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
 from ffn.inference.points import points_file, read_points
 from ffn.io.masks import open_masks
-from ffn.io.open import open_mip
-from ffn.io.reference import can_stay, is_reference
+from ffn.io.reference import is_reference
 from ffn.io.store_names import tracked_file
-from ffn.io.volume import file_of
+from ffn.io.volume import Volume, file_of, voxel_size_of
 from ffn.model.store import load_architecture
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint_architecture
 from ffn.training.data.examples import patch_size
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.run import RunConfig, VolumeConfig
+from ffn.workflow.sources import Finer, find_image, find_labels, open_source
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,13 @@ class Place:
     labels : Box or None
         The ground truth of it.
     voxel_size_zyx_nm : tuple of float
-        As configured, else from the image's metadata.
+        Of the mip that the run works at.
     config : VolumeConfig
         The volume's section.
     image_stays : bool
         Whether the image is read where it is, see `ffn.io.reference`.
+    finer : mapping of str to Finer
+        What ``image`` and ``labels`` are made of, those that are.
     """
 
     image: Box
@@ -47,6 +49,7 @@ class Place:
     voxel_size_zyx_nm: VoxelSize
     config: VolumeConfig
     image_stays: bool = False
+    finer: Mapping[str, Finer] = field(default_factory=dict)
 
     @property
     def is_evaluated(self) -> bool:
@@ -121,7 +124,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         _check_boxes(name, places[name], config)
         _check_masks(name, places[name], config)
         if volume.init_segmentation:
-            _source(f"volumes.{name}.init_segmentation", volume.init_segmentation)
+            open_source(f"volumes.{name}.init_segmentation", volume.init_segmentation)
         if volume.skeletons and not Path(volume.skeletons).exists():
             raise ConfigError(
                 f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected a folder of SWC files or a "
@@ -138,7 +141,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     _check_points(config.segment)
     _check_calibrations(config)
     if config.normalize.reference_image:
-        _source("normalize.reference_image", config.normalize.reference_image)
+        open_source("normalize.reference_image", config.normalize.reference_image)
     return places
 
 
@@ -158,15 +161,21 @@ def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
         files = {kind: paths.of("ingest", kind, volume=name) for kind in ("image", "labels") if getattr(volume, kind)}
         if not all(Path(tracked_file(file)).is_file() for file in files.values()):
             return {}
-        found = {kind: _source(f"volumes.{name}.{kind}", file) for kind, file in files.items()}
-        image, size = found["image"]
-        labels = found["labels"][0] if "labels" in found else None
-        if labels and volume.labels_offset_zyx and volume.image_box == "all":
-            labels = Box.from_shape(labels.shape, volume.labels_offset_zyx)
+        found = {kind: open_source(f"volumes.{name}.{kind}", file)[0] for kind, file in files.items()}
+        labels = _labels_now(found["labels"], volume) if "labels" in found else None
         places[name] = _with_validation(
-            Place(image, labels, size or (1.0, 1.0, 1.0), volume, is_reference(files["image"])), config
+            Place(found["image"].box, labels, voxel_size_of(found["image"]), volume, is_reference(files["image"])),
+            config,
         )
     return places
+
+
+def _labels_now(labels: Volume, volume: VolumeConfig) -> Box:
+    """Return where labels that were brought in would lie now; of those that were made coarser, where they lie."""
+    is_made = labels.provenance.get("config", {}).get("mip") is not None
+    if volume.labels_offset_zyx is None or volume.image_box != "all" or is_made:
+        return labels.box
+    return Box.from_shape(labels.box.shape, volume.labels_offset_zyx)
 
 
 def segment_files(config: SegmentConfig) -> list[str]:
@@ -265,25 +274,21 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     if volume.synthetic is not None:
         box = Box.from_shape(volume.synthetic.shape_zyx)
         return Place(box, box, volume.synthetic.voxel_size_zyx_nm, volume)
-    image, size = _source(f"volumes.{name}.image", volume.image, volume.mip, volume.voxel_size_zyx_nm)
-    size = volume.voxel_size_zyx_nm or size
-    if size is None:
-        raise ConfigError(
-            f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not declare it. Give z, y, x in nm"
-        )
-    labels = _labels(name, volume, image, size) if volume.labels else None
-    stays = _image_stays(volume)
-    if volume.image_box == "all":
-        return Place(image, labels, size, volume, stays)
-    box = Box.parse(volume.image_box)
-    if box.is_empty or not image.contains(box):
-        raise ConfigError(f"volumes.{name}.image_box: {box} leaves the image {image}. Give a part of it")
-    if labels and labels.intersect(box).is_empty:
-        raise ConfigError(
-            f"volumes.{name}.image_box: {box} holds none of the labels, which cover {labels}. "
-            "Give a box with labels, or leave the labels out"
-        )
-    return Place(box, labels and labels.intersect(box), size, volume, stays)
+    image = find_image(name, volume)
+    sources = {"image": image} | ({"labels": find_labels(name, volume, image)} if volume.labels else {})
+    box = image.box if volume.image_box == "all" else Box.parse(volume.image_box)
+    if box.is_empty or not image.box.contains(box):
+        raise ConfigError(f"volumes.{name}.image_box: {box} leaves the image {image.box}. Give a part of it")
+    labels = sources["labels"].box if volume.labels else None
+    if labels and volume.image_box != "all":
+        if labels.intersect(box).is_empty:
+            raise ConfigError(
+                f"volumes.{name}.image_box: {box} holds none of the labels, which cover {labels}. "
+                "Give a box with labels, or leave the labels out"
+            )
+        labels = labels.intersect(box)
+    finer = {kind: source.finer for kind, source in sources.items() if source.finer}
+    return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer)
 
 
 def _with_validation(place: Place, config: RunConfig) -> Place:
@@ -303,41 +308,6 @@ def _with_validation(place: Place, config: RunConfig) -> Place:
     validate = Box(zyx(at if i == axis else n for i, n in enumerate(box.start)), box.stop)
     boxes = {"train_box": str(train), "validate_box": str(validate)}
     return dataclasses.replace(place, config=place.config.model_copy(update=boxes))
-
-
-def _labels(name: str, volume: VolumeConfig, image: Box, size: VoxelSize) -> Box:
-    """Return the box of the labels, at the offset of the configuration or where the source says."""
-    box, _ = _source(f"volumes.{name}.labels", volume.labels, size=size)
-    if volume.labels_offset_zyx is None:
-        if box.intersect(image).is_empty:
-            raise ConfigError(
-                f"volumes.{name}.labels: {volume.labels} covers {box}, outside of the image {image}, "
-                "expected labels of a part of it. Say with labels_offset_zyx where they lie"
-            )
-        return box
-    moved = Box.from_shape(box.shape, volume.labels_offset_zyx)
-    if not image.contains(moved):
-        raise ConfigError(
-            f"volumes.{name}.labels_offset_zyx: {volume.labels_offset_zyx} puts the labels at {moved}, which leaves "
-            f"the image {image}. Give the place of their first voxel in the order z, y, x"
-        )
-    return moved
-
-
-def _source(
-    key: str, source: str | None, mip: int | None = None, size: VoxelSize | None = None
-) -> tuple[Box, VoxelSize | None]:
-    """Open a source at this mip or voxel size; return its box, and its voxel size where declared."""
-    try:
-        with open_mip(str(source), mip, size) as opened:
-            return opened.box, opened.voxel_size_zyx_nm
-    except FfnError as error:
-        raise ConfigError(f"{key}: {error}") from None
-
-
-def _image_stays(volume: VolumeConfig) -> bool:
-    with open_mip(str(volume.image), volume.mip, volume.voxel_size_zyx_nm) as image:
-        return can_stay(image, volume.copy_image, volume.clahe_tile)
 
 
 def _check_boxes(name: str, place: Place, config: RunConfig) -> None:

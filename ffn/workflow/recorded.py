@@ -209,6 +209,8 @@ def _of_volume(command: str, config: dict[str, Any], inputs: dict[str, Any], job
         if kind == "labels"
         else {name: name for name in ("mip", "copy_image", "clahe_tile", "clahe_clip")}
     )
+    if kind == "labels" and config.get("mip") is not None:  # its voxel size is that of what the labels are made of
+        del names["voxel_size_zyx_nm"]
     options = {f"{key}.{names[name]}": config[name] for name in names if name in config}
     return Recipe(options, {f"{key}.{kind}": inputs.get("source")})
 

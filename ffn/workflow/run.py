@@ -66,7 +66,8 @@ class VolumeConfig(ImageConfig):
     labels: PathText | None = Field(None, description="truth in any of these formats; null where there is none")
     labels_offset_zyx: tuple[int, int, int] | None = Field(
         None,
-        description="place of the labels' first voxel in the full volume, voxels; null takes what the source says",
+        description="place of the labels' first voxel in the full volume, voxels of the labels; null takes what the "
+        "source says",
     )
     ignore_labels: Labels = Field(IGNORE_LABELS, description=IGNORE_LABELS_TEXT)
     skeletons: PathText | None = Field(
@@ -76,12 +77,14 @@ class VolumeConfig(ImageConfig):
     voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
         None,
         description="edge lengths of a voxel, nm; null takes those in the image's metadata; of several mips, the one "
-        "with this size is read",
+        "with this size is read; where ingest makes the mip, of what it is made of",
     )
     mip: int | None = Field(
         None,
         ge=0,
-        description="resolution of an image that has several, 0 is the full one; null takes voxel_size_zyx_nm",
+        description="resolution, 0 is the full one; all boxes are in its voxels; where the image has no such mip, "
+        "ingest makes it, and that of the labels: each halves the axes whose voxels are shortest (mean of images, mode "
+        "of labels); null takes voxel_size_zyx_nm",
     )
     image_box: BoxText = Field(
         "all", description="part of the image to bring in; of image and labels, nothing else is read"

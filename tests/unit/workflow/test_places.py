@@ -1,7 +1,9 @@
 """Sources are opened and boxes checked before the first job starts."""
 
 import json
+from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -13,6 +15,8 @@ from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
+from ffn.workflow.arguments import source
+from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import calibration_files, check_sources, files_among, segment_files
 from ffn.workflow.run import load_run
 
@@ -144,12 +148,46 @@ def test_labels_are_read_at_the_resolution_of_the_image(tmp_path, choice):
     assert place.voxel_size_zyx_nm == (20, 20, 20)
 
 
-def test_a_mip_that_the_image_does_not_have_is_refused(tmp_path):
-    volume = {"image": write_image(tmp_path / "image.zarr", np.uint8, (10, 20)), "mip": 2}
-    with pytest.raises(
-        ConfigError, match=r"volumes.cube.image: .*image.zarr: has no mip 2, its voxels .* Choose a mip"
+def coarse(tmp_path, labels_size=None, size=None, **volume):
+    """Place and `ffn ingest` of mip 1 of an image of 128 × 99 × 160 voxels of 10 nm, and of its labels."""
+    for name, dtype, shape, own in (
+        ("raw", np.uint8, (128, 99, 160), size),
+        ("labels", np.uint64, (60, 81, 160), labels_size),
     ):
-        check_sources(load_run({**GOOD, "volumes": {"cube": volume, "phantom": PHANTOM}}))
+        with h5py.File(f"{tmp_path}/{name}.h5", "w") as file:
+            file.create_dataset(name, shape, dtype)
+            if own:
+                file[name].attrs["voxel_size_nm"] = (own,) * 3
+    volume = {"image": f"{tmp_path}/raw.h5:raw", "labels": f"{tmp_path}/labels.h5:labels", "mip": 1, **volume}
+    run = load_run({**GOOD, "volumes": {"cube": volume, "phantom": PHANTOM}})
+    pipeline = Pipeline(run, check_sources(run))
+    return pipeline, [source(pipeline, "cube", key).partition(" ")[2] for key in ("image", "labels")]
+
+
+def test_a_mip_that_the_image_does_not_have_is_made_and_boxes_are_in_its_voxels(tmp_path):
+    boxes = {"train_box": "1:20,0:40,0:80", "segment_box": "20:64,0:50,0:80"}
+    pipeline, commands = coarse(tmp_path, voxel_size_zyx_nm=[10] * 3, labels_offset_zyx=[3, 0, 0], **boxes)
+    place = pipeline.places["cube"]
+    assert place.image == Box.parse("0:64,0:50,0:80") and place.voxel_size_zyx_nm == (20, 20, 20)
+    assert place.labels == Box.parse("1:32,0:41,0:80")
+    options = "--voxel-size 10.0 10.0 10.0 --mip 1"
+    assert commands == [options, f"{options} --offset 3 0 0"]
+    assert pipeline.ingested_voxels("image")(SimpleNamespace(volume="cube")) == 8 * place.image.num_voxels
+    assert not place.image_stays
+
+
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        (10, "--voxel-size 10.0 10.0 10.0 --mip 1"),
+        (5, "--voxel-size 5.0 5.0 5.0 --mip 2"),
+        (20, "--voxel-size 20.0 20.0 20.0"),
+    ],
+)
+def test_labels_of_another_resolution_get_the_voxels_of_the_image(tmp_path, size, options):
+    pipeline, commands = coarse(tmp_path, labels_size=size, size=10, train_box="none", evaluate_box="none")
+    assert commands == ["--voxel-size 10.0 10.0 10.0 --mip 1", options]
+    assert pipeline.places["cube"].labels.shape[2] == 160 * size // 20
 
 
 def labelled_part(tmp_path, **volume):

@@ -1,0 +1,162 @@
+"""What the sources of a volume hold, in voxels of the mip that the run works at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ffn.errors import ConfigError, FfnError
+from ffn.geometry import Box, VoxelSize
+from ffn.io.coarser import Scale, further_scales, next_scale
+from ffn.io.open import open_mip_or_finer, voxel_sizes
+from ffn.io.reference import can_stay
+from ffn.io.volume import Volume
+from ffn.workflow.run import VolumeConfig
+
+
+@dataclass(frozen=True)
+class Finer:
+    """What `ingest` makes a mip of that a source does not have.
+
+    Parameters
+    ----------
+    mip : int
+        Number of the mip in the source, counted on from those that it has.
+    voxel_size_zyx_nm : tuple of float
+        Of the coarsest that it has.
+    num_voxels : int
+        How many of its voxels become one.
+    """
+
+    mip: int
+    voxel_size_zyx_nm: VoxelSize
+    num_voxels: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """An image, or labels.
+
+    Parameters
+    ----------
+    box : Box
+        All of it.
+    voxel_size_zyx_nm : tuple of float
+        Of the mip.
+    finer : Finer, optional
+        What it is made of, if it is.
+    stays : bool
+        Whether it is read where it is, see `ffn.io.reference`.
+    """
+
+    box: Box
+    voxel_size_zyx_nm: VoxelSize
+    finer: Finer | None = None
+    stays: bool = False
+
+
+def find_image(name: str, volume: VolumeConfig) -> Source:
+    """Open the image of a volume.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, or its voxel size is not known.
+    """
+    found, missing = open_source(f"volumes.{name}.image", volume.image, volume.mip, volume.voxel_size_zyx_nm)
+    size = volume.voxel_size_zyx_nm or found.voxel_size_zyx_nm
+    if size is None:
+        raise ConfigError(
+            f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not declare it. Give z, y, x in nm"
+        )
+    stays = not missing and can_stay(found, volume.copy_image, volume.clahe_tile)
+    return _made(Scale(found.box, size), volume.mip, missing, stays)
+
+
+def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
+    """Open the labels of a volume, at the offset of the configuration or where the source says.
+
+    Raises
+    ------
+    ConfigError
+        If they cannot be read, or leave the image.
+    """
+    key, size = f"volumes.{name}.labels", image.voxel_size_zyx_nm
+    mip = _mip_to_make(_sizes(key, volume), image)
+    found, missing = open_source(key, volume.labels, mip, size)
+    if missing:  # labels without a voxel size are drawn on what the image is made of
+        size = found.voxel_size_zyx_nm or (image.finer.voxel_size_zyx_nm if image.finer else size)
+    offset = volume.labels_offset_zyx
+    labels = _made(Scale(Box.from_shape(found.box.shape, offset) if offset else found.box, size), mip, missing)
+    if offset is None and labels.box.intersect(image.box).is_empty:
+        raise ConfigError(
+            f"{key}: {volume.labels} covers {labels.box}, outside of the image {image.box}, "
+            "expected labels of a part of it. Say with labels_offset_zyx where they lie"
+        )
+    if offset is not None and not image.box.contains(labels.box):
+        raise ConfigError(
+            f"{key}_offset_zyx: {offset} puts the labels at {labels.box}, which leaves "
+            f"the image {image.box}. Give the place of their first voxel in the order z, y, x"
+        )
+    return labels
+
+
+def open_source(
+    key: str, spec: str | None, mip: int | None = None, size: VoxelSize | None = None
+) -> tuple[Volume, int]:
+    """Open a source at this mip or voxel size, and close it again; return what it says of itself.
+
+    Returns
+    -------
+    Volume
+        The mip, or the coarsest that there is.
+    int
+        How many mips further the wanted one is.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read; the message begins with `key`.
+    """
+    try:
+        with open_mip_or_finer(str(spec), mip, size) as opened:
+            return opened
+    except FfnError as error:
+        raise ConfigError(f"{key}: {error}") from None
+
+
+def _sizes(key: str, volume: VolumeConfig) -> list[VoxelSize | None]:
+    try:
+        return voxel_sizes(str(volume.labels))
+    except FfnError as error:
+        raise ConfigError(f"{key}: {error}") from None
+
+
+def _mip_to_make(sizes: Sequence[VoxelSize | None], image: Source) -> int | None:
+    """Return the mip of labels with the voxels of the image, if the labels do not have it and it can be made."""
+    wanted = image.voxel_size_zyx_nm
+    if any(size and _same(size, wanted) for size in sizes):
+        return None
+    size = sizes[-1] or (image.finer.voxel_size_zyx_nm if image.finer and len(sizes) == 1 else None)
+    if size is None:
+        return None
+    made, mip = Scale(Box((0, 0, 0), (1, 1, 1)), size), len(sizes) - 1
+    while min(made.voxel_size_zyx_nm) < min(wanted) and not _same(made.voxel_size_zyx_nm, wanted):
+        made, mip = next_scale(made), mip + 1
+    return mip if _same(made.voxel_size_zyx_nm, wanted) else None
+
+
+def _same(size: VoxelSize, other: VoxelSize) -> bool:
+    return np.allclose(size, other, rtol=1e-4)
+
+
+def _made(found: Scale, mip: int | None, missing: int, stays: bool = False) -> Source:
+    """Return a source of which ingest makes a mip, unless none is missing."""
+    if mip is None or not missing:
+        return Source(found.box, found.voxel_size_zyx_nm, stays=stays)
+    scales = further_scales(found, missing)
+    num_voxels = math.prod(math.prod(scale.factors_zyx) for scale in scales)
+    return Source(scales[-1].box, scales[-1].voxel_size_zyx_nm, Finer(mip, found.voxel_size_zyx_nm, num_voxels))
