@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from ffn.config import Mask
 from ffn.geometry import Box, VoxelSize
-from ffn.io.nearest import read_nearest, require_cover
+from ffn.io.nearest import read_test, require_cover
 from ffn.io.open import identity, open_volume
 from ffn.io.volume import Truth, Volume
 
@@ -22,8 +23,8 @@ class Masks:
     masks : sequence of (Mask, Volume or None)
         Each with its volume, if it names one.
     voxel_size_zyx_nm : tuple of float or None
-        Of the volume that is masked. A mask with other voxels is read at the nearest of them; with None it is taken to
-        have the same.
+        Of the volume that is masked. A mask with larger voxels is read at the nearest of them, one with smaller voxels
+        masks what has any masked one in it; with None it is taken to have the same.
     """
 
     def __init__(self, masks: Sequence[tuple[Mask, Volume | None]], voxel_size_zyx_nm: VoxelSize | None) -> None:
@@ -119,7 +120,8 @@ def _masked(mask: Mask, volume: Volume | None, box: Box, voxel_size: VoxelSize |
     if volume is None:
         chosen = np.ones(box.shape, bool)
     else:
-        chosen = _chosen(mask, read_nearest(volume, box, voxel_size))
+        over = np.logical_and if mask.invert else np.logical_or  # so that a voxel that is masked in part is masked
+        chosen = read_test(volume, box, voxel_size, partial(_chosen, mask), over)
     if mask.box is not None:
         inside = np.zeros(box.shape, bool)
         part = Box.parse(mask.box).intersect(box)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, piece_shape, zyx
 from ffn.io.volume import Volume
 
+READ_BYTES = 2**26  # of a volume with smaller voxels at a time; our choice
+ROUNDING = 1e-4  # voxels: a quotient of voxel sizes is seldom exact
 
-def read_nearest(
-    volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None, outside: int | None = None
-) -> np.ndarray:
+
+def read_nearest(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None, outside: int) -> np.ndarray:
     """Return the voxels of a volume of any voxel size that are nearest to those of a box.
 
     Parameters
@@ -22,25 +27,18 @@ def read_nearest(
         In voxels of `voxel_size_zyx_nm`.
     voxel_size_zyx_nm : tuple of float or None
         None: that of `volume`.
-    outside : int, optional
-        Value beyond the volume; by default the volume has to cover the box.
+    outside : int
+        Value beyond the volume.
 
     Returns
     -------
     ndarray of shape ``box.shape``
-
-    Raises
-    ------
-    VolumeError
-        If the volume does not cover the box, and there is no value for what is outside.
     """
-    if outside is None:
-        require_cover(volume, box, voxel_size_zyx_nm)
-    indices = _indices(volume, box, voxel_size_zyx_nm)
-    part = _hull(indices).intersect(volume.box)
+    indices = _indices(box, _ratios(volume, voxel_size_zyx_nm))
+    part = _hull(indices, indices).intersect(volume.box)
     if part == box:
         return volume.read(part)
-    found = np.full(box.shape, 0 if outside is None else outside, volume.dtype)
+    found = np.full(box.shape, outside, volume.dtype)
     if not part.is_empty:
         inside = [(i >= a) & (i < b) for i, a, b in zip(indices, part.start, part.stop, strict=True)]
         places = [i[known] - a for i, known, a in zip(indices, inside, part.start, strict=True)]
@@ -48,16 +46,61 @@ def read_nearest(
     return found
 
 
+def read_test(
+    volume: Volume,
+    box: Box,
+    voxel_size_zyx_nm: VoxelSize | None,
+    test: Callable[[np.ndarray], np.ndarray],
+    over: np.ufunc = np.logical_or,
+) -> np.ndarray:
+    """Return for the voxels of a box whether any voxel of a volume that lies in one, in part at least, passes a test.
+
+    A volume with larger voxels is read at the one that the centre of a voxel lies in.
+
+    Parameters
+    ----------
+    volume, box, voxel_size_zyx_nm
+        See `read_nearest`.
+    test : callable
+        Takes voxels, and returns which of them pass.
+    over : ufunc
+        ``np.logical_and``: whether all of them pass.
+
+    Returns
+    -------
+    bool ndarray of shape ``box.shape``
+
+    Raises
+    ------
+    VolumeError
+        If the volume does not cover the box.
+    """
+    require_cover(volume, box, voxel_size_zyx_nm)
+    ratios = _ratios(volume, voxel_size_zyx_nm)
+    found = np.empty(box.shape, bool)
+    for part in box.blocks(_piece(volume, box, ratios)):
+        spans = _spans(volume, part, ratios)
+        around = _hull(spans.first, spans.last)
+        passed = test(volume.read(around))
+        if around != part:
+            for axis, (first, last) in enumerate(zip(*spans, strict=True)):
+                passed = _reduced(passed, axis, first - around.start[axis], last - around.start[axis], over)
+        found[part.slices(box.start)] = passed
+    return found
+
+
 def require_cover(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> None:
-    """Check that a volume of any voxel size covers a box; see `read_nearest`.
+    """Check that each voxel of a box has a voxel of a volume in it, or lies in one; see `read_test`.
 
     Raises
     ------
     VolumeError
         If it does not.
     """
-    part = _hull(_indices(volume, box, voxel_size_zyx_nm))
-    if not volume.box.contains(part):
+    ratios = _ratios(volume, voxel_size_zyx_nm)
+    spans = _spans(volume, box, ratios)
+    if any((first > last).any() for first, last in zip(*spans, strict=True)):
+        part = _hull(*(_indices(box, ratios),) * 2)
         own = "" if part == box else f", which is {part} in its voxels of {volume.voxel_size_zyx_nm} nm"
         raise VolumeError(
             f"{volume.name}: the mask covers {volume.box}, expected all of {box}{own}. "
@@ -65,15 +108,58 @@ def require_cover(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None)
         )
 
 
-def _hull(indices: list[np.ndarray]) -> Box:
-    return Box(zyx(i[0] for i in indices), zyx(i[-1] + 1 for i in indices))
+class _Spans(NamedTuple):
+    """First and last voxel along each axis for those of a box."""
+
+    first: list[np.ndarray]
+    last: list[np.ndarray]
 
 
-def _indices(volume: Volume, box: Box, voxel_size: VoxelSize | None) -> list[np.ndarray]:
-    """Return for each axis the place of the nearest voxel in `volume`: the one that the centre of a voxel lies in."""
+def _spans(volume: Volume, box: Box, ratios: VoxelSize) -> _Spans:
+    """Return which voxels of a volume lie in those of a box, or which one the centre lies in, if it has larger ones."""
+    firsts, lasts = [], []
+    axes = zip(_indices(box, ratios), ratios, box.start, box.stop, volume.box.start, volume.box.stop, strict=True)
+    for nearest, ratio, start, stop, lowest, end in axes:
+        first = last = nearest
+        if ratio > 1:
+            places = np.arange(start, stop)
+            first = np.floor(places * ratio + ROUNDING).astype(np.int64)
+            last = np.ceil((places + 1) * ratio - ROUNDING).astype(np.int64) - 1
+        firsts.append(np.maximum(first, lowest))
+        lasts.append(np.minimum(last, end - 1))
+    return _Spans(firsts, lasts)
+
+
+def _piece(volume: Volume, box: Box, ratios: VoxelSize) -> ZYX:
+    """Return what to read at a time of a box: what the volume decodes as a whole, or up to `READ_BYTES`."""
+    smaller = [max(1.0, ratio) for ratio in ratios]
+    chunk = getattr(volume, "chunk_zyx", None) or (1, 1, 1)
+    least = zyx(max(1, n // ratio) for n, ratio in zip(chunk, smaller, strict=True))
+    return piece_shape(least, box.shape, READ_BYTES // (math.ceil(math.prod(smaller)) * volume.dtype.itemsize))
+
+
+def _reduced(passed: np.ndarray, axis: int, first: np.ndarray, last: np.ndarray, over: np.ufunc) -> np.ndarray:
+    """Combine what lies between `first` and `last` along an axis."""
+    combined = passed.take(first, axis)
+    for step in range(1, int((last - first).max()) + 1):
+        combined = over(combined, passed.take(np.minimum(first + step, last), axis))
+    return combined
+
+
+def _hull(first: list[np.ndarray], last: list[np.ndarray]) -> Box:
+    return Box(zyx(i[0] for i in first), zyx(i[-1] + 1 for i in last))
+
+
+def _ratios(volume: Volume, voxel_size: VoxelSize | None) -> VoxelSize:
+    """Return how many voxels of a volume are as long as one of the other size."""
     own = volume.voxel_size_zyx_nm
-    ratios = (1.0, 1.0, 1.0)
-    if voxel_size is not None and own is not None and not np.allclose(voxel_size, own, rtol=1e-4):
-        ratios = tuple(a / b for a, b in zip(voxel_size, own, strict=True))  # type: ignore[assignment]
+    if voxel_size is None or own is None or np.allclose(voxel_size, own, rtol=1e-4):
+        return 1.0, 1.0, 1.0
+    z, y, x = (a / b for a, b in zip(voxel_size, own, strict=True))
+    return z, y, x
+
+
+def _indices(box: Box, ratios: VoxelSize) -> list[np.ndarray]:
+    """Return for each axis the place of the nearest voxel: the one that the centre of a voxel lies in."""
     ranges = (np.arange(a, b) + 0.5 for a, b in zip(box.start, box.stop, strict=True))
     return [np.floor(centres * ratio).astype(np.int64) for centres, ratio in zip(ranges, ratios, strict=True)]

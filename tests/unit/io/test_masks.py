@@ -4,6 +4,7 @@ import pytest
 from ffn.config import Mask
 from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io import nearest
 from ffn.io.create import create_volume
 from ffn.io.masks import open_masked_truth, open_masks
 from ffn.io.volume import IGNORED, Placement
@@ -78,10 +79,20 @@ def test_a_coarser_mask_is_read_at_the_nearest_voxel(tmp_path, factor):
     np.testing.assert_array_equal(masked({"path": path}), fine[BOX.slices()] > 0)
 
 
-def test_a_finer_mask_is_read_at_the_middle_of_a_voxel(tmp_path):
-    fine = np.random.default_rng(2).integers(0, 2, (30, 60, 90)).astype(np.uint8)
-    path = write_volume(tmp_path / "fine.h5", fine, (0, 0, 0), (40 / 3, 10 / 3, 10 / 3))
-    np.testing.assert_array_equal(masked({"path": path}), fine[1::3, 1::3, 1::3][BOX.slices()] > 0)
+@pytest.mark.parametrize("invert", [False, True])
+@pytest.mark.parametrize("read_bytes", [64, 2**26])
+def test_a_voxel_is_masked_if_a_finer_mask_masks_a_part_of_it(tmp_path, monkeypatch, invert, read_bytes):
+    """The last plane of the box has only half of its voxels in the mask; z has larger voxels there."""
+    monkeypatch.setattr(nearest, "READ_BYTES", read_bytes)
+    fine = (np.random.default_rng(2).random((4, 48, 83)) < 0.1).astype(np.uint8) ^ invert
+    path = write_volume(tmp_path / "fine.h5", fine, (0, 0, 0), (80.0, 10 / 3, 10 / 3))
+    box = Box((4, 10, 20), (8, 16, 28))
+    padded = np.pad(fine != invert, ((0, 0), (0, 0), (0, 1))).repeat(2, 0)
+    expected = padded.reshape(8, 16, 3, 28, 3).any((2, 4))[box.slices()]
+    assert 0.1 < expected.mean() < 0.9
+    np.testing.assert_array_equal(masked({"path": path, "invert": invert}, box=box), expected)
+    with pytest.raises(VolumeError, match="expected all of 4:8,10:16,20:29, which is 2:4,31:47,61:86 in its voxels"):
+        masked({"path": path}, box=Box((4, 10, 20), (8, 16, 29)))
 
 
 def test_without_a_voxel_size_voxels_are_taken_to_be_equal(labels):
