@@ -3,11 +3,11 @@
     python benchmarks/scale.py --folder /tmp/scale --sides 250 500 1000
 
 A phantom is one block of tissue and its mirror images, side by side, so that neurites go on from one to the next; it is
-written block by block. Training lasts two steps. Most neurites are given as `init_segmentation`, and the demo's network
-grows the others. The watershed baseline, which covers at most 20 million voxels, is left out. So the costs are those of
-all stages but of the network. Prints, for each side, jobs,
-wall and processor time, peak memory and disk space by stage, and a checksum of all voxels that were written; then the
-exponents of processor time against voxels.
+written block by block. An eighth of it is trained on, for two steps. Most neurites are given as `init_segmentation`,
+and the demo's network grows the others. The watershed baseline, which covers at most 20 million voxels, is left out. So
+the costs are those of all stages but of the network. Prints, for each side, jobs, wall and processor time, and peak
+memory by stage, files and disk space by folder, and a checksum of all voxels that were written; then the exponents of
+processor time against voxels.
 
     python benchmarks/scale.py --folder /tmp/jobs --sides 500 --jobs 1 2 4
     python benchmarks/scale.py --folder /tmp/kills --sides 250 --jobs 2 --kills 10
@@ -153,7 +153,7 @@ def run_workflow(folder: Path, phantom: Path, side: int, jobs: int, kills: int) 
     if (folder / "done").exists():
         return float((folder / "done").read_text())
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.yaml").write_text(yaml.safe_dump(configuration(phantom.resolve(), jobs)))
+    (folder / "run.yaml").write_text(yaml.safe_dump(configuration(phantom.resolve(), side, jobs)))
     others = sorted(folder.parent.glob(f"run-{side}-{jobs}/done"))
     moments = random.Random(0)
     for number in range(kills):
@@ -185,12 +185,13 @@ def start(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
         )
 
 
-def configuration(phantom: Path, jobs: int) -> dict:
-    """Return a run of all stages over the whole phantom; as few jobs of a stage as run at the same time if one."""
+def configuration(phantom: Path, side: int, jobs: int) -> dict:
+    """Return a run of all stages over the whole phantom; if one job runs at a time, it does all of its stage."""
     volume = {
         "image": f"{phantom}/raw.zarr",
         "labels": f"{phantom}/labels.zarr",
         "init_segmentation": f"{phantom}/given.zarr",
+        "train_box": ",".join([f"0:{side // 2}"] * 3),
     }
     demo = yaml.safe_load((ROOT / "config.yaml").read_text())
     kept = ("partition", "coordinates", "model", "segment", "reconcile", "agglomerate", "fill")

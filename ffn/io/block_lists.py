@@ -70,6 +70,7 @@ class BlockLists:
         ----------
         lists : sequence of BlockList
             Of all jobs; a job gets neighbours in each of them, as a block of one may take longer than one of another.
+            Short lists go to different jobs.
         job : Job
             Which part. Its record, if it leaves one, changes when a block changes.
         spread : callable
@@ -78,8 +79,8 @@ class BlockLists:
             Whether the files of finished blocks are compared with their checksums, rather than taken as they are.
         """
         digest, number = hashlib.sha256(), 0
-        for each in lists:
-            mine, records = job.part_of(each.blocks), self._records(each)
+        for position, each in enumerate(lists):
+            mine, records = job.moved(position).part_of(each.blocks), self._records(each)
             is_done = records.is_done if is_checked else records.has
             left = [block for block in mine if not is_done(block)]
             if len(left) < len(mine):

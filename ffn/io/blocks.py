@@ -102,6 +102,10 @@ class Job:
         """Whether the job does everything."""
         return self.of == 1 and self.finishes
 
+    def moved(self, by: int) -> Job:
+        """Return the job that comes so many places later, after the last one the first."""
+        return replace(self, number=(self.number - 1 + by) % self.of + 1) if self.of else self
+
     def part_of(self, blocks: Sequence[T]) -> Sequence[T]:
         """Return the blocks of the job: neighbours in the list, as many as in any other job or one more.
 

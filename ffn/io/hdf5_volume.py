@@ -154,7 +154,7 @@ def _create_dataset(file: hdf5.Group, name: str, dtype: np.dtype, placement: Pla
         dtype=dtype,
         chunks=tuple(min(n, c) for n, c in zip(shape, CHUNK_ZYX, strict=True)),
         compression="gzip",
-        compression_opts=1,
+        compression_opts=4,  # ids take two thirds of the space that they take with 1
         shuffle=True,
         fletcher32=True,  # reading a flipped bit is an error
     )
