@@ -13,6 +13,7 @@ from ffn.training.config import TrainConfig
 from ffn.workflow.file_lists import FileList, list_path
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import files_among
+from ffn.workflow.run import NEEDED
 from ffn.workflow.study_jobs import StudyJob
 
 NOT_FOR_SNAKEMAKE = re.compile("[{}<>]")  # in the path of an input they mark wildcards and path variables
@@ -89,7 +90,7 @@ def source(pipeline: Pipeline, volume: str, key: str) -> str:
     if key == "labels":
         given = {"offset_zyx": config.labels_offset_zyx, "ignore_labels": config.ignore_labels}
         given["mip"] = finer.mip if finer else None
-    box = "" if config.image_box == "all" else f" --box {getattr(place, key)}"
+    box = "" if place.config.image_box in ("all", NEEDED) else f" --box {getattr(place, key)}"
     return f"{quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=size, **given))}{box}"
 
 

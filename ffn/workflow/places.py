@@ -12,6 +12,7 @@ from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
 from ffn.inference.points import points_file, read_points
+from ffn.io.foreign.locations import Location
 from ffn.io.masks import open_masks
 from ffn.io.reference import is_reference
 from ffn.io.store_names import tracked_file
@@ -20,8 +21,11 @@ from ffn.model.store import load_architecture
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint_architecture
 from ffn.training.data.examples import patch_size
 from ffn.workflow.paths import RunPaths
-from ffn.workflow.run import RunConfig, VolumeConfig
+from ffn.workflow.run import NEEDED, RunConfig, VolumeConfig
 from ffn.workflow.sources import Finer, find_image, find_labels, open_source
+
+# Voxels around the boxes of a run that are brought in of a remote image, too: membranes and FOVs look less far.
+SURROUNDINGS = 64
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,9 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     _check_init(config)
     places = {}
     for name, volume in config.volumes.items():
-        places[name] = _with_validation(_place(name, volume), config)
-        _check_boxes(name, places[name], config)
+        place = _with_validation(_place(name, volume), config)
+        _check_boxes(name, place, config)
+        places[name] = _needed(name, place, config) if volume.image_box == NEEDED else place
         _check_masks(name, places[name], config)
         if volume.init_segmentation:
             open_source(f"volumes.{name}.init_segmentation", volume.init_segmentation)
@@ -173,7 +178,8 @@ def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
 def _labels_now(labels: Volume, volume: VolumeConfig) -> Box:
     """Return where labels that were brought in would lie now; of those that were made coarser, where they lie."""
     is_made = labels.provenance.get("config", {}).get("mip") is not None
-    if volume.labels_offset_zyx is None or volume.image_box != "all" or is_made:
+    is_whole = volume.image_box == "all" or (volume.image_box == NEEDED and not _is_remote(volume))
+    if volume.labels_offset_zyx is None or not is_whole or is_made:
         return labels.box
     return Box.from_shape(labels.box.shape, volume.labels_offset_zyx)
 
@@ -276,11 +282,12 @@ def _place(name: str, volume: VolumeConfig) -> Place:
         return Place(box, box, volume.synthetic.voxel_size_zyx_nm, volume)
     image = find_image(name, volume)
     sources = {"image": image} | ({"labels": find_labels(name, volume, image)} if volume.labels else {})
-    box = image.box if volume.image_box == "all" else Box.parse(volume.image_box)
+    is_whole = volume.image_box in ("all", NEEDED)
+    box = image.box if is_whole else Box.parse(volume.image_box)
     if box.is_empty or not image.box.contains(box):
         raise ConfigError(f"volumes.{name}.image_box: {box} leaves the image {image.box}. Give a part of it")
     labels = sources["labels"].box if volume.labels else None
-    if labels and volume.image_box != "all":
+    if labels and not is_whole:
         if labels.intersect(box).is_empty:
             raise ConfigError(
                 f"volumes.{name}.image_box: {box} holds none of the labels, which cover {labels}. "
@@ -289,6 +296,35 @@ def _place(name: str, volume: VolumeConfig) -> Place:
         labels = labels.intersect(box)
     finer = {kind: source.finer for kind, source in sources.items() if source.finer}
     return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer)
+
+
+def _needed(name: str, place: Place, config: RunConfig) -> Place:
+    """Leave out what a run does not need of an image that is not on this machine."""
+    boxes = [getattr(place, key) for key in _used_boxes(place)]
+    if config.select.checkpoints and name == config.select_volume:
+        boxes.append(Box.parse(str(config.select.box)))
+    if not boxes or not _is_remote(place.config):
+        return place
+    box = Box.hull(boxes).grow((SURROUNDINGS,) * 3).intersect(place.image)
+    labels = place.labels and place.labels.intersect(box)
+    if box == place.image or (labels is not None and labels.is_empty):
+        return place
+    part = place.config.model_copy(update={"image_box": str(box)})
+    return dataclasses.replace(place, image=box, labels=labels, config=part)
+
+
+def _is_remote(volume: VolumeConfig) -> bool:
+    return volume.image is not None and Location.parse(volume.image).path is None
+
+
+def _used_boxes(place: Place) -> list[str]:
+    used = {
+        "train_box": place.config.is_trained_on,
+        "validate_box": place.config.is_validated_on,
+        "segment_box": place.config.is_segmented,
+        "evaluate_box": place.is_evaluated,
+    }
+    return [key for key, wanted in used.items() if wanted]
 
 
 def _with_validation(place: Place, config: RunConfig) -> Place:
@@ -311,13 +347,7 @@ def _with_validation(place: Place, config: RunConfig) -> Place:
 
 
 def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
-    used = {
-        "train_box": place.config.is_trained_on,
-        "validate_box": place.config.is_validated_on,
-        "segment_box": place.config.is_segmented,
-        "evaluate_box": place.is_evaluated,
-    }
-    for key in (key for key, wanted in used.items() if wanted):
+    for key in _used_boxes(place):
         box, around = getattr(place, key), _surroundings(place, key)
         if box.is_empty or not around.contains(box):
             what = {

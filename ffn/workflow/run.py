@@ -51,11 +51,15 @@ from ffn.viewing.config import ExportConfig
 
 VOLUME_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a part of file names and of NAME=FILE in options
 CUT = "auto"  # the validation box that fine-tuning cuts from the training box
+NEEDED = "auto"  # the part of a remote image that the other boxes need
 WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs per contact on FIB-25 decide well
 
 
-def _checked_unless_cut(text: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    return text if text == CUT else check(text)
+def _checked_unless_auto(text: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return text if text == "auto" else check(text)
+
+
+BoxTextOrAuto = Annotated[BoxText, WrapValidator(_checked_unless_auto)]
 
 
 class VolumeConfig(ImageConfig):
@@ -86,8 +90,10 @@ class VolumeConfig(ImageConfig):
         "ingest makes it, and that of the labels: each halves the axes whose voxels are shortest (mean of images, mode "
         "of labels); null takes voxel_size_zyx_nm",
     )
-    image_box: BoxText = Field(
-        "all", description="part of the image to bring in; of image and labels, nothing else is read"
+    image_box: BoxTextOrAuto = Field(
+        NEEDED,
+        description="part of the image to bring in; of image and labels, nothing else is read; auto: of an image that "
+        "is not on this machine, what the other boxes need, else all",
     )
     copy_image: CopyImage = Field("auto", description=COPY_IMAGE_TEXT)
     clahe_tile: ClaheTile | None = Field(None, description=CLAHE_TILE_TEXT)
@@ -97,7 +103,7 @@ class VolumeConfig(ImageConfig):
         1.0,
         description="how often a voxel of this volume is the centre of a training example, relative to other volumes",
     )
-    validate_box: Annotated[BoxText, WrapValidator(_checked_unless_cut)] = Field(
+    validate_box: BoxTextOrAuto = Field(
         CUT,
         description="what training is validated on, apart from train_box; auto: with init the end of train_box, "
         "if no volume has a validate_box, else none",

@@ -1,6 +1,9 @@
 """Sources are opened and boxes checked before the first job starts."""
 
+import functools
+import http.server
 import json
+import threading
 from types import SimpleNamespace
 
 import h5py
@@ -215,6 +218,38 @@ def test_a_part_of_image_and_labels_is_brought_in(tmp_path):
         labelled_part(tmp_path, image_box="0:65,0:48,0:80")
     with pytest.raises(ConfigError, match="image_box: 30:64,0:48,0:80 holds none of the labels, which cover 0:30"):
         labelled_part(tmp_path, image_box="30:64,0:48,0:80")
+
+
+@pytest.fixture
+def remote(tmp_path):
+    """Address of an image of 300 × 48 × 80 voxels on a server."""
+    path = tmp_path / "served/raw.zarr"
+    with create_volume(str(path), np.uint8, Placement(Box.from_shape((300, 48, 80)), (10, 10, 10))):
+        pass
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(path.parent))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/raw.zarr"
+        server.shutdown()
+        thread.join()
+
+
+def test_of_a_remote_image_only_what_the_boxes_need_is_brought_in(tmp_path, remote):
+    save_model(tmp_path / "model", random_model())
+    trained = {**GOOD, "init": str(tmp_path / "model"), "train": UNTRAINED}
+
+    def brought_in(image, **volume):
+        run = load_run(
+            {**trained, "volumes": {"cube": {"image": str(image), "segment_box": "100:120,0:48,0:80"} | volume}}
+        )
+        pipeline = SimpleNamespace(run=run, places=check_sources(run))
+        return str(pipeline.places["cube"].image), source(pipeline, "cube", "image").partition(" --box ")[2]
+
+    everything, needed = "0:300,0:48,0:80", "36:184,0:48,0:80"  # 64 voxels around
+    assert brought_in(remote) == (needed, needed)
+    assert brought_in(remote, segment_box="all") == brought_in(remote, image_box="all") == (everything, "")
+    assert brought_in(tmp_path / "served/raw.zarr") == (everything, "")
 
 
 def test_labels_that_leave_the_image_are_one_line(tmp_path):
