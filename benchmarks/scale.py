@@ -7,7 +7,7 @@ written block by block. An eighth of it is trained on, for two steps. Most neuri
 and the demo's network grows the others. The watershed baseline, which covers at most 20 million voxels, is left out. So
 the costs are those of all stages but of the network. Prints, for each side, jobs, wall and processor time, and peak
 memory by stage, files and disk space by folder, and a checksum of all voxels that were written; then the exponents of
-processor time against voxels.
+processor time against voxels, and what larger volumes would take.
 
     python benchmarks/scale.py --folder /tmp/jobs --sides 500 --jobs 1 2 4
     python benchmarks/scale.py --folder /tmp/kills --sides 250 --jobs 2 --kills 10
@@ -45,6 +45,7 @@ from ffn.synthetic.phantom import make_phantom
 
 ROOT = Path(__file__).resolve().parents[1]
 VOXEL_SIZE = (10.0, 10.0, 10.0)
+LARGER = (1e9, 1e11, 1e13, 1e15)  # voxels
 RUN = "results/scale"
 # Of the names and contents of what is written, these depend on the run: times, hosts, paths, how work was cut.
 RECORDS = ("blocks", "jobs", "lists", "logs", "benchmarks", "steps")
@@ -80,6 +81,7 @@ def main() -> None:
         differ |= len(digests) > 1
     if len(costs) > 1:
         print_exponents(costs)
+    print_larger(costs[max(costs)], max(costs) ** 3, folder / RUN)
     sys.exit("the runs of a side differ" if differ else 0)
 
 
@@ -219,13 +221,19 @@ def print_costs(costs: list[StageCost], seconds: float | None) -> None:
 
 def print_disk(results: Path, voxels: int) -> None:
     """Print files and what they occupy, by folder, in bytes for each voxel: the image has one."""
-    total = [0, 0]
     print(f"{'folder':<24}{'files':>8}{'bytes/voxel':>13}")
+    for name, (files, size) in disk_use(results).items():
+        print(f"{name:<24}{files:>8}{size / voxels:>13.3f}")
+
+
+def disk_use(results: Path) -> dict[str, tuple[int, int]]:
+    """Return the number of files in each folder of a run and in all, and the bytes that they occupy."""
+    found = {}
     for folder in sorted(path for path in results.iterdir() if path.is_dir()):
         sizes = [path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file()]
-        print(f"{folder.name:<24}{len(sizes):>8}{sum(sizes) / voxels:>13.3f}")
-        total = [total[0] + len(sizes), total[1] + sum(sizes)]
-    print(f"{'all':<24}{total[0]:>8}{total[1] / voxels:>13.3f}")
+        found[folder.name] = (len(sizes), sum(sizes))
+    files, sizes = zip(*found.values(), strict=True)
+    return {**found, "all": (sum(files), sum(sizes))}
 
 
 def digest_of(results: Path) -> str:
@@ -248,6 +256,20 @@ def print_exponents(costs: dict[int, list[StageCost]]) -> None:
             steps = np.diff(np.log(times)) / np.diff(3 * np.log(sides))
             whole = np.polyfit(3 * np.log(sides), np.log(times), 1)[0]
             print(f"{cost.stage:<24}{whole:>8.2f}{steps[-1]:>8.2f}")
+
+
+def print_larger(costs: list[StageCost], voxels: int, results: Path) -> None:
+    """Print jobs, processor time, files and disk space of larger volumes, if they grow as the voxels do."""
+    print("\n| stage | peak MiB |" + "".join(f" {n:.0e}: jobs, core-hours |" for n in LARGER))
+    for cost in costs:
+        cells = [
+            f"{min(1000, round(cost.num_jobs * n / voxels))}, {cost.cpu_seconds / 3600 * n / voxels:.2g}"
+            for n in LARGER
+        ]
+        print(f"| {cost.stage} | {cost.peak_mib or 0:.0f} | {' | '.join(cells)} |")
+    for name, (files, size) in disk_use(results).items():
+        cells = [f"{files * n / voxels:.2g} files, {size * n / voxels:.2g} bytes" for n in LARGER]
+        print(f"| {name} | | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":
