@@ -1,30 +1,6 @@
 # Optional: the segmentations with seeds forward and reversed, split wherever they disagree. Both inputs stay.
 
 
-rule consensus_blocks:
-    input:
-        forward=PATHS.file("reconcile", order=""),
-        backward=PATHS.file("reconcile", order="-reversed"),
-        earlier=PIPELINE.earlier_records("consensus"),
-    output:
-        record=ensure(PATHS.job("consensus"), non_empty=True),
-    log:
-        PATHS.log("consensus_blocks", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("consensus_blocks", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("consensus", block_voxels(RUN.consensus)),
-        runtime=duration("consensus", PIPELINE.voxels_of_blocks("consensus")),
-    params:
-        flags=flags(RUN.consensus),
-        untracked=arguments.untracked(RUN.consensus),
-        store=PATHS.of("consensus"),
-    shell:
-        "ffn consensus {input.forward} {input.backward} {params.flags} {params.untracked} "
-        "--job {wildcards.job} --job-record {output.record} --out {params.store} > {log} 2>&1"
-
-
 rule consensus:
     input:
         forward=PATHS.file("reconcile", order=""),
@@ -44,6 +20,24 @@ rule consensus:
         flags=flags(RUN.consensus),
         untracked=arguments.untracked(RUN.consensus),
         job=PIPELINE.job_option("consensus"),
+        out=lambda wildcards, output: output.segmentation,
     shell:
         "ffn consensus {input.forward} {input.backward} {params.flags} {params.untracked} "
-        "{params.job} --out {output.segmentation} > {log} 2>&1"
+        "{params.job} --out {params.out} > {log} 2>&1"
+
+
+# Parts of the blocks of a large volume.
+use rule consensus as consensus_blocks with:
+    input:
+        forward=PATHS.file("reconcile", order=""),
+        backward=PATHS.file("reconcile", order="-reversed"),
+        earlier=PIPELINE.earlier_records("consensus"),
+    output:
+        record=ensure(PATHS.job("consensus"), non_empty=True),
+    log:
+        PATHS.log("consensus_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("consensus_blocks", "{volume}", "{job}")
+    params:
+        job=arguments.job,
+        out=PATHS.of("consensus"),

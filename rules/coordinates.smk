@@ -1,32 +1,6 @@
 # Voxels that training may start from, by partition.
 
 
-# Its records are kept until the table of all blocks is written.
-rule coordinates_blocks:
-    input:
-        partitions=PATHS.file("partition"),
-        membrane=PATHS.file("membrane"),
-        masks=MASKS,
-    output:
-        record=temp(PATHS.job("coordinates")),
-    log:
-        PATHS.log("coordinates_blocks", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("coordinates_blocks", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("coordinates"),
-        runtime=duration("coordinates", PIPELINE.voxels_of_blocks("coordinates")),
-    params:
-        masks=MASKED,
-        mask_stamps=MASK_STAMPS,
-        flags=flags(RUN.coordinates),
-        tables=PATHS.of("coordinates"),
-    shell:
-        "ffn coordinates --partitions {input.partitions} --membrane {input.membrane} {params.masks} {params.flags} "
-        "--job {wildcards.job} --job-record {output.record} --out {params.tables} > {log} 2>&1"
-
-
 rule coordinates:
     input:
         partitions=PATHS.file("partition"),
@@ -48,6 +22,27 @@ rule coordinates:
         mask_stamps=MASK_STAMPS,
         flags=flags(RUN.coordinates),
         job=PIPELINE.job_option("coordinates"),
+        out=lambda wildcards, output: output.coordinates,
     shell:
         "ffn coordinates --partitions {input.partitions} --membrane {input.membrane} {params.masks} {params.flags} "
-        "{params.job} --out {output.coordinates} > {log} 2>&1"
+        "{params.job} --out {params.out} > {log} 2>&1"
+
+
+# Its records are kept until the table of all blocks is written.
+use rule coordinates as coordinates_blocks with:
+    input:
+        partitions=PATHS.file("partition"),
+        membrane=PATHS.file("membrane"),
+        masks=MASKS,
+    output:
+        record=temp(PATHS.job("coordinates")),
+    log:
+        PATHS.log("coordinates_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("coordinates_blocks", "{volume}", "{job}")
+    resources:
+        mem_mb=memory("coordinates"),
+        runtime=duration("coordinates", PIPELINE.voxels_of_blocks("coordinates")),
+    params:
+        job=arguments.job,
+        out=PATHS.of("coordinates"),

@@ -4,39 +4,6 @@ SCORED = PATHS.segmentations(RUN)
 EARLIER = list(SCORED)[:-1]
 
 
-rule evaluate_blocks:
-    input:
-        segmentation=tracked_file(PATHS.final(RUN)),
-        earlier=[tracked_file(SCORED[name]) for name in EARLIER],
-        truth=LABELS,
-        masks=MASKS,
-        skeletons=lambda wildcards: PIPELINE.files("skeletonize", volume=wildcards.volume),
-    output:
-        record=ensure(PATHS.job("evaluate"), non_empty=True),
-    log:
-        PATHS.log("evaluate_blocks", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("evaluate_blocks", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("evaluate", block_voxels(RUN.evaluate)),
-        runtime=duration("evaluate", PIPELINE.voxels_of_blocks("evaluate")),
-    params:
-        masks=MASKED,
-        mask_stamps=MASK_STAMPS,
-        box=PIPELINE.box("evaluate_box"),
-        skeletons=lambda wildcards: arguments.skeletons(PIPELINE, wildcards.volume),
-        name=list(SCORED)[-1],
-        earlier=lambda wildcards, input: arguments.named("--earlier", EARLIER, input.earlier),
-        flags=flags(RUN.evaluate),
-        untracked=arguments.untracked(RUN.evaluate),
-        scores=PATHS.of("evaluate"),
-    shell:
-        "ffn evaluate --segmentation {input.segmentation} --name {params.name} {params.earlier} "
-        "--truth {input.truth} {params.skeletons} --box {params.box} {params.masks} {params.flags} {params.untracked} "
-        "--job {wildcards.job} --job-record {output.record} --out {params.scores} > {log} 2>&1"
-
-
 rule evaluate:
     input:
         segmentation=tracked_file(PATHS.final(RUN)),
@@ -72,11 +39,36 @@ rule evaluate:
         ),
         name=list(SCORED)[-1],
         earlier=lambda wildcards, input: arguments.named("--earlier", EARLIER, input.earlier),
-        seed=SEED,
+        seed=f"--rng-seed {SEED}",
         flags=flags(RUN.evaluate),
         untracked=arguments.untracked(RUN.evaluate),
         job=PIPELINE.job_option("evaluate"),
+        out=lambda wildcards, output: output.scores,
     shell:
         "ffn evaluate --segmentation {input.segmentation} --name {params.name} {params.earlier} "
         "--truth {input.truth} {params.skeletons} {params.baseline} --box {params.box} {params.masks} {params.flags} "
-        "{params.untracked} --rng-seed {params.seed} {params.job} --out {output.scores} > {log} 2>&1"
+        "{params.untracked} {params.seed} {params.job} --out {params.out} > {log} 2>&1"
+
+
+# Parts of the blocks of a large volume, without what only the last job needs.
+use rule evaluate as evaluate_blocks with:
+    input:
+        segmentation=tracked_file(PATHS.final(RUN)),
+        earlier=[tracked_file(SCORED[name]) for name in EARLIER],
+        truth=LABELS,
+        masks=MASKS,
+        skeletons=lambda wildcards: PIPELINE.files("skeletonize", volume=wildcards.volume),
+    output:
+        record=ensure(PATHS.job("evaluate"), non_empty=True),
+    log:
+        PATHS.log("evaluate_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("evaluate_blocks", "{volume}", "{job}")
+    resources:
+        mem_mb=memory("evaluate", block_voxels(RUN.evaluate)),
+        runtime=duration("evaluate", PIPELINE.voxels_of_blocks("evaluate")),
+    params:
+        baseline="",
+        seed="",
+        job=arguments.job,
+        out=PATHS.of("evaluate"),

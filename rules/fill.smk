@@ -1,31 +1,6 @@
 # Optional: unsegmented voxels given to the segments around them. The unfilled volume stays.
 
 
-rule fill_blocks:
-    input:
-        segmentation=tracked_file(PATHS.merged(RUN)),
-        image=IMAGE,
-        masks=MASKS,
-    output:
-        record=ensure(PATHS.job("fill"), non_empty=True),
-    log:
-        PATHS.log("fill_blocks", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("fill_blocks", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("fill", block_voxels(RUN.fill)),
-        runtime=duration("fill", PIPELINE.voxels_of_blocks("fill")),
-    params:
-        masks=MASKED,
-        mask_stamps=MASK_STAMPS,
-        flags=flags(RUN.fill),
-        store=PATHS.of("fill"),
-    shell:
-        "ffn fill --segmentation {input.segmentation} --image {input.image} {params.masks} {params.flags} "
-        "--job {wildcards.job} --job-record {output.record} --out {params.store} > {log} 2>&1"
-
-
 rule fill:
     input:
         segmentation=tracked_file(PATHS.merged(RUN)),
@@ -47,6 +22,24 @@ rule fill:
         mask_stamps=MASK_STAMPS,
         flags=flags(RUN.fill),
         job=PIPELINE.job_option("fill"),
+        out=lambda wildcards, output: output.segmentation,
     shell:
         "ffn fill --segmentation {input.segmentation} --image {input.image} {params.masks} {params.flags} "
-        "{params.job} --out {output.segmentation} > {log} 2>&1"
+        "{params.job} --out {params.out} > {log} 2>&1"
+
+
+# Parts of the blocks of a large volume.
+use rule fill as fill_blocks with:
+    input:
+        segmentation=tracked_file(PATHS.merged(RUN)),
+        image=IMAGE,
+        masks=MASKS,
+    output:
+        record=ensure(PATHS.job("fill"), non_empty=True),
+    log:
+        PATHS.log("fill_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("fill_blocks", "{volume}", "{job}")
+    params:
+        job=arguments.job,
+        out=PATHS.of("fill"),

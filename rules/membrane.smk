@@ -1,29 +1,6 @@
 # Edges of the image, and the distance of every voxel to the nearest edge.
 
 
-rule membrane_blocks:
-    input:
-        image=IMAGE,
-    output:
-        record=ensure(PATHS.job("membrane"), non_empty=True),
-    log:
-        PATHS.log("membrane_blocks", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("membrane_blocks", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("membrane", block_voxels(RUN.membrane)),
-        runtime=duration("membrane", PIPELINE.voxels_of_blocks("membrane")),
-    params:
-        box=PIPELINE.box("train_box"),
-        flags=flags(RUN.membrane),
-        untracked=arguments.untracked(RUN.membrane),
-        store=PATHS.of("membrane"),
-    shell:
-        "ffn membrane --image {input.image} --box {params.box} {params.flags} {params.untracked} "
-        "--job {wildcards.job} --job-record {output.record} --out {params.store} > {log} 2>&1"
-
-
 rule membrane:
     input:
         image=IMAGE,
@@ -43,6 +20,22 @@ rule membrane:
         flags=flags(RUN.membrane),
         untracked=arguments.untracked(RUN.membrane),
         job=PIPELINE.job_option("membrane"),
+        out=lambda wildcards, output: output.membrane,
     shell:
         "ffn membrane --image {input.image} --box {params.box} {params.flags} {params.untracked} "
-        "{params.job} --out {output.membrane} > {log} 2>&1"
+        "{params.job} --out {params.out} > {log} 2>&1"
+
+
+# Parts of the blocks of a large volume.
+use rule membrane as membrane_blocks with:
+    input:
+        image=IMAGE,
+    output:
+        record=ensure(PATHS.job("membrane"), non_empty=True),
+    log:
+        PATHS.log("membrane_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("membrane_blocks", "{volume}", "{job}")
+    params:
+        job=arguments.job,
+        out=PATHS.of("membrane"),

@@ -1,33 +1,6 @@
 # Base segments joined along the merge graph. The base segmentation stays as it is.
 
 
-rule merge_blocks:
-    input:
-        segmentation=tracked_file(PATHS.base(RUN)),
-        graphs=PIPELINE.first_inputs("merge", "agglomerate"),
-        calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
-        earlier=PIPELINE.earlier_records("merge"),
-    output:
-        record=ensure(PATHS.job("merge"), non_empty=True),
-    log:
-        PATHS.log("merge_blocks", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("merge_blocks", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("merge", block_voxels(RUN.merge)),
-        runtime=duration("merge", PIPELINE.voxels_of_blocks("merge")),
-    params:
-        graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
-        stamps=arguments.stamps(*calibration_files(RUN.merge.calibration)),
-        flags=flags(RUN.merge),
-        untracked=arguments.untracked(RUN.merge),
-        store=PATHS.of("merge"),
-    shell:
-        "ffn merge {params.graphs} --segmentation {input.segmentation} {params.flags} {params.untracked} "
-        "--job {wildcards.job} --job-record {output.record} --out {params.store} > {log} 2>&1"
-
-
 rule merge:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
@@ -52,6 +25,27 @@ rule merge:
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
         job=PIPELINE.job_option("merge"),
+        out=lambda wildcards, output: (
+            f"--mapping {output.mapping} --groups {output.groups} --out {output.segmentation}"
+        ),
     shell:
         "ffn merge {params.graphs} --segmentation {input.segmentation} {params.flags} {params.untracked} "
-        "--mapping {output.mapping} --groups {output.groups} {params.job} --out {output.segmentation} > {log} 2>&1"
+        "{params.job} {params.out} > {log} 2>&1"
+
+
+# Parts of the blocks of a large volume.
+use rule merge as merge_blocks with:
+    input:
+        segmentation=tracked_file(PATHS.base(RUN)),
+        graphs=PIPELINE.first_inputs("merge", "agglomerate"),
+        calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
+        earlier=PIPELINE.earlier_records("merge"),
+    output:
+        record=ensure(PATHS.job("merge"), non_empty=True),
+    log:
+        PATHS.log("merge_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("merge_blocks", "{volume}", "{job}")
+    params:
+        job=arguments.job,
+        out=f"--out {PATHS.of('merge')}",

@@ -1,30 +1,6 @@
 # Labelled voxels sorted by how much of their neighbourhood is the same object.
 
 
-rule partition_blocks:
-    input:
-        labels=LABELS,
-        earlier=PIPELINE.earlier_records("partition"),
-    output:
-        record=ensure(PATHS.job("partition"), non_empty=True),
-    log:
-        PATHS.log("partition_blocks", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("partition_blocks", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("partition"),
-        runtime=duration("partition", PIPELINE.voxels_of_blocks("partition")),
-    params:
-        box=PIPELINE.box("train_box"),
-        flags=flags(RUN.partition),
-        untracked=arguments.untracked(RUN.partition),
-        store=PATHS.of("partition"),
-    shell:
-        "ffn partition --labels {input.labels} --box {params.box} {params.flags} {params.untracked} "
-        "--threads {threads} --job {wildcards.job} --job-record {output.record} --out {params.store} > {log} 2>&1"
-
-
 rule partition:
     input:
         labels=LABELS,
@@ -44,6 +20,24 @@ rule partition:
         flags=flags(RUN.partition),
         untracked=arguments.untracked(RUN.partition),
         job=PIPELINE.job_option("partition"),
+        out=lambda wildcards, output: output.partitions,
     shell:
         "ffn partition --labels {input.labels} --box {params.box} {params.flags} {params.untracked} "
-        "--threads {threads} {params.job} --out {output.partitions} > {log} 2>&1"
+        "--threads {threads} {params.job} --out {params.out} > {log} 2>&1"
+
+
+# Parts of the blocks of a large volume.
+use rule partition as partition_blocks with:
+    input:
+        labels=LABELS,
+        earlier=PIPELINE.earlier_records("partition"),
+    output:
+        record=ensure(PATHS.job("partition"), non_empty=True),
+    log:
+        PATHS.log("partition_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("partition_blocks", "{volume}", "{job}")
+    threads: 1
+    params:
+        job=arguments.job,
+        out=PATHS.of("partition"),

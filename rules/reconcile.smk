@@ -1,30 +1,6 @@
 # Subvolumes joined into one volume with global ids.
 
 
-rule reconcile_blocks:
-    input:
-        subvolumes=PIPELINE.first_inputs("reconcile", "segment"),
-        earlier=PIPELINE.earlier_records("reconcile"),
-    output:
-        record=ensure(PATHS.job("reconcile"), non_empty=True),
-    log:
-        PATHS.log("reconcile_blocks{order}", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("reconcile_blocks{order}", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("reconcile", block_voxels(RUN.reconcile)),
-        runtime=duration("reconcile", PIPELINE.voxels_of_blocks("reconcile")),
-    params:
-        subvolumes=lambda wildcards: FILES("segment", volume=wildcards.volume, order=wildcards.order),
-        flags=flags(RUN.reconcile),
-        untracked=arguments.untracked(RUN.reconcile),
-        store=PATHS.of("reconcile"),
-    shell:
-        "ffn reconcile {params.subvolumes} {params.flags} {params.untracked} "
-        "--job {wildcards.job} --job-record {output.record} --out {params.store} > {log} 2>&1"
-
-
 rule reconcile:
     input:
         subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=wildcards.order),
@@ -44,6 +20,23 @@ rule reconcile:
         flags=flags(RUN.reconcile),
         untracked=arguments.untracked(RUN.reconcile),
         job=PIPELINE.job_option("reconcile"),
+        out=lambda wildcards, output: output.segmentation,
     shell:
         "ffn reconcile {params.subvolumes} {params.flags} {params.untracked} "
-        "{params.job} --out {output.segmentation} > {log} 2>&1"
+        "{params.job} --out {params.out} > {log} 2>&1"
+
+
+# Parts of the blocks of a large volume.
+use rule reconcile as reconcile_blocks with:
+    input:
+        subvolumes=PIPELINE.first_inputs("reconcile", "segment"),
+        earlier=PIPELINE.earlier_records("reconcile"),
+    output:
+        record=ensure(PATHS.job("reconcile"), non_empty=True),
+    log:
+        PATHS.log("reconcile_blocks{order}", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("reconcile_blocks{order}", "{volume}", "{job}")
+    params:
+        job=arguments.job,
+        out=PATHS.of("reconcile"),

@@ -43,8 +43,8 @@ rule segment:
         "--machine {params.machine:q} {params.out} > {log} 2>&1"
 
 
-# More subvolumes than jobs, or a number of canvases: each job walks a list of neighbours, and a killed one goes on with
-# those that lack.
+# More subvolumes than jobs, or a number of canvases: each job walks a list of neighbours, and a killed one
+# continues with the missing ones.
 use rule segment as segment_list with:
     output:
         record=ensure(PATHS.job("segment"), non_empty=True),

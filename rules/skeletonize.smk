@@ -1,31 +1,6 @@
 # Skeletons of the bodies of the ground truth, unless the configuration gives them.
 
 
-rule skeletonize_blocks:
-    input:
-        truth=LABELS,
-        masks=MASKS,
-    output:
-        record=ensure(PATHS.job("skeletonize"), non_empty=True),
-    log:
-        PATHS.log("skeletonize_blocks", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("skeletonize_blocks", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("skeletonize"),
-        runtime=duration("skeletonize", PIPELINE.voxels_of_blocks("skeletonize")),
-    params:
-        masks=MASKED,
-        mask_stamps=MASK_STAMPS,
-        box=PIPELINE.box("evaluate_box"),
-        flags=flags(RUN.skeletonize),
-        skeletons=PATHS.of("skeletonize"),
-    shell:
-        "ffn skeletonize --labels {input.truth} --box {params.box} {params.masks} {params.flags} "
-        "--job {wildcards.job} --job-record {output.record} --out {params.skeletons} > {log} 2>&1"
-
-
 rule skeletonize:
     input:
         truth=LABELS,
@@ -47,6 +22,26 @@ rule skeletonize:
         box=PIPELINE.box("evaluate_box"),
         flags=flags(RUN.skeletonize),
         job=PIPELINE.job_option("skeletonize"),
+        out=lambda wildcards, output: output.skeletons,
     shell:
         "ffn skeletonize --labels {input.truth} --box {params.box} {params.masks} {params.flags} {params.job} "
-        "--out {output.skeletons} > {log} 2>&1"
+        "--out {params.out} > {log} 2>&1"
+
+
+# Parts of the blocks of a large volume.
+use rule skeletonize as skeletonize_blocks with:
+    input:
+        truth=LABELS,
+        masks=MASKS,
+    output:
+        record=ensure(PATHS.job("skeletonize"), non_empty=True),
+    log:
+        PATHS.log("skeletonize_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("skeletonize_blocks", "{volume}", "{job}")
+    resources:
+        mem_mb=memory("skeletonize"),
+        runtime=duration("skeletonize", PIPELINE.voxels_of_blocks("skeletonize")),
+    params:
+        job=arguments.job,
+        out=PATHS.of("skeletonize"),

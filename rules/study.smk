@@ -51,6 +51,7 @@ MEASURE_MB = {
     processes: layout.per_node * training_mb(RUN.model, MEASURE_TRAIN, PIPELINE.learnt_voxels)
     for processes, layout in MEASURE_LAYOUTS.items()
 }
+STUDY_TIMES = expand(PATHS.study("measure-{processes}.h5"), processes=RUN.study.processes)
 STUDY_DATA = f"--records {PATHS.folder('records')} {arguments.training_volumes(PIPELINE)}"
 
 
@@ -74,30 +75,20 @@ rule study_train:
         PATHS.benchmark(f"studies/runs/{STUDY_RUN}")
     threads: lambda wildcards: STUDY_JOBS[wildcards.workers].threads
     resources:
-        mem_mb=by_attempt(lambda wildcards, threads: STUDY_JOBS[wildcards.workers].mb),
-        runtime=by_attempt(lambda wildcards, threads: STUDY_JOBS[wildcards.workers].minutes),
-        nodes=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.nodes,
-        tasks=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.ranks,
-        gpu=lambda wildcards: min(STUDY_JOBS[wildcards.workers].layout.per_node, GPUS),
-        mpi=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.command,
-        slurm_extra=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.spread,
+        **study_resources(STUDY_JOBS, GPUS),
     params:
-        runs=subpath(output.metrics, parent=True),
+        runs=PATHS.study("runs"),
         data=STUDY_DATA,
         flags=f"{flags(STUDY_MODEL)} {flags(STUDY_TRAIN, skip=('num_workers', 'virtual_workers', 'learning_rate'))}",
         processes=arguments.processes_of_study(STUDY_JOBS),
         log_steps=STUDY_TRAIN.log_steps,  # tracked: here the rows are the result
+        rate="--learning-rate {rate}",
     shell:
-        "{resources.mpi} ffn study train {params.data} {params.flags} {params.processes} "
-        "--learning-rate {wildcards.rate} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
-        "> {log} 2>&1"
+        "{resources.mpi} ffn study train {params.data} {params.flags} {params.processes} {params.rate} "
+        "--rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} > {log} 2>&1"
 
 
-rule study_train_ramp:
-    input:
-        rules.train.input.records,
-        rules.train.input.images,
-        rules.train.input.labels,
+use rule study_train as study_train_ramp with:
     output:
         metrics=ensure(PATHS.study("ramps", f"{STUDY_RUN}.csv"), non_empty=True),
     log:
@@ -106,26 +97,15 @@ rule study_train_ramp:
         PATHS.benchmark(f"studies/ramps/{STUDY_RUN}")
     threads: lambda wildcards: RAMP_JOBS[wildcards.workers].threads
     resources:
-        mem_mb=by_attempt(lambda wildcards, threads: RAMP_JOBS[wildcards.workers].mb),
-        runtime=by_attempt(lambda wildcards, threads: RAMP_JOBS[wildcards.workers].minutes),
-        nodes=lambda wildcards: RAMP_JOBS[wildcards.workers].layout.nodes,
-        tasks=lambda wildcards: RAMP_JOBS[wildcards.workers].layout.ranks,
-        gpu=lambda wildcards: min(RAMP_JOBS[wildcards.workers].layout.per_node, GPUS),
-        mpi=lambda wildcards: RAMP_JOBS[wildcards.workers].layout.command,
-        slurm_extra=lambda wildcards: RAMP_JOBS[wildcards.workers].layout.spread,
+        **study_resources(RAMP_JOBS, GPUS),
     params:
-        runs=subpath(output.metrics, parent=True),
-        data=STUDY_DATA,
+        runs=PATHS.study("ramps"),
         flags=f"{flags(STUDY_MODEL)} {flags(RAMP_TRAIN, skip=('num_workers', 'virtual_workers', 'learning_rate'))}",
         processes=arguments.processes_of_study(RAMP_JOBS),
-        log_steps=RAMP_TRAIN.log_steps,  # tracked: here the rows are the result
-    shell:
-        "{resources.mpi} ffn study train {params.data} {params.flags} {params.processes} "
-        "--learning-rate {wildcards.rate} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
-        "> {log} 2>&1"
+        log_steps=RAMP_TRAIN.log_steps,
 
 
-rule study_train_best:
+use rule study_train as study_train_best with:
     input:
         rules.train.input.records,
         rules.train.input.images,
@@ -137,25 +117,8 @@ rule study_train_best:
         PATHS.log("studies", "best", STUDY_BEST_RUN),
     benchmark:
         PATHS.benchmark(f"studies/best/{STUDY_BEST_RUN}")
-    threads: lambda wildcards: STUDY_JOBS[wildcards.workers].threads
-    resources:
-        mem_mb=by_attempt(lambda wildcards, threads: STUDY_JOBS[wildcards.workers].mb),
-        runtime=by_attempt(lambda wildcards, threads: STUDY_JOBS[wildcards.workers].minutes),
-        nodes=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.nodes,
-        tasks=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.ranks,
-        gpu=lambda wildcards: min(STUDY_JOBS[wildcards.workers].layout.per_node, GPUS),
-        mpi=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.command,
-        slurm_extra=lambda wildcards: STUDY_JOBS[wildcards.workers].layout.spread,
     params:
-        runs=PATHS.study("runs"),
-        data=STUDY_DATA,
-        flags=rules.study_train.params.flags,
-        processes=arguments.processes_of_study(STUDY_JOBS),
-        log_steps=STUDY_TRAIN.log_steps,
-    shell:
-        "{resources.mpi} ffn study train {params.data} {params.flags} {params.processes} "
-        "--rates {input.rates} --rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} "
-        "> {log} 2>&1"
+        rate=f"--rates {PATHS.study('learning_rate.json')}",
 
 
 # Other jobs would distort the times, so on a single machine this job reserves all cores.
@@ -192,134 +155,38 @@ rule study_measure:
         "--out {output.times} > {log} 2>&1"
 
 
-rule study_scaling:
-    input:
-        times=expand(PATHS.study("measure-{processes}.h5"), processes=RUN.study.processes),
-    output:
-        numbers=ensure(PATHS.study("scaling.json"), non_empty=True),
-        page=PATHS.study("scaling.html"),
-        figure=report(
-            PATHS.study("scaling.png"),
-            caption="../docs/study-caption.rst",
-            category="Studies",
-        ),
-    log:
-        PATHS.log("studies", "scaling"),
-    benchmark:
-        PATHS.benchmark("studies/scaling")
-    threads: 1
-    resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(10),
-    params:
-        flags=flags(RUN.study),
-    shell:
-        "ffn study scaling {input.times} {params.flags} --out {output.numbers} > {log} 2>&1"
+# --- The studies: the files that each evaluates, other studies that it needs, and further options ---------------------
+STUDY_OTHERS = {"rates": PATHS.study("learning_rate.json"), "scaling": PATHS.study("scaling.json")}
+STUDIES = {
+    "scaling": (STUDY_TIMES, {}, ""),
+    "learning_rate": (STUDY_GRID, {}, f"--rng-seed {SEED}"),
+    "rate_range": (STUDY_RAMPS, {}, ""),
+    "efficiency": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, ""),
+    "curves": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, ""),
+}
+for study, (files, others, options) in STUDIES.items():
 
-
-rule study_learning_rate:
-    input:
-        metrics=STUDY_GRID,
-    output:
-        numbers=ensure(PATHS.study("learning_rate.json"), non_empty=True),
-        page=PATHS.study("learning_rate.html"),
-        figure=report(
-            PATHS.study("learning_rate.png"),
-            caption="../docs/study-caption.rst",
-            category="Studies",
-        ),
-    log:
-        PATHS.log("studies", "learning_rate"),
-    benchmark:
-        PATHS.benchmark("studies/learning_rate")
-    threads: 1
-    resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(10),
-    params:
-        flags=flags(RUN.study),
-        seed=SEED,
-    shell:
-        "ffn study learning-rate {input.metrics} {params.flags} --rng-seed {params.seed} --out {output.numbers} "
-        "> {log} 2>&1"
-
-
-rule study_rate_range:
-    input:
-        metrics=STUDY_RAMPS,
-    output:
-        numbers=ensure(PATHS.study("rate_range.json"), non_empty=True),
-        page=PATHS.study("rate_range.html"),
-        figure=report(
-            PATHS.study("rate_range.png"),
-            caption="../docs/study-caption.rst",
-            category="Studies",
-        ),
-    log:
-        PATHS.log("studies", "rate_range"),
-    benchmark:
-        PATHS.benchmark("studies/rate_range")
-    threads: 1
-    resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(10),
-    params:
-        flags=flags(RUN.study),
-    shell:
-        "ffn study rate-range {input.metrics} {params.flags} --out {output.numbers} > {log} 2>&1"
-
-
-rule study_efficiency:
-    input:
-        metrics=STUDY_GRID + STUDY_BEST,
-        rates=PATHS.study("learning_rate.json"),
-        scaling=PATHS.study("scaling.json"),
-    output:
-        numbers=ensure(PATHS.study("efficiency.json"), non_empty=True),
-        page=PATHS.study("efficiency.html"),
-        figure=report(
-            PATHS.study("efficiency.png"),
-            caption="../docs/study-caption.rst",
-            category="Studies",
-        ),
-    log:
-        PATHS.log("studies", "efficiency"),
-    benchmark:
-        PATHS.benchmark("studies/efficiency")
-    threads: 1
-    resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(10),
-    params:
-        flags=flags(RUN.study),
-    shell:
-        "ffn study efficiency {input.metrics} --rates {input.rates} --scaling {input.scaling} {params.flags} "
-        "--out {output.numbers} > {log} 2>&1"
-
-
-rule study_curves:
-    input:
-        metrics=STUDY_GRID + STUDY_BEST,
-        rates=PATHS.study("learning_rate.json"),
-        scaling=PATHS.study("scaling.json"),
-    output:
-        numbers=ensure(PATHS.study("curves.json"), non_empty=True),
-        page=PATHS.study("curves.html"),
-        figure=report(
-            PATHS.study("curves.png"),
-            caption="../docs/study-caption.rst",
-            category="Studies",
-        ),
-    log:
-        PATHS.log("studies", "curves"),
-    benchmark:
-        PATHS.benchmark("studies/curves")
-    threads: 1
-    resources:
-        mem_mb=by_attempt(2000),
-        runtime=by_attempt(10),
-    params:
-        flags=flags(RUN.study),
-    shell:
-        "ffn study curves {input.metrics} --rates {input.rates} --scaling {input.scaling} {params.flags} "
-        "--out {output.numbers} > {log} 2>&1"
+    rule:
+        name:
+            f"study_{study}"
+        input:
+            files=files,
+            others=list(others.values()),
+        output:
+            numbers=ensure(PATHS.study(f"{study}.json"), non_empty=True),
+            page=PATHS.study(f"{study}.html"),
+            figure=report(PATHS.study(f"{study}.png"), caption="../docs/study-caption.rst", category="Studies"),
+        log:
+            PATHS.log("studies", study),
+        benchmark:
+            PATHS.benchmark(f"studies/{study}")
+        threads: 1
+        resources:
+            mem_mb=by_attempt(2000),
+            runtime=by_attempt(10),
+        params:
+            study=study.replace("_", "-"),
+            options=" ".join([*(f"--{name} {path}" for name, path in others.items()), options]),
+            flags=flags(RUN.study),
+        shell:
+            "ffn study {params.study} {input.files} {params.options} {params.flags} --out {output.numbers} > {log} 2>&1"

@@ -1,32 +1,6 @@
 # Scores of the merge graph at every threshold, for the report.
 
 
-rule sweep_blocks:
-    input:
-        segmentation=tracked_file(PATHS.base(RUN)),
-        truth=LABELS,
-        masks=MASKS,
-    output:
-        record=ensure(PATHS.job("sweep"), non_empty=True),
-    log:
-        PATHS.log("sweep_blocks", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("sweep_blocks", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("sweep", block_voxels(RUN.sweep)),
-        runtime=duration("sweep", PIPELINE.voxels_of_blocks("sweep")),
-    params:
-        masks=MASKED,
-        mask_stamps=MASK_STAMPS,
-        box=PIPELINE.box("evaluate_box"),
-        table=PATHS.of("sweep"),
-        untracked=arguments.untracked(RUN.sweep),
-    shell:
-        "ffn sweep --segmentation {input.segmentation} --truth {input.truth} --box {params.box} {params.masks} "
-        "{params.untracked} --job {wildcards.job} --job-record {output.record} --out {params.table} > {log} 2>&1"
-
-
 rule sweep:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
@@ -54,7 +28,27 @@ rule sweep:
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
         job=PIPELINE.job_option("sweep"),
+        out=lambda wildcards, output: output.table,
     shell:
         "ffn sweep {params.graphs} --segmentation {input.segmentation} --truth {input.truth} "
-        "--box {params.box} {params.masks} {params.flags} {params.untracked} {params.job} --out {output.table} "
-        "> {log} 2>&1"
+        "--box {params.box} {params.masks} {params.flags} {params.untracked} {params.job} --out {params.out} > {log} 2>&1"
+
+
+# Parts of the blocks of a large volume: pairs of ids, which need no graph.
+use rule sweep as sweep_blocks with:
+    input:
+        segmentation=tracked_file(PATHS.base(RUN)),
+        truth=LABELS,
+        masks=MASKS,
+    output:
+        record=ensure(PATHS.job("sweep"), non_empty=True),
+    log:
+        PATHS.log("sweep_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("sweep_blocks", "{volume}", "{job}")
+    params:
+        graphs="",
+        stamps="",
+        flags="",
+        job=arguments.job,
+        out=PATHS.of("sweep"),

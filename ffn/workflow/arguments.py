@@ -58,6 +58,11 @@ def files(pipeline: Pipeline, as_list: bool, stage: str, dataset: str = "", **wi
     return " ".join(map(quote, FileList.of(pipeline, stage, dataset, **wildcards).lines))
 
 
+def job(wildcards: Any, output: Any) -> str:
+    """Return the options of a job on a part of the blocks, as a parameter."""
+    return f"--job {wildcards.job} --job-record {output.record}"
+
+
 def list_of_boxes(wildcards: Any, record: str, cut: str) -> str:
     """Return the options of a job that walks a list of boxes: how they are cut, which are its own, where files go."""
     folder = os.path.dirname(os.path.dirname(record))
@@ -155,7 +160,7 @@ def staging(wildcards: Any, resources: Any) -> str:
 
 
 def launcher(wildcards: Any, resources: Any) -> str:
-    """Return what starts a job on a node of its own, from the profile's resource `mpi`; at most sites nothing."""
+    """Return what starts a job on its own node, from the profile's resource `mpi`; at most sites nothing."""
     return str(resources.get("mpi") or "")
 
 

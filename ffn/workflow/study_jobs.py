@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from ffn.config import ModelConfig
 from ffn.studies.config import RAMP_ROWS
 from ffn.training.config import TrainConfig
 from ffn.workflow.needs import training_mb, training_minutes
 from ffn.workflow.rank_layout import Layout, layout_of
+from ffn.workflow.resources import by_attempt
 from ffn.workflow.run import RunConfig
 
 
@@ -111,3 +112,20 @@ def study_job(
         layout.per_node * training_mb(model, train, voxels),
         training_minutes(model, train, each),
     )
+
+
+def study_resources(jobs: Mapping[str, StudyJob], gpus: int) -> dict[str, Callable[..., Any]]:
+    """Return what training runs ask for, by their number of workers, with this number of GPUs in a node."""
+
+    def of(figure: Callable[[StudyJob], Any]) -> Callable[[Any], Any]:
+        return lambda wildcards: figure(jobs[wildcards.workers])
+
+    return {
+        "mem_mb": by_attempt(lambda wildcards, threads: jobs[wildcards.workers].mb),
+        "runtime": by_attempt(lambda wildcards, threads: jobs[wildcards.workers].minutes),
+        "nodes": of(lambda job: job.layout.nodes),
+        "tasks": of(lambda job: job.layout.ranks),
+        "gpu": of(lambda job: min(job.layout.per_node, gpus)),
+        "mpi": of(lambda job: job.layout.command),
+        "slurm_extra": of(lambda job: job.layout.spread),
+    }
