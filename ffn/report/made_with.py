@@ -9,12 +9,12 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple
 
-from ffn.io.provenance import Record, read_provenance
+from ffn.io.provenance import Provenance, read_provenance
 from ffn.io.store_names import without_metadata
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import ingested_places
-from ffn.workflow.recorded import VOLUMES, Job, Recipe, configured_recipe, is_left_open, recorded_recipe
+from ffn.workflow.recorded import VOLUMES, Product, Recipe, configured_recipe, is_left_open, recorded_recipe
 from ffn.workflow.stages import STAGES
 
 SHOWN_LETTERS = 300  # of an input; an export of a large volume has thousands of files
@@ -67,7 +67,7 @@ class MadeAlike(NamedTuple):
     made_by: str
     is_wanted: bool
     differences: list[Difference]
-    record: Record
+    record: Provenance
 
     @property
     def is_as_configured(self) -> bool:
@@ -88,7 +88,7 @@ class MadeAlike(NamedTuple):
         return list(map(str, self.differences)) if self.is_wanted else ["config.yaml makes no such file any more"]
 
     @property
-    def shown_record(self) -> Record:
+    def shown_record(self) -> Provenance:
         """Options and inputs of the first of the files; long lists of inputs are cut."""
         parts = {name: self.record.get(name, {}) for name in ("config", "model", "inputs")}
         parts["inputs"] = {name: shorten(str(value), SHOWN_LETTERS) for name, value in parts["inputs"].items()}
@@ -126,7 +126,7 @@ def read_made_with(run_dir: Path) -> list[MadeAlike]:
     paths = RunPaths(run_dir)
     kinds: dict[tuple[str, str], list[_Made]] = {}
     for made in _files(paths, _pipeline(paths)):
-        kinds.setdefault((made.job.stage, made.job.output.name), []).append(made)
+        kinds.setdefault((made.product.stage, made.product.output.name), []).append(made)
     return [alike for files in kinds.values() for alike in _grouped(files)]
 
 
@@ -134,8 +134,8 @@ class _Made(NamedTuple):
     """A file, and how it was made."""
 
     file: str
-    job: Job
-    record: Record
+    product: Product
+    record: Provenance
     is_wanted: bool
     differences: list[Difference]
     options: dict[str, Any]
@@ -158,7 +158,7 @@ def _grouped(files: list[_Made]) -> Iterator[MadeAlike]:
     for group in groups.values():
         first, names = group[0], [made.file for made in group]
         facts = (first.made_by, first.is_wanted, first.differences, first.record)
-        yield MadeAlike(first.job.stage, names, len(files), *facts)
+        yield MadeAlike(first.product.stage, names, len(files), *facts)
 
 
 def _pipeline(paths: RunPaths) -> Pipeline | None:
@@ -169,22 +169,22 @@ def _pipeline(paths: RunPaths) -> Pipeline | None:
 
 def _files(paths: RunPaths, pipeline: Pipeline | None) -> Iterator[_Made]:
     targets = _targets(pipeline) if pipeline else None
-    for path, job in _outputs(paths):
+    for path, product in _outputs(paths):
         record, file = read_provenance(path), os.path.relpath(path, paths.root)
         if record.get("stage"):
-            job = job._replace(stage=record["stage"]) if job.stage in VOLUMES else job
-            yield _compared(file, job, record, pipeline, targets is None or file in targets)
+            product = product._replace(stage=record["stage"]) if product.stage in VOLUMES else product
+            yield _compared(file, product, record, pipeline, targets is None or file in targets)
 
 
-def _compared(file: str, job: Job, record: Record, pipeline: Pipeline | None, is_target: bool) -> _Made:
-    is_wanted = is_target and (pipeline is None or job.volume in ("", *pipeline.run.volumes))
-    recipe = recorded_recipe(record, job)
-    now = configured_recipe(pipeline, record["stage"], job) if pipeline and is_wanted else Recipe({}, {})
+def _compared(file: str, product: Product, record: Provenance, pipeline: Pipeline | None, is_target: bool) -> _Made:
+    is_wanted = is_target and (pipeline is None or product.volume in ("", *pipeline.run.volumes))
+    recipe = recorded_recipe(record, product)
+    now = configured_recipe(pipeline, record["stage"], product) if pipeline and is_wanted else Recipe({}, {})
     options = {key: value for key, value in recipe.options.items() if not now.options or key in now.options}
-    return _Made(file, job, record, is_wanted, _differences(recipe, now), options)
+    return _Made(file, product, record, is_wanted, _differences(recipe, now), options)
 
 
-def _outputs(paths: RunPaths) -> Iterator[tuple[Path, Job]]:
+def _outputs(paths: RunPaths) -> Iterator[tuple[Path, Product]]:
     """Yield every output of a stage that exists, once."""
     seen = set()  # `synth` and `ingest` make the same files
     for stage in STAGES.values():
@@ -192,7 +192,7 @@ def _outputs(paths: RunPaths) -> Iterator[tuple[Path, Job]]:
             for path in paths.existing(stage.name, output.name):
                 if path not in seen:
                     seen.add(path)
-                    yield path, Job(stage.name, output, paths.wildcards(path, stage.name, output.name))
+                    yield path, Product(stage.name, output, paths.wildcards(path, stage.name, output.name))
 
 
 def _targets(pipeline: Pipeline) -> set[str] | None:

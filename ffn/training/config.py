@@ -13,7 +13,8 @@ from ffn.training.presets import PRESETS
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 Collective = Literal["horovod", "mpi"]
-MOST_WITH_WALKS = 64  # processes that each write a file of their own into a checkpoint, by default; our choice
+PROCESSES = {"num_workers", "virtual_workers"}  # they share the workers out among processes; only their product decides
+MOST_WITH_WALKS = 64  # processes that each write their own file into a checkpoint, by default; our choice
 
 # Defaults of a training that starts from trained weights. Adam's first step changes every weight by the whole rate,
 # each in the direction of its gradient. At 0.001 that is 3 % of a typical weight, and together it makes the published
@@ -101,7 +102,7 @@ class TrainConfig(Section):
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="decay per step of a moving average of the weights, which the model then gets; null: none"
     )
-    # Engines differ by rounding, and go on with each other's checkpoints.
+    # Engines differ by rounding, and resume from each other's checkpoints.
     engine: SameResult[Literal["auto", "tensorflow", "jax"]] = Field(
         "auto", description="what computes the steps; auto: jax where it sees a GPU and TensorFlow does not"
     )

@@ -19,9 +19,9 @@ from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
 from ffn.provenance import revision
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint
-from ffn.training.config import TrainConfig
+from ffn.training.config import PROCESSES, TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker
-from ffn.training.data.lanes import COLUMNS, LaneStream, Shards
+from ffn.training.data.lanes import COLUMNS, LaneStream, RecordShards
 from ffn.training.data.randomness import generator
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
 from ffn.training.initial import initial_weights, weights_of_depth
@@ -39,7 +39,6 @@ FREE_OPTIONS = TrainConfig.same_result() | {
 }
 
 SHORTHANDS = {"preset"}  # names for the values of other options
-PROCESSES = {"num_workers", "virtual_workers"}  # they share the workers out among processes; only their product decides
 
 
 class ValidationSource(NamedTuple):
@@ -92,7 +91,7 @@ class TrainingPlan:
         Seed of the run.
     initial : Model
         Architecture, normalisation and initial weights.
-    shards : Shards
+    shards : RecordShards
         The records.
     maker : ExampleMaker
         Cuts examples out of the volumes.
@@ -103,7 +102,7 @@ class TrainingPlan:
     train: TrainConfig
     rng_seed: int
     initial: Model
-    shards: Shards
+    shards: RecordShards
     maker: ExampleMaker
     data_checksums: Mapping[str, Any]
 
@@ -213,7 +212,7 @@ def make_training_plan(
         config,
         rng_seed,
         initial,
-        Shards([folder / shard.file for shard in index.shards], counts, training_records.read_shard),
+        RecordShards([folder / shard.file for shard in index.shards], counts, training_records.read_shard),
         ExampleMaker(volumes, initial.config, config, {name: source.box for name, source in data.validation.items()}),
         checksums,
     )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ffn.config import Section
 from ffn.io.masks import mask_inputs
+from ffn.training.config import PROCESSES
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.run import RunConfig
 from ffn.workflow.stages import STAGES, Output
@@ -19,28 +20,23 @@ Values = dict[str, Any]
 VOLUMES = ("synth", "ingest")  # stages that make the same files
 
 # Boxes of a volume that the stages work on, see `ffn.workflow.places.Place`.
-BOXES = {
-    **dict.fromkeys(("membrane", "partition", "coordinates"), "train_box"),
-    **dict.fromkeys(("reconcile", "consensus", "merge", "fill", "export"), "segment_box"),
-    **dict.fromkeys(("sweep", "skeletonize", "evaluate"), "evaluate_box"),
-}
-MASKED = ("coordinates", "normalize", "segment", "agglomerate", "fill", "sweep", "skeletonize", "evaluate")
-PROCESSES = {"train.num_workers", "train.virtual_workers"}
+BOXES = {name: stage.blocks.box for name, stage in STAGES.items() if stage.blocks}
+WORKERS = {f"train.{name}" for name in PROCESSES}  # compared by their product
 MEASURED = ("model.image_mean", "model.image_stddev")  # null: the stage records what it found
 OPTIONAL_INPUTS = ("init", "normalize", "skeletons", "validation", "masks", "init_segmentation")
 
 
-class Job(NamedTuple):
-    """What makes one file of a run.
+class Product(NamedTuple):
+    """A file of a run, and what makes it.
 
     Parameters
     ----------
     stage : str
         Key of `STAGES`.
     output : Output
-        Which of its outputs.
+        Which of its outputs the file is.
     wildcards : dict of str to str
-        Their values in the path of the file.
+        Their values in its path.
     """
 
     stage: str
@@ -68,23 +64,23 @@ class Recipe(NamedTuple):
     inputs: Values
 
 
-def recorded_recipe(record: dict[str, Any], job: Job) -> Recipe:
+def recorded_recipe(record: dict[str, Any], product: Product) -> Recipe:
     """Return what a file records of how it was made.
 
     Parameters
     ----------
     record : dict
         See `ffn.io.provenance.read_provenance`; not empty.
-    job : Job
-        What made the file.
+    product : Product
+        The file.
     """
     config, inputs = record.get("config", {}), {**dict.fromkeys(OPTIONAL_INPUTS), **record.get("inputs", {})}
-    if job.stage in VOLUMES:
-        return _of_volume(record["stage"], config, inputs, job)
-    return Recipe(_flat({_section(record["stage"]): config, "model": record.get("model", {})}), _named(inputs, job))
+    if product.stage in VOLUMES:
+        return _of_volume(record["stage"], config, inputs, product)
+    return Recipe(_flat({_section(record["stage"]): config, "model": record.get("model", {})}), _named(inputs, product))
 
 
-def configured_recipe(pipeline: Pipeline, command: str, job: Job) -> Recipe:
+def configured_recipe(pipeline: Pipeline, command: str, product: Product) -> Recipe:
     """Return what the same file would record now, without options that keep its content the same.
 
     Parameters
@@ -93,17 +89,17 @@ def configured_recipe(pipeline: Pipeline, command: str, job: Job) -> Recipe:
         The configuration and its volumes. Without volumes, boxes and inputs are left out.
     command : str
         Recorded command, such as ``segment`` for the segmentation of a competing checkpoint.
-    job : Job
-        What makes the file.
+    product : Product
+        The file.
     """
-    if job.stage in VOLUMES:
-        return _of_configured_volume(pipeline, job)
-    if job.output.name == "baseline":
+    if product.stage in VOLUMES:
+        return _of_configured_volume(pipeline, product)
+    if product.output.name == "baseline":
         return Recipe({}, {})  # the scores of the same job record what it was made with
-    sections = {key: section.result_options() for key, section in _sections(pipeline, command, job).items()}
+    sections = {key: section.result_options() for key, section in _sections(pipeline, command, product).items()}
     if "model" in sections:
         sections["model"] = {key: sections["model"][key] for key in sections["model"] if key in pipeline.model_options}
-    return Recipe(_flat(sections), _named(_inputs(pipeline, job), job) if pipeline.places else {})
+    return Recipe(_flat(sections), _named(_inputs(pipeline, product), product) if pipeline.places else {})
 
 
 def is_left_open(key: str, value: object) -> bool:
@@ -116,8 +112,8 @@ def _flat(sections: dict[str, dict[str, Any]]) -> Values:
     for key, field in RunConfig.model_fields.items():
         for name in getattr(field.annotation, "for_workflow", ()):  # the commands do not get them
             values.pop(f"{key}.{name}", None)
-    if PROCESSES <= values.keys():  # how many processes share the workers out does not matter
-        values["train.num_workers × virtual_workers"] = math.prod(values.pop(name) for name in PROCESSES)
+    if WORKERS <= values.keys():
+        values["train.num_workers × virtual_workers"] = math.prod(values.pop(name) for name in WORKERS)
     return values
 
 
@@ -126,31 +122,33 @@ def _section(command: str) -> str:
     return "model" if command == "import-checkpoint" else STAGES[command].section if command in STAGES else command
 
 
-def _sections(pipeline: Pipeline, command: str, job: Job) -> dict[str, Section]:
+def _sections(pipeline: Pipeline, command: str, product: Product) -> dict[str, Section]:
     """Return the sections whose options the command gets, by their keys."""
     run, key = pipeline.run, _section(command)
     model: dict[str, Section] = {"model": run.model}
     if command == "import-checkpoint":
         return {} if pipeline.initial else model  # initial weights bring their own
     if command == "segment":
-        return {key: pipeline.orders.get(job.wildcards.get("order", ""), run.segment)}
+        return {key: pipeline.orders.get(product.wildcards.get("order", ""), run.segment)}
     return ({key: getattr(run, key)} if hasattr(run, key) else {}) | (model if command == "train" else {})
 
 
-def _named(inputs: dict[str, Any], job: Job) -> Values:
+def _named(inputs: dict[str, Any], product: Product) -> Values:
     """Return inputs by their keys in the configuration, where they have one; all are text, as in the records."""
-    box = {"select": "select.box"} | {stage: f"volumes.{job.volume}.{key}" for stage, key in BOXES.items()}
-    keys = {"box": box.get(job.stage, "box"), "checkpoint": "init", "weights": "train_weight"}
+    box = {"select": "select.box"} | {stage: f"volumes.{product.volume}.{key}" for stage, key in BOXES.items()}
+    keys = {"box": box.get(product.stage, "box"), "checkpoint": "init", "weights": "train_weight"}
     return {keys.get(name, name): None if value is None else str(value) for name, value in inputs.items()}
 
 
-def _inputs(pipeline: Pipeline, job: Job) -> dict[str, Any]:
-    """Return boxes, random seeds and files that a job gets, by the names under which they are recorded."""
-    run, paths, volume = pipeline.run, pipeline.paths, job.volume
-    own: dict[str, Any] = {"box": getattr(pipeline.places[volume], BOXES[job.stage])} if job.stage in BOXES else {}
-    if job.stage in MASKED:
+def _inputs(pipeline: Pipeline, product: Product) -> dict[str, Any]:
+    """Return boxes, random seeds and files that a file is made of, by the names under which they are recorded."""
+    run, paths, volume = pipeline.run, pipeline.paths, product.volume
+    own: dict[str, Any] = (
+        {"box": getattr(pipeline.places[volume], BOXES[product.stage])} if product.stage in BOXES else {}
+    )
+    if STAGES[product.stage].masked:
         own = {**own, "masks": None, **mask_inputs(run.volumes[volume].masks)}
-    match job.stage:
+    match product.stage:
         case "import-checkpoint":
             return {"checkpoint": run.init}
         case "records":
@@ -165,11 +163,11 @@ def _inputs(pipeline: Pipeline, job: Job) -> dict[str, Any]:
             return {"box": run.select.box}
         case "segment":
             own["init_segmentation"] = run.volumes[volume].init_segmentation
-            return own | {"box": pipeline.subvolumes[volume][job.wildcards["subvolume"]]}
+            return own | {"box": pipeline.subvolumes[volume][product.wildcards["subvolume"]]}
         case "reconcile":
             return own | {"subvolumes": len(pipeline.subvolumes[volume])}
         case "agglomerate":
-            box = pipeline.contact_boxes[volume][job.wildcards["subvolume"]]
+            box = pipeline.contact_boxes[volume][product.wildcards["subvolume"]]
             return own | {"box": box, "segmentation": paths.base(run, volume=volume)}
         case "merge" | "sweep":
             base = paths.base(run, volume=volume)
@@ -197,9 +195,9 @@ def _validation(pipeline: Pipeline) -> str | None:
     return " ".join(sources) or None
 
 
-def _of_volume(command: str, config: dict[str, Any], inputs: dict[str, Any], job: Job) -> Recipe:
+def _of_volume(command: str, config: dict[str, Any], inputs: dict[str, Any], product: Product) -> Recipe:
     """Return what decides a synthetic volume, or one that was brought in."""
-    key, kind = f"volumes.{job.volume}", job.output.name
+    key, kind = f"volumes.{product.volume}", product.output.name
     if command == "synth":
         made = {f"{key}.{kind}": None, "rng_seed": inputs.get("rng_seed")}
         return Recipe(_flat({f"{key}.synthetic": config}), made)
@@ -215,9 +213,9 @@ def _of_volume(command: str, config: dict[str, Any], inputs: dict[str, Any], job
     return Recipe(options, {f"{key}.{kind}": inputs.get("source")})
 
 
-def _of_configured_volume(pipeline: Pipeline, job: Job) -> Recipe:
-    volume = pipeline.run.volumes[job.volume].model_dump(mode="json")
+def _of_configured_volume(pipeline: Pipeline, product: Product) -> Recipe:
+    volume = pipeline.run.volumes[product.volume].model_dump(mode="json")
     if volume["synthetic"]:
-        return _of_volume("synth", volume["synthetic"], {"rng_seed": str(pipeline.seed_of(job.volume))}, job)
+        return _of_volume("synth", volume["synthetic"], {"rng_seed": str(pipeline.seed_of(product.volume))}, product)
     config = {**volume, "offset_zyx": volume["labels_offset_zyx"]}
-    return _of_volume("ingest", config, {"source": volume[job.output.name]}, job)
+    return _of_volume("ingest", config, {"source": volume[product.output.name]}, product)

@@ -135,6 +135,8 @@ class Stage:
         Rules in the order in which they run, if they are not just the one of the stage's name.
     blocks : Blocks, optional
         If several jobs may work on a volume: those of the rule ``<name>_blocks``, and one that finishes.
+    masked : bool
+        Whether it leaves out what is masked in a volume.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Stage:
     section: str = ""
     rules: tuple[str, ...] = ()
     blocks: Blocks | None = None
+    masked: bool = False
 
     @property
     def revision(self) -> int:
@@ -230,6 +233,7 @@ STAGES = {
             section="coordinates",
             rules=("coordinates_blocks", "coordinates"),
             blocks=Blocks("train_box", itemsize=1),
+            masked=True,
         ),
         Stage(
             name="records",
@@ -278,6 +282,7 @@ STAGES = {
             outputs=(Output("normalization", "normalization/{volume}.json", of="normalized"),),
             need=Need(base_mb=500),
             section="normalize",
+            masked=True,
         ),
         Stage(
             name="segment",
@@ -295,6 +300,7 @@ STAGES = {
             need=Need(base_mb=2500, bytes_per_voxel=60),  # with one canvas, see `needs.flooding_mb`
             section="segment",
             rules=("segment_list", "segment"),
+            masked=True,
         ),
         Stage(
             name="reconcile",
@@ -331,6 +337,7 @@ STAGES = {
             need=Need(base_mb=2500, bytes_per_voxel=60),  # with one canvas, see `needs.agglomerating_mb`
             section="agglomerate",
             rules=("agglomerate_list", "agglomerate"),
+            masked=True,
         ),
         Stage(
             name="merge",
@@ -357,6 +364,7 @@ STAGES = {
             section="sweep",
             rules=("sweep_blocks", "sweep"),
             blocks=LABELS,
+            masked=True,
         ),
         Stage(
             name="fill",
@@ -368,6 +376,7 @@ STAGES = {
             section="fill",
             rules=("fill_blocks", "fill"),
             blocks=Blocks("segment_box", itemsize=8),
+            masked=True,
         ),
         Stage(
             name="skeletonize",
@@ -379,6 +388,7 @@ STAGES = {
             section="skeletonize",
             rules=("skeletonize_blocks", "skeletonize"),
             blocks=LABELS,
+            masked=True,
         ),
         Stage(
             name="evaluate",
@@ -395,6 +405,7 @@ STAGES = {
             section="evaluate",
             rules=("evaluate_blocks", "evaluate"),
             blocks=LABELS,
+            masked=True,
         ),
         Stage(
             name="export",

@@ -8,7 +8,7 @@ import yaml
 from ffn.config import Section
 from ffn.report.made_with import outdated, read_made_with
 from ffn.workflow.paths import RunPaths
-from ffn.workflow.recorded import PROCESSES
+from ffn.workflow.recorded import WORKERS
 from ffn.workflow.run import RunConfig, load_run
 
 from ..small_run import SMALL_RUN
@@ -18,7 +18,7 @@ UNMADE = {"segment.seed_order"}  # reversed with the consensus
 
 NOT_RUN = ("consensus", "select", "study")
 NOT_RECORDED = ("agglomerate.enabled", "agglomerate.job_size_zyx", "subvolumes.size_zyx", "subvolumes.overlap_zyx")
-WORKERS = "train.num_workers × virtual_workers"  # compared together
+PRODUCT = "train.num_workers × virtual_workers"
 
 
 def is_section(field) -> bool:
@@ -88,5 +88,5 @@ def test_every_option_of_a_stage_is_compared(section, results, monkeypatch):
     names = {name for name, mark in marks.items() if not mark and f"{section}.{name}" not in NOT_RECORDED}
     changed = options.model_copy(update={name: other(getattr(options, name)) for name in names})
     monkeypatch.setattr(RunPaths, "read_config", lambda paths: config.model_copy(update={section: changed}))
-    keys = {WORKERS if f"{section}.{name}" in PROCESSES else f"{section}.{name}" for name in names}
+    keys = {PRODUCT if f"{section}.{name}" in WORKERS else f"{section}.{name}" for name in names}
     assert differing_keys(results) >= keys

@@ -1,5 +1,6 @@
 """The one list of stages agrees with commands, sections, rules, needs and README."""
 
+import argparse
 import importlib
 import re
 import string
@@ -16,7 +17,10 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=list(STAGES))
 def test_a_stage_has_a_command_a_rule_file_and_its_section(stage):
-    assert importlib.import_module(stage.module).add_arguments.__doc__ and stage.example.startswith("ffn ")
+    add_arguments = importlib.import_module(stage.module).add_arguments
+    assert add_arguments.__doc__ and stage.example.startswith("ffn ")
+    add_arguments(parser := argparse.ArgumentParser())
+    assert stage.masked == ("masks" in {action.dest for action in parser._actions})
     rules = (ROOT / f"rules/{stage.name.replace('-', '_')}.smk").read_text()
     named = re.findall(r"^(?:rule|use rule \w+ as) (\w+)", rules, re.MULTILINE)
     assert set(named) == set(stage.rules or [stage.name])
