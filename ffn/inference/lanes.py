@@ -45,7 +45,7 @@ class Lanes(Protocol):
         ...
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
-        """Evaluate one FOV of each object, each on a canvas of its own; return the number of FOVs."""
+        """Evaluate one FOV of each object, each on its own canvas; return the number of FOVs."""
         ...
 
 

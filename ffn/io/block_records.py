@@ -14,7 +14,6 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.store_folder import StoreFolder
 
-Learnt = dict[str, Any]  # what a stage learnt from a block: values for JSON, and arrays
 Checksums = Mapping[str, str | None]
 
 
@@ -52,7 +51,7 @@ class BlockRecords:
         """Remove the record of a block whose shards will change."""
         self._folder.delete(_json(block))
 
-    def write(self, block: Box, learnt: Learnt) -> None:
+    def write(self, block: Box, learnt: dict[str, Any]) -> None:
         """Write the record of a block, once its shards are durable."""
         arrays = {name: value for name, value in learnt.items() if isinstance(value, np.ndarray)}
         if arrays:
@@ -73,7 +72,7 @@ class BlockRecords:
         """Whether a block has a record, whatever became of its shards and arrays."""
         return self._record(block) is not None
 
-    def learnt(self, block: Box) -> Learnt | None:
+    def learnt(self, block: Box) -> dict[str, Any] | None:
         """Return what was learnt from a block, None if it is not finished, or its arrays are damaged."""
         record = self._record(block)
         if record is None or not record["arrays"]:
@@ -111,7 +110,7 @@ class BlockRecords:
         return record if is_ours and {"shards", "arrays", "learnt"} <= record.keys() else None
 
 
-class AllLearnt(Sequence[Learnt]):
+class AllLearnt(Sequence[dict[str, Any]]):
     """What was learnt from all blocks, each read from its record when it is asked for.
 
     Parameters
@@ -149,7 +148,7 @@ class AllLearnt(Sequence[Learnt]):
         if missing:
             raise VolumeError(
                 f"{self._path}: {len(missing)} of {len(self)} blocks are not finished, such as {missing[0]}, expected "
-                "all. Run the jobs that lack"
+                "all. Run the missing jobs"
             )
 
 

@@ -1,4 +1,4 @@
-"""Make a file for each of many boxes: in one process or in many jobs, and on from where a killed one was."""
+"""Make a file for each of many boxes: in one process or in many jobs; a killed one resumes where it was."""
 
 from __future__ import annotations
 

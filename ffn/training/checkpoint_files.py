@@ -41,8 +41,8 @@ def load_checkpoint(path: str | Path) -> Model:
     if not path.is_dir():
         found = sorted(other.name for other in path.parent.glob("step-*"))
         raise ModelError(
-            f"{path}: no such checkpoint, {path.parent} holds {found}. Choose one of them, or train anew with a higher "
-            "train.keep_checkpoints"
+            f"{path}: no such checkpoint, {path.parent} holds {found}. Choose one of them, or train again with a "
+            "higher train.keep_checkpoints"
         )
     shared, _ = read_verified(path / SHARED, read_manifest(path)["sha256"])
     return Model(load_checkpoint_architecture(path), model_weights(shared), {})

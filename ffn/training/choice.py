@@ -29,7 +29,7 @@ def chosen_engine(config: TrainConfig, model: ModelConfig, machine: Path) -> Cho
         Architecture.
     machine : Path
         Folder in which the choice of a precision is recorded, so that a training resumes with it on any machine. With
-        a given precision, any engine can go on.
+        a given precision, any engine can resume.
 
     Raises
     ------

@@ -112,7 +112,7 @@ def train(
         Node-local folder. Records and volumes are copied there first, once per node.
     machine : str, optional
         Folder that records what ``auto`` takes as engine and precision, by default one in the model folder. A training
-        that goes on elsewhere takes the same.
+        that resumes elsewhere takes the same.
 
     Raises
     ------

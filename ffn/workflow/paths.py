@@ -73,7 +73,7 @@ class RunPaths:
     def job(self, stage: str, job: str = "{job}", output: str | None = None, **wildcards: str) -> str:
         """Return the record of a job that worked on a list of the blocks or boxes of a volume.
 
-        It is in the store or folder, so that who deletes a damaged one repeats its jobs, or beside a file.
+        It is in the store or folder, so that deleting a damaged one repeats its jobs, or beside a file.
         """
         path = self.of(stage, output, **wildcards)
         if "{subvolume}" in path:

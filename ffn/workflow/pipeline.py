@@ -75,7 +75,7 @@ class Pipeline:
         if not gpus or number < 2 or config.canvases != "auto" or config.engine not in ("auto", "jax"):
             return []
         return [
-            "segment.canvases: auto gives each subvolume a job of its own, so a GPU computes one FOV at a time. "
+            "segment.canvases: auto gives each subvolume its own job, so a GPU computes one FOV at a time. "
             f"{number} gives each job as many subvolumes, to flood at once"
         ]
 
@@ -264,7 +264,7 @@ class Pipeline:
             raise ConfigError(
                 "train.checkpoint_steps, train.keep_checkpoints, select.checkpoints: "
                 f"select needs {', '.join(missing)}, {folder} has {', '.join(kept) or 'none'}. "
-                f"Undo their change, or remove {folder.parent} to train anew"
+                f"Undo their change, or remove {folder.parent} to train again"
             )
 
     # --- Boxes and sizes of jobs, as functions of their wildcards --------------------------------------------

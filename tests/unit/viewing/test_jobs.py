@@ -148,7 +148,7 @@ def test_other_tables_keep_the_blocks(tmp_path, all_sources, at_once):
 @pytest.mark.parametrize("job", ["coarse-finish", "pieces-1-of-1", "1-of-1", "finish"])
 def test_a_job_without_those_before_it_says_so(tmp_path, all_sources, job):
     run(all_sources, tmp_path / "out", ["plan-finish"])
-    with pytest.raises(VolumeError, match=r"blocks are not finished.*Run the jobs that lack"):
+    with pytest.raises(VolumeError, match=r"blocks are not finished.*Run the missing jobs"):
         run(all_sources, tmp_path / "out", [job])
 
 
