@@ -31,9 +31,14 @@ def test_the_first_failure_ends_the_others_and_gives_the_exit_code(caplog):
     assert caplog.messages == ["process 1 ended with exit code 7, so all end"]
 
 
-def test_a_process_that_ignores_sigterm_is_killed():
-    code = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600 if n else 1); sys.exit(3)"
-    assert run_together(python(code), environments(2), grace=0.5) == 3
+def test_a_process_that_ignores_sigterm_is_killed(tmp_path):
+    code = (
+        "ready = os.environ['READY']\n"
+        "if n: signal.signal(signal.SIGTERM, signal.SIG_IGN); open(ready, 'w').close(); time.sleep(600)\n"
+        "while not os.path.exists(ready): time.sleep(0.02)\n"
+        "sys.exit(3)"
+    )
+    assert run_together(python(code), environments(2, READY=str(tmp_path / "ready")), grace=0.1) == 3
 
 
 @pytest.mark.parametrize(("returncode", "code"), [(0, 0), (3, 3), (-signal.SIGKILL, 137), (-signal.SIGTERM, 143)])
