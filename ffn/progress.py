@@ -26,7 +26,7 @@ class _Lines:
         sys.stderr.flush()
 
 
-def progress_bar(total: float | None, description: str, unit: str = "it", done: int = 0) -> tqdm:
+def progress_bar(total: float | None, description: str, unit: str, done: int = 0) -> tqdm:
     """Return a tqdm bar on stderr; in a log, it prints at most one line every 15 s.
 
     Parameters

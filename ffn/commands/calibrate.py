@@ -11,7 +11,7 @@ import yaml
 
 from ffn.assembly.calibration import DEFAULT, FEATURES, fit, quality
 from ffn.assembly.merge_graph import read_graphs
-from ffn.contingency import ContingencyTable, largest_parts
+from ffn.evaluation.bodies import best_bodies
 from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
@@ -21,7 +21,7 @@ from ffn.io.volume import require_labels, require_other_file
 from ffn.options import add_box_option, add_volume_option
 from ffn.provenance import provenance
 
-MIN_SHARE = 0.8
+MIN_SHARE = 0.8  # of a segment in one body; others are mergers or hardly labelled, and teach nothing about contacts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +99,7 @@ def calibrate(
     with open_truth(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(segmentation)
         table = tabulate(truth.read, segmentation.read, common_box(segmentation, truth, None), (128, 128, 128))
-    bodies = bodies_of(table)
+    bodies = best_bodies(table, MIN_SHARE)
     known = [e for e in edges if e.segment_a in bodies and e.segment_b in bodies]
     same = np.array([bodies[e.segment_a] == bodies[e.segment_b] for e in known], bool)
     inside = np.array([box is None or box.contains(Box.around((e.z, e.y, e.x))) for e in known], bool)
@@ -113,20 +113,3 @@ def calibrate(
     inputs = {"segmentation": segmentation_spec, "truth": truth_spec, "graphs": len(graph_paths), "box": str(box)}
     record = {**found.as_dict(), "quality": figures, "provenance": provenance("calibrate", None, **inputs)}
     atomic.write_text(out, yaml.safe_dump(record, sort_keys=False))
-
-
-def bodies_of(table: ContingencyTable, min_share: float = MIN_SHARE) -> dict[int, int]:
-    """Return the body of each segment of which one body holds at least a share of the labelled voxels.
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        Voxels of each pair of body and segment.
-    min_share : float
-        Other segments are mergers, or hardly labelled: they teach nothing about contacts.
-    """
-    table = table.foreground()
-    best = table.keep(largest_parts(table.b, table.a, table.voxels))
-    totals = np.bincount(np.unique(table.b, return_inverse=True)[1], table.voxels)  # by segment, as `best` is
-    best = best.keep(best.voxels >= min_share * totals)
-    return dict(zip(best.b.tolist(), best.a.tolist(), strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ffn.contingency import ContingencyTable
+from ffn.contingency import ContingencyTable, largest_parts
 from ffn.evaluation.scores import entropy_terms
 
 NUM_WORST = 10
@@ -76,6 +76,23 @@ def worst_bodies(table: ContingencyTable, count: int = NUM_WORST) -> dict[str, l
         "worst_splits": _worst(bodies, both.a, both.b, both.voxels, count),
         "worst_mergers": _worst(segments, both.b, both.a, both.voxels, count),
     }
+
+
+def best_bodies(table: ContingencyTable, min_share: float = 0.0) -> dict[int, int]:
+    """Map each segment to the body that it shares most voxels with; leave out segments that share none.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Pairs of body and segment.
+    min_share : float
+        Also leaves out segments of whose labelled voxels the body has a smaller share.
+    """
+    both = table.foreground()
+    best = both.keep(largest_parts(both.b, both.a, both.voxels))
+    totals = np.bincount(np.unique(both.b, return_inverse=True)[1], both.voxels)  # by segment, as `best` is
+    best = best.keep(best.voxels >= min_share * totals)
+    return dict(zip(best.b.tolist(), best.a.tolist(), strict=True))
 
 
 def bodies_csv(table: ContingencyTable) -> str:

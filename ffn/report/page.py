@@ -28,6 +28,7 @@ from ffn.report.run_folder import (
     read_volumes,
 )
 from ffn.report.score_table import (
+    SHOWN_CONVENTIONS,
     cell_text,
     figure,
     method_names,
@@ -53,7 +54,6 @@ PUBLISHED = (
     ("FFN, distributed (Dong et al. 2019)", 0.1074, 1.9518),
 )
 SWEPT = {"voi": "sum", "voi_split": "split", "voi_merge": "merge"}
-SWEPT_CONVENTIONS = ("foreground", "all")  # scores under cremi lie between them
 SWEEP_AXIS = "merge threshold; at 1 nothing is merged"
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -194,10 +194,10 @@ def sweep_charts(sweep: dict[str, list[dict[str, Any]]]) -> list[Chart]:
     Returns
     -------
     list of Chart
-        Variation of information and adapted Rand error, for each of `SWEPT_CONVENTIONS` that has scores.
+        Variation of information and adapted Rand error, for each of `SHOWN_CONVENTIONS` that has scores.
     """
     charts = []
-    for convention in SWEPT_CONVENTIONS:
+    for convention in SHOWN_CONVENTIONS:
         rows = [row for row in sweep.get(convention, []) if row["voi"] is not None and row["are"] is not None]
         if rows:
             x = np.minimum([row["threshold"] for row in rows], 1.0)  # no score exceeds 1

@@ -10,7 +10,6 @@ import numpy as np
 from skimage.color import hsv2rgb
 from skimage.transform import resize
 
-from ffn.contingency import ContingencyTable, largest_parts
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.sampling.shuffle import mix
 
@@ -75,13 +74,6 @@ def colors(ids: np.ndarray) -> np.ndarray:
     luminance = rgb @ LUMINANCE
     lift = np.clip((MIN_LUMINANCE - luminance) / (1 - luminance), 0, 1)[:, None]  # lightens dark blue
     return np.where(ids[:, None] == 0, 0.0, rgb + lift * (1 - rgb))
-
-
-def best_bodies(table: ContingencyTable) -> dict[int, int]:
-    """Map every segment to the body that it shares most voxels with. Segments that share none are absent."""
-    both = table.foreground()
-    best = both.keep(largest_parts(both.b, both.a, both.voxels))
-    return dict(zip(best.b.tolist(), best.a.tolist(), strict=True))
 
 
 def gray(voxels: np.ndarray, size_pixels: tuple[int, int]) -> np.ndarray:

@@ -15,7 +15,7 @@ from ffn.training.monitoring.health import read_complaints
 from ffn.workflow.paths import RunPaths
 
 MISSING = "–"
-INTERVAL_CONVENTIONS = ("foreground", "all")  # scores under cremi lie between them
+SHOWN_CONVENTIONS = ("foreground", "all")  # scores under cremi lie between them
 
 
 class Cell(NamedTuple):
@@ -194,7 +194,7 @@ def _text_intervals(scores: dict[str, Any]) -> list[str]:
     lines = []
     for row in score_rows(scores):
         cells = {metric.name: cell.interval for metric, cell in zip(METRICS, row.cells, strict=True)}
-        if row.convention in INTERVAL_CONVENTIONS and cells["voi"]:
+        if row.convention in SHOWN_CONVENTIONS and cells["voi"]:
             lines.append(f"95 %, {row.convention}, {row.method}: ARE {cells['are']}, VOI {cells['voi']}")
     for change in scores.get("changes", []):
         limits = change["intervals"]["all"]
@@ -218,9 +218,9 @@ def _text_run_length(method: str, strict: dict[str, Any], tolerant: dict[str, An
     )
 
 
-def _aligned(rows: list[list[str]], num_left: int = 2) -> Iterator[str]:
-    """Pad cells to columns: the first `num_left` are left-aligned, all others right-aligned."""
+def _aligned(rows: list[list[str]]) -> Iterator[str]:
+    """Pad cells to columns: the first two are left-aligned, all others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = enumerate(zip(row, widths, strict=True))
-        yield "  ".join(f"{text:{'<' if i < num_left else '>'}{width}}" for i, (text, width) in cells).rstrip()
+        yield "  ".join(f"{text:{'<' if i < 2 else '>'}{width}}" for i, (text, width) in cells).rstrip()

@@ -11,6 +11,7 @@ from ffn.training.monitoring.metrics import MOVE_SCORES, SCORES, MetricsRow, smo
 
 SCORE_NAMES = {name: "F1" if name == "f1" else name for name in SCORES}
 REACHES = dict(zip(MOVE_SCORES[:3], ("1 delta", "2 deltas", "3 deltas"), strict=True))
+SHARES = {"Accuracy, precision, recall, F1": SCORE_NAMES, "Share of the moves made, by distance": REACHES}
 STEP_PARTS = {"input_ms": "input", "compute_ms": "compute", "allreduce_ms": "allreduce", "rest_ms": "rest"}
 
 Columns = dict[str, np.ndarray]
@@ -33,7 +34,8 @@ def training_charts(metrics: Sequence[MetricsRow], validation: Sequence[MetricsR
     if not metrics:
         return []
     rows, validated = _finite_columns(metrics), _finite_columns(validation)
-    charts = [_loss_chart(rows, validated), _scores_chart(rows, validated), _reach_chart(rows, validated)]
+    charts = [_loss_chart(rows, validated)]
+    charts += [_shares_chart(title, names, rows, validated) for title, names in SHARES.items()]
     charts += [_curve_chart(rows, "learning_rate", "Learning rate"), _curve_chart(rows, "fovs_per_second", "FOVs/s")]
     return [one for one in [*charts, _time_chart(rows)] if one is not None]
 
@@ -54,26 +56,16 @@ def _loss_chart(rows: Columns, validated: Columns) -> Chart | None:
     return chart("Loss", lines, (0.0, None))
 
 
-def _scores_chart(rows: Columns, validated: Columns) -> Chart | None:
-    shown = [(f"s{i}", name) for i, name in enumerate(SCORES) if name in rows]
+def _shares_chart(title: str, names: dict[str, str], rows: Columns, validated: Columns) -> Chart | None:
+    """Draw columns from 0 to 1, smoothed; accuracy also as logged, as in the paper."""
+    shown = [(f"s{i}", name) for i, name in enumerate(names) if name in rows]
     if not shown:
         return None
     lines = [Line("", rows["step"], rows[name], f"faint {style}") for style, name in shown if name == "accuracy"]
-    lines += [Line(SCORE_NAMES[name], rows["step"], smoothed(rows[name]), style) for style, name in shown]
+    lines += [Line(names[name], rows["step"], smoothed(rows[name]), style) for style, name in shown]
     dotted = [(style, name) for style, name in shown if name in validated]
     lines += [Line("", validated["step"], validated[name], style, "dots") for style, name in dotted]
-    return chart("Accuracy, precision, recall, F1" + (" (dots: validation)" if dotted else ""), lines, (0.0, 1.0))
-
-
-def _reach_chart(rows: Columns, validated: Columns) -> Chart | None:
-    """Draw how many of the moves to the object were made, by their distance from the centre."""
-    shown = [(f"s{i}", name) for i, name in enumerate(REACHES) if name in rows]
-    if not shown:
-        return None
-    lines = [Line(REACHES[name], rows["step"], smoothed(rows[name]), style) for style, name in shown]
-    dotted = [(style, name) for style, name in shown if name in validated]
-    lines += [Line("", validated["step"], validated[name], style, "dots") for style, name in dotted]
-    return chart("Share of the moves made, by distance" + (" (dots: validation)" if dotted else ""), lines, (0.0, 1.0))
+    return chart(title + (" (dots: validation)" if dotted else ""), lines, (0.0, 1.0))
 
 
 def _curve_chart(rows: Columns, name: str, title: str) -> Chart | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ffn.evaluation.bodies import best_bodies
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.thinning import read_thinned, step_for
 from ffn.evaluation.worst_errors import worst_of_each_kind
@@ -162,7 +163,7 @@ def _color_ids(volume: Volume, labels: dict[str, Volume], box: Box) -> dict[int,
     """Ids of the bodies whose colours the segments of `volume` get."""
     if "truth" not in labels or volume is labels["truth"]:
         return {}
-    return pictures.best_bodies(tabulate(labels["truth"].read, volume.read, box, CHUNK_ZYX))
+    return best_bodies(tabulate(labels["truth"].read, volume.read, box, CHUNK_ZYX))
 
 
 def _row(plane: pictures.Plane, volumes: OpenVolumes) -> list[Picture]:

@@ -280,7 +280,7 @@ def merge_segments(parts: list[Segments]) -> Segments:
     return _grouped(Segments(*map(np.concatenate, columns)))
 
 
-def number_segments(labels: np.ndarray, wanted: np.ndarray, border: int = 0) -> np.ndarray:
+def number_segments(labels: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Replace each wanted id by its index in `wanted`, counted from 1, and all other ids by 0.
 
     Parameters
@@ -289,18 +289,15 @@ def number_segments(labels: np.ndarray, wanted: np.ndarray, border: int = 0) -> 
         Segment ids.
     wanted : uint64 ndarray of shape (N,)
         Ids in ascending order.
-    border : int
-        Voxels of 0 to add on every side.
 
     Returns
     -------
-    uint32 ndarray of shape (Z + 2 border, Y + 2 border, X + 2 border)
+    uint32 ndarray of shape (Z, Y, X)
         Needs half the memory of `labels` in the libraries that process it.
     """
-    numbers = np.zeros(np.add(labels.shape, 2 * border), np.uint32)
-    inside = tuple(slice(border, border + n) for n in labels.shape)
+    numbers = np.zeros(labels.shape, np.uint32)
     if len(wanted):
-        for section, target in zip(labels, numbers[inside], strict=True):  # one section at a time saves memory
+        for section, target in zip(labels, numbers, strict=True):  # one section at a time saves memory
             place = np.searchsorted(wanted, section).clip(max=len(wanted) - 1)
             target[:] = np.where(wanted[place] == section, place + 1, 0)
     return numbers

@@ -11,8 +11,6 @@ from ffn.assembly.contacts import Contact
 from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, header
 from ffn.cli import main
-from ffn.commands.calibrate import bodies_of
-from ffn.contingency import count_pairs
 
 from ..volumes import write
 
@@ -79,11 +77,6 @@ def test_quality_of_known_probabilities():
 def test_the_quality_of_many_points_takes_no_memory_for_their_pairs():
     values = np.linspace(0, 1, 400_000)  # 4e10 pairs
     assert quality(values, values > 0.5)["auc"] == 1 and quality(values, np.arange(400_000) % 2 > 0)["auc"] > 0.5
-
-
-def test_segments_of_several_bodies_teach_nothing():
-    truth, segments = np.array([1, 1, 1, 1, 1, 2, 2, 3, 0]), np.array([4, 4, 4, 4, 4, 4, 5, 5, 6])
-    assert bodies_of(count_pairs(truth, segments)) == {4: 1}
 
 
 @pytest.fixture

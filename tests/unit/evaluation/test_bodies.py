@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.bodies import bodies_csv, worst_bodies
+from ffn.evaluation.bodies import best_bodies, bodies_csv, worst_bodies
 from ffn.evaluation.scores import score
 
 
@@ -46,3 +46,8 @@ def test_the_csv_has_a_row_for_each_body_and_segment(random_volumes):
         parts = {row["id"]: row["parts"] for row in rows if row["kind"] == kind}
         both = (labels > 0) & (others > 0)
         assert parts == {str(i): str(len(np.unique(others[both & (labels == i)]))) for i in np.unique(labels[both])}
+
+
+def test_segments_of_several_bodies_have_none_that_holds_most_of_them():
+    truth, segments = np.array([1, 1, 1, 1, 1, 2, 2, 3, 0]), np.array([4, 4, 4, 4, 4, 4, 5, 5, 6])
+    assert best_bodies(count_pairs(truth, segments), 0.8) == {4: 1}

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ffn.contingency import count_pairs
+from ffn.evaluation.bodies import best_bodies
 from ffn.geometry import Box
 from ffn.report import pictures
 
@@ -10,7 +11,7 @@ from ffn.report import pictures
 def test_a_segment_has_the_colour_of_its_body():
     truth = np.repeat([1, 2, 0], [30, 10, 20]).astype(np.uint64)
     segments = np.repeat([70, 0, 80, 80], [25, 5, 10, 20]).astype(np.uint64)
-    bodies = pictures.best_bodies(count_pairs(truth, segments))
+    bodies = best_bodies(count_pairs(truth, segments))
     assert bodies == {70: 1, 80: 2}
     gray = np.full((1, 60, 3), 0.5)
     body_colors = pictures.overlay(gray, truth.reshape(1, 60))[0]

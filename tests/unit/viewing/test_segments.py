@@ -101,7 +101,6 @@ def test_the_box_of_several_segments_contains_all():
 def test_segments_are_numbered_in_the_given_order():
     labels = np.array([[[5, 0, 2**63, 8]]], np.uint64)
     assert number_segments(labels, np.array([5, 2**63], np.uint64)).tolist() == [[[1, 0, 2, 0]]]
-    assert number_segments(labels, np.array([8], np.uint64), border=1).shape == (3, 3, 6)
     assert not number_segments(labels, np.empty(0, np.uint64)).any()
 
 
