@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 
 from ffn.machine.rendezvous.client import Server
 from ffn.machine.rendezvous.relay import Relay
-from ffn.machine.rendezvous.server import Place, RendezvousServer, serving
+from ffn.machine.rendezvous.server import Name, RendezvousServer, serving
 
 ADDRESS_BYTES = 136  # of gloo::transport::tcp::Address on Linux
 SCOPE, SECRET = "global", "benchmark"
@@ -36,16 +36,16 @@ class CountingServer(RendezvousServer):
         self.requests = self.bytes = 0
         self._counting = threading.Lock()
 
-    def find(self, place: Place) -> bytes | None:
+    def find(self, name: Name) -> bytes | None:
         """Return a value."""
-        value = super().find(place)
+        value = super().find(name)
         self._count(value or b"")
         return value
 
-    def store(self, place: Place, value: bytes) -> None:
+    def store(self, name: Name, value: bytes) -> None:
         """Store a value."""
         self._count(value)
-        super().store(place, value)
+        super().store(name, value)
 
     def _count(self, value: bytes) -> None:
         with self._counting:

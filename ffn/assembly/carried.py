@@ -15,10 +15,10 @@ from ffn.geometry import ZYX, VoxelSize, cell_shape
 from ffn.io.open import read_table
 from ffn.io.scratch import ScratchRows, sort_rows
 
-Tables = dict[str, np.ndarray]
 
-
-def tables_of(spec: str, tiling: Tiling, index: int, voxel_size_zyx_nm: VoxelSize, ids: np.ndarray) -> Tables:
+def tables_of(
+    spec: str, tiling: Tiling, index: int, voxel_size_zyx_nm: VoxelSize, ids: np.ndarray
+) -> dict[str, np.ndarray]:
     """Return the tables of a subvolume, as it wrote them.
 
     Parameters

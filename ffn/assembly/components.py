@@ -28,7 +28,7 @@ TABLES = ("origins", "overlaps", "components")
 
 
 @dataclass(frozen=True)
-class Pieces:
+class ConnectedPieces:
     """Connected pieces of all blocks, numbered in the order of the blocks; a component is made of joined pieces.
 
     Parameters
@@ -151,12 +151,12 @@ def _rows_of(tables: StepTables, name: str, first: str, index: int) -> np.ndarra
     return tables.read(name, start, stop)
 
 
-def component_ids(pieces: Pieces, min_voxels: int) -> np.ndarray:
+def component_ids(pieces: ConnectedPieces, min_voxels: int) -> np.ndarray:
     """Choose the id of every piece.
 
     Parameters
     ----------
-    pieces : Pieces
+    pieces : ConnectedPieces
         In any order.
     min_voxels : int
         Smaller components get 0.
@@ -197,7 +197,7 @@ def _joined(learnt: Sequence[Learnt], tables: StepTables, min_voxels: int) -> di
     by_voxel = np.concatenate(links)
     by_voxel = by_voxel[np.argsort(by_voxel[:, 1], kind="stable")]
     same = by_voxel[1:, 1] == by_voxel[:-1, 1]
-    pieces = Pieces(
+    pieces = ConnectedPieces(
         objects=np.concatenate([each["objects"] for each in learnt]),
         voxels=np.concatenate([each["voxels"] for each in learnt]),
         first=np.concatenate([each["first"] for each in learnt]),
@@ -218,7 +218,7 @@ def _joined(learnt: Sequence[Learnt], tables: StepTables, min_voxels: int) -> di
     }
 
 
-def _kept(pieces: Pieces, ids: np.ndarray) -> np.ndarray:
+def _kept(pieces: ConnectedPieces, ids: np.ndarray) -> np.ndarray:
     """Return id and object of every component that remains: int64 (N, 2), ascending."""
     return np.unique(np.stack([ids, pieces.objects], axis=1)[ids > 0], axis=0)
 
@@ -229,7 +229,7 @@ def _repeats(values: np.ndarray) -> np.ndarray:
     return counts[index] > 1
 
 
-def _origins(origins: np.ndarray, ids: np.ndarray, pieces: Pieces, kept: np.ndarray) -> np.ndarray:
+def _origins(origins: np.ndarray, ids: np.ndarray, pieces: ConnectedPieces, kept: np.ndarray) -> np.ndarray:
     """Give each origin the id of the component at its seed, else of the largest; drop those of which none is left."""
     piece = pieces.at_seeds
     hit = piece >= 0

@@ -61,7 +61,7 @@ class Thresholds:
         )
 
 
-class Step(NamedTuple):
+class Advance(NamedTuple):
     """What one FOV has led to: moves, best first, and how many voxels the object has gained, if they were counted."""
 
     moves: list[ScoredOffset]
@@ -168,7 +168,7 @@ class Canvas:
         np.copyto(pom, self.thresholds.pad, where=np.isnan(pom))
         return self.image[where], pom
 
-    def put(self, position_zyx: ZYX, pom_logit: np.ndarray, count: bool = False) -> Step:
+    def put(self, position_zyx: ZYX, pom_logit: np.ndarray, count: bool = False) -> Advance:
         """Write the output of the network, as `write` does, and find the moves from there.
 
         Parameters
@@ -180,7 +180,7 @@ class Canvas:
         """
         before = self._num_voxels_in(position_zyx) if count else 0
         moves = face_max_offsets(self.write(position_zyx, pom_logit), self.deltas_zyx, self.thresholds.move)
-        return Step(moves, self._num_voxels_in(position_zyx) - before if count else 0)
+        return Advance(moves, self._num_voxels_in(position_zyx) - before if count else 0)
 
     def _num_voxels_in(self, position: ZYX) -> int:
         """Voxels of the object in one FOV."""

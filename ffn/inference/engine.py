@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ffn.errors import ConfigError, ModelError
-from ffn.kernels.inference import Network, obstacle
+from ffn.kernels.inference import KernelNetwork, obstacle
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import take_gpu
 from ffn.machine.jax_device import jax_device
@@ -170,7 +170,7 @@ class KernelEngine:
         names = [f"{name}/{kind}" for name in conv_names(model.config) for kind in ("weights", "biases")]
         self._wanted = f"{threads} threads and buffers for {batch_size} FOVs"
         with self._refusal_in_one_line():
-            self._network = Network([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
+            self._network = KernelNetwork([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
         """Update the POM; see `Engine.predict`."""

@@ -1,4 +1,4 @@
-"""Grow objects on several canvases at once: each job on a canvas of its own, one object after the other."""
+"""Grow objects on several canvases at once: each job on its own canvas, one object after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ffn.inference.lanes import Lanes
 MOST_READERS = 8  # jobs that read, and look for seeds, at the same time; our choice
 
 
-class Job(Protocol):
+class CanvasJob(Protocol):
     """Objects that grow one after the other in one array."""
 
     def read(self) -> None:
@@ -29,7 +29,7 @@ class Job(Protocol):
         ...
 
 
-J = TypeVar("J", bound=Job)
+J = TypeVar("J", bound=CanvasJob)
 
 
 def run_jobs(
@@ -44,7 +44,7 @@ def run_jobs(
 
     Parameters
     ----------
-    jobs : sequence of Job
+    jobs : sequence of CanvasJob
         In the order in which they begin.
     lanes : Lanes
         Canvases.

@@ -32,7 +32,7 @@ from ffn.provenance import provenance, revision
 log = logging.getLogger(__name__)
 
 
-class Part(NamedTuple):
+class ImagePart(NamedTuple):
     """Grey levels of shape ``box.shape``, their box, and the voxel size."""
 
     raw: np.ndarray
@@ -100,7 +100,7 @@ class SubvolumeFlood:
         """Read image, mask and checkpoint, and find the seeds; this takes the processor, and no canvas."""
         common = self._common
         with open_volume(common.image_spec) as volume:
-            self._part = Part(volume.read(self.box), self.box, voxel_size_of(volume))
+            self._part = ImagePart(volume.read(self.box), self.box, voxel_size_of(volume))
         with open_masks(common.masks, self._part.voxel_size_zyx_nm) as masks:
             self._masked = masks.read(self.box) if masks else None
         self._given = _given(common.init_segmentation, self._part)
@@ -183,7 +183,7 @@ def fingerprint(config: SegmentConfig, model: Model, inputs: Mapping[str, object
     return {name: str(value) for name, value in {**named, **inputs, "revision": revision("segment")}.items()}
 
 
-def _given(spec: str | None, part: Part) -> np.ndarray | None:
+def _given(spec: str | None, part: ImagePart) -> np.ndarray | None:
     """Return the ids of what is segmented already, 0 where nothing is and beyond its volume."""
     if spec is None:
         return None

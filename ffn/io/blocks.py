@@ -1,4 +1,4 @@
-"""Work on a volume block by block: in one process or in many jobs, and on from where a killed one was.
+"""Work on a volume block by block: in one process or in many jobs; a killed one resumes where it was.
 
 A stage that writes voxels calls `write_blocks` once. A block is a whole shard of the output, so that jobs share no
 file. ``--job 3-of-1000`` walks the third of 1000 parts of the list of blocks, ``--job finish`` comes after all parts,
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Learnt = dict[str, Any]
+Learnt = dict[str, Any]  # from a block: values for JSON, and arrays
 Writers = Mapping[str, Writer]
-Work = Callable[[Box, Writers], Learnt | None]
+BlockWork = Callable[[Box, Writers], Learnt | None]
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def write_blocks(
     path: str,
     dtypes: Mapping[str, np.dtype | type],
     placement: Placement,
-    work: Work,
+    work: BlockWork,
     made_of: Mapping[str, Any],
     job: Job = WHOLE,
     tables: Mapping[str, np.ndarray | Callable[[list[Learnt]], np.ndarray]] | None = None,
@@ -275,7 +275,7 @@ def _write_store(
     dtypes: Mapping[str, np.dtype | type],
     placement: Placement,
     blocks: Sequence[Box],
-    work: Work,
+    work: BlockWork,
     made_of: Mapping[str, Any],
     job: Job,
     tables: Tables,

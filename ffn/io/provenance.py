@@ -16,10 +16,10 @@ from ffn.io.store_names import METADATA, OURS
 
 PROVENANCE_FILE = "provenance.json"  # of a folder, next to what a program of others reads
 
-Record = dict[str, Any]
+Provenance = dict[str, Any]
 
 
-def read_provenance(path: str | Path) -> Record:
+def read_provenance(path: str | Path) -> Provenance:
     """Return the provenance of an output of a stage.
 
     Parameters
@@ -52,7 +52,7 @@ def read_provenance(path: str | Path) -> Record:
         ) from None
 
 
-def _of_hdf5(path: Path) -> Record:
+def _of_hdf5(path: Path) -> Provenance:
     with hdf5.open_file(path) as file:
         if "provenance" in file.attrs:
             return json.loads(file.attrs["provenance"])
@@ -63,12 +63,12 @@ def _of_hdf5(path: Path) -> Record:
         return {}
 
 
-def _of_store(path: Path) -> Record:
+def _of_store(path: Path) -> Provenance:
     ours = json.loads((path / METADATA).read_text())["attributes"].get(OURS, {})
     return _with_inputs(ours["provenance"], {"box": ours["box"]}) if ours.get("provenance") else {}
 
 
-def _of_json(path: Path) -> Record:
+def _of_json(path: Path) -> Provenance:
     content = json.loads(path.read_text())
     record = content.get("provenance")
     if record:
@@ -77,23 +77,23 @@ def _of_json(path: Path) -> Record:
     return json.loads(beside.read_text()) if beside.is_file() else {}
 
 
-def _of_yaml(path: Path) -> Record:
+def _of_yaml(path: Path) -> Provenance:
     content = yaml.safe_load(path.read_text())
     record = content.get("provenance")
     return {**record, "model": content.get("model", {})} if record else {}
 
 
-def _of_csv(path: Path) -> Record:
+def _of_csv(path: Path) -> Provenance:
     with path.open() as file:
         first = file.readline()
     return json.loads(first[1:]) if first.startswith("#") else {}
 
 
-def _with_inputs(record: Record, said: Record) -> Record:
+def _with_inputs(record: Provenance, said: Provenance) -> Provenance:
     return {**record, "inputs": {**said, **record.get("inputs", {})}}
 
 
-_READERS: dict[str, Callable[[Path], Record]] = {
+_READERS: dict[str, Callable[[Path], Provenance]] = {
     ".zarr": _of_store,
     ".h5": _of_hdf5,
     ".json": _of_json,

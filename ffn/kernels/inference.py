@@ -33,8 +33,8 @@ def obstacle(features: int) -> str | None:
     return None
 
 
-class Network:
-    """The flood-filling network in memory of its own.
+class KernelNetwork:
+    """The flood-filling network in its own memory.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class Card(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class GpuEvidence:
     """What is known about the GPUs of this machine.
 
     Parameters
@@ -69,14 +69,14 @@ class Evidence:
     missing: tuple[str, ...] = ()
 
 
-def gather() -> Evidence:
+def gather() -> GpuEvidence:
     """Collect the evidence; imports TensorFlow."""
     import tensorflow as tf
 
     build = tf.sysconfig.get_build_info()
     known, complaint = cards()
     cuda = str(build.get("cuda_version", "")) if build.get("is_cuda_build") else ""
-    return Evidence(
+    return GpuEvidence(
         known,
         bool(known) or DRIVER.exists() or _is_on_the_bus(),
         complaint,
@@ -104,12 +104,12 @@ def cards() -> tuple[tuple[Card, ...], str]:
     return (found, "") if found and not done.returncode else ((), " ".join((done.stdout + done.stderr).split()))
 
 
-def why_none(evidence: Evidence) -> str:
+def why_none(evidence: GpuEvidence) -> str:
     """Return in one line why TensorFlow sees no GPU: the first reason, in the order in which they are removed.
 
     Examples
     --------
-    >>> why_none(Evidence((Card("A100", "550.54", (8, 0)),), has_card=True))
+    >>> why_none(GpuEvidence((Card("A100", "550.54", (8, 0)),), has_card=True))
     'TensorFlow is built without CUDA. Run make setup GPU=1'
     """
     cuda = int(evidence.cuda.split(".")[0] or 0)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 LABELS = {"time": "relative time to reach F1", "fovs": "relative FOVs to reach F1"}
 
-Costs = dict[str, Any]
-
 
 def study_efficiency(
     metrics: list[str], rates_path: str, scaling_path: str, out_path: str, config: StudyConfig
@@ -60,7 +58,7 @@ def steps_to_reach(run: Run, target: float, last: int) -> float:
     return float(run.step[known][reached]) if last in run.step and reached < known.sum() else float("nan")
 
 
-def costs_to_reach(best: BestRuns, target: float) -> Costs:
+def costs_to_reach(best: BestRuns, target: float) -> dict[str, Any]:
     """Return the cost of reaching an F1, relative to the fewest workers that reach it.
 
     Parameters
@@ -84,7 +82,7 @@ def costs_to_reach(best: BestRuns, target: float) -> Costs:
     workers = np.array(list(reached), np.int64)
     steps = np.array([reached[w].mean() for w in reached])
     deviation = np.array([reached[w].std(ddof=1) for w in reached])
-    result: Costs = {"workers": workers.tolist(), "steps": steps.tolist(), "steps_stddev": deviation.tolist()}
+    result: dict[str, Any] = {"workers": workers.tolist(), "steps": steps.tolist(), "steps_stddev": deviation.tolist()}
     result["failed"] = failed
     for kind, cost in (("time", np.array([best.step_seconds[w] for w in reached])), ("fovs", workers)):
         relative = steps * cost / (steps[:1] * cost[:1])
@@ -94,7 +92,7 @@ def costs_to_reach(best: BestRuns, target: float) -> Costs:
     return result
 
 
-def _statement(target: float, cost: Costs) -> str:
+def _statement(target: float, cost: dict[str, Any]) -> str:
     failed = ", ".join(f"{number} with {workers}" for workers, number in cost["failed"].items())
     missed = f" Runs that ended below it or diverged do not count: {failed} workers." if failed else ""
     if len(cost["workers"]) < 2:
@@ -109,7 +107,7 @@ def _statement(target: float, cost: Costs) -> str:
     )
 
 
-def _figure(costs: dict[float, Costs], workers: list[int]) -> Figure:
+def _figure(costs: dict[float, dict[str, Any]], workers: list[int]) -> Figure:
     """Draw time and FOVs over the number of workers."""
     figure, panels = new_figure(len(LABELS))
     references = sorted({cost["workers"][0] for cost in costs.values() if cost["workers"]}) or workers[:1]

@@ -11,7 +11,7 @@ from ffn.errors import EvaluationError
 from ffn.io import hdf5
 from ffn.provenance import provenance
 from ffn.studies.config import StudyConfig
-from ffn.studies.networks import FLOAT_BYTES, NETWORKS, Network, fit_network
+from ffn.studies.networks import FLOAT_BYTES, NETWORKS, Interconnect, fit_network
 from ffn.studies.order_statistics import CHECKED_WORKERS, MeasuredTimes, fit_step_times, with_stragglers
 from ffn.studies.pages import write_study
 from ffn.studies.scaling_figure import draw_scaling
@@ -134,7 +134,7 @@ def read_measurement(path: str) -> Measurement:
     return Measurement(processes, fovs_per_step, num_weights, *(arrays[name] for name in names))
 
 
-def _local_network(measurements: list[Measurement]) -> Network | None:
+def _local_network(measurements: list[Measurement]) -> Interconnect | None:
     """Fit the network between the processes here, from all measurements with several processes."""
     rings = [m for m in measurements if m.processes > 1]
     if not rings:
@@ -146,7 +146,7 @@ def _local_network(measurements: list[Measurement]) -> Network | None:
     )
 
 
-def _network(config: StudyConfig, local: Network | None) -> Network:
+def _network(config: StudyConfig, local: Interconnect | None) -> Interconnect:
     if config.network != "measured":
         return NETWORKS[config.network]
     if local is None:

@@ -7,10 +7,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ffn.studies.networks import Network, ring_allgather_seconds, ring_allreduce_seconds
+from ffn.studies.networks import Interconnect, ring_allgather_seconds, ring_allreduce_seconds
 from ffn.studies.order_statistics import InverseSurvival, StepTimes, expected_order_statistic
-
-Collective = Literal["allreduce", "allgather"]
 
 # Dong et al. 2019, Fig. 3 and text: one and 1024 nodes of Theta (64-core Knights Landing), depth 9, FOV 33³, batch 1.
 PAPER_FOVS_PER_SECOND = {1: 0.72, 1024: 523.0}
@@ -30,7 +28,7 @@ class Cluster:
         Distribution of the time that a node computes in a step, s.
     mean_seconds : float
         Mean step time of a single node without stragglers; efficiency is relative to it.
-    network : Network
+    network : Interconnect
         Between the nodes.
     num_bytes : float
         Size of the gradient that a node sends.
@@ -44,10 +42,10 @@ class Cluster:
 
     inverse_survival: InverseSurvival
     mean_seconds: float
-    network: Network
+    network: Interconnect
     num_bytes: float
     fovs_per_step: int = 1
-    collective: Collective = "allreduce"
+    collective: Literal["allreduce", "allgather"] = "allreduce"
     backup_workers: int = 0
 
     def step_seconds(self, num_nodes: int) -> float:

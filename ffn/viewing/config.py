@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from ffn.config import NonNegativeInt, SameResult, Section
 
-Format = Literal["precomputed", "ome-zarr", "csv", "parquet", "swc"]
+ExportFormat = Literal["precomputed", "ome-zarr", "csv", "parquet", "swc"]
 
 
 OF_TABLES = ("max_points", "num_links")  # options that no block of voxels, meshes or skeletons depends on
@@ -17,7 +17,7 @@ OF_TABLES = ("max_points", "num_links")  # options that no block of voxels, mesh
 class ExportConfig(Section):
     """Neuroglancer precomputed volumes, and the same in other formats."""
 
-    formats: tuple[Format, ...] = Field(
+    formats: tuple[ExportFormat, ...] = Field(
         ("precomputed", "csv"),
         description="of precomputed (always), ome-zarr (image, labels), csv and parquet (tables), swc (skeletons)",
     )
@@ -39,7 +39,7 @@ class ExportConfig(Section):
 
     @field_validator("formats")
     @classmethod
-    def _can_be_shown(cls, formats: tuple[Format, ...]) -> tuple[Format, ...]:
+    def _can_be_shown(cls, formats: tuple[ExportFormat, ...]) -> tuple[ExportFormat, ...]:
         if "precomputed" not in formats:
             raise ValueError("has no precomputed, which ffn view needs. Add it")
         return formats

@@ -21,6 +21,7 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.open import identity
+from ffn.io.provenance import PROVENANCE_FILE
 from ffn.io.store_names import JOBS
 from ffn.io.volume import Volume, require_labels
 from ffn.machine.threads import threads_here
@@ -46,13 +47,12 @@ from ffn.viewing.resume import PLAN_FILE, resumable_folder, shared_folder
 from ffn.viewing.segment_table import require_writers
 from ffn.viewing.segments import Segments
 from ffn.viewing.state import LINKS_FOLDER, STATE_FILE, State, choose_segments, make_state
-from ffn.viewing.tables import Tables, read_tables
+from ffn.viewing.tables import ExportTables, read_tables
 from ffn.viewing.volumes import LABELS_LAYERS, Part, contrast
 from ffn.viewing.work import PLACES, ExportWork, read_gathered
 
 log = logging.getLogger(__name__)
 
-PROVENANCE_FILE = "provenance.json"
 # What `--job` takes: prepare the folder, write the first mips each by several jobs, the others by one, then make pieces
 # of meshes and skeletons. What is left is to join these, and to finish.
 MIPS = ("mip0", "mip1", "mip2", "mip3")
@@ -150,7 +150,7 @@ def export(
         parts = _plan(volumes, config, box)
         ends = job.finishes and not job.step
         whole = Box.hull(part.box for part in parts.values())
-        tables = read_tables(sources, whole, config) if ends else Tables()
+        tables = read_tables(sources, whole, config) if ends else ExportTables()
         with _folder(Path(out), parts, config, sources, job) as (folder, made_of):
             work = ExportWork(folder, parts, config, made_of, config.threads or threads_here())
             if job.step == STEPS[0]:
@@ -253,7 +253,7 @@ def _plan(volumes: dict[str, Volume], config: ExportConfig, box: Box | None) -> 
     return parts
 
 
-def _write(folder: Path, parts: dict[str, Part], tables: Tables, config: ExportConfig, work: ExportWork) -> State:
+def _write(folder: Path, parts: dict[str, Part], tables: ExportTables, config: ExportConfig, work: ExportWork) -> State:
     """Write what is not of blocks but the state, which makes the export a finished one; return it."""
     lengths = work.finish()
     for name in (LINKS_FOLDER, "coordinates"):  # maybe of other tables
@@ -273,7 +273,9 @@ def _write(folder: Path, parts: dict[str, Part], tables: Tables, config: ExportC
     return state
 
 
-def _layers(parts: dict[str, Part], facts: dict[str, Segments], tables: Tables, config: ExportConfig) -> list[State]:
+def _layers(
+    parts: dict[str, Part], facts: dict[str, Segments], tables: ExportTables, config: ExportConfig
+) -> list[State]:
     """List the layers. Image and segmentation are visible at first, all others can be switched on."""
     layers = []
     if "image" in parts:
@@ -293,7 +295,7 @@ def _layers(parts: dict[str, Part], facts: dict[str, Segments], tables: Tables, 
     return layers
 
 
-def _labels_layers(part: Part, segments: Segments, tables: Tables, config: ExportConfig) -> Iterator[State]:
+def _labels_layers(part: Part, segments: Segments, tables: ExportTables, config: ExportConfig) -> Iterator[State]:
     """Yield the layer of some labels; for a segmentation also its agglomeration and its skeletons."""
     meshed = {segment_id: n for segment_id, n in segments.sizes.items() if n >= config.min_mesh_voxels}
     layer = labels_layer(part.name, choose_segments(meshed, part.box.num_voxels))

@@ -18,7 +18,7 @@ from ffn.viewing.properties import (
 )
 from ffn.viewing.segment_table import write_tables
 from ffn.viewing.segments import Counts
-from ffn.viewing.tables import Tables
+from ffn.viewing.tables import ExportTables
 from ffn.viewing.volumes import Part
 
 
@@ -27,7 +27,7 @@ def write_facts(
     part: Part,
     counts: Counts,
     config: ExportConfig,
-    tables: Tables,
+    tables: ExportTables,
     lengths_nm: Mapping[int, float],
     others: Collection[str],
 ) -> None:
@@ -43,7 +43,7 @@ def write_facts(
         What was counted of its segments.
     config : ExportConfig
         Formats.
-    tables : Tables
+    tables : ExportTables
         Origins and groups.
     lengths_nm : mapping of int to float
         Of the skeletons, by segment.
@@ -59,7 +59,7 @@ def _columns(
     part: Part,
     counts: Counts,
     config: ExportConfig,
-    tables: Tables,
+    tables: ExportTables,
     lengths_nm: Mapping[int, float],
     others: Collection[str],
 ) -> Iterator[Column]:

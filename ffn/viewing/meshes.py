@@ -83,7 +83,7 @@ def _mesh(parts: list[bytes], scale: Scale) -> Item:
     return encode_mesh(mesh, origin.tolist(), min(scale.voxel_size_zyx_nm)) if len(mesh.faces) else EMPTY_MESH
 
 
-def _decoded(content: bytes) -> surfaces.Piece:
+def _decoded(content: bytes) -> surfaces.SurfacePart:
     numbers = np.frombuffer(content, "<u4")
     end = 1 + 3 * int(numbers[0])
-    return surfaces.Piece(numbers[1:end].view("<i4").reshape(-1, 3), numbers[end:].reshape(-1, 3))
+    return surfaces.SurfacePart(numbers[1:end].view("<i4").reshape(-1, 3), numbers[end:].reshape(-1, 3))

@@ -21,7 +21,7 @@ MAX_LODS = 6
 MIN_FRAGMENT_VOXELS = 32  # length of the finest fragments; smaller ones cost more requests than they save
 
 Node = tuple[int, int, int]
-Fragments = dict[Node, bytes]
+NodeFragments = dict[Node, bytes]
 
 
 def encode_mesh(mesh: zmesh.Mesh, origin_xyz_nm: Sequence[float], voxel_nm: float) -> Item:
@@ -45,7 +45,7 @@ def encode_mesh(mesh: zmesh.Mesh, origin_xyz_nm: Sequence[float], voxel_nm: floa
     lods = _levels_of_detail(mesh, extent.max() / voxel_nm)
     # Slightly larger than needed, so that no vertex on the far border falls into the next node.
     shape = np.ceil((extent + 2) / 2 ** (len(lods) - 1)).astype(np.float32)
-    levels: list[Fragments] = []
+    levels: list[NodeFragments] = []
     for lod, level in enumerate(lods):
         children = levels[-1] if levels else {}
         levels.append(_fragments(level, lod, low, shape, children))
@@ -77,7 +77,9 @@ def _spacing(mesh: zmesh.Mesh) -> float:
     return float(np.linalg.norm([a - b, b - c, c - a], axis=-1).mean())
 
 
-def _fragments(mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, children: Fragments) -> Fragments:
+def _fragments(
+    mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, children: NodeFragments
+) -> NodeFragments:
     """Cut one level into octree nodes, in Z order. A node with children but without triangles is empty.
 
     Nodes of coarser levels are also cut in the middle, because Neuroglancer draws them by octant.
@@ -86,7 +88,7 @@ def _fragments(mesh: zmesh.Mesh, lod: int, low: np.ndarray, shape: np.ndarray, c
     parts: dict[Node, list[zmesh.Mesh]] = defaultdict(list)
     for node, part in zmesh.chunk_mesh(mesh, tuple(map(float, cell)), tuple(map(float, low))).items():
         parts[_parent(node) if lod else _node(node)].append(part)
-    fragments: Fragments = {_parent(node): b"" for node in children}
+    fragments: NodeFragments = {_parent(node): b"" for node in children}
     for node, pieces in parts.items():
         size = shape * 2.0**lod
         encoded = _draco(zmesh.Mesh.concatenate(*pieces), low + np.array(node) * size, size)
@@ -106,7 +108,9 @@ def _draco(mesh: zmesh.Mesh, origin: np.ndarray, size: np.ndarray) -> bytes:
     return DracoPy.encode(points, faces, compression_level=COMPRESSION_LEVEL) if len(faces) else b""
 
 
-def _manifest(levels: list[Fragments], origin: np.ndarray, shape: np.ndarray, spacings_nm: Sequence[float]) -> bytes:
+def _manifest(
+    levels: list[NodeFragments], origin: np.ndarray, shape: np.ndarray, spacings_nm: Sequence[float]
+) -> bytes:
     num_lods = len(levels)
     words = [
         shape.astype("<f4"),

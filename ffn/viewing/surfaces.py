@@ -20,7 +20,7 @@ from ffn.viewing.simplify import simplify, smooth
 LATTICE = 2  # steps for each voxel
 
 
-class Piece(NamedTuple):
+class SurfacePart(NamedTuple):
     """A part of a surface.
 
     Parameters
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     faces: np.ndarray
 
 
-def block_pieces(labels: np.ndarray, start_zyx: ZYX, wanted: np.ndarray) -> Iterator[tuple[int, Piece]]:
+def block_pieces(labels: np.ndarray, start_zyx: ZYX, wanted: np.ndarray) -> Iterator[tuple[int, SurfacePart]]:
     """Yield the surfaces of segments in one block, open where the block ends.
 
     Parameters
@@ -56,16 +56,16 @@ def block_pieces(labels: np.ndarray, start_zyx: ZYX, wanted: np.ndarray) -> Iter
         mesh = mesher.get(number, voxel_centered=True)
         mesher.erase(number)
         vertices = np.rint(LATTICE * (mesh.vertices + start_zyx[::-1]))
-        yield int(wanted[number - 1]), Piece(vertices.astype(np.int32), mesh.faces.astype(np.uint32))
+        yield int(wanted[number - 1]), SurfacePart(vertices.astype(np.int32), mesh.faces.astype(np.uint32))
 
 
-def join(pieces: Sequence[Piece]) -> Piece:
+def join(pieces: Sequence[SurfacePart]) -> SurfacePart:
     """Join pieces at the vertices that they share. The result does not depend on how the surface was cut.
 
     Examples
     --------
-    >>> left = Piece(np.array([[0, 0, 0], [2, 0, 0], [2, 2, 0]]), np.array([[1, 2, 0]]))
-    >>> right = Piece(np.array([[2, 2, 0], [0, 0, 0], [0, 2, 0]]), np.array([[0, 2, 1]]))
+    >>> left = SurfacePart(np.array([[0, 0, 0], [2, 0, 0], [2, 2, 0]]), np.array([[1, 2, 0]]))
+    >>> right = SurfacePart(np.array([[2, 2, 0], [0, 0, 0], [0, 2, 0]]), np.array([[0, 2, 1]]))
     >>> join([left, right]).faces.tolist(), join([right, left]).faces.tolist()
     ([[0, 2, 3], [0, 3, 1]], [[0, 2, 3], [0, 3, 1]])
     """
@@ -79,15 +79,15 @@ def join(pieces: Sequence[Piece]) -> Piece:
     turned = (faces.argmin(1)[:, None] + np.arange(3)) % 3  # the lowest vertex first, which keeps the outside outside
     faces = np.take_along_axis(faces, turned, 1)
     joined = np.stack(np.unravel_index(places, extent), axis=1) + low
-    return Piece(joined.astype(np.int32), faces[np.lexsort(faces.T[::-1])].astype(np.uint32))
+    return SurfacePart(joined.astype(np.int32), faces[np.lexsort(faces.T[::-1])].astype(np.uint32))
 
 
-def surface(pieces: Sequence[Piece], voxel_size_zyx_nm: VoxelSize) -> tuple[zmesh.Mesh, np.ndarray]:
+def surface(pieces: Sequence[SurfacePart], voxel_size_zyx_nm: VoxelSize) -> tuple[zmesh.Mesh, np.ndarray]:
     """Return the smooth, simplified surface of a segment. Both moves it by less than the longest side of a voxel.
 
     Parameters
     ----------
-    pieces : sequence of Piece
+    pieces : sequence of SurfacePart
         All of the segment, so that the surface is closed.
     voxel_size_zyx_nm : tuple of float
         Sides of a voxel, nm.

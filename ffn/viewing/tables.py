@@ -16,7 +16,7 @@ from ffn.viewing.properties import Origins
 
 
 @dataclass(frozen=True)
-class Tables:
+class ExportTables:
     """Tables that complement the volumes.
 
     Parameters
@@ -43,7 +43,7 @@ class Tables:
     errors: list[dict[str, Any]] = field(default_factory=list)
 
 
-def read_tables(sources: Sources, box: Box, config: ExportConfig) -> Tables:
+def read_tables(sources: Sources, box: Box, config: ExportConfig) -> ExportTables:
     """Read all tables that are given.
 
     Parameters
@@ -63,7 +63,7 @@ def read_tables(sources: Sources, box: Box, config: ExportConfig) -> Tables:
     points = read_coordinates(sources.coordinates, box, config.max_points) if sources.coordinates else ()
     given = {"points": points[0], "point_classes": points[1]} if points else {}
     base = "supervoxels" if sources.supervoxels else "segmentation"
-    return Tables(
+    return ExportTables(
         origins=read_origins(sources.origins) if sources.origins else None,
         groups=read_groups(sources.agglomeration) if sources.agglomeration else {},
         base=base if sources.agglomeration else None,

@@ -13,7 +13,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, add, zyx
-from ffn.inference.canvas import Canvas, Step, Thresholds, reach_of
+from ffn.inference.canvas import Advance, Canvas, Thresholds, reach_of
 from ffn.inference.choice import Network
 from ffn.inference.device.step import SEED_COLUMN, WATCHED, CanvasState, Stepper
 from ffn.inference.grower import ObjectGrower
@@ -81,7 +81,7 @@ class DeviceCanvas(Canvas):
             self._logits[position_zyx] = self._lanes.logit(self.lane, position_zyx)
         return self._logits[position_zyx]
 
-    def put(self, position_zyx: ZYX, answer: np.ndarray, count: bool = False) -> Step:
+    def put(self, position_zyx: ZYX, answer: np.ndarray, count: bool = False) -> Advance:
         """Take the answer of `Stepper.step`, whose FOV is on the device already.
 
         Parameters
@@ -102,7 +102,7 @@ class DeviceCanvas(Canvas):
         self._logits.update(zip(self.asked, watched, strict=True))
         self._visited = Box.hull((self.visited, self.fov(position_zyx)))
         self.num_deleted += num_deleted
-        return Step(moves, num_new_voxels)
+        return Advance(moves, num_new_voxels)
 
     @property
     def visited(self) -> Box:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from ffn.machine.rendezvous.client import Server
-from ffn.machine.rendezvous.server import COLUMN, COLUMN_SECONDS, Place, RendezvousServer, address_slice, serving
+from ffn.machine.rendezvous.server import COLUMN, COLUMN_SECONDS, Name, RendezvousServer, address_slice, serving
 
 ADDRESS, PORT = "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"
 LOOPBACK = "127.0.0.1"
@@ -78,27 +78,27 @@ class Relay(RendezvousServer):
         self._columns: dict[str, bytes] = {}
         self._asking = threading.Lock()
 
-    def find(self, place: Place) -> bytes | None:
+    def find(self, name: Name) -> bytes | None:
         """Return a value, None if it is not there yet."""
-        scope, key = place
+        scope, key = name
         if key.startswith(HOST_KEY):
-            return self.values.get(place)
+            return self.values.get(name)
         if scope not in self._places:
             return self._ask("GET", scope, key)
         rank, size = self._places[scope]
         column = self._own_column(scope, rank, size)
         return column and _row(column, rank, int(key), size)
 
-    def store(self, place: Place, value: bytes) -> None:
+    def store(self, name: Name, value: bytes) -> None:
         """Pass a value on."""
-        if place[1].startswith(HOST_KEY):
-            self.values[place] = value
+        if name[1].startswith(HOST_KEY):
+            self.values[name] = value
         else:
-            self._ask("PUT", *place, value)
+            self._ask("PUT", *name, value)
 
-    def forget(self, place: Place) -> None:
+    def forget(self, name: Name) -> None:
         """Pass on that a value is no longer needed."""
-        self._ask("DELETE", *place)
+        self._ask("DELETE", *name)
 
     def _own_column(self, scope: str, rank: int, size: int) -> bytes | None:
         """Return this rank's column, None if some ranks are still missing."""

@@ -28,7 +28,7 @@ WAITING_CONNECTIONS = 1024  # socketserver's 5 would turn away ranks that connec
 
 log = logging.getLogger(__name__)
 
-Place = tuple[str, str]  # scope and key
+Name = tuple[str, str]  # scope and key
 
 
 def address_slice(rank: int, owner: int, num_bytes: int, size: int) -> slice:
@@ -97,7 +97,7 @@ class RendezvousServer(ThreadingHTTPServer):
     def __init__(self, address: str, secret: str) -> None:
         super().__init__((address, 0), _Handler)
         self.secret = secret
-        self.values: dict[Place, bytes] = {}
+        self.values: dict[Name, bytes] = {}
         self._awaited: dict[str, tuple[int, threading.Event]] = {}  # scopes that columns are asked of
 
     @property
@@ -109,22 +109,22 @@ class RendezvousServer(ThreadingHTTPServer):
         """Return the values of a scope by key."""
         return {key: value for (scope, key), value in list(self.values.items()) if scope == name}
 
-    def find(self, place: Place) -> bytes | None:
+    def find(self, name: Name) -> bytes | None:
         """Return a value, or a rank's column of the addresses in a scope; None if it is not there yet."""
-        scope, key = place
+        scope, key = name
         rank, asks, size = key.partition(COLUMN)
-        return self._column(scope, int(rank), int(size)) if asks else self.values.get(place)
+        return self._column(scope, int(rank), int(size)) if asks else self.values.get(name)
 
-    def store(self, place: Place, value: bytes) -> None:
+    def store(self, name: Name, value: bytes) -> None:
         """Store a value."""
-        self.values[place] = value
-        size, complete = self._awaited.get(place[0], (0, None))
-        if complete and self._is_complete(place[0], size):
+        self.values[name] = value
+        size, complete = self._awaited.get(name[0], (0, None))
+        if complete and self._is_complete(name[0], size):
             complete.set()
 
-    def forget(self, place: Place) -> None:
+    def forget(self, name: Name) -> None:
         """Forget a value."""
-        self.values.pop(place, None)
+        self.values.pop(name, None)
 
     def _column(self, scope: str, rank: int, size: int) -> bytes | None:
         """Return the addresses that the others have stored for a rank, in order; None if some have not come in time."""
@@ -148,26 +148,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send a value."""
-        if place := self._place():
-            value = self.server.find(place)
+        if name := self._name():
+            value = self.server.find(name)
             self._answer(HTTPStatus.NOT_FOUND if value is None else HTTPStatus.OK, value or b"")
 
     def do_PUT(self) -> None:
         """Store a value."""
-        if place := self._place():
-            self.server.store(place, self.rfile.read(int(self.headers["Content-Length"])))
+        if name := self._name():
+            self.server.store(name, self.rfile.read(int(self.headers["Content-Length"])))
             self._answer(HTTPStatus.OK)
 
     def do_DELETE(self) -> None:
         """Forget a value: a rank does this when all ranks are connected."""
-        if place := self._place():
-            self.server.forget(place)
+        if name := self._name():
+            self.server.forget(name)
             self._answer(HTTPStatus.OK)
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: paths hold the secret."""
 
-    def _place(self) -> Place | None:
+    def _name(self) -> Name | None:
         """Return what the path asks for; refuse a request without the secret."""
         match self.path.split("/"):
             case ["", given, scope, key] if self._knows(given):

@@ -39,7 +39,7 @@ class Record(NamedTuple):
     volume: str
 
 
-class Shards:
+class RecordShards:
     """The shards of one set of records.
 
     Parameters
@@ -108,7 +108,7 @@ class LaneStream:
 
     Parameters
     ----------
-    shards : Shards
+    shards : RecordShards
         All records.
     lane, num_lanes : int
         This lane, and the number of lanes that share the records.
@@ -116,7 +116,7 @@ class LaneStream:
         Seed of the run.
     """
 
-    def __init__(self, shards: Shards, lane: int, num_lanes: int, rng_seed: int) -> None:
+    def __init__(self, shards: RecordShards, lane: int, num_lanes: int, rng_seed: int) -> None:
         self.lane = lane
         self._shards = shards
         self._rng_seed = rng_seed

@@ -9,7 +9,7 @@ import pytest
 
 from ffn import kernels
 from ffn.kernels import inference, vector_lanes
-from ffn.kernels.inference import Network, obstacle
+from ffn.kernels.inference import KernelNetwork, obstacle
 
 from .conftest import FOR_TESTS, INSTRUCTIONS, SANITIZERS
 
@@ -71,7 +71,9 @@ def test_same_as_direct_convolution_with_any_vectors_and_threads(
     depth: int, features: int, fov: tuple[int, int, int], batch: int
 ) -> None:
     weights, (image, pom) = random_network(depth, features), random_fovs(fov, batch)
-    found = [Network(weights, fov, threads, lanes).predict(image, pom) for lanes in INSTRUCTIONS for threads in (1, 3)]
+    found = [
+        KernelNetwork(weights, fov, threads, lanes).predict(image, pom) for lanes in INSTRUCTIONS for threads in (1, 3)
+    ]
     np.testing.assert_allclose(found[0], reference(weights, image, pom), atol=1e-5, rtol=0)
     assert all(np.array_equal(each, found[0]) for each in found)
 
@@ -81,14 +83,14 @@ def test_same_as_direct_convolution_with_any_vectors_and_threads(
 def test_same_as_direct_convolution_on_this_cpu(lanes: int) -> None:
     for depth, features, fov, batch in NETWORKS:
         weights, (image, pom) = random_network(depth, features), random_fovs(fov, batch)
-        found = [Network(weights, fov, threads, lanes).predict(image, pom) for threads in (1, 3)]
+        found = [KernelNetwork(weights, fov, threads, lanes).predict(image, pom) for threads in (1, 3)]
         np.testing.assert_allclose(found[0], reference(weights, image, pom), atol=1e-5, rtol=0)
         assert np.array_equal(*found)
 
 
 @pytest.mark.usefixtures("emulated")
 def test_a_fov_gets_the_same_answer_in_a_batch_alone_and_after_others() -> None:
-    network = Network(random_network(2, 32), (5, 7, 9), threads=2)
+    network = KernelNetwork(random_network(2, 32), (5, 7, 9), threads=2)
     image, pom = random_fovs((5, 7, 9), 3)
     together = network.predict(image, pom)
     alone = [network.predict(image[i : i + 1], pom[i : i + 1])[0] for i in (2, 0, 1)]
@@ -100,21 +102,21 @@ def test_a_fov_gets_the_same_answer_in_a_batch_alone_and_after_others() -> None:
 def test_not_a_number_is_not_hidden(lanes: int) -> None:
     image, pom = random_fovs((5, 7, 9), 1)
     image[0, 2, 3, 4] = np.nan
-    assert np.isnan(Network(random_network(2, 32), (5, 7, 9), 1, lanes).predict(image, pom)).any()
+    assert np.isnan(KernelNetwork(random_network(2, 32), (5, 7, 9), 1, lanes).predict(image, pom)).any()
 
 
 REFUSED = """
 import resource, sys
 from pathlib import Path
 from ffn.kernels import inference
-from tests.unit.kernels.test_inference import Network, np, random_fovs, random_network
+from tests.unit.kernels.test_inference import KernelNetwork, np, random_fovs, random_network
 inference.library_path = lambda: Path(sys.argv[1])
 weights, fov, lanes = random_network(1, 32), (33, 33, 33), 4
-network = Network(weights, fov, 1, lanes)
+network = KernelNetwork(weights, fov, 1, lanes)
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 150 * 2**20,) * 2)
 many = np.zeros((64, *fov), np.float32)
-for attempt in (lambda: Network(weights, fov, 5000, lanes), *[lambda: network.predict(many, many)] * 2):
+for attempt in (lambda: KernelNetwork(weights, fov, 5000, lanes), *[lambda: network.predict(many, many)] * 2):
     try:
         attempt()
     except MemoryError as error:

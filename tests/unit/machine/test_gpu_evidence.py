@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from ffn.machine import gpu_evidence
-from ffn.machine.gpu_evidence import Card, Evidence, cards, why_none
+from ffn.machine.gpu_evidence import Card, GpuEvidence, cards, why_none
 
 A100 = Card("NVIDIA A100-SXM4-40GB", "550.54.15", (8, 0))
-FINE = Evidence((A100,), True, cuda="12.5.1", oldest=(6, 0))
+FINE = GpuEvidence((A100,), True, cuda="12.5.1", oldest=(6, 0))
 
 
 @pytest.mark.parametrize(

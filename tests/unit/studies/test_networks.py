@@ -5,13 +5,13 @@ import pytest
 
 from ffn.studies.networks import (
     LEAST_LATENCY,
-    Network,
+    Interconnect,
     fit_network,
     ring_allgather_seconds,
     ring_allreduce_seconds,
 )
 
-NETWORK = Network(latency=1e-5, bandwidth=1e9, source="test")
+NETWORK = Interconnect(latency=1e-5, bandwidth=1e9, source="test")
 SIZES = np.array([1e3, 4e3, 1e5, 1e6, 8e6])
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from ffn.studies.networks import Network, ring_allreduce_seconds
+from ffn.studies.networks import Interconnect, ring_allreduce_seconds
 from ffn.studies.order_statistics import StepTimes, with_stragglers
 from ffn.studies.scaling_model import Cluster, curve, log_spread_for
 
-NETWORK = Network(latency=1e-5, bandwidth=1e9, source="test")
+NETWORK = Interconnect(latency=1e-5, bandwidth=1e9, source="test")
 TIMES = StepTimes(shift=0.02, log_mean=-4.0, log_stddev=0.3)
 
 

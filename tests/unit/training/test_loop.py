@@ -10,7 +10,7 @@ from ffn.errors import DivergenceError, TrainError
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example
-from ffn.training.data.lanes import Shards
+from ffn.training.data.lanes import RecordShards
 from ffn.training.interruption import Interruption
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
 from ffn.training.monitoring.best import load_best
@@ -135,7 +135,7 @@ class Saved(list):
 
 def make_trainer(learner, validation=None, group=None, **options):
     train = TrainConfig(num_workers=1, batch_size=2, learning_rate=0.4, **options)
-    plan = TrainingPlan(train, 1, Model(MODEL, {}, {}), Shards([], [40], len), None, {})
+    plan = TrainingPlan(train, 1, Model(MODEL, {}, {}), RecordShards([], [40], len), None, {})
     return Trainer(plan, group or NotTheFirst(), learner, Walks(), Interruption(None, 0), validation)
 
 

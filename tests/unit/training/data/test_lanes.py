@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from ffn.errors import RecordError
-from ffn.training.data.lanes import LaneStream, Shards
+from ffn.training.data.lanes import LaneStream, RecordShards
 
 COUNTS = (5, 1, 13, 2)  # unequal shards
 TOTAL = sum(COUNTS)
 
 
-def make_shards(counts: tuple[int, ...] = COUNTS) -> Shards:
+def make_shards(counts: tuple[int, ...] = COUNTS) -> RecordShards:
     """Shards whose records are numbered 0, 1, … in z, alternating between two volumes."""
     firsts = dict(zip((Path(f"shard-{i}") for i in range(len(counts))), np.cumsum((0, *counts)), strict=False))
 
@@ -21,7 +21,7 @@ def make_shards(counts: tuple[int, ...] = COUNTS) -> Shards:
         number = np.arange(counts[int(path.name[6:])]) + firsts[path]
         return np.stack([number, number * 2, number * 3], axis=1), np.where(number % 2, "odd", "even")
 
-    return Shards(list(firsts), counts, read)
+    return RecordShards(list(firsts), counts, read)
 
 
 def numbers(stream: LaneStream, positions: range) -> list[int]:
