@@ -77,7 +77,7 @@ rule study_train:
     resources:
         **study_resources(STUDY_JOBS, GPUS),
     params:
-        runs=PATHS.study("runs"),
+        runs=subpath(output.metrics, parent=True),
         data=STUDY_DATA,
         flags=f"{flags(STUDY_MODEL)} {flags(STUDY_TRAIN, skip=('num_workers', 'virtual_workers', 'learning_rate'))}",
         processes=arguments.processes_of_study(STUDY_JOBS),
@@ -99,7 +99,6 @@ use rule study_train as study_train_ramp with:
     resources:
         **study_resources(RAMP_JOBS, GPUS),
     params:
-        runs=PATHS.study("ramps"),
         flags=f"{flags(STUDY_MODEL)} {flags(RAMP_TRAIN, skip=('num_workers', 'virtual_workers', 'learning_rate'))}",
         processes=arguments.processes_of_study(RAMP_JOBS),
         log_steps=RAMP_TRAIN.log_steps,
@@ -118,6 +117,7 @@ use rule study_train as study_train_best with:
     benchmark:
         PATHS.benchmark(f"studies/best/{STUDY_BEST_RUN}")
     params:
+        runs=PATHS.study("runs"),
         rate=f"--rates {PATHS.study('learning_rate.json')}",
 
 
