@@ -16,9 +16,9 @@ def test_the_record_is_json_with_the_whole_section_and_all_inputs():
     assert record["inputs"] == {"labels": "l.h5:labels", "box": "0:1,0:2,0:3"}
 
 
-def test_the_same_call_gives_the_same_record():
-    assert provenance("synth", rng_seed=1) == provenance("synth", rng_seed=1)
-    assert provenance("synth")["config"] == provenance("synth")["inputs"] == {}
+def test_the_record_has_no_times_and_no_host_names_so_that_reruns_give_the_same_bytes():
+    inputs = {"rng_seed": "1"}
+    assert provenance("synth", rng_seed=1) == {"stage": "synth", "version": __version__, "config": {}, "inputs": inputs}
 
 
 def test_a_fingerprint_knows_the_revision_and_what_decides_the_result_but_not_the_version(monkeypatch):
@@ -32,4 +32,3 @@ def test_a_fingerprint_knows_the_revision_and_what_decides_the_result_but_not_th
 
 def test_only_what_exists_has_a_revision():
     assert REVISIONS.keys() <= {*STAGES, "study"}
-    assert all(stage.revision == revision(name) for name, stage in STAGES.items())
