@@ -1,42 +1,6 @@
 # Neuroglancer precomputed volumes, meshes, skeletons, states, and all facts about the segments.
 
 
-rule export_blocks:
-    input:
-        image=IMAGE,
-        segmentation=tracked_file(PATHS.final(RUN)),
-        truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
-        membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
-        subvolumes=PIPELINE.first_inputs("export", "segment", order=""),
-        base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
-        earlier=PIPELINE.earlier_records("export"),
-    output:
-        record=ensure(PATHS.job("export"), non_empty=True),
-    log:
-        PATHS.log("export_blocks", "{volume}", "{job}"),
-    benchmark:
-        PATHS.benchmark("export_blocks", "{volume}", "{job}")
-    threads: 1
-    resources:
-        mem_mb=memory("export"),
-        runtime=duration("export", PIPELINE.voxels_of_blocks("export")),
-    params:
-        truth=lambda wildcards, input: arguments.option("--truth", input.truth),
-        edges=lambda wildcards, input: arguments.option("--edges", [f"{path}/edges" for path in input.membrane]),
-        origins=lambda wildcards: FILES("segment", volume=wildcards.volume, order=""),
-        probability=lambda wildcards: FILES("segment", "probability", volume=wildcards.volume, order=""),
-        supervoxels=lambda wildcards, input: arguments.option("--supervoxels", input.base),
-        box=PIPELINE.box("segment_box"),
-        folder=PATHS.folder("export"),
-        flags=flags(RUN.export, skip=OF_TABLES),
-        untracked=arguments.untracked(RUN.export),
-    shell:
-        "ffn export --image {input.image} --segmentation {input.segmentation} {params.truth} {params.edges} "
-        "--origins {params.origins} --probability {params.probability} {params.supervoxels} --box {params.box} "
-        "{params.flags} {params.untracked} --job {wildcards.job} --job-record {output.record} "
-        "--out {params.folder} > {log} 2>&1"
-
-
 rule export:
     input:
         image=IMAGE,
@@ -78,3 +42,29 @@ rule export:
         "{params.errors} {params.edges} {params.coordinates} --origins {params.origins} "
         "--probability {params.probability} {params.agglomeration} {params.supervoxels} "
         "--box {params.box} {params.flags} {params.untracked} {params.job} --out {params.folder} > {log} 2>&1"
+
+
+# Parts of the blocks of a large volume, without tables that only the last job needs.
+use rule export as export_blocks with:
+    input:
+        image=IMAGE,
+        segmentation=tracked_file(PATHS.final(RUN)),
+        truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
+        membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
+        subvolumes=PIPELINE.first_inputs("export", "segment", order=""),
+        base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
+        earlier=PIPELINE.earlier_records("export"),
+    output:
+        record=ensure(PATHS.job("export"), non_empty=True),
+    log:
+        PATHS.log("export_blocks", "{volume}", "{job}"),
+    benchmark:
+        PATHS.benchmark("export_blocks", "{volume}", "{job}")
+    threads: 1
+    params:
+        errors="",
+        coordinates="",
+        agglomeration="",
+        folder=PATHS.folder("export"),
+        flags=flags(RUN.export, skip=OF_TABLES),
+        job=arguments.job,
