@@ -1,4 +1,4 @@
-"""The command `ffn calibrate`."""
+"""`ffn calibrate`: fit the probability that two segments are one neuron."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `ffn doctor`."""
+"""`ffn doctor`: check whether a site works."""
 
 from __future__ import annotations
 

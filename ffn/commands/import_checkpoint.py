@@ -1,4 +1,4 @@
-"""The command `ffn import-checkpoint`."""
+"""Stage `import-checkpoint`: make a model folder of a checkpoint."""
 
 from __future__ import annotations
 

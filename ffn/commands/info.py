@@ -1,4 +1,4 @@
-"""The command `ffn info`."""
+"""`ffn info`: describe a file or folder of the pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `ffn launch`."""
+"""`ffn launch`: start the ranks of a training."""
 
 from __future__ import annotations
 

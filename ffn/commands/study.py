@@ -1,4 +1,4 @@
-"""The command `ffn study`."""
+"""`ffn study`: trainings and evaluations of the studies of distributed training."""
 
 from __future__ import annotations
 

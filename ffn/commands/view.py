@@ -1,4 +1,4 @@
-"""The command `ffn view`."""
+"""`ffn view`: show an export or stores in Neuroglancer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `ffn watch`."""
+"""`ffn watch`: show what the jobs of a run are doing."""
 
 from __future__ import annotations
 

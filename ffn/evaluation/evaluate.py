@@ -1,4 +1,4 @@
-"""The stage `evaluate`: score a segmentation and a baseline against the ground truth."""
+"""Stage `evaluate`: score a segmentation and a baseline against the ground truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage `select`: keep the checkpoint that scores best on the validation box."""
+"""Stage `select`: keep the checkpoint that scores best on the validation box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage `skeletonize`: skeletons of the bodies of the ground truth, for the expected run length."""
+"""Stage `skeletonize`: skeletons of the bodies of the ground truth, for the expected run length."""
 
 from __future__ import annotations
 

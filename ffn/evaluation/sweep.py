@@ -1,4 +1,4 @@
-"""The stage `sweep`: score a merge graph at several thresholds, without writing a segmentation for each."""
+"""Stage `sweep`: score a merge graph at several thresholds, without writing a segmentation for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `train` stage: join the processes, check the inputs, train, write the model."""
+"""Stage `train`: join the processes, check the inputs, train, write the model."""
 
 from __future__ import annotations
 

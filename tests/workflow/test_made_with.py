@@ -13,9 +13,6 @@ from ffn.workflow.run import RunConfig, load_run
 
 from ..small_run import SMALL_RUN
 
-UNMADE = {"segment.seed_order"}  # reversed with the consensus
-
-
 NOT_RUN = ("consensus", "select", "study")
 NOT_RECORDED = ("agglomerate.enabled", "agglomerate.job_size_zyx", "subvolumes.size_zyx", "subvolumes.overlap_zyx")
 PRODUCT = "train.num_workers × virtual_workers"
