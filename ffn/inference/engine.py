@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ffn.errors import ConfigError, ModelError
+from ffn.errors import ConfigError
 from ffn.kernels.inference import KernelNetwork, obstacle
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import take_gpu
@@ -18,10 +17,10 @@ from ffn.machine.jax_device import jax_device
 from ffn.machine.threads import threads_here
 from ffn.model.jax_network import updated_pom
 from ffn.model.network import build_network, conv_names, set_weights
+from ffn.model.openvino_network import openvino_network
 from ffn.model.store import Model
 
 if TYPE_CHECKING:
-    import keras
     import openvino
 
 log = logging.getLogger(__name__)
@@ -68,7 +67,8 @@ class TensorFlowEngine:
                 tf.config.experimental.set_memory_growth(gpu, True)  # or the first job would take all of its memory
         self.name = f"tensorflow {precision}"
         self._batch_size = batch_size
-        network = _network(model, precision, batch_size)
+        network = build_network(model.config, precision, batch_size)
+        set_weights(network, model.config, model.weights)
         signature = tf.TensorSpec((batch_size, *model.config.fov_size_zyx, 1), tf.float32)
         self._call = tf.function(
             lambda image, pom: network([image, pom], training=False), input_signature=[signature, signature]
@@ -105,7 +105,7 @@ class JaxEngine:
 
 
 class OpenVinoEngine:
-    """The Keras network, converted to OpenVINO; the threads share the FOVs of a batch.
+    """The network in OpenVINO, without TensorFlow; the threads share the FOVs of a batch.
 
     Notes
     -----
@@ -137,9 +137,8 @@ class OpenVinoEngine:
             "INFERENCE_NUM_THREADS": threads,
             "ENABLE_CPU_PINNING": False,
         }
-        compiled = openvino.Core().compile_model(_to_openvino(model), "CPU", settings)
+        compiled = openvino.Core().compile_model(openvino_network(model), "CPU", settings)
         self._requests = [compiled.create_infer_request() for _ in range(batch_size)]
-        self._inputs = _input_order(compiled)
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
         """Update the POM; see `Engine.predict`."""
@@ -147,8 +146,8 @@ class OpenVinoEngine:
         answer = np.empty_like(pom_logit)
         requests = self._requests[: len(image)]
         for index, request in enumerate(requests):  # OpenVINO reads and writes these arrays in place
-            request.set_input_tensor(self._inputs["image"], _tensor(image[index]))
-            request.set_input_tensor(self._inputs["pom_logit"], _tensor(pom_logit[index]))
+            request.set_input_tensor(0, _tensor(image[index]))
+            request.set_input_tensor(1, _tensor(pom_logit[index]))
             request.set_output_tensor(_tensor(answer[index]))
             request.start_async()
         for request in requests:
@@ -227,46 +226,8 @@ def _padded(fovs: np.ndarray, batch_size: int) -> np.ndarray:
     return np.concatenate([fovs, fovs[:1].repeat(batch_size - len(fovs), 0)])
 
 
-def _network(model: Model, precision: str, batch_size: int) -> keras.Model:
-    network = build_network(model.config, precision, batch_size)
-    set_weights(network, model.config, model.weights)
-    return network
-
-
-def _to_openvino(model: Model) -> openvino.Model:
-    """Convert the float32 Keras network for one FOV to OpenVINO, with its weights as constants.
-
-    By way of a file, because OpenVINO 2026.4 cannot convert a function on Python 3.13.
-    """
-    import openvino
-    import tensorflow as tf
-
-    network = _network(model, "float32", 1)
-    signature = tf.TensorSpec((1, *model.config.fov_size_zyx, 1), tf.float32)
-    call = tf.function(lambda image, pom_logit: network([image, pom_logit], training=False))
-    exported = tf.Module()
-    exported.network = network
-    with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(exported, folder, signatures=call.get_concrete_function(signature, signature))
-        return openvino.Core().read_model(folder)
-
-
 def _tensor(fov: np.ndarray) -> openvino.Tensor:
     """View one FOV as an OpenVINO tensor with batch and channel axes, without a copy."""
     import openvino
 
     return openvino.Tensor(fov[None, ..., None], shared_memory=True)
-
-
-def _input_order(compiled: openvino.CompiledModel) -> dict[str, int]:
-    """Index of each input by name; the conversion may exchange them."""
-    order = {}
-    for index, port in enumerate(compiled.inputs):
-        for name in ("image", "pom_logit"):
-            if any(name in candidate for candidate in port.get_names()):
-                order[name] = index
-    if len(order) != 2:
-        raise ModelError(
-            f"OpenVINO sees the inputs {[p.get_names() for p in compiled.inputs]}, expected image and pom_logit"
-        )
-    return order

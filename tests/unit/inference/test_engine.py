@@ -122,6 +122,17 @@ def test_openvino_never_computes_in_another_precision_than_asked(model, monkeypa
         create_engine(model, "openvino", "bfloat16", threads=1)
 
 
+def test_openvino_runs_the_published_depth_without_tensorflow(monkeypatch):
+    """Which takes seconds to import; and its files, read by OpenVINO, lacked weights from a depth of 12 on."""
+    for module in ("tensorflow", "keras"):
+        monkeypatch.setitem(sys.modules, module, None)  # as where they are not installed
+    config = ModelConfig(depth=12, features=32, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 1))
+    weights = {name: np.full(shape, 1e-4, np.float32) for name, shape in weight_shapes(config).items()}
+    image, pom = np.ones((2, 1, *config.fov_size_zyx), np.float32)
+    answer = create_engine(Model(config, weights, {}), "openvino", "float32", threads=1).predict(image, pom)
+    assert np.isfinite(answer).all() and (answer > pom).all()
+
+
 def test_every_engine_of_the_options_can_be_created():
     assert tuple(KINDS) == ENGINES
 
