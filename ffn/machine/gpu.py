@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import socket
+from importlib import metadata
 
 from ffn.machine.schedulers import current_job_id
 
@@ -13,7 +14,9 @@ _HELD: list[socket.socket] = []  # locks of this process; the kernel releases th
 
 
 def gpu_visible() -> bool:
-    """Return whether TensorFlow sees a GPU."""
+    """Return whether TensorFlow sees a GPU. The package for CPUs alone is not imported, which takes seconds."""
+    if _is_installed("tensorflow-cpu") and not _is_installed("tensorflow"):
+        return False
     import tensorflow as tf
 
     return bool(tf.config.list_physical_devices("GPU"))
@@ -52,3 +55,10 @@ def take_gpu(num_gpus: int) -> int:
         _HELD.append(lock)
         return number
     return 0
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return bool(metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return False

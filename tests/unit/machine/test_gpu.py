@@ -1,10 +1,13 @@
-"""Processes that do not know each other take different GPUs."""
+"""GPUs: whether there are any, and processes that do not know each other take different ones."""
 
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from ffn.machine import gpu
 
 TAKE = "import sys; from ffn.machine.gpu import take_gpu; print(take_gpu(2), take_gpu(2), flush=True); sys.stdin.read()"
 
@@ -47,3 +50,22 @@ def test_jobs_that_number_their_gpus_from_0_do_not_block_each_other(take):
     assert [take()[1], take()[1]] == [["0", "0"], ["1", "1"]]
     other = {"SLURM_JOB_ID": f"another{os.getpid()}"}
     assert [take(**other)[1], take(**other)[1]] == [["0", "0"], ["1", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("installed", "imports"),
+    [({"tensorflow-cpu"}, False), ({"tensorflow"}, True), ({"tensorflow-cpu", "tensorflow"}, True), (set(), True)],
+)
+def test_tensorflow_is_not_asked_where_it_is_the_package_for_cpus_alone(installed, imports, monkeypatch):
+    def version(package):
+        if package not in installed:
+            raise gpu.metadata.PackageNotFoundError
+        return "2.21.0"
+
+    gpus = ["GPU:0"]
+    config = SimpleNamespace(list_physical_devices=lambda kind: gpus)
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=config) if imports else None)
+    monkeypatch.setattr(gpu.metadata, "version", version)
+    assert gpu.gpu_visible() == imports
+    gpus.clear()
+    assert not gpu.gpu_visible()
