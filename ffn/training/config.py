@@ -133,6 +133,11 @@ class TrainConfig(Section):
     unlabelled_weight: Fraction = Field(
         1.0, description="loss weight of voxels without a label; 0 if they are unknown rather than background"
     )
+    tolerated_loss: NonNegativeFloat | None = Field(
+        None,
+        description="loss above the least possible one up to which a worker's FOVs are right already and get no "
+        "backward pass; null: all get one",
+    )
     permutable_axes: Axes = Field(
         ("z", "y", "x"), description="axes that augmentation may exchange; leave out an anisotropic z"
     )

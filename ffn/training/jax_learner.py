@@ -18,7 +18,7 @@ from ffn.training.jax_optimizers import Slots, make_optimizer
 from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.parallel.sums import pairwise_sum
-from ffn.training.step import Batch, Learner
+from ffn.training.step import LEAST_LOSS, Batch, Learner
 
 if TYPE_CHECKING:
     import jax
@@ -203,7 +203,19 @@ class JaxLearner(Learner):
             updated, losses = self._forward_with(params, batch)
             return jnp.mean(losses), updated
 
-        (loss, updated), gradient = jax.value_and_grad(loss_of, has_aux=True)(self._params(weights))
+        params = self._params(weights)
+        loss, pull_back, updated = jax.vjp(loss_of, params, has_aux=True)
+
+        def gradients() -> Params:
+            return pull_back(jnp.ones_like(loss))[0]
+
+        if (tolerated := self._train.tolerated_loss) is None:
+            gradient = gradients()
+        else:
+            avoidable = jax.lax.pmean(loss - LEAST_LOSS * jnp.mean(batch.loss_weight), AXIS)
+            gradient = jax.lax.cond(
+                avoidable <= tolerated, lambda: jax.tree_util.tree_map(jnp.zeros_like, params), gradients
+            )
         own = jnp.concatenate([*(gradient[name].ravel() for name in self._shapes), loss[None]])
         return updated, jnp.concatenate([jax.lax.pmean(own, AXIS), flags])
 

@@ -27,6 +27,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "fov_moves": 1,
         "shuffle_moves": True,
         "unlabelled_weight": 1.0,
+        "tolerated_loss": None,
         "permutable_axes": ("y", "x"),
         "reflectable_axes": ("z", "y", "x"),
         "contrast_jitter": 0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +14,14 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.model.network import Weights, weight_shapes
 from ffn.training.config import TrainConfig
+from ffn.training.data.examples import OBJECT_LABEL, OTHER_LABEL
 from ffn.training.parallel.exchange import make_exchange
 from ffn.training.parallel.process_group import ProcessGroup
 
 WEIGHTS_PREFIX = "weights/"  # prefixes of array names in a checkpoint
 AVERAGES_PREFIX = "averages/"
 OPTIMIZER_PREFIX = "optimizer/"
+LEAST_LOSS = -sum(label * math.log(label) for label in (OBJECT_LABEL, OTHER_LABEL))  # of a voxel, for soft labels
 
 
 class Batch(NamedTuple):

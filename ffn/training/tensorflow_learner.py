@@ -13,7 +13,7 @@ from ffn.training.config import TrainConfig
 from ffn.training.moving_average import MovingAverage, flat
 from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.step import Batch, Learner
+from ffn.training.step import LEAST_LOSS, Batch, Learner
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -102,8 +102,17 @@ class TensorFlowLearner(Learner):
         with tf.GradientTape() as tape:
             updated, losses = self._forward(*batch)
             loss = tf.reduce_mean(losses)
+
+        def gradients() -> list[tf.Tensor]:
+            return tape.gradient(loss, self._variables)
+
+        if (tolerated := self._train.tolerated_loss) is None:
+            own = gradients()
+        else:
+            avoidable = loss - LEAST_LOSS * tf.reduce_mean(batch[-1])
+            own = tf.cond(avoidable <= tolerated, lambda: [tf.zeros_like(v) for v in self._variables], gradients)
         # one vector makes one message: a single call averages the gradients of all layers, the loss and the flags
-        return updated, flat([*tape.gradient(loss, self._variables), loss, flags])
+        return updated, flat([*own, loss, flags])
 
     def _updated(self, mean: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Update the weights if the averaged gradient is finite; return its norm and whether it is finite."""

@@ -62,7 +62,7 @@ def assert_close(one, other, atol=1e-4):
         ({"optimizer": "lars", "weight_decay": 0.01, "clip_entries": 0.01, "clip_norm": 0.1}, 0.02, 5),
         ({"optimizer": "momentum", "momentum": 0.8, "virtual_workers": 3}, 0.05, 5),
         ({"optimizer": "momentum", "momentum": 0.0, "compression": "1-bit"}, 0.05, 5),
-        ({"optimizer": "sgd"}, 0.5, 20),
+        ({"optimizer": "sgd", "tolerated_loss": 0.5}, 0.5, 20),
     ],
 )
 def test_each_optimizer_trains_as_in_tensorflow_and_either_goes_on_for_the_other(options, rate, num_steps):

@@ -4,21 +4,20 @@ import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
-from ffn.model.network import weight_shapes
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.step import Batch, model_weights
+from ffn.training.step import LEAST_LOSS, Batch, model_weights
 from ffn.training.tensorflow_learner import TensorFlowLearner
 
 MODEL = ModelConfig(depth=1, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 FOV = MODEL.fov_size_zyx
 
 
-def make_learner(seed=1, **options):
+def make_learner(seed=1, model=MODEL, **options):
     options = {"batch_size": 2, **options}
     train = TrainConfig(**{"precision": "float32", **options})
-    return TensorFlowLearner(MODEL, train, initial_weights(MODEL, seed), ProcessGroup(), rng_seed=5)
+    return TensorFlowLearner(model, train, initial_weights(model, seed), ProcessGroup(), rng_seed=5)
 
 
 def make_batch(number=0, size=2):
@@ -31,7 +30,7 @@ def make_batch(number=0, size=2):
 
 
 def flat(weights):
-    return np.concatenate([weights[name].ravel() for name in weight_shapes(MODEL)])
+    return np.concatenate([weight.ravel() for weight in weights.values()])
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +68,27 @@ def test_a_loss_weight_of_0_gives_no_gradient():
     batch.loss_weight[:] = 0
     outcome = make_learner().step(batch, 0.1)
     assert outcome.finite and outcome.loss == outcome.gradient_norm == 0
+
+
+@pytest.mark.parametrize("features", [4, 8], ids=["keras", "kernels"])
+def test_a_worker_whose_fovs_are_right_already_gives_no_gradient(features):
+    def step(batch, tolerated):
+        model = MODEL.model_copy(update={"features": features})
+        learner = make_learner(model=model, optimizer="sgd", batch_size=1, virtual_workers=2, tolerated_loss=tolerated)
+        losses = learner.forward(batch)[1]
+        return losses, learner.step(batch, 0.1), flat(learner.weights())
+
+    batch, unweighted = make_batch(), make_batch()
+    batch.pom_logit[0] = unweighted.pom_logit[0] = np.where(batch.labels[0] > 0.5, 3, -3)
+    batch.loss_weight[0, 0] = 0  # does not make up for the other voxels
+    unweighted.loss_weight[0] = 0
+    losses, usual, all_weights = step(batch, None)
+    avoidable = losses - LEAST_LOSS * batch.loss_weight.mean((1, 2, 3))
+    assert 0 < avoidable[0] < avoidable[1] - 0.1
+    _, skipped, weights = step(batch, float(avoidable[0]) + 0.05)
+    np.testing.assert_array_equal(weights, step(unweighted, None)[2])
+    assert skipped.loss == usual.loss and not np.array_equal(weights, all_weights)
+    np.testing.assert_array_equal(step(batch, float(avoidable[0]) - 0.01)[2], all_weights)
 
 
 @pytest.mark.parametrize("compression", ["none", "fp16", "1-bit", "qsgd"])
