@@ -37,6 +37,7 @@ import numpy as np
 import yaml
 
 from ffn.config import CoordinatesConfig, ModelConfig
+from ffn.geometry import zyx
 from ffn.io import atomic
 from ffn.options import flags
 from ffn.training.config import TrainConfig
@@ -44,7 +45,7 @@ from ffn.training.plan import TrainingData, ValidationSource
 from ffn.workflow.arguments import image_option
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
-from ffn.workflow.run import load_run
+from ffn.workflow.run import load_run, training_reach
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ("engine", "precision", "unlabelled_weight", "permutable_axes", "reflectable_axes", "validation_examples")
@@ -55,7 +56,7 @@ COSINE = {**PAPER, "warmup": 0.05, "schedule": "cosine", "average": 0.05}
 BATCH = {**COSINE, "batch_size": 4, "learning_rate": 2e-3}
 # Options of `train`, by name. `warmup` and `average` are shares of the steps: of warmup_steps, and of what ema_decay
 # spans. `model` are options of the network in training, `coordinates` those of that stage. `phases` are shares of the
-# FOVs with their FOV and deltas, voxels; each phase starts from the weights of the one before.
+# FOVs, each with what `reduced` makes of the network; each phase starts from the weights of the one before.
 RECIPES: dict[str, dict[str, Any]] = {
     "paper-1e-4": {**PAPER, "learning_rate": 1e-4},
     "paper-3e-4": {**PAPER, "learning_rate": 3e-4},
@@ -71,8 +72,12 @@ RECIPES: dict[str, dict[str, Any]] = {
     "all-axes": {**BATCH, "permutable_axes": ("z", "y", "x")},
     "contrast": {**BATCH, "contrast_jitter": 0.2, "brightness_jitter": 0.2},
     "background": {**BATCH, "coordinates": {"include_background": True}},
+    # also centres on membranes, whose target is empty where they have no label
+    "reject": {**BATCH, "coordinates": {"include_background": True, "min_membrane_distance": 0.0}},
     "deltas-4": {**BATCH, "model": {"deltas_zyx": (4, 4, 4)}},
-    "curriculum": {**BATCH, "phases": ((0.25, 9, 2), (0.25, 13, 4), (0.5, 17, 5))},
+    "curriculum": {**BATCH, "phases": ((0.25, {"fov": 0.5}), (0.25, {"fov": 0.75}), (0.5, {}))},
+    "deeper": {**BATCH, "phases": ((0.5, {"depth": 0.5}), (0.5, {}))},
+    "skip-right": {**BATCH, "batch_size": 1, "virtual_workers": 4, "tolerated_loss": 0.01},
 }
 
 
@@ -144,18 +149,20 @@ def make_volumes(path: Path, config: Mapping[str, Any]) -> Pipeline:
 def make_job(name: str, seed: int, pipeline: Pipeline, out: Path, arguments: argparse.Namespace) -> Job:
     """Return the run of a recipe with a seed; make its records if there are none."""
     recipe, run = dict(RECIPES[name]), pipeline.run
-    coordinates = run.coordinates.model_copy(update=recipe.pop("coordinates", {}))
+    # room for the patches of all walks, so that all recipes start from the same voxels
+    margin_zyx = np.maximum(run.coordinates.margin_zyx, training_reach(run.model, TrainConfig(fov_policy="max_pred")))
+    wanted = {"margin_zyx": zyx(margin_zyx), **recipe.pop("coordinates", {})}
+    coordinates = run.coordinates.model_copy(update=wanted)
     model = run.model.model_copy(update=recipe.pop("model", {}))
-    phases = recipe.pop("phases", ((1.0, None, None),))
+    phases = recipe.pop("phases", ((1.0, {}),))
     kept = {option: getattr(run.train, option) for option in KEPT if option in run.train.model_fields_set}
     trained = []
-    for index, (share, fov, deltas) in enumerate(phases):
+    for index, (share, sizes) in enumerate(phases):
         given = {**kept, **recipe}
         if index < len(phases) - 1:
             given["schedule"] = "constant"
         options = train_config(given, round(share * arguments.fovs), max(1, round(share * arguments.points)))
-        size = {} if fov is None else {"fov_size_zyx": (fov,) * 3, "deltas_zyx": (deltas,) * 3}
-        trained.append((model.model_copy(update=size), options))
+        trained.append((reduced(model, **sizes), options))
     paths = pipeline.paths.of
     files = {
         volume: (paths("ingest", "image", volume=volume), paths("ingest", "labels", volume=volume))
@@ -171,11 +178,28 @@ def make_job(name: str, seed: int, pipeline: Pipeline, out: Path, arguments: arg
     return Job(data, str(out / f"{name}-seed-{seed}"), run.model, tuple(trained), seed)
 
 
+def reduced(model: ModelConfig, fov: float = 1.0, depth: float = 1.0) -> ModelConfig:
+    """Return a network with a share of the depth, of the FOV's radius and of the deltas.
+
+    Examples
+    --------
+    >>> small = reduced(ModelConfig(), fov=0.5, depth=0.5)
+    >>> small.fov_size_zyx, small.deltas_zyx, small.depth
+    ((17, 17, 17), (4, 4, 4), 4)
+    """
+    sizes = {
+        "fov_size_zyx": tuple(2 * round(fov * radius) + 1 for radius in model.fov_radius_zyx),
+        "deltas_zyx": tuple(round(fov * delta) for delta in model.deltas_zyx),
+        "depth": round(depth * model.depth),
+    }
+    return model.model_copy(update=sizes)
+
+
 def train_config(recipe: Mapping[str, Any], fovs: int, points: int) -> TrainConfig:
     """Return the options of a training on so many FOVs."""
     given = dict(recipe)
     warmup, average = given.pop("warmup", 0), given.pop("average", None)
-    steps = fovs // given.get("batch_size", 1)
+    steps = fovs // (given.get("batch_size", 1) * given.get("virtual_workers", 1))
     given |= {
         "num_workers": 1,
         "max_steps": steps,
@@ -192,7 +216,8 @@ def train_config(recipe: Mapping[str, Any], fovs: int, points: int) -> TrainConf
 
 def records(coordinates: CoordinatesConfig, pipeline: Pipeline, out: Path) -> Path:
     """Return the folder of the records drawn with these options; make them if there are none."""
-    folder = out / f"records-{'with' if coordinates.include_background else 'without'}-background"
+    kinds = "with-background" if coordinates.include_background else "without-background"
+    folder = out / f"records-{kinds}-{coordinates.min_membrane_distance:g}-from-membranes"
     if (folder / "index.json").exists():
         return folder
     paths, parts = pipeline.paths.file, []
@@ -259,6 +284,7 @@ def score(job: Job, checkpoints: Sequence[tuple[int, Path]]) -> list[dict[str, f
     """Return the FOVs trained on and the scores of each checkpoint, by walks to the 26 neighbours."""
     from ffn.model.network import build_network, set_weights
     from ffn.training.checkpoint_files import load_checkpoint
+    from ffn.training.initial import weights_of_depth
     from ffn.training.train import training_job
     from ffn.training.validation import Validation
     from ffn.training.validation_set import ValidationBox, make_validation_set
@@ -274,7 +300,8 @@ def score(job: Job, checkpoints: Sequence[tuple[int, Path]]) -> list[dict[str, f
         validation = Validation(validation_set, plan.initial.config, train, group)
         network = build_network(plan.initial.config, batch_size=SCORED_AT_A_TIME)
         for fovs, path in checkpoints:
-            set_weights(network, plan.initial.config, load_checkpoint(path).weights)
+            weights = weights_of_depth(load_checkpoint(path).weights, plan.initial.config, job.seed)
+            set_weights(network, plan.initial.config, weights)
             row = validation.run(forward_of(network), fovs)
             curve.append({"fovs": fovs, **{name: row[name] for name in ("f1", "precision", "recall", "loss")}})
     return curve

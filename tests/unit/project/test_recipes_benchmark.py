@@ -58,9 +58,25 @@ def test_examples_avoid_the_masks_of_their_volume(recipes, tmp_path, monkeypatch
     run = load_run({"volumes": {"a": masked, "b": phantom, "c": validated}})
     commands = []
     monkeypatch.setattr(recipes, "ffn", lambda command: commands.append(shlex.split(command)))
-    options = argparse.Namespace(fovs=8000, points=10)
-    recipes.make_job("cosine", 1, Pipeline(run, check_sources(run)), tmp_path, options)
+    pipeline, options = Pipeline(run, check_sources(run)), argparse.Namespace(fovs=8000, points=10)
+    recipes.make_job("cosine", 1, pipeline, tmp_path, options)
     assert ["#box=0:9,0:9,0:9" in command for command in commands[:2]] == [True, False]
+    assert commands[0][commands[0].index("--margin") + 1 :][:3] == ["32"] * 3  # two deltas, for the walk max_pred
+
+
+def test_phases_end_with_the_network_that_is_scored(recipes, tmp_path, monkeypatch):
+    labelled = {"synthetic": {"shape_zyx": [96, 112, 128]}, "segment_box": "none"}
+    run = load_run({"volumes": {"a": labelled, "b": {**labelled, "train_box": "none", "validate_box": "all"}}})
+    monkeypatch.setattr(recipes, "ffn", lambda command: None)
+    pipeline, options = Pipeline(run, check_sources(run)), argparse.Namespace(fovs=8000, points=10)
+    networks = {}
+    for name in ("curriculum", "deeper"):
+        job = recipes.make_job(name, 1, pipeline, tmp_path, options)
+        networks[name] = [(model.fov_size_zyx[0], model.deltas_zyx[0], model.depth) for model, _ in job.phases]
+        # what was not given would be that of the phase before
+        assert all({"fov_size_zyx", "deltas_zyx", "depth"} <= model.model_fields_set for model, _ in job.phases)
+        assert sum(train.max_steps * train.num_lanes for _, train in job.phases) == 8000
+    assert networks == {"curriculum": [(17, 4, 9), (25, 6, 9), (33, 8, 9)], "deeper": [(33, 8, 4), (33, 8, 9)]}
 
 
 def test_the_table_has_the_best_of_the_papers_rates_first_and_pairs_seeds(recipes):
@@ -98,13 +114,13 @@ def test_recipes_are_trained_scored_and_kept(tmp_path):
     train = {"permutable_axes": [], "validation_examples": 4}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump({**SMALL_RUN, "volumes": {"phantom": volume}, "train": train}))
     command = [sys.executable, f"{ROOT}/benchmarks/recipes.py", "--config", "run.yaml", "--fovs", "16", "--points", "2"]
-    command += ["--seeds", "1", "--recipes", "batch-4", "background"]
+    command += ["--seeds", "1", "--recipes", "deeper", "background"]
     tables = [subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout for _ in "12"]
     assert tables[0] == tables[1] and tables[0].count("\n") == 4  # the second time, all results are there
-    for recipe in ("batch-4", "background"):
+    for recipe in ("deeper", "background"):
         kept = json.loads((tmp_path / f"results/small/recipes/{recipe}-seed-1.json").read_text())
         assert [point["fovs"] for point in kept["curve"]] == [8, 16] and kept["seconds"] > 0
     assert {path.name for path in (tmp_path / "results/small/recipes").glob("records-*")} == {
-        "records-with-background",
-        "records-without-background",
+        "records-with-background-1-from-membranes",
+        "records-without-background-1-from-membranes",
     }
