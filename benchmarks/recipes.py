@@ -78,6 +78,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "curriculum": {**BATCH, "phases": ((0.25, {"fov": 0.5}), (0.25, {"fov": 0.75}), (0.5, {}))},
     "deeper": {**BATCH, "phases": ((0.5, {"depth": 0.5}), (0.5, {}))},
     "skip-right": {**BATCH, "batch_size": 1, "virtual_workers": 4, "tolerated_loss": 0.01},
+    "hard": {**BATCH, "easy_share": 0.2},
 }
 
 

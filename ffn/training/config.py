@@ -138,6 +138,11 @@ class TrainConfig(Section):
         description="loss above the least possible one up to which a worker's FOVs are right already and get no "
         "backward pass; null: all get one",
     )
+    easy_share: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None,
+        description="least share of the examples of a kind that are trained on, if its recent errors are few; kinds "
+        "are by the size of the object; null: all examples",
+    )
     permutable_axes: Axes = Field(
         ("z", "y", "x"), description="axes that augmentation may exchange; leave out an anisotropic z"
     )

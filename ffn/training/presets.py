@@ -28,6 +28,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "shuffle_moves": True,
         "unlabelled_weight": 1.0,
         "tolerated_loss": None,
+        "easy_share": None,
         "permutable_axes": ("y", "x"),
         "reflectable_axes": ("z", "y", "x"),
         "contrast_jitter": 0.0,
