@@ -232,8 +232,7 @@ def disk_use(results: Path) -> dict[str, tuple[int, int]]:
     for folder in sorted(path for path in results.iterdir() if path.is_dir()):
         sizes = [path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file()]
         found[folder.name] = (len(sizes), sum(sizes))
-    files, sizes = zip(*found.values(), strict=True)
-    return {**found, "all": (sum(files), sum(sizes))}
+    return {**found, "all": (sum(files for files, _ in found.values()), sum(size for _, size in found.values()))}
 
 
 def digest_of(results: Path) -> str:

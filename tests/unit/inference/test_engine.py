@@ -157,7 +157,7 @@ def test_threads_or_memory_that_kernels_do_not_get_are_named(model, monkeypatch,
             raise MemoryError
 
     monkeypatch.setattr(engine, "obstacle", lambda features: None)
-    monkeypatch.setattr(engine, "Network", Refused)
+    monkeypatch.setattr(engine, "KernelNetwork", Refused)
     with pytest.raises(ConfigError, match="needed are 64 threads and buffers for 2 FOVs. Lower threads or batch_size"):
         create_engine(model, "kernels", "float32", 64, 2).predict(np.zeros(1), np.zeros(1))
 
