@@ -10,9 +10,9 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, piece_shape, zyx
+from ffn.io.coarser import READ_BYTES
 from ffn.io.volume import Volume
 
-READ_BYTES = 2**26  # of a volume with smaller voxels at a time; our choice
 ROUNDING = 1e-4  # voxels: a quotient of voxel sizes is seldom exact
 
 

@@ -20,9 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ffn.io.staging import MIN_FREE_BYTES
 from ffn.training.parallel.process_group import ProcessGroup
-
-MIN_FREE_BYTES = 2**28  # left free for other programs; our choice
 
 log = logging.getLogger(__name__)
 
