@@ -5,6 +5,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 import warnings
 from pathlib import Path
 
@@ -72,6 +73,15 @@ def _fail_if_skipped_in_ci(report):
         report.outcome = "failed"
         report.longrepr = f"{path}:{line}: {reason}. CI has to install it: only tests marked gpu may be skipped there."
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory):
+    """Let JAX compile a function once in this process, not in each test that makes its own: that takes seconds each."""
+    if jax := sys.modules.get("jax"):  # imported by the modules of tests
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture(scope="session")
