@@ -1,6 +1,7 @@
 """Fixtures for all tests: the real data, which is never part of the repository, and what machines may lack."""
 
 import colorsys
+import gc
 import importlib.util
 import os
 import shutil
@@ -23,6 +24,13 @@ LONGEST = ("cluster", "workflow", "integration", "stages")  # folders of tests/,
 def pytest_configure():
     """Let the programs under test be interrupted, also where tests run in the background of a script."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes its background ignore it, by inheritance
+    gc.disable()  # until all tests are collected: imports leave no garbage
+
+
+def pytest_collection_finish():
+    """Let the garbage collector leave alone what was imported and collected, a million objects that stay."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):
