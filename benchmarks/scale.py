@@ -46,6 +46,7 @@ from ffn.synthetic.phantom import make_phantom
 ROOT = Path(__file__).resolve().parents[1]
 VOXEL_SIZE = (10.0, 10.0, 10.0)
 LARGER = (1e9, 1e11, 1e13, 1e15)  # voxels
+CONSTANT = ("train", "records", "normalize", "report")  # stages whose time does not grow with the volume
 RUN = "results/scale"
 # Of the names and contents of what is written, these depend on the run: times, hosts, paths, how work was cut.
 RECORDS = ("blocks", "jobs", "lists", "logs", "benchmarks", "steps")
@@ -245,30 +246,47 @@ def digest_of(results: Path) -> str:
     return found.hexdigest()[:16]
 
 
+def of_stages(costs: list[StageCost]) -> dict[str, StageCost]:
+    """Add up the rules of each stage that grows with the volume: ``fill_blocks`` and ``fill``."""
+    found: dict[str, StageCost] = {}
+    for cost in costs:
+        name = cost.stage.removesuffix("_blocks").removesuffix("_labels")
+        before = found.get(name, StageCost(name, 0, 0.0, 0.0, 0.0, 0.0))
+        found[name] = StageCost(
+            name,
+            before.num_jobs + cost.num_jobs,
+            before.seconds + cost.seconds,
+            max(before.longest_seconds, cost.longest_seconds),
+            max(before.peak_mib or 0, cost.peak_mib or 0),
+            before.cpu_seconds + cost.cpu_seconds,
+        )
+    return {name: cost for name, cost in found.items() if name not in CONSTANT}
+
+
 def print_exponents(costs: dict[int, list[StageCost]]) -> None:
     """Print by which power of the number of voxels the processor time of each stage grows."""
-    print("\nprocessor time grows with the voxels to the power of (from the smallest to the largest, and at the end)")
-    sides = sorted(costs)
-    for cost in costs[sides[-1]]:
-        times = [next((c.cpu_seconds for c in costs[side] if c.stage == cost.stage), 0) for side in sides]
+    print("\nprocessor time grows with the voxels to the power of (over all sides, and at the end)")
+    sides, stages = sorted(costs), {side: of_stages(found) for side, found in costs.items()}
+    for name in stages[sides[-1]]:
+        times = [stages[side][name].cpu_seconds if name in stages[side] else 0 for side in sides]
         if min(times) > 0:
             steps = np.diff(np.log(times)) / np.diff(3 * np.log(sides))
             whole = np.polyfit(3 * np.log(sides), np.log(times), 1)[0]
-            print(f"{cost.stage:<24}{whole:>8.2f}{steps[-1]:>8.2f}")
+            print(f"{name:<24}{whole:>8.2f}{steps[-1]:>8.2f}")
 
 
 def print_larger(costs: list[StageCost], voxels: int, results: Path) -> None:
     """Print jobs, processor time, files and disk space of larger volumes, if they grow as the voxels do."""
     print("\n| stage | peak MiB |" + "".join(f" {n:.0e}: jobs, core-hours |" for n in LARGER))
-    for cost in costs:
+    for name, cost in of_stages(costs).items():
         cells = [
             f"{min(1000, round(cost.num_jobs * n / voxels))}, {cost.cpu_seconds / 3600 * n / voxels:.2g}"
             for n in LARGER
         ]
-        print(f"| {cost.stage} | {cost.peak_mib or 0:.0f} | {' | '.join(cells)} |")
-    for name, (files, size) in disk_use(results).items():
-        cells = [f"{files * n / voxels:.2g} files, {size * n / voxels:.2g} bytes" for n in LARGER]
-        print(f"| {name} | | {' | '.join(cells)} |")
+        print(f"| {name} | {cost.peak_mib or 0:.0f} | {' | '.join(cells)} |")
+    files, size = disk_use(results)["all"]
+    print(f"| files | | {' | '.join(f'{files * n / voxels:.2g}' for n in LARGER)} |")
+    print(f"| bytes | | {' | '.join(f'{size * n / voxels:.2g}' for n in LARGER)} |")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ NAVIGATION = {  # for each page, the pages below it by caption
             "docs/own-data",
             "docs/viewing",
             "docs/cluster",
+            "docs/scale",
             "docs/training",
             "docs/studies",
             "docs/gpu",
