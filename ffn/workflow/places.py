@@ -12,7 +12,6 @@ from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
 from ffn.inference.points import points_file, read_points
-from ffn.io.foreign.locations import Location
 from ffn.io.masks import open_masks
 from ffn.io.reference import is_reference
 from ffn.io.store_names import tracked_file
@@ -314,6 +313,8 @@ def _needed(name: str, place: Place, config: RunConfig) -> Place:
 
 
 def _is_remote(volume: VolumeConfig) -> bool:
+    from ffn.io.foreign.locations import Location
+
     return volume.image is not None and Location.parse(volume.image).path is None
 
 
