@@ -48,8 +48,9 @@ VOXEL_SIZE = (10.0, 10.0, 10.0)
 LARGER = (1e9, 1e11, 1e13, 1e15)  # voxels
 CONSTANT = ("train", "records", "normalize", "report")  # stages whose time does not grow with the volume
 RUN = "results/scale"
-# Of the names and contents of what is written, these depend on the run: times, hosts, paths, how work was cut.
-RECORDS = ("blocks", "jobs", "lists", "logs", "benchmarks", "steps")
+# Folders and files whose names or contents tell when, where and in which jobs they were made.
+RECORDS = {"blocks", "jobs", "lists", "logs", "benchmarks", "steps", ".lease", "tensorboard", "checkpoints"}
+TIMED = {"metrics.csv", "validation.csv"}
 
 
 def main() -> None:
@@ -241,7 +242,8 @@ def digest_of(results: Path) -> str:
     found = hashlib.sha256()
     for path in sorted(results.rglob("*")):
         parts = path.relative_to(results).parts
-        if path.is_file() and path.suffix not in (".json", ".yaml", ".html") and not set(parts) & set(RECORDS):
+        is_record = path.suffix in (".json", ".yaml", ".html") or set(parts) & (RECORDS | TIMED)
+        if path.is_file() and not is_record:
             found.update("/".join(parts).encode() + hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()[:16]
 
