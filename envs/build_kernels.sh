@@ -16,7 +16,7 @@ from ffn import kernels
 from ffn.kernels import inference
 print(inference.library_path(), kernels.library_path(), sep="\n")')
 is_up_to_date() { [[ -e $1 && ! $0 -nt $1 ]]; } # its name has the checksum of its sources
-built_with=$(uname -m)-$(getconf GNU_LIBC_VERSION | tr -d ' ')-$({ c++ --version; cat "$0"; } | sha256sum | cut -c1-8)
+built_with=$(uname -m)-$(getconf GNU_LIBC_VERSION | tr -d ' ')-$({ c++ --version || true; cat "$0"; } | sha256sum | cut -c1-8)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ffn-pipeline/kernels/$built_with
 put() { # FILE PLACE: a process that loads it meanwhile gets the old or the new one
     mkdir -p "$(dirname "$2")" && cp "$1" "$2.$$" && mv "$2.$$" "$2"

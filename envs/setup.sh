@@ -147,25 +147,25 @@ step() { # MESSAGE COMMAND...: output goes to the log; if the command fails, the
 }
 installer=("$venv/bin/python" -m pip --disable-pip-version-check install)
 ! command -v uv >/dev/null || installer=(uv pip install --python "$venv/bin/python")
-install() { # --no-deps: the locks are complete; --no-compile: Python makes the bytecode when it needs it
-    "${installer[@]}" --no-deps --no-compile "$@"
-}
+installer+=(--no-deps --no-compile) # the locks are complete; Python makes the bytecode when it needs it
 install_locked() { # pip uses one core, so it installs two halves at once; what fails is printed last
     if [[ ${installer[0]} == uv ]]; then
-        install --require-hashes -r "$lock"
+        "${installer[@]}" --require-hashes -r "$lock"
         return
     fi
     local half part processes=() failed=()
+    trap 'kill "${processes[@]}"; exit 130' INT TERM # what runs in the background of a script ignores Ctrl-C
     for half in 0 1; do
         part=$venv/half-$half-of-${lock##*/}
         awk -v half=$half '/^[a-zA-Z]/ { n++ } n % 2 == half' "$lock" >"$part"
-        install --require-hashes -r "$part" >"$part.log" 2>&1 &
+        "${installer[@]}" --require-hashes -r "$part" >"$part.log" 2>&1 &
         processes+=($!)
     done
     for half in 0 1; do
         part=$venv/half-$half-of-${lock##*/}
         if wait "${processes[half]}"; then cat "$part.log"; else failed+=("$part.log"); fi
     done
+    trap - INT TERM
     [[ -z ${failed[*]} ]] || { cat "${failed[@]}"; return 1; }
 }
 
@@ -190,7 +190,7 @@ rm "$installing"
 say "[3/5] Horovod"
 wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horovod was not built. See $log"
 step "[4/5] installing Horovod and the ffn command" \
-    install --no-build-isolation --force-reinstall "$wheel" --editable .
+    "${installer[@]}" --no-build-isolation --force-reinstall "$wheel" --editable .
 rm -f "$kernels"
 build_kernels
 step "checking that it works" check

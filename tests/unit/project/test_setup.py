@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,10 @@ case "$*" in
         echo built >>"$FAKE_LOG" ;;
     *"pip "*)
         echo "$*" >>"$FAKE_LOG"
+        if [[ "$FAIL" == interrupted && "$*" == *half-* ]]; then
+            echo $$ >>"$HOME/pips"
+            exec sleep 300
+        fi
         [[ "$FAIL" == half-* && "$*" == *"$FAIL"* ]] && { echo "no space left"; exit 1; } ;;
 esac
 exit 0
@@ -245,6 +250,19 @@ def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine, ha
     leftover.touch()
     assert machine.setup().returncode == 0
     assert not leftover.exists()
+
+
+def test_an_interrupted_setup_leaves_no_pip_behind(machine, tmp_path):
+    command, environment = [machine.clone / "envs" / "setup.sh"], machine.environment | {"FAIL": "interrupted"}
+    with subprocess.Popen(command, env=environment, cwd=tmp_path) as setup:
+        pips = tmp_path / "pips"
+        while not pips.exists() or len(pips.read_text().splitlines()) < 2:
+            time.sleep(0.02)
+        setup.terminate()
+    assert setup.returncode == 130
+    while any(Path(f"/proc/{pid}").exists() for pid in pips.read_text().split()):
+        time.sleep(0.02)
+    assert machine.setup().returncode == 0
 
 
 @pytest.mark.parametrize(
