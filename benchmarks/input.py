@@ -28,6 +28,7 @@ from ffn.training.data.examples import Example, ExampleMaker, patch_size
 from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.lane_walks import LaneWalks
+from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Outcome
 
 SHARED = Path(__file__).parents[2] / "shared/data/fib25"
@@ -123,14 +124,16 @@ def main() -> None:
     if arguments.on_demand:
         from ffn.training.data import volumes
 
-        volumes.PRELOAD_BYTES = 0
+        volumes.KEPT_BYTES = 0
     specs = {"volume": (arguments.image, arguments.labels)} if arguments.image else {"volume": find_volume()}
     print(f"{'policy':13} {'augmented':10} {'batch':>5} {'FOVs/walk':>9} ", *(f"{name:>8}" for name in COLUMNS), end="")
     print(f" {'ms/FOV':>8} {'share':>7}")
     with open_training_volumes(specs) as opened:
+        (volume,) = opened.values()
+        volume.load(ProcessGroup())
         for policy, (name, options), size in itertools.product(POLICIES, AUGMENTATIONS.items(), (1, 4)):
             train = TrainConfig(**policy, **options, batch_size=size)
-            row = measure(opened["volume"], train, arguments.steps, arguments.fovs_per_second)
+            row = measure(volume, train, arguments.steps, arguments.fovs_per_second)
             print(f"{train.fov_policy:13} {name:10} {size:5} {row}", flush=True)
 
 

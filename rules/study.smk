@@ -48,7 +48,7 @@ STUDY_RAMPS = expand(
 )
 # Memory of a measurement on each node.
 MEASURE_MB = {
-    processes: layout.per_node * training_mb(RUN.model, MEASURE_TRAIN, PIPELINE.learnt_voxels)
+    processes: training_mb(RUN.model, MEASURE_TRAIN, layout.per_node, PIPELINE.learnt_voxels)
     for processes, layout in MEASURE_LAYOUTS.items()
 }
 STUDY_TIMES = expand(PATHS.study("measure-{processes}.h5"), processes=RUN.study.processes)

@@ -10,7 +10,7 @@ from ffn.inference.executor import MOST_READERS
 from ffn.model.network import num_weights
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
-from ffn.training.data.volumes import PRELOAD_BYTES
+from ffn.training.data.volumes import KEPT_BYTES
 from ffn.workflow.stages import STAGES
 
 BASE_MINUTES = 10  # start, imports, a slow file system
@@ -52,8 +52,8 @@ def memory_mb(stage: str, num_voxels: int = 0, threads: int = 1) -> int:
     return math.ceil(need.base_mb + need.bytes_per_voxel * num_voxels / 1e6 + need.mb_per_thread * threads)
 
 
-def training_mb(model: ModelConfig, train: TrainConfig, volumes: Iterable[int] = ()) -> int:
-    """Memory of one process of a training, MB.
+def training_mb(model: ModelConfig, train: TrainConfig, processes: int = 1, volumes: Iterable[int] = ()) -> int:
+    """Memory of a training on one node, MB.
 
     Parameters
     ----------
@@ -61,6 +61,8 @@ def training_mb(model: ModelConfig, train: TrainConfig, volumes: Iterable[int] =
         The network.
     train : TrainConfig
         Batch size, virtual workers, moves.
+    processes : int
+        How many run on the node.
     volumes : iterable of int
         Voxels of each volume that both image and labels cover.
 
@@ -78,8 +80,8 @@ def training_mb(model: ModelConfig, train: TrainConfig, volumes: Iterable[int] =
         + lanes * PATCHES_OF_A_LANE * math.prod(patch_size(model, train))
         + train.virtual_workers * GRADIENTS_OF_A_WORKER * num_weights(model)
     )
-    preloaded = sum(min(PRELOAD_BYTES, VOXEL_BYTES * voxels) for voxels in volumes)
-    return memory_mb("train") + math.ceil((FLOAT_BYTES * floats + preloaded) / 1e6)
+    kept = sum(min(KEPT_BYTES, VOXEL_BYTES * voxels) for voxels in volumes)
+    return processes * (memory_mb("train") + math.ceil(FLOAT_BYTES * floats / 1e6)) + math.ceil(kept / 1e6)
 
 
 def flooding_mb(num_voxels: int, model: ModelConfig, canvases: int = 1) -> int:

@@ -109,7 +109,7 @@ def study_job(
         train,
         layout,
         each if on_cluster else min(cores, ranks),
-        layout.per_node * training_mb(model, train, voxels),
+        training_mb(model, train, layout.per_node, voxels),
         training_minutes(model, train, each),
     )
 

@@ -21,7 +21,7 @@ from ffn.model.normalize import Normalisation
 from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
-PRELOAD_BYTES = 512 * 2**20  # image plus labels up to this size stay in memory, once on every machine
+KEPT_BYTES = 512 * 2**20  # of a volume, image plus labels, in the memory of a machine: all, or what was read last
 BLOCK_ZYX: ZYX = (64, 128, 128)
 CHECKSUM_BLOCK_ZYX: ZYX = (64, 64, 64)
 
@@ -133,12 +133,14 @@ class TrainingVolume:
         self.image_dtype = image.dtype
         self.normalisation: Normalisation | None = None
         self._volumes = image, labels
-        self._is_small = self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES
-        self._image: Readable = Cached(image, PRELOAD_BYTES // 2)
-        self._labels: Readable = Cached(labels, PRELOAD_BYTES // 2)
+        self._is_small = self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= KEPT_BYTES
+        self._image: Readable = image
+        self._labels: Readable = labels
 
     def load(self, group: ProcessGroup) -> None:
-        """Read a small volume into memory, once on each machine. All processes call this together.
+        """Keep a small volume in memory, once on each machine; of a large one, what was read last in each process.
+
+        All processes call this together.
 
         Raises
         ------
@@ -147,6 +149,9 @@ class TrainingVolume:
         """
         if self._is_small:
             self._image, self._labels = (_loaded(volume, self.box, group) for volume in self._volumes)
+        else:
+            num_bytes = KEPT_BYTES // (2 * group.local_size)
+            self._image, self._labels = (Cached(volume, num_bytes) for volume in self._volumes)
 
     def read_image(self, box: Box) -> np.ndarray:
         """Return the grey levels of `box`, of shape (Z, Y, X)."""

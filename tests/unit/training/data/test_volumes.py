@@ -10,6 +10,7 @@ from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.training.data import volumes
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
+from ffn.training.parallel.process_group import ProcessGroup
 
 
 def test_image_and_labels_must_overlap_and_labels_must_be_integers(tmp_path):
@@ -59,7 +60,7 @@ def test_the_checksum_notices_a_corrected_label_anywhere(volume, tmp_path, monke
 
 @pytest.mark.parametrize("num_bytes", [0, 300, 10**6])
 def test_volumes_too_large_for_memory_are_read_in_chunks_that_stay_cached(volume, tmp_path, monkeypatch, num_bytes):
-    monkeypatch.setattr("ffn.training.data.volumes.PRELOAD_BYTES", 0)
+    monkeypatch.setattr("ffn.training.data.volumes.KEPT_BYTES", 0)
     monkeypatch.setattr("ffn.training.data.volumes.CHUNK_ZYX", (4, 7, 9))
     rng = np.random.default_rng(0)
     with (
@@ -67,6 +68,7 @@ def test_volumes_too_large_for_memory_are_read_in_chunks_that_stay_cached(volume
         open_volume(f"{tmp_path}/v.labels.h5:labels") as truth,
     ):
         on_demand = TrainingVolume("v", raw, truth)
+        on_demand.load(ProcessGroup())
         on_demand._labels._free = num_bytes
         reads, read = [], truth.read
         truth.read = lambda box: reads.append(box) or read(box)
@@ -82,6 +84,16 @@ def test_volumes_too_large_for_memory_are_read_in_chunks_that_stay_cached(volume
         assert (len(reads) == len(set(reads))) == (num_bytes == 10**6)
         with pytest.raises(VolumeError, match="outside of the volume"):
             on_demand.read_labels(box.shift((20, 0, 0)))
+
+
+def test_the_processes_on_a_machine_keep_as_much_of_a_large_volume_as_one(volume, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.training.data.volumes.KEPT_BYTES", 6000)
+    group = ProcessGroup()
+    group.local_size = 3
+    with open_volume(f"{tmp_path}/v.raw.h5:raw") as raw, open_volume(f"{tmp_path}/v.labels.h5:labels") as truth:
+        large = TrainingVolume("v", raw, truth)
+        large.load(group)
+    assert large._image._free == large._labels._free == 1000
 
 
 def test_chunks_are_kept_in_the_smallest_type():
