@@ -162,7 +162,7 @@ def run_workflow(folder: Path, phantom: Path, side: int, jobs: int, kills: int) 
     moments = random.Random(0)
     for number in range(kills):
         running = start(folder, jobs)
-        time.sleep(moments.uniform(0.02, 0.4) * float(others[0].read_text()))
+        time.sleep(moments.uniform(0.2, 1.8) / kills * float(others[0].read_text()))  # so that most find it running
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)
         print(f"killed after {number + 1} starts" if running.wait() < 0 else "had ended", flush=True)
