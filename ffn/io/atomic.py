@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
+import functools
 import json
 import os
 import re
@@ -43,11 +43,11 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     What killed processes left for the same target is removed, too, once they are certainly gone. Those of this machine
     are not in the process table. Those of others have not touched their file for `SILENT_SECONDS`, which is judged
     before and after the block. A writer that was suspended for so long fails when it renames its file, and the target
-    stays whole.
+    stays whole. A process looks for them once in each folder.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    leftovers = list(_leftovers(path.parent.glob(f".{glob.escape(path.name)}.*-*")))
+    leftovers = _leftovers_in(path.parent.absolute()).get(path.name, [])
     _remove_gone(leftovers)
     temporary = path.with_name(f".{path.name}.tmp-{this_process()}{path.suffix}")
     try:
@@ -151,6 +151,19 @@ def _leftovers(paths: Iterable[Path]) -> Iterator[_Leftover]:
         process = match and ProcessId.parse(match[3])
         if match and process:
             yield _Leftover(path, path.with_name(match[1]), match[2] == "old", process)
+
+
+@functools.lru_cache(maxsize=1000)
+def _leftovers_in(folder: Path) -> dict[str, list[_Leftover]]:
+    """Return the temporary files and folders in a folder, by the names of their targets.
+
+    A folder may have a million records of blocks; listing it for each one took most of the time.
+    """
+    found: dict[str, list[_Leftover]] = {}
+    with os.scandir(folder) as entries:
+        for leftover in _leftovers(folder / entry.name for entry in entries if entry.name.startswith(".")):
+            found.setdefault(leftover.target.name, []).append(leftover)
+    return found
 
 
 def _remove_gone(leftovers: Iterable[_Leftover]) -> None:

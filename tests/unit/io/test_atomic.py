@@ -115,6 +115,17 @@ def test_leftovers_of_killed_processes_are_removed(tmp_path, name):
     assert names(tmp_path) == sorted([name, *(path.name for path in others)])
 
 
+def test_a_folder_is_listed_once_however_many_files_are_written(tmp_path, monkeypatch):
+    """With the records of a million blocks in it, listing it takes a second."""
+    listed, scandir = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: listed.append(Path(folder)) or scandir(folder))
+    leave(tmp_path, "second", dead_process())
+    for name in ("first", "second", "third"):
+        write_text(tmp_path / name, "x")
+    assert listed == [tmp_path]
+    assert names(tmp_path) == ["first", "second", "third"]
+
+
 def test_a_leftover_of_another_machine_may_become_certain_while_its_successor_writes(tmp_path):
     path = leave(tmp_path, "a.h5", ELSEWHERE)
     with atomic_path(tmp_path / "a.h5") as temporary:
