@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 # What `--job` takes: prepare the folder, write the first mips each by several jobs, the others by one, then make pieces
 # of meshes and skeletons. What is left is to join these, and to finish.
-MIPS = ("mip0", "mip1", "mip2", "mip3")
+MIPS = tuple(f"mip{mip}" for mip in range(8))  # of 10¹⁵ voxels, 7 · 10⁷ are left to one job
 STEPS = ("plan", *MIPS, "coarse", "pieces")
 OURS = (STATE_FILE, PROVENANCE_FILE, PLAN_FILE, f"{STATE_FILE}.{JOBS}")  # any of them tells that a folder is an export
 DEBUG_LAYERS = ("edges", "probability")  # optional: left out if they do not overlap the exported box

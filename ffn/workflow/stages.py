@@ -106,7 +106,7 @@ class Blocks(NamedTuple):
 
 
 # Each mip of an export has an eighth of the voxels of the finer one.
-MIPS = tuple(Step(f"mip{mip}", blocks_per_job=8**mip, finishes=False) for mip in range(4))
+MIPS = tuple(Step(f"mip{mip}", blocks_per_job=8**mip, finishes=False) for mip in range(8))
 EXPORT_STEPS = (Step("plan", in_parts=False), *MIPS, Step("coarse", in_parts=False), Step("pieces"))
 LABELS = Blocks("evaluate_box", itemsize=8)  # where a segmentation and the truth are compared
 

@@ -12,6 +12,7 @@ from ffn.options import flags
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
+from ffn.workflow.stages import EXPORT_STEPS, MIPS
 
 MODEL = {"depth": 2, "features": 8, "fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3]}
 SHAPE = [64, 56, 72]
@@ -266,3 +267,10 @@ def test_a_mip_of_an_export_waits_for_the_finer_one_and_small_ones_have_no_jobs(
         found = made.earlier_records("export")(Wildcards(volume="large", job=job))
         assert found == [f"{folder}/{name}.json" for name in earlier]
     assert made.job_records("export", "large", step="mip2") == []
+
+
+def test_a_huge_volume_has_jobs_for_every_mip_of_several_shards():
+    volumes = {"huge": {"synthetic": {"shape_zyx": [40_000, 40_000, 40_000]}}}
+    made = pipeline(volumes=volumes, subvolumes={"size_zyx": [4000] * 3, "overlap_zyx": [14] * 3})
+    numbers = [len(made.job_records("export", "huge", step=step.name)) for step in EXPORT_STEPS if step in MIPS]
+    assert numbers == [1000, 1000, 1000, 1000, 944, 118, 14, 0], "157³ shards of 256³"
