@@ -297,10 +297,11 @@ def _layers(
 
 def _labels_layers(part: Part, segments: Segments, tables: ExportTables, config: ExportConfig) -> Iterator[State]:
     """Yield the layer of some labels; for a segmentation also its agglomeration and its skeletons."""
-    meshed = {segment_id: n for segment_id, n in segments.sizes.items() if n >= config.min_mesh_voxels}
-    layer = labels_layer(part.name, choose_segments(meshed, part.box.num_voxels))
+    meshed = segments.voxels >= config.min_mesh_voxels
+    chosen = choose_segments(segments.ids[meshed], segments.voxels[meshed], part.box.num_voxels)
+    layer = labels_layer(part.name, chosen)
     has_groups = part.name == tables.base
-    grouped = with_groups(layer, tables.groups, set(segments.ids.tolist())) if has_groups else layer
+    grouped = with_groups(layer, tables.groups, segments.ids) if has_groups else layer
     if part.name != "segmentation":
         yield grouped
         return

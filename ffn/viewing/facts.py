@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.properties import (
     Column,
+    Lengths,
     group_column,
     length_column,
     origin_columns,
@@ -28,7 +29,7 @@ def write_facts(
     counts: Counts,
     config: ExportConfig,
     tables: ExportTables,
-    lengths_nm: Mapping[int, float],
+    lengths: Lengths,
     others: Collection[str],
 ) -> None:
     """Write the facts about the segments of one layer.
@@ -45,12 +46,12 @@ def write_facts(
         Formats.
     tables : ExportTables
         Origins and groups.
-    lengths_nm : mapping of int to float
-        Of the skeletons, by segment.
+    lengths : Lengths
+        Of the skeletons.
     others : collection of str
         Names of all layers.
     """
-    columns = list(_columns(part, counts, config, tables, lengths_nm, others))
+    columns = list(_columns(part, counts, config, tables, lengths, others))
     write_segment_properties(path, counts.segments, columns)
     write_tables(path, config.formats, counts.segments, columns)
 
@@ -60,7 +61,7 @@ def _columns(
     counts: Counts,
     config: ExportConfig,
     tables: ExportTables,
-    lengths_nm: Mapping[int, float],
+    lengths: Lengths,
     others: Collection[str],
 ) -> Iterator[Column]:
     segments, is_main = counts.segments, part.name == "segmentation"
@@ -70,7 +71,7 @@ def _columns(
     if part.name == tables.base:
         yield group_column(segments, tables.groups)
     if is_main and config.skeleton_mip is not None:
-        yield length_column(segments, lengths_nm)
+        yield length_column(segments, lengths)
     if is_main and "probability" in others:
         yield pom_column(counts.mean_pom())
     if is_main and "truth" in others:

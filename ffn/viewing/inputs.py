@@ -6,6 +6,7 @@ import contextlib
 import csv
 import json
 import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from ffn.io.open import open_truth, open_volume, read_table
 from ffn.io.store_names import split_store
 from ffn.io.training_records import COORDINATES_GROUP
 from ffn.io.volume import Volume, file_of
-from ffn.viewing.properties import Origins
+from ffn.viewing.properties import Groups, Origins
 
 VOLUMES = ("image", "segmentation", "truth", "supervoxels", "edges")
 ERROR_KEYS = {"name", "kind", "position_zyx", "truth_ids", "segment_ids", "voxels"}
@@ -159,15 +160,15 @@ def read_origins(paths: Sequence[str]) -> Origins:
     return Origins(rows[:, 1:4], rows[:, 4])
 
 
-def read_groups(path: str) -> dict[int, int]:
-    """Read an agglomeration: the group of each base id.
+def read_groups(path: str) -> Groups:
+    """Read an agglomeration: the group of each base id, the last one of those that are repeated.
 
     Raises
     ------
     ExportError
         If the file cannot be read, or a line is not ``base_id,group_id``.
     """
-    groups = {}
+    pairs = array("Q")
     try:
         with open(path, newline="") as file:
             for number, row in enumerate(csv.reader(file), 1):
@@ -175,10 +176,12 @@ def read_groups(path: str) -> dict[int, int]:
                     continue
                 if len(row) != 2 or not all(cell.strip().isdecimal() for cell in row):
                     raise ExportError(f"{path}: line {number} is {','.join(row)!r}, expected base_id,group_id")
-                groups[int(row[0])] = int(row[1])
-    except (OSError, UnicodeDecodeError) as reason:
+                pairs.extend((int(row[0]), int(row[1])))
+    except (OSError, UnicodeDecodeError, OverflowError) as reason:
         raise ExportError(f"{path}: cannot be read ({reason}), expected a CSV file of base_id,group_id") from None
-    return groups
+    base_ids, group_ids = np.array(pairs, np.uint64).reshape(-1, 2)[::-1].T
+    known, rows = np.unique(base_ids, return_index=True)
+    return Groups(known, group_ids[rows])
 
 
 def read_coordinates(path: str, box: Box, max_points: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from ffn.viewing.properties import Groups
 from ffn.viewing.state import BASE, State
 
 MAX_MAPPED = 100_000  # ids in the groups of a state; with more, a browser takes seconds to load it
@@ -75,31 +78,26 @@ def skeletons_layer(name: str) -> State:
     }
 
 
-def with_groups(layer: State, groups: Mapping[int, int], known: set[int]) -> State:
+def with_groups(layer: State, groups: Groups, known: np.ndarray) -> State:
     """Return a segmentation layer that shows each group of segments as one.
 
     Parameters
     ----------
     layer : dict
         From `labels_layer`.
-    groups : mapping of int to int
+    groups : Groups
         Group of each base id.
-    known : set of int
+    known : uint64 ndarray of shape (N,)
         Base ids that occur in the layer. Beyond `MAX_MAPPED` ids, the smallest groups are left out.
     """
-    members: dict[int, list[int]] = {}
-    for base_id, group_id in groups.items():
-        if base_id in known:
-            members.setdefault(group_id, []).append(base_id)
-    joined = sorted((sorted(ids) for ids in members.values() if len(ids) > 1), key=lambda ids: (-len(ids), ids))
-    equivalences: list[list[str]] = []
-    room = MAX_MAPPED
-    for ids in joined:
-        room -= len(ids)
-        if room < 0:
-            break
-        equivalences.append([str(segment_id) for segment_id in ids])
-    return {**layer, "equivalences": equivalences}
+    inside = np.isin(groups.base_ids, known)
+    order = np.argsort(groups.group_ids[inside], kind="stable")
+    base_ids = groups.base_ids[inside][order]
+    _, first, sizes = np.unique(groups.group_ids[inside][order], return_index=True, return_counts=True)
+    largest_first = np.lexsort((base_ids[first], -sizes))
+    taken = largest_first[(sizes[largest_first] > 1) & (np.cumsum(sizes[largest_first]) <= MAX_MAPPED)]
+    members = [base_ids[first[group] : first[group] + sizes[group]].tolist() for group in taken]
+    return {**layer, "equivalences": [list(map(str, ids)) for ids in members]}
 
 
 def points_layer(name: str) -> State:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
 from ffn.errors import ExportError
 from ffn.geometry import VoxelSize
+from ffn.io.atomic import atomic_path
 from ffn.viewing.segments import Matches, Segments
 
 FOLDER = "segment_properties"
 NM3_PER_UM3 = 1e9
+ROWS_AT_ONCE = 2**16  # as Python objects
 NO_SEED = -1  # coordinate of the seed of a segment without origin; its FOV count is 0
 
 
@@ -56,6 +59,41 @@ class Origins(NamedTuple):
     num_fovs: np.ndarray
 
 
+class Groups(NamedTuple):
+    """The agglomerated group of each base id.
+
+    Parameters
+    ----------
+    base_ids, group_ids : uint64 ndarray of shape (G,)
+        By ascending base id.
+    """
+
+    base_ids: np.ndarray = np.empty(0, np.uint64)
+    group_ids: np.ndarray = np.empty(0, np.uint64)
+
+    def of(self, ids: np.ndarray) -> np.ndarray:
+        """Return the group of each id; an id without one is its own group."""
+        if not len(self.base_ids):
+            return ids
+        rows = np.searchsorted(self.base_ids, ids).clip(max=len(self.base_ids) - 1)
+        return np.where(self.base_ids[rows] == ids, self.group_ids[rows], ids)
+
+
+class Lengths(NamedTuple):
+    """The lengths of skeletons.
+
+    Parameters
+    ----------
+    ids : uint64 ndarray of shape (N,)
+        Their segments, in any order.
+    nm : float64 ndarray of shape (N,)
+        Length of each.
+    """
+
+    ids: np.ndarray = np.empty(0, np.uint64)
+    nm: np.ndarray = np.empty(0)
+
+
 def place_columns(segments: Segments, voxel_size_zyx_nm: VoxelSize) -> list[Column]:
     """Return the size and bounding box of each segment."""
     volumes = segments.voxels * (math.prod(voxel_size_zyx_nm) / NM3_PER_UM3)
@@ -80,11 +118,11 @@ def origin_columns(segments: Segments, origins: Origins, ids: np.ndarray) -> lis
     """
     num_fovs = np.zeros(len(segments.ids), np.int64)
     seeds = np.full((len(segments.ids), 3), NO_SEED, np.int64)
-    rows = np.searchsorted(segments.ids, ids)
-    for origin in np.argsort(origins.num_fovs, kind="stable"):  # the last one stays
-        if ids[origin]:
-            num_fovs[rows[origin]] += origins.num_fovs[origin]
-            seeds[rows[origin]] = origins.seeds_zyx[origin]
+    order = np.argsort(origins.num_fovs, kind="stable")
+    order = order[ids[order] > 0]
+    rows = np.searchsorted(segments.ids, ids[order])
+    np.add.at(num_fovs, rows, origins.num_fovs[order])
+    seeds[rows] = origins.seeds_zyx[order]  # of several with the same row, the last one stays
     columns = [Column("fovs", "fields of view evaluated from its seeds", num_fovs)]
     return columns + [Column(f"seed_{name}", f"{name} of the seed", seeds[:, i]) for i, name in enumerate("zyx")]
 
@@ -94,9 +132,10 @@ def pom_column(means: np.ndarray) -> Column:
     return Column("mean_pom", "mean probability of its voxels, 0 if none has one", means)
 
 
-def length_column(segments: Segments, lengths_nm: Mapping[int, float]) -> Column:
+def length_column(segments: Segments, lengths: Lengths) -> Column:
     """Return the length of each segment's skeleton; a segment without one has 0."""
-    values = np.array([lengths_nm.get(i, 0.0) / 1000 for i in segments.ids.tolist()], np.float64)
+    values = np.zeros(len(segments.ids))
+    values[np.searchsorted(segments.ids, lengths.ids)] = lengths.nm / 1000
     return Column("length_um", "length of its skeleton, µm, 0 if it has none", values)
 
 
@@ -108,10 +147,9 @@ def truth_columns(matches: Matches) -> list[Column]:
     ]
 
 
-def group_column(segments: Segments, groups: Mapping[int, int]) -> Column:
+def group_column(segments: Segments, groups: Groups) -> Column:
     """Return the agglomerated group of each segment; a segment without one is its own group."""
-    values = np.array([groups.get(i, i) for i in segments.ids.tolist()], np.uint64)
-    return Column("group", "agglomerated object", values)
+    return Column("group", "agglomerated object", groups.of(segments.ids))
 
 
 def write_segment_properties(layer: Path, segments: Segments, columns: list[Column]) -> None:
@@ -126,12 +164,15 @@ def write_segment_properties(layer: Path, segments: Segments, columns: list[Colu
     columns : list of Column
         Their properties.
     """
-    inline = {
-        "ids": [str(segment_id) for segment_id in segments.ids.tolist()],
-        "properties": [*_labels(columns), *map(_number, columns)],
-    }
-    (layer / FOLDER).mkdir(exist_ok=True)
-    (layer / FOLDER / "info").write_text(json.dumps({"@type": "neuroglancer_segment_properties", "inline": inline}))
+    with atomic_path(layer / FOLDER / "info") as temporary, temporary.open("w") as file:
+        file.write('{"@type": "neuroglancer_segment_properties", "inline": {"ids": ')
+        _write_list(file, segments.ids, lambda ids: list(map(str, ids.tolist())))
+        file.write(', "properties": [')
+        for number, (head, values, shown) in enumerate([*_labels(columns), *map(_number, columns)]):
+            file.write(f'{", " * bool(number)}{json.dumps(head)[:-1]}, "values": ')
+            _write_list(file, values, shown)
+            file.write("}")
+        file.write("]}}")
 
 
 def read_segment_ids(layer: Path) -> set[int]:
@@ -149,25 +190,37 @@ def read_segment_ids(layer: Path) -> set[int]:
         raise ExportError(f"{path}: cannot be read, expected a list of segments. Run ffn export again") from None
 
 
-def _labels(columns: list[Column]) -> Iterator[dict]:
+Shown = Callable[[np.ndarray], list]
+Property = tuple[dict[str, str], np.ndarray, Shown]  # all members but the values, these, and how they are shown
+
+
+def _labels(columns: list[Column]) -> Iterator[Property]:
     """Yield ids too large for a number of the format as text, which is shown with the segment's id."""
     for column in columns:
         if _data_type(column.values) == "float32" and column.values.dtype == np.uint64:
-            texts = [f"{column.name} {value}" if value else "" for value in column.values.tolist()]
-            yield {"id": f"{column.name}_label", "type": "label", "values": texts}
+            head = {"id": f"{column.name}_label", "type": "label"}
+            yield head, column.values, partial(_texts, column.name)
             return  # a segment has one label only
 
 
-def _number(column: Column) -> dict:
+def _texts(name: str, values: np.ndarray) -> list[str]:
+    return [f"{name} {value}" if value else "" for value in values.tolist()]
+
+
+def _number(column: Column) -> Property:
     data_type = _data_type(column.values)
-    values = column.values.astype(np.float32) if data_type == "float32" else column.values
-    return {
-        "id": column.name,
-        "type": "number",
-        "description": column.description,
-        "data_type": data_type,
-        "values": values.tolist(),
-    }
+    head = {"id": column.name, "type": "number", "description": column.description, "data_type": data_type}
+    dtype = np.dtype(np.float32) if data_type == "float32" else column.values.dtype
+    return head, column.values, lambda values: values.astype(dtype).tolist()
+
+
+def _write_list(file: TextIO, values: np.ndarray, shown: Shown) -> None:
+    """Write a list of a JSON file, some values at a time."""
+    file.write("[")
+    for start in range(0, len(values), ROWS_AT_ONCE):
+        texts = json.dumps(shown(values[start : start + ROWS_AT_ONCE]))[1:-1]
+        file.write(f", {texts}" if start else texts)
+    file.write("]")
 
 
 def _data_type(values: np.ndarray) -> str:

@@ -11,10 +11,8 @@ import numpy as np
 
 from ffn.errors import ExportError
 from ffn.io.atomic import atomic_path
-from ffn.viewing.properties import Column
+from ffn.viewing.properties import ROWS_AT_ONCE, Column
 from ffn.viewing.segments import Segments
-
-ROWS_AT_ONCE = 2**16  # as Python objects
 
 
 def require_writers(formats: Collection[str]) -> None:

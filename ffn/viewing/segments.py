@@ -37,11 +37,6 @@ class Segments:
     start_zyx: np.ndarray
     stop_zyx: np.ndarray
 
-    @property
-    def sizes(self) -> dict[int, int]:
-        """Number of voxels by id."""
-        return dict(zip(self.ids.tolist(), self.voxels.tolist(), strict=True))
-
     def box(self, segment_ids: list[int]) -> Box | None:
         """Return the common bounding box of some segments; None if none of them occurs."""
         rows = np.isin(self.ids, np.array(segment_ids, np.uint64))

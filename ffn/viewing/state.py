@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ffn.errors import ExportError
 from ffn.geometry import Box, VoxelSize
@@ -23,13 +25,15 @@ BACKGROUND = "#101418"
 State = dict[str, Any]
 
 
-def choose_segments(sizes: Mapping[int, int], num_voxels: int) -> list[int]:
+def choose_segments(ids: np.ndarray, voxels: np.ndarray, num_voxels: int) -> list[int]:
     """Choose the segments of the first view: the largest, except those that would hide all others.
 
     Parameters
     ----------
-    sizes : mapping of int to int
-        Voxels of each segment.
+    ids : uint64 ndarray of shape (N,)
+        Segments.
+    voxels : int64 ndarray of shape (N,)
+        Voxels of each.
     num_voxels : int
         Voxels of the volume.
 
@@ -40,12 +44,12 @@ def choose_segments(sizes: Mapping[int, int], num_voxels: int) -> list[int]:
 
     Examples
     --------
-    >>> choose_segments({7: 30, 8: 900, 9: 40}, 1000)
+    >>> choose_segments(np.array([7, 8, 9]), np.array([30, 900, 40]), 1000)
     [9, 7]
     """
-    ordered = sorted(sizes, key=lambda segment_id: (-sizes[segment_id], segment_id))
-    slim = [one for one in ordered if sizes[one] <= MAX_SELECTED_FRACTION * num_voxels]
-    return (slim or ordered)[:NUM_SELECTED]
+    order = np.lexsort((ids, -voxels))
+    slim = order[voxels[order] <= MAX_SELECTED_FRACTION * num_voxels]
+    return ids[slim if len(slim) else order][:NUM_SELECTED].tolist()
 
 
 def make_state(layers: list[State], box: Box, voxel_size_zyx_nm: VoxelSize) -> State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,7 @@ from ffn.evaluation.worst_errors import worst_of_each_kind
 from ffn.geometry import Box
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Sources, read_coordinates, read_errors, read_groups, read_origins
-from ffn.viewing.properties import Origins
+from ffn.viewing.properties import Groups, Origins
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class ExportTables:
     ----------
     origins : Origins or None
         Seeds of the segmentation.
-    groups : mapping of int to int
+    groups : Groups
         Agglomerated group of each base id.
     base : str or None
         Layer that has the base ids.
@@ -36,7 +35,7 @@ class ExportTables:
     """
 
     origins: Origins | None = None
-    groups: Mapping[int, int] = field(default_factory=dict)
+    groups: Groups = Groups()
     base: str | None = None
     points: np.ndarray = field(default_factory=lambda: np.empty((0, 3), np.int64))
     point_classes: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
@@ -65,7 +64,7 @@ def read_tables(sources: Sources, box: Box, config: ExportConfig) -> ExportTable
     base = "supervoxels" if sources.supervoxels else "segmentation"
     return ExportTables(
         origins=read_origins(sources.origins) if sources.origins else None,
-        groups=read_groups(sources.agglomeration) if sources.agglomeration else {},
+        groups=read_groups(sources.agglomeration) if sources.agglomeration else Groups(),
         base=base if sources.agglomeration else None,
         errors=worst_of_each_kind(read_errors(sources.errors), config.num_links) if sources.errors else [],
         **given,

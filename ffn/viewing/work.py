@@ -25,7 +25,7 @@ from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Mosaic
 from ffn.viewing.mips import Learn, Pyramid
 from ffn.viewing.pieces import ONLY, Pieces
-from ffn.viewing.properties import FOLDER
+from ffn.viewing.properties import FOLDER, Lengths
 from ffn.viewing.segments import Counts, SegmentCounter, merge_counts, sorted_points
 from ffn.viewing.volumes import LABELS_LAYERS, Inside, Part
 
@@ -143,8 +143,8 @@ class ExportWork:
         """Return the facts about the segments of a layer."""
         return Counts.of(self._learnt_once(f"{name}/counts"))
 
-    def finish(self) -> dict[int, float]:
-        """Write the metadata of meshes, skeletons and OME-Zarr; return the lengths of the skeletons, nm.
+    def finish(self) -> Lengths:
+        """Write the metadata of meshes, skeletons and OME-Zarr; return the lengths of the skeletons.
 
         Raises
         ------
@@ -155,13 +155,13 @@ class ExportWork:
         from ffn.viewing.skeletons import skeleton_info
 
         self._learnt_once(COARSE)  # without labels, nothing else needs it
-        lengths: dict[int, float] = {}
+        lengths = [Lengths()]
         infos: dict[str, dict[str, str]] = {}
         for kind in self._kinds():
             folder, sharding = self._folder / kind.part.name / kind.name, self._learnt_once(_index(kind))["sharding"]
             for each in self._blocks.learnt(self._joined_list(kind)):
                 if "ids" in each:
-                    lengths |= dict(zip(each["ids"].tolist(), each["lengths_nm"].tolist(), strict=True))
+                    lengths.append(Lengths(each["ids"], each["lengths_nm"]))
             write_json(folder / "info", mesh_info(sharding) if kind.name == MESHES else skeleton_info(sharding))
             infos.setdefault(kind.part.name, {"segment_properties": FOLDER})[kind.name] = kind.name
         for name, members in infos.items():
@@ -169,7 +169,7 @@ class ExportWork:
             write_json(path, {**json.loads(path.read_text()), **members})
         if "ome-zarr" in self._config.formats:
             self._write_ome_zarr_groups()
-        return lengths
+        return Lengths(*map(np.concatenate, zip(*lengths, strict=True)))
 
     def clear(self, job: Job) -> None:
         """Remove what is not needed any more. What lets the last of several jobs be repeated stays."""

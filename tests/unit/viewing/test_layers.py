@@ -9,6 +9,7 @@ from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 from ffn.viewing.layers import labels_layer, with_groups
+from ffn.viewing.properties import Groups
 from ffn.viewing.state import load_state, located
 
 from ..volumes import read_scale, write
@@ -53,6 +54,7 @@ def test_layers_for_debugging_may_lie_elsewhere(tmp_path, all_sources):
 
 def test_the_smallest_groups_are_left_out_of_a_large_agglomeration(monkeypatch):
     monkeypatch.setattr("ffn.viewing.layers.MAX_MAPPED", 5)
-    groups = {1: 1, 2: 1, 3: 1, 4: 4, 5: 4, 6: 6, 7: 6, 8: 8}
-    layer = with_groups(labels_layer("segmentation", [1]), groups, set(groups))
+    ids = np.arange(1, 9, dtype=np.uint64)
+    groups = Groups(ids, np.array([1, 1, 1, 4, 4, 6, 6, 8], np.uint64))
+    layer = with_groups(labels_layer("segmentation", [1]), groups, ids)
     assert layer["equivalences"] == [["1", "2", "3"], ["4", "5"]]

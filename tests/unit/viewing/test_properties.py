@@ -7,7 +7,14 @@ import pytest
 
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.properties import Origins, group_column, origin_columns, place_columns, write_segment_properties
+from ffn.viewing.properties import (
+    Groups,
+    Origins,
+    group_column,
+    origin_columns,
+    place_columns,
+    write_segment_properties,
+)
 from ffn.viewing.segments import Segments
 
 
@@ -22,12 +29,15 @@ def test_the_seed_is_the_origin_with_most_fovs_and_all_fovs_count():
     assert values == {"fovs": [55, 0, 7], "seed_z": [4, -1, 7], "seed_y": [5, -1, 8], "seed_x": [6, -1, 9]}
 
 
-def test_numbers_are_of_types_that_the_format_has(tmp_path):
+def test_numbers_are_of_types_that_the_format_has(tmp_path, monkeypatch):
     segments = three_segments()
     start = np.array([[-5, 0, 0], [0, 0, 0], [0, 0, 0]])
     segments = Segments(segments.ids, np.array([10, 2**31, 2**32]), start, start + 1)
-    columns = [*place_columns(segments, (10.0, 10.0, 10.0)), group_column(segments, {4: 6})]
-    (tmp_path / "layer").mkdir()
+    columns = [
+        *place_columns(segments, (10.0, 10.0, 10.0)),
+        group_column(segments, Groups(segments.ids[:1], segments.ids[1:2])),
+    ]
+    monkeypatch.setattr("ffn.viewing.properties.ROWS_AT_ONCE", 2)
     write_segment_properties(tmp_path / "layer", segments, columns)
     inline = json.loads((tmp_path / "layer/segment_properties/info").read_text())["inline"]
     kinds = {column["id"]: (column["type"], column.get("data_type")) for column in inline["properties"]}

@@ -1,5 +1,6 @@
 """The Neuroglancer state of an export."""
 
+import numpy as np
 import pytest
 
 from ffn.errors import ExportError
@@ -8,9 +9,9 @@ from ffn.viewing.state import choose_segments, load_state, make_state, select_se
 
 
 def test_the_first_view_leaves_out_segments_that_hide_all_others():
-    sizes = {1: 500, **{i: i for i in range(2, 40)}}
-    assert choose_segments(sizes, 1000) == list(range(39, 23, -1))
-    assert choose_segments({5: 600, 6: 400}, 1000) == [5, 6]
+    sizes = np.array([500, *range(2, 40)])
+    assert choose_segments(np.arange(1, 40), sizes, 1000) == list(range(39, 23, -1))
+    assert choose_segments(np.array([5, 6]), np.array([600, 400]), 1000) == [5, 6]
 
 
 def test_sections_fill_their_panels_whatever_the_voxel_size():
