@@ -13,7 +13,7 @@ from ffn.io.blocks import Learnt
 from ffn.io.coarser import Scale
 from ffn.viewing import surfaces
 from ffn.viewing.multires import EMPTY_MESH, QUANTIZATION_BITS, encode_mesh
-from ffn.viewing.pieces import Piece
+from ffn.viewing.pieces import Piece, SegmentPieces
 from ffn.viewing.precomputed import open_scale
 from ffn.viewing.shards import Item, write_shard
 
@@ -55,13 +55,13 @@ def surfaces_in(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, cells: 
         yield Piece(segment_id, content, BYTES_PER_TRIANGLE * len(part.faces))
 
 
-def write_meshes(scale: Scale, sharding: dict[str, Any], path: Path, pieces: dict[int, list[bytes]]) -> Learnt:
+def write_meshes(scale: Scale, sharding: dict[str, Any], path: Path, pieces: SegmentPieces) -> Learnt:
     """Write the meshes of one shard, see `ffn.viewing.pieces.Pieces.joined_by`.
 
     A segment without a piece gets an empty mesh: Neuroglancer reports an error for a missing one, and its screenshots
     would wait for it forever.
     """
-    write_shard(path, sharding, {segment_id: _mesh(parts, scale) for segment_id, parts in pieces.items()})
+    write_shard(path, sharding, ((segment_id, _mesh(parts, scale)) for segment_id, parts in pieces))
     return {}
 
 

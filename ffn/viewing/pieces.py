@@ -6,6 +6,7 @@ own part of it.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,9 +22,10 @@ from ffn.geometry import Box, cut
 from ffn.io.atomic import atomic_path
 from ffn.io.block_lists import BlockList
 from ffn.io.blocks import Learnt
-from ffn.viewing.shards import plan_shards, shard_path, shards_of
+from ffn.viewing.shards import order_in_shard, plan_shards, shard_path, shards_of
 
-Join = Callable[[Path, dict[int, list[bytes]]], Learnt]
+SegmentPieces = Iterable[tuple[int, list[bytes]]]
+Join = Callable[[Path, SegmentPieces], Learnt]
 
 # A piece is `length` bytes from `place` on in the file of a block; `size` estimates its bytes in a shard.
 ROW = np.dtype([("id", "<u8"), ("block", "<i8"), ("place", "<i8"), ("length", "<i8"), ("size", "<f8")])
@@ -102,10 +104,12 @@ class Pieces:
         """
         shards = cut(Box.from_shape((len(index["ends"]), 1, 1)), (1, 1, 1))
         files = partial(_files, folder, index["sharding"])
-        return BlockList(name, shards, partial(_join, self, index["ends"], files, join), files)
+        return BlockList(name, shards, partial(_join, self, index, files, join), files)
 
-    def of_shard(self, start: int, stop: int) -> dict[int, list[bytes]]:
-        """Return the pieces of segments by id, from some rows of the index.
+    def of_shard(self, start: int, stop: int, sharding: dict[str, Any]) -> SegmentPieces:
+        """Yield segments with their pieces, from the rows of a shard in the index, in the order in which it has them.
+
+        Memory is that of the pieces of a segment, and of these rows.
 
         Raises
         ------
@@ -117,13 +121,10 @@ class Pieces:
                 f"{self.folder}: has no pieces, which are removed when an export is finished. Remove the export to "
                 "make it again"
             )
-        found: dict[int, list[bytes]] = {}
-        rows = np.load(self.folder / ROWS, mmap_mode="r")[start:stop] if start < stop else ()  # no map has no bytes
-        for row in rows:
-            pieces = found.setdefault(int(row["id"]), [])
-            if row["block"] != NOWHERE:
-                pieces.append(self._read(row))
-        return found
+        rows = np.array(np.load(self.folder / ROWS, mmap_mode="r")[start:stop])
+        rows = rows[order_in_shard(sharding, rows["id"])]
+        for segment_id, own in itertools.groupby(rows, lambda row: int(row["id"])):
+            yield segment_id, [self._read(row) for row in own if row["block"] != NOWHERE]
 
     def _sort(self, learnt: Sequence[Learnt], ids: np.ndarray) -> Learnt:
         sharding = plan_shards(len(ids), int(sum(each["rows"]["size"].sum() for each in learnt)))
@@ -200,8 +201,8 @@ def _files(folder: Path, sharding: dict[str, Any], shard: Box) -> list[Path]:
     return [shard_path(folder, sharding, shard.start[0])]
 
 
-def _join(pieces: Pieces, ends: np.ndarray, files: Callable[[Box], list[Path]], join: Join, shard: Box) -> Learnt:
+def _join(pieces: Pieces, index: Learnt, files: Callable[[Box], list[Path]], join: Join, shard: Box) -> Learnt:
     """Join the pieces of one shard; without a segment, there is no file."""
-    number = shard.start[0]
-    found, (path,) = pieces.of_shard(int(ends[number - 1]) if number else 0, int(ends[number])), files(shard)
-    return join(path, found) if found else {}
+    ends, number, (path,) = index["ends"], shard.start[0], files(shard)
+    start, stop = int(ends[number - 1]) if number else 0, int(ends[number])
+    return join(path, pieces.of_shard(start, stop, index["sharding"])) if start < stop else {}

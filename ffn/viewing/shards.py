@@ -6,6 +6,7 @@ Source of the format: Neuroglancer, ``src/datasource/precomputed/sharded.md``.
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from ffn.io.atomic import atomic_path
 
 SHARD_BYTES = 2**26  # target size of a file
+INDEX_BYTES = 16  # where the index of a minishard starts and ends
 MINISHARD_ITEMS = 64  # target length of the index that a reader fetches to find one id
 
 
@@ -51,8 +53,9 @@ def write_shards(folder: Path, items: dict[int, Item]) -> dict[str, Any]:
     ids = np.array(sorted(items), np.uint64)
     shards = shards_of(sharding, ids)
     for shard in np.unique(shards).tolist():
-        own = {key: items[key] for key in ids[shards == shard].tolist()}
-        write_shard(shard_path(folder, sharding, shard), sharding, own)
+        own = ids[shards == shard]
+        ordered = own[order_in_shard(sharding, own)].tolist()
+        write_shard(shard_path(folder, sharding, shard), sharding, ((key, items[key]) for key in ordered))
     return sharding
 
 
@@ -81,40 +84,55 @@ def shards_of(sharding: dict[str, Any], ids: np.ndarray) -> np.ndarray:
     return (ids >> np.uint64(sharding["minishard_bits"])) % np.uint64(2 ** sharding["shard_bits"])
 
 
+def order_in_shard(sharding: dict[str, Any], ids: np.ndarray) -> np.ndarray:
+    """Return the order in which a shard has ids; equal ones stay in theirs.
+
+    Examples
+    --------
+    >>> ids = np.array([9, 4, 8, 3], np.uint64)
+    >>> ids[order_in_shard({"minishard_bits": 1}, ids)].tolist()
+    [4, 8, 3, 9]
+    """
+    return np.lexsort((ids, ids % np.uint64(2 ** sharding["minishard_bits"])))
+
+
 def shard_path(folder: Path, sharding: dict[str, Any], shard: int) -> Path:
     """Return the file of a shard, which appears complete."""
     digits = -(-sharding["shard_bits"] // 4)
     return folder / f"{shard:0{digits}x}.shard"
 
 
-def write_shard(path: Path, sharding: dict[str, Any], items: dict[int, Item]) -> None:
-    """Write the items of one shard, see `shards_of` and `shard_path`."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(_encode_shard(dict(sorted(items.items())), sharding["minishard_bits"]))
+def write_shard(path: Path, sharding: dict[str, Any], items: Iterable[tuple[int, Item]]) -> None:
+    """Write the items of one shard, see `shards_of` and `shard_path`, one after the other.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    sharding : dict
+        From `plan_shards`.
+    items : iterable of (int, Item)
+        With their ids, in the order of `order_in_shard`. Only one of them is in memory.
+    """
+    minishards: list[list[tuple[int, int, int]]] = [[] for _ in range(2 ** sharding["minishard_bits"])]
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        file.seek(INDEX_BYTES * len(minishards))  # the positions of the minishard indices come last
+        position = 0
+        for key, item in items:
+            start = position + file.write(item.prefix)
+            position = start + file.write(item.value)
+            minishards[key % len(minishards)].append((key, start, position))
+        indices = [_encode_index(rows) for rows in minishards]
+        ends = position + np.cumsum([len(index) for index in indices])
+        file.writelines(indices)
+        file.seek(0)
+        table = [(end - len(index), end) for index, end in zip(indices, ends, strict=True)]
+        file.write(np.array(table, "<u8").tobytes())
 
 
 def _bits(ratio: float) -> int:
     """Bits that distinguish at least `ratio` groups."""
     return max(0, int(np.ceil(ratio)) - 1).bit_length()
-
-
-def _encode_shard(items: dict[int, Item], minishard_bits: int) -> bytes:
-    """Encode one file: the positions of the minishard indices, the values, and the indices."""
-    minishards: list[list[int]] = [[] for _ in range(2**minishard_bits)]
-    for key in items:
-        minishards[key % 2**minishard_bits].append(key)
-    values, indices, position = [], [], 0
-    for keys in minishards:
-        rows = []
-        for key in keys:
-            start = position + len(items[key].prefix)
-            position = start + len(items[key].value)
-            rows.append((key, start, position))
-            values += [items[key].prefix, items[key].value]
-        indices.append(_encode_index(rows))
-    ends = position + np.cumsum([len(index) for index in indices])
-    table = [(end - len(index), end) for index, end in zip(indices, ends, strict=True)]
-    return np.array(table, "<u8").tobytes() + b"".join(values) + b"".join(indices)
 
 
 def _encode_index(rows: list[tuple[int, int, int]]) -> bytes:

@@ -17,7 +17,7 @@ from ffn.evaluation.skeletons import RADIUS, skeleton_from_precomputed
 from ffn.geometry import ZYX, Box, Grid, cut
 from ffn.io.blocks import Learnt
 from ffn.io.coarser import Scale
-from ffn.viewing.pieces import Piece
+from ffn.viewing.pieces import Piece, SegmentPieces
 from ffn.viewing.precomputed import open_scale
 from ffn.viewing.segments import number_segments
 from ffn.viewing.shards import Item, write_shard
@@ -81,19 +81,24 @@ def skeletons_in(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, block:
         yield Piece(int(wanted[number - 1]), content, len(content))
 
 
-def write_skeletons(swc: Path | None, sharding: dict[str, Any], path: Path, pieces: dict[int, list[bytes]]) -> Learnt:
+def write_skeletons(swc: Path | None, sharding: dict[str, Any], path: Path, pieces: SegmentPieces) -> Learnt:
     """Write the skeletons of one shard, see `ffn.viewing.pieces.Pieces.joined_by`, and as SWC into the folder `swc`.
 
     A segment without a piece gets an empty skeleton. Returns the lengths, nm.
     """
-    contents = {owner: encode_skeleton(_joined([*map(decode_skeleton, parts)])) for owner, parts in pieces.items()}
-    write_shard(path, sharding, {owner: Item(content) for owner, content in contents.items()})
-    skeletons = [skeleton_from_precomputed(owner, content) for owner, content in contents.items()]
-    for skeleton in skeletons:
-        if swc and len(skeleton.nodes_zyx_nm):
-            write_swc(swc, skeleton)
-    lengths = np.array([skeleton.length_nm for skeleton in skeletons], np.float64)
-    return {"ids": np.array(list(contents), np.uint64), "lengths_nm": lengths}
+    lengths: dict[int, float] = {}
+
+    def items() -> Iterator[tuple[int, Item]]:
+        for owner, parts in pieces:
+            content = encode_skeleton(_joined([*map(decode_skeleton, parts)]))
+            skeleton = skeleton_from_precomputed(owner, content)
+            if swc and len(skeleton.nodes_zyx_nm):
+                write_swc(swc, skeleton)
+            lengths[owner] = skeleton.length_nm
+            yield owner, Item(content)
+
+    write_shard(path, sharding, items())
+    return {"ids": np.array(list(lengths), np.uint64), "lengths_nm": np.array(list(lengths.values()), np.float64)}
 
 
 def skeleton_info(sharding: dict[str, Any]) -> dict[str, Any]:

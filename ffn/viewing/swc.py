@@ -14,13 +14,14 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from ffn.evaluation.skeletons import Skeleton
+from ffn.io.atomic import atomic_path
 
 UNDEFINED = 0  # type of a node: neither soma, axon nor dendrite is known
 NO_PARENT = -1
 
 
 def write_swc(folder: Path, skeleton: Skeleton) -> None:
-    """Write the file of one segment, ``ID.swc``.
+    """Write the file of one segment, ``ID.swc``, whole or not at all.
 
     Parameters
     ----------
@@ -29,11 +30,10 @@ def write_swc(folder: Path, skeleton: Skeleton) -> None:
     skeleton : Skeleton
         With at least one node.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     order, parents = trees(skeleton)
     rows = np.column_stack([skeleton.nodes_zyx_nm[:, ::-1], _radii(skeleton)])[order]
     meta = {"name": str(skeleton.owner), "id": skeleton.owner, "units": "1 nanometer"}
-    with (folder / f"{skeleton.owner}.swc").open("w") as file:
+    with atomic_path(folder / f"{skeleton.owner}.swc") as temporary, temporary.open("w") as file:
         file.write(f"# Segment {skeleton.owner}. Positions and radii are nm from the origin of the full volume.\n")
         file.write(f"# Meta: {json.dumps(meta)}\n# node type x y z radius parent\n")
         for number, ((x, y, z, radius), parent) in enumerate(zip(rows.tolist(), parents.tolist(), strict=True), 1):

@@ -29,6 +29,21 @@ def star(owner=2**63 + 5):
     return Skeleton(owner, nodes, edges, np.array([1, 1, 1, 40, 2, 3, 4], np.float32))
 
 
+def test_a_killed_job_leaves_no_half_of_a_file(tmp_path, monkeypatch):
+    path = tmp_path / f"{star().owner}.swc"
+    write_swc(tmp_path, star())
+    whole = path.read_text()
+
+    def killed(*_):
+        assert path.read_text() == whole
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(json, "dumps", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_swc(tmp_path, star())
+    assert [file.read_text() for file in tmp_path.iterdir()] == [whole]
+
+
 def test_parents_come_before_their_children_in_trees_of_the_given_edges():
     skeleton = star()
     order, parents = trees(skeleton)
