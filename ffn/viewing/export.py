@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ from ffn.viewing.layers import (
 )
 from ffn.viewing.links import write_links
 from ffn.viewing.points import write_points
-from ffn.viewing.resume import PLAN_FILE, resumable_folder, shared_folder
+from ffn.viewing.resume import FINISHED_FILE, PLAN_FILE, is_finished, resumable_folder, shared_folder
 from ffn.viewing.segment_table import require_writers
 from ffn.viewing.segments import Segments
 from ffn.viewing.state import LINKS_FOLDER, STATE_FILE, State, choose_segments, make_state
@@ -155,15 +155,20 @@ def export(
             work = ExportWork(folder, parts, config, made_of, config.threads or threads_here())
             if job.step == STEPS[0]:
                 (folder / STATE_FILE).unlink(missing_ok=True)  # what was finished is not any more
-            _do_steps(work, sources, job)
+            record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
+            everything = {**record, "checked": check, "contents": _contents(sources.specs)} if job.is_whole else {}
+            if not (job.is_whole and is_finished(folder, everything)):
+                _do_steps(work, sources, job)
+                if ends:
+                    state = _write(folder, parts, tables, config, work)
+                    if check:
+                        check_export(folder, parts, config)
+                    write_json(folder / PROVENANCE_FILE, record)
+                    write_json(folder / STATE_FILE, state)
+                if job.is_whole:
+                    write_json(folder / FINISHED_FILE, everything)
             if ends:
-                state = _write(folder, parts, tables, config, work)
-                if check:
-                    check_export(folder, parts, config)
                 work.clear(job)
-                record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
-                write_json(folder / PROVENANCE_FILE, record)
-                write_json(folder / STATE_FILE, state)
         if job.finishes and job.record_path:
             write_json(job.record_path, made_of)
 
@@ -177,10 +182,10 @@ def _folder(
     blocks = replace(sources, agglomeration=None, coordinates=None, errors=None)  # no block depends on these
     plan = fingerprint("export", config.model_copy(update=dict.fromkeys(OF_TABLES, 0)), box=whole, **blocks.given)
     few = [spec for specs in blocks.volumes.values() if len(specs) == 1 for spec in specs]
-    plan |= {"sources": _digest(vars(blocks)), "contents": _digest({spec: identity(spec) for spec in few})}
+    plan |= {"sources": _digest(vars(blocks)), "contents": _contents(few)}
     try:
         # Only the first job looks at the many files of subvolumes.
-        files = {"files": _digest({spec: identity(spec) for spec in blocks.specs})} if _begins(job) else {}
+        files = {"files": _contents(blocks.specs)} if _begins(job) else {}
         shared = partial(shared_folder, begins=_begins(job))
         with (resumable_folder if job.is_whole else shared)(out, plan | files) as folder:
             yield folder, plan
@@ -202,6 +207,10 @@ def _begins(job: Job) -> bool:
 
 def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _contents(specs: Iterable[str]) -> str:
+    return _digest({spec: identity(spec) for spec in specs})
 
 
 def _do_steps(work: ExportWork, sources: Sources, job: Job) -> None:

@@ -17,6 +17,7 @@ from ffn.machine.runlock import KERNEL_LOCK, LEASE, take_lock
 log = logging.getLogger(__name__)
 
 PLAN_FILE = ".plan.json"
+FINISHED_FILE = ".finished.json"  # says of what, before records are removed; a killed removal repeats nothing
 
 
 @contextlib.contextmanager
@@ -56,8 +57,8 @@ def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
             partial.rename(temporary)  # with the lock in it, so nobody else gets the folder
             lock.close()
             shutil.rmtree(temporary / LEASE)
-            for name in (PLAN_FILE, KERNEL_LOCK):
-                (temporary / name).unlink()
+            for name in (PLAN_FILE, KERNEL_LOCK, FINISHED_FILE):
+                (temporary / name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -86,10 +87,18 @@ def shared_folder(out: Path, plan: dict[str, Any], begins: bool) -> Iterator[Pat
     yield out
 
 
-def _is_of(folder: Path, plan: dict[str, Any]) -> bool:
+def is_finished(folder: Path, made_of: dict[str, Any]) -> bool:
+    """Whether a folder was finished of this; if not, forget that it was finished of anything."""
+    if _is_of(folder, made_of, FINISHED_FILE):
+        return True
+    (folder / FINISHED_FILE).unlink(missing_ok=True)
+    return False
+
+
+def _is_of(folder: Path, plan: dict[str, Any], name: str = PLAN_FILE) -> bool:
     """Whether a folder was started with this plan."""
     try:
-        return json.loads(json.dumps(plan)).items() <= json.loads((folder / PLAN_FILE).read_text()).items()
+        return json.loads(json.dumps(plan)).items() <= json.loads((folder / name).read_text()).items()
     except (OSError, ValueError):
         return False
 

@@ -1,5 +1,6 @@
 """A folder that is resumed after an interruption."""
 
+import shutil
 import threading
 from dataclasses import replace
 from functools import partial
@@ -43,6 +44,34 @@ class TestInterruption:
             if file.is_file():
                 other = tmp_path / "out" / file.relative_to(tmp_path / "at once")
                 assert other.read_bytes() == file.read_bytes(), other
+
+    def test_a_killed_clean_up_repeats_nothing(self, monkeypatch, tmp_path, all_sources):
+        """The records go last, so half of them may be left of a finished export."""
+        removed = shutil.rmtree
+
+        def dying(path, **options):
+            if Path(path).name == ".work":
+                removed(path / "segmentation")
+                raise KeyboardInterrupt
+            removed(path, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", dying)
+            with pytest.raises(KeyboardInterrupt):
+                export(all_sources, tmp_path / "out", ExportConfig())
+        partial = tmp_path / ".out.partial"
+        before = self.times(partial)
+        few = ExportConfig(num_links=0)
+        copy = shutil.copytree(partial, tmp_path / ".other.partial")
+        with monkeypatch.context() as patch:
+            patch.setattr("ffn.viewing.work.ExportWork.create", None)  # it is an error to begin again
+            export(all_sources, tmp_path / "out", ExportConfig())
+        assert self.times(tmp_path / "out") == before and not partial.exists()
+        assert not [name for name in (".work", ".plan.json") if (tmp_path / "out" / name).exists()]
+        assert (tmp_path / "out/neuroglancer.json").exists() and len(list((tmp_path / "out/links").iterdir())) > 1
+        export(all_sources, tmp_path / "other", few)
+        assert copy == tmp_path / ".other.partial" and not copy.exists()
+        assert len(list((tmp_path / "other/links").iterdir())) == 1, "tables do not count as blocks"
 
     def test_a_changed_source_starts_over(self, monkeypatch, tmp_path, all_sources):
         before = self.times(self.interrupt(monkeypatch, all_sources, tmp_path / "out"))
