@@ -206,7 +206,10 @@ def _begins(job: Job) -> bool:
 
 
 def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256()
+    for part in json.JSONEncoder(sort_keys=True).iterencode(content):  # not as a whole: there may be a million files
+        digest.update(part.encode())
+    return digest.hexdigest()
 
 
 def _contents(specs: Iterable[str]) -> str:

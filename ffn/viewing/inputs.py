@@ -109,6 +109,9 @@ class Mosaic:
         self._specs = specs
         self.places = np.array([_place(spec) for spec in specs]) if places is None else places
         self.box = Box(zyx(self.places[:, 0].min(0)), zyx(self.places[:, 1].max(0)))
+        self._by_z = np.argsort(self.places[:, 0, 0])  # so that not every block looks at all of them
+        self._starts_z = self.places[self._by_z, 0, 0]
+        self._longest_z = np.subtract(self.places[:, 1, 0], self.places[:, 0, 0]).max()
         with open_volume(specs[-1]) as volume:
             self.dtype, self.voxel_size_zyx_nm = volume.dtype, volume.voxel_size_zyx_nm
 
@@ -116,9 +119,11 @@ class Mosaic:
         """Return the voxels of `box` (default: all)."""
         box = self.box if box is None else box
         out = np.zeros(box.shape, self.dtype)
-        starts, stops = self.places[:, 0], self.places[:, 1]
-        for index in np.flatnonzero(((starts < box.stop) & (stops > box.start)).all(axis=1)).tolist():
-            common = Box(zyx(starts[index]), zyx(stops[index])).intersect(box)
+        first = np.searchsorted(self._starts_z, box.start[0] - self._longest_z, "right")
+        near = self._by_z[first : np.searchsorted(self._starts_z, box.stop[0])]
+        starts, stops = self.places[near, 0], self.places[near, 1]
+        for index in near[((starts < box.stop) & (stops > box.start)).all(axis=1)].tolist():
+            common = Box(*map(zyx, self.places[index])).intersect(box)
             with open_volume(self._specs[index]) as volume:
                 target = out[common.slices(box.start)]
                 np.maximum(target, volume.read(common), out=target)

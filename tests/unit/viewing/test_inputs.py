@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from ffn.errors import ExportError
@@ -10,6 +11,7 @@ from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Mosaic, Sources
 
+from ..volumes import write
 from .conftest import BOX, ERRORS, SIZE_NM
 
 
@@ -20,9 +22,27 @@ def test_overlapping_subvolumes_are_one_volume(all_sources):
     assert row.tolist() == [99] * 2 + [100] * 12
 
 
+def test_subvolumes_of_any_sizes_and_order_are_found(tmp_path):
+    rng = np.random.default_rng(5)
+    starts, shapes = rng.integers(-20, 20, (12, 3)).tolist(), rng.integers(1, 25, (12, 3)).tolist()
+    boxes = [Box.from_shape(tuple(shape), tuple(start)) for shape, start in zip(shapes, starts, strict=True)]
+    hull = Box.hull(boxes)
+    expected = np.zeros(hull.shape, np.uint8)
+    for value, box in enumerate(boxes, 1):
+        expected[box.slices(hull.start)] = np.maximum(expected[box.slices(hull.start)], value)
+    names = [
+        write(tmp_path / f"{value}.h5", np.full(box.shape, value, np.uint8), box.start, SIZE_NM)
+        for value, box in enumerate(boxes, 1)
+    ]
+    mosaic = Mosaic(names)
+    for block in hull.blocks((9, 14, 30)):
+        assert np.array_equal(mosaic.read(block), expected[block.slices(hull.start)])
+
+
 @pytest.mark.parametrize(
     ("option", "content", "message"),
     [
+        ("agglomeration", f"{2**64},2\n", r"bad: cannot be read \(.*\), expected a CSV file"),
         ("agglomeration", "1,2\n3\n", r"bad: line 2 is '3', expected base_id,group_id"),
         ("agglomeration", "1,-2\n", r"bad: line 1 is '1,-2', expected"),
         ("errors", "{}", "bad: has no list of errors, expected scores of this version"),
