@@ -160,7 +160,7 @@ def _leftovers_in(folder: Path) -> dict[str, list[_Leftover]]:
     A folder may have a million records of blocks; listing it for each one took most of the time.
     """
     found: dict[str, list[_Leftover]] = {}
-    with os.scandir(folder) as entries:
+    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:  # one may write where one may not read
         for leftover in _leftovers(folder / entry.name for entry in entries if entry.name.startswith(".")):
             found.setdefault(leftover.target.name, []).append(leftover)
     return found
