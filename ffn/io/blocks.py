@@ -137,7 +137,7 @@ def jobs_of(num_blocks: int, max_jobs: int) -> list[str]:
 def add_job_options(parser: argparse.ArgumentParser, steps: Sequence[str] = ()) -> None:
     """Give `parser` the options ``--job`` and ``--job-record``; see `job_of`. A stage may have earlier `steps`."""
     text = "part of the blocks to work on, as in 3-of-1000, or finish, after all parts (default: everything)"
-    text += "".join(f"; before that {step}-…" for step in steps)
+    text += f"; before that, {', '.join(f'{step}-…' for step in steps)}" * bool(steps)
     parser.add_argument("--job", type=partial(Job.parse, steps=steps), default=WHOLE, metavar="N-of-M", help=text)
     text = "with --job: file to write when the part is done"
     parser.add_argument("--job-record", metavar="FILE.json", help=text)
