@@ -121,17 +121,15 @@ def coordinates(
         learnt = learn_blocks(records, rows, work, made_of, job)
         if not job.finishes:
             return
-        try:
-            with hdf5.create_file(out_path) as file:
-                found = Counter(margin=box.num_voxels - inner.num_voxels)
-                found.update(_write_tables(file, rows, learnt))
-                counts = {fate: found[fate] for fate in (*REASONS, "eligible") if fate in found}
-                _require_eligible(partitions, box, counts)
-                file.attrs["format"] = COORDINATES_FORMAT
-                file.attrs["counts"] = json.dumps(counts)
-                file.attrs["provenance"] = json.dumps(provenance("coordinates", config, **inputs), sort_keys=True)
-        finally:
-            shutil.rmtree(records, ignore_errors=True)
+        with hdf5.create_file(out_path) as file:
+            found = Counter(margin=box.num_voxels - inner.num_voxels)
+            found.update(_write_tables(file, rows, learnt))
+            counts = {fate: found[fate] for fate in (*REASONS, "eligible") if fate in found}
+            _require_eligible(partitions, box, counts)
+            file.attrs["format"] = COORDINATES_FORMAT
+            file.attrs["counts"] = json.dumps(counts)
+            file.attrs["provenance"] = json.dumps(provenance("coordinates", config, **inputs), sort_keys=True)
+    shutil.rmtree(records, ignore_errors=True)
     log.info("%s: %s", out_path, ", ".join(f"{count} {fate}" for fate, count in counts.items()))
 
 
