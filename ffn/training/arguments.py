@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 
 from pydantic import ValidationError
 
@@ -44,23 +45,16 @@ def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:
     ConfigError
         If an item has another form, or a name occurs twice.
     """
-    volumes: dict[str, tuple[str, str]] = {}
-    for item in items:
-        name, (image, labels) = _split("--volume", item, ["IMAGE", "LABELS"], "a=raw.h5:raw,labels.h5:a")
-        if name in volumes:
-            raise ConfigError(f"--volume: {name!r} occurs twice, expected each volume once")
-        volumes[name] = (image, labels)
-    return volumes
+    split = _by_name("--volume", items, ["IMAGE", "LABELS"], "a=raw.h5:raw,labels.h5:a")
+    return {name: (image, labels) for name, (image, labels) in split.items()}
 
 
 def parse_validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> dict[str, ValidationSource]:
     """Return the validation boxes by volume name, from ``NAME=IMAGE,LABELS,BOX``."""
     sources: dict[str, ValidationSource] = {}
     example = "a=raw.h5:raw,labels.h5:a,0:99,0:99,200:299"
-    for item in items:
-        name, (image, labels, box) = _split("--validate", item, ["IMAGE", "LABELS", "Z0:Z1,Y0:Y1,X0:X1"], example)
-        if name in sources:
-            raise ConfigError(f"--validate: {name!r} occurs twice, expected each volume once")
+    parts = ["IMAGE", "LABELS", "Z0:Z1,Y0:Y1,X0:X1"]
+    for name, (image, labels, box) in _by_name("--validate", items, parts, example).items():
         if volumes.get(name, (image, labels)) != (image, labels):
             expected = ",".join(volumes[name])
             raise ConfigError(f"--validate {name}: found {image},{labels}, expected {expected} as for --volume")
@@ -71,19 +65,29 @@ def parse_validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> d
     return sources
 
 
-def parse_normalize(items: list[str]) -> dict[str, Normalize]:
-    """Return how volumes are normalised by their names, from ``NAME=METHOD``."""
-    split = (_split("--normalize", item, ["METHOD"], "a=volume") for item in items)
+def parse_normalize(items: list[str], names: Collection[str] | None = None) -> dict[str, Normalize]:
+    """Return how volumes are normalised by their names, from ``NAME=METHOD``; they have to be among `names`, if given.
+
+    A study may name volumes for validation, too, which it does not read.
+    """
+    split = _by_name("--normalize", items, ["METHOD"], "a=volume")
+    if names is not None and (unknown := [name for name in split if name not in names]):
+        raise ConfigError(f"--normalize: found volume {unknown[0]!r}, expected one of {', '.join(names)}")
     try:
-        return {name: ImageConfig(normalize=method).normalize for name, (method,) in split}
+        return {name: ImageConfig(normalize=method).normalize for name, (method,) in split.items()}
     except ValidationError as error:
         raise ConfigError(explain(error, lambda path: f"--{path[0]}")) from None
 
 
-def _split(option: str, item: str, parts: list[str], example: str) -> tuple[str, list[str]]:
-    """Split ``NAME=PART,PART``; the last part may contain commas."""
-    name, equals, rest = item.partition("=")
-    found = rest.split(",", len(parts) - 1)
-    if not (name and equals and len(found) == len(parts) and all(found)):
-        raise ConfigError(f"{option}: found {item!r}, expected NAME={','.join(parts)} as in {example}")
-    return name, found
+def _by_name(option: str, items: list[str], parts: list[str], example: str) -> dict[str, list[str]]:
+    """Split ``NAME=PART,PART`` items; the last part may contain commas."""
+    found: dict[str, list[str]] = {}
+    for item in items:
+        name, equals, rest = item.partition("=")
+        values = rest.split(",", len(parts) - 1)
+        if not (name and equals and len(values) == len(parts) and all(values)):
+            raise ConfigError(f"{option}: found {item!r}, expected NAME={','.join(parts)} as in {example}")
+        if name in found:
+            raise ConfigError(f"{option}: {name!r} occurs twice, expected each volume once")
+        found[name] = values
+    return found

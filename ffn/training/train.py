@@ -64,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     volumes = parse_volumes(arguments.volume)
-    validation, methods = parse_validation(arguments.validate, volumes), parse_normalize(arguments.normalize)
+    validation = parse_validation(arguments.validate, volumes)
+    methods = parse_normalize(arguments.normalize, {**volumes, **validation})
     data = TrainingData(arguments.records, volumes, validation, methods)
     model, config = from_arguments(ModelConfig, arguments), _train_config(arguments)
     train(data, arguments.out, model, config, arguments.rng_seed, arguments.init, arguments.stage_to)

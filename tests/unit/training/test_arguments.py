@@ -10,7 +10,7 @@ import pytest
 
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.training.arguments import parse_validation, parse_volumes
+from ffn.training.arguments import parse_normalize, parse_validation, parse_volumes
 from ffn.training.plan import ValidationSource
 from ffn.training.train import add_arguments
 
@@ -48,6 +48,20 @@ def test_a_malformed_volume_gives_one_line():
     for items in (["a=raw.h5"], ["raw.h5,labels.h5"], ["a=,l"], ["a=r,l", "a=r,l"]):
         with pytest.raises(ConfigError, match="--volume: "):
             parse_volumes(items)
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (["b=volume"], "--normalize: found volume 'b', expected one of a"),
+        (["a=volume", "a=match"], "--normalize: 'a' occurs twice, expected each volume once"),
+        (["volume"], "--normalize: found 'volume', expected NAME=METHOD as in a=volume"),
+    ],
+)
+def test_a_normalisation_of_no_volume_or_of_one_twice_is_refused(items, message):
+    assert parse_normalize(["a=volume"], VOLUMES) == {"a": "volume"}
+    with pytest.raises(ConfigError, match=message):
+        parse_normalize(items, VOLUMES)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")
