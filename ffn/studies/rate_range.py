@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ffn.errors import EvaluationError
 from ffn.provenance import provenance
 from ffn.studies.config import StudyConfig
 from ffn.studies.pages import COLOURS, new_figure, write_study
-from ffn.studies.runs import NAME
-from ffn.training.monitoring.metrics import read_metrics
+from ffn.studies.runs import read_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,10 +108,7 @@ def range_test(rates: np.ndarray, losses: np.ndarray, is_whole: bool = True) -> 
 
 
 def _read(path: str, num_steps: int) -> tuple[int, RangeTest]:
-    parts = NAME.fullmatch(Path(path).name)
-    if parts is None or not Path(path).is_file():
-        raise EvaluationError(f"{path}: is no range test, expected output of 'ffn study train'")
-    rows = read_metrics(path)
+    parts, rows = read_rows(Path(path), ("learning_rate", "loss"))
     rates, losses = (np.array([row[name] for row in rows], np.float64) for name in ("learning_rate", "loss"))
     return int(parts["workers"]), range_test(rates, losses, bool(rows) and rows[-1]["step"] >= num_steps)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ffn.errors import EvaluationError
-from ffn.training.monitoring.metrics import read_metrics, smoothed
+from ffn.training.monitoring.metrics import MetricsRow, read_metrics, smoothed
 
 SCORES = ("accuracy", "f1", "precision", "recall")
 NAME = re.compile(r"workers-(?P<workers>\d+)(-rate-(?P<rate>[0-9.e+-]+))?-seed-(?P<seed>\d+)\.csv")
@@ -84,16 +85,28 @@ def read_runs(paths: list[str], factor: float) -> list[Run]:
     return [_read_run(Path(path), factor) for path in paths]
 
 
-def _read_run(path: Path, factor: float) -> Run:
+def read_rows(path: Path, columns: Sequence[str]) -> tuple[re.Match[str], list[MetricsRow]]:
+    """Return what the name of a metrics file says, and its rows, which have at least these columns.
+
+    Raises
+    ------
+    EvaluationError
+        See `read_runs`.
+    """
     parts = NAME.fullmatch(path.name)
     if parts is None:
         raise EvaluationError(f"{path}: found an unknown name, expected one such as workers-4-rate-0.001-seed-2.csv")
     if not path.is_file():
         raise EvaluationError(f"{path}: does not exist, expected output of 'ffn study train'")
     rows = read_metrics(path)
-    missing = [name for name in ("step", "seconds", *SCORES) if rows and name not in rows[0]]
+    missing = [name for name in columns if rows and name not in rows[0]]
     if missing:
         raise EvaluationError(f"{path}: has no column {missing[0]}, expected output of 'ffn study train'")
+    return parts, rows
+
+
+def _read_run(path: Path, factor: float) -> Run:
+    parts, rows = read_rows(path, ("step", "seconds", *SCORES))
     raw = {name: np.array([row[name] for row in rows], np.float64) for name in SCORES}
     return Run(
         int(parts["workers"]),

@@ -65,8 +65,8 @@ def test_the_study_has_a_test_for_each_number_of_workers(tmp_path):
     assert (tmp_path / "rate_range.png").stat().st_size and (tmp_path / "rate_range.html").stat().st_size
 
 
-@pytest.mark.parametrize("name", ["other.csv", "workers-1-rate-0.1-seed-2.csv"])
-def test_another_or_missing_file_is_no_range_test(name, tmp_path):
-    (tmp_path / "other.csv").write_text("step\n1\n")
-    with pytest.raises(EvaluationError, match=f"{name}: is no range test, expected output of 'ffn study train'"):
-        study_rate_range([f"{tmp_path}/{name}"], f"{tmp_path}/out.json", CONFIG)
+def test_a_file_without_rates_is_no_range_test(tmp_path):
+    path = tmp_path / "workers-1-rate-0.1-seed-2.csv"
+    path.write_text("step,loss\n1,0.5\n")
+    with pytest.raises(EvaluationError, match=f"{path}: has no column learning_rate, expected output of 'ffn study"):
+        study_rate_range([str(path)], f"{tmp_path}/out.json", CONFIG)
