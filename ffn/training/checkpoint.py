@@ -133,7 +133,7 @@ class CheckpointFolder:
     def restore(self, max_step: int, parts: Collection[str]) -> Checkpoint | None:
         """Return the newest usable checkpoint of at most `max_step` steps, with the `parts` of this process.
 
-        A damaged checkpoint is logged and removed, and the one before it is tried. A checkpoint of another
+        A damaged checkpoint is logged and set aside, and the one before it is tried. A checkpoint of another
         configuration ends the search. Then all checkpoints are set aside, since they may be the work of weeks, and so
         are those of more than `max_step` steps.
         """
@@ -250,9 +250,8 @@ class CheckpointFolder:
             checkpoint, problem = _read(step, path, parts, found)
         problems = [text for text in self._group.gather(problem) if text]
         if problems:
-            self._log(f"not resuming from {path}, which is damaged: {problems[0]}")
-            if self._group.rank == 0:
-                shutil.rmtree(path, ignore_errors=True)
+            target = self._set_aside(path.name)  # not removed: it may be the file system that is damaged, for a moment
+            self._log(f"not resuming from {path}, which is damaged: {problems[0]}. It is now in {target}")
             return None
         return checkpoint
 

@@ -1,9 +1,11 @@
 """Checkpoints: written whole, verified, and used only by the run they belong to."""
 
+import errno
 import json
 import logging
 import os
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -100,6 +102,14 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(saved, capl
     np.testing.assert_equal(restore(folder_of(saved), 100), make(20))
     assert "step-00000030, which is damaged" in caplog.text and name in caplog.text
     assert names(saved) == ["step-00000010", "step-00000020"]
+
+
+def test_a_checkpoint_that_cannot_be_read_for_a_moment_is_not_lost(saved, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.read_text", Mock(side_effect=OSError(errno.ESTALE, "Stale file handle")))
+        assert restore(folder_of(saved), 100) is None
+    before = saved / "checkpoints-before"
+    assert describe_checkpoint(before / "step-00000030")["step"] == 30 and names(saved) == []
 
 
 def test_checkpoints_of_other_options_are_set_aside_and_the_difference_is_named(saved, caplog):
