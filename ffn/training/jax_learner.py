@@ -246,7 +246,7 @@ class JaxLearner(Learner):
         weights, slots = self._optimizer.update(state.weights, gradient, state.slots, rate, number)
         average = state.average
         if average is not None and self._train.ema_decay is not None:
-            decay = jnp.minimum(self._train.ema_decay, (1 + number) / (10 + number))  # see `MovingAverage`
+            decay = jnp.minimum(self._train.ema_decay, (1 + number) / (10 + number))  # see `Learner.averaged_weights`
             average += (1 - decay) * (weights - average)
         return LearnerState(weights, slots, num_updates, rate, average)
 

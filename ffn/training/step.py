@@ -161,7 +161,13 @@ class Learner(ABC):
         """Return the current weights by name."""
 
     def averaged_weights(self) -> Weights:
-        """Return the weights to save and validate: their moving average if there is one, else the current weights."""
+        """Return the weights to save and validate: their moving average if there is one, else the current weights.
+
+        Notes
+        -----
+        The average starts from the initial weights, and update t (from 1) keeps at most (1 + t) / (10 + t) of it. So it
+        quickly forgets those, which estimate nothing: their share falls with t⁻⁹ until ``ema_decay`` is reached.
+        """
         average = self._average()
         return self.weights() if average is None else self._by_name(average)
 

@@ -10,12 +10,12 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.model.network import Weights, build_network, conv_names, get_weights, set_weights
 from ffn.training.config import TrainConfig
-from ffn.training.moving_average import MovingAverage, flat
 from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import LEAST_LOSS, Batch, Learner
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
 
 
@@ -35,7 +35,7 @@ class TensorFlowLearner(Learner):
         # in the order of `weight_shapes`
         self._variables = [v for name in conv_names(model) for v in self._network.get_layer(name).trainable_variables]
         self._optimizer = make_optimizer(train, self._variables)
-        self._moving = MovingAverage(self._variables, train.ema_decay) if train.ema_decay else None
+        self._averages = tf.Variable(_flat(self._variables)) if train.ema_decay else None
         fovs = [tf.TensorSpec((train.batch_size, *model.fov_size_zyx), tf.float32)] * len(Batch._fields)
         self._compiled_gradient = tf.function(
             self._gradient, input_signature=[*fovs, tf.TensorSpec((2,))], autograph=False
@@ -78,11 +78,11 @@ class TensorFlowLearner(Learner):
             variable.assign(slot)
 
     def _average(self) -> np.ndarray | None:
-        return self._moving.value.numpy() if self._moving else None
+        return None if self._averages is None else self._averages.numpy()
 
     def _set_average(self, average: np.ndarray) -> None:
-        assert self._moving is not None
-        self._moving.value.assign(average)
+        assert self._averages is not None
+        self._averages.assign(average)
 
     def _forward(
         self, image: tf.Tensor, pom_logit: tf.Tensor, labels: tf.Tensor, loss_weight: tf.Tensor
@@ -112,7 +112,7 @@ class TensorFlowLearner(Learner):
             avoidable = loss - LEAST_LOSS * tf.reduce_mean(batch[-1])
             own = tf.cond(avoidable <= tolerated, lambda: [tf.zeros_like(v) for v in self._variables], gradients)
         # one vector makes one message: a single call averages the gradients of all layers, the loss and the flags
-        return updated, flat([*own, loss, flags])
+        return updated, _flat([*own, loss, flags])
 
     def _updated(self, mean: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Update the weights if the averaged gradient is finite; return its norm and whether it is finite."""
@@ -135,5 +135,16 @@ class TensorFlowLearner(Learner):
         parts = zip(tf.split(mean, [*self._sizes, TAIL]), self._variables, strict=False)
         self._optimizer.learning_rate.assign(learning_rate)
         self._optimizer.apply([tf.reshape(part, v.shape) for part, v in parts], self._variables)
-        if self._moving is not None:
-            self._moving.update(self._optimizer.iterations)
+        if self._averages is not None:
+            number = tf.cast(self._optimizer.iterations, tf.float32)
+            share = 1 - tf.minimum(
+                self._train.ema_decay, (1 + number) / (10 + number)
+            )  # see `Learner.averaged_weights`
+            self._averages.assign_add(share * (_flat(self._variables) - self._averages))
+
+
+def _flat(tensors: Sequence[keras.Variable | tf.Tensor]) -> tf.Tensor:
+    """Lay tensors end to end."""
+    import tensorflow as tf
+
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
