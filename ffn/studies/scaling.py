@@ -102,15 +102,15 @@ def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> No
         "network": {"name": config.network, **network._asdict()},
         "measured_network": local._asdict() if local else None,
         "nodes": nodes,
-        "here": curve(here, nodes)._asdict(),
+        "here": curve(here, nodes),
         "exchange_seconds": [here.exchange_seconds(n) for n in nodes],
         "paper": {
             "fovs_per_second": {str(n): value for n, value in PAPER_FOVS_PER_SECOND.items()},
             "efficiency": {str(PAPER_NODES): PAPER_EFFICIENCY},
-            "model": curve(paper, nodes)._asdict(),
+            "model": curve(paper, nodes),
             "variation_needed": log_spread_for(paper, PAPER_EFFICIENCY, PAPER_NODES),
         },
-        "what_if": {name: curve(c, nodes).efficiency for name, c in _what_ifs(here, times, config).items()},
+        "what_if": {name: curve(c, nodes)["efficiency"] for name, c in _what_ifs(here, times, config).items()},
     }
     statements = [_measured_statement(content), _here_statement(content, here), _paper_statement(content, paper)]
     write_study(out_path, "Scaling", content, draw_scaling(content), statements)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -81,27 +81,10 @@ class Cluster:
         return max(range(fewest, num_nodes + 1), key=lambda waited: waited / self._seconds_until(num_nodes, waited))
 
 
-class Curve(NamedTuple):
-    """The model's results over the number of nodes.
-
-    Parameters
-    ----------
-    fovs_per_second, efficiency, step_seconds : list of float
-        One value for each number of nodes.
-    """
-
-    fovs_per_second: list[float]
-    efficiency: list[float]
-    step_seconds: list[float]
-
-
-def curve(cluster: Cluster, nodes: list[int]) -> Curve:
-    """Evaluate the model at these numbers of nodes."""
-    return Curve(
-        [cluster.fovs_per_second(n) for n in nodes],
-        [cluster.efficiency(n) for n in nodes],
-        [cluster.step_seconds(n) for n in nodes],
-    )
+def curve(cluster: Cluster, nodes: list[int]) -> dict[str, list[float]]:
+    """Return throughput, efficiency and step time at these numbers of nodes, by the names of `Cluster`'s methods."""
+    measures = (cluster.fovs_per_second, cluster.efficiency, cluster.step_seconds)
+    return {measure.__name__: [measure(n) for n in nodes] for measure in measures}
 
 
 def log_spread_for(cluster: Cluster, efficiency: float, num_nodes: int) -> float:

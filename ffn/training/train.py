@@ -9,7 +9,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ffn.config import ModelConfig
 from ffn.io.staging import stage_specs, staged_spec
@@ -137,24 +137,6 @@ def train(
             group.barrier()
 
 
-class TrainingJob(NamedTuple):
-    """A training job that is ready to start.
-
-    Parameters
-    ----------
-    group : ProcessGroup
-        Its processes.
-    plan : TrainingPlan
-        The training.
-    opened : mapping of str to TrainingVolume
-        All open volumes, including those for validation.
-    """
-
-    group: ProcessGroup
-    plan: TrainingPlan
-    opened: Mapping[str, TrainingVolume]
-
-
 @contextlib.contextmanager
 def training_job(
     data: TrainingData,
@@ -163,8 +145,14 @@ def training_job(
     rng_seed: int,
     init_folder: str | None = None,
     stage_to: str | None = None,
-) -> Iterator[TrainingJob]:
-    """Join the processes and check the inputs for the length of a ``with`` block; see `train` for the parameters."""
+) -> Iterator[tuple[ProcessGroup, TrainingPlan, Mapping[str, TrainingVolume]]]:
+    """Join the processes and check the inputs for the length of a ``with`` block; see `train` for the parameters.
+
+    Yields
+    ------
+    ProcessGroup, TrainingPlan, mapping of str to TrainingVolume
+        The processes; the training; all open volumes, including those for validation.
+    """
     with_timeline = config.horovod_timeline is not None
     with contextlib.ExitStack() as stack:
         joined = process_group(config.num_workers, config.stall_seconds, with_timeline, config.collective)
@@ -182,7 +170,7 @@ def training_job(
         initial = with_normalisation(_of_rank_0(chosen, group), volumes, group)
         initial = with_contrast(initial, opened, volumes, data.normalize, group)
         plan = group.together(lambda: make_training_plan(near, volumes, initial, config, rng_seed))
-        yield TrainingJob(group, plan, opened)
+        yield group, plan, opened
 
 
 def _computes(config: TrainConfig) -> bool:

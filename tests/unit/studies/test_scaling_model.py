@@ -30,13 +30,13 @@ def test_equal_nodes_lose_only_the_time_of_the_allreduce():
 
 
 def test_efficiency_falls_with_nodes_and_backup_workers_help_against_stragglers():
-    efficiency = curve(cluster(), [1, 4, 64, 2048]).efficiency
+    efficiency = curve(cluster(), [1, 4, 64, 2048])["efficiency"]
     assert efficiency == sorted(efficiency, reverse=True)
     slow = with_stragglers(TIMES, rate=0.001, slowdown=5.0)
     waiting, backed = cluster(inverse_survival=slow), cluster(inverse_survival=slow, backup_workers=4)
     assert backed.efficiency(1024) > waiting.efficiency(1024)
     nodes = [1, 2, 8, 64]
-    more = zip(curve(backed, nodes).efficiency, curve(waiting, nodes).efficiency, strict=True)
+    more = zip(curve(backed, nodes)["efficiency"], curve(waiting, nodes)["efficiency"], strict=True)
     assert all(with_backup >= without for with_backup, without in more)  # a step leaves out only as many as pay
     assert cluster(StepTimes(0.05, -20.0, 1e-9), backup_workers=4).efficiency(8) == pytest.approx(
         cluster(StepTimes(0.05, -20.0, 1e-9)).efficiency(8)
