@@ -23,7 +23,7 @@ from ffn.cluster.batch import is_answering, run_command
 from ffn.cluster.findings import Finding, judge_build, judge_gpu, judge_job, judge_library, judge_nodes
 from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_private
 from ffn.cluster.probe import MARKER, answers
-from ffn.cluster.site import LOG, Site
+from ffn.cluster.site import LOG, Site, commands_of
 from ffn.config import ModelConfig
 from ffn.io import atomic
 from ffn.kernels import inference
@@ -113,7 +113,7 @@ def _findings(site: Site, check: Check) -> list[Finding]:
 def _commands(site: Site) -> list[Finding]:
     findings = []
     if site.scheduler is not None:
-        findings.append(_scheduler(site.scheduler, site.commands))
+        findings.append(_scheduler(site.scheduler))
     launcher = (site.layout.words or ["ffn"])[0]
     if shutil.which(launcher) is None:
         text = f"{launcher} is not on PATH, but has to start the ranks. Load the site's module or take another profile"
@@ -121,7 +121,8 @@ def _commands(site: Site) -> list[Finding]:
     return [*findings, Finding("launcher", "ok", site.layout.command or "none, for a single process")]
 
 
-def _scheduler(scheduler: Scheduler, commands: list[str]) -> Finding:
+def _scheduler(scheduler: Scheduler) -> Finding:
+    commands = commands_of(scheduler)
     missing = [name for name in commands if shutil.which(name) is None]
     if missing:
         text = f"not on PATH: {' '.join(missing)}. Use a login node of that scheduler, or load the site's module"

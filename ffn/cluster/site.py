@@ -59,11 +59,6 @@ class Site:
         """Whether this process runs in a job of the scheduler, or there is no scheduler."""
         return self.scheduler is None or self.scheduler.JOB_ID in os.environ
 
-    @property
-    def commands(self) -> list[str]:
-        """Commands of the scheduler that jobs need."""
-        return commands_of(self.scheduler) if self.scheduler else []
-
     def submit_command(self, script: str) -> list[str]:
         """Return the command that submits a script as the check job, with the resources of training."""
         assert self.scheduler is not None

@@ -20,10 +20,7 @@ from ffn.model.precision import PRECISIONS
 log = logging.getLogger(__name__)
 
 FOLDER = "machine"
-ON_GPUS = {
-    "tensorflow": "TensorFlow",
-    "jax": "JAX",
-}  # engines that compute on a GPU, if they see one
+ON_GPUS = {"tensorflow": "TensorFlow", "jax": "JAX"}  # engines that compute on a GPU, if they see one
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,8 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
         )
         raise ConfigError(
             f"{path}: {choice.engine} {choice.precision} was chosen for {chosen}, and "
-            f"{ON_GPUS[choice.engine]} sees {seen} here. "
-            f"{remedy}, or set engine and precision"
+            f"{ON_GPUS[choice.engine]} sees {seen} "
+            f"here. {remedy}, or set engine and precision"
         )
     return choice
 

@@ -223,7 +223,7 @@ class Trainer:
             "epoch": float(examples / self._plan.shards.total),
             **scores_of(counts),
             "learning_rate": learning_rate(self._config, self._step - 1),
-            "fovs_per_second": float(self._plan.num_lanes * num_steps / seconds.sum()),
+            "fovs_per_second": float(self._config.num_lanes * num_steps / seconds.sum()),
             "seconds": self._seconds(),
             "skipped_steps": self._counted.num_skipped,
             **self._counted.means(),

@@ -106,11 +106,6 @@ class TrainingPlan:
     maker: ExampleMaker
     data_checksums: Mapping[str, Any]
 
-    @property
-    def num_lanes(self) -> int:
-        """Examples in the global batch."""
-        return self.train.num_lanes
-
     def workers(self, rank: int) -> range:
         """Return the virtual workers of a process, by their numbers among all."""
         return range(rank * self.train.virtual_workers, (rank + 1) * self.train.virtual_workers)
@@ -122,7 +117,7 @@ class TrainingPlan:
 
     def example_source(self, lanes: range) -> Callable[[int, int], Example]:
         """Return a function from lane and position to an example. It is not thread-safe."""
-        streams = {lane: LaneStream(self.shards, lane, self.num_lanes, self.rng_seed) for lane in lanes}
+        streams = {lane: LaneStream(self.shards, lane, self.train.num_lanes, self.rng_seed) for lane in lanes}
         return lambda lane, position: self.maker.make(
             streams[lane].record(position), generator(self.rng_seed, "example", lane, position)
         )
@@ -157,7 +152,7 @@ class TrainingPlan:
         return {
             "model": self.initial.config.model_dump(mode="json"),
             "train": self.train.model_dump(mode="json", exclude=(FREE_OPTIONS | PROCESSES | SHORTHANDS) - decisive),
-            "num_lanes": self.num_lanes,
+            "num_lanes": self.train.num_lanes,
             "rng_seed": self.rng_seed,
             "revision": revision("train"),
             "initial_weights": weights_checksum(self.initial.weights),
@@ -216,7 +211,7 @@ def make_training_plan(
         ExampleMaker(volumes, initial.config, config, {name: source.box for name, source in data.validation.items()}),
         checksums,
     )
-    plan.shards.require_lanes(plan.num_lanes)
+    plan.shards.require_lanes(config.num_lanes)
     return plan
 
 

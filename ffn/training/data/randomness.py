@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
+# their order decides the streams
 Purpose = Literal["weights", "shard order", "lane order", "example", "validation", "validation example"]
-
-_KEYS: dict[Purpose, int] = {
-    "weights": 0,
-    "shard order": 1,
-    "lane order": 2,
-    "example": 3,
-    "validation": 4,
-    "validation example": 5,
-}
 
 
 def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Generator:
@@ -25,7 +17,7 @@ def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Gene
     ----------
     rng_seed : int
         Seed of the run, not negative.
-    purpose : {'weights', 'shard order', 'lane order', 'example', 'validation', 'validation example'}
+    purpose : Purpose
         Use of the random numbers.
     *position : int
         Further coordinates, such as an epoch, or a lane and a position in it.
@@ -35,4 +27,5 @@ def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Gene
     The key is a spawn key of `numpy.random.SeedSequence`. A plain list of integers would not do: NumPy pads it with
     zeros, so ``[1, 2]`` and ``[1, 2, 0]`` would give the same stream.
     """
-    return np.random.default_rng(np.random.SeedSequence(rng_seed, spawn_key=(_KEYS[purpose], *position)))
+    key = (get_args(Purpose).index(purpose), *position)
+    return np.random.default_rng(np.random.SeedSequence(rng_seed, spawn_key=key))

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ffn.training.parallel.process_group import ProcessGroup
 
 StepPart = Literal["input", "compute", "allreduce"]
 
-PARTS: tuple[StepPart, ...] = ("input", "compute", "allreduce")
+PARTS: tuple[StepPart, ...] = get_args(StepPart)
 
 
 class StepClock:

@@ -207,7 +207,7 @@ def test_fewer_records_than_lanes_are_refused(data):
 
 def test_virtual_workers_have_the_lanes_of_that_many_processes(data):
     plan = plan_of(data, TRAIN.model_copy(update={"batch_size": 1, "num_workers": 2, "virtual_workers": 2}))
-    assert plan.num_lanes == 4 and [list(plan.lanes(rank)) for rank in (0, 1)] == [[0, 1], [2, 3]]
+    assert plan.train.num_lanes == 4 and [list(plan.lanes(rank)) for rank in (0, 1)] == [[0, 1], [2, 3]]
 
 
 def test_the_initial_model_decides_options_that_are_not_set(tmp_path):
