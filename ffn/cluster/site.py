@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -201,7 +200,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     given = values.get("default-resources") or {}
-    return given if isinstance(given, dict) else dict(re.split("=", item, maxsplit=1) for item in given)
+    return given if isinstance(given, dict) else dict(item.split("=", maxsplit=1) for item in given)
 
 
 def _plugin_resources(values: Mapping[str, Any], resources: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import multiprocessing
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -170,14 +171,10 @@ def write_shard(plan: RecordsPlan, folder: Path, shard: int) -> Shard:
     centers_zyx, volumes = _look_up(plan, partitions, voxels)
     names = [name.encode() for name in plan.paths]
     path = folder / shard_name(shard, plan.num_shards)
-    write_records(path, _examples(centers_zyx[:, ::-1].tolist(), [names[volume] for volume in volumes]))
+    found = zip(centers_zyx[:, ::-1].tolist(), volumes, strict=True)
+    write_records(path, (encode_example({"center": xyz, "label_volume_name": [names[n]]}) for xyz, n in found))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Shard(file=path.name, num_records=len(volumes), sha256=digest)
-
-
-def _examples(centers_xyz: list[list[int]], names: list[bytes]) -> Iterator[bytes]:
-    for center, name in zip(centers_xyz, names, strict=True):
-        yield encode_example({"center": center, "label_volume_name": [name]})
 
 
 def _look_up(plan: RecordsPlan, partitions: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -205,8 +202,14 @@ def _write_shards(plan: RecordsPlan, folder: Path, processes: int) -> Iterator[S
         yield from map(write, range(plan.num_shards))
         return
     # a fork would copy the locks of running threads (progress bar, HDF5)
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(write, range(plan.num_shards))
+    try:
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+            yield from pool.map(write, range(plan.num_shards))
+    except BrokenProcessPool:
+        raise RecordError(
+            f"{folder.parent}: a process that writes shards was killed, often for lack of memory. Give more memory, or "
+            "fewer --processes"
+        ) from None
 
 
 def _index(plan: RecordsPlan, shards: tuple[Shard, ...], config: RecordsConfig) -> RecordIndex:

@@ -1,7 +1,9 @@
 """Records are balanced and shuffled, the same for any number of processes, and TensorFlow reads them."""
 
 from collections import Counter
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from unittest.mock import Mock
 
 import h5py
 import numpy as np
@@ -32,6 +34,13 @@ def read_all(folder) -> tuple[np.ndarray, np.ndarray]:
 
 def content(folder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_killed_process_is_an_error_of_one_line(tmp_path, paths, monkeypatch):
+    monkeypatch.setattr("ffn.sampling.records.ProcessPoolExecutor", Mock(side_effect=BrokenProcessPool("terminated")))
+    with pytest.raises(RecordError, match="a process that writes shards was killed.* Give more memory"):
+        records(paths, tmp_path / "records", CONFIG, processes=2)
+    assert not (tmp_path / "records").exists()
 
 
 def test_partitions_occur_equally_often_and_their_voxels_nearly(folder):
