@@ -124,8 +124,9 @@ def make_validation_set(
                 )
             )
         return None
+    size, count = patch_size(model, train), train.validation_examples
     # only rank 0 draws: all processes would read the same file
-    drawn = group.together(lambda: _checked_records(boxes, model, train, rng_seed) if group.rank == 0 else ())
+    drawn = group.together(lambda: draw_records(boxes, size, count, rng_seed) if group.rank == 0 else ())
     records = tuple(Record(*record) for record in group.broadcast(drawn))
     volumes = {name: volume for name, (volume, _) in boxes.items()}
     maker = ExampleMaker(volumes, model, train.model_copy(update=WITHOUT_AUGMENTATION))
@@ -143,7 +144,7 @@ def draw_records(
     Parameters
     ----------
     boxes : mapping of str to ValidationBox
-        Boxes with at least one voxel whose patch lies in the volume.
+        Where to draw.
     patch_size_zyx : tuple of int
         Size of a patch, voxels.
     count : int
@@ -154,12 +155,14 @@ def draw_records(
     Raises
     ------
     ConfigError
-        If the boxes hold no object voxel.
+        If a box leaves its volume, or holds no voxel whose patch lies there, or if no such voxel is of an object.
 
     Notes
     -----
     Labels are read block by block, and twice in blocks that hold chosen voxels.
     """
+    for name, box in boxes.items():
+        _require_room(name, box, patch_size_zyx)
     blocks = [
         (name, box.volume, block)
         for name, box in boxes.items()
@@ -186,16 +189,6 @@ def _is_object(volume: TrainingVolume, box: Box) -> np.ndarray:
     """Return which voxels have a label that counts."""
     labels = volume.read_labels(box)
     return (labels > 0) & ~is_ignored(labels)
-
-
-def _checked_records(
-    boxes: Mapping[str, ValidationBox], model: ModelConfig, train: TrainConfig, rng_seed: int
-) -> tuple[Record, ...]:
-    """Check the boxes and draw records in them."""
-    size = patch_size(model, train)
-    for name, box in boxes.items():
-        _require_room(name, box, size)
-    return draw_records(boxes, size, train.validation_examples, rng_seed)
 
 
 def _center_box(box: ValidationBox, patch_size_zyx: ZYX) -> Box:
