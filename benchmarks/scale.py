@@ -27,6 +27,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,6 +49,15 @@ VOXEL_SIZE = (10.0, 10.0, 10.0)
 LARGER = (1e9, 1e11, 1e13, 1e15)  # voxels
 CONSTANT = ("train", "records", "normalize", "report")  # stages whose time does not grow with the volume
 RUN = "results/scale"
+# Stands for `ffn` in the jobs and writes down what each took, because Snakemake misses up to half a minute of a job.
+MEASURED = """#!{python}
+import resource, subprocess, sys
+code = subprocess.call([{python!r}, "-m", "ffn", *sys.argv[1:]])
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+with open({times!r}, "a") as file:
+    file.write(f"{{sys.argv[1]}} {{used.ru_utime + used.ru_stime}}\\n")
+sys.exit(code)
+"""
 # Folders and files whose names or contents tell when, where and in which jobs they were made.
 RECORDS = {"blocks", "jobs", "lists", "logs", "benchmarks", "steps", ".lease", "tensorboard", "checkpoints"}
 TIMED = {"metrics.csv", "validation.csv"}
@@ -75,7 +85,7 @@ def main() -> None:
             folder = given.folder / f"run-{side}-{jobs}{'-killed' * bool(kills)}"
             seconds = run_workflow(folder, phantom, side, jobs, kills)
             print(f"\n{side}³ voxels, {jobs} jobs at the same time, killed {kills} times")
-            costs[side] = read_costs(folder / RUN)
+            costs[side] = exactly(read_costs(folder / RUN), folder)
             print_costs(costs[side], seconds)
             print_disk(folder / RUN, side**3)
             digests.add(digest := digest_of(folder / RUN))
@@ -156,7 +166,10 @@ def run_workflow(folder: Path, phantom: Path, side: int, jobs: int, kills: int) 
     """Run the workflow to its end; return how long that took, s, or None if it was done before."""
     if (folder / "done").exists():
         return float((folder / "done").read_text())
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    script = folder / "bin/ffn"
+    script.write_text(MEASURED.format(python=sys.executable, times=str(folder.resolve() / "times")))
+    script.chmod(0o755)
     (folder / "run.yaml").write_text(yaml.safe_dump(configuration(phantom.resolve(), side, jobs)))
     others = sorted(folder.parent.glob(f"run-{side}-{jobs}/done"))
     moments = random.Random(0)
@@ -178,7 +191,7 @@ def start(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
     """Start the workflow in a process group of its own."""
     places = ["--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles/local")]
     command = [sys.executable, "-m", "snakemake", *places, "--directory", str(folder), "--cores", str(jobs)]
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{folder.resolve()}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
     with (folder / "snakemake.log").open("ab") as log:
         return subprocess.Popen(
             [*command, "--configfile", f"{folder}/run.yaml"],
@@ -187,6 +200,28 @@ def start(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
             stderr=log,
             start_new_session=True,
         )
+
+
+def exactly(costs: list[StageCost], folder: Path) -> list[StageCost]:
+    """Give each rule its share of the processor time that its stage took; of a run that was killed, it is less."""
+    taken: dict[str, float] = defaultdict(float)
+    for line in (folder / "times").read_text().splitlines():
+        stage, seconds = line.split()
+        taken[stage] += float(seconds)
+    sampled: dict[str, float] = defaultdict(float)
+    for cost in costs:
+        sampled[stage_of(cost.stage)] += cost.cpu_seconds + 0.1  # no rule has none
+    return [
+        cost._replace(
+            cpu_seconds=taken[stage_of(cost.stage)] * (cost.cpu_seconds + 0.1) / sampled[stage_of(cost.stage)],
+        )
+        for cost in costs
+    ]
+
+
+def stage_of(rule: str) -> str:
+    """Return the stage of a rule, as in ``fill_blocks`` and ``fill``."""
+    return rule.removesuffix("_blocks").removesuffix("_labels")
 
 
 def configuration(phantom: Path, side: int, jobs: int) -> dict:
@@ -252,7 +287,7 @@ def of_stages(costs: list[StageCost]) -> dict[str, StageCost]:
     """Add up the rules of each stage that grows with the volume: ``fill_blocks`` and ``fill``."""
     found: dict[str, StageCost] = {}
     for cost in costs:
-        name = cost.stage.removesuffix("_blocks").removesuffix("_labels")
+        name = stage_of(cost.stage)
         before = found.get(name, StageCost(name, 0, 0.0, 0.0, 0.0, 0.0))
         found[name] = StageCost(
             name,
