@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,6 +119,7 @@ class TiffVolume(SliceVolume):
             with decoding_errors(path):
                 self._stack = _only_stack(path, self._file.series)
                 header = tiff_header(path, self._stack.keyframe)
+                _require_one_channel(path, self._file)
         except VolumeError:
             self.close()
             raise
@@ -214,3 +216,14 @@ def _only_stack(path: Path, series: list[tifffile.TiffPageSeries]) -> tifffile.T
             f"{path}: has axes {stack.axes} of shape {stack.shape}, expected one channel and one time. Save one alone"
         )
     return stack
+
+
+def _require_one_channel(path: Path, file: tifffile.TiffFile) -> None:
+    """Refuse pages of several OME channels or times, which are slices only where a single axis is longer than 1."""
+    pixels = re.search(r"<(?:\w+:)?Pixels\b[^>]*>", file.pages.first.description)
+    sizes = dict(re.findall(r'\bSize([ZCT])="(\d+)"', pixels[0])) if pixels else {}
+    long = {axis.lower(): int(size) for axis, size in sizes.items() if int(size) > 1}
+    # One file of a set describes all of it, so it may have fewer pages.
+    if len(long) > 1 and len(file.pages) > max(long.values()):
+        found = " and ".join(f"{size} along {axis}" for axis, size in long.items())
+        raise VolumeError(f"{path}: has {found}, expected one channel and one time. Save one alone")

@@ -151,6 +151,14 @@ def test_an_imagej_stack_that_describes_one_page_is_read(tmp_path):
     check(tmp_path / "stack.tif")
 
 
+def test_one_file_of_an_ome_set_is_read_by_its_pages(tmp_path):
+    """Its metadata describe the set: all channels, of which this file has one."""
+    pixels = f'<Pixels SizeX="20" SizeY="12" SizeZ="{len(voxels())}" SizeC="2" SizeT="1" DimensionOrder="XYZCT"/>'
+    ome = f'<?xml version="1.0"?><OME><Image>{pixels}</Image></OME>'
+    tifffile.imwrite(tmp_path / "stack.ome.tif", voxels(), description=ome, metadata=None)
+    check(tmp_path / "stack.ome.tif")
+
+
 def test_a_tiff_that_is_not_one_grey_stack_is_refused(tmp_path):
     tifffile.imwrite(tmp_path / "rgb.tif", np.zeros((4, 12, 20, 3), np.uint8), photometric="rgb")
     refuse(tmp_path / "rgb.tif", "rgb.tif: is a colour image")
@@ -158,6 +166,8 @@ def test_a_tiff_that_is_not_one_grey_stack_is_refused(tmp_path):
         tmp_path / "channels.tif", np.zeros((4, 2, 12, 20), np.uint8), imagej=True, metadata={"axes": "ZCYX"}
     )
     refuse(tmp_path / "channels.tif", "channels.tif: has axes ZCYX of shape (4, 2, 12, 20), expected one channel")
+    tifffile.imwrite(tmp_path / "a.ome.tif", np.zeros((2, 4, 12, 20), np.uint8), metadata={"axes": "CZYX"})
+    refuse(tmp_path / "a.ome.tif", "a.ome.tif: has 4 along z and 2 along c, expected one channel and one time")
     with tifffile.TiffWriter(tmp_path / "unequal.tif") as tiff:
         for height in (12, 12, 11, 12):
             tiff.write(PLANE[:height], metadata=None)
