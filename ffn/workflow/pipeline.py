@@ -59,6 +59,12 @@ class Pipeline:
             if self.run.is_cut(self.run.volumes[name]) and place.config.is_validated_on
         ]
         found += [
+            f"volumes.{name}.labels: cover {place.labels} of {place.image}, if they begin at its first voxel: "
+            "nothing says so. Give their place in labels_offset_zyx, also if it is 0, 0, 0"
+            for name, place in self.places.items()
+            if place.may_be_misplaced
+        ]
+        found += [
             f"volumes.{name}: evaluate_box and train_box overlap, so its scores include training data"
             for name in self.evaluated
             if self.places[name].is_scored_on_training_data

@@ -65,6 +65,12 @@ class Place:
         return self.labels is not None and not self.segment_box.intersect(self.labels).is_empty
 
     @property
+    def may_be_misplaced(self) -> bool:
+        """Whether the labels cover a part of the image, from its first voxel on, without anybody saying so."""
+        is_part = self.labels is not None and self.labels.start == (0, 0, 0) and self.labels != self.image
+        return is_part and self.config.labels_offset_zyx is None
+
+    @property
     def is_scored_on_training_data(self) -> bool:
         """Whether the evaluated voxels were trained on."""
         return (

@@ -198,14 +198,27 @@ def labelled_part(tmp_path, **volume):
     for name, dtype, shape in (("raw", np.uint8, (64, 48, 80)), ("labels", np.uint64, (30, 40, 50))):
         with create_volume(f"{tmp_path}/{name}.h5:{name}", dtype, Placement(Box.from_shape(shape), (10, 10, 10))):
             pass
-    sources = {"image": f"{tmp_path}/raw.h5", "labels": f"{tmp_path}/labels.h5"}
-    return check_sources(load_run({**GOOD, "volumes": {"cube": {**sources, **volume}}}))["cube"]
+    return check_sources(load_run({**GOOD, "volumes": {"cube": {**sources(tmp_path), **volume}}}))["cube"]
+
+
+def sources(folder):
+    return {"image": f"{folder}/raw.h5", "labels": f"{folder}/labels.h5"}
 
 
 def test_labels_lie_where_the_configuration_says(tmp_path):
     place = labelled_part(tmp_path, labels_offset_zyx=[34, 4, 10], evaluate_box="40:60,4:44,10:60")
     assert place.labels == place.train_box == Box.parse("34:64,4:44,10:60")
     assert labelled_part(tmp_path).labels == Box.parse("0:30,0:40,0:50")
+
+
+def test_labels_of_a_part_that_do_not_say_which_are_noticed(tmp_path):
+    assert labelled_part(tmp_path).may_be_misplaced
+    assert not labelled_part(tmp_path, labels_offset_zyx=[0, 0, 0]).may_be_misplaced
+    assert not labelled_part(tmp_path, image_box="0:30,0:40,0:50").may_be_misplaced, "they cover all of it"
+    with h5py.File(tmp_path / "labels.h5", "r+") as file:
+        file["labels"].attrs["offset"] = (34, 4, 10)
+    place = check_sources(load_run({**GOOD, "volumes": {"cube": sources(tmp_path)}}))["cube"]
+    assert place.labels == Box.parse("34:64,4:44,10:60") and not place.may_be_misplaced
 
 
 def test_a_part_of_image_and_labels_is_brought_in(tmp_path):
