@@ -84,7 +84,10 @@ class Location:
     def path(self) -> Path | None:
         """The folder, None if it is not on this machine."""
         address = self.address.removeprefix("file://")
-        return None if "://" in address else Path(address).absolute()
+        if "://" in address:
+            return None
+        path = Path(address).absolute()
+        return path.resolve() if ".." in path.parts else path  # TensorStore refuses a path with ".."
 
     @property
     def absolute(self) -> str:

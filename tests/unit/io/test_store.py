@@ -47,6 +47,17 @@ def test_a_volume_knows_its_place_and_provenance(store, below):
         np.testing.assert_array_equal(volume.read(part), LABELS[part.slices(BOX.start)])
 
 
+def test_paths_may_lead_up(store, tmp_path, monkeypatch):
+    (tmp_path / "disk/run").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("disk/run")
+    monkeypatch.chdir(tmp_path / "disk/run")
+    with open_volume("../../base.zarr") as volume:
+        assert volume.box == BOX
+    write("../out.zarr")
+    with open_volume(tmp_path / "link/../out.zarr") as volume:
+        np.testing.assert_array_equal(volume.read(), LABELS)
+
+
 def test_other_programs_find_an_image_of_one_mip_in_shards(store):
     group = zarr.open_group(store, mode="r")
     (image,) = group.attrs["ome"]["multiscales"]
