@@ -24,6 +24,7 @@ SCHEME = re.compile(r"^((zarr[23]?|n5|(neuroglancer-)?precomputed)://)?(file://)
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
 
 IGNORED = np.uint64(2**64 - 1)  # label of voxels that are neither trained on nor scored, as in CREMI
+OUTSIDE = -3  # CREMI's and Paintera's lowest label, counted down from 2^64, of what is not an object
 
 
 @runtime_checkable
@@ -170,19 +171,23 @@ def require_labels(volume: Volume) -> None:
         raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected integer labels")
 
 
-def is_ignored(labels: np.ndarray) -> np.ndarray:
-    """Return which voxels have the label `IGNORED`, -1 in signed integers.
+def is_ignored(labels: np.ndarray, lowest: int = -1) -> np.ndarray:
+    """Return which voxels have the label `IGNORED`, -1 in signed integers, or one from `lowest` to it.
 
     Examples
     --------
     >>> is_ignored(np.array([-1, 0, 7])).tolist(), is_ignored(np.array([255, 7], np.uint8)).tolist()
     ([True, False, False], [False, False])
     """
-    return labels == (-1 if labels.dtype.kind == "i" else IGNORED)
+    if labels.dtype.kind == "i":
+        return (labels < 0) & (labels >= lowest)
+    return labels >= np.uint64(2**64 + lowest)
 
 
 class Truth:
     """Labels in which ignored voxels are 0, like those that have no label; see `Volume` for the attributes.
+
+    In labels that `ingest` has not brought in, these are all that CREMI and Paintera do not count as objects.
 
     Raises
     ------
@@ -193,13 +198,14 @@ class Truth:
     def __init__(self, labels: Volume) -> None:
         require_labels(labels)
         self._labels = labels
+        self._lowest = -1 if labels.provenance else OUTSIDE
         self.name, self.box, self.dtype = labels.name, labels.box, labels.dtype
         self.voxel_size_zyx_nm, self.provenance = labels.voxel_size_zyx_nm, labels.provenance
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the labels of `box` (default: all)."""
         voxels = self._labels.read(box)
-        return np.where(is_ignored(voxels), voxels.dtype.type(0), voxels)
+        return np.where(is_ignored(voxels, self._lowest), voxels.dtype.type(0), voxels)
 
     def close(self) -> None:
         """Release the file."""

@@ -14,6 +14,7 @@ from ffn.evaluation.evaluate import References, evaluate
 from ffn.evaluation.scoring import Comparison
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE
+from ffn.io.open import open_truth
 from ffn.io.volume import IGNORED
 
 from ..volumes import write
@@ -55,10 +56,23 @@ def test_ignored_voxels_count_like_those_without_a_label(tmp_path, truth, segmen
             tmp_path / "s.json",
             EvaluateConfig(),
         )
-        for value, dtype in ((0, np.uint64), (IGNORED, np.uint64), (-1, np.int64))
+        for value, dtype in (
+            (0, np.uint64),
+            (IGNORED, np.uint64),
+            (-1, np.int64),
+            (2**64 - 3, np.uint64),
+            (-3, np.int64),
+        )
     ]
     assert results[0]["num_truth"] < len(np.unique(truth)) - 1
-    assert results[0] == results[1] == results[2]
+    assert all(result == results[0] for result in results[1:])
+
+
+def test_ids_that_ingest_kept_are_scored(tmp_path):
+    """`ignore_labels` may name other labels than CREMI's."""
+    voxels = np.array([[[5, 2**64 - 3, 2**64 - 1]]], np.uint64)
+    with open_truth(write(tmp_path / "labels.h5", voxels, record={"stage": "ingest"})) as labels:
+        assert labels.read().tolist() == [[[5, 2**64 - 3, 0]]]
 
 
 def test_masked_voxels_count_like_those_without_a_label(tmp_path, truth, segmentation):
