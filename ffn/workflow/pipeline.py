@@ -27,6 +27,7 @@ from ffn.workflow.paths import WILDCARD, RunPaths, find_output
 from ffn.workflow.places import Place, check_sources
 from ffn.workflow.resources import most_canvases
 from ffn.workflow.run import RunConfig, load_run
+from ffn.workflow.sources import is_newer
 from ffn.workflow.stages import STAGES, Blocks, Output, Step
 
 NOT_OF_THE_RUN = ("modules", "container")  # keys that only the Snakefile reads
@@ -68,6 +69,16 @@ class Pipeline:
             f"volumes.{name}: evaluate_box and train_box overlap, so its scores include training data"
             for name in self.evaluated
             if self.places[name].is_scored_on_training_data
+        ]
+        found += [
+            f"volumes.{name}.{key}: {getattr(self.run.volumes[name], key)} has changed since the run read it. "
+            f"If its voxels are others, add --forcerun {rule}"
+            for key, rule, volumes in (
+                ("image", "ingest", self.foreign),
+                ("labels", "ingest_labels", self.foreign_labelled),
+            )
+            for name in volumes
+            if is_newer(getattr(self.run.volumes[name], key), tracked_file(self.paths.of("ingest", key, volume=name)))
         ]
         run = self.run
         if self.steps and self.places[run.select_volume].selects_on_training_data(str(run.select.box)):

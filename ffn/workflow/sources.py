@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +16,7 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io.coarser import Scale, further_scales, next_scale
 from ffn.io.open import open_mip_or_finer, voxel_sizes
 from ffn.io.reference import can_stay
-from ffn.io.volume import Volume
+from ffn.io.volume import Volume, file_of, place_of
 from ffn.workflow.run import VolumeConfig
 
 
@@ -126,6 +129,21 @@ def open_source(
             return opened
     except FfnError as error:
         raise ConfigError(f"{key}: {error}") from None
+
+
+def is_newer(spec: str, made: str) -> bool:
+    """Whether a source on this machine has changed since the file `made` was written, as far as times tell.
+
+    Of a folder, the files in it count, and not those in folders inside: a store may have millions of chunks.
+    """
+    from ffn.io.foreign.locations import Location
+
+    place = place_of(spec)
+    if not os.path.exists(made) or Location.parse(file_of(spec)).path is None:
+        return False
+    found = [place] if place.exists() else map(Path, glob.glob(str(place), recursive=True))
+    paths = [place, *place.iterdir()] if place.is_dir() else found
+    return max((path.stat().st_mtime for path in paths if path.exists()), default=0) > os.stat(made).st_mtime
 
 
 def _sizes(key: str, volume: VolumeConfig) -> list[VoxelSize | None]:

@@ -1,13 +1,16 @@
 """What a run makes of which volume."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import zarr
+from PIL import Image
 
 from ffn.errors import ConfigError
+from ffn.io.store_names import tracked_file
 from ffn.options import flags
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
@@ -143,6 +146,31 @@ def test_scores_on_training_data_are_warned_of(box):
     volume = {**RUN["volumes"]["first"], "evaluate_box": box}
     warnings = pipeline(volumes={"first": volume}).warnings
     assert [warning.partition(":")[0] for warning in warnings] == (["volumes.first"] if box.startswith("0") else [])
+
+
+@pytest.mark.parametrize("image", ["slices", "slices/*.png", "raw.npy"])
+def test_sources_that_have_changed_since_are_noticed(tmp_path, monkeypatch, image):
+    monkeypatch.chdir(tmp_path)
+    Path("slices").mkdir()
+    for z in range(20):
+        Image.fromarray(np.full((24, 32), z, np.uint8)).save(f"slices/{z}.png")
+    np.save("raw.npy", np.zeros((20, 24, 32), np.uint8))
+    np.save("labels.npy", np.ones((20, 24, 32), np.uint32))
+    volume = {"image": image, "labels": "labels.npy", "voxel_size_zyx_nm": [30, 8, 8], "train_box": "none"}
+    published = {"init": "published", "train": {"max_steps": 0, "permutable_axes": []}}
+    Path("published.index").touch()
+    made = pipeline(volumes={"cube": volume}, model={**MODEL, "image_mean": 128, "image_stddev": 33}, **published)
+    assert not made.warnings, "nothing has been read yet"
+    for key in ("image", "labels"):
+        file = Path(tracked_file(made.paths.of("ingest", key, volume="cube")))
+        file.parent.mkdir(parents=True)
+        file.touch()
+    assert not made.warnings
+    later = file.stat().st_mtime + 60
+    os.utime("labels.npy", (later, later))
+    assert [warning.partition(": ")[0] for warning in made.warnings] == ["volumes.cube.labels"]
+    os.utime("raw.npy" if image == "raw.npy" else "slices/7.png", (later, later))
+    assert [warning.rpartition(" ")[2] for warning in made.warnings] == ["ingest", "ingest_labels"]
 
 
 def test_more_boxes_than_jobs_go_to_lists():
