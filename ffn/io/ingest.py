@@ -97,7 +97,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
     if split_store(out_spec):  # which is not written beside and renamed, as a file is
         require_other_file(out_spec, source)
     with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm) as (volume, missing):
-        is_labels = _is_labels(volume, config.kind)
+        is_labels = holds_labels(volume, config.kind)
         shift = subtract(config.offset_zyx or volume.box.start, volume.box.start)
         dtype = np.dtype(np.uint64) if is_labels else volume.dtype.newbyteorder("=")
         conversion = _label_conversion(volume, config.ignore_labels) if is_labels else _unchanged
@@ -184,8 +184,14 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
     return pairs
 
 
-def _is_labels(volume: Volume, kind: str) -> bool:
-    """Decide whether the voxels are labels, and check that their type fits."""
+def holds_labels(volume: Volume, kind: str) -> bool:
+    """Return whether the voxels are labels, and check that their type fits.
+
+    Raises
+    ------
+    VolumeError
+        If it does not.
+    """
     if kind == "labels" or (kind == "auto" and volume.dtype.kind in "ui" and volume.dtype.itemsize > 2):
         require_labels(volume)
         return True

@@ -14,6 +14,7 @@ import numpy as np
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import Box, VoxelSize
 from ffn.io.coarser import Scale, further_scales, next_scale
+from ffn.io.ingest import holds_labels
 from ffn.io.open import open_mip_or_finer, voxel_sizes
 from ffn.io.reference import can_stay
 from ffn.io.volume import Volume, file_of, place_of
@@ -67,9 +68,12 @@ def find_image(name: str, volume: VolumeConfig) -> Source:
     Raises
     ------
     ConfigError
-        If it cannot be read, or its voxel size is not known.
+        If it cannot be read or is no image, or its voxel size is not known or is another one.
     """
-    found, missing = open_source(f"volumes.{name}.image", volume.image, volume.mip, volume.voxel_size_zyx_nm)
+    key = f"volumes.{name}"
+    found, missing = open_source(f"{key}.image", volume.image, volume.mip, volume.voxel_size_zyx_nm)
+    _check(f"{key}.image", found, "image")
+    _check_size(f"{key}.voxel_size_zyx_nm", volume.voxel_size_zyx_nm, found)
     size = volume.voxel_size_zyx_nm or found.voxel_size_zyx_nm
     if size is None:
         raise ConfigError(
@@ -85,11 +89,14 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
     Raises
     ------
     ConfigError
-        If they cannot be read, or leave the image.
+        If they cannot be read or are no labels, have other voxels, or leave the image.
     """
     key, size = f"volumes.{name}.labels", image.voxel_size_zyx_nm
     mip = _mip_to_make(_sizes(key, volume), image)
     found, missing = open_source(key, volume.labels, mip, size)
+    _check(key, found, "labels")
+    if not missing:
+        _check_size(f"{key}: voxel size of the image", size, found)
     if missing:  # labels without a voxel size are drawn on what the image is made of
         size = found.voxel_size_zyx_nm or (image.finer.voxel_size_zyx_nm if image.finer else size)
     offset = volume.labels_offset_zyx
@@ -129,6 +136,21 @@ def open_source(
             return opened
     except FfnError as error:
         raise ConfigError(f"{key}: {error}") from None
+
+
+def _check(key: str, found: Volume, kind: str) -> None:
+    try:
+        holds_labels(found, kind)
+    except FfnError as error:
+        raise ConfigError(f"{key}: {error}") from None
+
+
+def _check_size(key: str, wanted: VoxelSize | None, found: Volume) -> None:
+    known = found.voxel_size_zyx_nm
+    if wanted is not None and known is not None and not np.allclose(wanted, known, rtol=1e-4):
+        raise ConfigError(
+            f"{key}: {wanted} differs from the {known} nm that {found.name} declares. Correct one of them"
+        )
 
 
 def is_newer(spec: str, made: str) -> bool:

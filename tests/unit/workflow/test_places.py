@@ -211,6 +211,29 @@ def test_labels_lie_where_the_configuration_says(tmp_path):
     assert labelled_part(tmp_path).labels == Box.parse("0:30,0:40,0:50")
 
 
+@pytest.mark.parametrize(
+    ("file", "dtype", "size", "message"),
+    [
+        ("raw", np.int16, 10, r"volumes.cube.image: .*raw.h5.*: has type int16, expected an image of uint8 or uint16"),
+        ("labels", np.float32, 10, r"volumes.cube.labels: .*labels.h5.*: has type float32, expected integer labels"),
+        (
+            "raw",
+            np.uint8,
+            8,
+            r"volumes.cube.voxel_size_zyx_nm: \(10.0, 10.0, 10.0\) differs from the \(8.0, 8.0, 8.0\)",
+        ),
+    ],
+)
+def test_what_ingest_would_refuse_is_refused_before(tmp_path, file, dtype, size, message):
+    labelled_part(tmp_path)
+    (tmp_path / f"{file}.h5").unlink()
+    with create_volume(f"{tmp_path}/{file}.h5:{file}", dtype, Placement(Box.from_shape((64, 48, 80)), (size,) * 3)):
+        pass
+    volume = {**sources(tmp_path), "voxel_size_zyx_nm": [10, 10, 10]}
+    with pytest.raises(ConfigError, match=message):
+        check_sources(load_run({**GOOD, "volumes": {"cube": volume}}))
+
+
 def test_labels_of_a_part_that_do_not_say_which_are_noticed(tmp_path):
     assert labelled_part(tmp_path).may_be_misplaced
     assert not labelled_part(tmp_path, labels_offset_zyx=[0, 0, 0]).may_be_misplaced
