@@ -1,11 +1,14 @@
 # Base segments joined along the merge graph. The base segmentation stays as it is.
 
+CORRECTIONS, CORRECTION_FILES, CORRECTION_STAMPS = arguments.known(PIPELINE, "corrections")
+
 
 rule merge:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
         calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
+        corrections=CORRECTION_FILES,
         blocks=lambda wildcards: PIPELINE.job_records("merge", wildcards.volume),
     output:
         segmentation=ensure(PATHS.file("merge"), non_empty=True),
@@ -22,6 +25,8 @@ rule merge:
     params:
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         stamps=arguments.stamps(*calibration_files(RUN.merge.calibration)),
+        corrections=CORRECTIONS,
+        correction_stamps=CORRECTION_STAMPS,
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
         job=PIPELINE.job_option("merge"),
@@ -29,8 +34,8 @@ rule merge:
             f"--mapping {output.mapping} --groups {output.groups} --out {output.segmentation}"
         ),
     shell:
-        "ffn merge {params.graphs} --segmentation {input.segmentation} {params.flags} {params.untracked} "
-        "{params.job} {params.out} > {log} 2>&1"
+        "ffn merge {params.graphs} --segmentation {input.segmentation} {params.corrections} {params.flags} "
+        "{params.untracked} {params.job} {params.out} > {log} 2>&1"
 
 
 # Parts of the blocks of a large volume.
@@ -39,6 +44,7 @@ use rule merge as merge_blocks with:
         segmentation=tracked_file(PATHS.base(RUN)),
         graphs=PIPELINE.first_inputs("merge", "agglomerate"),
         calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
+        corrections=CORRECTION_FILES,
         earlier=PIPELINE.earlier_records("merge"),
     output:
         record=ensure(PATHS.job("merge"), non_empty=True),

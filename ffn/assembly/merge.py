@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
+from ffn.assembly.corrections import NOTHING_GIVEN, Constraints, constraints_of
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups
 from ffn.config import MergeConfig
 from ffn.contingency import RowLookup, add_up, count_ids
@@ -35,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
     add_volume_option(parser, "--segmentation", "base segmentation")
     add_volume_option(parser, "--out", "uint64 segmentation")
+    text = "also join and separate what it says; 'ffn view RUN --corrections FILE.csv' writes it"
+    parser.add_argument("--corrections", metavar="FILE.csv", help=text)
     parser.add_argument("--mapping", metavar="FILE.csv", help="also write base_id,group_id of every joined segment")
     parser.add_argument(
         "--groups", metavar="FILE.csv", help="also write the largest groups, to check for runaway merging"
@@ -47,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(MergeConfig, arguments)
     places = arguments.segmentation, arguments.graphs, arguments.out, arguments.mapping
-    merge(*places, config, arguments.groups, job_of(arguments))
+    merge(*places, config, arguments.groups, arguments.corrections, job_of(arguments))
 
 
 def merge(
@@ -57,6 +60,7 @@ def merge(
     mapping_path: str | None,
     config: MergeConfig,
     groups_path: str | None = None,
+    corrections_path: str | None = None,
     job: Job = WHOLE,
 ) -> None:
     """Write a copy of the base segmentation with joined ids, block by block.
@@ -75,6 +79,8 @@ def merge(
         Threshold, block size.
     groups_path : str, optional
         CSV file to write, with ``group_id,segments,voxels,share`` of the largest groups.
+    corrections_path : str, optional
+        What people joined or separated, see `ffn.assembly.corrections`. The step `MAPPING` reads it.
     job : Job
         Which blocks to write, see `ffn.io.steps`.
 
@@ -82,22 +88,30 @@ def merge(
     ------
     MergeGraphError
         If a graph is missing or damaged, or joins segments that do not exist.
+    CorrectionError
+        If the corrections cannot be applied.
     VolumeError
         If an output would overwrite an input, or jobs are missing before this one.
     """
     require_other_file(out_spec, segmentation_spec, *graph_paths)
     for table in filter(None, (mapping_path, groups_path)):
-        require_other_file(table, segmentation_spec, out_spec, *graph_paths)
+        require_other_file(table, segmentation_spec, out_spec, *graph_paths, *filter(None, [corrections_path]))
     out_path, name = file_of(out_spec), volume_name(out_spec)
     require_replaceable(out_path, {name})
     names = hashlib.sha256("\n".join(graph_paths).encode()).hexdigest()
-    made_of = fingerprint("merge", config, segmentation=identity(segmentation_spec), graphs=names)
-    mapping = learn_tables(out_path, MAPPING, [], _nothing, lambda _: _joined(graph_paths, config), made_of, job)
+    inputs = {"segmentation": segmentation_spec, "corrections": corrections_path}
+    states = {key: identity(path) for key, path in inputs.items() if path}
+    made_of = fingerprint("merge", config, **states, graphs=names)
+
+    def joined(_: object) -> dict[str, np.ndarray]:
+        return _joined(graph_paths, config, _constraints(corrections_path, segmentation_spec))
+
+    mapping = learn_tables(out_path, MAPPING, [], _nothing, joined, made_of, job)
     if mapping is None:
         return
     base_ids, group_ids = mapping.read("base_ids"), mapping.read("group_ids")
     lookup = RowLookup(base_ids)
-    record = provenance("merge", config, segmentation=segmentation_spec, graphs=len(graph_paths), joined=len(base_ids))
+    record = provenance("merge", config, **inputs, graphs=len(graph_paths), joined=len(base_ids))
     with open_volume(segmentation_spec) as base:
         require_labels(base)
 
@@ -132,10 +146,19 @@ def _nothing(block: Box) -> Learnt:
     return {}
 
 
-def _joined(graph_paths: Sequence[str], config: MergeConfig) -> dict[str, np.ndarray]:
-    """Return the segments that the graphs join, and their groups."""
+def _constraints(corrections_path: str | None, segmentation_spec: str) -> Constraints:
+    if corrections_path is None:
+        return NOTHING_GIVEN
+    with open_volume(segmentation_spec) as base:
+        found = constraints_of(corrections_path, base)
+    log.info("%s: joins %d pairs, separates %d", corrections_path, len(found.joined), len(found.apart))
+    return found
+
+
+def _joined(graph_paths: Sequence[str], config: MergeConfig, constraints: Constraints) -> dict[str, np.ndarray]:
+    """Return the segments that the graphs and people join, and their groups."""
     edges = read_scored(graph_paths, config.calibration)
-    base_ids, group_ids = merge_groups(edges, config.threshold)
+    base_ids, group_ids = merge_groups(edges, config.threshold, constraints)
     numbers = np.unique(group_ids, return_counts=True)[1]
     counts = (len(edges), len(base_ids), len(numbers), numbers.max(initial=0))
     log.info("%d decision points, %d segments in %d groups, %d in the largest", *counts)

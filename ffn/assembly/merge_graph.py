@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ffn.assembly.contacts import Contact
+from ffn.assembly.corrections import NOTHING_GIVEN, Constraints
 from ffn.assembly.evidence import Evidence
 from ffn.assembly.unionfind import connected_roots
 from ffn.config import AgglomerateConfig
@@ -148,7 +149,9 @@ def _maker(path: str | Path) -> tuple[Any, Any]:
         return None, None
 
 
-def merge_groups(edges: Iterable[MergeEdge], threshold: float) -> tuple[np.ndarray, np.ndarray]:
+def merge_groups(
+    edges: Iterable[MergeEdge], threshold: float, constraints: Constraints = NOTHING_GIVEN
+) -> tuple[np.ndarray, np.ndarray]:
     """Join segments by average linkage: two groups are joined if the mean score between them reaches a threshold.
 
     So one wrong edge joins two segments, but not two groups that other edges hold apart.
@@ -159,6 +162,8 @@ def merge_groups(edges: Iterable[MergeEdge], threshold: float) -> tuple[np.ndarr
         In any order. Of several decision points between two segments, the best one counts.
     threshold : float
         Smallest mean score that joins.
+    constraints : Constraints
+        What is joined before the first score counts, and what no score joins.
 
     Returns
     -------
@@ -174,38 +179,66 @@ def merge_groups(edges: Iterable[MergeEdge], threshold: float) -> tuple[np.ndarr
     for edge in edges:
         pair = edge.segment_a, edge.segment_b
         best[pair] = max(best.get(pair, 0), round(edge.score * 10**DIGITS))  # whole numbers add up in any order
-    joins = _average_linkage(best, threshold * 10**DIGITS)
+    joins = _Linkage(best, constraints).join(threshold * 10**DIGITS)
     base_ids, index = np.unique(np.array(joins, np.uint64).reshape(-1, 2), return_inverse=True)
     roots = connected_roots(len(base_ids), index.reshape(-1, 2))
     return base_ids, base_ids[roots]
 
 
-def _average_linkage(scores: dict[tuple[int, int], int], threshold: float) -> list[tuple[int, int]]:
-    """Return the groups that were joined, each under its smallest id, from the scores of pairs."""
-    links: dict[int, dict[int, tuple[int, int]]] = {}  # of each group: sum and number of the scores with another
-    for (a, b), score in scores.items():
-        links.setdefault(a, {})[b] = links.setdefault(b, {})[a] = score, 1
-    queue: list[tuple[float, int, int, int, int]] = [
-        (-score, a, b, score, 1) for (a, b), score in scores.items() if score >= threshold
-    ]
-    heapq.heapify(queue)
-    joins = []
-    while queue:
-        _, a, b, total, number = heapq.heappop(queue)
-        if links.get(a, {}).get(b) != (total, number):
-            continue  # one of them has grown since
-        joins.append((a, b))
-        del links[a][b]
-        for other, (more, others) in links.pop(b).items():
+class _Linkage:
+    """Groups of segments and the scores between them; a group is named by its smallest id."""
+
+    def __init__(self, scores: dict[tuple[int, int], int], constraints: Constraints) -> None:
+        self._links: dict[int, dict[int, tuple[int, int]]] = {}  # of each group: sum and number of scores with another
+        for (a, b), score in scores.items():
+            self._links.setdefault(a, {})[b] = self._links.setdefault(b, {})[a] = score, 1
+        self._apart: dict[int, set[int]] = {}
+        for a, b in constraints.apart.tolist():
+            self._apart.setdefault(a, set()).add(b)
+            self._apart.setdefault(b, set()).add(a)
+        self._joins: list[tuple[int, int]] = []
+        ids, index = np.unique(constraints.joined, return_inverse=True)
+        roots = ids[connected_roots(len(ids), index.reshape(-1, 2))]
+        for a, b in zip(roots.tolist(), ids.tolist(), strict=True):
+            if a != b:
+                self._join(a, b)
+
+    def join(self, threshold: float) -> list[tuple[int, int]]:
+        """Join groups, the best mean first, and return what was joined."""
+        pairs = ((a, b) for a, others in self._links.items() for b in others if a < b)
+        queue = [entry for a, b in pairs if (entry := self._entry(a, b, threshold))]
+        heapq.heapify(queue)
+        while queue:
+            _, a, b, total, number = heapq.heappop(queue)
+            if self._links.get(a, {}).get(b) != (total, number) or b in self._apart.get(a, ()):
+                continue  # one of them has grown since, or they are kept apart
+            for other in self._join(a, b):
+                entry = self._entry(min(a, other), max(a, other), threshold)
+                if entry:
+                    heapq.heappush(queue, entry)
+        return self._joins
+
+    def _entry(self, a: int, b: int, threshold: float) -> tuple[float, int, int, int, int] | None:
+        total, number = self._links[a][b]
+        return (-total / number, a, b, total, number) if total >= threshold * number else None
+
+    def _join(self, a: int, b: int) -> list[int]:
+        """Make group `b` a part of `a`, and return the groups whose scores with it have changed."""
+        self._joins.append((a, b))
+        changed = [other for other in self._links.get(b, {}) if other != a]
+        own = self._links.setdefault(a, {})
+        own.pop(b, None)
+        for other, (more, others) in self._links.pop(b, {}).items():
             if other == a:
                 continue
-            del links[other][b]
-            before, count = links[a].get(other, (0, 0))
-            total, number = before + more, count + others
-            links[a][other] = links[other][a] = total, number
-            if total >= threshold * number:
-                heapq.heappush(queue, (-total / number, min(a, other), max(a, other), total, number))
-    return joins
+            del self._links[other][b]
+            before, count = own.get(other, (0, 0))
+            own[other] = self._links[other][a] = before + more, count + others
+        for other in self._apart.pop(b, set()):
+            self._apart[other].discard(b)
+            self._apart[other].add(a)
+            self._apart.setdefault(a, set()).add(other)
+        return changed
 
 
 def apply_groups(labels: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray) -> np.ndarray:

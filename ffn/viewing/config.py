@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from ffn.config import NonNegativeInt, SameResult, Section
+from ffn.config import NonNegativeInt, PathText, SameResult, Section
 
 ExportFormat = Literal["precomputed", "ome-zarr", "csv", "parquet", "swc"]
 
@@ -72,3 +72,6 @@ class ViewConfig(Section):
         0, description="port of the viewer; the data uses the next one; 0 takes free ports"
     )
     open: bool = Field(True, description="open the link in a browser if there is a screen")
+    corrections: PathText | None = Field(
+        None, description="CSV file of corrections: show what is in it, and keep what is drawn"
+    )

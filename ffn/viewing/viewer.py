@@ -15,6 +15,7 @@ import neuroglancer
 
 from ffn.errors import ExportError
 from ffn.viewing.config import ViewConfig
+from ffn.viewing.corrections import kept, known_corrections, with_corrections
 from ffn.viewing.properties import read_segment_ids
 from ffn.viewing.redirect import page_leading_to
 from ffn.viewing.server import HOST, port_error, serve
@@ -64,8 +65,9 @@ def view_stores(
     ExportError
         If it is not on this machine, the configuration asks for what only an export has, or as in `view`.
     """
-    if config.link or config.volume:
-        raise ExportError(f"--link, --volume: only runs and exports have them, expected none with {specs[0]}")
+    if config.link or config.volume or config.corrections:
+        names = "--link, --volume, --corrections"
+        raise ExportError(f"{names}: only runs and exports have them, expected none with {specs[0]}")
     folder, state = stores_state(specs, config.segments)
     _show(folder, {**state, "layout": config.layout}, config, announce, screenshot)
 
@@ -82,6 +84,8 @@ def _show(
         viewer = _open_viewer(config.port)
         base = stack.enter_context(_served(folder, config, viewer))
         viewer.set_state(located(state, base))
+        if config.corrections is not None:
+            stack.enter_context(kept(viewer, Path(config.corrections)))
         if screenshot is not None:
             from ffn.viewing.screenshot import take_screenshot
 
@@ -103,6 +107,8 @@ def _served(folder: Path, config: ViewConfig, viewer: neuroglancer.Viewer) -> co
 
 def _state(export: Path, config: ViewConfig) -> State:
     state = {**load_state(export, config.link), "layout": config.layout}
+    if config.corrections is not None:
+        state = with_corrections(state, known_corrections(Path(config.corrections)))
     if config.segments:
         _require_segments(export, state, config.segments)
         return select_segments(state, config.segments)

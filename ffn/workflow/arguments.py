@@ -100,7 +100,7 @@ def source(pipeline: Pipeline, volume: str, key: str) -> str:
 
 
 def image_option(pipeline: Pipeline, volume: str, name: str) -> str:
-    """Return an option of `ImageConfig` for a volume."""
+    """Return an option of `VolumeConfig` for a volume."""
     config = pipeline.run.volumes[volume]
     return flags(config, skip=tuple(type(config).model_fields.keys() - {name}))
 
@@ -108,7 +108,7 @@ def image_option(pipeline: Pipeline, volume: str, name: str) -> str:
 def known(
     pipeline: Pipeline, name: str, volume: str | None = None
 ) -> tuple[Callable[[Any], str], Callable[[Any], list[str]], Callable[[Any], str]]:
-    """Return what a rule needs of ``masks`` or ``init_segmentation`` of a volume, by default that of the job.
+    """Return what a rule needs of ``masks`` or another file of a volume, by default that of the job.
 
     These are three functions of the job's wildcards: the option, the files that it names as `inputs`, and their
     `stamps`.
@@ -116,7 +116,7 @@ def known(
 
     def files(wildcards: Any) -> list[str]:
         config = pipeline.run.volumes[volume or wildcards.volume]
-        return files_among([mask.path for mask in config.masks] if name == "masks" else [config.init_segmentation])
+        return files_among([mask.path for mask in config.masks] if name == "masks" else [getattr(config, name)])
 
     return (
         lambda wildcards: image_option(pipeline, volume or wildcards.volume, name),

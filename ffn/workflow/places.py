@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ffn.assembly.calibration import CalibrationError, read_calibration
+from ffn.assembly.corrections import CorrectionError, read_corrections
 from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
 from ffn.errors import ConfigError, FfnError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
@@ -135,6 +136,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         _check_masks(name, places[name], config)
         if volume.init_segmentation:
             open_source(f"volumes.{name}.init_segmentation", volume.init_segmentation)
+        _check_corrections(name, volume, config)
         if volume.skeletons and not Path(volume.skeletons).exists():
             raise ConfigError(
                 f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected a folder of SWC files or a "
@@ -270,6 +272,20 @@ def _check_points(config: SegmentConfig) -> None:
             read_points(config.seed_points)
         except ConfigError as error:
             raise ConfigError(f"segment.seed_points: {error}") from None
+
+
+def _check_corrections(name: str, volume: VolumeConfig, config: RunConfig) -> None:
+    key = f"volumes.{name}.corrections"
+    if volume.corrections and not config.agglomerate.enabled:
+        raise ConfigError(
+            f"{key}: {volume.corrections} is applied by merge, which this run leaves out. Set agglomerate.enabled, or "
+            "leave the corrections out"
+        )
+    try:
+        if volume.corrections:
+            read_corrections(volume.corrections)
+    except CorrectionError as error:
+        raise ConfigError(f"{key}: {error}") from None
 
 
 def _check_calibrations(config: RunConfig) -> None:

@@ -23,7 +23,7 @@ VOLUMES = ("synth", "ingest")  # stages that make the same files
 BOXES = {name: stage.blocks.box for name, stage in STAGES.items() if stage.blocks}
 WORKERS = {f"train.{name}" for name in PROCESSES}  # compared by their product
 MEASURED = ("model.image_mean", "model.image_stddev")  # null: the stage records what it found
-OPTIONAL_INPUTS = ("init", "normalize", "skeletons", "validation", "masks", "init_segmentation")
+OPTIONAL_INPUTS = ("init", "normalize", "skeletons", "validation", "masks", "init_segmentation", "corrections")
 
 
 class Product(NamedTuple):
@@ -170,8 +170,9 @@ def _inputs(pipeline: Pipeline, product: Product) -> dict[str, Any]:
             box = pipeline.contact_boxes[volume][product.wildcards["subvolume"]]
             return own | {"box": box, "segmentation": paths.base(run, volume=volume)}
         case "merge" | "sweep":
+            given = {"corrections": run.volumes[volume].corrections} if product.stage == "merge" else {}
             base = paths.base(run, volume=volume)
-            return own | {"segmentation": base, "graphs": len(pipeline.contact_boxes[volume])}
+            return own | given | {"segmentation": base, "graphs": len(pipeline.contact_boxes[volume])}
         case "fill":
             return own | {"segmentation": paths.merged(run, volume=volume)}
         case "evaluate":

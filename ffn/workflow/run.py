@@ -109,6 +109,10 @@ class VolumeConfig(ImageConfig):
         "if no volume has a validate_box, else none",
     )
     segment_box: BoxText = Field("all", description="what is segmented")
+    corrections: PathText | None = Field(
+        None,
+        description="what people joined and separated in Neuroglancer (ffn view RUN --corrections FILE.csv), for merge",
+    )
     evaluate_box: BoxText = Field("all", description="box to score, within its labelled and segmented part")
 
     @model_validator(mode="after")

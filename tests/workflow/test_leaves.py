@@ -102,6 +102,7 @@ READ_BY = {
         *("checkpoint_segment", "checkpoint_evaluate"),
     ),
     "volumes.init_segmentation": ("segment", "checkpoint_segment"),
+    "volumes.corrections": ("merge",),
     "volumes.normalize": ("normalize", *TRAININGS),
     "volumes.train_box": ("membrane", "partition"),
     "volumes.train_weight": ("records",),
@@ -172,6 +173,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "segment.deltas_zyx": [[1, 1, 1]],
     "volumes.init_segmentation": ["mask.npy"],
     "volumes.masks": [[{"path": "mask.npy"}]],
+    "volumes.corrections": ["corrections.csv"],
     "segment.canvases": [1],  # with more, lists of subvolumes are other jobs
     "agglomerate.canvases": [2],
     "segment.seed_points": ["4,5,6"],
@@ -342,6 +344,7 @@ def write_sources(folder: Path) -> None:
         np.save(folder / f"{name}.npy", np.zeros(SHAPE, np.uint8))
     for name in ("labels", "labels-too", "mask"):
         np.save(folder / f"{name}.npy", np.zeros(SHAPE, np.uint64))
+    (folder / "corrections.csv").write_text("action,z_a,y_a,x_a,z_b,y_b,x_b\n")
     (folder / "calibration.yaml").write_text("intercept: 1\nfeatures: {iou: {mean: 0, spread: 1, weight: 2}}\n")
     for name in ("skeletons", "skeletons-too"):
         (folder / name).mkdir()

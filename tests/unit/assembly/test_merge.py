@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly.contacts import Contact
+from ffn.assembly.corrections import Correction, corrections_text
 from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge import merge
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header
@@ -97,3 +98,18 @@ def test_blocks_wait_for_the_mapping_of_the_same_threshold(base, tmp_path, capsy
     assert "out.zarr/steps/mapping: has no tables of these inputs and options" in capsys.readouterr().err
     assert main([*command, "--job", "mapping-1-of-0"]) == 2
     assert "or finish, or mapping-…" in capsys.readouterr().err
+
+
+def test_corrections_are_applied_and_a_change_of_them_too(base, tmp_path):
+    graph, out, path = write_graph(tmp_path / "g.csv", edge(5, 9, 0.6)), f"{tmp_path}/out.zarr", tmp_path / "c.csv"
+    command = ["merge", graph, "--segmentation", base, "--threshold", "0.5", "--corrections", str(path), "--out", out]
+    of_9, of_5, of_3 = (4, -1, 17), (4, -1, 8), (4, -2, 15)
+    path.write_text(corrections_text([Correction("join", of_9, of_3)]))
+    assert main(command) == 0
+    assert np.array_equal(read(out), np.where(np.isin(BASE, (5, 9)), 3, BASE))
+    path.write_text(corrections_text([Correction("join", of_9, of_3), Correction("separate", of_3, of_5)]))
+    assert main(command) == 0
+    assert np.array_equal(read(out), np.where(BASE == 9, 3, BASE))
+    path.write_text(corrections_text([Correction("separate", of_5, of_5)]))
+    assert main(command) != 0
+    assert np.array_equal(read(out), np.where(BASE == 9, 3, BASE))

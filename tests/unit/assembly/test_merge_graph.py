@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly.contacts import Contact
+from ffn.assembly.corrections import Constraints
 from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import (
     COLUMNS,
@@ -118,3 +119,30 @@ def test_parts_made_with_different_options_are_refused(tmp_path):
         paths[-1].write_text(header(record) + edge(1, 2, 0.5).row() + "\n")
     with pytest.raises(MergeGraphError, match="two.csv: differs in model or options from .*one.csv"):
         read_graphs(paths)
+
+
+def constrained(edges, joined=(), apart=()):
+    """Return the group of each segment that is in one."""
+    constraints = Constraints(*(np.array(pairs, np.uint64).reshape(-1, 2) for pairs in (joined, apart)))
+    return {int(a): int(b) for a, b in zip(*merge_groups(edges, 0.5, constraints), strict=True)}
+
+
+def test_what_people_separate_is_cut_where_the_score_is_lowest():
+    chain = [edge(1, 2, 0.9), edge(2, 3, 0.6), edge(3, 4, 0.8)]
+    for order in (chain, chain[::-1]):
+        assert constrained(order) == dict.fromkeys([1, 2, 3, 4], 1)
+        assert constrained(order, apart=[(4, 1)]) == {1: 1, 2: 1, 3: 3, 4: 3}
+        assert constrained(order, apart=[(1, 4), (1, 2)]) == {2: 2, 3: 2, 4: 2}
+
+
+def test_what_people_join_needs_no_score_and_counts_in_the_mean():
+    edges = [edge(3, 5, 0.9), edge(4, 5, 0.2)]
+    assert constrained(edges, joined=[(9, 7)]) == {3: 3, 5: 3, 7: 7, 9: 7}
+    assert constrained(edges, joined=[(4, 3)]) == {3: 3, 4: 3, 5: 3}  # 0.55 in the mean
+    assert constrained([edge(3, 5, 0.7), edge(4, 5, 0.2)], joined=[(4, 3)]) == {3: 3, 4: 3}  # 0.45
+    assert constrained(edges, joined=[(9, 4), (2, 9)], apart=[(5, 3)]) == {2: 2, 4: 2, 9: 2}
+
+
+def test_a_group_keeps_apart_what_its_members_do():
+    edges = [edge(1, 2, 0.9), edge(3, 4, 0.9), edge(1, 3, 0.8), edge(2, 4, 0.8), edge(1, 4, 0.8), edge(2, 3, 0.8)]
+    assert constrained(edges, apart=[(2, 4)]) == {1: 1, 2: 1, 3: 3, 4: 3}

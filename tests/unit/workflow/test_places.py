@@ -388,6 +388,18 @@ def test_a_calibration_is_read_before_anything_runs(section, tmp_path):
     assert calibration_files(None) == calibration_files(f"{tmp_path}/none.yaml") == []
 
 
+def test_corrections_are_read_before_anything_runs(tmp_path):
+    path = tmp_path / "corrections.csv"
+    phantom = {"phantom": {**PHANTOM, "corrections": str(path)}}
+    with pytest.raises(ConfigError, match=r"volumes.phantom.corrections: .*csv is applied by merge.*Set agglomerate"):
+        check_sources(load_run(changed(volumes=phantom)))
+    run = load_run(changed(volumes=phantom, agglomerate={"enabled": True}))
+    with pytest.raises(ConfigError, match=r"volumes.phantom.corrections: .*corrections.csv: cannot be read"):
+        check_sources(run)
+    path.write_text("action,z_a,y_a,x_a,z_b,y_b,x_b\n")
+    check_sources(run)
+
+
 def test_files_that_segmentation_reads_are_inputs_of_the_rule(tmp_path):
     points, mask = tmp_path / "seeds.csv", tmp_path / "mask.h5"
     points.touch()

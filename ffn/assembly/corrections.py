@@ -1,0 +1,141 @@
+"""Corrections of an agglomeration by people: pairs of places whose segments are joined or kept apart, in a CSV file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ffn.assembly.unionfind import connected_roots
+from ffn.errors import FfnError
+from ffn.geometry import ZYX, Box, relative_sides, zyx
+from ffn.io.volume import Volume, voxel_size_of
+
+JOIN, SEPARATE = "join", "separate"
+COLUMNS = ("action", "z_a", "y_a", "x_a", "z_b", "y_b", "x_b")
+REACH = 10  # smallest voxel sides from a place to its base segment: fill grows segments, and people draw what they see
+
+
+class CorrectionError(FfnError):
+    """Corrections that cannot be read or applied."""
+
+
+class Correction(NamedTuple):
+    """One correction.
+
+    Parameters
+    ----------
+    action : str
+        `JOIN` or `SEPARATE`.
+    a_zyx, b_zyx : tuple of int
+        A voxel of each of the two segments, in the full volume. Places stay valid when ids change.
+    """
+
+    action: str
+    a_zyx: ZYX
+    b_zyx: ZYX
+
+    def __str__(self) -> str:
+        """Return the line of the file."""
+        return ",".join(map(str, (self.action, *self.a_zyx, *self.b_zyx)))
+
+
+class Constraints(NamedTuple):
+    """What corrections ask for, as base ids.
+
+    Parameters
+    ----------
+    joined, apart : uint64 ndarray of shape (N, 2)
+        Pairs of base segments that are in one group, and pairs that are not.
+    """
+
+    joined: np.ndarray = np.empty((0, 2), np.uint64)
+    apart: np.ndarray = np.empty((0, 2), np.uint64)
+
+
+NOTHING_GIVEN = Constraints()
+
+
+def read_corrections(path: str | Path) -> list[Correction]:
+    """Read a file of corrections.
+
+    Raises
+    ------
+    CorrectionError
+        If the file cannot be read, or a line is not ``join`` or ``separate`` and two voxels.
+    """
+    try:
+        rows = list(csv.reader(Path(path).read_text().splitlines()))
+    except (OSError, UnicodeDecodeError, csv.Error) as reason:
+        raise CorrectionError(
+            f"{path}: cannot be read ({reason}), expected a file of 'ffn view RUN --corrections'"
+        ) from None
+    if not rows or tuple(rows[0]) != COLUMNS:
+        found = ",".join(rows[0]) if rows else "nothing"
+        raise CorrectionError(f"{path}: starts with {found!r}, expected the columns {','.join(COLUMNS)}")
+    return [_parse(row, f"{path}: line {number}") for number, row in enumerate(rows[1:], 2) if row]
+
+
+def _parse(row: Sequence[str], where: str) -> Correction:
+    try:
+        action, *numbers = row
+        first, second = np.array(numbers, np.int64).reshape(2, 3)
+        if action not in (JOIN, SEPARATE):
+            raise ValueError
+    except ValueError:
+        raise CorrectionError(
+            f"{where} is {','.join(row)!r}, expected {JOIN} or {SEPARATE}, and z,y,x of two voxels"
+        ) from None
+    return Correction(action, zyx(first), zyx(second))
+
+
+def corrections_text(corrections: Iterable[Correction]) -> str:
+    """Return the text of a file of corrections."""
+    return "".join(f"{line}\n" for line in (",".join(COLUMNS), *corrections))
+
+
+def constraints_of(path: str | Path, base: Volume) -> Constraints:
+    """Look up the base segments that the corrections in a file name.
+
+    Parameters
+    ----------
+    path : str or Path
+        File of corrections.
+    base : Volume
+        Base segmentation.
+
+    Raises
+    ------
+    CorrectionError
+        As `read_corrections`, or if there is no segment near a place, or a correction separates a base segment from
+        itself, or contradicts others.
+    """
+    corrections = read_corrections(path)
+    found = [[_segment_at(base, place, f"{path}: {each}") for place in each[1:]] for each in corrections]
+    pairs = np.array(found, np.uint64).reshape(-1, 2)
+    is_join = np.array([each.action == JOIN for each in corrections], bool)
+    ids, index = np.unique(pairs, return_inverse=True)
+    index = index.reshape(-1, 2)
+    roots = connected_roots(len(ids), index[is_join])[index]
+    for row in np.flatnonzero(~is_join & (roots[:, 0] == roots[:, 1])).tolist():
+        a, b = found[row]
+        what = (
+            f"two places of base segment {a}, which merge does not cut" if a == b else f"{a} from {b}, joined by others"
+        )
+        raise CorrectionError(f"{path}: {corrections[row]} separates {what}. Delete it, or what contradicts it")
+    return Constraints(pairs[is_join], pairs[~is_join])
+
+
+def _segment_at(base: Volume, place_zyx: ZYX, where: str) -> int:
+    """Return the nearest base segment, at most `REACH` away."""
+    sides = np.array(relative_sides(voxel_size_of(base)))
+    box = Box.around(place_zyx, zyx((REACH // sides).astype(int))).intersect(base.box)
+    labels = np.empty((0, 0, 0)) if box.is_empty else base.read(box)
+    voxels = np.argwhere(labels)
+    distances = np.linalg.norm((voxels + box.start - place_zyx) * sides, axis=1)
+    if not (distances <= REACH).any():
+        raise CorrectionError(f"{where}: there is no segment near {','.join(map(str, place_zyx))}, expected one")
+    return int(labels[tuple(voxels[distances.argmin()])])

@@ -1,0 +1,100 @@
+"""Corrections of people become pairs of base segments, or one clear error."""
+
+import numpy as np
+import pytest
+
+from ffn.assembly.corrections import (
+    COLUMNS,
+    Correction,
+    CorrectionError,
+    constraints_of,
+    corrections_text,
+    read_corrections,
+)
+from ffn.io.open import open_volume
+
+from ..volumes import write
+
+HEAD = ",".join(COLUMNS) + "\n"
+
+
+@pytest.fixture
+def base(tmp_path):
+    """Three segments along x, with gaps between them."""
+    voxels = np.zeros((4, 6, 40), np.uint64)
+    voxels[..., 2:10], voxels[..., 12:20], voxels[..., 30:] = 7, 2**63 + 5, 9
+    with open_volume(write(tmp_path / "base.zarr", voxels, (10, -3, 100), (40.0, 10.0, 10.0))) as volume:
+        yield volume
+
+
+def written(path, *corrections):
+    path.write_text(corrections_text(corrections))
+    return path
+
+
+def test_places_become_base_segments(base, tmp_path):
+    path = written(
+        tmp_path / "c.csv",
+        Correction("join", (11, 0, 105), (11, 0, 115)),
+        Correction("separate", (12, -3, 131), (13, 2, 104)),
+    )
+    joined, apart = constraints_of(path, base)
+    assert joined.tolist() == [[7, 2**63 + 5]] and apart.tolist() == [[9, 7]]
+    assert joined.dtype == apart.dtype == np.uint64
+
+
+def test_a_place_beside_a_segment_takes_the_nearest_one(base, tmp_path):
+    path = written(tmp_path / "c.csv", Correction("join", (11, 0, 122), (11, 0, 127)))
+    assert constraints_of(path, base).joined.tolist() == [[2**63 + 5, 9]]
+
+
+def test_no_corrections_ask_for_nothing(base, tmp_path):
+    joined, apart = constraints_of(written(tmp_path / "c.csv"), base)
+    assert joined.shape == apart.shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("corrections", "message"),
+    [
+        (
+            [("separate", (11, 0, 103), (12, 1, 108))],
+            "separates two places of base segment 7, which merge does not cut",
+        ),
+        (
+            [("join", (11, 0, 103), (11, 0, 131)), ("separate", (11, 0, 133), (11, 0, 104))],
+            "c.csv: separate,11,0,133,11,0,104 separates 9 from 7, joined by others",
+        ),
+        ([("join", (11, 0, 103), (11, 0, 160))], "c.csv: join,.*: there is no segment near 11,0,160, expected one"),
+        ([("join", (99, 0, 103), (11, 0, 103))], "there is no segment near 99,0,103"),
+    ],
+)
+def test_what_cannot_be_done_is_one_error(base, tmp_path, corrections, message):
+    path = written(tmp_path / "c.csv", *(Correction(*each) for each in corrections))
+    with pytest.raises(CorrectionError, match=message):
+        constraints_of(path, base)
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path):
+    corrections = [Correction("join", (1, -2, 3), (4, 5, 6)), Correction("separate", (0, 0, 0), (7, 8, 9))]
+    assert read_corrections(written(tmp_path / "c.csv", *corrections)) == corrections
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "starts with 'nothing', expected the columns action,"),
+        ("1,2,3\n", "starts with '1,2,3', expected the columns action,"),
+        (HEAD + "cut,1,2,3,4,5,6\n", "line 2 is 'cut,1,2,3,4,5,6', expected join or separate, and z,y,x of two voxels"),
+        (HEAD + "join,1,2,3,4,5,6\njoin,1,2,3\n", "line 3 is 'join,1,2,3'"),
+        (HEAD + "join,1,2,3,4,5,x\n", "line 2 is"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_line(tmp_path, text, message):
+    (tmp_path / "c.csv").write_text(text)
+    with pytest.raises(CorrectionError, match=message):
+        read_corrections(tmp_path / "c.csv")
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path):
+    with pytest.raises(CorrectionError, match=r"c.csv: cannot be read .* expected a file of 'ffn view"):
+        read_corrections(tmp_path / "c.csv")
