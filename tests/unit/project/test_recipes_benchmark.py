@@ -30,7 +30,10 @@ def recipes(pytestconfig, monkeypatch):
 def runs(*curves, seconds=36.0):
     """Runs with these F1 scores after every 100 FOVs."""
     return [
-        {"curve": [{"fovs": 100 * (i + 1), "f1": f1} for i, f1 in enumerate(curve)], "seconds": seconds}
+        {
+            "curve": [{"fovs": 100 * i, "f1": f1, "precision": 0.9, "recall": f1 / 2} for i, f1 in enumerate(curve, 1)],
+            "seconds": seconds,
+        }
         for curve in curves
     ]
 
@@ -97,14 +100,15 @@ def test_the_table_has_the_best_of_the_papers_rates_first_and_pairs_seeds(recipe
         recipes.fovs_to_reach(run["curve"], target) for run, target in zip(results["fast"], (0.6, 0.7), strict=True)
     ]
     assert needed == pytest.approx([250, 200])
-    assert cells[1][2].startswith("225 ±") and cells[1][3].startswith("0.38 ±") and cells[1][4] == "0.005"
-    assert cells[2][2:4] == ["not in 1 of 2", "-"] and cells[3][2] == "not in 2 of 2"
+    assert cells[1][2].startswith("0.90 ± 0.00, 0.38 ±")  # the recalls are half the F1
+    assert cells[1][3].startswith("225 ±") and cells[1][4].startswith("0.38 ±") and cells[1][5] == "0.005"
+    assert cells[2][3:5] == ["not in 1 of 2", "-"] and cells[3][3] == "not in 2 of 2"
 
 
 def test_a_single_seed_has_no_interval_and_the_first_recipe_stands_in_for_the_papers(recipes):
     results = {"mine": runs([0.1, 0.2, 0.3]), "other": runs([0.2, 0.4, 0.6])}
     assert recipes.baseline_of(results) == "mine"
-    assert recipes.table(results)[-1] == "| other | 0.600 | 150 | 0.50 | 0.010 |"
+    assert recipes.table(results)[-1] == "| other | 0.600 | 0.90, 0.30 | 150 | 0.50 | 0.010 |"
     assert np.isnan(recipes.fovs_to_reach(results["mine"][0]["curve"], 0.5))
 
 
