@@ -124,7 +124,7 @@ def main() -> None:
     if arguments.on_demand:
         from ffn.training.data import volumes
 
-        volumes.KEPT_BYTES = 0
+        volumes.PRELOAD_BYTES = 0
     specs = {"volume": (arguments.image, arguments.labels)} if arguments.image else {"volume": find_volume()}
     print(f"{'policy':13} {'augmented':10} {'batch':>5} {'FOVs/walk':>9} ", *(f"{name:>8}" for name in COLUMNS), end="")
     print(f" {'ms/FOV':>8} {'share':>7}")

@@ -86,15 +86,13 @@ def open_reference(store: str) -> Reference | None:
     VolumeError
         If it cannot be read or is not finished.
     """
-    import tensorstore as ts
-
-    from ffn.io.foreign.locations import CONTEXT, Location, open_folder
+    from ffn.io.foreign.locations import Location, new_context, open_folder
     from ffn.io.ome_zarr import our_attributes
 
     location = Location.parse(store)
     if location.path is None or not (location.path / METADATA).is_file():
         return None
-    ours = our_attributes(open_folder(location, ts.Context(CONTEXT)))
+    ours = our_attributes(open_folder(location, new_context()))
     return Reference(store, ours) if REFERENCE in ours else None
 
 

@@ -18,7 +18,7 @@ import tensorstore as ts
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import atomic_path
-from ffn.io.foreign.locations import CONTEXT, Location, first_line, open_folder
+from ffn.io.foreign.locations import Location, first_line, new_context, open_folder
 from ffn.io.ome_zarr import (
     array_metadata,
     encode,
@@ -202,7 +202,7 @@ def read_table(path: str | Path, name: str) -> np.ndarray | None:
     VolumeError
         If the store is missing, unfinished or damaged.
     """
-    context = ts.Context(CONTEXT)
+    context = new_context()
     folder = open_folder(Location.parse(str(path)), context)
     if name not in our_attributes(folder).get("tables", ()):
         return None
@@ -223,7 +223,7 @@ def content_of(path: str) -> str | None:
     VolumeError
         If it cannot be reached or is not finished.
     """
-    return our_attributes(open_folder(Location.parse(path), ts.Context(CONTEXT))).get("content")
+    return our_attributes(open_folder(Location.parse(path), new_context())).get("content")
 
 
 @contextlib.contextmanager

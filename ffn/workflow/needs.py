@@ -10,7 +10,7 @@ from ffn.inference.executor import MOST_READERS
 from ffn.model.network import num_weights
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
-from ffn.training.data.volumes import KEPT_BYTES
+from ffn.training.data.volumes import PRELOAD_BYTES
 from ffn.workflow.stages import STAGES
 
 BASE_MINUTES = 10  # start, imports, a slow file system
@@ -80,7 +80,7 @@ def training_mb(model: ModelConfig, train: TrainConfig, processes: int = 1, volu
         + lanes * PATCHES_OF_A_LANE * math.prod(patch_size(model, train))
         + train.virtual_workers * GRADIENTS_OF_A_WORKER * num_weights(model)
     )
-    kept = sum(min(KEPT_BYTES, VOXEL_BYTES * voxels) for voxels in volumes)
+    kept = sum(size for voxels in volumes if (size := VOXEL_BYTES * voxels) <= PRELOAD_BYTES)
     return processes * (memory_mb("train") + math.ceil(FLOAT_BYTES * floats / 1e6)) + math.ceil(kept / 1e6)
 
 

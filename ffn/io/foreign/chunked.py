@@ -13,7 +13,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, subtract
 from ffn.io.foreign.axes import SpatialAxes
 from ffn.io.foreign.images import PRECOMPUTED, driver_of, find_mips
-from ffn.io.foreign.locations import CONTEXT, Folder, Location, first_line, open_folder
+from ffn.io.foreign.locations import Folder, Location, first_line, new_context, open_folder
 from ffn.io.foreign.units import to_nm
 from ffn.io.ome_zarr import our_attributes
 from ffn.io.volume import require_inside
@@ -55,7 +55,7 @@ class ChunkedVolume:
         self.mip = mip
         self._location = Location.parse(spec)
         self.folder, self.address = self._location.path, self._location.absolute
-        self._context = ts.Context(CONTEXT)
+        self._context = new_context()
         self._folder = open_folder(self._location, self._context)
         ours = our_attributes(self._folder)
         mips = find_mips(self._folder, self._location.driver, self.name)

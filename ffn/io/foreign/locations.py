@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,9 +28,8 @@ DRIVERS = {
 METADATA = ("info", ".zarray", ".zattrs", ".zgroup", "zarr.json", "attributes.json")
 # With TensorStore's default of 32, a wrong address takes many minutes to fail.
 RETRIES = {"max_retries": 4}
+CACHE_BYTES = 256 * 2**20  # of all volumes of a process, so that blocks that share a chunk fetch it once
 CONTEXT = {
-    # so that blocks that share a chunk fetch it once
-    "cache_pool": {"total_bytes_limit": 256 * 2**20},
     "http_request_retries": RETRIES,
     "s3_request_retries": RETRIES,
     "gcs_request_retries": RETRIES,
@@ -190,6 +189,17 @@ class Folder:
 
     def _at(self, path: str) -> Folder:
         return Folder({**self.spec, "path": path}, self._context)
+
+
+@cache
+def shared_context() -> ts.Context:
+    """Return what all contexts of a process share: the cache, and credentials once they were looked up."""
+    return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}})
+
+
+def new_context() -> ts.Context:
+    """Return a context of TensorStore."""
+    return ts.Context(CONTEXT, parent=shared_context())
 
 
 def open_folder(location: Location, context: ts.Context) -> Folder:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
+from ffn.geometry import ZYX, Box, scale, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.open import open_volume
-from ffn.io.volume import Volume, require_inside, require_labels
+from ffn.io.volume import Volume, require_labels
 from ffn.model.normalize import Normalisation
 from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
-KEPT_BYTES = 512 * 2**20  # of a volume, image plus labels, in the memory of a machine: all, or what was read last
+PRELOAD_BYTES = 512 * 2**20  # image plus labels up to this size stay in memory, once on every machine
 BLOCK_ZYX: ZYX = (64, 128, 128)
 CHECKSUM_BLOCK_ZYX: ZYX = (64, 64, 64)
 
@@ -50,47 +48,6 @@ class Preloaded:
     def read(self, box: Box) -> np.ndarray:
         """Return the voxels of `box`."""
         return self._voxels[box.slices(self.box.start)]
-
-
-class Cached:
-    """A volume with a thread-safe cache of the most recently used chunks, up to `num_bytes`."""
-
-    def __init__(self, volume: Volume, num_bytes: int) -> None:
-        self.box = volume.box
-        self._volume = volume
-        self._free = num_bytes
-        self._chunks: OrderedDict[Box, np.ndarray] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def read(self, box: Box) -> np.ndarray:
-        """Return the voxels of `box`."""
-        require_inside(self._volume, box)
-        first = subtract(box.start, self.box.start)
-        corner = add(self.box.start, zyx(n - n % c for n, c in zip(first, CHUNK_ZYX, strict=True)))
-        out = np.empty(box.shape, self._volume.dtype)
-        for block in Box(corner, box.stop).blocks(CHUNK_ZYX):
-            part = block.intersect(box)
-            whole = Box.from_shape(CHUNK_ZYX, block.start).intersect(self.box)
-            out[part.slices(box.start)] = self._chunk(whole)[part.slices(whole.start)]
-        return out
-
-    def _chunk(self, box: Box) -> np.ndarray:
-        with self._lock:
-            if box not in self._chunks:
-                self._chunks[box] = _compact(self._volume.read(box))
-                self._free -= self._chunks[box].nbytes
-            self._chunks.move_to_end(box)
-            chunk = self._chunks[box]
-            while self._free < 0:
-                self._free += self._chunks.popitem(last=False)[1].nbytes
-            return chunk
-
-
-def _compact(voxels: np.ndarray) -> np.ndarray:
-    """Return integers in their smallest type, because segment ids rarely need their eight bytes."""
-    if voxels.dtype.kind not in "ui" or voxels.min() < 0:
-        return voxels
-    return voxels.astype(np.min_scalar_type(voxels.max()), copy=False)
 
 
 class TrainingVolume:
@@ -133,14 +90,12 @@ class TrainingVolume:
         self.image_dtype = image.dtype
         self.normalisation: Normalisation | None = None
         self._volumes = image, labels
-        self._is_small = self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= KEPT_BYTES
+        self._is_small = self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES
         self._image: Readable = image
         self._labels: Readable = labels
 
     def load(self, group: ProcessGroup) -> None:
-        """Keep a small volume in memory, once on each machine; of a large one, what was read last in each process.
-
-        All processes call this together.
+        """Read a small volume into memory, once on each machine. All processes call this together.
 
         Raises
         ------
@@ -149,9 +104,6 @@ class TrainingVolume:
         """
         if self._is_small:
             self._image, self._labels = (_loaded(volume, self.box, group) for volume in self._volumes)
-        else:
-            num_bytes = KEPT_BYTES // (2 * group.local_size)
-            self._image, self._labels = (Cached(volume, num_bytes) for volume in self._volumes)
 
     def read_image(self, box: Box) -> np.ndarray:
         """Return the grey levels of `box`, of shape (Z, Y, X)."""

@@ -5,6 +5,8 @@ import json
 import pytest
 import zarr
 
+from ffn.io.foreign.locations import shared_context
+
 from .readers import check, refuse, voxels
 
 BUCKET = "tissue"
@@ -14,6 +16,7 @@ EVERYBODY = {"Principal": "*", "Action": ["s3:GetObject"], "Resource": f"arn:aws
 @pytest.fixture
 def bucket(tissue, tmp_path):
     """A private bucket with a volume, as its owner sees it; readers have no credentials at first."""
+    shared_context.cache_clear()
     zarr.create_array(tmp_path / "raw.zarr", data=voxels(), chunks=(5, 6, 10), zarr_format=3)
     for path in (tmp_path / "raw.zarr").rglob("*"):
         if path.is_file():
@@ -29,6 +32,7 @@ def decide(owner, effect):
 def log_in(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    shared_context.cache_clear()  # a process looks for credentials once
 
 
 def test_a_public_bucket_is_read_without_credentials(bucket):
