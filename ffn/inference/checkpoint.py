@@ -22,6 +22,7 @@ from ffn.io import hdf5
 log = logging.getLogger(__name__)
 
 FINGERPRINT = "fingerprint"
+BYTES_AT_ONCE = 2**24
 
 
 class CheckpointFile:
@@ -49,7 +50,13 @@ class CheckpointFile:
         return self._seconds > 0
 
     def load(self) -> Arrays | None:
-        """Return the saved arrays; return None and log the reason if they cannot be used."""
+        """Return the saved arrays; return None and log the reason if they cannot be used.
+
+        Raises
+        ------
+        OSError
+            If the file system does not let the file be read. It may be whole, and starting over would replace it.
+        """
         if self._seconds == 0 or not self.path.exists():
             return None
         try:
@@ -81,6 +88,15 @@ class CheckpointFile:
         self.path.unlink(missing_ok=True)
 
     def _read(self) -> Arrays:
+        try:
+            return self._verified()
+        except VolumeError:  # HDF5 has one kind of error for a damaged file and for a file system that fails
+            with self.path.open("rb") as file:
+                while file.read(BYTES_AT_ONCE):
+                    pass
+            return self._verified()
+
+    def _verified(self) -> Arrays:
         arrays, attributes = hdf5.read_arrays(self.path)
         if FINGERPRINT not in arrays or str(attributes.get("sha256")) != _digest(arrays):
             raise VolumeError(f"{self.path}: checksum differs from the content, expected a whole file")

@@ -1,9 +1,11 @@
 """The checkpoint of a segmentation job is read back unchanged or refused with a reason."""
 
+import errno
 import logging
 import os
 import signal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,6 +54,31 @@ def test_a_damaged_checkpoint_is_one_warning(tmp_path, caplog, damage):
     assert checkpoint(tmp_path).load() is None
     (record,) = caplog.records
     assert record.levelno == logging.WARNING and "damaged" in record.message and str(file.path) in record.message
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_what_the_file_system_cannot_read_is_not_damaged(tmp_path, monkeypatch, lasts):
+    """Starting over would replace hours of work at the next interval."""
+    file, whole, failures = checkpoint(tmp_path), hdf5.read_arrays, iter([True] + [lasts] * 9)
+    file.save(STATE)
+    content = file.path.read_bytes()
+
+    def stale(path, *_):
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    def read_arrays(path):
+        with hdf5.damage_named(path):
+            return stale(path) if next(failures) else whole(path)
+
+    monkeypatch.setattr(hdf5, "read_arrays", read_arrays)
+    if lasts:
+        monkeypatch.setattr(Path, "open", stale)
+        with pytest.raises(OSError, match="Stale file handle"):
+            file.load()
+    else:
+        assert file.load().keys() == STATE.keys()
+    monkeypatch.undo()
+    assert file.path.read_bytes() == content
 
 
 def test_bits_flipped_anywhere_are_one_warning(tmp_path, caplog):
