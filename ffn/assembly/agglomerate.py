@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -106,12 +107,43 @@ def _agglomerate_parts(
     inputs |= {"grey_levels": read_normalisation(normalization, model.config), **mask_inputs(masks)}
 
     def work(left: list[Box], finished: Callable[[Box], None]) -> None:
+        with open_volume(segmentation_spec) as segmentation:  # tables of the volume are read once, not for each part
+            known = Known.read(segmentation_spec, _searched(segmentation, Box.hull(left), config))
         for part in track(left, len(left), "parts"):
             path = f"{folder}{part.stem}.csv"
-            agglomerate(segmentation_spec, image_spec, model_folder, path, config, part, *how)
+            agglomerate(segmentation_spec, image_spec, model_folder, path, config, part, *how, known)
             finished(part)
 
     make_files(folder, ".csv", parts, work, fingerprint("agglomerate", config, **inputs), job)
+
+
+class Known(NamedTuple):
+    """What is known of the segments near a box.
+
+    Parameters
+    ----------
+    claims : int64 ndarray of shape (N, 6)
+        Where objects claimed the same voxels: id, larger id, cell, voxels, ascending.
+    objects : Objects
+        Of which the segments are components.
+    """
+
+    claims: np.ndarray
+    objects: Objects
+
+    @classmethod
+    def read(cls, spec: str, near: Box) -> Known:
+        """Read the tables of a segmentation, and keep the claims in cells whose first voxel is in `near`."""
+
+        def is_near(rows: np.ndarray) -> np.ndarray:
+            if rows.shape[1:] != (6,) or rows.dtype.kind != "i" or (rows[:, [0, 1, 5]] < 0).any():
+                raise _no_overlaps(spec)
+            return near.holds(rows[:, 2:5])
+
+        claims = read_table(spec, OVERLAPS, is_near)
+        if claims is None:
+            raise _no_overlaps(spec)
+        return cls(overlap_rows(claims.astype(np.int64)), Objects(read_rows(spec, COMPONENTS, 2)))
 
 
 def agglomerate(
@@ -124,6 +156,7 @@ def agglomerate(
     machine: str | None = None,
     normalization: str | None = None,
     masks: tuple[Mask, ...] = (),
+    known: Known | None = None,
 ) -> None:
     """Write the merge graph of a base segmentation. The segmentation itself is not changed.
 
@@ -154,6 +187,8 @@ def agglomerate(
         File of `ffn normalize` for the image; default: mean and deviation of the model.
     masks : tuple of Mask
         Voxels that no decision point lies in and no object enters.
+    known : Known, optional
+        Of the surroundings of `box` at least; default: they are read.
 
     Raises
     ------
@@ -179,8 +214,8 @@ def agglomerate(
         open_masks(masks, image.voxel_size_zyx_nm) as masked,
     ):
         box = _checked(segmentation, image, box)
-        claims, objects = _overlaps(segmentation_spec), Objects(read_rows(segmentation_spec, COMPONENTS, 2))
-        found = _candidates(segmentation, image, box, claims, objects, config)
+        known = known or Known.read(segmentation_spec, _searched(segmentation, box, config))
+        found = _candidates(segmentation, image, box, known, config)
         candidates = [contact for contact in found if not _is_masked(contact, masked)]
         network = Network(model, normalisation, chosen(model, config, machine))
         around = Surroundings(image, segmentation, network, config, masked)
@@ -233,36 +268,36 @@ def _checksum(segmentation: Volume, image: Volume, masked: Masks, box: Box, conf
     return total.hexdigest()
 
 
-def _overlaps(spec: str) -> np.ndarray:
-    """Read where segments claimed the same voxels: int64 (N, 6) of id, larger id, cell, voxels, ascending."""
-    table = read_table(spec, OVERLAPS)
-    if table is None or table.shape[1:] != (6,) or table.dtype.kind != "i" or (table[:, [0, 1, 5]] < 0).any():
-        raise VolumeError(
-            f"{spec}: its file has no table {OVERLAPS!r} of integers (id, id, z, y, x, voxels), "
-            "expected a file of ffn segment, reconcile or consensus. Was it made by another version? Rerun these"
-        )
-    return overlap_rows(table.astype(np.int64))
+def _no_overlaps(spec: str) -> VolumeError:
+    return VolumeError(
+        f"{spec}: its file has no table {OVERLAPS!r} of integers (id, id, z, y, x, voxels), "
+        "expected a file of ffn segment, reconcile or consensus. Was it made by another version? Rerun these"
+    )
+
+
+def _searched(segmentation: Volume, box: Box, config: AgglomerateConfig) -> Box:
+    """Return what is searched for the decision points in `box`, in whole cells, which may reach beyond the volume."""
+    cell = cell_shape(voxel_size_of(segmentation))
+    outer = _whole_cells(box, cell).grow(scale(cell, _radius(config) + 1)).intersect(segmentation.box)
+    return _whole_cells(outer, cell)
+
+
+def _radius(config: AgglomerateConfig) -> int:
+    """Return how many cells around it a decision point is the brightest in."""
+    return math.ceil(config.min_point_distance / CELL)
 
 
 def _candidates(
-    segmentation: Volume,
-    image: Volume,
-    box: Box,
-    claims: np.ndarray,
-    objects: Objects,
-    config: AgglomerateConfig,
+    segmentation: Volume, image: Volume, box: Box, known: Known, config: AgglomerateConfig
 ) -> list[Contact]:
     """Return the decision points in `box`, where two segments touch and overlap deeply enough, or were one object.
 
     All is counted by cells, so that the points do not depend on how the volume is cut into jobs.
     """
-    size = voxel_size_of(segmentation)
-    cell, radius = cell_shape(size), math.ceil(config.min_point_distance / CELL)
-    outer = _whole_cells(box, cell).grow(scale(cell, radius + 1)).intersect(segmentation.box)
-    near = _whole_cells(outer, cell)
-    claims = claims[near.holds(claims[:, 2:5])]
+    size, near, objects = voxel_size_of(segmentation), _searched(segmentation, box, config), known.objects
+    claims = known.claims[near.holds(known.claims[:, 2:5])]
     pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
-    blocks = list(outer.blocks(config.block_size_zyx))
+    blocks = list(near.intersect(segmentation.box).blocks(config.block_size_zyx))
     walk = track(blocks, len(blocks), "contacts")
     found = (c for b in walk for c in find_contacts(segmentation, image, b, pairs, config.max_gap, objects))
     touching = with_overlaps(add_contacts(found, size), claims, size, objects)
@@ -271,7 +306,7 @@ def _candidates(
         for pair, cells in touching.items()
         for is_one in [len(set(objects.of_pair(pair))) == 1]
     }
-    points = decision_points(deep, box, radius)
+    points = decision_points(deep, box, _radius(config))
     counts = (len(pairs), len(touching), sum(map(bool, deep.values())), len(points))
     log.info("%d pairs overlap, %d touch, %d deeply enough: %d decision points", *counts)
     return points

@@ -6,7 +6,7 @@ import contextlib
 import glob
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from ffn.geometry import VoxelSize
 from ffn.io import hdf5
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
+from ffn.io.scratch import rows_that
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import HDF5_SUFFIXES, Truth, Volume, place_of, split_spec
 
@@ -120,8 +121,17 @@ def open_truth(spec: str | Path) -> Iterator[Volume]:
         yield Truth(labels)
 
 
-def read_table(spec: str | Path, name: str) -> np.ndarray | None:
+def read_table(
+    spec: str | Path, name: str, keep: Callable[[np.ndarray], np.ndarray] | None = None
+) -> np.ndarray | None:
     """Return the table `name` beside the volume ``FILE.h5:DATASET`` or ``NAME.zarr``, None if there is no such table.
+
+    Parameters
+    ----------
+    spec, name : str
+        The volume and the table.
+    keep : callable, optional
+        Takes some rows and returns which of them to keep, bool; a table of a large volume is never all in memory then.
 
     Raises
     ------
@@ -132,14 +142,14 @@ def read_table(spec: str | Path, name: str) -> np.ndarray | None:
     if store:
         from ffn.io.store import read_table as read_from_store
 
-        return read_from_store(store[0], name)
+        return read_from_store(store[0], name, keep)
     path, _ = split_spec(str(spec))
     if Path(path).suffix.lower() not in HDF5_SUFFIXES:
         return None
     with hdf5.open_file(path) as file:
         found = hdf5.list_datasets(file).get(name)
         try:
-            return None if found is None else found[()]
+            return None if found is None else rows_that(found, keep)
         except OSError as reason:
             raise VolumeError(
                 f"{path}:{name}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage"

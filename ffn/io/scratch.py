@@ -9,6 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -143,6 +144,15 @@ Table = np.ndarray | ScratchRows  # in memory, or on a disk
 def parts_of(table: Table) -> Iterator[np.ndarray]:
     """Yield all rows of a table, `ROWS_AT_ONCE` at a time."""
     return (table[start : start + ROWS_AT_ONCE] for start in range(0, len(table), ROWS_AT_ONCE))
+
+
+def rows_that(table: Any, keep: Callable[[np.ndarray], np.ndarray] | None) -> np.ndarray:
+    """Return the rows of an array in a file that `keep` selects, of `ROWS_AT_ONCE` at a time; without it, all."""
+    if keep is None:
+        return np.asarray(table[...])
+    starts = range(0, max(1, table.shape[0]), ROWS_AT_ONCE)  # so that it also sees the form of a table without rows
+    parts = (np.asarray(table[start : min(start + ROWS_AT_ONCE, table.shape[0])]) for start in starts)
+    return np.concatenate([part[keep(part)] for part in parts])
 
 
 def sort_rows(rows: ScratchRows, in_order: Callable[[np.ndarray], np.ndarray], folder: Path | None) -> ScratchRows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from ffn.io.ome_zarr import (
     image_metadata,
     our_attributes,
 )
+from ffn.io.scratch import rows_that
 from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
@@ -194,8 +195,10 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
         raise VolumeError(f"{path}: holds {others}, expected nothing but {sorted(names)}. Choose another folder")
 
 
-def read_table(path: str | Path, name: str) -> np.ndarray | None:
-    """Return the table `name` of a store, None if it has no such table.
+def read_table(
+    path: str | Path, name: str, keep: Callable[[np.ndarray], np.ndarray] | None = None
+) -> np.ndarray | None:
+    """Return the table `name` of a store, None if it has no such table; `keep` as in `ffn.io.open.read_table`.
 
     Raises
     ------
@@ -208,7 +211,7 @@ def read_table(path: str | Path, name: str) -> np.ndarray | None:
         return None
     spec = {"driver": "zarr3", "kvstore": folder.below(name).spec, "fill_missing_data_reads": False}
     try:
-        return ts.open(spec, read=True, context=context).result().read().result()
+        return rows_that(ts.open(spec, read=True, context=context).result(), keep)
     except (ValueError, OSError) as reason:
         raise VolumeError(
             f"{path}/{name}: is damaged ({first_line(reason)}), expected a whole table. Delete it and rerun its stage"

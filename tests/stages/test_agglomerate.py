@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ffn.assembly import agglomerate as agglomerating
 from ffn.assembly.merge_graph import MergeEdge, read_graph
 from ffn.cli import main
 from ffn.geometry import Box
 from ffn.io.create import create_volume, create_volumes
-from ffn.io.open import open_volume
+from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Placement
 from ffn.provenance import REVISIONS, revision
 
@@ -139,6 +140,27 @@ def test_a_folder_gets_a_graph_of_each_part(scene, capsys):
     assert [graph.stat().st_mtime_ns for graph in graphs if graph != graphs[3]] == states and graphs[3].exists()
     assert agglomerate(scene, "--job", "1-of-2")[0] == 2
     assert "is a file, --job-size and --job need --out FOLDER/" in capsys.readouterr().err
+
+
+def test_the_parts_of_a_job_read_the_tables_of_the_volume_once(scene, monkeypatch):
+    """Each part would take time for the whole volume, and all of them for its square."""
+    found, names = agglomerating.read_table, []
+    monkeypatch.setattr(agglomerating, "read_table", lambda *args: names.append(args[1]) or found(*args))
+    assert agglomerate(scene, "--job-size", "32", "34", "30", name="parts/")[0] == 0
+    assert len(list((scene / "parts").glob("*.csv"))) == 2 and names == ["overlaps"]
+
+
+def test_only_what_is_near_the_box_stays_of_the_table_of_a_volume(scene, monkeypatch):
+    spec, sizes = f"{scene}/base.h5:segmentation", []
+    with open_volume(spec) as volume:
+        labels = volume.read()
+    near, far = read_table(spec, "overlaps"), np.array([[5, 6, 960, 24, 24, 300]] * 7)
+    tables = {"overlaps": np.concatenate([near, far])}
+    with create_volumes(scene / "base.h5", {"segmentation": np.uint64}, Placement(BOX, SIZE), tables) as writers:
+        writers["segmentation"].write(BOX, labels)
+    found = agglomerating.overlap_rows
+    monkeypatch.setattr(agglomerating, "overlap_rows", lambda rows: sizes.append(len(rows)) or found(rows))
+    assert agglomerate(scene)[0] == 0 and sizes == [len(near)]
 
 
 class Killed(BaseException):

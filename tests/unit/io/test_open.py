@@ -49,3 +49,18 @@ def test_a_table_is_read_from_the_file_of_its_volume(tmp_path):
     assert read_table(str(tmp_path), "origins") is None, "other formats have no tables"
     with pytest.raises(VolumeError, match="no.h5: no such file"):
         read_table(f"{tmp_path}/no.h5:a", "origins")
+
+
+@pytest.mark.parametrize("name", ["volume.zarr", "volume.h5"])
+def test_of_a_large_table_only_the_rows_to_keep_are_in_memory(tmp_path, monkeypatch, name):
+    rows, seen = np.arange(14).reshape(7, 2), []
+    with create_volumes(tmp_path / name, {"0": np.uint8}, PLACEMENT, {"rows": rows, "none": rows[:0]}) as writers:
+        writers["0"].write(PLACEMENT.box, VOXELS)
+    monkeypatch.setattr("ffn.io.scratch.ROWS_AT_ONCE", 3)
+
+    def keep(part):
+        seen.append(len(part))
+        return part[:, 0] % 4 == 0
+
+    assert read_table(tmp_path / name, "rows", keep).tolist() == rows[::2].tolist() and seen == [3, 3, 1]
+    assert read_table(tmp_path / name, "none", keep).shape == (0, 2)
