@@ -97,8 +97,8 @@ def _agglomerate_parts(
     how: tuple[str | None, str | None, tuple[Mask, ...]],
 ) -> None:
     """Write a graph for each part of a box; `how` are the machine, the normalisation and the masks."""
-    with open_volume(segmentation_spec) as segmentation:
-        parts = cut(box or segmentation.box, size_zyx)
+    with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
+        parts = cut(_checked(segmentation, image, box), size_zyx)
     model, (machine, normalization, masks) = load_model(model_folder), how
     choice = chosen(model, config, machine)
     specs = segmentation_spec, image_spec, *(mask.path for mask in masks)

@@ -142,6 +142,12 @@ def test_a_folder_gets_a_graph_of_each_part(scene, capsys):
     assert "is a file, --job-size and --job need --out FOLDER/" in capsys.readouterr().err
 
 
+def test_parts_beyond_the_segmentation_are_left_out(scene):
+    """One file for such a box is what the part inside gives, so a folder is no reason to fail after the work."""
+    code, folder = agglomerate(scene, "--box", "100:164,20:54,3:63", "--job-size", "32", "34", "60", name="parts/")
+    assert code == 0 and [path.name for path in folder.glob("*.csv")] == ["z000100-y000020-x000003.csv"]
+
+
 def test_the_parts_of_a_job_read_the_tables_of_the_volume_once(scene, monkeypatch):
     """Each part would take time for the whole volume, and all of them for its square."""
     found, names = agglomerating.read_table, []
