@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -105,13 +105,15 @@ def read_calibration(path: str | Path) -> Calibration:
     return found
 
 
-def read_scored(paths: Sequence[str | Path], calibration: str | None) -> list[MergeEdge]:
+def read_scored(paths: Sequence[str | Path], calibration: str | None) -> Iterator[MergeEdge]:
     """Read a merge graph as `read_graphs` does; the probabilities of a calibration, if given, replace the scores."""
-    edges = read_graphs(paths)
-    if calibration is None:
-        return edges
-    values = read_calibration(calibration).probabilities(edges).tolist()
-    return [replace(edge, score=value) for edge, value in zip(edges, values, strict=True)]
+    known = None if calibration is None else read_calibration(calibration)
+    for edges in read_graphs(paths):
+        if known is None:
+            yield from edges
+        else:
+            values = known.probabilities(edges).tolist()
+            yield from (replace(edge, score=value) for edge, value in zip(edges, values, strict=True))
 
 
 def fit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import logging
 from collections.abc import Sequence
 
@@ -157,10 +158,11 @@ def _constraints(corrections_path: str | None, segmentation_spec: str) -> Constr
 
 def _joined(graph_paths: Sequence[str], config: MergeConfig, constraints: Constraints) -> dict[str, np.ndarray]:
     """Return the segments that the graphs and people join, and their groups."""
-    edges = read_scored(graph_paths, config.calibration)
+    counter = itertools.count()
+    edges = (edge for edge, _ in zip(read_scored(graph_paths, config.calibration), counter, strict=False))
     base_ids, group_ids = merge_groups(edges, config.threshold, constraints)
     numbers = np.unique(group_ids, return_counts=True)[1]
-    counts = (len(edges), len(base_ids), len(numbers), numbers.max(initial=0))
+    counts = (next(counter), len(base_ids), len(numbers), numbers.max(initial=0))
     log.info("%d decision points, %d segments in %d groups, %d in the largest", *counts)
     return {"base_ids": base_ids, "group_ids": group_ids}
 

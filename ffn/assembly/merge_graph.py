@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -93,21 +94,21 @@ def read_graph(path: str | Path) -> list[MergeEdge]:
     return [parse_edge(line, f"{path}: line {n}") for n, line in numbered[1:]]
 
 
-def read_graphs(paths: Sequence[str | Path]) -> list[MergeEdge]:
-    """Read a graph that several jobs wrote in parts.
+def read_graphs(paths: Sequence[str | Path]) -> Iterator[list[MergeEdge]]:
+    """Read a graph that several jobs wrote in parts, one of these at a time: of a large volume, not all fit in memory.
 
     Raises
     ------
     MergeGraphError
         As `read_graph`, or if the parts were made with different models or options.
     """
-    makers = [(path, _maker(path)) for path in paths]
-    for path, maker in makers[1:]:
-        if maker != makers[0][1]:
+    maker = _maker(paths[0]) if paths else None  # a sweep may have no graph
+    for path in paths[1:]:
+        if _maker(path) != maker:
             raise MergeGraphError(
-                f"{path}: differs in model or options from {makers[0][0]}, expected the same. Rerun agglomerate for all"
+                f"{path}: differs in model or options from {paths[0]}, expected the same. Rerun agglomerate for all"
             )
-    return [edge for path in paths for edge in read_graph(path)]
+    return map(read_graph, paths)
 
 
 def parse_edge(line: str, where: str) -> MergeEdge:
@@ -132,9 +133,10 @@ def parse_edge(line: str, where: str) -> MergeEdge:
     return edge
 
 
-def _lines(path: str | Path) -> list[str]:
+def _lines(path: str | Path, most: int | None = None) -> list[str]:
     try:
-        return Path(path).read_text().splitlines()
+        with open(path) as file:
+            return [line.rstrip("\n") for line in itertools.islice(file, most)]
     except (OSError, UnicodeDecodeError) as reason:
         raise MergeGraphError(f"{path}: cannot be read ({reason}), expected a file of ffn agglomerate") from None
 
@@ -142,7 +144,7 @@ def _lines(path: str | Path) -> list[str]:
 def _maker(path: str | Path) -> tuple[Any, Any]:
     """Options and weights of the first line that the result depends on; (None, None) for a graph without provenance."""
     try:
-        record = json.loads(_lines(path)[0].removeprefix("#"))
+        record = json.loads(_lines(path, 1)[0].removeprefix("#"))
         options = {name: record["config"][name] for name in record["config"].keys() - AgglomerateConfig.same_result()}
         return options, record["inputs"]["weights"]
     except (IndexError, ValueError, KeyError, TypeError, AttributeError):

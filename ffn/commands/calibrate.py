@@ -95,7 +95,7 @@ def calibrate(
         If an input is missing or damaged, or the volumes do not overlap.
     """
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
-    edges = read_graphs(graph_paths)
+    edges = [edge for part in read_graphs(graph_paths) for edge in part]
     with open_truth(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(segmentation)
         table = tabulate(truth.read, segmentation.read, common_box(segmentation, truth, None), (128, 128, 128))

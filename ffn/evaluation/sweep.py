@@ -92,7 +92,7 @@ def sweep(
         If an input is missing or damaged, or the volumes do not overlap.
     """
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
-    edges = read_scored(graph_paths, config.calibration) if job.finishes else []
+    edges = list(read_scored(graph_paths, config.calibration)) if job.finishes else []
     inputs = {"segmentation": segmentation_spec, "truth": truth_spec}
     with open_masked_truth(truth_spec, masks) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(segmentation)

@@ -1,8 +1,11 @@
 """A merge graph is applied to a base segmentation, which stays as it is."""
 
+import gc
+
 import numpy as np
 import pytest
 
+from ffn.assembly import merge_graph
 from ffn.assembly.contacts import Contact
 from ffn.assembly.corrections import Correction, corrections_text
 from ffn.assembly.evidence import Evidence
@@ -44,6 +47,20 @@ def test_joined_segments_get_one_id_and_the_mapping_lists_them(base, tmp_path):
         assert volume.provenance["stage"] == "merge" and volume.provenance["config"]["threshold"] == 0.5
     assert (tmp_path / "map.csv").read_text() == "base_id,group_id\n5,5\n9,5\n"
     assert (tmp_path / "base.h5").read_bytes() == before
+
+
+def test_the_edges_of_a_few_files_are_in_memory_however_many_there_are(base, tmp_path, monkeypatch):
+    graphs = [write_graph(tmp_path / f"{k}.csv", edge(5, 9, 0.6), edge(3, 8, 0.4)) for k in range(9)]
+    read, alive = merge_graph.read_graph, []
+
+    def read_graph(path):
+        gc.collect()
+        alive.append(sum(isinstance(each, MergeEdge | Evidence) for each in gc.get_objects()))
+        return read(path)
+
+    monkeypatch.setattr(merge_graph, "read_graph", read_graph)
+    merge(base, graphs, str(tmp_path / "out.h5:labels"), None, CONFIG)
+    assert len(alive) == 9 and max(alive) - alive[0] <= 2 * 2 * 2, "edges and their evidence, of two files"
 
 
 def test_the_largest_groups_are_listed_and_a_huge_one_is_named(base, tmp_path, caplog):
