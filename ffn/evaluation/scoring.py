@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,6 +106,11 @@ class Scorer:
         """Compare the segments that `read` returns in one pass over the blocks."""
         comparison = Comparison(self, [read], box)
         return comparison.add_up(map(comparison.look, track(comparison.blocks, len(comparison.blocks), "compare")))[0]
+
+    def within(self, box: Box) -> Scorer:
+        """Return the scorer of a part of a box: without skeletons if they all lie elsewhere."""
+        inside = self.skeletons and self.skeletons.crop(box, self.voxel_size_zyx_nm)
+        return replace(self, skeletons=inside if inside and inside.edge_lengths_nm().any() else None)
 
     def scores(self, compared: Compared) -> dict[str, Any]:
         """Score a segmentation.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ffn.errors import EvaluationError
 from ffn.evaluation.scoring import Scorer
 from ffn.geometry import Box, zyx
 from ffn.io.create import create_volume
@@ -38,15 +39,29 @@ def score_watershed(
     -------
     dict
         ``method``, ``settings``, ``sweep``, ``box`` and the scores. If the middle is smaller than the box, ``beside``
-        has the scores of `segmentation` in the middle.
+        has the scores of `segmentation` in the middle. There is no run length if the middle has no skeleton.
+
+    Raises
+    ------
+    EvaluationError
+        If the middle has no labelled voxel.
     """
     from ffn.evaluation.baseline import best_watershed
 
     middle = middle_of(box, scorer.config.watershed_max_voxels)
-    labels, sweep = best_watershed(image.read(middle), scorer.truth.read(middle), scorer.voxel_size_zyx_nm)
+    truth = scorer.truth.read(middle)
+    if not truth.any():
+        raise EvaluationError(
+            f"{scorer.truth.name}: the truth has no labelled voxel in {middle}, the middle of {box}, at least one is "
+            "needed to choose a watershed. Raise evaluate.watershed_max_voxels, choose another box, or set "
+            "evaluate.watershed: false"
+        )
+    labels, sweep = best_watershed(image.read(middle), truth, scorer.voxel_size_zyx_nm)
     if out:
         _keep(labels, middle, scorer, image.name, out)
     result = {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, "box": str(middle)}
+    if middle != box:
+        scorer = scorer.within(middle)
     result |= scorer.scores(scorer.compare(lambda block: labels[block.slices(middle.start)], middle))
     if middle != box:
         log.info("baseline: covers only %s, so the segmentation is scored there too", middle)

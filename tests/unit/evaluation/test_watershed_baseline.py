@@ -2,15 +2,18 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from ffn.cli import main
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
+from ffn.evaluation.skeletons import Skeleton, join
 from ffn.evaluation.watershed_baseline import middle_of
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 
+from ..volumes import write
 from .conftest import SIZE_ZYX_NM
 
 
@@ -35,6 +38,24 @@ def test_a_large_box_gets_watersheds_of_its_middle_only(tmp_path, specs, image):
     assert baseline["box"] == "2:7,4:13,7:21"
     middle = evaluate(*specs, tmp_path / "t.json", EvaluateConfig(), Box.parse(baseline["box"]))
     assert baseline["beside"]["scores"] == middle["scores"] != result["scores"]
+
+
+def test_a_middle_without_a_body_is_an_error_that_names_the_limit(tmp_path, specs, image, truth, capsys):
+    truth[1:9, 3:15, 6:22] = 0
+    labels = write(tmp_path / "hollow.h5", truth, size=SIZE_ZYX_NM)
+    arguments = ["--segmentation", specs[0], "--truth", labels, "--image", image, "--watershed-max-voxels", "630"]
+    assert main(["evaluate", *arguments, "--out", str(tmp_path / "s.json")]) == 2
+    told = capsys.readouterr().err
+    assert "the truth has no labelled voxel in 2:7,4:13,7:21, the middle of" in told and "watershed_max_voxels" in told
+
+
+def test_a_middle_without_a_skeleton_has_no_run_length(tmp_path, specs, image):
+    nodes = np.array([[0.5, 8, 0.5], [0.5, 8, 3.5]]) * SIZE_ZYX_NM
+    join([Skeleton(1, nodes, np.array([[0, 1]]))]).write(tmp_path / "corner.h5", {})
+    references = References(image=image, skeletons=str(tmp_path / "corner.h5"))
+    result = evaluate(*specs, tmp_path / "s.json", EvaluateConfig(watershed_max_voxels=630), None, references)
+    assert "erl" in result and "voi" in result["baseline"]["scores"]["all"]
+    assert "erl" not in result["baseline"] and "erl" not in result["baseline"]["beside"]
 
 
 def test_the_watershed_can_be_left_out(tmp_path, specs, image):
