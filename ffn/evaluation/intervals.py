@@ -104,10 +104,15 @@ def _ratios(sums: np.ndarray) -> dict[str, np.ndarray]:
     split, merge, both, in_segments, in_bodies, voxels = sums
     with np.errstate(invalid="ignore", divide="ignore"):  # a draw may hold no voxel of the convention
         return {
-            "are": 1 - 2 * both / (in_segments + in_bodies),
-            "are_precision": both / in_segments,
-            "are_recall": both / in_bodies,
+            "are": 1 - _share(2 * both, in_segments + in_bodies, voxels),
+            "are_precision": _share(both, in_segments, voxels),
+            "are_recall": _share(both, in_bodies, voxels),
             "voi": (split + merge) / voxels,
             "voi_split": split / voxels,
             "voi_merge": merge / voxels,
         }
+
+
+def _share(part: np.ndarray, whole: np.ndarray, voxels: np.ndarray) -> np.ndarray:
+    """Return shares of pairs: of no pairs 1, as in `ffn.evaluation.scores`, but NaN for a draw without voxels."""
+    return np.where((whole == 0) & (voxels > 0), 1.0, part / whole)

@@ -222,7 +222,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
     "fill": (2, {"segmentation": "ed69d31447d3"}),
     "skeletonize": (1, {"edges": "a36fb18313f3", "nodes_zyx_nm": 203.9671361, "owners": "c5306161ff15"}),
     "evaluate": (
-        2,
+        3,
         {
             "evaluate.json": "8b2c56b031df",
             "id": "adadf7fb176c",

@@ -60,3 +60,11 @@ def test_bodies_without_a_segment_count_only_where_the_convention_counts_them():
     table = ContingencyTable(*(np.array(ids, np.uint64) for ids in ([1, 2, 3], [7, 0, 0])), np.array([10, 10, 10]))
     assert intervals(table, "all", 1)["voi"][1] > 0
     assert intervals(table, "foreground", 1)["voi"] is None  # one body cannot vary
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_where_nothing_is_segmented_limits_are_numbers_around_the_score(convention):
+    table = ContingencyTable(np.array([1, 2], np.uint64), np.zeros(2, np.uint64), np.array([5, 6]))
+    limits, values = intervals(table, convention, 1), score(table, convention)
+    for name, value in values.items():
+        assert limits[name] is None if value is None else limits[name][0] <= value <= limits[name][1], name
