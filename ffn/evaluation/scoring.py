@@ -160,6 +160,8 @@ class Comparison:
         self._nodes = np.zeros((0, 3), np.int64)
         if self._skeletons is not None:
             self._nodes = self._skeletons.voxels_zyx(scorer.voxel_size_zyx_nm)
+        self._by_z = np.argsort(self._nodes[:, 0], kind="stable")
+        self._z = self._nodes[self._by_z, 0]
 
     def look(self, block: Box) -> Learnt:
         """Compare one block.
@@ -172,6 +174,7 @@ class Comparison:
         """
         config, truth = self._scorer.config, self._scorer.truth
         sums: dict[str, TableSum] = defaultdict(TableSum)
+        near = self._nodes_in(block)
         nodes, segments = [np.zeros(0, np.int64)], [np.zeros((len(self._reads), 0), np.uint64)]
         for part in block.blocks(config.block_size_zyx):
             bodies = {"all": truth.read(part)}
@@ -180,11 +183,17 @@ class Comparison:
             labels = [read(part) for read in self._reads]
             for (kind, of_kind), (number, one) in itertools.product(bodies.items(), enumerate(labels)):
                 sums[f"{kind}{number}"].add(count_pairs(of_kind, one))
-            nodes.append(np.flatnonzero(part.holds(self._nodes)))
+            nodes.append(near[part.holds(self._nodes[near])])
             at = tuple((self._nodes[nodes[-1]] - part.start).T)
             segments.append(np.stack([one[at].astype(np.uint64) for one in labels]))
         tables = {name: _packed(one.table()) for name, one in sums.items()}
         return {**tables, "nodes": np.concatenate(nodes), "segments": np.concatenate(segments, axis=1)}
+
+    def _nodes_in(self, block: Box) -> np.ndarray:
+        """Return the rows of the nodes in a block, looking only at its sections: the nodes of all would be too many."""
+        first, last = np.searchsorted(self._z, (block.start[0], block.stop[0]))
+        rows = np.sort(self._by_z[first:last])
+        return rows[block.holds(self._nodes[rows])]
 
     def add_up(self, learnt: Iterable[Learnt]) -> list[Compared]:
         """Return what all blocks together say about each segmentation.

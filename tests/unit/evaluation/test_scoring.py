@@ -7,8 +7,9 @@ import pytest
 
 from ffn.cli import main
 from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.scoring import Scorer
+from ffn.evaluation.scoring import Comparison, Scorer
 from ffn.evaluation.skeletons import Skeletons, join
+from ffn.geometry import Box
 from ffn.io.open import open_volume
 
 from .conftest import TUBE_SIZE_NM, line
@@ -52,3 +53,17 @@ def test_the_segments_at_nodes_do_not_depend_on_the_blocks(tubes, block, monkeyp
         found = scorer.compare(segmentation.read, truth.box).segments
         z, y, x = (voxels - truth.box.start).T
         assert found.tolist() == segmentation.read()[z, y, x].tolist()
+
+
+def test_a_block_does_not_look_at_the_nodes_of_other_blocks(tubes, monkeypatch):
+    tested, holds = [], Box.holds
+    with open_volume(tubes[0]) as truth, open_volume(tubes[1]) as segmentation:
+        voxels = np.random.default_rng(0).integers(truth.box.start, truth.box.stop, (600, 3))
+        nodes = Skeletons((voxels + 0.5) * TUBE_SIZE_NM, np.array([[0, 1]]), np.ones(600, np.uint64))
+        scorer = Scorer(truth, TUBE_SIZE_NM, EvaluateConfig(block_size_zyx=(1, 20, 60)), nodes)
+        monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks((1, 40, 60))))
+        comparison = Comparison(scorer, [segmentation.read], truth.box)
+        monkeypatch.setattr(Box, "holds", lambda box, points: tested.append(len(points)) or holds(box, points))
+        for block in comparison.blocks:
+            comparison.look(block)
+    assert len(comparison.blocks) == 12 and sum(tested) <= 3 * 600  # once in the block, once in each of its two parts
