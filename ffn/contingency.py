@@ -127,12 +127,14 @@ class TableSum:
     def __init__(self) -> None:
         self._merged = _sum_equal(*(np.zeros(0, dtype) for dtype in (np.uint64, np.uint64, np.int64)))
         self._pending: list[ContingencyTable] = []
+        self._num_pending = 0
 
     def add(self, table: ContingencyTable) -> None:
         """Add a table of other voxels."""
         self._pending.append(table)
-        if sum(len(t.voxels) for t in self._pending) > max(MIN_PENDING_PAIRS, len(self._merged.voxels)):
-            self._merged, self._pending = self.table(), []
+        self._num_pending += len(table.voxels)
+        if self._num_pending > max(MIN_PENDING_PAIRS, len(self._merged.voxels)):
+            self._merged, self._pending, self._num_pending = self.table(), [], 0
 
     def table(self) -> ContingencyTable:
         """Return the sum so far."""
