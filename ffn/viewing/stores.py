@@ -59,7 +59,8 @@ def _place(spec: str) -> Path:
             f"{spec}: refers to an image that stays where it is, expected a store with voxels. Show the whole run, or "
             "bring the image in with copy_image: always"
         )
-    return Path(store).absolute() / ("" if volume == MAIN else volume)
+    place = Path(store).resolve()  # the server leaves its folder neither by links nor by ".."
+    return place / ("" if volume == MAIN else volume)
 
 
 def _layer(volume: Volume, path: str, segments: Sequence[int]) -> State:

@@ -1,5 +1,7 @@
 """Stores are shown as they are: what each layer is, and where it is served."""
 
+from urllib.request import urlopen
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from ffn.geometry import Box
 from ffn.io.create import create_volumes
 from ffn.io.volume import Placement
 from ffn.viewing.config import ViewConfig
+from ffn.viewing.server import serve
 from ffn.viewing.stores import stores_state
 from ffn.viewing.viewer import view_stores
 
@@ -48,6 +51,17 @@ def test_every_store_is_a_layer_of_its_kind(run):
 def test_of_a_single_store_nothing_else_is_served(run):
     folder, state = stores_state([f"{run}/volumes/raw.zarr"])
     assert folder == run / "volumes" and state["layers"][0]["source"] == "zarr3://{base}/raw.zarr/"
+
+
+def test_stores_behind_links_and_above_the_folder_can_be_served(run, monkeypatch):
+    (run / "here").mkdir()
+    (run / "here/seg.zarr").symlink_to(run / "seg.zarr")
+    monkeypatch.chdir(run / "here")
+    folder, state = stores_state(["../volumes/raw.zarr", "seg.zarr"])
+    with serve(folder) as url:
+        for layer in state["layers"]:
+            with urlopen(layer["source"].removeprefix("zarr3://").format(base=url) + "zarr.json") as answer:
+                assert answer.status == 200
 
 
 def test_what_only_an_export_has_is_refused(run):
