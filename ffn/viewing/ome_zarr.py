@@ -86,7 +86,7 @@ def _spec(folder: Path, dtype: np.dtype, scale: Scale) -> dict[str, Any]:
     shard_zyx = shard_shape(scale.box.shape, dtype.itemsize)
     return {
         "driver": "zarr3",
-        "kvstore": {"driver": "file", "path": f"{folder}/"},
+        "kvstore": {"driver": "file", "path": f"{folder.resolve()}/"},
         # Without our attributes: shards without a voxel above 0 are left out, which a store between stages may not do.
         "metadata": {**array_metadata(scale.box.shape, dtype, shard_zyx), "attributes": {}},
     }

@@ -192,4 +192,4 @@ def _zyx_view(store: ts.TensorStore) -> ts.TensorStore:
 
 
 def _kvstore(path: Path) -> dict[str, str]:
-    return {"driver": "file", "path": f"{path}/"}
+    return {"driver": "file", "path": f"{path.resolve()}/"}

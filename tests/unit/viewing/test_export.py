@@ -32,6 +32,13 @@ def test_an_export_has_every_volume_at_its_place(tmp_path, sources, cloud_volume
     assert not [path for path in tmp_path.glob("out/**/*") if path.suffix == ".gz"]
 
 
+def test_the_folder_may_be_above_the_working_one(tmp_path, sources, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    export(sources, "../out", ExportConfig(formats=("precomputed", "ome-zarr")))
+    assert (tmp_path / "out/image/info").is_file() and [*(tmp_path / "out").rglob("zarr.json")]
+
+
 def test_segment_properties_count_voxels_of_all_segments_and_small_ones_have_no_mesh(tmp_path, sources, cloud_volume):
     export(sources, tmp_path / "out", ExportConfig(min_mesh_voxels=19))
     inline = read_json(tmp_path / "out/segmentation/segment_properties/info")["inline"]
