@@ -22,6 +22,7 @@ REVISIONS: dict[str, int] = {
     "ingest": 2,
     "merge": 3,
     "reconcile": 4,
+    "report": 2,
     "segment": 2,
     "study": 2,
     "sweep": 3,

@@ -179,6 +179,7 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
             "grey_levels": read_grey_levels(run_dir, files.name),
             "flood_findings": read_flood_findings(run_dir, files.name),
             "sweep": sweep_charts(read_sweep(run_dir, files.name)),
+            "middle": str(volumes.drawn) if volumes and volumes.drawn != volumes.box else "",
             **shown,
         }
 

@@ -11,6 +11,7 @@ import numpy as np
 from ffn.evaluation.bodies import best_bodies
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.thinning import read_thinned, step_for
+from ffn.evaluation.watershed_baseline import middle_of
 from ffn.evaluation.worst_errors import worst_of_each_kind
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
@@ -26,6 +27,7 @@ SAMPLES_3D = 96  # along the longest axis, at least; up to twice as many
 WIDTH_3D = 560
 NUM_CLOSE_UPS = 3  # of each kind of error
 CLOSE_UP_NM = 1600.0  # side of a close-up
+MAX_DRAWN_VOXELS = 10**9  # slices and neurons of a larger box show its middle: one job reads all of that
 
 
 class Picture(NamedTuple):
@@ -47,7 +49,9 @@ class OpenVolumes(NamedTuple):
     own : str
         Title of the segmentation.
     box : Box
-        What to draw.
+        Where errors are.
+    drawn : Box
+        What slices and neurons show: the box, or the middle of a large one.
     color_ids : dict
         For each title, the bodies whose colours its segments get.
     """
@@ -56,6 +60,7 @@ class OpenVolumes(NamedTuple):
     labels: dict[str, Volume]
     own: str
     box: Box
+    drawn: Box
     color_ids: dict[str, dict[int, int]]
 
     @property
@@ -84,13 +89,14 @@ def open_volumes(files: VolumeFiles) -> Iterator[OpenVolumes | None]:
         for volume in (image, volumes[own]):
             require_inside(volume, box)
         labels = {title: volume for title, volume in volumes.items() if volume.box.contains(box)}
-        color_ids = {title: _color_ids(volume, labels, box) for title, volume in labels.items()}
-        yield OpenVolumes(image, labels, own, box, color_ids)
+        drawn = middle_of(box, MAX_DRAWN_VOXELS)
+        color_ids = {title: _color_ids(volume, labels, drawn) for title, volume in labels.items()}
+        yield OpenVolumes(image, labels, own, box, drawn, color_ids)
 
 
 def slices(volumes: OpenVolumes) -> list[dict[str, Any]]:
     """Return a row of pictures for each of three planes: image, ground truth, segmentation, baseline."""
-    planes = pictures.planes(volumes.box, volumes.voxel_size_zyx_nm)
+    planes = pictures.planes(volumes.drawn, volumes.voxel_size_zyx_nm)
     return [
         {"plane": plane, "extent": _extent(plane, volumes.voxel_size_zyx_nm), "pictures": _row(plane, volumes)}
         for plane in planes
@@ -102,11 +108,11 @@ def neurons(volumes: OpenVolumes) -> list[Picture]:
     from ffn.report.render3d import render
 
     size = volumes.voxel_size_zyx_nm
-    longest = max(n * side for n, side in zip(volumes.box.shape, size, strict=True))
+    longest = max(n * side for n, side in zip(volumes.drawn.shape, size, strict=True))
     step = step_for(longest / SAMPLES_3D, size)
     spacing = np.array(step) * np.array(size)
     titles = [title for title in ("truth", volumes.own) if title in volumes.labels]
-    shown = {title: read_thinned(volumes.labels[title], volumes.box, step) for title in titles}
+    shown = {title: read_thinned(volumes.labels[title], volumes.drawn, step) for title in titles}
     bodies, huge = volumes.color_ids[volumes.own], {title: _huge(labels) for title, labels in shown.items()}
     hiding = {one for one, body in bodies.items() if body in huge.get("truth", ())}
     chosen = {volumes.own: _largest(shown[volumes.own], huge[volumes.own] | hiding)}

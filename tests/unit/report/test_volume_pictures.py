@@ -24,6 +24,20 @@ def test_every_plane_shows_image_truth_segmentation_and_baseline(volumes):
     assert rows[0]["extent"] == "0.18 × 0.16 µm at z = 16"
 
 
+def test_of_a_large_volume_only_the_middle_is_read(run, monkeypatch):
+    (files,) = read_volumes(run)
+    with open_volumes(files) as whole:
+        limit = whole.box.num_voxels // 8
+    monkeypatch.setattr(volume_pictures, "MAX_DRAWN_VOXELS", limit)
+    looked = []
+    real = volume_pictures.tabulate
+    monkeypatch.setattr(volume_pictures, "tabulate", lambda *args: looked.append(args[2].num_voxels) or real(*args))
+    with open_volumes(files) as opened:
+        assert opened.box == whole.box and whole.box.contains(opened.drawn)
+        assert 0 < opened.drawn.num_voxels <= limit and max(looked) <= limit
+        assert all(opened.drawn.contains(row["plane"].box) for row in slices(opened))
+
+
 def test_segments_get_the_colours_of_their_bodies(volumes):
     bodies = volumes.color_ids["FFN"]
     assert bodies[100] == bodies[900] == 1 and bodies[200] == 2 and volumes.color_ids["truth"] == {}
