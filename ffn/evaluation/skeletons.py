@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -128,14 +129,17 @@ def _read_hdf5(path: Path) -> Skeletons:
 
 def _read_swc(folder: Path) -> Iterator[Skeleton]:
     """Yield the skeletons of SWC files, whose columns are node, type, x, y, z, radius, parent (-1 for a root)."""
-    for number, path in enumerate(sorted(folder.glob("*.swc")), start=1):
+    paths = sorted(folder.glob("*.swc"))
+    taken = {int(path.stem) for path in paths if path.stem.isdecimal()}
+    free = (number for number in itertools.count(1) if number not in taken)
+    for path in paths:
         try:
             rows = np.loadtxt(path, comments="#", ndmin=2)
             index = {int(node): i for i, node in enumerate(rows[:, 0])}
             edges = [(i, index[int(parent)]) for i, parent in enumerate(rows[:, 6]) if parent >= 0]
         except (ValueError, IndexError, KeyError) as reason:
             raise EvaluationError(f"{path}: is not an SWC file ({reason}), expected 7 columns per line") from None
-        owner = int(path.stem) if path.stem.isdecimal() else number
+        owner = int(path.stem) if path.stem.isdecimal() else next(free)
         yield Skeleton(owner, rows[:, 4:1:-1], np.array(edges, np.int64))
 
 
