@@ -14,7 +14,8 @@ from ffn.errors import FfnError
 from ffn.geometry import ZYX, Box, relative_sides, zyx
 from ffn.io.volume import Volume, voxel_size_of
 
-JOIN, SEPARATE = "join", "separate"
+JOIN = "join"
+SEPARATE = "separate"
 COLUMNS = ("action", "z_a", "y_a", "x_a", "z_b", "y_b", "x_b")
 REACH = 10  # smallest voxel sides from a place to its base segment: fill grows segments, and people draw what they see
 
