@@ -100,8 +100,8 @@ def merge(
     out_path, name = file_of(out_spec), volume_name(out_spec)
     require_replaceable(out_path, {name})
     names = hashlib.sha256("\n".join(graph_paths).encode()).hexdigest()
-    inputs = {"segmentation": segmentation_spec, "corrections": corrections_path}
-    states = {key: identity(path) for key, path in inputs.items() if path}
+    inputs = {"segmentation": segmentation_spec} | ({"corrections": corrections_path} if corrections_path else {})
+    states = {key: identity(path) for key, path in inputs.items()}
     made_of = fingerprint("merge", config, **states, graphs=names)
 
     def joined(_: object) -> dict[str, np.ndarray]:

@@ -31,6 +31,8 @@ def test_a_coarse_run_guides_a_fine_one(tmp_path):
     found = read(fine.results / "segmentation/cube/segmentation.zarr")
     assert given.shape == found.shape == (64, 56, 72) and given.any()
     for segment in np.unique(given[given > 0]).tolist():
-        ids = np.unique(found[given == segment])
-        assert len(ids) == 1 and ids[0] > 0
+        voxels = found[given == segment]
+        assert len(np.unique(voxels[voxels > 0])) == 1
+        # what a border of subvolumes cuts off is dropped if it is small
+        assert np.count_nonzero(voxels == 0) < SMALL_RUN["reconcile"]["min_component_size"]
     assert found[given == 0].any()
