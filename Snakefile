@@ -19,6 +19,7 @@ for stage in STAGES:
 include: "rules/study.smk"
 
 
+snakemake_patches.ungroup(workflow, PIPELINE.is_shared)
 snakemake_patches.keep_slurm_extra(workflow)
 snakemake_patches.give_container(workflow, CONTAINER, has_launcher="launcher" in SITE)
 snakemake_patches.give_software(workflow, "../envs/ffn.yaml", MODULES)

@@ -45,7 +45,7 @@ use rule agglomerate as agglomerate_list with:
     benchmark:
         PATHS.benchmark("agglomerate_list", "{volume}", "{job}")
     resources:
-        mem_mb=memory("agglomerate", block_voxels(RUN.agglomerate)),
+        mem_mb=agglomeration_memory(RUN.model, RUN.agglomerate, GPUS),
         runtime=flooding(RUN.model, PIPELINE.voxels_of_list("contact_boxes")),
         gpu=min(1, GPUS),
     params:

@@ -86,7 +86,7 @@ def _parse(row: Sequence[str], where: str) -> Correction:
         first, second = np.array(numbers, np.int64).reshape(2, 3)
         if action not in (JOIN, SEPARATE):
             raise ValueError
-    except ValueError:
+    except (ValueError, OverflowError):
         raise CorrectionError(
             f"{where} is {','.join(row)!r}, expected {JOIN} or {SEPARATE}, and z,y,x of two voxels"
         ) from None
@@ -98,23 +98,24 @@ def corrections_text(corrections: Iterable[Correction]) -> str:
     return "".join(f"{line}\n" for line in (",".join(COLUMNS), *corrections))
 
 
-def constraints_of(path: str | Path, base: Volume) -> Constraints:
-    """Look up the base segments that the corrections in a file name.
+def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Volume) -> Constraints:
+    """Look up the base segments that corrections name.
 
     Parameters
     ----------
+    corrections : sequence of Correction
+        What `read_corrections` returned.
     path : str or Path
-        File of corrections.
+        Their file, for messages.
     base : Volume
         Base segmentation.
 
     Raises
     ------
     CorrectionError
-        As `read_corrections`, or if there is no segment near a place, or a correction separates a base segment from
-        itself, or contradicts others.
+        If there is no segment near a place, or a correction separates a base segment from itself, or contradicts
+        others.
     """
-    corrections = read_corrections(path)
     found = [[_segment_at(base, place, f"{path}: {each}") for place in each[1:]] for each in corrections]
     pairs = np.array(found, np.uint64).reshape(-1, 2)
     is_join = np.array([each.action == JOIN for each in corrections], bool)

@@ -11,7 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
-from ffn.assembly.corrections import NOTHING_GIVEN, Constraints, constraints_of
+from ffn.assembly.corrections import (
+    NOTHING_GIVEN,
+    Constraints,
+    Correction,
+    CorrectionError,
+    constraints_of,
+    corrections_text,
+    read_corrections,
+)
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups
 from ffn.config import MergeConfig
 from ffn.contingency import RowLookup, add_up, count_ids
@@ -101,11 +109,12 @@ def merge(
     require_replaceable(out_path, {name})
     names = hashlib.sha256("\n".join(graph_paths).encode()).hexdigest()
     inputs = {"segmentation": segmentation_spec} | ({"corrections": corrections_path} if corrections_path else {})
-    states = {key: identity(path) for key, path in inputs.items()}
-    made_of = fingerprint("merge", config, **states, graphs=names)
+    corrections = read_corrections(corrections_path) if corrections_path else []
+    asked = {"corrections": corrections_text(corrections)} if corrections_path else {}  # not when the file was touched
+    made_of = fingerprint("merge", config, segmentation=identity(segmentation_spec), **asked, graphs=names)
 
     def joined(_: object) -> dict[str, np.ndarray]:
-        return _joined(graph_paths, config, _constraints(corrections_path, segmentation_spec))
+        return _joined(graph_paths, config, _constraints(corrections, corrections_path, segmentation_spec))
 
     mapping = learn_tables(out_path, MAPPING, [], _nothing, joined, made_of, job)
     if mapping is None:
@@ -132,6 +141,8 @@ def merge(
             for each in learnt:
                 voxels[each["sizes"][:, 0]] += each["sizes"][:, 1]
             _require_held(base_ids[voxels == 0], segmentation_spec)
+            if corrections_path and read_corrections(corrections_path) != corrections:
+                raise CorrectionError(f"{corrections_path}: has changed while it was applied. Run merge again")
             if mapping_path is not None:
                 atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))
             largest = _largest(group_ids, voxels, sum(each["labelled"] for each in learnt))
@@ -147,11 +158,13 @@ def _nothing(block: Box) -> Learnt:
     return {}
 
 
-def _constraints(corrections_path: str | None, segmentation_spec: str) -> Constraints:
+def _constraints(
+    corrections: Sequence[Correction], corrections_path: str | None, segmentation_spec: str
+) -> Constraints:
     if corrections_path is None:
         return NOTHING_GIVEN
     with open_volume(segmentation_spec) as base:
-        found = constraints_of(corrections_path, base)
+        found = constraints_of(corrections, corrections_path, base)
     log.info("%s: joins %d pairs, separates %d", corrections_path, len(found.joined), len(found.apart))
     return found
 

@@ -22,7 +22,8 @@ MAPS_PER_LAYER = 2  # of a FOV, kept for the backward pass; a module of the netw
 MAPS_OF_A_FOV = 24  # further ones, of the layer at work
 GRADIENTS_OF_A_WORKER = 4  # as computed, as sent, and what compression keeps
 PATCHES_OF_A_LANE = 10  # three arrays of three examples, and the canvas
-VOXEL_BYTES = 12  # of a volume in memory: image and labels
+VOXEL_BYTES = 12  # of a volume in memory: image and labels, at most
+LEAST_VOXEL_BYTES = 9  # uint8 and uint64
 CANVAS_BYTES, SEEDING_BYTES = 15, 25  # per voxel, of each further one on a canvas, and searched for seeds
 MAPS_OF_AN_INFERENCE = 3  # of a FOV; a layer's input and output, and the module's input
 BACKWARD = 3  # operations of a training step for one of a prediction: forward, gradients of data and of weights
@@ -80,7 +81,8 @@ def training_mb(model: ModelConfig, train: TrainConfig, processes: int = 1, volu
         + lanes * PATCHES_OF_A_LANE * math.prod(patch_size(model, train))
         + train.virtual_workers * GRADIENTS_OF_A_WORKER * num_weights(model)
     )
-    kept = sum(size for voxels in volumes if (size := VOXEL_BYTES * voxels) <= PRELOAD_BYTES)
+    small = [voxels for voxels in volumes if LEAST_VOXEL_BYTES * voxels <= PRELOAD_BYTES]
+    kept = sum(min(VOXEL_BYTES * voxels, PRELOAD_BYTES) for voxels in small)
     return processes * (memory_mb("train") + math.ceil(FLOAT_BYTES * floats / 1e6)) + math.ceil(kept / 1e6)
 
 

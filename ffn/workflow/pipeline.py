@@ -384,6 +384,13 @@ class Pipeline:
         jobs = jobs_of(number // blocks_per_job, most)
         return jobs if len(jobs) > 1 else []
 
+    def is_shared(self, stage: str) -> bool:
+        """Whether several jobs share the blocks of a volume in this stage."""
+        volumes = (
+            [wildcards["volume"] for wildcards in self._wildcards(stage, None, {})] if STAGES[stage].blocks else []
+        )
+        return any(self.jobs(stage, volume) for volume in volumes)
+
     def _refers(self, volume: str) -> bool:
         """Whether an image stays where it is; one that was copied before remains a copy."""
         return self.places[volume].image_stays and not has_copy(self.paths.of("ingest", "image", volume=volume))

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from ffn.assembly.calibration import CalibrationError, read_calibration
 from ffn.assembly.corrections import CorrectionError, read_corrections
 from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
@@ -136,7 +138,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         _check_masks(name, places[name], config)
         if volume.init_segmentation:
             open_source(f"volumes.{name}.init_segmentation", volume.init_segmentation)
-        _check_corrections(name, volume, config)
+        _check_corrections(name, places[name], config)
         if volume.skeletons and not Path(volume.skeletons).exists():
             raise ConfigError(
                 f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected a folder of SWC files or a "
@@ -274,18 +276,22 @@ def _check_points(config: SegmentConfig) -> None:
             raise ConfigError(f"segment.seed_points: {error}") from None
 
 
-def _check_corrections(name: str, volume: VolumeConfig, config: RunConfig) -> None:
-    key = f"volumes.{name}.corrections"
-    if volume.corrections and not config.agglomerate.enabled:
+def _check_corrections(name: str, place: Place, config: RunConfig) -> None:
+    key, path, box = f"volumes.{name}.corrections", place.config.corrections, place.segment_box
+    if path is None:
+        return
+    if box is None or not config.agglomerate.enabled:
         raise ConfigError(
-            f"{key}: {volume.corrections} is applied by merge, which this run leaves out. Set agglomerate.enabled, or "
-            "leave the corrections out"
+            f"{key}: {path} is applied by merge, which leaves this volume out. Set agglomerate.enabled and a "
+            "segment_box, or leave the corrections out"
         )
     try:
-        if volume.corrections:
-            read_corrections(volume.corrections)
+        corrections = read_corrections(path)
     except CorrectionError as error:
         raise ConfigError(f"{key}: {error}") from None
+    for each in corrections:
+        if not box.holds(np.array([each.a_zyx, each.b_zyx])).all():
+            raise ConfigError(f"{key}: {path}: {each} leaves segment_box, {box}. Delete it, or enlarge the box")
 
 
 def _check_calibrations(config: RunConfig) -> None:

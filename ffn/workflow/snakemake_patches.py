@@ -10,14 +10,14 @@ import _thread
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import snakemake
 import snakemake_executor_plugin_slurm
 from snakemake.exceptions import WorkflowError
 
-from ffn.workflow.stages import revisions_of
+from ffn.workflow.stages import STAGES, revisions_of
 
 SERIES = "9.27"
 
@@ -43,12 +43,14 @@ from snakemake.api import Workflow  # noqa: E402  of snakemake.workflow, which o
 from snakemake.deployment.env_modules import EnvModules  # noqa: E402
 from snakemake.jobs import GroupJob, Job  # noqa: E402
 from snakemake.resources import Resource  # noqa: E402
+from snakemake.rules import Rule  # noqa: E402
 from snakemake.scheduling.job_scheduler import JobScheduler  # noqa: E402
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor  # noqa: E402
 
 _get_target_spec = GroupJob.get_target_spec
 _report_job_submission = RemoteExecutor.report_job_submission
 _exit_gracefully = JobScheduler.exit_gracefully
+_group = Rule.group
 
 
 def apply(workflow: Workflow) -> None:
@@ -153,6 +155,24 @@ def keep_slurm_extra(workflow: Workflow) -> None:
         if own and given:
             both = functools.partial(_joined, Resource("slurm_extra", own), given[0])
             rule.resources.update({"slurm_extra": both})
+
+
+def ungroup(workflow: Workflow, is_shared: Callable[[str], bool]) -> None:
+    """Dissolve each of the profile's groups that has a stage whose blocks several jobs share.
+
+    These jobs are in no group, because there may be a thousand, but they depend on members of the group and members
+    depend on them, which Snakemake refuses. It reads the groups after the rules.
+    """
+    if is_module(workflow):
+        return
+    shared = functools.cache(lambda stage: stage in STAGES and is_shared(stage))
+
+    def group_of(rule: Rule) -> str | None:
+        name = _group.fget(rule)
+        groups = rule.workflow.group_settings.overwrite_groups
+        return None if any(group == name and shared(member) for member, group in groups.items()) else name
+
+    Rule.group = property(group_of, _group.fset)
 
 
 def _joined(first: Resource, second: Resource, wildcards: Any, **known: Any) -> str:

@@ -36,6 +36,19 @@ def test_a_profile_of_another_machine_stops_before_the_first_job_with_one_line(n
     assert not workflow.results.exists()
 
 
+@pytest.mark.parametrize("name", ["theta", "polaris", "slurm"])
+def test_a_volume_of_several_shards_is_planned_with_every_profile(name, tmp_path):
+    synthetic = {**SMALL_RUN["volumes"]["phantom"]["synthetic"], "shape_zyx": [64, 600, 600]}
+    volumes = {"phantom": {"synthetic": synthetic}}
+    config = {**SMALL_RUN, "volumes": volumes, "subvolumes": {"size_zyx": [64, 400, 400], "overlap_zyx": [14, 14, 14]}}
+    config["agglomerate"] = {"enabled": True}
+    workflow = Workflow(tmp_path / "run", config)
+    places = ["--directory", str(workflow.folder), "--configfile", str(workflow.folder / "run.yaml")]
+    arguments = ["all", "-n", "--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / name)]
+    done = fork_snakemake([*arguments, *places], workflow.folder, {})
+    assert done.returncode == 0 and "fill_blocks" in done.stdout, done.stdout[-2000:]
+
+
 @pytest.mark.parametrize(
     ("option", "text"),
     [

@@ -38,18 +38,18 @@ def test_places_become_base_segments(base, tmp_path):
         Correction("join", (11, 0, 105), (11, 0, 115)),
         Correction("separate", (12, -3, 131), (13, 2, 104)),
     )
-    joined, apart = constraints_of(path, base)
+    joined, apart = constraints_of(read_corrections(path), path, base)
     assert joined.tolist() == [[7, 2**63 + 5]] and apart.tolist() == [[9, 7]]
     assert joined.dtype == apart.dtype == np.uint64
 
 
 def test_a_place_beside_a_segment_takes_the_nearest_one(base, tmp_path):
     path = written(tmp_path / "c.csv", Correction("join", (11, 0, 122), (11, 0, 127)))
-    assert constraints_of(path, base).joined.tolist() == [[2**63 + 5, 9]]
+    assert constraints_of(read_corrections(path), path, base).joined.tolist() == [[2**63 + 5, 9]]
 
 
 def test_no_corrections_ask_for_nothing(base, tmp_path):
-    joined, apart = constraints_of(written(tmp_path / "c.csv"), base)
+    joined, apart = constraints_of([], tmp_path / "c.csv", base)
     assert joined.shape == apart.shape == (0, 2)
 
 
@@ -71,7 +71,7 @@ def test_no_corrections_ask_for_nothing(base, tmp_path):
 def test_what_cannot_be_done_is_one_error(base, tmp_path, corrections, message):
     path = written(tmp_path / "c.csv", *(Correction(*each) for each in corrections))
     with pytest.raises(CorrectionError, match=message):
-        constraints_of(path, base)
+        constraints_of(read_corrections(path), path, base)
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path):
@@ -87,6 +87,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
         (HEAD + "cut,1,2,3,4,5,6\n", "line 2 is 'cut,1,2,3,4,5,6', expected join or separate, and z,y,x of two voxels"),
         (HEAD + "join,1,2,3,4,5,6\njoin,1,2,3\n", "line 3 is 'join,1,2,3'"),
         (HEAD + "join,1,2,3,4,5,x\n", "line 2 is"),
+        (HEAD + "join,1,2,3,4,5,99999999999999999999\n", "line 2 is"),
     ],
 )
 def test_a_damaged_file_is_refused_by_line(tmp_path, text, message):

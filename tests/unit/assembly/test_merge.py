@@ -1,10 +1,12 @@
 """A merge graph is applied to a base segmentation, which stays as it is."""
 
 import gc
+import os
 
 import numpy as np
 import pytest
 
+from ffn.assembly import merge as merge_module
 from ffn.assembly import merge_graph
 from ffn.assembly.contacts import Contact
 from ffn.assembly.corrections import Correction, corrections_text
@@ -130,3 +132,29 @@ def test_corrections_are_applied_and_a_change_of_them_too(base, tmp_path):
     path.write_text(corrections_text([Correction("separate", of_5, of_5)]))
     assert main(command) != 0
     assert np.array_equal(read(out), np.where(BASE == 9, 3, BASE))
+
+
+def test_corrections_that_are_drawn_while_they_are_applied_are_not_lost(base, tmp_path, monkeypatch, capsys):
+    graph, out, path = write_graph(tmp_path / "g.csv", edge(5, 9, 0.6)), tmp_path / "out.zarr", tmp_path / "c.csv"
+    path.write_text(corrections_text([]))
+    apply = merge_module.apply_groups
+
+    def drawn(*arguments):
+        path.write_text(corrections_text([Correction("separate", (4, -1, 17), (4, -1, 8))]))
+        return apply(*arguments)
+
+    monkeypatch.setattr(merge_module, "apply_groups", drawn)
+    command = ["merge", graph, "--segmentation", base, "--corrections", str(path), "--out", str(out)]
+    assert main(command) != 0 and "c.csv: has changed while it was applied. Run merge again" in capsys.readouterr().err
+    assert not (out / "zarr.json").exists()
+    assert main(command) == 0
+
+
+def test_corrections_that_were_only_touched_repeat_nothing(base, tmp_path):
+    graph, path = write_graph(tmp_path / "g.csv", edge(5, 9, 0.6)), tmp_path / "c.csv"
+    path.write_text(corrections_text([Correction("separate", (4, -1, 17), (4, -1, 8))]))
+    command = ["merge", graph, "--segmentation", base, "--corrections", str(path), "--out", f"{tmp_path}/out.zarr"]
+    for job in ("mapping-finish", "1-of-1", "finish"):
+        assert main([*command, "--job", job, "--job-record", f"{tmp_path}/{job}.json"]) == 0
+        os.utime(path, ns=(1, 1))
+    assert np.array_equal(read(f"{tmp_path}/out.zarr"), BASE)

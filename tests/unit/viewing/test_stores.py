@@ -67,5 +67,5 @@ def test_stores_behind_links_and_above_the_folder_can_be_served(run, monkeypatch
 def test_what_only_an_export_has_is_refused(run):
     with pytest.raises(ExportError, match="s3://b/a.zarr: is not on this machine, expected NAME.zarr"):
         stores_state(["s3://b/a.zarr"])
-    with pytest.raises(ExportError, match="--link, --volume: only runs and exports have them"):
+    with pytest.raises(ExportError, match="--link, --volume, --corrections: only runs and exports have them"):
         view_stores([f"{run}/seg.zarr"], ViewConfig(link="whole"), pytest.fail)

@@ -396,7 +396,10 @@ def test_corrections_are_read_before_anything_runs(tmp_path):
     run = load_run(changed(volumes=phantom, agglomerate={"enabled": True}))
     with pytest.raises(ConfigError, match=r"volumes.phantom.corrections: .*corrections.csv: cannot be read"):
         check_sources(run)
-    path.write_text("action,z_a,y_a,x_a,z_b,y_b,x_b\n")
+    path.write_text("action,z_a,y_a,x_a,z_b,y_b,x_b\njoin,0,0,0,9999,0,0\n")
+    with pytest.raises(ConfigError, match=r"corrections.csv: join,0,0,0,9999,0,0 leaves segment_box, 0:"):
+        check_sources(run)
+    path.write_text("action,z_a,y_a,x_a,z_b,y_b,x_b\njoin,0,0,0,9,0,0\n")
     check_sources(run)
 
 
