@@ -10,7 +10,9 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize, zyx
+from ffn.io.foreign.axes import axis_names
 
+ZYX_NAMES = ("z", "y", "x")
 NM_PER_UNIT = {
     "": 1.0,
     "angstrom": 0.1,
@@ -47,7 +49,8 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
     """Read voxel size and offset, both zyx, as other programs write them to the attributes of an array.
 
     They are `resolution` (CREMI) or `voxel_size` (funlib) in nm or in the `units` of funlib, with an `offset` in the
-    same unit; or `element_size_um` (ilastik, Fiji) in µm, without an offset.
+    same unit, both in the order of the array's axes where these have names; or `element_size_um` (ilastik, Fiji) in µm,
+    zyx, without an offset.
 
     Parameters
     ----------
@@ -88,7 +91,12 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
     if key == "element_size_um":
         _refuse_offset_without_unit(offset, name)
     offset_nm = np.multiply(offset, NM_PER_UNIT[units[key]])
-    return size, whole_voxels(np.divide(offset_nm, size), f"{name}: attribute offset is {offset}")
+    start = whole_voxels(np.divide(offset_nm, size), f"{name}: attribute offset is {offset}")
+    named = [axis for axis in axis_names(attributes) if axis in ZYX_NAMES]
+    if key == "element_size_um" or sorted(named) != sorted(ZYX_NAMES):
+        return size, start
+    z, y, x = (named.index(axis) for axis in ZYX_NAMES)
+    return (size[z], size[y], size[x]), (start[z], start[y], start[x])
 
 
 def whole_voxels(voxels: Sequence[float] | np.ndarray, where: str) -> ZYX:

@@ -13,6 +13,7 @@ from ffn.io import shard_writer
 from ffn.io.blocks import write_blocks
 from ffn.io.create import create_volume, create_volumes, require_replaceable
 from ffn.io.open import identity, open_volume, read_table
+from ffn.io.store_folder import StoreFolder
 from ffn.io.volume import MAIN, Placement, Volume
 
 BOX = Box((-5, 7, 1000), (125, 77, 1200))
@@ -244,3 +245,14 @@ def test_a_place_that_cannot_be_written_to_is_one_error(tmp_path, monkeypatch, a
     (tmp_path / "file").touch()
     with pytest.raises(VolumeError, match=f"{address}: cannot be written"):
         write_blocks(address, {MAIN: np.uint8}, Placement(Box((0, 0, 0), (2, 3, 4))), lambda *_: None, {})
+
+
+def test_a_file_is_deleted_without_a_look_at_all_others(tmp_path, monkeypatch):
+    folder = StoreFolder(str(tmp_path / "a.zarr"))
+    folder.write("blocks/a.json", b"{}")
+    folder.write("blocks/b.json", b"{}")
+    monkeypatch.setattr(folder, "_files", None)  # TensorStore lists the folder
+    folder.delete("blocks/a.json")
+    folder.delete("blocks/never.json")
+    folder.delete("no/folder.json")
+    assert [path.name for path in (tmp_path / "a.zarr/blocks").iterdir()] == ["b.json"]

@@ -31,6 +31,9 @@ def test_lengths_become_nm_unless_they_are_unusable(sizes, units, expected):
         ({"resolution": (40, 4, 4)}, ((40, 4, 4), (0, 0, 0))),
         ({"voxel_size": (40, 4, 4), "offset": (400, 0, -8)}, ((40, 4, 4), (10, 0, -2))),
         ({"resolution": (0.1, 0.1, 0.1), "offset": (0.3, 0.7, 0)}, ((0.1, 0.1, 0.1), (3, 7, 0))),
+        ({"axis_names": ["x", "y", "z"], "voxel_size": (4, 5, 40), "offset": (8, 15, 80)}, ((40, 5, 4), (2, 3, 2))),
+        ({"axis_names": ["c^", "y", "x", "z"], "voxel_size": (5, 4, 40)}, ((40, 5, 4), (0, 0, 0))),
+        ({"axes": "xyz", "element_size_um": (0.04, 0.005, 0.004)}, ((40, 5, 4), (0, 0, 0))),
     ],
 )
 def test_offsets_in_nm_become_voxels(attributes, expected):
