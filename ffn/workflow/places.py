@@ -277,10 +277,10 @@ def _check_points(config: SegmentConfig) -> None:
 
 
 def _check_corrections(name: str, place: Place, config: RunConfig) -> None:
-    key, path, box = f"volumes.{name}.corrections", place.config.corrections, place.segment_box
+    key, path = f"volumes.{name}.corrections", place.config.corrections
     if path is None:
         return
-    if box is None or not config.agglomerate.enabled:
+    if not (place.config.is_segmented and config.agglomerate.enabled):
         raise ConfigError(
             f"{key}: {path} is applied by merge, which leaves this volume out. Set agglomerate.enabled and a "
             "segment_box, or leave the corrections out"
@@ -289,6 +289,7 @@ def _check_corrections(name: str, place: Place, config: RunConfig) -> None:
         corrections = read_corrections(path)
     except CorrectionError as error:
         raise ConfigError(f"{key}: {error}") from None
+    box = place.segment_box
     for each in corrections:
         if not box.holds(np.array([each.a_zyx, each.b_zyx])).all():
             raise ConfigError(f"{key}: {path}: {each} leaves segment_box, {box}. Delete it, or enlarge the box")

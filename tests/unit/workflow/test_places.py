@@ -393,6 +393,9 @@ def test_corrections_are_read_before_anything_runs(tmp_path):
     phantom = {"phantom": {**PHANTOM, "corrections": str(path)}}
     with pytest.raises(ConfigError, match=r"volumes.phantom.corrections: .*csv is applied by merge.*Set agglomerate"):
         check_sources(load_run(changed(volumes=phantom)))
+    unsegmented = {"phantom": {**phantom["phantom"], "segment_box": "none"}}
+    with pytest.raises(ConfigError, match="is applied by merge, which leaves this volume out"):
+        check_sources(load_run(changed(volumes=unsegmented, agglomerate={"enabled": True})))
     run = load_run(changed(volumes=phantom, agglomerate={"enabled": True}))
     with pytest.raises(ConfigError, match=r"volumes.phantom.corrections: .*corrections.csv: cannot be read"):
         check_sources(run)
