@@ -140,7 +140,7 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
 
     def terminated(job):
         leave(job)
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
         patch.setattr(SubvolumeFlood, "leave", terminated)
@@ -174,7 +174,7 @@ def test_a_sigterm_after_the_last_fov_ends_with_the_result(scene, monkeypatch):
     write = SubvolumeFlood.write
 
     def terminated(job):
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         write(job)
 
     monkeypatch.setattr(SubvolumeFlood, "write", terminated)
@@ -192,7 +192,7 @@ def test_a_sigterm_saves_all_boxes_that_are_flooded_and_the_same_call_goes_on(sc
         calls.append(self)
         due(self, state, now)
         if len(calls) == 41:  # the first of two
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patch, pytest.raises(AssertionError):
         patch.setattr(CheckpointFile, "save_when_due", terminated)

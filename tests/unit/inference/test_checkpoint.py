@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import os
 import signal
 import threading
 from pathlib import Path
@@ -116,7 +115,7 @@ def test_sigterm_is_noticed_and_the_state_saved_at_once(tmp_path):
     file, before = checkpoint(tmp_path, seconds=1000), signal.getsignal(signal.SIGTERM)
     with Termination().noticed() as termination:
         assert not termination.arrived
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         file.save_when_due(lambda: STATE, termination.arrived)
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoint(tmp_path).load() is not None

@@ -1,6 +1,5 @@
 """A job stops by signal or by clock, and restores the signal handlers."""
 
-import os
 import signal
 
 import pytest
@@ -44,13 +43,13 @@ def test_the_first_signal_is_recorded_and_a_later_one_reaches_the_previous_handl
         with Interruption(None, 0) as interruption:
             assert not interruption.requested and interruption.reason is None
             for _ in range(2):  # the second one comes through the launcher
-                os.kill(os.getpid(), number)
+                signal.raise_signal(number)
                 assert interruption.requested and interruption.reason == signal.Signals(number).name
                 assert seen == []
             clock.now += ECHO_SECONDS + 1
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
             assert seen == ["handled"]
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
         assert seen == ["handled"] * 2
     finally:
         signal.signal(number, before)
@@ -58,7 +57,7 @@ def test_the_first_signal_is_recorded_and_a_later_one_reaches_the_previous_handl
 
 def test_ctrl_c_stays_an_exception():
     with pytest.raises(KeyboardInterrupt), Interruption(None, 0):
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_job_stops_a_margin_before_its_walltime(clock):
