@@ -68,16 +68,28 @@ def corrections_in(state: State) -> list[Correction] | None:
 
 @contextlib.contextmanager
 def kept(viewer: neuroglancer.Viewer, path: Path) -> Iterator[None]:
-    """Write what is drawn to a file whenever it changes, for the length of a ``with`` block."""
-    drawn = corrections_in(viewer.state.to_json())
+    """Write what is drawn to a file, at once and whenever it changes, for the length of a ``with`` block.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written at the start; later, the log says so.
+    """
+    drawn = corrections_in(viewer.shared_state.raw_state) or []
+    atomic.write_text(path, corrections_text(drawn))
 
     def keep() -> None:
         nonlocal drawn
-        found = corrections_in(viewer.state.to_json())
-        if found is not None and found != drawn:
+        found = corrections_in(viewer.shared_state.raw_state)
+        if found is None or found == drawn:
+            return
+        try:
             atomic.write_text(path, corrections_text(found))
-            log.info("%s: %d corrections", path, len(found))
-            drawn = found
+        except OSError as reason:
+            log.error("%s: what was drawn is not kept (%s). Make room, and move any line", path, reason)
+            return
+        log.info("%s: %d corrections", path, len(found))
+        drawn = found
 
     viewer.shared_state.add_changed_callback(keep)
     try:
