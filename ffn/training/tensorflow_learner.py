@@ -137,10 +137,8 @@ class TensorFlowLearner(Learner):
         self._optimizer.apply([tf.reshape(part, v.shape) for part, v in parts], self._variables)
         if self._averages is not None:
             number = tf.cast(self._optimizer.iterations, tf.float32)
-            share = 1 - tf.minimum(
-                self._train.ema_decay, (1 + number) / (10 + number)
-            )  # see `Learner.averaged_weights`
-            self._averages.assign_add(share * (_flat(self._variables) - self._averages))
+            decay = tf.minimum(self._train.ema_decay, (1 + number) / (10 + number))  # see `Learner.averaged_weights`
+            self._averages.assign_add((1 - decay) * (_flat(self._variables) - self._averages))
 
 
 def _flat(tensors: Sequence[keras.Variable | tf.Tensor]) -> tf.Tensor:
