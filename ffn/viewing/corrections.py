@@ -45,6 +45,7 @@ def _layer(action: str, corrections: Sequence[Correction]) -> State:
         "name": action,
         "source": "local://annotations",
         "tool": "annotateLine",
+        "tab": "annotations",
         "annotationColor": COLOURS[action],
         "annotations": [
             {"type": "line", "id": str(number), "pointA": _centre(line.a_zyx), "pointB": _centre(line.b_zyx)}
