@@ -19,7 +19,7 @@ from ffn.evaluation.references import References
 from ffn.evaluation.scores import CONVENTIONS
 from ffn.evaluation.scoring import Comparison, Scorer, ScoreTables
 from ffn.evaluation.skeletons import read_skeletons
-from ffn.evaluation.watershed_baseline import score_watershed
+from ffn.evaluation.watershed_baseline import score_baseline, score_watershed
 from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
@@ -173,7 +173,8 @@ def evaluate(
             return {}
         result, bodies = _scores(scorer, comparison, learnt, [name, *earlier])
         result = {"box": str(place), "segmentation": name, **result}
-        baseline = _score_baseline(references, scorer, segmentation, place)
+        segmentations = {**earlier, name or "segmentation": segmentation}
+        baseline = _score_baseline(references, scorer, segmentations, place)
         if baseline:
             result["baseline"] = baseline
         inputs = {"segmentation": segmentation_spec, "truth": truth_spec, **references.inputs(), "rng_seed": rng_seed}
@@ -241,18 +242,21 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
     return common if box is None else common.intersect(box)
 
 
-def _score_baseline(references: References, scorer: Scorer, segmentation: Volume, box: Box) -> dict[str, Any] | None:
+def _score_baseline(
+    references: References, scorer: Scorer, segmentations: Mapping[str, Volume], box: Box
+) -> dict[str, Any] | None:
     """Score the given baseline, or the best watershed of the image; return None if neither is given."""
     if references.baseline:
         with open_volume(references.baseline) as volume:
             require_labels(volume)
             require_inside(volume, box)
-            return {"method": volume.name, "box": str(box), **scorer.scores(scorer.compare(volume.read, box))}
+            reads = {name: segmentation.read for name, segmentation in segmentations.items()}
+            return {"method": volume.name, "box": str(box), **score_baseline(scorer, volume.read, reads, box)}
     if not references.image:
         return None
     with open_volume(references.image) as image:
         require_inside(image, box)
-        return score_watershed(scorer, image, segmentation, box, references.baseline_out)
+        return score_watershed(scorer, image, segmentations, box, references.baseline_out)
 
 
 def _write(out: Path, result: dict[str, Any], bodies: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -125,6 +125,40 @@ class Scorer:
         tables = compared.tables
         limits = {name: intervals(tables.of(name), name, self.rng_seed) for name in CONVENTIONS}
         return {**summarize(*tables), "intervals": limits, **self._run_length(compared)}
+
+    def scores_where(self, read: Read, others: Mapping[str, Read], box: Box) -> dict[str, Any]:
+        """Score a segmentation under the convention ``foreground``, on the voxels that others cover.
+
+        A segmentation that leaves out what is difficult scores well under that convention. So it can only be compared
+        with scores on the same voxels.
+
+        Parameters
+        ----------
+        read : callable
+            Returns the segments of a box.
+        others : dict of str to callable
+            The same of other segmentations, by name.
+        box : Box
+            Where to compare.
+
+        Returns
+        -------
+        dict
+            For each name ``scores``, ``covered_fraction`` and ``intervals``, as in `scores`.
+        """
+        reads = [lambda part, other=other: np.where(other(part) != 0, read(part), 0) for other in others.values()]
+        comparison = Comparison(replace(self, skeletons=None), reads, box)
+        compared = comparison.add_up(map(comparison.look, comparison.blocks))
+        return {name: self._foreground(one.tables.all) for name, one in zip(others, compared, strict=True)}
+
+    def _foreground(self, table: ContingencyTable) -> dict[str, Any]:
+        limits = intervals(table, "foreground", self.rng_seed)
+        summary = summarize(table, table)
+        return {
+            "scores": {"foreground": summary["scores"]["foreground"]},
+            "covered_fraction": summary["covered_fraction"],
+            "intervals": {"foreground": limits},
+        }
 
     def _run_length(self, compared: Compared) -> dict[str, Any]:
         if compared.skeletons is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ from ffn.errors import EvaluationError
 from ffn.evaluation.scoring import Scorer
 from ffn.geometry import Box, zyx
 from ffn.io.create import create_volume
-from ffn.io.volume import Placement, Volume
+from ffn.io.volume import Placement, Read, Volume
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
 
 
 def score_watershed(
-    scorer: Scorer, image: Volume, segmentation: Volume, box: Box, out: str | None = None
+    scorer: Scorer, image: Volume, segmentations: Mapping[str, Volume], box: Box, out: str | None = None
 ) -> dict[str, Any]:
     """Segment the middle of `box` by the best watershed of a sweep, and score it.
 
@@ -28,18 +29,19 @@ def score_watershed(
         Has the ground truth and the largest number of voxels for a watershed.
     image : Volume
         Image to segment.
-    segmentation : Volume
-        Segmentation that the watershed is compared with.
+    segmentations : dict of str to Volume
+        What the watershed is compared with, by name; last the one that is scored.
     box : Box
-        Where `segmentation` is scored.
+        Where it is scored.
     out : str, optional
         ``NAME.zarr`` or ``FILE.h5:DATASET`` to save the watershed in.
 
     Returns
     -------
     dict
-        ``method``, ``settings``, ``sweep``, ``box`` and the scores. If the middle is smaller than the box, ``beside``
-        has the scores of `segmentation` in the middle. There is no run length if the middle has no skeleton.
+        ``method``, ``settings``, ``sweep``, ``box`` and the scores; ``same_voxels`` has those on the voxels that each
+        segmentation covers, see `Scorer.scores_where`. If the middle is smaller than the box, ``beside`` has the
+        scores of the last segmentation in the middle. There is no run length if the middle has no skeleton.
 
     Raises
     ------
@@ -62,11 +64,18 @@ def score_watershed(
     result = {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, "box": str(middle)}
     if middle != box:
         scorer = scorer.within(middle)
-    result |= scorer.scores(scorer.compare(lambda block: labels[block.slices(middle.start)], middle))
+    reads = {name: volume.read for name, volume in segmentations.items()}
     if middle != box:
         log.info("baseline: covers only %s, so the segmentation is scored there too", middle)
-        result["beside"] = scorer.scores(scorer.compare(segmentation.read, middle))
-    return result
+        name, last = reads.popitem()
+        reads = {name: last}
+        result["beside"] = scorer.scores(scorer.compare(last, middle))
+    return result | score_baseline(scorer, lambda block: labels[block.slices(middle.start)], reads, middle)
+
+
+def score_baseline(scorer: Scorer, read: Read, others: Mapping[str, Read], box: Box) -> dict[str, Any]:
+    """Score a baseline in a box, and on the voxels there that others cover."""
+    return {**scorer.scores(scorer.compare(read, box)), "same_voxels": scorer.scores_where(read, others, box)}
 
 
 def middle_of(box: Box, max_voxels: int) -> Box:

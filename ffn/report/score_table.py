@@ -56,7 +56,8 @@ def score_rows(scores: dict[str, Any]) -> list[ScoreRow]:
         For each convention: the FFN's segmentations in the order in which they were made, then the baseline.
     """
     methods = _methods(scores)
-    return [_row(convention, method, methods) for convention, method in itertools.product(scores["scores"], methods)]
+    pairs = itertools.product(scores["scores"], methods.items())
+    return [_row(convention, name, methods) for convention, (name, entry) in pairs if convention in entry["scores"]]
 
 
 def run_lengths(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
@@ -66,17 +67,25 @@ def run_lengths(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[
 
 
 def _methods(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Scores by method. If the baseline covers only the middle of the box, the FFN's scores there are added."""
+    """Scores by method. If the baseline covers only the middle of the box, the FFN's scores there are added.
+
+    If the FFN leaves out voxels, the baseline's scores on the others are added, which only ``foreground`` has.
+    """
     own, *others = method_names(scores)
     earlier = {f"FFN, {name}": {**entry, "box": scores.get("box")} for name, entry in scores.get("earlier", {}).items()}
     methods = {**earlier, own: scores}
     if not others:
         return methods
-    baseline = scores["baseline"]
-    if "beside" not in baseline:
-        return {**methods, others[0]: {**baseline, "box": scores.get("box")}}
-    middle = {**baseline["beside"], "box": baseline["box"]}
-    return {**methods, f"{own}, middle": middle, f"{others[0]}, middle": baseline}
+    name, baseline = others[0], {"box": scores.get("box"), **scores["baseline"]}
+    if "beside" in baseline:
+        methods[f"{own}, middle"] = {**baseline["beside"], "box": baseline["box"]}
+        name = f"{name}, middle"
+    methods[name] = baseline
+    for part in baseline.get("same_voxels", {}).values():
+        share = _covered(part)
+        if share != _covered(baseline):
+            methods[f"{name}, same {share}"] = {**part, "box": baseline["box"]}
+    return methods
 
 
 def method_names(scores: dict[str, Any]) -> list[str]:
@@ -148,7 +157,7 @@ def cell_text(metric: Metric, value: float | None) -> str:
 
 def _row(convention: str, method: str, methods: dict[str, dict[str, Any]]) -> ScoreRow:
     own = methods[method]
-    others = [other for other in methods.values() if other is not own and other.get("box") == own.get("box")]
+    others = [other for other in methods.values() if other is not own and _same_voxels(other, own, convention)]
     limits = own.get("intervals", {}).get(convention, {})
     cells = []
     for metric in METRICS:
@@ -156,6 +165,16 @@ def _row(convention: str, method: str, methods: dict[str, dict[str, Any]]) -> Sc
         is_best = _is_best(metric, value, [metric.value(other, convention) for other in others])
         cells.append(Cell(cell_text(metric, value), is_best, interval_text(limits.get(metric.name))))
     return ScoreRow(convention, method, cells)
+
+
+def _same_voxels(one: dict[str, Any], other: dict[str, Any], convention: str) -> bool:
+    """Whether two methods are scored on the same voxels, as far as the table shows it."""
+    is_same_share = convention != "foreground" or _covered(one) == _covered(other)
+    return convention in one["scores"] and one.get("box") == other.get("box") and is_same_share
+
+
+def _covered(entry: dict[str, Any]) -> str:
+    return percent(entry["covered_fraction"])
 
 
 def interval_text(limits: list[float] | None) -> str:
@@ -181,7 +200,7 @@ def _text_table(volume: VolumeFiles) -> str:
     title = f"{volume.name}, box {scores['box']}: {scores['num_segments']} segments, {scores['num_truth']} bodies"
     legend = ["* best on these voxels"] if len({row[1] for row in rows[1:]}) > 1 else []
     if scores.get("earlier"):
-        legend.append("foreground: voxels that have a segment, so compare its rows only at equal coverage")
+        legend.append("foreground: voxels that have a segment, so only rows of equal coverage can be compared")
     legend += _text_intervals(scores)
     if scores.get("baseline", {}).get("beside"):
         legend.append(f"middle: {scores['baseline']['box']}, the part that the baseline covers")

@@ -31,6 +31,21 @@ def test_the_watershed_is_scored_and_saved(tmp_path, specs, image):
     assert again["baseline"]["scores"] == baseline["scores"]
 
 
+def test_the_watershed_is_also_scored_on_the_voxels_that_each_segmentation_covers(tmp_path, specs, image, segmentation):
+    kept = f"{tmp_path / 'base.h5'}:segmentation"
+    half = segmentation.copy()
+    half[:, :9] = 0
+    references = References(image=image, baseline_out=kept, earlier={"base": write(tmp_path / "half.h5", half)})
+    result = evaluate(*specs, tmp_path / "s.json", EvaluateConfig(), references=references)
+    with open_volume(kept) as volume:
+        watershed = volume.read()
+    same = write(tmp_path / "same.h5", np.where(half > 0, watershed, 0))
+    alone = evaluate(same, specs[1], tmp_path / "t.json", EvaluateConfig(watershed=False))
+    part = result["baseline"]["same_voxels"]["base"]
+    assert part["covered_fraction"] == result["earlier"]["base"]["covered_fraction"] < 0.6
+    assert part["scores"]["foreground"] == alone["scores"]["foreground"] != result["baseline"]["scores"]["foreground"]
+
+
 def test_a_large_box_gets_watersheds_of_its_middle_only(tmp_path, specs, image):
     config = EvaluateConfig(watershed_max_voxels=5040 // 8)
     result = evaluate(*specs, tmp_path / "s.json", config, None, References(image=image))

@@ -49,13 +49,20 @@ def test_the_summary_and_the_page_tell_of_a_contrast_that_the_network_does_not_k
 
 def test_the_table_is_aligned_and_marks_the_better_value(run):
     title, header, *lines = format_scores(run).splitlines()
-    rows, (legend, *intervals) = lines[:6], lines[6:]
+    rows, (legend, *intervals) = lines[:7], lines[7:]
     assert title.startswith("cube, box 10:22,0:16,6:24: 6 segments, 8 bodies")
     assert header.split()[:3] == ["convention", "method", "ARE"]
-    assert len(rows) == 6 and {len(row) for row in (header, *rows)} == {len(header)}
+    assert len(rows) == 7 and {len(row) for row in (header, *rows)} == {len(header)}
     assert "*" in rows[0] and legend == "* best on these voxels"
     assert [line.split(":")[0] for line in intervals] == [
-        f"95 %, {convention}, {method}" for convention in ("foreground", "all") for method in ("FFN", "watershed")
+        f"95 %, {row}"
+        for row in (
+            "foreground, FFN",
+            "foreground, watershed",
+            "foreground, watershed, same 75.0 %",
+            "all, FFN",
+            "all, watershed",
+        )
     ]
 
 
@@ -86,6 +93,25 @@ def test_each_row_says_which_segmentation_it_belongs_to():
     assert [row.cells[3].interval for row in rows] == ["", "", "1.000–1.500", ""]
     rows = score_rows(scores)
     assert [row.cells[3].is_better for row in rows] == [False, True, True]  # equal as shown, and better than the base
+
+
+def test_scores_of_the_foreground_are_compared_on_the_same_voxels_only():
+    def entry(voi, covered, *others):
+        return {
+            "scores": {name: {**SCORES, "voi": voi} for name in ("foreground", *others)},
+            "covered_fraction": covered,
+        }
+
+    parts = {"agglomerated": entry(0.9, 0.8), "filled": entry(1.5, 1.0)}
+    baseline = {**entry(1.5, 1.0, "all"), "method": "watershed", "same_voxels": parts}
+    earlier = {"agglomerated": entry(1.1, 0.8, "all")}
+    rows = score_rows({**entry(1.7, 1.0, "all"), "segmentation": "filled", "earlier": earlier, "baseline": baseline})
+    methods = ["FFN, agglomerated", "FFN, filled", "watershed", "watershed, same 80.0 %"]
+    assert [(row.convention, row.method) for row in rows] == [
+        *(("foreground", method) for method in methods),
+        *(("all", method) for method in methods[:3]),
+    ]
+    assert [row.cells[3].is_better for row in rows] == [False, False, True, True, True, False, False]
 
 
 def test_a_baseline_of_the_middle_is_compared_there():
