@@ -2,6 +2,7 @@
 # watershed baseline on the same voxels.
 SCORED = PATHS.segmentations(RUN)
 EARLIER = list(SCORED)[:-1]
+_, SKELETONS, SKELETON_STAMPS = arguments.known(PIPELINE, "skeletons")
 
 
 rule evaluate:
@@ -12,6 +13,7 @@ rule evaluate:
         masks=MASKS,
         image=IMAGE,
         skeletons=lambda wildcards: PIPELINE.files("skeletonize", volume=wildcards.volume),
+        given=SKELETONS,
         blocks=lambda wildcards: PIPELINE.job_records("evaluate", wildcards.volume),
     output:
         scores=ensure(PATHS.of("evaluate"), non_empty=True),
@@ -31,6 +33,7 @@ rule evaluate:
         mask_stamps=MASK_STAMPS,
         box=PIPELINE.box("evaluate_box"),
         skeletons=lambda wildcards: arguments.skeletons(PIPELINE, wildcards.volume),
+        skeleton_stamps=SKELETON_STAMPS,
         baseline=lambda wildcards, input, output: " ".join(
             [
                 arguments.option("--image", [input.image] if output.baseline else []),
@@ -58,6 +61,7 @@ use rule evaluate as evaluate_blocks with:
         truth=LABELS,
         masks=MASKS,
         skeletons=lambda wildcards: PIPELINE.files("skeletonize", volume=wildcards.volume),
+        given=SKELETONS,
     output:
         record=ensure(PATHS.job("evaluate"), non_empty=True),
     log:

@@ -3,7 +3,7 @@
 
 rule import_checkpoint:
     input:
-        manifest=arguments.inputs(*PIPELINE.imported_manifest),
+        checkpoint=arguments.inputs(*PIPELINE.imported_files),
     output:
         model=ensure(PATHS.of("import-checkpoint"), non_empty=True),
         weights=ensure(PATHS.of("import-checkpoint", "weights"), non_empty=True),
@@ -17,7 +17,7 @@ rule import_checkpoint:
         runtime=by_attempt(10),
     params:
         checkpoint=quote(RUN.init or ""),
-        stamps=arguments.stamps(*PIPELINE.imported_manifest),
+        stamps=arguments.stamps(*PIPELINE.imported_files),
         folder=subpath(output.model, parent=True),
         flags=flags(RUN.model, skip=("depth", "features")),
     shell:

@@ -12,7 +12,7 @@ from ffn.options import flags, quote
 from ffn.training.config import TrainConfig
 from ffn.workflow.file_lists import FileList, list_path
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import files_among
+from ffn.workflow.places import files_among, skeleton_files
 from ffn.workflow.run import NEEDED
 from ffn.workflow.study_jobs import StudyJob
 
@@ -108,7 +108,7 @@ def image_option(pipeline: Pipeline, volume: str, name: str) -> str:
 def known(
     pipeline: Pipeline, name: str, volume: str | None = None
 ) -> tuple[Callable[[Any], str], Callable[[Any], list[str]], Callable[[Any], str]]:
-    """Return what a rule needs of ``masks`` or another file of a volume, by default that of the job.
+    """Return what a rule needs of ``masks`` or other files of a volume, by default that of the job.
 
     These are three functions of the job's wildcards: the option, the files that it names as `inputs`, and their
     `stamps`.
@@ -116,6 +116,8 @@ def known(
 
     def files(wildcards: Any) -> list[str]:
         config = pipeline.run.volumes[volume or wildcards.volume]
+        if name == "skeletons":
+            return skeleton_files(config.skeletons)
         return files_among([mask.path for mask in config.masks] if name == "masks" else [getattr(config, name)])
 
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import math
 import os
@@ -210,9 +211,13 @@ class Pipeline:
         return [init] if init and (is_checkpoint(init) or not os.path.isdir(init)) else []
 
     @property
-    def imported_manifest(self) -> list[str]:
-        """The manifest of that checkpoint, if it is ours."""
-        return [f"{init.rstrip('/')}/{MANIFEST}" for init in self.imported if is_checkpoint(init)]
+    def imported_files(self) -> list[str]:
+        """The files of that checkpoint whose change repeats the import: of ours the manifest, else index and data."""
+        found = []
+        for init in self.imported:
+            published = [f"{init}.index", *sorted(glob.glob(f"{glob.escape(init)}.data-*"))]
+            found += [f"{init.rstrip('/')}/{MANIFEST}"] if is_checkpoint(init) else published
+        return found
 
     @property
     def initial(self) -> str | None:

@@ -213,6 +213,12 @@ def files_among(specs: Iterable[str | None]) -> list[str]:
     return [str(path) for path in paths if path.is_file()]
 
 
+def skeleton_files(path: str | None) -> list[str]:
+    """Return the file of skeletons, or the files in their folder, so that a change of one repeats the scores."""
+    found = [Path(path), *sorted(Path(path).glob("*"))] if path else []
+    return [str(file) for file in found if file.is_file()]
+
+
 def reference_files(config: NormalizeConfig) -> list[str]:
     """Return the file of the reference image, so that a change of it repeats the comparison; none for a folder."""
     return files_among([config.reference_image])

@@ -348,8 +348,10 @@ def write_sources(folder: Path) -> None:
     (folder / "calibration.yaml").write_text("intercept: 1\nfeatures: {iou: {mean: 0, spread: 1, weight: 2}}\n")
     for name in ("skeletons", "skeletons-too"):
         (folder / name).mkdir()
+        (folder / name / "1.swc").write_text("1 0 10 10 10 1 -1\n")
     for name in ("published", "published-too"):
         (folder / f"{name}.index").touch()
+        (folder / f"{name}.data-00000-of-00001").touch()
 
 
 @pytest.fixture(scope="module")
@@ -434,6 +436,24 @@ def test_a_change_repeats_what_depends_on_it_and_nothing_else(run, name, stubbed
 def test_a_finished_run_repeats_nothing(stubbed):
     for run in RUNS:
         assert stubbed(run).planned(RUNS[run]) == set()
+
+
+@pytest.mark.parametrize(
+    ("run", "name", "rule"),
+    [
+        ("everything", "skeletons/1.swc", "evaluate"),
+        ("imported", "published.index", "import_checkpoint"),
+        ("imported", "published.data-00000-of-00001", "import_checkpoint"),
+    ],
+)
+def test_a_file_of_the_user_with_other_content_repeats_what_reads_it(run, name, rule, stubbed):
+    finished = stubbed(run)
+    path = finished.workflow.folder / name
+    before, content = path.stat(), path.read_text()
+    path.write_text(content + "other\n")
+    assert finished.planned(RUNS[run]) == finished.downstream({rule}) - {"all"}
+    path.write_text(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def test_a_choice_among_checkpoints_that_training_did_not_keep_stops_before_the_first_job(stubbed):

@@ -110,7 +110,7 @@ def test_without_training_the_initial_model_segments(tmp_path):
     (tmp_path / "published.index").touch()
     model = {**MODEL, "image_mean": 128, "image_stddev": 33}
     made = pipeline(init=str(tmp_path / "published"), train={"max_steps": 0, "permutable_axes": []}, model=model)
-    assert made.imported == [str(tmp_path / "published")] and made.imported_manifest == []
+    assert made.imported == [str(tmp_path / "published")] and made.imported_files == [f"{tmp_path}/published.index"]
     assert made.used_model == made.model == made.initial == "results/small/initial"
     assert made.trained == made.targets("train") == []
 
