@@ -237,7 +237,7 @@ def new_folder(path: str) -> Iterator[StoreFolder]:
         yield final
         return
     try:
-        with atomic_path(final.path) as temporary:
+        with atomic_path(final.path.resolve()) as temporary:  # behind a link, if the folder lies on another disk
             temporary.mkdir()
             yield StoreFolder(str(temporary))
     except (PermissionError, NotADirectoryError, FileExistsError) as reason:

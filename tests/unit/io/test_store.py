@@ -59,6 +59,21 @@ def test_paths_may_lead_up(store, tmp_path, monkeypatch):
         np.testing.assert_array_equal(volume.read(), LABELS)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_to_another_disk_stays_and_the_store_is_written_there(is_there, tmp_path):
+    (tmp_path / "disk").mkdir()
+    link, folder = tmp_path / "linked.zarr", tmp_path / "disk/real.zarr"
+    if is_there:
+        folder.mkdir()
+    link.symlink_to(folder)
+    for _ in range(2):
+        write(str(link))
+        assert link.is_symlink()
+        with open_volume(folder) as volume:
+            np.testing.assert_array_equal(volume.read(), LABELS)
+    assert [path.name for path in folder.parent.iterdir()] == ["real.zarr"]
+
+
 def test_other_programs_find_an_image_of_one_mip_in_shards(store):
     group = zarr.open_group(store, mode="r")
     (image,) = group.attrs["ome"]["multiscales"]
