@@ -1,9 +1,11 @@
+import os
+
 import numpy as np
 import pytest
 
 from ffn.errors import VolumeError
 from ffn.io.create import create_volume, create_volumes
-from ffn.io.open import open_volume, read_table
+from ffn.io.open import identity, open_volume, read_table
 
 from .volumes import PLACEMENT, VOXELS
 
@@ -64,3 +66,14 @@ def test_of_a_large_table_only_the_rows_to_keep_are_in_memory(tmp_path, monkeypa
 
     assert read_table(tmp_path / name, "rows", keep).tolist() == rows[::2].tolist() and seen == [3, 3, 1]
     assert read_table(tmp_path / name, "none", keep).shape == (0, 2)
+
+
+def test_of_a_small_file_the_content_counts_not_its_time(tmp_path):
+    path = tmp_path / "mask.npy"
+    np.save(path, np.zeros((4, 5, 6), np.uint8))
+    before = identity(path)
+    os.utime(path, (1, 1))
+    assert identity(path) == before
+    np.save(path, np.ones((4, 5, 6), np.uint8))
+    os.utime(path, (1, 1))
+    assert identity(path) != before
