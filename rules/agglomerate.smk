@@ -16,8 +16,8 @@ rule agglomerate:
         PATHS.benchmark("agglomerate", "{volume}", "{subvolume}")
     threads: AGGLOMERATE_THREADS
     resources:
-        mem_mb=agglomeration_memory(RUN.model, RUN.agglomerate, GPUS),
-        runtime=flooding(RUN.model, PIPELINE.voxels_of_job("contact_boxes")),
+        mem_mb=agglomeration_memory(COSTED.model, RUN.agglomerate, GPUS),
+        runtime=flooding(COSTED.model, PIPELINE.voxels_of_job("contact_boxes")),
         gpu=min(1, GPUS),
     params:
         masks=MASKED,
@@ -45,8 +45,8 @@ use rule agglomerate as agglomerate_list with:
     benchmark:
         PATHS.benchmark("agglomerate_list", "{volume}", "{job}")
     resources:
-        mem_mb=agglomeration_memory(RUN.model, RUN.agglomerate, GPUS),
-        runtime=flooding(RUN.model, PIPELINE.voxels_of_list("contact_boxes")),
+        mem_mb=agglomeration_memory(COSTED.model, RUN.agglomerate, GPUS),
+        runtime=flooding(COSTED.model, PIPELINE.voxels_of_list("contact_boxes")),
         gpu=min(1, GPUS),
     params:
         box=PIPELINE.box("segment_box"),

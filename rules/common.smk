@@ -77,6 +77,7 @@ for warning in PIPELINE.warnings + PIPELINE.idle_gpus(GPUS):
     logger.warning(warning)
 
 PATHS = PIPELINE.paths
+COSTED = PIPELINE.costed
 # Snakemake runs `onstart`, which writes the lists, only for the main workflow.
 FILES = functools.cache(functools.partial(arguments.files, PIPELINE, not snakemake_patches.is_module(workflow)))
 IMAGE = PATHS.file("ingest", "image")
@@ -126,9 +127,8 @@ onstart:
     submit = snakemake_patches.submit_command(workflow)
     jobs_of = functools.partial(snakemake_patches.jobs_to_run, workflow)
     trains = bool(jobs_of("train"))
-    launcher = LAYOUT.words if trains else []
     try:
-        check_commands(snakemake_patches.executor(workflow), submit, launcher)
+        check_commands(snakemake_patches.executor(workflow), submit, LAYOUT.words if trains else [])
         if jobs_of("checkpoint_model") and not trains:
             PIPELINE.check_checkpoints()
         lock_run(PATHS.root)
@@ -145,6 +145,6 @@ onstart:
     if not snakemake_patches.is_quiet(workflow):
         boxes = [PIPELINE.voxels_of_job("subvolumes")(job.wildcards) for job in jobs_of("segment")]
         boxes += [PIPELINE.voxels_of_list("subvolumes")(job.wildcards) for job in jobs_of("segment_list")]
-        for line in announcement(RUN, trains, boxes, None if snakemake_patches.submits(workflow) else CORES):
+        for line in announcement(COSTED, trains, boxes, None if snakemake_patches.submits(workflow) else CORES):
             logger.info(line)
         LiveJobs().start(logger)

@@ -20,8 +20,8 @@ rule segment:
         PATHS.benchmark("segment{order}", "{volume}", "{subvolume}")
     threads: SEGMENT_THREADS
     resources:
-        mem_mb=flooding_memory(RUN.model, PIPELINE.voxels_of_job("subvolumes")),
-        runtime=flooding(RUN.flooding_model, PIPELINE.voxels_of_job("subvolumes")),
+        mem_mb=flooding_memory(COSTED.model, PIPELINE.voxels_of_job("subvolumes")),
+        runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_job("subvolumes")),
         gpu=min(1, GPUS),
     params:
         masks=MASKED,
@@ -53,8 +53,8 @@ use rule segment as segment_list with:
     benchmark:
         PATHS.benchmark("segment_list{order}", "{volume}", "{job}")
     resources:
-        mem_mb=flooding_memory(RUN.model, PIPELINE.voxels_of_largest("subvolumes"), PIPELINE.canvases_of_list(GPUS)),
-        runtime=flooding(RUN.flooding_model, PIPELINE.voxels_of_list("subvolumes")),
+        mem_mb=flooding_memory(COSTED.model, PIPELINE.voxels_of_largest("subvolumes"), PIPELINE.canvases_of_list(GPUS)),
+        runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_list("subvolumes")),
         gpu=min(1, GPUS),
     params:
         box=PIPELINE.box("segment_box"),

@@ -19,7 +19,7 @@ rule train:
         PATHS.benchmark("train")
     threads: LAYOUT.depth
     resources:
-        mem_mb=by_attempt(training_mb(RUN.model, RUN.train, LAYOUT.per_node, PIPELINE.learnt_voxels)),
+        mem_mb=by_attempt(training_mb(COSTED.model, RUN.train, LAYOUT.per_node, PIPELINE.learnt_voxels)),
         runtime=by_attempt(24 * 60),
         nodes=LAYOUT.nodes,
         tasks=LAYOUT.ranks,

@@ -20,8 +20,9 @@ from ffn.io.blocks import Job, jobs_of
 from ffn.io.reference import has_copy
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import tracked_file
+from ffn.model.store import load_architecture
 from ffn.options import flags
-from ffn.training.checkpoint_files import MANIFEST, is_checkpoint
+from ffn.training.checkpoint_files import MANIFEST, is_checkpoint, load_checkpoint_architecture
 from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.job_boxes import JobBoxes, contact_boxes, subvolume_boxes
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
@@ -253,6 +254,20 @@ class Pipeline:
     def train_defaults(self) -> dict[str, Any]:
         """Defaults of `ffn train` that are not those of `TrainConfig`, as its command line has them."""
         return fine_tuning_defaults(self.run.train, bool(self.validated)) if self.initial else {}
+
+    @cached_property
+    def costed(self) -> RunConfig:
+        """The configuration to estimate memory and time from: initial weights of ours bring depth and features.
+
+        Those of a published checkpoint are what the configuration says.
+        """
+        run, init = self.run, self.run.init
+        if not init or not os.path.isdir(init):
+            return run
+        own = (load_checkpoint_architecture if is_checkpoint(init) else load_architecture)(init)
+        chosen = self.model_options if run.train.max_steps > 0 else set()
+        brought = {name: getattr(own, name) for name in {"depth", "features"} - chosen}
+        return run.model_copy(update={"model": run.model.model_copy(update=brought)})
 
     @property
     def model(self) -> str:

@@ -9,8 +9,11 @@ import pytest
 import zarr
 from PIL import Image
 
+from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.io.store_names import tracked_file
+from ffn.model.network import weight_shapes
+from ffn.model.store import Model, save_model
 from ffn.options import flags
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
@@ -113,6 +116,17 @@ def test_without_training_the_initial_model_segments(tmp_path):
     assert made.imported == [str(tmp_path / "published")] and made.imported_files == [f"{tmp_path}/published.index"]
     assert made.used_model == made.model == made.initial == "results/small/initial"
     assert made.trained == made.targets("train") == []
+
+
+@pytest.mark.parametrize(("max_steps", "depth"), [(0, 4), (100, 2)])
+def test_initial_weights_bring_the_network_that_memory_and_time_follow_from(max_steps, depth, tmp_path):
+    own = ModelConfig(**{**MODEL, "depth": 4, "features": 5}, image_mean=0, image_stddev=1)
+    weights = {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(own).items()}
+    save_model(tmp_path / "model", Model(own, weights, {}))
+    model = {name: value for name, value in MODEL.items() if name != "features"}
+    train = {"max_steps": max_steps, "permutable_axes": []}
+    costed = pipeline(init=str(tmp_path / "model"), model=model, train=train).costed
+    assert (costed.model.depth, costed.model.features, costed.flooding_model.features) == (depth, 5, 5)
 
 
 def test_fine_tuning_gets_what_the_configuration_says(tmp_path):
