@@ -114,8 +114,8 @@ class Resegmentation:
         """Read the window, and find out which voxels are good seeds."""
         window = self._around.window(self.contact.position_zyx)
         self._raw, labels, masked = self._around.read(window)
-        masks = [labels == segment_id for segment_id in self.contact.pair]
-        self._occupied = np.where(masked | (labels != 0) & ~masks[0] & ~masks[1], MASKED, 0).astype(np.int32)
+        masks = [(labels == segment_id) & ~masked for segment_id in self.contact.pair]
+        self._occupied = np.where((masked | (labels != 0)) & ~masks[0] & ~masks[1], MASKED, 0).astype(np.int32)
         near = subtract(self.contact.position_zyx, window.start)
         reach = reach_of(window.shape, self._around.network.model.config)
         units = relative_sides(voxel_size_of(self._around.segmentation))

@@ -70,6 +70,18 @@ def test_a_side_that_does_not_recover_itself_is_grown_from_another_seed(around, 
     assert tries[1].recovered_aa == 0 and tries[9].recovered_aa > 0.2 and tries[9].recovered_bb > 0.2
 
 
+def test_a_segment_is_what_the_masks_leave_of_it(around):
+    """A segmentation that was made without these masks has voxels in them, where nothing can start or grow."""
+    labels = np.zeros((9, 21, 40), np.uint64)
+    labels[1:8, 1:20, 1:20], labels[1:8, 1:20, 20:39] = 3, 8
+    image, masked = np.where(labels > 0, 160, 90).astype(np.uint8), Mask(box="0:9,6:15,10:20")
+    config = AgglomerateConfig(window_radius_zyx=(4, 10, 20), max_tries=1)
+    here = around(image, labels, follower(NETWORK), config, [masked])
+    ((_, found),) = resegmented(here, [Contact(3, 8, (4, 10, 19), 1.0, 1)], HostLanes(here.network, config), 1)
+    assert found.voxels_a == 7 * (19 * 19 - 9 * 10) and found.voxels_b == 7 * 19 * 19
+    assert found.fovs_a > 0 and found.recovered_aa > 0  # from a seed that is not masked
+
+
 NETWORK = ModelConfig(
     depth=2, features=4, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=120.5, image_stddev=31.7
 )
