@@ -26,6 +26,7 @@ from ffn.io.open import identity, open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Volume, file_of, require_image, require_inside, require_other_file
 from ffn.machine.threads import threads_here
+from ffn.model.choice import FOLDER
 from ffn.model.normalize import read_normalisation
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import (
@@ -200,7 +201,7 @@ def segment_subvolumes(
 
     Parameters
     ----------
-    image_spec, model_folder, config, stage_to, machine, known
+    image_spec, model_folder, config, stage_to, known
         See `segment`.
     folder : str
         For the files, and for the records of those that are finished.
@@ -210,6 +211,8 @@ def segment_subvolumes(
         What to cover; default: the whole image.
     job : Job
         Which of the subvolumes; see `ffn.io.blocks`.
+    machine : str, optional
+        See `segment`; default: the folder ``machine`` in `folder`.
 
     Raises
     ------
@@ -220,6 +223,7 @@ def segment_subvolumes(
         boxes = tile(box or volume.box, tiles.size_zyx, tiles.overlap_zyx)
         require_inside(volume, box or volume.box)
     model = load_model(model_folder)
+    machine = machine or f"{folder}{FOLDER}"
     choice = chosen(model, config, machine)
     files = [*(mask.path for mask in known.masks), known.init_segmentation, config.seed_points]
     inputs = {

@@ -154,6 +154,19 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
         assert (scene / "parts" / file.name).read_bytes() == file.read_bytes()
 
 
+def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
+    """Where two precisions are about as fast, measuring again would start over."""
+    sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
+    command = ["segment", *sources, "--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "4"]
+    times = []
+    for precision in ("float32", "bfloat16"):
+        choice = Choice("tensorflow", precision, "it was the fastest")
+        monkeypatch.setattr("ffn.inference.choice._choose", lambda *_, choice=choice: choice)
+        assert main([*command, "--out", f"{scene}/parts/"]) == 0
+        times.append([file.stat().st_mtime_ns for file in sorted((scene / "parts").glob("*.h5"))])
+    assert times[0] == times[1] and len(times[0]) == 2
+
+
 def test_memory_does_not_grow_with_the_number_of_boxes(scene, monkeypatch):
     """A flood that is written leaves the memory before the next one is written."""
     arrays, alive, write = [], [], SubvolumeFlood.write
