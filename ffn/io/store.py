@@ -182,17 +182,28 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
     Raises
     ------
     VolumeError
-        If there is a file, or a folder with anything else in it.
+        If there is a file, or a folder with anything else in it, or one that another program wrote.
     """
     folder = StoreFolder(str(path)).path
     if folder is None or not folder.exists():
         return
     if not folder.is_dir():
         raise VolumeError(f"{path}: is a file, expected a folder to write. Choose another name")
+    if _is_foreign(folder):
+        raise VolumeError(f"{path}: was written by another program, expected a store of this one. Choose another name")
     known = {METADATA, BLOCKS, JOBS, STEPS, *(name.strip("/") for name in names)}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in known and entry.name[0] != ".")
     if others:
         raise VolumeError(f"{path}: holds {others}, expected nothing but {sorted(names)}. Choose another folder")
+
+
+def _is_foreign(folder: Path) -> bool:
+    """Whether a folder holds a group or an array that is not ours."""
+    try:
+        ours = our_attributes(open_folder(Location.parse(str(folder)), new_context()))
+    except VolumeError:  # ours, and not finished
+        return False
+    return not ours and any((folder / name).exists() for name in (METADATA, ".zgroup", ".zarray", MAIN))
 
 
 def read_table(

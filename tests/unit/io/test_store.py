@@ -188,6 +188,17 @@ def test_nothing_else_is_replaced(tmp_path, store):
         require_replaceable(tmp_path / "file.zarr", {MAIN})
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("array", ["theirs.zarr", "theirs.zarr/0"])
+def test_what_another_program_wrote_is_not_replaced(array, zarr_format, tmp_path):
+    path = tmp_path / "theirs.zarr"
+    zarr.create_array(tmp_path / array, data=LABELS, zarr_format=zarr_format, chunks=(50, 80, 120))
+    before = files(path)
+    with pytest.raises(VolumeError, match=r"theirs.zarr: was written by another program, expected a store of this one"):
+        write(path)
+    assert files(path) == before
+
+
 def test_a_lost_shard_is_an_error_and_does_not_read_as_zeros(store):
     (store / "0/c/0/1/2").unlink()
     with open_volume(store) as volume:
