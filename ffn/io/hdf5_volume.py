@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io import hdf5
 from ffn.io.foreign.axes import SpatialAxes, axis_names
-from ffn.io.foreign.units import three_numbers, voxel_size_and_offset
+from ffn.io.foreign.units import three_lengths, three_numbers, voxel_size_and_offset, whole_voxels
 from ffn.io.volume import Placement, Tables, require_inside
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
@@ -29,6 +29,8 @@ class Hdf5Volume:
     """
 
     def __init__(self, dataset: hdf5.Dataset, name: str) -> None:
+        if dataset.shape is None:
+            raise VolumeError(f"{name}: is a dataset without voxels, expected an array. Choose another dataset")
         self._axes = SpatialAxes.find(name, dataset.shape, axis_names(dataset.attrs))
         self._dataset = dataset
         self.name = name
@@ -133,8 +135,9 @@ def _voxel_size_and_offset(dataset: hdf5.Dataset, name: str) -> tuple[VoxelSize 
     attributes = dataset.attrs
     if "voxel_size_nm" not in attributes:
         return voxel_size_and_offset(attributes, name)
-    start = three_numbers(attributes.get("offset", (0, 0, 0)), f"{name}: attribute offset")
-    return three_numbers(attributes["voxel_size_nm"], f"{name}: attribute voxel_size_nm"), zyx(start)
+    where = f"{name}: attribute offset"
+    start = whole_voxels(three_numbers(attributes.get("offset", (0, 0, 0)), where), where)
+    return three_lengths(attributes["voxel_size_nm"], "nm", f"{name}: attribute voxel_size_nm"), start
 
 
 def _provenance(dataset: hdf5.Dataset) -> dict:

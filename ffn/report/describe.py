@@ -115,7 +115,7 @@ def _read_all(volume: Volume) -> None:
 def _hdf5(path: Path, check: bool) -> Description:
     """Describe a file by its content: coordinates, one volume, several, or other arrays."""
     with hdf5.open_file(path) as file:
-        shapes = {name: dataset.shape for name, dataset in hdf5.list_datasets(file).items()}
+        shapes = {name: dataset.shape or () for name, dataset in hdf5.list_datasets(file).items()}
         dtypes = {name: str(dataset.dtype) for name, dataset in hdf5.list_datasets(file).items()}
         attributes = {name: _plain(value) for name, value in file.attrs.items()}
     if attributes.get("format") is not None and any(name.startswith("partitions/") for name in shapes):

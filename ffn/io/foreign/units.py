@@ -76,7 +76,7 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
     ((40.0, 4.0, 4.0), (37, 911, 911))
     """
     units = _units(attributes, name)
-    sizes = {key: _size(attributes[key], unit, f"{name}: attribute {key}") for key, unit in units.items()}
+    sizes = {key: three_lengths(attributes[key], unit, f"{name}: attribute {key}") for key, unit in units.items()}
     offset = three_numbers(attributes.get("offset", (0, 0, 0)), f"{name}: attribute offset")
     if not sizes:
         _refuse_offset_without_unit(offset, name)
@@ -129,6 +129,23 @@ def three_numbers(value: Any, where: str) -> VoxelSize:
     return z, y, x
 
 
+def three_lengths(value: Any, unit: str, where: str) -> VoxelSize:
+    """Return `value`, three numbers in `unit`, in nm; `where` starts the message.
+
+    Raises
+    ------
+    VolumeError
+        If it is not three positive lengths.
+    """
+    size = three_numbers(value, where)
+    if unit not in NM_PER_UNIT:
+        raise VolumeError(f"{where} is {size} {unit}, expected nm, um or another unit of length. Correct it")
+    if not all(0 < length < math.inf for length in size):
+        raise VolumeError(f"{where} is {size}, expected three positive lengths. Correct it")
+    z, y, x = (length * NM_PER_UNIT[unit] for length in size)
+    return z, y, x
+
+
 def _units(attributes: Mapping[str, Any], name: str) -> dict[str, str]:
     """Return the unit of each attribute that is a voxel size."""
     given = attributes.get("units", "nm")
@@ -138,16 +155,6 @@ def _units(attributes: Mapping[str, Any], name: str) -> dict[str, str]:
     unit = texts.pop()
     units = {"resolution": "nm", "voxel_size": unit, "element_size_um": "um"}
     return {key: unit for key, unit in units.items() if key in attributes}
-
-
-def _size(value: Any, unit: str, where: str) -> VoxelSize:
-    size = three_numbers(value, where)
-    if unit not in NM_PER_UNIT:
-        raise VolumeError(f"{where} is {size} {unit}, expected nm, um or another unit of length. Correct it")
-    if not all(0 < length < math.inf for length in size):
-        raise VolumeError(f"{where} is {size}, expected three positive lengths. Correct it")
-    z, y, x = (length * NM_PER_UNIT[unit] for length in size)
-    return z, y, x
 
 
 def _refuse_offset_without_unit(offset: VoxelSize, name: str) -> None:

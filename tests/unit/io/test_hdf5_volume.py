@@ -153,12 +153,24 @@ def test_more_than_one_channel_or_reading_is_refused(tmp_path, shape, message):
         ),
         ({"offset": (1, 2)}, "attribute offset is .* expected three numbers"),
         ({"voxel_size_nm": "ten"}, "attribute voxel_size_nm is 'ten', expected three numbers"),
+        ({"voxel_size_nm": (8, 0, 4)}, r"voxel_size_nm is \(8.0, 0.0, 4.0\), expected three positive lengths"),
+        (
+            {"voxel_size_nm": (8, 4, 4), "offset": (0, 0.5, 0)},
+            r"which is \(0, 0.5, 0\) voxels, expected a whole",
+        ),
         ({"resolution": (4, 0, 4)}, r"attribute resolution is \(4.0, 0.0, 4.0\), expected three positive lengths"),
     ],
 )
 def test_unusable_attributes_are_refused(tmp_path, attributes, message):
     with pytest.raises(VolumeError, match=message), open_volume(write_foreign(tmp_path / "a.h5", attributes)):
         pass
+
+
+def test_a_dataset_without_voxels_is_no_volume(tmp_path):
+    with h5py.File(tmp_path / "empty.h5", "w") as file:
+        file["raw"] = h5py.Empty("uint8")
+    with pytest.raises(VolumeError, match="empty.h5:raw: is a dataset without voxels, expected an array"):
+        open_volume(f"{tmp_path / 'empty.h5'}:raw").__enter__()
 
 
 def test_a_new_volume_needs_a_dataset(tmp_path):

@@ -101,6 +101,12 @@ def test_a_foreign_volume_may_lack_a_voxel_size(tmp_path, capsys):
     assert (found["voxel_size"], found["offset"], found["provenance"]) == (None, [0, 0, 0], {})
 
 
+def test_a_dataset_without_voxels_is_no_volume(tmp_path, capsys):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = h5py.Empty("uint8")
+    assert show(capsys, tmp_path / "a.h5")["tables"] == {"a": "() uint8"}
+
+
 def test_a_file_of_several_volumes(tmp_path, capsys):
     dtypes = {"segmentation": np.uint64, "probabilities": np.uint8}
     with create_volumes(tmp_path / "s.h5", dtypes, PLACEMENT, {"origins": np.zeros((4, 5), np.int64)}):
