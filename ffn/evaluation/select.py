@@ -123,8 +123,8 @@ def select(
         "candidates": [{"name": name, **row} for name, row in table.items()],
         "provenance": provenance("select", config, **{name: one.model for name, one in candidates.items()}),
     }
-    write_json(Path(out_folder) / SELECTION_FILE, result)
     model = load_model(candidates[best].model)
+    write_json(Path(out_folder) / SELECTION_FILE, result)
     save_model(out_folder, replace(model, provenance={**model.provenance, "selected": f"{best} on {box}"}))
     log.info("%s is the best of %d: %s %.4f", best, len(table), config.metric, table[best][config.metric])
     return result
