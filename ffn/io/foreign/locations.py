@@ -28,7 +28,7 @@ DRIVERS = {
 METADATA = ("info", ".zarray", ".zattrs", ".zgroup", "zarr.json", "attributes.json")
 # With TensorStore's default of 32, a wrong address takes many minutes to fail.
 RETRIES = {"max_retries": 4}
-CACHE_BYTES = 256 * 2**20  # of all volumes of a process, so that blocks that share a chunk fetch it once
+CACHE_BYTES = 128 * 2**20  # of all volumes of a process, so that blocks that share a chunk fetch it once
 CONTEXT = {
     "http_request_retries": RETRIES,
     "s3_request_retries": RETRIES,
