@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 from ffn.errors import ModelError, VolumeError
+from ffn.geometry import Box
 from ffn.io import hdf5
+from ffn.io.create import create_volume
+from ffn.io.volume import Placement
 
 ARRAYS = {"conv/weights": np.arange(6, dtype=np.float32).reshape(2, 3), "step": np.array(7)}
 
@@ -60,6 +63,21 @@ def test_a_new_file_does_not_replace_a_folder(tmp_path):
     with pytest.raises(VolumeError, match="raw.h5: is a folder"), hdf5.create_file(tmp_path / "raw.h5"):
         pass
     assert (tmp_path / "raw.h5").is_dir()
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/raw.h5", "https://example.org/raw.h5"])
+def test_a_file_in_a_bucket_or_on_a_server_is_not_taken_for_one_here(tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(VolumeError, match=f"{address}: is an address, .* NAME.zarr"):
+        hdf5.open_file(address)
+    with pytest.raises(VolumeError, match=f"{address}: is an address, .* NAME.zarr"), hdf5.create_file(address):
+        pass
+    with (
+        pytest.raises(VolumeError, match=f"{address}: is an address"),
+        create_volume(f"{address}:raw", np.uint8, Placement(Box((0, 0, 0), (2, 3, 4)))),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_below_a_file_cannot_be_written(tmp_path):
