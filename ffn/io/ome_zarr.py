@@ -95,6 +95,14 @@ def our_attributes(folder: Folder) -> dict[str, Any]:
     return ours or {}
 
 
+def is_ours(content: bytes) -> bool:
+    """Whether the metadata of a group or an array are those that our stages write."""
+    try:
+        return _ours(json.loads(content)) is not None
+    except (ValueError, AttributeError):
+        return False
+
+
 def _ours(metadata: dict[str, Any]) -> dict[str, Any] | None:
     attributes = metadata.get("attributes")
     ours = attributes.get(OURS) if isinstance(attributes, dict) else None

@@ -7,7 +7,7 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.foreign.locations import first_line
+from ffn.io.foreign.locations import first_line, write_refusal
 from ffn.io.scratch import ScratchArray
 from ffn.io.shards import Shards
 from ffn.io.store_folder import StoreFolder
@@ -119,7 +119,8 @@ class ShardWriter:
 
     def _unwritable(self, reason: Exception) -> VolumeError:
         found = f"{self._name}: cannot be written ({first_line(reason)})"
-        return VolumeError(f"{found}. Free space, or choose another output folder")
+        error = VolumeError(f"{found}. Free space, or choose another output folder")
+        return write_refusal(self._folder.address, reason) or error
 
     def _at(self, shard: Box) -> ts.TensorStore:
         return self._array[shard.slices(self._all_shards.box.start)]

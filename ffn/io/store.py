@@ -24,6 +24,7 @@ from ffn.io.ome_zarr import (
     encode,
     group_metadata,
     image_metadata,
+    is_ours,
     our_attributes,
 )
 from ffn.io.scratch import rows_that
@@ -32,6 +33,8 @@ from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
 from ffn.io.store_names import BLOCKS, JOBS, MAIN, METADATA, OURS, STEPS
 from ffn.io.volume import Placement, Tables
+
+METADATA_OF_ZARR = (METADATA, ".zgroup", ".zarray", f"{MAIN}/{METADATA}", f"{MAIN}/.zarray")
 
 
 class Store:
@@ -184,26 +187,26 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
     VolumeError
         If there is a file, or a folder with anything else in it, or one that another program wrote.
     """
-    folder = StoreFolder(str(path)).path
-    if folder is None or not folder.exists():
+    store = StoreFolder(str(path))
+    folder = store.path
+    if folder and not folder.exists():
         return
-    if not folder.is_dir():
+    if folder and not folder.is_dir():
         raise VolumeError(f"{path}: is a file, expected a folder to write. Choose another name")
-    if _is_foreign(folder):
+    if _is_foreign(store):
         raise VolumeError(f"{path}: was written by another program, expected a store of this one. Choose another name")
+    if folder is None:  # a list of a million shards takes long
+        return
     known = {METADATA, BLOCKS, JOBS, STEPS, *(name.strip("/") for name in names)}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in known and entry.name[0] != ".")
     if others:
         raise VolumeError(f"{path}: holds {others}, expected nothing but {sorted(names)}. Choose another folder")
 
 
-def _is_foreign(folder: Path) -> bool:
-    """Whether a folder holds a group or an array that is not ours."""
-    try:
-        ours = our_attributes(open_folder(Location.parse(str(folder)), new_context()))
-    except VolumeError:  # ours, and not finished
-        return False
-    return not ours and any((folder / name).exists() for name in (METADATA, ".zgroup", ".zarray", MAIN))
+def _is_foreign(folder: StoreFolder) -> bool:
+    """Whether a folder holds groups or arrays, and none of them is ours."""
+    found = [content for name in METADATA_OF_ZARR if (content := folder.read(name)) is not None]
+    return bool(found) and not any(map(is_ours, found))
 
 
 def read_table(

@@ -14,7 +14,7 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path
-from ffn.io.foreign.locations import RETRIES, Location, first_line, writable_store
+from ffn.io.foreign.locations import RETRIES, Location, first_line, writable_store, write_refusal
 from ffn.io.ome_zarr import encode, table_metadata
 from ffn.io.store_names import METADATA
 
@@ -43,7 +43,7 @@ class StoreFolder:
         self.address = address.rstrip("/")
         self.path: Path | None = Location.parse(address).path  # None in an object store
         self._context = ts.Context(CONTEXT)
-        with self._reached():
+        with self.reached():
             self._spec = writable_store(Location.parse(address))
             self._files = ts.KvStore.open(self._spec, context=self._context).result()
 
@@ -57,11 +57,12 @@ class StoreFolder:
             "store_data_equal_to_fill_value": True,
             "fill_missing_data_reads": False,
         }
-        return ts.open(spec, open=True, context=self._context).result()
+        with self.reached(name):
+            return ts.open(spec, open=True, context=self._context).result()
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a file, None if there is none."""
-        with self._reached():
+        with self.reached():
             result = self._files.read(key).result()
         return result.value if result.state == "value" else None
 
@@ -73,16 +74,12 @@ class StoreFolder:
         VolumeError
             If it cannot be written.
         """
-        try:
+        with self.reached(key):
             if self.path:
                 with atomic_path(self.path / key) as temporary:
                     temporary.write_bytes(content)
             else:
                 self._files.write(key, content).result()
-        except (ValueError, OSError) as reason:
-            raise VolumeError(
-                f"{self.address}/{key}: cannot be written ({first_line(reason)}). Choose another output folder"
-            ) from None
 
     def write_metadata(self, name: str, metadata: dict[str, Any]) -> None:
         """Write the metadata of an array or a group, unless they are there; several processes may do so at once."""
@@ -98,7 +95,7 @@ class StoreFolder:
 
     def delete(self, key: str) -> None:
         """Delete a file, if it exists."""
-        with self._reached():
+        with self.reached():
             if self.path:  # TensorStore lists the folder, which may hold a record of each of a million blocks
                 (self.path / key).unlink(missing_ok=True)
             else:
@@ -113,7 +110,7 @@ class StoreFolder:
 
     def list(self, prefix: str = "") -> list[str]:
         """Return the names of the files below `prefix`, which ends with a slash; by default of all."""
-        with self._reached():
+        with self.reached():
             keys = self._files.list(ts.KvStore.KeyRange(prefix, prefix[:-1] + "0" if prefix else "")).result()
         return sorted(key.decode() for key in keys)
 
@@ -123,12 +120,13 @@ class StoreFolder:
         return None if content is None else hashlib.sha256(content).hexdigest()
 
     @contextlib.contextmanager
-    def _reached(self) -> Iterator[None]:
-        """Turn what TensorStore says of an address, of rights or of the network into an error of the user's."""
+    def reached(self, key: str = "") -> Iterator[None]:
+        """Turn what is said of an address, of rights or of free space into an error that names the file `key`."""
         try:
             yield
         except (ValueError, OSError) as reason:
-            raise VolumeError(
-                f"{self.address}: cannot be written to ({first_line(reason)}), expected a folder, s3:// or gs://. "
-                "Check address, rights and network"
+            place = f"{self.address}/{key}".rstrip("/")
+            raise write_refusal(place, reason) or VolumeError(
+                f"{place}: cannot be written to ({first_line(reason)}), expected a folder, s3:// or gs://. "
+                "Check address, free space, rights and network"
             ) from None

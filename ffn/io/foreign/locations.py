@@ -35,12 +35,18 @@ CONTEXT = {
     "gcs_request_retries": RETRIES,
 }
 DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED")
+RIGHTS_TO_READ = {
+    "s3": "s3:GetObject and, for what is missing, s3:ListBucket",
+    "gs": "storage.objects.get and, for what is missing, storage.objects.list",
+}
+RIGHTS_TO_WRITE = {
+    "s3": "s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket",
+    "gs": "storage.objects.create, .get, .delete and .list",
+}
 WHAT_TO_SET = {
-    "s3": "expected the rights s3:GetObject and, for what is missing, s3:ListBucket. Set AWS_PROFILE, or "
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; where it is not Amazon's also AWS_ENDPOINT_URL and AWS_REGION",
-    "gs": "expected the rights storage.objects.get and, for what is missing, storage.objects.list. Set "
-    "GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
-    "http": "expected an address that can be read without a password. Ask its owner, or download the volume",
+    "s3": "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; where it is not Amazon's also "
+    "AWS_ENDPOINT_URL and AWS_REGION",
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
 }
 
 
@@ -242,6 +248,17 @@ def writable_store(location: Location) -> dict[str, Any]:
     return store
 
 
+def write_refusal(address: str, reason: Exception) -> VolumeError | None:
+    """Return the error for a bucket that this machine may not write to; None if `reason` says something else."""
+    url = urlsplit(address)
+    if url.scheme not in RIGHTS_TO_WRITE or not str(reason).startswith(DENIED):
+        return None
+    return VolumeError(
+        f"{address}: bucket {url.netloc!r} refuses to write {url.path.strip('/')!r} with the credentials here, "
+        f"expected the rights {RIGHTS_TO_WRITE[url.scheme]}. {WHAT_TO_SET[url.scheme]}"
+    )
+
+
 def first_line(error: Exception) -> str:
     """Return TensorStore's message without its dump of the spec."""
     return " ".join(str(error).partition(" [tensorstore_spec=")[0].split())
@@ -271,8 +288,12 @@ def _stores(location: Location) -> Iterator[dict[str, Any]]:
 
 def _denied(location: Location, refusal: str | None) -> VolumeError:
     url = urlsplit(location.address)
-    if url.scheme in ("s3", "gs"):
-        found = f"bucket {url.netloc!r} refuses to read {url.path.strip('/')!r} without credentials and with those here"
-    else:
-        found = f"server {url.netloc!r} refuses to read it ({refusal})"
-    return VolumeError(f"{location.spec}: {found}, {WHAT_TO_SET.get(url.scheme, WHAT_TO_SET['http'])}")
+    if url.scheme not in RIGHTS_TO_READ:
+        return VolumeError(
+            f"{location.spec}: server {url.netloc!r} refuses to read it ({refusal}), expected an address that can be "
+            "read without a password. Ask its owner, or download the volume"
+        )
+    return VolumeError(
+        f"{location.spec}: bucket {url.netloc!r} refuses to read {url.path.strip('/')!r} without credentials and with "
+        f"those here, expected the rights {RIGHTS_TO_READ[url.scheme]}. {WHAT_TO_SET[url.scheme]}"
+    )
