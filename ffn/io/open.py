@@ -18,7 +18,7 @@ from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.scratch import rows_that
 from ffn.io.store_names import MAIN, split_store
-from ffn.io.volume import HDF5_SUFFIXES, Truth, Volume, place_of, split_spec
+from ffn.io.volume import HDF5_SUFFIXES, Labels, Truth, Volume, place_of, split_spec
 
 SMALL_BYTES = 10**6  # of smaller files, Snakemake compares the content: one that was only touched repeats nothing
 
@@ -108,6 +108,19 @@ def voxel_sizes(spec: str | Path) -> list[VoxelSize | None]:
     """
     with open_volume(spec) as finest:
         return _sizes(finest)
+
+
+@contextlib.contextmanager
+def open_labels(spec: str | Path) -> Iterator[Volume]:
+    """Open labels as in `open_volume`, but with `IGNORED` in all ignored voxels, as if `ingest` had brought them in.
+
+    Raises
+    ------
+    VolumeError
+        If there is no readable volume, or it has no integer type.
+    """
+    with open_volume(spec) as labels:
+        yield labels if labels.provenance else Labels(labels)
 
 
 @contextlib.contextmanager

@@ -184,8 +184,8 @@ def is_ignored(labels: np.ndarray, lowest: int = -1) -> np.ndarray:
     return labels >= np.uint64(2**64 + lowest)
 
 
-class Truth:
-    """Labels in which ignored voxels are 0, like those that have no label; see `Volume` for the attributes.
+class Labels:
+    """Labels in which ignored voxels have one value, by default `IGNORED`; see `Volume` for the attributes.
 
     In labels that `ingest` has not brought in, these are all that CREMI and Paintera do not count as objects.
 
@@ -194,6 +194,8 @@ class Truth:
     VolumeError
         If the voxels are not integers.
     """
+
+    ignored = -1  # in voxels without a sign, this has the bits of `IGNORED`
 
     def __init__(self, labels: Volume) -> None:
         require_labels(labels)
@@ -205,11 +207,17 @@ class Truth:
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the labels of `box` (default: all)."""
         voxels = self._labels.read(box)
-        return np.where(is_ignored(voxels, self._lowest), voxels.dtype.type(0), voxels)
+        return np.where(is_ignored(voxels, self._lowest), np.array(self.ignored).astype(voxels.dtype), voxels)
 
     def close(self) -> None:
         """Release the file."""
         self._labels.close()
+
+
+class Truth(Labels):
+    """Labels in which ignored voxels are 0, like those that have no label; see `Labels`."""
+
+    ignored = 0
 
 
 def require_other_file(out_spec: str, *input_specs: str) -> None:

@@ -13,7 +13,7 @@ from ffn.contingency import ContingencyTable, count_ids, merge_tables
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, blocks_of, job_of, write_blocks
 from ffn.io.create import require_replaceable, volume_name
-from ffn.io.open import identity, open_volume
+from ffn.io.open import identity, open_labels
 from ffn.io.steps import learn_tables
 from ffn.io.training_records import OUTSIDE_PARTITION
 from ffn.io.volume import (
@@ -90,7 +90,7 @@ def partition(
         jobs are missing before this one.
     """
     require_other_file(out_spec, labels_spec)
-    with open_volume(labels_spec) as labels:
+    with open_labels(labels_spec) as labels:
         require_labels(labels)
         box = box or labels.box
         require_inside(labels, box)

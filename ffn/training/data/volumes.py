@@ -13,7 +13,7 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, scale, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
-from ffn.io.open import open_volume
+from ffn.io.open import open_labels, open_volume
 from ffn.io.volume import Volume, require_labels
 from ffn.model.normalize import Normalisation
 from ffn.training.parallel.node_array import NodeArray, node_array
@@ -146,7 +146,7 @@ def open_training_volumes(specs: Mapping[str, tuple[str, str]]) -> Iterator[dict
     with contextlib.ExitStack() as stack:
         yield {
             name: TrainingVolume(
-                name, stack.enter_context(open_volume(image)), stack.enter_context(open_volume(labels))
+                name, stack.enter_context(open_volume(image)), stack.enter_context(open_labels(labels))
             )
             for name, (image, labels) in specs.items()
         }

@@ -46,13 +46,14 @@ def test_partitions_equal_the_definition_in_blocks(tmp_path):
     assert len(np.unique(expected)) >= 9
 
 
-def test_ignored_voxels_are_in_no_partition(tmp_path):
-    """Neither as an object nor as background, which training may start from, too."""
+@pytest.mark.parametrize("ignored", [IGNORED, np.uint64(2**64 - 2), np.uint64(2**64 - 3)])
+def test_ignored_voxels_are_in_no_partition(tmp_path, ignored):
+    """Neither as an object nor as background, which training may start from, too; nor in labels as CREMI has them."""
     labels = tissue()
     ids, sizes = np.unique(labels[labels > 0], return_counts=True)
     before = run(tmp_path, labels)
     is_largest = labels == ids[sizes.argmax()]
-    after = run(tmp_path, np.where(is_largest, IGNORED, labels))
+    after = run(tmp_path, np.where(is_largest, ignored, labels))
     np.testing.assert_array_equal(after, np.where(is_largest, 255, before))
 
 

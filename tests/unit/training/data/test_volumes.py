@@ -7,8 +7,8 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.create import create_volume
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement
-from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
+from ffn.io.volume import Placement, is_ignored
+from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev, open_training_volumes
 from ffn.training.parallel.process_group import ProcessGroup
 
 
@@ -26,6 +26,19 @@ def test_image_and_labels_must_overlap_and_labels_must_be_integers(tmp_path):
             TrainingVolume("v", a, b)
         with pytest.raises(VolumeError, match="expected integer labels"):
             TrainingVolume("v", a, c)
+
+
+@pytest.mark.parametrize(("dtype", "outside"), [(np.uint64, 2**64 - 3), (np.int64, -3)])
+def test_labels_of_cremi_are_ignored_as_if_ingest_had_brought_them_in(tmp_path, dtype, outside):
+    box = Box((0, 0, 0), (2, 3, 4))
+    labels = np.full(box.shape, 5, dtype)
+    labels[1] = outside
+    for name, voxels in {"raw": np.zeros(box.shape, np.uint8), "labels": labels}.items():
+        with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, Placement(box)) as writer:
+            writer.write(box, voxels)
+    with open_training_volumes({"cremi": (f"{tmp_path}/raw.h5", f"{tmp_path}/labels.h5")}) as volumes:
+        found = volumes["cremi"].read_labels(box)
+    np.testing.assert_array_equal(is_ignored(found), labels != 5)
 
 
 def test_mean_and_stddev_do_not_depend_on_the_shares(volume, monkeypatch):
