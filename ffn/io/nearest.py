@@ -46,6 +46,12 @@ def read_nearest(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None, 
     return found
 
 
+def reaches(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> bool:
+    """Whether `read_nearest` finds any voxel of `volume` in `box`."""
+    indices = _indices(box, _ratios(volume, voxel_size_zyx_nm))
+    return not _hull(indices, indices).intersect(volume.box).is_empty
+
+
 def read_test(
     volume: Volume,
     box: Box,

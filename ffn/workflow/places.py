@@ -12,13 +12,14 @@ import numpy as np
 from ffn.assembly.calibration import CalibrationError, read_calibration
 from ffn.assembly.corrections import CorrectionError, read_corrections
 from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
-from ffn.errors import ConfigError, FfnError
+from ffn.errors import ConfigError, FfnError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
 from ffn.inference.points import points_file, read_points
 from ffn.io.masks import open_masks
+from ffn.io.nearest import reaches
 from ffn.io.reference import is_reference
 from ffn.io.store_names import tracked_file
-from ffn.io.volume import Volume, file_of, voxel_size_of
+from ffn.io.volume import Volume, file_of, require_labels, voxel_size_of
 from ffn.model.store import load_architecture
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint_architecture
 from ffn.training.data.examples import patch_size
@@ -136,8 +137,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         _check_boxes(name, place, config)
         places[name] = _needed(name, place, config) if volume.image_box == NEEDED else place
         _check_masks(name, places[name], config)
-        if volume.init_segmentation:
-            open_source(f"volumes.{name}.init_segmentation", volume.init_segmentation)
+        _check_given(name, places[name])
         _check_corrections(name, places[name], config)
         if volume.skeletons and not Path(volume.skeletons).exists():
             raise ConfigError(
@@ -272,6 +272,23 @@ def _check_masks(name: str, place: Place, config: RunConfig) -> None:
                 masks.require(box)
         except FfnError as error:
             raise ConfigError(f"volumes.{name}.masks, {key}: {error}") from None
+
+
+def _check_given(name: str, place: Place) -> None:
+    """Refuse given segments that are no labels, or none of which lies in what is segmented."""
+    key, spec = f"volumes.{name}.init_segmentation", place.config.init_segmentation
+    if spec is None:
+        return
+    labels, _ = open_source(key, spec)
+    try:
+        require_labels(labels)
+    except VolumeError as error:
+        raise ConfigError(f"{key}: {error}") from None
+    if place.config.is_segmented and not reaches(labels, place.segment_box, place.voxel_size_zyx_nm):
+        raise ConfigError(
+            f"{key}: {spec} covers {labels.box}, expected some of segment_box {place.segment_box}. Correct its offset "
+            "or voxel size"
+        )
 
 
 def _check_points(config: SegmentConfig) -> None:

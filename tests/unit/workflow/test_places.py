@@ -227,7 +227,7 @@ def test_labels_lie_where_the_configuration_says(tmp_path):
 def test_what_ingest_would_refuse_is_refused_before(tmp_path, file, dtype, size, message):
     labelled_part(tmp_path)
     (tmp_path / f"{file}.h5").unlink()
-    with create_volume(f"{tmp_path}/{file}.h5:{file}", dtype, Placement(Box.from_shape((64, 48, 80)), (size,) * 3)):
+    with create_volume(f"{tmp_path}/{file}.h5:{file}", dtype, Placement(Box.from_shape((64, 48, 80)), (20, 20, 20))):
         pass
     volume = {**sources(tmp_path), "voxel_size_zyx_nm": [10, 10, 10]}
     with pytest.raises(ConfigError, match=message):
@@ -362,6 +362,26 @@ def test_a_mask_has_to_be_there_and_to_cover_what_is_segmented(tmp_path):
     part = "0:60,0:48,0:80"
     less = {"phantom": {**volume, "train_box": part, "segment_box": part, "evaluate_box": "none"}}
     check_sources(load_run({**GOOD, "volumes": less}))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "start", "said"),
+    [
+        (np.uint64, (31, 0, 0), None),
+        (np.uint64, (32, 0, 0), "covers 32:34,0:5,0:6, expected some of segment_box 0:64,0:48,0:80"),
+        (np.float32, (0, 0, 0), "has type float32, expected integer labels"),
+    ],
+)
+def test_what_is_segmented_already_has_to_lie_in_the_segment_box(tmp_path, dtype, start, said):
+    spec = f"{tmp_path}/soma.h5:labels"
+    with create_volume(spec, dtype, Placement(Box.from_shape((2, 5, 6), start), (20, 20, 20))):
+        pass
+    run = load_run({**GOOD, "volumes": {"phantom": {**PHANTOM, "init_segmentation": spec}}})
+    if said is None:
+        check_sources(run)
+        return
+    with pytest.raises(ConfigError, match=f"volumes.phantom.init_segmentation: .*{said}"):
+        check_sources(run)
 
 
 def test_listed_seeds_are_read_before_anything_runs(tmp_path):
