@@ -34,7 +34,6 @@ def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.Fil
         Of the class `error`, if the file is missing, truncated, not HDF5 or not on this machine.
     """
     _require_here(path, error)
-    _require_here(path, error)
     path = Path(path)
     if not path.is_file():
         raise error(f"{path}: no such file, expected an HDF5 file. Did the earlier stage finish?")

@@ -43,7 +43,7 @@ class StoreFolder:
         self.address = address.rstrip("/")
         self.path: Path | None = Location.parse(address).path  # None in an object store
         self._context = ts.Context(CONTEXT)
-        with self.reached():
+        with self._reached():
             self._spec = writable_store(Location.parse(address))
             self._files = ts.KvStore.open(self._spec, context=self._context).result()
 
@@ -57,12 +57,12 @@ class StoreFolder:
             "store_data_equal_to_fill_value": True,
             "fill_missing_data_reads": False,
         }
-        with self.reached(name):
+        with self._reached(name):
             return ts.open(spec, open=True, context=self._context).result()
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a file, None if there is none."""
-        with self.reached():
+        with self._reached():
             result = self._files.read(key).result()
         return result.value if result.state == "value" else None
 
@@ -74,7 +74,7 @@ class StoreFolder:
         VolumeError
             If it cannot be written.
         """
-        with self.reached(key):
+        with self._reached(key):
             if self.path:
                 with atomic_path(self.path / key) as temporary:
                     temporary.write_bytes(content)
@@ -95,7 +95,7 @@ class StoreFolder:
 
     def delete(self, key: str) -> None:
         """Delete a file, if it exists."""
-        with self.reached():
+        with self._reached():
             if self.path:  # TensorStore lists the folder, which may hold a record of each of a million blocks
                 (self.path / key).unlink(missing_ok=True)
             else:
@@ -110,7 +110,7 @@ class StoreFolder:
 
     def list(self, prefix: str = "") -> list[str]:
         """Return the names of the files below `prefix`, which ends with a slash; by default of all."""
-        with self.reached():
+        with self._reached():
             keys = self._files.list(ts.KvStore.KeyRange(prefix, prefix[:-1] + "0" if prefix else "")).result()
         return sorted(key.decode() for key in keys)
 
@@ -120,7 +120,7 @@ class StoreFolder:
         return None if content is None else hashlib.sha256(content).hexdigest()
 
     @contextlib.contextmanager
-    def reached(self, key: str = "") -> Iterator[None]:
+    def _reached(self, key: str = "") -> Iterator[None]:
         """Turn what is said of an address, of rights or of free space into an error that names the file `key`."""
         try:
             yield
