@@ -114,25 +114,26 @@ def nginx(export_dir, tmp_path):
     """Serve the export with nginx as docs/viewing.md tells, and return its address."""
     if shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") is None:
         pytest.skip("no nginx; Debian's package is called nginx-light")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    documented = re.search(r"```nginx\n(.*?)```", (ROOT / "docs/viewing.md").read_text(), re.DOTALL).group(1)
-    server = documented.replace("listen 80;", f"listen 127.0.0.1:{port};")
-    server = server.replace("/data/results/demo/precomputed/phantom", str(export_dir / "precomputed/tubes"))
-    assert f":{port};" in server and str(export_dir) in server
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    temporary = "".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in kinds)
-    configuration = f"daemon off; master_process off; pid {tmp_path}/pid; error_log stderr; events {{}}"
-    (tmp_path / "nginx.conf").write_text(f"{configuration} http {{ access_log off; {temporary}\n{server} }}")
-    command = [shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin"), "-c", tmp_path / "nginx.conf"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
-    try:
-        wait_for_port(port, process)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.communicate()
+    with socket.socket() as reserved:  # so that no other program gets the port before nginx
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+        documented = re.search(r"```nginx\n(.*?)```", (ROOT / "docs/viewing.md").read_text(), re.DOTALL).group(1)
+        server = documented.replace("listen 80;", f"listen 127.0.0.1:{port} reuseport;")
+        server = server.replace("/data/results/demo/precomputed/phantom", str(export_dir / "precomputed/tubes"))
+        assert f":{port} " in server and str(export_dir) in server
+        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        temporary = "".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in kinds)
+        configuration = f"daemon off; master_process off; pid {tmp_path}/pid; error_log stderr; events {{}}"
+        (tmp_path / "nginx.conf").write_text(f"{configuration} http {{ access_log off; {temporary}\n{server} }}")
+        command = [shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin"), "-c", tmp_path / "nginx.conf"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        try:
+            wait_for_port(port, process)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.communicate()
 
 
 def wait_for_port(port, process):
