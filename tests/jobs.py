@@ -7,11 +7,11 @@ import pytest
 
 from ffn.io.block_records import BlockRecords
 
-Command = Callable[..., object]  # runs the stage: takes the folder of its output, and options
+Command = Callable[..., object]  # runs the stage: takes the folder of its output, and the option of a job
 
 
 class Killed(BaseException):
-    """Ends a stage at once, as a signal would."""
+    """What nothing catches: ends a stage at once, as a signal would."""
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -19,26 +19,28 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def require_same_files(run: Command, folder: Path, jobs: Sequence[Sequence[str]]) -> dict[str, bytes]:
-    """Check that `jobs`, and a job that is killed at every one of its blocks, make what one job makes; return that."""
+def require_same_files(
+    run: Command, folder: Path, jobs: Sequence[str], blocks_between_kills: int = 1
+) -> dict[str, bytes]:
+    """Check that `jobs`, and a job that is killed every few blocks, make what one job makes; return that."""
     run(folder / "one")
-    for options in jobs:
-        run(folder / "several", *options)
+    for job in jobs:
+        run(folder / "several", "--job", job)
     kills = 0
-    while _is_killed(run, folder / "killed"):
+    while _is_killed(run, folder / "killed", blocks_between_kills):
         kills += 1
     made = files(folder / "one")
-    assert kills > 1 and files(folder / "several") == made == files(folder / "killed")
+    assert kills and files(folder / "several") == made == files(folder / "killed")
     return made
 
 
-def _is_killed(run: Command, folder: Path) -> bool:
-    """Run the stage until it is about to write the record of its second block, which is then not finished."""
+def _is_killed(run: Command, folder: Path, num_blocks: int) -> bool:
+    """Run the stage until it is about to write the record of one block more, which is then not finished."""
     write, calls = BlockRecords.write, []
 
     def killed(*arguments):
         calls.append(arguments)
-        if len(calls) == 2:
+        if len(calls) > num_blocks:
             raise Killed
         write(*arguments)
 

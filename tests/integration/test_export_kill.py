@@ -12,6 +12,7 @@ from ffn.geometry import Box
 from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 
+from ..jobs import files
 from ..pauses import Pause
 
 # Boxes of random ids make poor neurons: no surfaces and centre lines of them.
@@ -27,10 +28,6 @@ def command(folder, out):
 
 def shards(folder):
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*.shard")}
-
-
-def content(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.slow
@@ -57,4 +54,4 @@ def test_a_killed_export_resumes(tmp_path):
     again = before.items() - shards(out).items()
     assert len(again) <= NUM_THREADS, "more than the shards in flight were written again"
     assert not partial.exists()
-    assert content(out) == content(at_once)
+    assert files(out) == files(at_once)

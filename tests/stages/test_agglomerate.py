@@ -16,6 +16,7 @@ from ffn.io.volume import Placement
 from ffn.provenance import REVISIONS, revision
 
 from ..engines import HERE
+from ..jobs import Killed
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
@@ -167,10 +168,6 @@ def test_only_what_is_near_the_box_stays_of_the_table_of_a_volume(scene, monkeyp
     found = agglomerating.overlap_rows
     monkeypatch.setattr(agglomerating, "overlap_rows", lambda rows: sizes.append(len(rows)) or found(rows))
     assert agglomerate(scene)[0] == 0 and sizes == [len(near)]
-
-
-class Killed(BaseException):
-    """What nothing catches."""
 
 
 @pytest.fixture

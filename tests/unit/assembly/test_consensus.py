@@ -11,6 +11,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume, read_table
 
+from ...jobs import require_same_files
 from ..volumes import read, write
 
 BOX = Box((4, -3, 10), (17, 20, 41))
@@ -54,7 +55,7 @@ def test_the_result_equals_the_definition_for_any_blocks(seed, tmp_path):
     assert ((found == 0) & (a != 0)).any()  # some fragments were small
 
 
-def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch, check_jobs):
+def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
     rng = np.random.default_rng(5)
     a, b = random_labels(rng, rng.choice(2**62, 5).astype(np.uint64)), random_labels(rng, np.arange(1, 4))
     origins = np.array([[int(i), *BOX.start, 40, 1] for i in np.unique(a[a > 0])])
@@ -69,8 +70,9 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch, check_jobs):
     def run(folder, *job):
         assert main([*command, *job, "--block-size", "7", "9", "11", "--out", f"{folder}/c.zarr"]) == 0
 
-    check_jobs(
+    require_same_files(
         run,
+        tmp_path,
         ["count-2-of-2", "count-1-of-2", "count-finish", "3-of-3", "1-of-3", "2-of-3", "finish"],
         blocks_between_kills=3,
     )

@@ -11,6 +11,7 @@ from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.workflow.run import load_run
 
+from ...jobs import require_same_files
 from ..volumes import read, write
 
 SIZE = (10.0, 10.0, 20.0)
@@ -100,7 +101,7 @@ def test_blocks_do_not_show_up_to_four_times_the_distance(block, tmp_path):
 
 
 @pytest.mark.parametrize("tile", [(6, 13, 9), (4, 5, 50)])
-def test_jobs_kills_and_shards_do_not_show(tile, tmp_path, monkeypatch, check_jobs):
+def test_jobs_kills_and_shards_do_not_show(tile, tmp_path, monkeypatch):
     """Tiles cross the borders of shards."""
     labels, image = tissue()
     specs = [write(tmp_path / f"{n}.h5", v, (5, 6, 7), (10, 10, 10)) for n, v in (("labels", labels), ("image", image))]
@@ -113,7 +114,7 @@ def test_jobs_kills_and_shards_do_not_show(tile, tmp_path, monkeypatch, check_jo
     def run(folder, *job):
         assert main([*command, *job, "--out", f"{folder}/filled.zarr"]) == 0
 
-    check_jobs(run, ["2-of-3", "3-of-3", "1-of-3", "finish"])
+    require_same_files(run, tmp_path, ["2-of-3", "3-of-3", "1-of-3", "finish"])
     assert np.array_equal(read(f"{tmp_path}/one/filled.zarr"), read(f"{tmp_path}/whole.zarr"))
 
 

@@ -18,6 +18,7 @@ from ffn.config import MergeConfig
 from ffn.errors import VolumeError
 from ffn.io.open import open_volume
 
+from ...jobs import require_same_files
 from ..volumes import read, write
 
 BASE = np.array([0, 3, 3, 5, 8, 9], np.uint64).reshape(1, 2, 3).repeat(4, 2)
@@ -88,7 +89,7 @@ def test_inputs_are_not_overwritten(base, tmp_path, out, mapping):
         merge(base, [graph], str(tmp_path / out), mapping and str(tmp_path / mapping), CONFIG)
 
 
-def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch, check_jobs):
+def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch):
     monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 8)
     graphs = [write_graph(tmp_path / "a.csv", edge(5, 9, 0.6)), write_graph(tmp_path / "b.csv", edge(3, 8, 0.4))]
@@ -102,7 +103,7 @@ def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch, check_jobs):
         if job[1:] == ("finish",):
             (tmp_path / "away.csv").rename(tmp_path / "b.csv")
 
-    check_jobs(run, ["mapping-finish", "2-of-2", "1-of-2", "finish"])
+    require_same_files(run, tmp_path, ["mapping-finish", "2-of-2", "1-of-2", "finish"])
     assert np.array_equal(read(f"{tmp_path}/one/out.zarr"), np.where(BASE == 9, 5, BASE))
 
 

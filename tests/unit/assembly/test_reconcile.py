@@ -15,6 +15,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume, read_table
 
+from ...jobs import require_same_files
 from ..volumes import read, write
 from .conftest import TILED, TILES, write_tiles
 
@@ -73,7 +74,7 @@ JOBS = ["tiling-finish", "match-2-of-2", "match-1-of-2", "match-finish", "label-
 JOBS += ["label-finish", "2-of-2", "1-of-2", "finish"]
 
 
-def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch, check_jobs):
+def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
     specs = write_tiles(tmp_path / "parts", tubes(TILED), np.random.default_rng(0))
     seed = np.array([[1, 12, 15, TILED.start[2] + 5, 40, 1]])
     with open_volume(specs[0]) as volume:
@@ -90,7 +91,7 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch, check_jobs):
     def run(folder, *job):
         assert main([*command, *job, "--block-size", "9", "20", "11", "--out", f"{folder}/r.zarr"]) == 0
 
-    check_jobs(run, JOBS, blocks_between_kills=5)
+    require_same_files(run, tmp_path, JOBS, blocks_between_kills=5)
     assert np.array_equal(read(one), read(whole)) and len(np.unique(read(one))) == 4
     for table in ("origins", "overlaps", "components"):
         assert np.array_equal(read_table(one, table), read_table(whole, table))

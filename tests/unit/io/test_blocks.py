@@ -15,6 +15,7 @@ from ffn.io.blocks import WHOLE, Job, forget_blocks, jobs_of, learn_blocks, writ
 from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Placement
 
+from ...jobs import files
 from ...pauses import ROOT, Pause
 
 BOX = Box((3, 0, 0), (67, 64, 300))
@@ -42,10 +43,6 @@ def run(path, job=WHOLE, made_of=MADE_OF, done=None):
         return {"voxels": block.num_voxels, "sums": voxels_of(block).sum(axis=(0, 1, 2), keepdims=True)}
 
     write_blocks(str(path), {"0": np.uint16}, PLACEMENT, work, made_of, job, {"sums": count})
-
-
-def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture

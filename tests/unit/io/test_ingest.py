@@ -184,7 +184,7 @@ def test_jobs_that_share_the_layers_and_killed_ones_make_what_one_job_makes(tmp_
     def job(folder, *options):
         assert main([*words, "--out", f"{folder}/v.zarr", *options]) == 0
 
-    require_same_files(job, tmp_path, [["--job", name] for name in ("2-of-2", "1-of-2", "finish")])
+    require_same_files(job, tmp_path, ["2-of-2", "1-of-2", "finish"])
     np.testing.assert_array_equal(read(f"{tmp_path}/several/v.zarr"), volume)
 
 

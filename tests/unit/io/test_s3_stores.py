@@ -14,11 +14,9 @@ from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.sampling import membrane
 
+from ...jobs import Killed
+
 BOX = Box((3, 0, 0), (35, 64, 200))
-
-
-class Killed(BaseException):
-    """What nothing catches."""
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from ffn.io.open import identity, open_volume, read_table
 from ffn.io.store_folder import StoreFolder
 from ffn.io.volume import MAIN, Placement, Volume
 
+from ...jobs import files
+
 BOX = Box((-5, 7, 1000), (125, 77, 1200))
 PLACEMENT = Placement(BOX, (40.0, 4.0, 4.5), {"stage": "test"}, shard_zyx=(128, 64, 64))
 LABELS = np.random.default_rng(1).integers(0, 2**63, BOX.shape, np.uint64)
@@ -25,10 +27,6 @@ def write(spec, voxels=LABELS, placement=PLACEMENT, block=(50, 50, 50), tables=N
     with create_volume(str(spec), voxels.dtype, placement, tables) as out:
         for part in placement.box.blocks(block):
             out.write(part, voxels[part.slices(placement.box.start)])
-
-
-def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture

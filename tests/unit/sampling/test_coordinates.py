@@ -117,7 +117,7 @@ def test_jobs_that_share_the_rows_and_killed_ones_make_what_one_job_makes(tmp_pa
         folder.mkdir(exist_ok=True)
         assert main([*words, "--out", f"{folder}/c.h5", *options]) == 0
 
-    made = require_same_files(job, tmp_path, [["--job", name] for name in ("2-of-3", "1-of-3", "3-of-3", "finish")])
+    made = require_same_files(job, tmp_path, ["2-of-3", "1-of-3", "3-of-3", "finish"])
     assert list(made) == ["c.h5"]
     assert as_set(read(tmp_path / "one/c.h5")[0][13]) == expected(13)
 

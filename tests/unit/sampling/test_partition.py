@@ -128,9 +128,7 @@ def job(tmp_path, monkeypatch):
 def test_jobs_that_share_the_blocks_and_killed_ones_make_what_one_job_makes(tmp_path, job):
     """An object is large, or not, by its voxels in all of them."""
     parts = ["2-of-3", "1-of-3", "3-of-3", "finish"]
-    made = require_same_files(
-        job, tmp_path, [["--job", name] for name in (*(f"sizes-{part}" for part in parts), *parts)]
-    )
+    made = require_same_files(job, tmp_path, [*(f"sizes-{part}" for part in parts), *parts])
     assert len([name for name in made if name.startswith("p.zarr/0/c/")]) > 3
     config = CONFIG.model_copy(update={"block_size_zyx": (24, 33, 50)})
     with open_volume(tmp_path / "one/p.zarr") as volume:
