@@ -47,7 +47,6 @@ from snakemake.rules import Rule  # noqa: E402
 from snakemake.scheduling.job_scheduler import JobScheduler  # noqa: E402
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor  # noqa: E402
 
-_get_target_spec = GroupJob.get_target_spec
 _report_job_submission = RemoteExecutor.report_job_submission
 _exit_gracefully = JobScheduler.exit_gracefully
 _group = Rule.group
