@@ -150,11 +150,6 @@ class Stage:
     blocks: Blocks | None = None
     masked: bool = False
 
-    @property
-    def revision(self) -> int:
-        """Number that is raised when its results change; see `ffn.provenance.REVISIONS`."""
-        return revision(self.name)
-
 
 # In the order of the pipeline. Needs were measured on FIB-25 (250³ in blocks of 128³) and on the demo: `max_rss` and
 # `s` in results/*/benchmarks.
@@ -438,7 +433,7 @@ def revisions_of(shell_line: str) -> list[int]:
 
     Examples
     --------
-    >>> revisions_of("ffn segment --image raw.zarr") == [STAGES["segment"].revision]
+    >>> revisions_of("ffn segment --image raw.zarr") == [revision("segment")]
     True
     >>> len(revisions_of("ffn study train --runs runs/")), len(revisions_of("ffn study measure --out 1.h5"))
     (2, 1)

@@ -43,11 +43,6 @@ class Stepper:
     thresholds: Thresholds
     precision: str
 
-    @property
-    def num_sides(self) -> int:
-        """Number of faces to which the FOV can move."""
-        return len(sides(self.model.deltas_zyx))
-
     def step(
         self, params: Params, seen: jax.Array | None, state: CanvasState, requests: jax.Array
     ) -> tuple[CanvasState, jax.Array]:
@@ -69,7 +64,7 @@ class Stepper:
         -------
         CanvasState
             With the updated POMs.
-        int32 array of shape (N, 2 × num_sides + 3 + WATCHED)
+        int32 array of shape (N, 2 × F + 3 + WATCHED), for F faces to which the FOV can move
             Of each canvas: strongest logit of each face (bits of a float32), its index in the face, how many voxels the
             object has gained, how many were deleted (see `Canvas`), logits of the seed and of the watched positions
             (bits).
