@@ -160,7 +160,8 @@ def ungroup(workflow: Workflow, is_shared: Callable[[str], bool]) -> None:
     """Dissolve each of the profile's groups that has a stage whose blocks several jobs share.
 
     These jobs are in no group, because there may be a thousand, but they depend on members of the group and members
-    depend on them, which Snakemake refuses. It reads the groups after the rules.
+    depend on them, which Snakemake refuses (https://github.com/snakemake/snakemake/pull/3563). It reads the groups
+    after the rules.
     """
     if is_module(workflow):
         return
