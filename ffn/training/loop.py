@@ -285,7 +285,7 @@ class Trainer:
 def _parts(plan: TrainingPlan, rank: int) -> list[str]:
     """Name the parts of a checkpoint that a process has."""
     parts = [*map(_lane_part, plan.lanes(rank)), *map(_worker_part, plan.workers(rank))]
-    return parts + [REPORTED] * (rank == 0)
+    return [*parts, REPORTED] if rank == 0 else parts
 
 
 def _lane_part(lane: int) -> str:
