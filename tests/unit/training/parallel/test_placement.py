@@ -82,8 +82,8 @@ PROCESS = textwrap.dedent(
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be divided")
 @pytest.mark.parametrize("pin", ["pin", "leave"])
-def test_two_processes_of_a_job_find_each_other(pin):
-    command = [sys.executable, "-c", PROCESS, pin]
+def test_two_processes_of_a_job_find_each_other(pin, tmp_path):
+    command = [sys.executable, "-c", PROCESS, pin, str(tmp_path)]  # no other job on this machine has this line
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     everything = sorted(os.sched_getaffinity(0))
     with subprocess.Popen(command, **pipes) as one, subprocess.Popen(command, **pipes) as other:
