@@ -144,9 +144,6 @@ CASES = {
     "coordinates missing": ("records --coordinates a={m}/nowhere.h5 --out {o}/records", "nowhere.h5"),
     "no shards": (RECORDS + " --num-shards 0", "--num-shards: found '0'"),
     "syntax of a weight": (RECORDS + " --weight 2", "--weight: found '2', expected NAME=WEIGHT"),
-    "weight that is no number": (RECORDS + " --weight a=x", "--weight: found 'x' for 'a', expected a positive number"),
-    "weight below zero": (RECORDS + " --weight a=-1", "--weight.*-1.*positive"),
-    "weight of another volume": (RECORDS + " --weight b=2", "--weight.*b"),
     "nothing eligible": (
         "coordinates --partitions {m}/partitions.h5:partitions --margin 6 9 9 --out {o}/c.h5",
         "margin",

@@ -190,11 +190,3 @@ def test_options_reach_the_stage(monkeypatch):
         ("l.h5:labels", "p.h5:partitions", config, None, 0, WHOLE),
         ("l.h5:labels", "p.h5:partitions", config.model_copy(update={"min_size": 200}), None, 3, WHOLE),
     ]
-
-
-def test_bad_values_are_one_line(capsys):
-    assert main([*WORDS, "--thresholds", "0.5", "0.1"]) == 2
-    assert "must be 1 to 253 ascending fractions" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main([*WORDS, "--threads", "-1"])
-    assert "'-1' is not a whole number" in capsys.readouterr().err

@@ -92,36 +92,6 @@ def test_a_training_on_another_node_is_refused_by_name(no_steps, tmp_path, monke
     assert not (tmp_path / "model/weights.h5").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (["--volume", "a"], "--volume: found 'a', expected NAME=IMAGE,LABELS"),
-        (["--volume", "a=r,l"], "--volume: 'a' occurs twice"),
-        (["--init", "nowhere"], "nowhere/model.yaml: no such file"),
-        (["--fov-size", "4", "5", "7"], "fov_size_zyx: 4 on axis z is even"),
-        (["--deltas", "1", "3", "3"], "deltas_zyx: 3 on axis y is not less than half the FOV"),
-        (["--batch-size", "0"], "--batch-size: found '0'"),
-        (["--precision", "float16"], "--precision: found 'float16'"),
-        (["--permutable-axes", "y", "x"], "y and x cannot be exchanged, patches have 9 and 13 voxels"),
-        (["--records", "nowhere"], "nowhere: has no index.json"),
-        (["--rng-seed", "-1"], "'-1' is not a whole number"),
-    ],
-)
-@pytest.mark.usefixtures("no_launcher")
-def test_bad_input_gives_one_line_and_no_output(data, tmp_path, capsys, changes, message):
-    image, labels = data.volumes["a"]
-    options = ["--records", data.records, "--volume", f"a={image},{labels}", "--out", f"{tmp_path}/model"]
-    options += ["--num-workers", "1", "--permutable-axes", "--depth", "1", "--fov-size", "3", "5", "7"]
-    try:
-        code = main(["train", *options, "--deltas", "1", "2", "3", *changes])
-    except SystemExit as stop:
-        code = stop.code
-    assert code == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
-    assert not (tmp_path / "model").exists()
-
-
 @pytest.mark.usefixtures("no_launcher")
 def test_a_record_that_no_example_can_be_made_of_ends_the_job_before_the_first_step(
     no_steps, make_records, tmp_path, capsys
