@@ -1,4 +1,7 @@
-"""Every stage meets bad input: one line that says what is wrong, exit code 2, no traceback, no output left."""
+"""Stages meet bad input: one line that says what is wrong, exit code 2, no traceback, no output left.
+
+Those of `ffn evaluate` are in tests/unit/evaluation/test_evaluate.py.
+"""
 
 from __future__ import annotations
 
@@ -161,16 +164,9 @@ CASES = {
         "5 on axis y is not less than half",
     ),
     "syntax of a validation": (TRAIN + SMALL + " --validate cube={m}/raw.h5:raw,{m}/labels.h5:labels", "NAME=IMAGE,"),
-    "box of a validation": (VALIDATED.replace("0:12", "9:9"), "--validate cube: box: '9:9,0:20,0:24' is empty"),
-    "validation outside": (VALIDATED.replace("0:12", "0:13"), "0:13,0:20,0:24 leaves the labelled part"),
-    "validation without a patch": (VALIDATED.replace("0:12", "0:1"), "0:1,0:20,0:24 has no voxel whose patch"),
     "validation without an object": (
         TRAIN + SMALL + " --validate e={m}/raw.h5:raw,{m}/empty.h5:labels,0:12,0:20,0:24",
         "--validate: no patch .* is centred on an object",
-    ),
-    "validation of other files": (
-        VALIDATED.replace("--validate cube={m}/raw", "--validate cube={m}/float"),
-        "--validate cube: found .*float.h5:raw.*, expected .* as for --volume",
     ),
     "best weights without validation": (TRAIN + SMALL + " --use-best", "use_best: found true without a validation"),
     "best weights, never validated": (VALIDATED + " --use-best --validation-steps 0", "without a validation"),
@@ -207,7 +203,7 @@ CASES = {
     ),
     "model with an even FOV": (SEGMENT.replace("{m}/model", "{m}/even_fov"), "4 on axis z is even"),
     "no checkpoint": ("import-checkpoint {m}/model.ckpt --out {o}/model", "model.ckpt.index: no such file"),
-    # assembly, evaluation, viewing
+    # assembly, viewing
     "subvolume that is no segmentation": (
         "reconcile {m}/float.h5:raw --out {o}/out.h5:segmentation",
         "float32",
@@ -233,14 +229,6 @@ CASES = {
     ),
     "points without the policy": (SEGMENT + " --seed-points 1,2,3", "seed_policy|seed-policy"),
     "mask that is elsewhere": (SEGMENT + " --masks {m}/far.h5:labels", "the mask covers 100:112"),
-    "volumes that do not meet": (
-        "evaluate --segmentation {m}/labels.h5:labels --truth {m}/far.h5:labels --out {o}/scores.json",
-        "100:112",
-    ),
-    "truth without bodies": (
-        "evaluate --segmentation {m}/labels.h5:labels --truth {m}/empty.h5:labels --out {o}/scores.json",
-        "empty.h5",
-    ),
     "nothing to view": ("view {m}/nothing --no-open", "nothing"),
     "nothing to describe": ("info {m}/nowhere", "nowhere"),
 }
