@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MIN_PENDING_PAIRS = 100_000  # rows that wait before a merge; sorting after every block would take quadratic time
+MIN_PENDING_ROWS = 100_000  # rows that wait before a merge; sorting after every block would take quadratic time
 
 
 @dataclass(frozen=True)
@@ -118,27 +118,50 @@ def count_pairs(a: np.ndarray, b: np.ndarray) -> ContingencyTable:
     [2, 1]
     """
     starts, lengths = find_runs(a, b)
-    return _sum_equal(a.ravel()[starts].astype(np.uint64), b.ravel()[starts].astype(np.uint64), lengths)
+    return _table_of(add_up(_rows_of(ContingencyTable(a.ravel()[starts], b.ravel()[starts], lengths))))
+
+
+class RowSum:
+    """Sum of rows that arrive in parts, see `add_up`. Memory grows with what is different, not with the parts.
+
+    Parameters
+    ----------
+    num_columns : int
+        Columns of a row.
+    dtype : dtype
+        Type of its values.
+    """
+
+    def __init__(self, num_columns: int, dtype: np.dtype | type = np.int64) -> None:
+        self._merged = np.empty((0, num_columns), dtype)
+        self._pending: list[np.ndarray] = []
+        self._num_pending = 0
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add rows, in any order."""
+        self._pending.append(rows)
+        self._num_pending += len(rows)
+        if self._num_pending > max(MIN_PENDING_ROWS, len(self._merged)):
+            self._merged, self._pending, self._num_pending = self.rows(), [], 0
+
+    def rows(self) -> np.ndarray:
+        """Return the sum so far."""
+        return add_up(np.concatenate([self._merged, *self._pending]))
 
 
 class TableSum:
     """Sum of tables that arrive one at a time. Memory grows with the number of pairs, not with that of tables."""
 
     def __init__(self) -> None:
-        self._merged = _sum_equal(*(np.zeros(0, dtype) for dtype in (np.uint64, np.uint64, np.int64)))
-        self._pending: list[ContingencyTable] = []
-        self._num_pending = 0
+        self._rows = RowSum(3, np.uint64)
 
     def add(self, table: ContingencyTable) -> None:
         """Add a table of other voxels."""
-        self._pending.append(table)
-        self._num_pending += len(table.voxels)
-        if self._num_pending > max(MIN_PENDING_PAIRS, len(self._merged.voxels)):
-            self._merged, self._pending, self._num_pending = self.table(), [], 0
+        self._rows.add(_rows_of(table))
 
     def table(self) -> ContingencyTable:
         """Return the sum so far."""
-        return _concatenate([self._merged, *self._pending])
+        return _table_of(self._rows.rows())
 
 
 def merge_tables(tables: Iterable[ContingencyTable]) -> ContingencyTable:
@@ -165,13 +188,13 @@ def add_up(rows: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    rows : int64 ndarray of shape (N, K)
+    rows : int64 or uint64 ndarray of shape (N, K)
         In any order.
 
     Returns
     -------
-    int64 ndarray of shape (M, K)
-        Ascending, each combination once.
+    ndarray of shape (M, K)
+        Of the same type; ascending, each combination once.
 
     Examples
     --------
@@ -249,16 +272,11 @@ class RowLookup:
         return codes, known
 
 
-def _concatenate(tables: list[ContingencyTable]) -> ContingencyTable:
-    columns = ((t.a, t.b, t.voxels) for t in tables)
-    return _sum_equal(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+def _rows_of(table: ContingencyTable) -> np.ndarray:
+    """Return a table as one uint64 array of shape (N, 3)."""
+    return np.stack([column.astype(np.uint64) for column in (table.a, table.b, table.voxels)], axis=1)
 
 
-def _sum_equal(a: np.ndarray, b: np.ndarray, voxels: np.ndarray) -> ContingencyTable:
-    """Sort the rows and add up those of the same pair."""
-    if not len(voxels):
-        return ContingencyTable(a, b, voxels.astype(np.int64))
-    order = np.lexsort((b, a))
-    a, b, voxels = a[order], b[order], voxels[order]
-    first, _ = find_runs(a, b)
-    return ContingencyTable(a[first], b[first], np.add.reduceat(voxels, first, dtype=np.int64))
+def _table_of(rows: np.ndarray) -> ContingencyTable:
+    a, b, voxels = np.ascontiguousarray(rows.T)
+    return ContingencyTable(a, b, voxels.astype(np.int64))

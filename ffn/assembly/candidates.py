@@ -9,7 +9,7 @@ import numpy as np
 from ffn.assembly.carried import overlap_rows
 from ffn.assembly.contacts import spread
 from ffn.assembly.objects import ALONE, Objects
-from ffn.contingency import ContingencyTable, RowLookup, add_up
+from ffn.contingency import ContingencyTable, RowLookup, RowSum, add_up
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, zyx
 
 
@@ -107,6 +107,7 @@ def _claimed(claims: np.ndarray, pairs: np.ndarray, objects: np.ndarray) -> np.n
 
 def merged_faces(parts: Iterable[np.ndarray]) -> np.ndarray:
     """Add up the faces of disjoint blocks, and turn their labels (row + 1) into rows."""
-    total = add_up(np.concatenate([np.empty((0, 6), np.int64), *parts]))
-    total[:, :2] -= 1
-    return total
+    total = RowSum(6)
+    for faces in parts:
+        total.add(faces)
+    return total.rows() - (1, 1, 0, 0, 0, 0)

@@ -116,7 +116,7 @@ def write_components(
     write_blocks(path, {name: np.uint64}, placement, work, made_of, job, carried)
 
 
-def _whole(tables: StepTables, name: str, _: list[Learnt]) -> np.ndarray:
+def _whole(tables: StepTables, name: str, _: object) -> np.ndarray:
     return tables.read(name)
 
 

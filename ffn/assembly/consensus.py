@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 
@@ -12,12 +13,22 @@ from ffn.assembly.candidates import candidates, halo_of, merged_faces, touching
 from ffn.assembly.carried import read_rows
 from ffn.assembly.objects import Objects
 from ffn.config import ConsensusConfig
-from ffn.contingency import ContingencyTable, RowLookup, add_up, count_pairs, find_runs, largest_parts, merge_tables
+from ffn.contingency import (
+    ContingencyTable,
+    RowLookup,
+    TableSum,
+    add_up,
+    count_pairs,
+    find_runs,
+    largest_parts,
+    merge_tables,
+)
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, blocks_of, job_of, write_blocks
 from ffn.io.create import Writer, require_replaceable, volume_name
 from ffn.io.open import identity, open_volume
+from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of
 from ffn.io.shards import Shards
 from ffn.io.steps import StepTables, learn_tables
 from ffn.io.volume import (
@@ -35,7 +46,6 @@ from ffn.provenance import fingerprint, provenance
 log = logging.getLogger(__name__)
 
 COUNT = "count"  # step before the blocks
-NO_ROWS = np.empty((0, 6), np.int64)
 MAX_ID = 2**63 - 1  # tables are signed
 
 
@@ -73,7 +83,7 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         Segmentations; 0 is background. Ids come from the first.
     out_spec : str
         ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. It also gets the table ``overlaps`` of `candidates`, from which
-        agglomeration starts, and those ``origins`` of the first segmentation whose ids remain.
+        agglomeration starts, and those ``origins`` of the first segmentation, if it has any, whose ids remain.
     config : ConsensusConfig
         Smallest fragment, largest gap, block size.
     job : Job
@@ -90,7 +100,6 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         _require_same_place(a, b)
         placement = Placement(a.box, voxel_size_of(a), provenance("consensus", config, a=a_spec, b=b_spec))
         path, name, dtypes = file_of(out_spec), volume_name(out_spec), {volume_name(out_spec): np.uint64}
-        origins = read_rows(a.name, "origins", 6) if job.finishes else NO_ROWS  # only the end keeps some
         require_replaceable(path, {name, "overlaps", "origins"})
         made_of = fingerprint("consensus", config, a=identity(a_spec), b=identity(b_spec))
         blocks = blocks_of(placement, dtypes)
@@ -98,12 +107,18 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         def count(block: Box) -> Learnt:
             return vars(merge_tables(count_pairs(a.read(p), b.read(p)) for p in block.blocks(config.block_size_zyx)))
 
-        def combine(learnt: Iterable[Learnt]) -> dict[str, np.ndarray]:
-            tables = [ContingencyTable(**each) for each in learnt]
-            total = merge_tables(tables)
-            _require_small_ids(a, total.a)
-            _require_small_ids(b, total.b)
-            return _tables(tables, total, fragment_ids(total, config.min_fragment_size))
+        def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
+            folder = folder_beside(path)
+            pairs, first, total = ScratchRows((2,), np.uint64, folder), [0], TableSum()
+            for each in learnt:
+                table = ContingencyTable(**each)
+                total.add(table)
+                pairs.append(table.pairs)
+                first.append(len(pairs))
+            table = total.table()
+            _require_small_ids(a, table.a)
+            _require_small_ids(b, table.b)
+            return _tables(pairs, first, table, fragment_ids(table, config.min_fragment_size), folder)
 
         counted = learn_tables(path, COUNT, blocks, count, combine, made_of, job)
         if counted is None:
@@ -113,18 +128,17 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         def work(block: Box, out: Writers) -> Learnt:
             return {"faces": _write(block, out[name], a, b, fragments, config)}
 
-        def overlaps(learnt: list[Learnt]) -> np.ndarray:
+        def overlaps(learnt: Iterable[Learnt]) -> np.ndarray:
             faces = merged_faces(each["faces"] for each in learnt)
-            claims_a, claims_b = (read_rows(volume.name, "overlaps", 6) for volume in (a, b))
-            claims = (NO_ROWS if claims_a is None else claims_a, NO_ROWS if claims_b is None else claims_b)
+            claims = _rows_of(a, "overlaps"), _rows_of(b, "overlaps")
             objects = Objects(read_rows(a.name, "components", 2)), Objects(read_rows(b.name, "components", 2))
             return candidates(*fragments.all(), faces, claims, objects)
 
-        def kept_origins(_: list[Learnt]) -> np.ndarray:
-            assert origins is not None
-            return origins[np.isin(origins[:, 0], fragments.all()[1].astype(np.int64))]
+        def origins(_: object) -> np.ndarray:
+            rows = _rows_of(a, "origins")
+            return rows[np.isin(rows[:, 0], fragments.all()[1].astype(np.int64))]
 
-        tables = {"overlaps": overlaps} | ({} if origins is None else {"origins": kept_origins})
+        tables = {"overlaps": overlaps, "origins": origins}
         write_blocks(path, dtypes, placement, work, {**made_of, "count": counted.digest}, job, tables)
         if job.finishes:
             log.info("%s", _summary(*fragments.all()))
@@ -160,17 +174,18 @@ class Fragments:
         return ContingencyTable(a.astype(np.uint64), b.astype(np.uint64), voxels), ids.astype(np.uint64)
 
 
-def _tables(of_blocks: list[ContingencyTable], total: ContingencyTable, ids: np.ndarray) -> dict[str, np.ndarray]:
+def _tables(
+    pairs: ScratchRows, first: list[int], total: ContingencyTable, ids: np.ndarray, folder: Path | None
+) -> dict[str, Table]:
     """Return what `Fragments` reads: all pairs with voxels and ids, and those of each block with rows and ids."""
-    lookup = RowLookup(total.a, total.b)
-    by_block = []
-    for table in of_blocks:
-        rows = lookup.find(table.a, table.b)
-        by_block.append(_columns(table.a, table.b, rows, ids[rows]))
+    lookup, by_block = RowLookup(total.a, total.b), ScratchRows((4,), np.int64, folder)
+    for some in parts_of(pairs):
+        rows = lookup.find(*some.T)
+        by_block.append(_columns(*some.T, rows, ids[rows]))
     return {
         "pairs": _columns(total.a, total.b, total.voxels, ids),
-        "by_block": np.concatenate(by_block),
-        "first": np.cumsum([0, *map(len, by_block)]),
+        "by_block": by_block,
+        "first": np.array(first),
     }
 
 
@@ -235,6 +250,11 @@ def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
     ids = np.where(remains, table.a, 0)
     ids[is_new] = np.uint64(highest) + np.arange(1, num_new + 1, dtype=np.uint64)
     return ids
+
+
+def _rows_of(volume: Volume, table: str) -> np.ndarray:
+    found = read_rows(volume.name, table, 6)
+    return np.empty((0, 6), np.int64) if found is None else found
 
 
 def _rows(lookup: RowLookup, a: np.ndarray, b: np.ndarray) -> np.ndarray:

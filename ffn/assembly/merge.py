@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -136,16 +136,17 @@ def merge(
                 out[name].write(part, apply_groups(labels, base_ids, group_ids))
             return {"sizes": add_up(np.concatenate(found)), "labelled": num_labelled}
 
-        def at_end(learnt: list[Learnt]) -> None:
-            voxels = np.zeros(len(base_ids), np.int64)
+        def at_end(learnt: Iterable[Learnt]) -> None:
+            voxels, num_labelled = np.zeros(len(base_ids), np.int64), 0
             for each in learnt:
                 voxels[each["sizes"][:, 0]] += each["sizes"][:, 1]
+                num_labelled += each["labelled"]
             _require_held(base_ids[voxels == 0], segmentation_spec)
             if corrections_path and read_corrections(corrections_path) != corrections:
                 raise CorrectionError(f"{corrections_path}: has changed while it was applied. Run merge again")
             if mapping_path is not None:
                 atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))
-            largest = _largest(group_ids, voxels, sum(each["labelled"] for each in learnt))
+            largest = _largest(group_ids, voxels, num_labelled)
             _report(largest, out_spec, groups_path)
 
         placement = Placement(base.box, voxel_size_of(base), record)

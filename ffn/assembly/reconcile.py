@@ -25,7 +25,7 @@ from ffn.contingency import ContingencyTable, add_up
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, job_of
 from ffn.io.create import require_replaceable, volume_name
-from ffn.io.scratch import Table
+from ffn.io.scratch import Table, folder_beside
 from ffn.io.steps import learn_tables
 from ffn.io.store_names import split_store
 from ffn.io.volume import Placement, file_of, require_other_file, split_spec
@@ -117,7 +117,7 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
     boxes = [tiling.box(index) for index in range(tiling.num_boxes)]
     numbers = {box.start: index for index, box in enumerate(boxes)}
     blocks = component_blocks(Placement(tiling.hull))
-    folder = next((place for place in (Path(path), Path(path).parent) if place.is_dir()), None)  # None for a URL
+    folder = folder_beside(path)
     with VolumePool() as pool:
 
         def look(box: Box) -> Learnt:

@@ -33,7 +33,7 @@ import argparse
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -163,8 +163,8 @@ def write_blocks(
     work: BlockWork,
     made_of: Mapping[str, Any],
     job: Job = WHOLE,
-    tables: Mapping[str, np.ndarray | Callable[[list[Learnt]], np.ndarray]] | None = None,
-    at_end: Callable[[list[Learnt]], None] = lambda learnt: None,
+    tables: Mapping[str, np.ndarray | Callable[[Sequence[Learnt]], np.ndarray]] | None = None,
+    at_end: Callable[[Sequence[Learnt]], None] = lambda learnt: None,
     layers: bool = False,
 ) -> None:
     """Write volumes block by block; finished blocks are skipped.
@@ -186,9 +186,10 @@ def write_blocks(
     job : Job
         Which blocks, and whether to finish.
     tables : dict of str to ndarray or callable, optional
-        Small arrays beside the volumes; a callable makes one of what was learnt from the blocks, in their order.
+        Small arrays beside the volumes; a callable makes one of what was learnt from the blocks, in their order. Of a
+        store, each is read from its record whenever it is asked for.
     at_end : callable
-        Takes what was learnt from the blocks, before the volumes appear.
+        Takes the same, before the volumes appear.
     layers : bool
         Whether a block is a layer of shards, all that have the same z, rather than one.
 
@@ -198,12 +199,17 @@ def write_blocks(
         If a block is missing at the end, several jobs are to write an HDF5 file, or nothing can be written.
     """
     blocks = blocks_of(placement, dtypes, layers)
-    learnt: list[Learnt] = []
-    late = {name: partial(table, learnt) if callable(table) else table for name, table in (tables or {}).items()}
+    learnt: Sequence[Learnt] = []
 
-    def take(found: Iterable[Learnt]) -> None:
-        learnt.extend(found)
+    def take(found: Sequence[Learnt]) -> None:
+        nonlocal learnt
+        learnt = found
         at_end(learnt)
+
+    def made(table: Callable[[Sequence[Learnt]], np.ndarray]) -> np.ndarray:
+        return table(learnt)
+
+    late = {name: partial(made, table) if callable(table) else table for name, table in (tables or {}).items()}
 
     if split_store(path):
         _write_store(path, dtypes, placement, blocks, work, made_of, job, late, take)
@@ -211,7 +217,7 @@ def write_blocks(
     if not job.is_whole:
         raise VolumeError(f"{path}: cannot be written by several jobs, expected NAME.zarr. Leave out --job")
     with create_volumes(path, dtypes, placement, late) as writers:
-        take(work(block, writers) or {} for block in track(blocks, len(blocks), "blocks"))
+        take([work(block, writers) or {} for block in track(blocks, len(blocks), "blocks")])
 
 
 def learn_blocks(
@@ -279,7 +285,7 @@ def _write_store(
     made_of: Mapping[str, Any],
     job: Job,
     tables: Tables,
-    take: Callable[[Iterable[Learnt]], None],
+    take: Callable[[Sequence[Learnt]], None],
 ) -> None:
     """Write a store; when the job finishes, let `take` have what was learnt before the `tables` are made."""
     from ffn.io.block_records import AllLearnt, BlockRecords

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -137,9 +137,9 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
                 highest.append(_highest(voxels))
             return {"lowest": min(lowest), "highest": max(highest)}
 
-        def at_end(learnt: list[Learnt]) -> None:
-            lowest, highest = min(each["lowest"] for each in learnt), max(each["highest"] for each in learnt)
-            _check_range(source, is_labels, lowest, highest)
+        def at_end(learnt: Sequence[Learnt]) -> None:
+            lowest, highest = zip(*((each["lowest"], each["highest"]) for each in learnt), strict=True)
+            _check_range(source, is_labels, min(lowest), max(highest))
 
         dtypes = {volume_name(out_spec): dtype}
         write_blocks(file_of(out_spec), dtypes, placement, work, made_of, job, at_end=at_end, layers=True)

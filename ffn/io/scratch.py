@@ -141,6 +141,11 @@ class ScratchRows:
 Table = np.ndarray | ScratchRows  # in memory, or on a disk
 
 
+def folder_beside(path: str) -> Path | None:
+    """Return a folder on the disk that a store or file is written to; None for a URL."""
+    return next((place for place in (Path(path), Path(path).parent) if place.is_dir()), None)
+
+
 def parts_of(table: Table) -> Iterator[np.ndarray]:
     """Yield all rows of a table, `ROWS_AT_ONCE` at a time."""
     return (table[start : start + ROWS_AT_ONCE] for start in range(0, len(table), ROWS_AT_ONCE))

@@ -28,7 +28,7 @@ def test_counts_equal_a_dictionary_of_voxels(volumes):
 @pytest.mark.parametrize("block", [(1, 1, 1), (4, 3, 5), (2, 10, 28), (7, 7, 7)])
 @pytest.mark.parametrize("min_pending", [0, 7, 10**6])
 def test_blocks_do_not_change_the_table(volumes, block, min_pending, monkeypatch):
-    monkeypatch.setattr(contingency, "MIN_PENDING_PAIRS", min_pending)
+    monkeypatch.setattr(contingency, "MIN_PENDING_ROWS", min_pending)
     truth, segmentation = volumes
     cuts = [b.slices() for b in Box.from_shape(truth.shape).blocks(block)]
     merged = merge_tables(count_pairs(truth[cut], segmentation[cut]) for cut in cuts)

@@ -81,6 +81,16 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
         assert np.array_equal(read_table(one, table), read_table(whole, table)) and len(read_table(one, table))
 
 
+def test_the_ends_hold_what_few_blocks_have_learnt(tmp_path, monkeypatch, blocks_in_memory):
+    monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 8)
+    rng = np.random.default_rng(5)
+    specs = [write(tmp_path / f"{k}.zarr", random_labels(rng, np.arange(1, 9)), BOX.start, SIZE) for k in "ab"]
+    consensus(*specs, f"{tmp_path}/c.zarr", ConsensusConfig(min_fragment_size=20))
+    assert len(blocks_in_memory) == 2 * 24
+    assert max(blocks_in_memory[:24]) <= 1 and max(blocks_in_memory[24:]) <= 12, "as many faces as there are by then"
+
+
 def test_every_pair_of_ids_is_one_fragment():
     rng = np.random.default_rng(0)
     a, b = random_labels(rng, np.arange(1, 9)), random_labels(rng, np.arange(1, 9))
@@ -161,3 +171,12 @@ def test_jobs_on_blocks_do_not_read_the_origins_of_the_whole_volume(tmp_path, ca
     (tmp_path / "a.zarr/origins/c/0/0").unlink()
     assert [main([*command, "--min-fragment-size", "1", "--job", job]) for job in ("1-of-1", "finish")] == [0, 2]
     assert "a.zarr/origins: is damaged" in capsys.readouterr().err
+
+
+def test_a_consensus_is_repeated_with_labels_that_have_no_origins(tmp_path):
+    labels, out = np.ones((4, 5, 6), np.uint64), f"{tmp_path}/out.zarr"
+    with_origins = write(tmp_path / "a.zarr", labels, tables={"origins": np.array([[1, 0, 0, 0, 4, 1]])})
+    without, b = (write(tmp_path / name, labels) for name in ("c.zarr", "b.zarr"))
+    for a, num_origins in ((with_origins, 1), (without, 0)):
+        consensus(a, b, out, ConsensusConfig(min_fragment_size=1))
+        assert read_table(out, "origins").shape == (num_origins, 6)

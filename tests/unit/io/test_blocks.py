@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -112,6 +113,25 @@ def test_a_smaller_volume_leaves_nothing_of_a_larger_one(tmp_path, undisturbed):
     for path in (tmp_path / "one/v.zarr", tmp_path / "new/v.zarr"):
         write_blocks(str(path), {"0": np.uint8}, small, lambda block, out: None, {}, tables={"sums": np.zeros(1)})
     assert files(tmp_path / "one/v.zarr") == files(tmp_path / "new/v.zarr")
+
+
+def test_tables_are_made_of_one_block_at_a_time(tmp_path):
+    alive = []
+
+    def highest(learnt):
+        arrays = []
+        for each in learnt:
+            arrays.append(weakref.ref(each["sums"]))
+            alive.append(sum(array() is not None for array in arrays))
+        return np.array([max(each["sums"].max() for each in learnt)])
+
+    def work(block, writers):
+        return {"sums": np.arange(block.num_voxels)}
+
+    tables = {"highest": highest}
+    write_blocks(f"{tmp_path}/v.zarr", {"0": np.uint16}, PLACEMENT, work, MADE_OF, tables=tables, at_end=highest)
+    assert read_table(f"{tmp_path}/v.zarr", "highest") == 64**3 - 1
+    assert alive == [1] * (2 * NUM_BLOCKS)
 
 
 def test_writing_beyond_the_block_is_an_error(tmp_path):
