@@ -20,7 +20,7 @@ from ffn.assembly.corrections import (
     corrections_text,
     read_corrections,
 )
-from ffn.assembly.merge_graph import MergeGraphError, apply_groups, mapping_text, merge_groups
+from ffn.assembly.merge_graph import MergeGraphError, apply_groups, best_scores, mapping_text, merge_groups
 from ffn.config import MergeConfig
 from ffn.contingency import RowLookup, add_up, count_ids
 from ffn.geometry import Box
@@ -174,7 +174,7 @@ def _joined(graph_paths: Sequence[str], config: MergeConfig, constraints: Constr
     """Return the segments that the graphs and people join, and their groups."""
     counter = itertools.count()
     edges = (edge for edge, _ in zip(read_scored(graph_paths, config.calibration), counter, strict=False))
-    base_ids, group_ids = merge_groups(edges, config.threshold, constraints)
+    base_ids, group_ids = merge_groups(best_scores(edges), config.threshold, constraints)
     numbers = np.unique(group_ids, return_counts=True)[1]
     counts = (next(counter), len(base_ids), len(numbers), numbers.max(initial=0))
     log.info("%d decision points, %d segments in %d groups, %d in the largest", *counts)

@@ -17,9 +17,11 @@ from ffn.assembly.corrections import NOTHING_GIVEN, Constraints
 from ffn.assembly.evidence import Evidence
 from ffn.assembly.unionfind import connected_roots
 from ffn.config import AgglomerateConfig
+from ffn.contingency import RowLookup
 from ffn.errors import FfnError
 
 DIGITS = 6
+LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice: they take 0.2 GiB
 
 
 class MergeGraphError(FfnError):
@@ -151,8 +153,28 @@ def _maker(path: str | Path) -> tuple[Any, Any]:
         return None, None
 
 
+def best_scores(edges: Iterable[MergeEdge]) -> np.ndarray:
+    """Return the best score between any two segments, which has several decision points for some.
+
+    Parameters
+    ----------
+    edges : iterable of MergeEdge
+        In any order; none stays in memory.
+
+    Returns
+    -------
+    uint64 ndarray of shape (N, 3)
+        Smaller id, larger id, score in steps of 10⁻⁶, ascending: whole numbers add up in any order.
+    """
+    found = ((edge.segment_a, edge.segment_b, round(edge.score * 10**DIGITS)) for edge in edges)
+    rows = np.fromiter(found, np.dtype((np.uint64, 3)))
+    rows = rows[np.lexsort(rows.T[::-1])]
+    is_last = np.append((rows[1:, :2] != rows[:-1, :2]).any(axis=1), True)[: len(rows)]
+    return rows[is_last]
+
+
 def merge_groups(
-    edges: Iterable[MergeEdge], threshold: float, constraints: Constraints = NOTHING_GIVEN
+    scores: np.ndarray, threshold: float, constraints: Constraints = NOTHING_GIVEN
 ) -> tuple[np.ndarray, np.ndarray]:
     """Join segments by average linkage: two groups are joined if the mean score between them reaches a threshold.
 
@@ -160,8 +182,8 @@ def merge_groups(
 
     Parameters
     ----------
-    edges : iterable of MergeEdge
-        In any order. Of several decision points between two segments, the best one counts.
+    scores : uint64 ndarray of shape (N, 3)
+        Of `best_scores`.
     threshold : float
         Smallest mean score that joins.
     constraints : Constraints
@@ -175,38 +197,53 @@ def merge_groups(
     Notes
     -----
     The best mean is joined first; of equal ones, that with the smallest ids. Segments without an edge between them say
-    nothing about their groups.
+    nothing about their groups. A mean is no better than the best of its scores, so a group lies in one cluster of
+    segments, which scores of at least the threshold connect. Dictionaries are made of some clusters at a time.
     """
-    best: dict[tuple[int, int], int] = {}
-    for edge in edges:
-        pair = edge.segment_a, edge.segment_b
-        best[pair] = max(best.get(pair, 0), round(edge.score * 10**DIGITS))  # whole numbers add up in any order
-    joins = _Linkage(best, constraints).join(threshold * 10**DIGITS)
-    base_ids, index = np.unique(np.array(joins, np.uint64).reshape(-1, 2), return_inverse=True)
-    roots = connected_roots(len(base_ids), index.reshape(-1, 2))
+    limit = threshold * 10**DIGITS
+    ids, clusters = _connected(np.concatenate([scores[scores[:, 2] >= limit, :2], constraints.joined]))
+    tables = [_within(clusters, ids, rows) for rows in (scores, constraints.joined, constraints.apart)]
+    bounds = np.unique(tables[0][0][LINKED_AT_ONCE::LINKED_AT_ONCE])
+    parts = (np.split(rows, np.searchsorted(numbers, bounds)) for numbers, rows in tables)
+    joins = [_Linkage(part, Constraints(joined, apart)).join(limit) for part, joined, apart in zip(*parts, strict=True)]
+    base_ids, roots = _connected(np.concatenate(joins))
     return base_ids, base_ids[roots]
+
+
+def _connected(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids that are in pairs, ascending, and for each the place of the smallest that it is connected with."""
+    ids, ends = np.unique(pairs, return_inverse=True)
+    return ids, connected_roots(len(ids), ends.reshape(-1, 2))
+
+
+def _within(clusters: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows whose first two ids are in one cluster, after its number, by which they are sorted."""
+    lookup = RowLookup(ids)
+    a, b = (np.append(clusters, -1)[lookup.find(column)] for column in rows.T[:2])  # -1 for ids that are in none
+    kept = np.flatnonzero((a >= 0) & (a == b))
+    kept = kept[np.argsort(a[kept], kind="stable")]
+    return a[kept], rows[kept]
 
 
 class _Linkage:
     """Groups of segments and the scores between them; a group is named by its smallest id."""
 
-    def __init__(self, scores: dict[tuple[int, int], int], constraints: Constraints) -> None:
+    def __init__(self, scores: np.ndarray, constraints: Constraints) -> None:
         self._links: dict[int, dict[int, tuple[int, int]]] = {}  # of each group: sum and number of scores with another
-        for (a, b), score in scores.items():
+        for a, b, score in scores.tolist():
             self._links.setdefault(a, {})[b] = self._links.setdefault(b, {})[a] = score, 1
         self._apart: dict[int, set[int]] = {}
         for a, b in constraints.apart.tolist():
             self._apart.setdefault(a, set()).add(b)
             self._apart.setdefault(b, set()).add(a)
         self._joins: list[tuple[int, int]] = []
-        ids, index = np.unique(constraints.joined, return_inverse=True)
-        roots = ids[connected_roots(len(ids), index.reshape(-1, 2))]
-        for a, b in zip(roots.tolist(), ids.tolist(), strict=True):
+        ids, roots = _connected(constraints.joined)
+        for a, b in zip(ids[roots].tolist(), ids.tolist(), strict=True):
             if a != b:
                 self._join(a, b)
 
-    def join(self, threshold: float) -> list[tuple[int, int]]:
-        """Join groups, the best mean first, and return what was joined."""
+    def join(self, threshold: float) -> np.ndarray:
+        """Join groups, the best mean first, and return what was joined: uint64 (N, 2)."""
         pairs = ((a, b) for a, others in self._links.items() for b in others if a < b)
         queue = [entry for a, b in pairs if (entry := self._entry(a, b, threshold))]
         heapq.heapify(queue)
@@ -218,7 +255,7 @@ class _Linkage:
                 entry = self._entry(min(a, other), max(a, other), threshold)
                 if entry:
                     heapq.heappush(queue, entry)
-        return self._joins
+        return np.array(self._joins, np.uint64).reshape(-1, 2)
 
     def _entry(self, a: int, b: int, threshold: float) -> tuple[float, int, int, int, int] | None:
         total, number = self._links[a][b]

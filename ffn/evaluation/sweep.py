@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
-from ffn.assembly.merge_graph import MergeEdge, apply_groups, merge_groups
+from ffn.assembly.merge_graph import apply_groups, best_scores, merge_groups
 from ffn.config import Mask
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import ConfigError
@@ -92,7 +92,7 @@ def sweep(
         If an input is missing or damaged, or the volumes do not overlap.
     """
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
-    edges = list(read_scored(graph_paths, config.calibration)) if job.finishes else []
+    scores = best_scores(read_scored(graph_paths, config.calibration) if job.finishes else [])
     inputs = {"segmentation": segmentation_spec, "truth": truth_spec}
     with open_masked_truth(truth_spec, masks) as truth, open_volume(segmentation_spec) as segmentation:
         require_labels(segmentation)
@@ -108,7 +108,7 @@ def sweep(
         return
     table = merge_tables(ContingencyTable(**each) for each in learnt)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
-    steps = [sweep_step(table, edges, threshold) for threshold in thresholds]
+    steps = [sweep_step(table, scores, threshold) for threshold in thresholds]
     rows = {name: [step[name] for step in steps] for name in CONVENTIONS}
     made_by = provenance("sweep", config, **inputs, graphs=len(graph_paths), **mask_inputs(masks))
     made = {"box": str(box), "segmentation": "agglomerated", "sweep": rows}
@@ -116,15 +116,15 @@ def sweep(
     forget_blocks(blocks_folder(out), job)
 
 
-def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float) -> dict[str, dict[str, Any]]:
+def sweep_step(table: ContingencyTable, scores: np.ndarray, threshold: float) -> dict[str, dict[str, Any]]:
     """Score the segmentation that `threshold` would give.
 
     Parameters
     ----------
     table : ContingencyTable
         Pairs of body and base segment.
-    edges : list of MergeEdge
-        The merge graph.
+    scores : uint64 ndarray of shape (N, 3)
+        Of the merge graph, see `ffn.assembly.merge_graph.best_scores`.
     threshold : float
         Smallest score that joins.
 
@@ -134,7 +134,7 @@ def sweep_step(table: ContingencyTable, edges: list[MergeEdge], threshold: float
         For each convention: ``threshold``, ``num_merges`` (segments that disappear), ``largest_group`` (number of its
         segments; it reveals runaway merging even without ground truth) and the scores.
     """
-    base_ids, group_ids = merge_groups(edges, threshold)
+    base_ids, group_ids = merge_groups(scores, threshold)
     joined = merge_tables([ContingencyTable(table.a, apply_groups(table.b, base_ids, group_ids), table.voxels)])
     merges = {
         "threshold": threshold,

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ffn.assembly import merge_graph
 from ffn.assembly.contacts import Contact
 from ffn.assembly.corrections import Constraints
 from ffn.assembly.evidence import Evidence
@@ -11,6 +12,7 @@ from ffn.assembly.merge_graph import (
     MergeEdge,
     MergeGraphError,
     apply_groups,
+    best_scores,
     header,
     mapping_text,
     merge_groups,
@@ -22,6 +24,10 @@ from ffn.assembly.merge_graph import (
 def edge(a, b, score):
     evidence = Evidence(90, 80, 4.5, 3.5, 1, 2, 3, 4, 0.9, 0.8, 0.7, 0.95, score, 0.5, 0.25, 0.0, 0.125)
     return MergeEdge.of(Contact(a, b, (1, 2, 3), 130.25, 40, 500), evidence, score)
+
+
+def groups_of(edges, threshold, *constraints):
+    return merge_groups(best_scores(edges), threshold, *constraints)
 
 
 def write_graph(path, edges):
@@ -58,13 +64,13 @@ def test_a_missing_file_is_refused_by_name(tmp_path):
 def test_a_group_has_its_smallest_id_whatever_the_order_of_edges():
     edges = [edge(7, 9, 0.9), edge(3, 7, 0.6), edge(4, 5, 0.5), edge(3, 4, 0.49)]
     for order in (edges, edges[::-1]):
-        base_ids, group_ids = merge_groups(order, 0.5)
+        base_ids, group_ids = groups_of(order, 0.5)
         assert base_ids.tolist() == [3, 4, 5, 7, 9] and group_ids.tolist() == [3, 4, 4, 3, 3]
     assert mapping_text(base_ids.tolist(), group_ids.tolist()).splitlines()[:3] == ["base_id,group_id", "3,3", "4,4"]
 
 
 def test_one_of_several_edges_between_two_segments_is_enough():
-    assert merge_groups([edge(1, 2, 0.1), edge(1, 2, 0.8)], 0.5)[1].tolist() == [1, 1]
+    assert groups_of([edge(1, 2, 0.1), edge(1, 2, 0.8)], 0.5)[1].tolist() == [1, 1]
 
 
 def test_one_wrong_edge_does_not_join_groups_that_others_hold_apart():
@@ -72,23 +78,23 @@ def test_one_wrong_edge_does_not_join_groups_that_others_hold_apart():
     good = [edge(a, b, 0.9) for a, b in left + right]
     between = [edge(3, 11, 0.8), edge(2, 12, 0.1), edge(1, 13, 0.3)]  # 0.4 in the mean
     for order in (good + between, between[::-1] + good[::-1]):
-        base_ids, group_ids = merge_groups(order, 0.5)
+        base_ids, group_ids = groups_of(order, 0.5)
         assert dict(zip(base_ids.tolist(), group_ids.tolist(), strict=True)) == dict(
             zip([1, 2, 3, 11, 12, 13], [1, 1, 1, 11, 11, 11], strict=True)
         )
-    assert set(merge_groups(good + between, 0.4)[1].tolist()) == {1}
-    assert set(merge_groups([*good, edge(3, 11, 0.8)], 0.5)[1].tolist()) == {1}
+    assert set(groups_of(good + between, 0.4)[1].tolist()) == {1}
+    assert set(groups_of([*good, edge(3, 11, 0.8)], 0.5)[1].tolist()) == {1}
 
 
 def test_the_best_mean_is_joined_first():
     edges = [edge(1, 2, 0.6), edge(2, 3, 0.9), edge(1, 3, 0.1)]
-    base_ids, group_ids = merge_groups(edges, 0.5)
+    base_ids, group_ids = groups_of(edges, 0.5)
     assert base_ids.tolist() == [2, 3] and group_ids.tolist() == [2, 2]
 
 
 def test_a_graph_without_good_edges_changes_nothing():
     labels = np.array([[0, 2], [9, 2]], np.uint64)
-    assert (apply_groups(labels, *merge_groups([edge(2, 9, 0.4)], 0.5)) == labels).all()
+    assert (apply_groups(labels, *groups_of([edge(2, 9, 0.4)], 0.5)) == labels).all()
 
 
 def test_segments_that_are_not_joined_keep_their_ids():
@@ -121,10 +127,48 @@ def test_parts_made_with_different_options_are_refused(tmp_path):
         read_graphs(paths)
 
 
-def constrained(edges, joined=(), apart=()):
+def by_definition(edges, threshold, joined, apart):
+    """Join the two groups with the best mean again and again, and return the group of each id."""
+    best, group = {}, {i: i for e in edges for i in (e.segment_a, e.segment_b)} | {i: i for p in joined for i in p}
+    for e in edges:
+        best[e.segment_a, e.segment_b] = max(best.get((e.segment_a, e.segment_b), 0), round(e.score * 1e6))
+
+    def join(a, b):
+        group.update({i: min(a, b) for i, g in group.items() if g in (a, b)})
+
+    for a, b in joined:
+        join(group[a], group[b])
+    while True:
+        between, forbidden = {}, {tuple(sorted((group.get(a), group.get(b)))) for a, b in apart if {a, b} <= set(group)}
+        for (a, b), score in best.items():
+            if group[a] != group[b]:
+                between.setdefault(tuple(sorted((group[a], group[b]))), []).append(score)
+        means = [(-sum(s) / len(s), *pair) for pair, s in between.items() if pair not in forbidden]
+        if not means or -min(means)[0] < threshold * 1e6:
+            return group
+        join(*min(means)[1:])
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("at_once", [1, 2**18])
+def test_random_graphs_are_joined_by_definition(seed, at_once, monkeypatch):
+    monkeypatch.setattr(merge_graph, "LINKED_AT_ONCE", at_once)
+    rng = np.random.default_rng(seed)
+    ids = np.unique(rng.integers(1, 2**64 - 1, 40, np.uint64, endpoint=True))
+    pairs = np.sort(rng.choice(ids, (90, 2)), axis=1)
+    pairs = pairs[pairs[:, 0] < pairs[:, 1]].tolist()
+    edges = [edge(a, b, score / 20) for (a, b), score in zip(pairs, rng.integers(0, 21, len(pairs)), strict=True)]
+    joined = pairs[:3]
+    one = by_definition([], 1, joined, [])
+    apart = [(a, b) for a, b in pairs[6:12] if one.get(a, a) != one.get(b, b)]
+    expected, found = by_definition(edges, 0.55, joined, apart), constrained(edges, joined, apart, 0.55)
+    assert {i: found.get(i, i) for i in expected} == expected and 3 < len(found) < 40
+
+
+def constrained(edges, joined=(), apart=(), threshold=0.5):
     """Return the group of each segment that is in one."""
     constraints = Constraints(*(np.array(pairs, np.uint64).reshape(-1, 2) for pairs in (joined, apart)))
-    return {int(a): int(b) for a, b in zip(*merge_groups(edges, 0.5, constraints), strict=True)}
+    return {int(a): int(b) for a, b in zip(*groups_of(edges, threshold, constraints), strict=True)}
 
 
 def test_what_people_separate_is_cut_where_the_score_is_lowest():

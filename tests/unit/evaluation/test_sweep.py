@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly.evidence import Evidence
-from ffn.assembly.merge_graph import MergeEdge, header
+from ffn.assembly.merge_graph import MergeEdge, best_scores, header
 from ffn.cli import main
 from ffn.contingency import ContingencyTable, count_pairs
 from ffn.evaluation.config import SweepConfig
@@ -29,7 +29,7 @@ EDGES = [edge(10, 11, 0.8), edge(20, 30, 0.4), edge(7, 8, 0.9)]
 
 
 def test_a_threshold_joins_the_edges_that_reach_it():
-    steps = {threshold: sweep_step(TABLE, EDGES, threshold)["all"] for threshold in (NO_MERGES, 0.8, 0.4)}
+    steps = {threshold: sweep_step(TABLE, best_scores(EDGES), threshold)["all"] for threshold in (NO_MERGES, 0.8, 0.4)}
     assert [step["num_merges"] for step in steps.values()] == [0, 2, 3]
     assert [step["largest_group"] for step in steps.values()] == [1, 2, 2]
     assert steps[NO_MERGES]["voi_split"] > 0 == steps[NO_MERGES]["voi_merge"]
