@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ffn.assembly.pieces import NO_PART, label_pieces, pieces_of_block
-from ffn.assembly.unionfind import connected_roots
+from ffn.assembly.pieces import label_pieces, pieces_of_block
+from ffn.assembly.unionfind import Forest
 from ffn.geometry import ZYX, Box, divide_up
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, blocks_of, write_blocks
 from ffn.io.create import volume_name
-from ffn.io.scratch import ScratchRows, Table, parts_of, sort_rows
+from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of, sort_rows
 from ffn.io.shards import Shards
 from ffn.io.steps import StepTables, learn_tables
 from ffn.io.volume import Placement, file_of
@@ -25,31 +25,36 @@ log = logging.getLogger(__name__)
 
 LABEL = "label"  # step before the blocks
 TABLES = ("origins", "overlaps", "components")
+MAX_VOXEL = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class ConnectedPieces:
-    """Connected pieces of all blocks, numbered in the order of the blocks; a component is made of joined pieces.
+class Components:
+    """Connected components of objects.
 
     Parameters
     ----------
     objects : int64 ndarray of shape (N,)
-        Id of each piece.
+        Object of each component.
     voxels : int64 ndarray of shape (N,)
-        Size of each piece.
+        Its size.
     first : int64 ndarray of shape (N,)
-        Flat index of the piece's first voxel in the volume.
-    joins : int64 ndarray of shape (E, 2)
-        Pieces with a common face.
-    at_seeds : int64 ndarray of shape (S,)
-        Piece at each seed, -1 for none.
+        Flat index of its first voxel in the volume.
     """
 
     objects: np.ndarray
     voxels: np.ndarray
     first: np.ndarray
-    joins: np.ndarray
-    at_seeds: np.ndarray
+
+    @classmethod
+    def of_pieces(cls, pieces: Components, numbers: np.ndarray) -> Components:
+        """Return what `pieces` make together; `numbers` has the component of each, from 0."""
+        num = int(numbers.max(initial=-1)) + 1
+        objects, voxels, first = np.zeros(num, np.int64), np.zeros(num, np.int64), np.full(num, MAX_VOXEL)
+        objects[numbers] = pieces.objects
+        np.add.at(voxels, numbers, pieces.voxels)
+        np.minimum.at(first, numbers, pieces.first)
+        return cls(objects, voxels, first)
 
 
 def write_components(
@@ -97,8 +102,8 @@ def write_components(
         seeds = _rows_of(tables, "seeds", "first_seed", number[block.start])
         return pieces_of_block(block, placement.box, block_size_zyx, read, seeds)
 
-    def combine(learnt: Iterable[Learnt]) -> dict[str, np.ndarray]:
-        return _joined(list(learnt), tables, min_voxels)
+    def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
+        return _joined(learnt, tables, min_voxels, folder_beside(path))
 
     labelled = learn_tables(path, LABEL, blocks, label, combine, made_of, job)
     if labelled is None:
@@ -151,12 +156,12 @@ def _rows_of(tables: StepTables, name: str, first: str, index: int) -> np.ndarra
     return tables.read(name, start, stop)
 
 
-def component_ids(pieces: ConnectedPieces, min_voxels: int) -> np.ndarray:
-    """Choose the id of every piece.
+def component_ids(components: Components, min_voxels: int) -> np.ndarray:
+    """Choose the id of every component.
 
     Parameters
     ----------
-    pieces : ConnectedPieces
+    components : Components
         In any order.
     min_voxels : int
         Smaller components get 0.
@@ -167,60 +172,60 @@ def component_ids(pieces: ConnectedPieces, min_voxels: int) -> np.ndarray:
         The largest component of an object keeps its id; of equal ones, the one with the first voxel. All others get new
         ids after the largest, in order of object and first voxel.
     """
-    if not len(pieces.objects):
-        return pieces.objects
-    _, component = np.unique(connected_roots(len(pieces.objects), pieces.joins), return_inverse=True)
-    voxels = np.bincount(component, pieces.voxels).astype(np.int64)
-    first = np.full(len(voxels), np.iinfo(np.int64).max)
-    np.minimum.at(first, component, pieces.first)
-    owner = np.zeros(len(voxels), np.int64)
-    owner[component] = pieces.objects
-    order = np.lexsort((first, -voxels, owner))
-    largest = np.zeros(len(voxels), bool)
-    largest[order[np.unique(owner[order], return_index=True)[1]]] = True
+    objects, voxels, first = components.objects, components.voxels, components.first
+    order = np.lexsort((first, -voxels, objects))
+    largest = np.zeros(len(objects), bool)
+    largest[order[np.unique(objects[order], return_index=True)[1]]] = True
     remains = voxels >= min_voxels
-    ids = np.where(largest & remains, owner, 0)
+    ids = np.where(largest & remains, objects, 0)
     new = np.flatnonzero(remains & ~largest)
-    new = new[np.lexsort((first[new], owner[new]))]
-    ids[new] = owner.max() + np.arange(1, len(new) + 1)
-    return ids[component]
+    new = new[np.lexsort((first[new], objects[new]))]
+    ids[new] = objects.max(initial=0) + np.arange(1, len(new) + 1)
+    return ids
 
 
-def _joined(learnt: Sequence[Learnt], tables: StepTables, min_voxels: int) -> dict[str, np.ndarray]:
+def _joined(learnt: Iterable[Learnt], tables: StepTables, min_voxels: int, folder: Path | None) -> dict[str, Table]:
     """Join the pieces of all blocks; return their ``ids``, the ``first`` of each block, and the tables of the store."""
-    first = np.cumsum([0, *(len(each["objects"]) for each in learnt)])
+    columns, links = [ScratchRows((), np.int64, folder) for _ in range(3)], ScratchRows((2,), np.int64, folder)
     origins, overlaps = tables.read("origins"), tables.read("overlaps")
-    links, at_seeds = [NO_PART], np.full(len(origins), -1)
-    for start, each in zip(first.tolist(), learnt, strict=False):
-        links.append(each["links"] + (start, 0))
+    at_seeds, first = np.full(len(origins), -1), [0]
+    for each in learnt:
+        start = first[-1]
+        for column, name in zip(columns, ("objects", "voxels", "first"), strict=True):
+            column.append(each[name])
+        links.append(each["links"][:, ::-1] + (0, start))
         at_seeds[each["seeds"][:, 0]] = each["seeds"][:, 1] + start
-    by_voxel = np.concatenate(links)
-    by_voxel = by_voxel[np.argsort(by_voxel[:, 1], kind="stable")]
-    same = by_voxel[1:, 1] == by_voxel[:-1, 1]
-    pieces = ConnectedPieces(
-        objects=np.concatenate([each["objects"] for each in learnt]),
-        voxels=np.concatenate([each["voxels"] for each in learnt]),
-        first=np.concatenate([each["first"] for each in learnt]),
-        joins=np.stack([by_voxel[:-1, 0], by_voxel[1:, 0]], axis=1)[same],
-        at_seeds=at_seeds,
-    )
-    ids = component_ids(pieces, min_voxels)
-    kept = _kept(pieces, ids)
-    dropped = len(np.unique(connected_roots(len(ids), pieces.joins)[ids == 0]))
-    counts = (len(np.unique(pieces.objects)), len(kept), dropped, min_voxels)
+        first.append(start + len(each["objects"]))
+    numbers = _numbers(first[-1], sort_rows(links, _same_voxel, folder))
+    components = Components.of_pieces(Components(*(column[:] for column in columns)), numbers)
+    ids = component_ids(components, min_voxels)
+    kept = np.stack([ids, components.objects], axis=1)[ids > 0]
+    counts = (len(np.unique(components.objects)), len(kept), len(ids) - len(kept), min_voxels)
     log.info("%d objects: %d connected components; %d with fewer than %d voxels dropped", *counts)
+    several = kept[_repeats(kept[:, 1])]
     return {
-        "ids": ids,
-        "first": first,
-        "origins": _origins(origins, ids, pieces, kept),
+        "ids": ids[numbers],
+        "first": np.array(first),
+        "origins": _origins(origins, ids, components, np.where(at_seeds >= 0, numbers[at_seeds], -1)),
         "overlaps": overlaps[np.isin(overlaps[:, :2], kept[:, 1]).all(axis=1)],
-        "components": kept[np.isin(kept[:, 1], kept[:, 1][_repeats(kept[:, 1])])],
+        "components": several[np.argsort(several[:, 0])],
     }
 
 
-def _kept(pieces: ConnectedPieces, ids: np.ndarray) -> np.ndarray:
-    """Return id and object of every component that remains: int64 (N, 2), ascending."""
-    return np.unique(np.stack([ids, pieces.objects], axis=1)[ids > 0], axis=0)
+def _same_voxel(links: np.ndarray) -> np.ndarray:
+    """Return the pairs of pieces that name the same voxel, from rows of voxel and piece."""
+    voxels, pieces = links[np.argsort(links[:, 0], kind="stable")].T
+    same = voxels[1:] == voxels[:-1]
+    return np.stack([pieces[:-1], pieces[1:]], axis=1)[same]
+
+
+def _numbers(num_pieces: int, pairs: ScratchRows) -> np.ndarray:
+    """Return the component of each piece, int64 from 0."""
+    forest = Forest(num_pieces)
+    for some in parts_of(pairs):
+        forest.join(some)
+    roots = forest.roots()
+    return (np.cumsum(roots == np.arange(num_pieces)) - 1)[roots]
 
 
 def _repeats(values: np.ndarray) -> np.ndarray:
@@ -229,12 +234,15 @@ def _repeats(values: np.ndarray) -> np.ndarray:
     return counts[index] > 1
 
 
-def _origins(origins: np.ndarray, ids: np.ndarray, pieces: ConnectedPieces, kept: np.ndarray) -> np.ndarray:
-    """Give each origin the id of the component at its seed, else of the largest; drop those of which none is left."""
-    piece = pieces.at_seeds
-    hit = piece >= 0
-    hit[hit] = (pieces.objects[piece[hit]] == origins[hit, 0]) & (ids[piece[hit]] > 0)
+def _origins(origins: np.ndarray, ids: np.ndarray, components: Components, at_seeds: np.ndarray) -> np.ndarray:
+    """Give each origin the id of the component at its seed, else of the largest; drop those of which none is left.
+
+    `at_seeds` has the component at each seed, -1 for none.
+    """
+    hit = at_seeds >= 0
+    found = at_seeds[hit]
+    hit[hit] = (components.objects[found] == origins[hit, 0]) & (ids[found] > 0)
     named = origins.copy()
-    named[hit, 0] = ids[piece[hit]]
-    named = named[np.isin(named[:, 0], kept[:, 0])]
+    named[hit, 0] = ids[at_seeds[hit]]
+    named = named[np.isin(named[:, 0], ids[ids > 0])]
     return named[np.lexsort(named.T[::-1])]

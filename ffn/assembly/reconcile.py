@@ -82,8 +82,8 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
 
     The step `TILING` opens all subvolumes. `MATCH` compares each with its neighbours and ends with the global ids.
     `LABEL` finds the connected pieces of these in each block and ends with the ids of components. Then the blocks are
-    written. What ends `MATCH` needs memory for the ids of all subvolumes, what ends `LABEL` for all its rows, and what
-    works on blocks only for the rows of its block.
+    written. What ends `MATCH` needs memory for the ids of all subvolumes, what ends `LABEL` for the
+    pieces of all blocks, and what works on blocks only for the rows of its block.
 
     Parameters
     ----------

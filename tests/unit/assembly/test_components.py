@@ -80,6 +80,17 @@ def test_only_the_end_reads_the_tables_of_the_whole_volume(tmp_path):
         run("finish")
 
 
+def test_the_end_of_labelling_holds_what_one_block_has_learnt(tmp_path, monkeypatch, blocks_in_memory):
+    monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 4)
+    labels = np.random.default_rng(0).choice([0, 4, 7], BOX.shape, p=[0.5, 0.25, 0.25]).astype(np.uint64)
+    placement = Placement(BOX, (10.0, 10.0, 10.0))
+    tables = StepTables(with_seeds(NOTHING, component_blocks(placement)))
+    write_components(f"{tmp_path}/o.zarr", placement, lambda b: labels[b.slices(BOX.start)], tables, 1, (4, 4, 4), {})
+    assert len(blocks_in_memory) == 3 * 4 * 5 and max(blocks_in_memory) <= 1
+    assert np.array_equal(read(f"{tmp_path}/o.zarr"), components(tmp_path, labels)[0])
+
+
 def test_a_volume_without_segments_has_no_components(tmp_path):
     found, spec = components(tmp_path, np.zeros(BOX.shape, np.uint64), block=(4, 5, 6))
     assert not found.any() and read_table(spec, "components").shape == (0, 2)
