@@ -11,14 +11,16 @@ import yaml
 
 from ffn.assembly.calibration import DEFAULT, FEATURES, fit, quality
 from ffn.assembly.merge_graph import read_graphs
+from ffn.config import Mask
 from ffn.evaluation.bodies import best_bodies
 from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
 from ffn.io import atomic
-from ffn.io.open import open_truth, open_volume
+from ffn.io.masks import mask_inputs, open_masked_truth, open_masks
+from ffn.io.open import open_volume
 from ffn.io.volume import require_labels, require_other_file
-from ffn.options import add_box_option, add_volume_option
+from ffn.options import add_box_option, add_masks_option, add_volume_option, masks_from
 from ffn.provenance import provenance
 
 MIN_SHARE = 0.8  # of a segment in one body; others are mergers or hardly labelled, and teach nothing about contacts
@@ -43,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--features", nargs="+", choices=sorted(FEATURES), default=DEFAULT, help="default: %(default)s")
     add_box_option(parser)
+    add_masks_option(parser)
     parser.set_defaults(function=_run)
 
 
@@ -58,7 +61,8 @@ def _penalty(text: str) -> float:
 
 def _run(arguments: argparse.Namespace) -> None:
     places = arguments.graphs, arguments.segmentation, arguments.truth, arguments.out
-    calibrate(*places, arguments.box, arguments.penalty, tuple(dict.fromkeys(arguments.features)))
+    names = tuple(dict.fromkeys(arguments.features))
+    calibrate(*places, arguments.box, arguments.penalty, names, masks_from(arguments))
 
 
 def calibrate(
@@ -69,6 +73,7 @@ def calibrate(
     box: Box | None,
     penalty: float,
     names: Sequence[str],
+    masks: tuple[Mask, ...] = (),
 ) -> None:
     """Write the calibration of a merge graph as YAML.
 
@@ -86,6 +91,8 @@ def calibrate(
         See `ffn.assembly.calibration.fit`.
     names : sequence of str
         Names of the features.
+    masks : tuple of Mask
+        Voxels that say nothing: they count in no body, and decision points there are left out.
 
     Raises
     ------
@@ -96,11 +103,16 @@ def calibrate(
     """
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
     edges = [edge for part in read_graphs(graph_paths) for edge in part]
-    with open_truth(truth_spec) as truth, open_volume(segmentation_spec) as segmentation:
+    with (
+        open_masked_truth(truth_spec, masks) as truth,
+        open_volume(segmentation_spec) as segmentation,
+        open_masks(masks, truth.voxel_size_zyx_nm) as masked,
+    ):
         require_labels(segmentation)
         table = tabulate(truth.read, segmentation.read, common_box(segmentation, truth, None), (128, 128, 128))
-    bodies = best_bodies(table, MIN_SHARE)
-    known = [e for e in edges if e.segment_a in bodies and e.segment_b in bodies]
+        bodies = best_bodies(table, MIN_SHARE)
+        decided = [e for e in edges if e.segment_a in bodies and e.segment_b in bodies]
+        known = [e for e in decided if not masked.read(Box.around((e.z, e.y, e.x))).any()]
     same = np.array([bodies[e.segment_a] == bodies[e.segment_b] for e in known], bool)
     inside = np.array([box is None or box.contains(Box.around((e.z, e.y, e.x))) for e in known], bool)
     found = fit([e for e, use in zip(known, inside, strict=True) if use], same[inside], penalty, names)
@@ -111,5 +123,6 @@ def calibrate(
         for name, part in (("fitted", inside), ("held_out", ~inside))
     }
     inputs = {"segmentation": segmentation_spec, "truth": truth_spec, "graphs": len(graph_paths), "box": str(box)}
-    record = {**found.as_dict(), "quality": figures, "provenance": provenance("calibrate", None, **inputs)}
+    made_by = provenance("calibrate", None, **inputs, **mask_inputs(masks))
+    record = {**found.as_dict(), "quality": figures, "provenance": made_by}
     atomic.write_text(out, yaml.safe_dump(record, sort_keys=False))

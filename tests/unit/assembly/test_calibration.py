@@ -110,6 +110,18 @@ def test_one_part_is_fitted_and_the_other_reported(scene):
     )
 
 
+@pytest.mark.parametrize(
+    ("mask", "left"),
+    [("#box=9:11,0:4,0:4", 16), ("#box=15:20,2:3,3:4", 14)],  # segments 10 and 11, which have three; five points
+)
+def test_masked_voxels_say_nothing(scene, mask, left):
+    folder, words = scene
+    box = ["--box", "0:20,0:9,0:9"]
+    assert main([*words, *box, "--masks", mask, "--out", f"{folder}/calibration.yaml"]) == 0
+    record = yaml.safe_load((folder / "calibration.yaml").read_text())
+    assert record["quality"]["fitted"]["score"]["points"] == left and record["provenance"]["inputs"]["masks"] == mask
+
+
 @pytest.mark.parametrize("penalty", ["-1", "nan", "much"])
 def test_an_impossible_penalty_is_refused(penalty, scene, capsys):
     folder, words = scene
