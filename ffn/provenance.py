@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # `ffn --help` reads the revisions, and pydantic takes long t
 REVISIONS: dict[str, int] = {
     "agglomerate": 2,
     "consensus": 2,
-    "evaluate": 3,
+    "evaluate": 4,
     "export": 5,
     "fill": 2,
     "ingest": 2,

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from ffn.contingency import ContingencyTable, RowLookup, find_runs
-from ffn.geometry import ZYX, Box, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.volume import Read
 from ffn.progress import track
 from ffn.sampling.shuffle import mix
@@ -58,6 +58,7 @@ def find_places(
     box: Box,
     tables: Iterable[tuple[Box, ContingencyTable]],
     block_size_zyx: ZYX,
+    voxel_size_zyx_nm: VoxelSize,
 ) -> list[ErrorPlace]:
     """Find a place to look at for each pair of parts, in the blocks that can hold one.
 
@@ -73,6 +74,8 @@ def find_places(
         Blocks that tile `box`, each with its pairs of body and segment.
     block_size_zyx : tuple of int
         Voxels read at a time. The result depends neither on it nor on the blocks.
+    voxel_size_zyx_nm : tuple of float
+        Sides of a voxel, for distances.
 
     Returns
     -------
@@ -96,7 +99,12 @@ def find_places(
     voxels = _PairVoxels(apart, box)
     for part in _cut(holders.of(apart), block_size_zyx, "locate parts"):
         voxels.look(part, truth(part), segmentation(part))
-    return [_middle(touching[one], box) if one in touching else _near_side(*voxels.of(one), box) for one in parts]
+    return [
+        _middle(touching[one], box, voxel_size_zyx_nm)
+        if one in touching
+        else _near_side(*voxels.of(one), box, voxel_size_zyx_nm)
+        for one in parts
+    ]
 
 
 def _cut(blocks: list[Box], size_zyx: ZYX, description: str) -> Iterator[Box]:
@@ -221,18 +229,18 @@ class _PairVoxels:
             self.samples[self._pairs[key]].add(flat[np.repeat(starts[rows], size) + within])
 
 
-def _middle(contact: _Sample, box: Box) -> ErrorPlace:
+def _middle(contact: _Sample, box: Box, sides: VoxelSize) -> ErrorPlace:
     """Return the voxel of a contact that is nearest to its middle."""
     voxels = _coordinates(contact, box)
-    distance = np.square(voxels - voxels.mean(axis=0)).sum(axis=1)
+    distance = np.square((voxels - voxels.mean(axis=0)) * sides).sum(axis=1)
     best = min(range(len(voxels)), key=lambda i: (distance[i], *voxels[i]))
     return ErrorPlace(zyx(voxels[best] + box.start), True)
 
 
-def _near_side(main: _Sample, piece: _Sample, box: Box) -> ErrorPlace:
+def _near_side(main: _Sample, piece: _Sample, box: Box, sides: VoxelSize) -> ErrorPlace:
     """Return the voxel of a piece that comes closest to the main part."""
     voxels = _coordinates(piece, box)
-    distance = KDTree(_coordinates(main, box)).query(voxels)[0]
+    distance = KDTree(_coordinates(main, box) * sides).query(voxels * sides)[0]
     return ErrorPlace(zyx(voxels[np.argmin(distance)] + box.start), False)
 
 

@@ -254,9 +254,9 @@ class Comparison:
 
     def places(self, parts: Sequence[Parts], learnt: Iterable[Learnt]) -> list[ErrorPlace]:
         """Return where to look at errors of the first segmentation; see `find_places`."""
-        config, truth = self._scorer.config, self._scorer.truth
+        config, truth, size = self._scorer.config, self._scorer.truth, self._scorer.voxel_size_zyx_nm
         tables = zip(self.blocks, (_unpacked(each["all0"]) for each in learnt), strict=True)
-        return find_places(parts, truth.read, self._reads[0], self._box, tables, config.block_size_zyx)
+        return find_places(parts, truth.read, self._reads[0], self._box, tables, config.block_size_zyx, size)
 
 
 def _packed(table: ContingencyTable) -> np.ndarray:

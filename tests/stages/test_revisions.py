@@ -185,7 +185,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "segmentation": "59f1003d4683",
         },
     ),
-    "consensus": (2, {"overlaps": "79baf6a91d89", "segmentation": "bf7cb5e9ffaa"}),
+    "consensus": (2, {"origins": "d62a5c4667df", "overlaps": "79baf6a91d89", "segmentation": "bf7cb5e9ffaa"}),
     "agglomerate": (
         2,
         {
@@ -222,7 +222,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
     "fill": (2, {"segmentation": "ed69d31447d3"}),
     "skeletonize": (1, {"edges": "a36fb18313f3", "nodes_zyx_nm": 203.9671361, "owners": "c5306161ff15"}),
     "evaluate": (
-        3,
+        4,
         {
             "evaluate.json": "8b2c56b031df",
             "id": "adadf7fb176c",

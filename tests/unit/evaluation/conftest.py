@@ -98,4 +98,4 @@ def places_of(volumes, block=(4, 5, 6)):
     """Return the worst errors of truth and segments, and their places."""
     errors = worst_errors(count_pairs(*volumes), 10)
     tables = tables_of(*volumes, BOX, block)
-    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, tables, (3, 5, 6))
+    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, tables, (3, 5, 6), SIZE_ZYX_NM)

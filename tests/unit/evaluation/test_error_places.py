@@ -6,7 +6,7 @@ import pytest
 from ffn.evaluation import error_places
 from ffn.evaluation.error_places import Parts, find_places
 
-from .conftest import BOX, places_of, reader, tables_of
+from .conftest import BOX, SIZE_ZYX_NM, places_of, reader, tables_of
 
 
 def test_every_position_lies_in_the_piece():
@@ -29,7 +29,7 @@ def test_blocks_do_not_change_the_places(seed, monkeypatch):
 
 
 def test_without_errors_there_are_no_places():
-    assert find_places([], None, None, BOX, [], (4, 4, 4)) == []
+    assert find_places([], None, None, BOX, [], (4, 4, 4), SIZE_ZYX_NM) == []
 
 
 def test_a_contact_is_located_in_its_middle_and_a_distant_piece_at_its_near_side():
@@ -38,11 +38,21 @@ def test_a_contact_is_located_in_its_middle_and_a_distant_piece_at_its_near_side
     segments[2:4, 2:4, 18:] = 3
     parts = [Parts("split", 1, 1, 2), Parts("split", 1, 1, 3)]
     tables = tables_of(truth, segments, BOX, (4, 5, 6))
-    touching, far = find_places(parts, reader(truth), reader(segments), BOX, tables, (4, 5, 6))
+    touching, far = find_places(parts, reader(truth), reader(segments), BOX, tables, (4, 5, 6), SIZE_ZYX_NM)
     assert touching.touching and touching.position_zyx[2] == BOX.start[2] + 10
     assert not far.touching and far.position_zyx[2] == BOX.start[2] + 18
     middle = np.add(BOX.start, BOX.stop) / 2
     assert np.abs(np.subtract(touching.position_zyx, middle)[:2]).max() <= 1
+
+
+def test_the_near_side_is_nearest_in_nm():
+    truth, segments = np.ones(BOX.shape, np.uint64), np.zeros(BOX.shape, np.uint64)
+    segments[0, :, :4] = 1
+    segments[2, 3, 3] = segments[0, 3, 7] = 2  # 2 sections of 40 nm away, and 4 voxels of 10 nm
+    tables = tables_of(truth, segments, BOX, (4, 5, 6))
+    parts = [Parts("split", 1, 1, 2)]
+    (place,) = find_places(parts, reader(truth), reader(segments), BOX, tables, (4, 5, 6), (40.0, 10.0, 10.0))
+    assert np.subtract(place.position_zyx, BOX.start).tolist() == [0, 3, 7]
 
 
 def test_only_blocks_that_can_hold_an_error_are_read():
@@ -56,6 +66,6 @@ def test_only_blocks_that_can_hold_an_error_are_read():
         return truth[box.slices(BOX.start)]
 
     tables = tables_of(truth, segments, BOX, (8, 12, 6))
-    (place,) = find_places([Parts("split", 1, 1, 2)], read, reader(segments), BOX, tables, (8, 12, 6))
+    (place,) = find_places([Parts("split", 1, 1, 2)], read, reader(segments), BOX, tables, (8, 12, 6), SIZE_ZYX_NM)
     assert place.touching and place.position_zyx[2] == BOX.start[2] + 12
     assert [str(box) for box in seen] == ["5:13,-3:9,106:113"]
