@@ -186,7 +186,7 @@ def agglomerate(
     normalization : str, optional
         File of `ffn normalize` for the image; default: mean and deviation of the model.
     masks : tuple of Mask
-        Voxels that no decision point lies in and no object enters.
+        Voxels that no contact lies in and no object enters.
     known : Known, optional
         Of the surroundings of `box` at least; default: they are read.
 
@@ -215,8 +215,7 @@ def agglomerate(
     ):
         box = _checked(segmentation, image, box)
         known = known or Known.read(segmentation_spec, _searched(segmentation, box, config))
-        found = _candidates(segmentation, image, box, known, config)
-        candidates = [contact for contact in found if not _is_masked(contact, masked)]
+        candidates = _candidates(segmentation, image, masked, box, known, config)
         network = Network(model, normalisation, chosen(model, config, machine))
         around = Surroundings(image, segmentation, network, config, masked)
         lanes = around.open_lanes(len(candidates))
@@ -229,10 +228,6 @@ def agglomerate(
         lines = _judged(partial, head, candidates, around, lanes)
         _write(out_path, header(provenance("agglomerate", config, **inputs)), lines)
         partial.unlink()
-
-
-def _is_masked(contact: Contact, masks: Masks) -> bool:
-    return bool(masks) and bool(masks.read(Box.around(contact.position_zyx)).any())
 
 
 def _require_new_file(out_path: str, *input_specs: str) -> None:
@@ -288,7 +283,7 @@ def _radius(config: AgglomerateConfig) -> int:
 
 
 def _candidates(
-    segmentation: Volume, image: Volume, box: Box, known: Known, config: AgglomerateConfig
+    segmentation: Volume, image: Volume, masks: Masks, box: Box, known: Known, config: AgglomerateConfig
 ) -> list[Contact]:
     """Return the decision points in `box`, where two segments touch and overlap deeply enough, or were one object.
 
@@ -299,7 +294,7 @@ def _candidates(
     pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
     blocks = list(near.intersect(segmentation.box).blocks(config.block_size_zyx))
     walk = track(blocks, len(blocks), "contacts")
-    found = (c for b in walk for c in find_contacts(segmentation, image, b, pairs, config.max_gap, objects))
+    found = (c for b in walk for c in find_contacts(segmentation, image, b, pairs, config.max_gap, objects, masks))
     touching = with_overlaps(add_contacts(found, size), claims, size, objects)
     deep = {
         pair: {place: c for place, c in cells.items() if is_one or _is_deep(c, config)}

@@ -11,6 +11,7 @@ import numpy as np
 from ffn.assembly.objects import ALONE, Objects
 from ffn.contingency import RowLookup
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, relative_sides, zyx
+from ffn.io.masks import NO_MASKS, Masks
 from ffn.io.volume import Volume, voxel_size_of
 
 SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side; a real opening is wider than noise
@@ -57,6 +58,7 @@ def find_contacts(
     pairs: np.ndarray,
     max_distance: float,
     objects: Objects = ALONE,
+    masks: Masks = NO_MASKS,
 ) -> list[Contact]:
     """Find the contacts of segments in a block. The block is read with the halo that it needs.
 
@@ -72,6 +74,8 @@ def find_contacts(
         Largest distance from a segment to the middle of a gap, in units of the smallest voxel side.
     objects : Objects
         Of which segments these are; those of one object are looked at, too.
+    masks : Masks
+        Voxels in which there is no contact.
 
     Returns
     -------
@@ -87,7 +91,8 @@ def find_contacts(
     if not len(pairs):
         return []
     smooth = _smooth(image.read(outer), size)
-    faces = _faces(spread(labels, size, max_distance), smooth, block, outer, pairs)
+    near = np.where(masks.read(outer), 0, spread(labels, size, max_distance))
+    faces = _faces(near, smooth, block, outer, pairs)
     return _strongest(faces, pairs, size)
 
 

@@ -61,6 +61,9 @@ class Masks:
                 require_cover(volume, box, self._voxel_size)
 
 
+NO_MASKS = Masks([], None)
+
+
 @contextlib.contextmanager
 def open_masks(masks: Sequence[Mask], voxel_size_zyx_nm: VoxelSize | None) -> Iterator[Masks]:
     """Open the masks of a volume for the length of a ``with`` block; see `Masks`.

@@ -330,6 +330,15 @@ def test_damaged_lines_of_a_partial_graph_are_dropped(scene, killed):
     assert code == 0 and graph.read_bytes() == whole
 
 
+def test_a_contact_whose_brightest_place_is_masked_is_decided_elsewhere(scene):
+    def point(*options):
+        edges = {(e.segment_a, e.segment_b): e for e in read_graph(agglomerate(scene, *options)[1])}
+        return np.array([getattr(edges[FIRST, SECOND], axis) for axis in "zyx"])
+
+    masked = Box.around(tuple(point().tolist()), (1, 2, 3))
+    assert not masked.holds(point("--masks", f"#box={masked}")[None]).any()
+
+
 def test_nothing_is_decided_in_a_mask_and_no_object_enters_one(scene):
     code, graph = agglomerate(scene, "--masks", f"#box=100:132,20:54,{3 + 26}:{3 + 32}")
     assert code == 0
