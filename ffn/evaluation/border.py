@@ -36,7 +36,9 @@ def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSi
     return near
 
 
-def read_without_border(truth: Volume, box: Box, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
+def read_without_border(
+    truth: Volume, box: Box, border_nm: float, voxel_size_zyx_nm: VoxelSize, known: Box | None = None
+) -> np.ndarray:
     """Read the ground truth with the border band set to 0. The result does not depend on how a volume is cut.
 
     Parameters
@@ -44,13 +46,15 @@ def read_without_border(truth: Volume, box: Box, border_nm: float, voxel_size_zy
     truth : Volume
         Integer labels.
     box : Box
-        What to read. A halo in y and x is read too, within the volume.
+        What to read. A halo in y and x is read too, within what is known.
     border_nm, voxel_size_zyx_nm
         As in `near_border`.
+    known : Box, optional
+        What can be read of the volume; default all.
     """
     _, y, x = voxel_size_zyx_nm
     margin = (0, math.ceil(border_nm / y) + 1, math.ceil(border_nm / x) + 1)
-    wide = box.grow(margin).intersect(truth.box)
+    wide = box.grow(margin).intersect(known or truth.box)
     labels = truth.read(wide)
     labels[near_border(labels, border_nm, voxel_size_zyx_nm)] = 0
     return labels[box.slices(wide.start)]

@@ -94,6 +94,8 @@ class Scorer:
         Its skeletons.
     rng_seed : int
         Fixes the intervals.
+    known : Box, optional
+        What can be read of the ground truth; default all.
     """
 
     truth: Volume
@@ -101,6 +103,7 @@ class Scorer:
     config: EvaluateConfig
     skeletons: Skeletons | None = None
     rng_seed: int = 1
+    known: Box | None = None
 
     def compare(self, read: Read, box: Box) -> Compared:
         """Compare the segments that `read` returns in one pass over the blocks."""
@@ -213,7 +216,8 @@ class Comparison:
         for part in block.blocks(config.block_size_zyx):
             bodies = {"all": truth.read(part)}
             if config.border_nm:
-                bodies["inner"] = read_without_border(truth, part, config.border_nm, self._scorer.voxel_size_zyx_nm)
+                size, known = self._scorer.voxel_size_zyx_nm, self._scorer.known
+                bodies["inner"] = read_without_border(truth, part, config.border_nm, size, known)
             labels = [read(part) for read in self._reads]
             for (kind, of_kind), (number, one) in itertools.product(bodies.items(), enumerate(labels)):
                 sums[f"{kind}{number}"].add(count_pairs(of_kind, one))

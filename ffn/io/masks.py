@@ -10,7 +10,7 @@ import numpy as np
 
 from ffn.config import Mask
 from ffn.geometry import Box, VoxelSize
-from ffn.io.nearest import read_test, require_cover
+from ffn.io.nearest import covered, read_test, require_cover
 from ffn.io.open import identity, open_volume
 from ffn.io.volume import Truth, Volume
 
@@ -48,6 +48,13 @@ class Masks:
             masked |= _masked(mask, volume, box, self._voxel_size)
         return masked
 
+    def covered(self, box: Box) -> Box:
+        """Return the part of `box` that all masks cover."""
+        for _, volume in self._masks:
+            if volume is not None:
+                box = covered(volume, box, self._voxel_size)
+        return box
+
     def require(self, box: Box) -> None:
         """Check that all masks cover `box`.
 
@@ -79,11 +86,18 @@ def open_masks(masks: Sequence[Mask], voxel_size_zyx_nm: VoxelSize | None) -> It
 
 
 class MaskedTruth(Truth):
-    """Labels in which masked and ignored voxels are 0; see `Truth`."""
+    """Labels in which masked and ignored voxels are 0; see `Truth`.
+
+    Attributes
+    ----------
+    known : Box
+        What can be read: the part of ``box`` that the masks cover.
+    """
 
     def __init__(self, labels: Volume, masks: Masks) -> None:
         super().__init__(labels)
         self._masks = masks
+        self.known = masks.covered(self.box)
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the labels of `box` (default: all)."""
@@ -93,7 +107,7 @@ class MaskedTruth(Truth):
 
 
 @contextlib.contextmanager
-def open_masked_truth(spec: str, masks: Sequence[Mask]) -> Iterator[Volume]:
+def open_masked_truth(spec: str, masks: Sequence[Mask]) -> Iterator[MaskedTruth]:
     """Open labels for scores, as `ffn.io.open.open_truth`, without those of masked voxels."""
     with open_volume(spec) as labels, open_masks(masks, labels.voxel_size_zyx_nm) as opened:
         yield MaskedTruth(labels, opened)

@@ -103,15 +103,22 @@ def require_cover(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None)
     VolumeError
         If it does not.
     """
-    ratios = _ratios(volume, voxel_size_zyx_nm)
-    spans = _spans(volume, box, ratios)
-    if any((first > last).any() for first, last in zip(*spans, strict=True)):
-        part = _hull(*(_indices(box, ratios),) * 2)
+    if covered(volume, box, voxel_size_zyx_nm) != box:
+        part = _hull(*(_indices(box, _ratios(volume, voxel_size_zyx_nm)),) * 2)
         own = "" if part == box else f", which is {part} in its voxels of {volume.voxel_size_zyx_nm} nm"
         raise VolumeError(
             f"{volume.name}: the mask covers {volume.box}, expected all of {box}{own}. "
             "Take a smaller box, or extend the mask"
         )
+
+
+def covered(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> Box:
+    """Return the part of a box whose voxels each have a voxel of a volume in them, or lie in one; see `read_test`."""
+    spans = _spans(volume, box, _ratios(volume, voxel_size_zyx_nm))
+    numbers = [np.flatnonzero(first <= last) for first, last in zip(*spans, strict=True)]
+    if not all(map(len, numbers)):
+        return Box(box.start, box.start)
+    return _hull(numbers, numbers).shift(box.start)
 
 
 class _Spans(NamedTuple):

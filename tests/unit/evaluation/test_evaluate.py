@@ -75,6 +75,17 @@ def test_ids_that_ingest_kept_are_scored(tmp_path):
         assert labels.read().tolist() == [[[5, 2**64 - 3, 0]]]
 
 
+def test_a_mask_covers_what_is_scored_and_need_not_cover_what_is_around(tmp_path, specs):
+    scored = Box((0, 0, 3), (10, 9, 20))
+    mask = write(tmp_path / "mask.h5", np.zeros(scored.shape, np.uint8), scored.start, SIZE_ZYX_NM)
+    references = References(masks=(Mask(path=mask),))
+    config = EvaluateConfig(border_nm=10.0)
+    found = evaluate(*specs, tmp_path / "scores.json", config, scored, references)
+    assert found["box"] == str(scored) and found["scores"]["cremi"]["voi"] is not None
+    with pytest.raises(VolumeError, match="mask.h5:mask: the mask covers 0:10,0:9,3:20, expected all of"):
+        evaluate(*specs, tmp_path / "scores.json", config, scored.grow((0, 1, 0)), references)
+
+
 def test_masked_voxels_count_like_those_without_a_label(tmp_path, truth, segmentation):
     masked, unlabelled = Box((0, 0, 3), (10, 9, 20)), truth.copy()
     unlabelled[masked.slices()] = 0
