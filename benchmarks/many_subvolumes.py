@@ -10,6 +10,9 @@ output. Prints time and memory of both, the longest shell line, and how many fil
 ``--tables IDS`` instead joins made-up tables of that many ids in each subvolume, without voxels: what the job does that
 ends the step `match` of `ffn reconcile`. The tables are made while they are read, and making them does not count. With
 ``--records``, jobs have left them in the folder, which takes hours for a million. Prints time and memory.
+
+``--pieces NUM`` instead ends the step `label` of `ffn reconcile` with so many made-up pieces of segments in each of as
+many blocks, three links each. Prints time, and the memory that it takes for a piece.
 """
 
 from __future__ import annotations
@@ -27,14 +30,14 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from ffn.assembly.components import component_blocks, with_seeds
+from ffn.assembly.components import _joined, component_blocks, with_seeds
 from ffn.assembly.reconcile import MATCH, _global_ids
 from ffn.assembly.tiling import Tiling
 from ffn.config import ReconcileConfig
 from ffn.geometry import Box, tile
 from ffn.io.blocks import Learnt
 from ffn.io.scratch import Table
-from ffn.io.steps import learn_tables
+from ffn.io.steps import StepTables, learn_tables
 from ffn.io.volume import Placement
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
@@ -67,10 +70,14 @@ def main() -> None:
     parser.add_argument("--run", action="store_true", help="also run the jobs that are given all files")
     parser.add_argument("--records", action="store_true", help="with --tables: read them from records of jobs")
     parser.add_argument("--tables", type=int, metavar="IDS", help="reconcile tables of so many ids in each subvolume")
+    parser.add_argument("--pieces", type=int, metavar="NUM", help="end labelling with so many pieces in each block")
     given = parser.parse_args()
     print(f"{given.per_axis**3} subvolumes")
     if given.tables:
         reconcile_tables(given.per_axis, given.tables, given.folder, given.records)
+        return
+    if given.pieces:
+        end_labelling(given.per_axis**3, given.pieces)
         return
     given.folder.mkdir(parents=True)
     (given.folder / "run.yaml").write_text(yaml.safe_dump(configuration(given.per_axis)))
@@ -169,6 +176,28 @@ def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bo
     print(f"joined in {used:.1f} s of one core, {lasted:.1f} s in all, {memory_gib():.2f} GiB at most")
     ids = found.read("numbers")
     print(f"{len(ids)} ids, {len(np.unique(ids))} objects, tables {found.digest}")
+
+
+def end_labelling(num_blocks: int, num_pieces: int) -> None:
+    """Join made-up pieces, and print what that costs; making them counts in the time."""
+    nothing = {name: np.empty((0, 6), np.int64) for name in ("origins", "overlaps")}
+    rng = np.random.default_rng(0)
+
+    def learnt() -> Iterator[Learnt]:
+        for block in range(num_blocks):
+            links = rng.integers(num_pieces, size=3 * num_pieces), rng.integers(4 * num_pieces, size=3 * num_pieces)
+            yield {
+                "objects": np.arange(1, num_pieces + 1) + block * num_pieces // 2,
+                "voxels": rng.integers(1, 10**5, num_pieces),
+                "first": np.arange(num_pieces) + block * num_pieces,
+                "links": np.stack(links, axis=1) + (0, 2 * block * num_pieces),
+                "seeds": np.empty((0, 2), np.int64),
+            }
+
+    before, begin = memory_gib(), time.process_time()
+    ids = _joined(learnt(), StepTables(nothing), 1000, None)["ids"]
+    each = (memory_gib() - before) * 2**30 / len(ids)
+    print(f"{len(ids)} pieces: {time.process_time() - begin:.1f} s of one core, {each:.0f} bytes each")
 
 
 def cubes(per_axis: int) -> Tiling:

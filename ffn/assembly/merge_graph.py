@@ -21,7 +21,7 @@ from ffn.contingency import RowLookup
 from ffn.errors import FfnError
 
 DIGITS = 6
-LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice: they take 0.2 GiB
+LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice
 
 
 class MergeGraphError(FfnError):
