@@ -25,7 +25,6 @@ setup:  ## make or update .venv; envs/setup.sh explains GPU=1, PYTHON=..., HOROV
 
 demo: setup  ## run the whole pipeline on a synthetic volume, print its scores and how to look at the result
 	snakemake --profile profiles/local
-	ffn report results/demo --summary
 
 demo-weights: setup  ## train the weights in config/demo-weights again, which the demo fine-tunes
 	snakemake --profile profiles/local --configfile config/demo-weights.yaml train_all

@@ -3,6 +3,7 @@ import functools
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 
 import yaml
@@ -148,3 +149,8 @@ onstart:
         for line in announcement(COSTED, trains, boxes, None if snakemake_patches.submits(workflow) else CORES):
             logger.info(line)
         LiveJobs().start(logger)
+
+
+onsuccess:
+    if not snakemake_patches.is_quiet(workflow):
+        subprocess.run(f"ffn report {PATHS.root} --summary", shell=True)  # whose failure is not that of the run

@@ -99,7 +99,7 @@ def findings(facts: Sequence[Facts]) -> list[str]:
     for measure, text in SIGNS:
         found = [(measure(one), one.name) for one in facts if measure(one)]
         if found:
-            others = f" ({len(found)} of {len(facts)} subvolumes are like that)" if len(facts) > 1 else ""
+            others = f" ({len(found)} of {len(facts)} subvolumes looked at are like that)" if len(facts) > 1 else ""
             lines.append(f"{text.format(*max(found))}{others}. {CAUSE}")
     return lines
 

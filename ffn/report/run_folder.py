@@ -118,10 +118,14 @@ def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
     return _read_json(path, "sweep").get("sweep", {}) if path.is_file() else {}
 
 
-def read_flood_findings(run_dir: Path, name: str) -> list[str]:
-    """Return what looks wrong in the flood filling of a volume, see `ffn.inference.sanity`."""
-    paths = RunPaths(run_dir)
-    facts = [facts_of(path.stem, read_provenance(path)) for path in paths.existing("segment", volume=name, order="")]
+def read_flood_findings(run_dir: Path, name: str, most: int | None = None) -> list[str]:
+    """Return what looks wrong in the flood filling of a volume, see `ffn.inference.sanity`.
+
+    All subvolumes are looked at, or of more than `most` so many, evenly spread.
+    """
+    paths = RunPaths(run_dir).existing("segment", volume=name, order="")
+    chosen = paths[:: math.ceil(len(paths) / most)] if most and paths else paths
+    facts = [facts_of(path.stem, read_provenance(path)) for path in chosen]
     return findings([one for one in facts if one])
 
 

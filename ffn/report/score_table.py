@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from ffn.training.monitoring.health import read_complaints
 from ffn.workflow.paths import RunPaths
 
 MISSING = "–"
+MOST_SUBVOLUMES = 1000  # the summary looks at, on a login node; 1.6 ms each
 SHOWN_CONVENTIONS = ("foreground", "all")  # scores under cremi lie between them
 
 
@@ -113,11 +115,11 @@ def format_scores(run_dir: str | Path) -> str:
         If `run_dir` is not the folder of a run, or a score file is damaged.
     """
     tables = [_text_table(volume) for volume in read_volumes(Path(run_dir)) if volume.scores]
-    return "\n\n".join(tables) or f"{run_dir}: no volume has been evaluated yet"
+    return "\n\n".join(tables) or f"{run_dir}: no scores, because no volume was evaluated"
 
 
 def format_summary(run_dir: str | Path, report: str | Path) -> str:
-    """Return the score table, what went wrong in training and flood filling, the report and how to see it all.
+    """Return the score table, what went wrong, what was made and how to see it: what a run says at its end.
 
     Parameters
     ----------
@@ -126,17 +128,24 @@ def format_summary(run_dir: str | Path, report: str | Path) -> str:
     report : path
         Page that ``ffn report`` writes.
     """
-    place = report if Path(report).is_file() else f"none yet, write it with 'ffn report {run_dir}'"
-    program = sys.argv[0] if Path(sys.argv[0]).name == "ffn" else "ffn"  # as called, so that the line can be pasted
+    program = sys.argv[0] if Path(sys.argv[0]).name == "ffn" else "ffn"  # as called, so that lines can be pasted
+    program, given = min(program, os.path.relpath(program), key=len), shlex.quote(str(run_dir))
+    paths, volumes = RunPaths(run_dir), read_volumes(Path(run_dir))
     lines = [format_scores(run_dir), ""]
-    lines += [f"training     {warning}" for warning in read_complaints(RunPaths(run_dir).folder("train"))]
-    for volume in read_volumes(Path(run_dir)):
+    lines += [f"training     {warning}" for warning in read_complaints(paths.folder("train"))]
+    for volume in volumes:
         contrast = read_grey_levels(Path(run_dir), volume.name).get("warning")
         lines += [f"contrast     {volume.name}: {contrast}"] if contrast else []
-        lines += [f"segment      {volume.name}: {text}" for text in read_flood_findings(Path(run_dir), volume.name)]
-    lines.append(f"report       {place}")
-    if RunPaths(run_dir).existing("export"):
-        lines.append(f"Neuroglancer {min(program, os.path.relpath(program), key=len)} view {run_dir}")
+        found = read_flood_findings(Path(run_dir), volume.name, MOST_SUBVOLUMES)
+        lines += [f"segment      {volume.name}: {text}" for text in found]
+    lines += [f"model        {model.parent}" for stage in ("train", "select") for model in paths.existing(stage)]
+    lines += [f"segmentation {volume.segmentation}" for volume in volumes if volume.segmentation]
+    lines.append(
+        f"report       {report if Path(report).is_file() else f'none yet, write it: {program} report {given}'}"
+    )
+    exports = [state.parent.name for state in paths.existing("export")]
+    choices = [f" --volume {name}" for name in exports] if len(exports) > 1 else [""] * len(exports)
+    lines += [f"Neuroglancer {program} view {given}{choice}" for choice in choices]
     return "\n".join(lines)
 
 

@@ -75,6 +75,20 @@ def test_a_run_says_once_what_it_found_and_how_long_it_takes(finished):
     assert "This machine" not in finished.plan("--forcerun", "train")
 
 
+def test_a_run_ends_with_its_scores_and_how_to_see_the_result(finished):
+    said = (finished.folder / "output.txt").read_text()
+    assert re.search(r"^phantom, box 40:64,0:56,0:72: \d+ segments, .*\nconvention .*\nforeground  FFN, ", said, re.M)
+    assert re.search(r"^report       results/small/report.html\nNeuroglancer \S*ffn view results/small$", said, re.M)
+
+
+def test_a_run_whose_summary_fails_has_not_failed(tmp_path):
+    workflow = Workflow(tmp_path, SMALL_RUN)
+    scores = workflow.results / "evaluation/phantom.json"
+    scores.parent.mkdir(parents=True)
+    scores.write_text("{}")
+    assert "phantom.json: is not a score file of this version" in workflow.succeed("synth_all")
+
+
 def test_training_learns(finished):
     rows = (finished.results / "model/metrics.csv").read_text().splitlines()
     columns = rows[0].split(",")

@@ -7,6 +7,7 @@ import pytest
 
 from ffn.config import SegmentConfig
 from ffn.inference.sanity import Facts, facts_of, findings, measured
+from ffn.report import score_table
 from ffn.report.run_folder import read_flood_findings
 from ffn.report.score_table import format_summary
 
@@ -85,20 +86,34 @@ def test_of_several_subvolumes_the_worst_is_named():
     counters = facts(Connected()).counters
     several = [Facts(f"z{i}", share, 0, 0, 5.0, counters) for i, share in enumerate((0.1, 0.3, 0.6, 0.2))]
     (found,) = findings(several)
-    assert found.startswith("a segment holds 60% of z2 (2 of 4 subvolumes are like that). ")
+    assert found.startswith("a segment holds 60% of z2 (2 of 4 subvolumes looked at are like that). ")
+
+
+def write_subvolumes(run, *names):
+    """Write subvolumes whose floods went wrong, and the segmentation made of them."""
+    made = facts(Same(5, 5))
+    sanity = {name: value for name, value in made._asdict().items() if name not in ("name", "counters")}
+    labels = np.ones((4, 5, 6), np.uint64)
+    write(run / "segmentation/cube/segmentation.zarr", labels)
+    for name in names:
+        record = {"sanity": sanity, "counters": dict(made.counters)}
+        write(run / f"segmentation/cube/subvolumes/{name}.h5", labels, record=record)
 
 
 def test_the_summary_tells_it(tmp_path):
-    made = facts(Same(5, 5))
-    labels = np.ones((4, 5, 6), np.uint64)
-    write(tmp_path / "segmentation/cube/segmentation.zarr", labels)
-    sanity = {name: value for name, value in made._asdict().items() if name not in ("name", "counters")}
-    record = {"sanity": sanity, "counters": dict(made.counters)}
-    write(tmp_path / "segmentation/cube/subvolumes/z0.h5", labels, record=record)
-    write(tmp_path / "segmentation/cube/subvolumes/z4.h5", labels)  # of another version
+    write_subvolumes(tmp_path, "z0")
+    write(tmp_path / "segmentation/cube/subvolumes/z4.h5", np.ones((4, 5, 6), np.uint64))  # of another version
     (text, *_) = read_flood_findings(tmp_path, "cube")
     assert text.startswith("a segment holds 98% of z0.")
     assert f"segment      cube: {text}" in format_summary(tmp_path, "report.html")
+
+
+def test_the_summary_looks_at_some_of_many_subvolumes(tmp_path, monkeypatch):
+    """It is printed on a login node."""
+    write_subvolumes(tmp_path, *(f"z{n}" for n in range(7)))
+    assert "(7 of 7 subvolumes looked at are like that)" in read_flood_findings(tmp_path, "cube")[0]
+    monkeypatch.setattr(score_table, "MOST_SUBVOLUMES", 3)
+    assert "(3 of 3 subvolumes looked at are like that)" in format_summary(tmp_path, "report.html")
 
 
 def test_given_segments_may_be_large():

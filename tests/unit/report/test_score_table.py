@@ -1,6 +1,7 @@
 """The table of scores."""
 
 import json
+import shlex
 
 import pytest
 
@@ -15,13 +16,29 @@ def test_the_summary_has_the_scores_and_tells_how_to_see_more(copied, capsys):
     assert main(["report", str(copied), "--summary"]) == 0
     out = capsys.readouterr().out
     assert format_scores(copied) in out
-    assert "write it with 'ffn report" in out and "view" not in out
+    assert "write it: ffn report" in out and "view" not in out
     (copied / "report.html").touch()
     (copied / "precomputed/cube").mkdir(parents=True)
     (copied / "precomputed/cube/neuroglancer.json").touch()
     main(["report", str(copied), "--summary"])
     out = capsys.readouterr().out
     assert str(copied / "report.html") in out and f"ffn view {copied}" in out and "training" not in out
+
+
+def test_the_summary_names_what_was_made_and_commands_that_can_be_pasted(copied, capsys):
+    folder = copied.rename(copied.with_name("a run"))
+    for name in ("cube", "other"):
+        (folder / f"precomputed/{name}").mkdir(parents=True)
+        (folder / f"precomputed/{name}/neuroglancer.json").touch()
+    (folder / "model/model.yaml").touch()
+    lines = format_summary(folder, folder / "report.html").splitlines()
+    assert f"model        {folder}/model" in lines
+    assert f"segmentation {folder}/segmentation/cube/segmentation.zarr" in lines
+    written, *views = [shlex.split(line.partition(" ffn ")[2]) for line in lines if " ffn " in line]
+    assert written == ["report", str(folder)]
+    assert views == [["view", str(folder), "--volume", name] for name in ("cube", "other")]
+    assert [main(["view", *words[1:], "--screenshot", f"{folder}/none/a.png"]) for words in views] == [2, 2]
+    assert "expected one" not in capsys.readouterr().err
 
 
 def test_the_summary_and_the_page_tell_of_a_ruined_training(copied, capsys):
