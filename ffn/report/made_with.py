@@ -199,7 +199,8 @@ def _targets(pipeline: Pipeline) -> set[str] | None:
     """Return every file that the configuration makes, below the run's folder; None if that is not known."""
     if not pipeline.places:
         return None
-    files = (without_metadata(path) for stage in STAGES for path in pipeline.targets(stage))
+    outputs = ((stage.name, output.name) for stage in STAGES.values() for output in stage.outputs)
+    files = (without_metadata(path) for names in outputs for path in pipeline.files(*names))
     return {os.path.relpath(path, pipeline.paths.root) for path in files}
 
 

@@ -114,6 +114,11 @@ def test_files_made_as_configured_differ_in_nothing(run):
     assert segmented.made_by.endswith(", tensorflow float32")
 
 
+def test_files_that_lists_of_jobs_made_are_as_configured(run):
+    """Snakemake watches the records of such jobs, not their files."""
+    assert statements(run, changed(workflow={"max_jobs_per_stage": 1})) == {}
+
+
 @pytest.mark.parametrize(
     ("config", "file", "statement"),
     [
