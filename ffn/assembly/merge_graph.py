@@ -19,6 +19,7 @@ from ffn.assembly.unionfind import connected_roots
 from ffn.config import AgglomerateConfig
 from ffn.contingency import RowLookup
 from ffn.errors import FfnError
+from ffn.io.store_names import how_to_make
 
 DIGITS = 6
 LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice
@@ -139,6 +140,9 @@ def _lines(path: str | Path, most: int | None = None) -> list[str]:
     try:
         with open(path) as file:
             return [line.rstrip("\n") for line in itertools.islice(file, most)]
+    except FileNotFoundError:
+        found = f"{path}: no such file, expected one of ffn agglomerate"
+        raise MergeGraphError(f"{found}. {how_to_make(Path(path))}") from None
     except (OSError, UnicodeDecodeError) as reason:
         raise MergeGraphError(f"{path}: cannot be read ({reason}), expected a file of ffn agglomerate") from None
 

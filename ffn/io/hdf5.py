@@ -11,6 +11,7 @@ import numpy as np
 
 from ffn.errors import FfnError, VolumeError
 from ffn.io.atomic import atomic_path
+from ffn.io.store_names import how_to_make
 
 Dataset = h5py.Dataset
 Group = h5py.Group
@@ -36,7 +37,7 @@ def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.Fil
     _require_here(path, error)
     path = Path(path)
     if not path.is_file():
-        raise error(f"{path}: no such file, expected an HDF5 file. Did the earlier stage finish?")
+        raise error(f"{path}: no such file, expected an HDF5 file. {how_to_make(path)}")
     try:
         return h5py.File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES)
     except DAMAGE as reason:

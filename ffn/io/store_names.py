@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 STORE = re.compile(r"(.*[^/]\.zarr)(?:/+(.*?))?/*")  # path of a store, and the volume in it
 MAIN = "0"  # the volume of a store that has one; its array at full resolution
 METADATA = "zarr.json"  # of a group or an array in a store
 BLOCKS = "blocks"  # folder in a store with the records of finished blocks, see `ffn.io.blocks`
-JOBS = "jobs"  # folder in a store with the records of the workflow's jobs
+JOBS = "jobs"  # folder in a store, or beside files, with the records of the workflow's jobs
 STEPS = "steps"  # folder in a store with the tables of earlier steps, see `ffn.io.steps`
 OURS = "ffn"  # key of our attributes in the metadata of groups and arrays
 
@@ -47,6 +48,14 @@ def blocks_folder(path: str) -> str:
     ('run/raw.zarr/blocks', 'run/scores.json.blocks')
     """
     return f"{path}/{BLOCKS}" if split_store(path) else f"{path}.{BLOCKS}"
+
+
+def how_to_make(path: Path) -> str:
+    """Say how a file comes back that is gone. Of jobs that make several, the workflow looks at the records alone."""
+    jobs = path.parent / JOBS
+    if jobs.is_dir():
+        return f"Remove {jobs} and start the workflow again: it makes what is gone and keeps the rest"
+    return "Did the earlier stage finish?"
 
 
 def without_metadata(text: str) -> str:

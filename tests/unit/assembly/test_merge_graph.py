@@ -57,7 +57,10 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, text, message):
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path):
-    with pytest.raises(MergeGraphError, match=r"graph.csv: cannot be read .*ffn agglomerate"):
+    with pytest.raises(MergeGraphError, match=r"graph.csv: no such file, expected one of ffn agglomerate. Did the"):
+        read_graph(tmp_path / "graph.csv")
+    (tmp_path / "jobs").mkdir()
+    with pytest.raises(MergeGraphError, match="Remove .*/jobs and start the workflow again"):
         read_graph(tmp_path / "graph.csv")
 
 

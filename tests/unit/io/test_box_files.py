@@ -1,12 +1,16 @@
 """Files of boxes: many jobs and killed ones end with what one undisturbed process makes."""
 
+import dataclasses
 import json
+import shutil
 
 import pytest
 
+from ffn.errors import VolumeError
 from ffn.geometry import Box, cut
 from ffn.io.blocks import WHOLE, Job
 from ffn.io.box_files import make_files
+from ffn.io.hdf5 import open_file
 
 BOXES = cut(Box((0, 0, -8), (4, 4, 12)), (4, 4, 4))
 
@@ -44,6 +48,17 @@ def test_a_killed_job_makes_only_what_it_lacks(folder):
     with pytest.raises(RuntimeError, match="killed"):
         run(folder, fails_at=BOXES[3])
     assert run(folder) == list(BOXES)[3:]
+
+
+def test_what_reads_a_file_that_is_gone_says_how_to_make_it_again(folder):
+    job = dataclasses.replace(Job.parse("1-of-1"), record_path=f"{folder}/jobs/1-of-1.json")
+    run(folder, job)
+    gone, jobs = folder / f"{BOXES[2].stem}.txt", folder / "jobs"
+    gone.unlink()
+    with pytest.raises(VolumeError, match=f"no such file, expected an HDF5 file. Remove {jobs} and start the workflow"):
+        open_file(gone)
+    shutil.rmtree(jobs)
+    assert run(folder, job) == [BOXES[2]]
 
 
 def test_files_that_are_gone_damaged_or_of_another_image_are_made_again(folder):
