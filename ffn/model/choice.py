@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -35,12 +35,15 @@ class Choice:
         Why `auto` took them.
     gpu : bool
         Whether it took them for a GPU.
+    cpu : str
+        Where it took them; empty if Linux does not report it.
     """
 
     engine: str
     precision: str
     reason: str = ""
     gpu: bool = False
+    cpu: str = field(default="", compare=False)
 
 
 def choice_name(purpose: str, engine: str, precision: str, model: ModelConfig) -> str:
@@ -74,11 +77,17 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
     """
     choice = _read(path)
     if choice is None:
-        choice = mine = choose()
+        choice = mine = replace(choose(), cpu=cpu_name())
         if path is not None:
-            atomic.write_text_once(path, yaml.safe_dump({**asdict(mine), "cpu": cpu_name()}, sort_keys=False))
+            atomic.write_text_once(path, yaml.safe_dump(asdict(mine), sort_keys=False))
             choice = _read(path) or mine  # another job may have been first
     log.info("auto: %s %s, because %s%s", choice.engine, choice.precision, choice.reason, f" ({path})" if path else "")
+    if not choice.gpu and choice.cpu != cpu_name():
+        log.warning(
+            "%s: %s %s was chosen on another CPU (%s) than this one (%s), where it may be slow. Use nodes of one kind, "
+            "or set engine and precision",
+            *(path, choice.engine, choice.precision, choice.cpu, cpu_name()),
+        )
     if choice.engine in ON_GPUS and choice.gpu != sees_gpu(choice.engine):
         chosen, seen, remedy = (
             ("a GPU", "none", "Start this job where there is one")
@@ -103,7 +112,7 @@ def _read(path: Path | None) -> Choice | None:
         return None
     try:
         found = yaml.safe_load(path.read_text())
-        choice = Choice(**{name: found[name] for name in ("engine", "precision", "reason", "gpu")})
+        choice = Choice(**{name: found[name] for name in ("engine", "precision", "reason", "gpu", "cpu")})
         if (choice.engine in ENGINES and choice.precision in PRECISIONS) and (
             isinstance(choice.reason, str) and isinstance(choice.gpu, bool)
         ):

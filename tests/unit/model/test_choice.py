@@ -53,6 +53,17 @@ def test_without_a_folder_every_job_chooses_for_itself():
     assert [choose_once(None, lambda: next(choices)).precision for _ in range(2)] == ["float32", "bfloat16"]
 
 
+def test_a_job_on_another_cpu_says_that_the_choice_may_be_slow_there(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "x.yaml"
+    for cpu in ("Xeon with AMX", "Xeon with AMX", "old Xeon"):
+        monkeypatch.setattr(choice, "cpu_name", lambda cpu=cpu: cpu)
+        choose_once(path, lambda: Choice("openvino", "bfloat16", "the CPU has AMX"))
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith(
+        f"{path}: openvino bfloat16 was chosen on another CPU (Xeon with AMX) than this one (old Xeon), where it may"
+    )
+
+
 def test_a_choice_for_a_gpu_needs_one(tmp_path, monkeypatch):
     path = tmp_path / "x.yaml"
     monkeypatch.setattr(choice, "gpu_visible", lambda: True)
@@ -82,7 +93,7 @@ def test_tensorflow_chosen_for_a_cpu_does_not_take_a_gpu(tmp_path, monkeypatch):
         choose_once(tmp_path / "tensorflow.yaml", never)
 
 
-GOOD = {"engine": "openvino", "precision": "float32", "reason": "", "gpu": False}
+GOOD = {"engine": "openvino", "precision": "float32", "reason": "", "gpu": False, "cpu": ""}
 WRONG = [{"engine": "openvin"}, {"precision": 32}, {"engine": ["openvino"]}, {"reason": None}, {"gpu": "no"}]
 
 
