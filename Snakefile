@@ -21,5 +21,5 @@ include: "rules/study.smk"
 
 snakemake_patches.ungroup(workflow, PIPELINE.is_shared)
 snakemake_patches.keep_slurm_extra(workflow)
-snakemake_patches.give_container(workflow, CONTAINER, has_launcher="launcher" in SITE)
-snakemake_patches.give_software(workflow, "../envs/ffn.yaml", MODULES)
+snakemake_patches.give_container(workflow, SOFTWARE["container"], has_launcher="launcher" in SITE)
+snakemake_patches.give_software(workflow, "../envs/ffn.yaml", SOFTWARE["modules"].split())

@@ -658,4 +658,6 @@ def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
         return f"{where(path)}: is missing, it is required"
     if first["type"] == "value_error":
         return f"{where(path)}: {message}" if path else message
+    if first["type"] in ("model_type", "dict_type"):
+        message = "expected lines of 'name: value' below it"
     return f"{where(path)}: found {first['input']!r}, {message[0].lower()}{message[1:]}"

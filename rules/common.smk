@@ -25,9 +25,10 @@ from ffn.workflow.forecast import announcement
 from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import training_mb
 from ffn.workflow.paths import any_of
-from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.pipeline import Pipeline, take_software
 from ffn.workflow.places import calibration_files, check_sources, reference_files, segment_files
 from ffn.workflow.rank_layout import layout_of
+from ffn.workflow.repeated_keys import check_keys
 from ffn.workflow.resources import (
     agglomeration_memory,
     block_voxels,
@@ -49,11 +50,6 @@ if not snakemake_patches.has_configfile(workflow):
     configfile: "config.yaml"
 
 
-# Environment modules of the site, for `--software-deployment-method env-modules`, and an image with the software, for
-# `--software-deployment-method apptainer`. They are not part of the run.
-MODULES = shlex.split(str(config.pop("modules", None) or ""))
-CONTAINER = config.pop("container", None)
-
 # envs/ffn.post-deploy.sh runs as a copy beside the new conda environment, in the folder of the run.
 os.environ.update(FFN_REPOSITORY=str(ROOT))
 
@@ -62,11 +58,15 @@ GPUS = snakemake_patches.gpus(workflow)
 SITE = snakemake_patches.site(workflow, "train")
 
 try:
+    for path in snakemake_patches.configfiles(workflow):
+        check_keys(path)
+    SOFTWARE = take_software(config)
     RUN = load_run(config)
     PIPELINE = Pipeline(RUN, check_sources(RUN))
+    PIPELINE.paths.check_root()
     LAYOUT = layout_of(RUN.train.num_workers, SITE, snakemake_patches.cores(workflow))
     LAYOUT.command  # names a wrong placeholder now, not in the job
-except FfnError as error:
+except (FfnError, OSError) as error:
     raise WorkflowError(str(error)) from None
 if snakemake_patches.submits(workflow) and "launcher" not in SITE:
     raise WorkflowError(

@@ -47,6 +47,21 @@ class RunPaths:
         """What `auto` takes as engine and precision, in all jobs of the run; see `ffn.model.choice`."""
         return f"{self.root}/{FOLDER}"
 
+    def check_root(self) -> None:
+        """Refuse to write into what is no folder; there may be none yet.
+
+        Raises
+        ------
+        ConfigError
+            If the folder of the run, or one that it is in, is something else.
+        """
+        for folder in (Path(self.root), *Path(self.root).parents):
+            if os.path.lexists(folder) and not folder.is_dir():
+                raise ConfigError(
+                    f"{folder}: is a file, or a link to nothing, expected the folder that results go to. Move it, or "
+                    "make what it links to"
+                )
+
     def of(self, stage: str, output: str | None = None, **wildcards: str) -> str:
         """Return where a stage writes; wildcards that are not given stay in the path, as Snakemake needs them.
 

@@ -27,12 +27,15 @@ from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.job_boxes import JobBoxes, contact_boxes, subvolume_boxes
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
 from ffn.workflow.places import Place, check_sources
+from ffn.workflow.repeated_keys import check_keys
 from ffn.workflow.resources import most_canvases
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.sources import is_newer
 from ffn.workflow.stages import STAGES, Blocks, Output, Step
 
-NOT_OF_THE_RUN = ("modules", "container")  # keys that only the Snakefile reads
+# Keys that are not part of the run, with examples: environment modules of the site, for `--software-deployment-method
+# env-modules`, and an image with the software, for `--software-deployment-method apptainer`.
+SOFTWARE = {"modules": "cray-python gcc/12", "container": "ffn.sif"}
 
 
 class Pipeline:
@@ -549,7 +552,7 @@ def read_pipeline(path: str | Path) -> Pipeline:
     Raises
     ------
     ConfigError
-        If the file is no configuration, or a source cannot be read.
+        If the file is no configuration, gives a key twice, or a source cannot be read.
     """
     try:
         values = yaml.safe_load(Path(path).read_text())
@@ -559,5 +562,22 @@ def read_pipeline(path: str | Path) -> Pipeline:
         raise ConfigError(f"{path}: is not YAML ({' '.join(str(reason).split())}). Correct it") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: is not a mapping, expected a configuration such as config.yaml")
-    run = load_run({name: value for name, value in values.items() if name not in NOT_OF_THE_RUN})
+    check_keys(path)
+    take_software(values)
+    run = load_run(values)
     return Pipeline(run, check_sources(run))
+
+
+def take_software(values: dict[str, Any]) -> dict[str, str]:
+    """Take what is not part of the run, the keys of `SOFTWARE`, out of a configuration; what is not given is empty.
+
+    Raises
+    ------
+    ConfigError
+        If a value is no text.
+    """
+    found = {name: values.pop(name, None) or "" for name in SOFTWARE}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{name}: found {value!r}, expected text, such as {SOFTWARE[name]}")
+    return found

@@ -74,6 +74,11 @@ def has_configfile(workflow: Workflow) -> bool:
     return bool(workflow.overwrite_configfiles)
 
 
+def configfiles(workflow: Workflow) -> list[str]:
+    """Return the files with the configuration; not those of another workflow that uses this one."""
+    return [] if is_module(workflow) else list(map(str, workflow.configfiles))
+
+
 def cores(workflow: Workflow) -> int:
     """Return how many cores Snakemake may use."""
     return workflow.resource_settings.cores or 1

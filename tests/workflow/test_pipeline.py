@@ -197,6 +197,8 @@ def test_every_stage_can_be_forced(stage, finished):
     ("change", "message"),
     [
         ({"trian": {}}, "trian: unknown key"),
+        ({"train": None}, "train: found None, expected lines of 'name: value' below it"),
+        ({"modules": ["gcc/12"]}, "modules: found ['gcc/12'], expected text, such as cray-python gcc/12"),
         ({"model": {**SMALL_RUN["model"], "fov_size_zyx": [9, 12, 13]}}, "12 on axis y is even"),
         (
             {"model": {**SMALL_RUN["model"], "fov_size_zyx": [9, 101, 13]}},
@@ -215,6 +217,24 @@ def test_bad_configuration_stops_before_anything_runs(change, message, tmp_path)
     assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert not workflow.results.exists()
+
+
+@pytest.mark.parametrize("made", ["results", "results/small"])
+def test_results_that_are_no_folder_stop_a_plan(made, tmp_path):
+    workflow = Workflow(tmp_path, SMALL_RUN)
+    (tmp_path / made).parent.mkdir(exist_ok=True)
+    (tmp_path / made).symlink_to("gone")
+    done = workflow.fork("-n")
+    assert done.returncode != 0 and "Traceback" not in done.stdout
+    assert f"{made}: is a file, or a link to nothing, expected the folder that" in done.stdout
+
+
+def test_a_volume_that_is_given_twice_is_refused(tmp_path):
+    workflow = Workflow(tmp_path, SMALL_RUN)
+    with (tmp_path / "run.yaml").open("a") as file:
+        file.write("rng_seed: 4\n")
+    done = workflow.fork("-n")
+    assert done.returncode != 0 and "'rng_seed' is also in line" in done.stdout
 
 
 def test_two_runs_at_once_are_refused(finished):
