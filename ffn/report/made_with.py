@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from ffn.io.provenance import Provenance, read_provenance
 from ffn.io.store_names import without_metadata
+from ffn.report.run_folder import configured_pipeline
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import ingested_places
 from ffn.workflow.recorded import VOLUMES, Product, Recipe, configured_recipe, is_left_open, recorded_recipe
 from ffn.workflow.stages import STAGES
 
@@ -125,7 +125,7 @@ def read_made_with(run_dir: Path) -> list[MadeAlike]:
     """
     paths = RunPaths(run_dir)
     kinds: dict[tuple[str, str], list[_Made]] = {}
-    for made in _files(paths, _pipeline(paths)):
+    for made in _files(paths, configured_pipeline(paths)):
         kinds.setdefault((made.product.stage, made.product.output.name), []).append(made)
     return [alike for files in kinds.values() for alike in _grouped(files)]
 
@@ -159,12 +159,6 @@ def _grouped(files: list[_Made]) -> Iterator[MadeAlike]:
         first, names = group[0], [made.file for made in group]
         facts = (first.made_by, first.is_wanted, first.differences, first.record)
         yield MadeAlike(first.product.stage, names, len(files), *facts)
-
-
-def _pipeline(paths: RunPaths) -> Pipeline | None:
-    """Return what the run's configuration makes; without volumes if one of them was not brought in."""
-    config = paths.read_config()
-    return None if config is None else Pipeline(config, ingested_places(config, paths))
 
 
 def _files(paths: RunPaths, pipeline: Pipeline | None) -> Iterator[_Made]:

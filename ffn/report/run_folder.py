@@ -15,6 +15,8 @@ from ffn.io.provenance import read_provenance
 from ffn.io.store_names import tracked_file
 from ffn.viewing.state import STATE_FILE
 from ffn.workflow.paths import RunPaths
+from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.places import ingested_places
 from ffn.workflow.run import RunConfig
 from ffn.workflow.stages import RULES
 
@@ -63,6 +65,12 @@ class StageCost(NamedTuple):
     longest_seconds: float
     peak_mib: float | None
     cpu_seconds: float
+
+
+def configured_pipeline(paths: RunPaths) -> Pipeline | None:
+    """Return what the run's configuration makes; without volumes if one of them was not brought in."""
+    config = paths.read_config()
+    return None if config is None else Pipeline(config, ingested_places(config, paths))
 
 
 def read_volumes(run_dir: Path) -> list[VolumeFiles]:
@@ -121,10 +129,13 @@ def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
 def read_flood_findings(run_dir: Path, name: str, most: int | None = None) -> list[str]:
     """Return what looks wrong in the flood filling of a volume, see `ffn.inference.sanity`.
 
-    All subvolumes are looked at, or of more than `most` so many, evenly spread.
+    All subvolumes of the configuration are looked at, or of more than `most` so many, evenly spread.
     """
-    paths = RunPaths(run_dir).existing("segment", volume=name, order="")
-    chosen = paths[:: math.ceil(len(paths) / most)] if most and paths else paths
+    paths = RunPaths(run_dir)
+    found, pipeline = paths.existing("segment", volume=name, order=""), configured_pipeline(paths)
+    if pipeline and pipeline.places and name in pipeline.segmented:
+        found = [path for path in found if path.stem in pipeline.subvolumes[name]]
+    chosen = found[:: math.ceil(len(found) / most)] if most and found else found
     facts = [facts_of(path.stem, read_provenance(path)) for path in chosen]
     return findings([one for one in facts if one])
 

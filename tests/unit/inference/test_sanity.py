@@ -4,12 +4,16 @@ import json
 
 import numpy as np
 import pytest
+import yaml
 
 from ffn.config import SegmentConfig
 from ffn.inference.sanity import Facts, facts_of, findings, measured
 from ffn.report import score_table
 from ffn.report.run_folder import read_flood_findings
 from ffn.report.score_table import format_summary
+from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.places import check_sources
+from ffn.workflow.run import load_run
 
 from ..volumes import write
 from .test_flood import Connected, batch, flood_of, two_tubes
@@ -114,6 +118,20 @@ def test_the_summary_looks_at_some_of_many_subvolumes(tmp_path, monkeypatch):
     assert "(7 of 7 subvolumes looked at are like that)" in read_flood_findings(tmp_path, "cube")[0]
     monkeypatch.setattr(score_table, "MOST_SUBVOLUMES", 3)
     assert "(3 of 3 subvolumes looked at are like that)" in format_summary(tmp_path, "report.html")
+
+
+def test_subvolumes_of_an_earlier_tiling_tell_nothing(tmp_path):
+    config = {
+        "volumes": {"cube": {"synthetic": {"shape_zyx": [16, 16, 48]}}},
+        "model": {"fov_size_zyx": [3, 3, 3], "deltas_zyx": [1, 1, 1]},
+        "subvolumes": {"size_zyx": [16, 16, 28], "overlap_zyx": [8, 8, 8]},
+    }
+    run = load_run(config)
+    made = list(Pipeline(run, check_sources(run)).subvolumes["cube"])
+    write_subvolumes(tmp_path, *made, "z000000-y000000-x000007")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(run.as_written()))
+    assert len(made) == 2
+    assert "(2 of 2 subvolumes looked at are like that)" in read_flood_findings(tmp_path, "cube")[0]
 
 
 def test_given_segments_may_be_large():
