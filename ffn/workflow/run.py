@@ -206,13 +206,14 @@ class RunConfig(StageSections):
     @model_validator(mode="before")
     @classmethod
     def _derive(cls, values: Any) -> Any:
-        """Derive values that are not given.
+        """Derive values that are not given. A section without a line in it, which YAML takes for null, has none.
 
         Sizes follow from FOV and deltas, agglomeration's flood filling from `segment`, the defaults of `train` from
         `init`. Published recipes train on background, too.
         """
         if not isinstance(values, dict):
             return values
+        values = {name: value for name, value in values.items() if value is not None or name in ("run", "rng_seed")}
         try:
             model = ModelConfig(**(values.get("model") or {}))
             train = TrainConfig(**(values.get("train") or {}))
@@ -388,8 +389,9 @@ class RunConfig(StageSections):
         """Steps of the checkpoints that a finished training leaves, ascending."""
         train = self.train
         interval = train.checkpoint_steps or train.max_steps + 1
-        steps = {*range(interval, train.max_steps + 1, interval), train.max_steps} - {0}
-        return sorted(steps)[-train.keep_checkpoints :]
+        last = [train.max_steps] if train.max_steps % interval else []
+        steps = range(interval, train.max_steps + 1, interval)[-train.keep_checkpoints :]
+        return [*steps, *last][-train.keep_checkpoints :]
 
     @property
     def selectable_steps(self) -> list[int]:

@@ -197,7 +197,8 @@ def test_every_stage_can_be_forced(stage, finished):
     ("change", "message"),
     [
         ({"trian": {}}, "trian: unknown key"),
-        ({"train": None}, "train: found None, expected lines of 'name: value' below it"),
+        ({"train": 5}, "train: found 5, expected lines of 'name: value' below it"),
+        ({"init": 300 * "x"}, "File name too long: 'xxx"),
         ({"modules": ["gcc/12"]}, "modules: found ['gcc/12'], expected text, such as cray-python gcc/12"),
         ({"model": {**SMALL_RUN["model"], "fov_size_zyx": [9, 12, 13]}}, "12 on axis y is even"),
         (

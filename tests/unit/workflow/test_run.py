@@ -122,9 +122,18 @@ def test_sections_that_contradict_each_other_are_named_in_one_line(change, messa
     "section", [name for name in RunConfig.model_fields if name not in ("run", "rng_seed", "init")]
 )
 def test_a_section_that_is_no_section_is_one_line(section, value):
-    with pytest.raises(ConfigError, match=f"^{section}: found {re.escape(repr(value))}, .*dictionary") as caught:
+    message = f"^{section}: found {re.escape(repr(value))}, expected lines of 'name: value' below it$"
+    with pytest.raises(ConfigError, match=message) as caught:
         load_run({**GOOD, section: value})
     assert "\n" not in str(caught.value)
+
+
+def test_an_empty_section_has_the_defaults():
+    sections = [name for name in RunConfig.model_fields if name not in ("run", "rng_seed", "volumes")]
+    assert load_run({**dict.fromkeys(sections), **GOOD}) == load_run(GOOD)
+    for required, message in (("volumes", "volumes: is missing"), ("run", "run: found None")):
+        with pytest.raises(ConfigError, match=message):
+            load_run({**GOOD, required: None})
 
 
 def test_lom_and_margin_follow_the_model():
