@@ -115,11 +115,12 @@ def _normalize(value: object) -> object:
     """Read mean and deviation, also from text such as '120,30'; refuse other words than those of the methods."""
     if isinstance(value, GreyLevels) or value in NORMALIZE_METHODS:
         return value
+    given = value
     if isinstance(value, str):
         mean, _, stddev = value.partition(",")
-        value = {"mean": mean, "stddev": stddev}
+        given = {"mean": mean, "stddev": stddev}
     try:
-        return GreyLevels.model_validate(value)
+        return GreyLevels.model_validate(given)
     except ValidationError:
         raise ValueError(
             f"{value} is no normalisation, expected {', '.join(NORMALIZE_METHODS)}, or numbers for mean and stddev"
@@ -649,9 +650,13 @@ def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
     where : callable
         Maps the path of a field to the name the user knows.
     """
-    first = error.errors()[0]
+    first, *others = error.errors()
     path = tuple(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
+    if path and path[-1].startswith("literal["):  # one of several types; the complaints of the others follow
+        path = path[:-1]
+        others = [other for other in others if other["loc"][:-1] == first["loc"][:-1]]
+        message = " or ".join([message, *(other["msg"].removeprefix("Input should ") for other in others)])
     if first["type"] == "extra_forbidden":
         return f"{where(path)}: unknown key, expected a documented option. Check its spelling and place"
     if first["type"] == "missing":
@@ -660,4 +665,6 @@ def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
         return f"{where(path)}: {message}" if path else message
     if first["type"] in ("model_type", "dict_type"):
         message = "expected lines of 'name: value' below it"
+    if first["type"] == "tuple_type":
+        message = "expected a list in [ ]"
     return f"{where(path)}: found {first['input']!r}, {message[0].lower()}{message[1:]}"

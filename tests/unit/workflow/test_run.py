@@ -49,12 +49,18 @@ UNUSABLE = ("a b", "-a", "²", "ü", "a{b}", "", "a\n")
         ({"volumes": {"phantom": {**PHANTOM, "masks": [{"path": ""}]}}}, "masks.0.path: '' is not one line of text"),
         (
             {"volumes": {"phantom": {**PHANTOM, "normalize": "mean"}}},
-            "normalize: .*mean.* is no normalisation, expected",
+            "normalize: mean is no normalisation, expected",
         ),
         (
             {"volumes": {"phantom": {**PHANTOM, "normalize": {"mean": 3}}}},
             "normalize: .* is no normalisation, expected",
         ),
+        ({"segment": {"canvases": 0}}, "segment.canvases: found 0, input should be 'auto' or be greater than 0$"),
+        (
+            {"agglomerate": {"canvases": "x"}},
+            "agglomerate.canvases: found 'x', .* 'auto' or be a valid integer",
+        ),
+        ({"coordinates": {"margin_zyx": 9}}, r"coordinates.margin_zyx: found 9, expected a list in \[ \]$"),
         ({"volumes": {"phantom": {**PHANTOM, "train_box": "0:9"}}}, "train_box: .*'0:9' is not a box"),
         ({"volumes": {"phantom": {**PHANTOM, "segment_box": "5:5,0:4,0:4"}}}, "is empty"),
         ({"volumes": {}}, "volumes: .*at least 1 item"),
