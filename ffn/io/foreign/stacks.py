@@ -117,6 +117,9 @@ class TiffVolume(SliceVolume):
             self._file = tifffile.TiffFile(path, is_ome=False)  # pages are slices even where OME calls them time points
         try:
             with decoding_errors(path):
+                if 1 < len(self._file.series) == len(self._file.pages):  # tifffile's, of a slice each
+                    self._file.close()
+                    self._file = tifffile.TiffFile(path, is_ome=False, is_shaped=False)
                 self._stack = _only_stack(path, self._file.series)
                 header = tiff_header(path, self._stack.keyframe)
                 _require_one_channel(path, self._file)
@@ -141,7 +144,8 @@ class TiffVolume(SliceVolume):
         require_inside(self, box)
         with decoding_errors(self._path):
             # Not by page: of a large stack, ImageJ describes the first slice alone, and the others follow its pixels.
-            voxels = tifffile.memmap(self._path, mode="r", is_ome=False).reshape(self.box.shape)
+            dtype = self.dtype.newbyteorder(self._file.byteorder)
+            voxels = np.memmap(self._path, dtype, "r", self._stack.dataoffset, self.box.shape)
             return voxels[box.slices()].astype(self.dtype)
 
     @property

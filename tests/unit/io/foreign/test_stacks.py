@@ -139,6 +139,16 @@ def test_a_multipage_tiff_is_a_volume(tmp_path, options, dtype):
     assert check(tmp_path / "stack.tif", voxels(dtype)) is None
 
 
+@pytest.mark.parametrize("options", [{}, {"compression": "zlib"}, {"byteorder": ">"}, {"bigtiff": True}], ids=str)
+def test_slices_that_were_appended_one_by_one_are_read(tmp_path, options):
+    """Tifffile describes each as a series of its own."""
+    for plane in voxels(np.uint16):
+        tifffile.imwrite(tmp_path / "stack.tif", plane, append=True, **options)
+    check(tmp_path / "stack.tif", voxels(np.uint16))
+    tifffile.imwrite(tmp_path / "stack.tif", PLANE[1:], append=True)
+    refuse(tmp_path / "stack.tif", "holds images of unequal size or type [(5, 12, 20), (11, 20)]")
+
+
 def test_an_imagej_stack_that_describes_one_page_is_read(tmp_path):
     """ImageJ writes stacks over 4 GB this way: the other slices follow without a page."""
     tifffile.imwrite(
