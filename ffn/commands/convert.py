@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-import numpy as np
-
 from ffn.geometry import Box
 from ffn.io.create import create_volume
 from ffn.io.foreign import readable_formats
@@ -54,7 +52,7 @@ def convert(spec: str, out_spec: str, box: Box | None = None, mip: int = 0) -> N
     with open_mip(spec, mip) as volume:
         box = box or volume.box
         require_inside(volume, box)
-        dtype = np.dtype(volume.dtype).newbyteorder("=")
+        dtype = volume.dtype
         placement = Placement(box, voxel_size_of(volume), volume.provenance)
         blocks = list(box.blocks(shard_shape(box.shape, dtype.itemsize)))
         with create_volume(out_spec, dtype, placement) as out:

@@ -153,7 +153,7 @@ class Coarser:
         self._factors = planned.factors_zyx
         self.name: str = finer.name
         self.box: Box = planned.box
-        self.dtype: np.dtype = dtype or finer.dtype.newbyteorder("=")
+        self.dtype: np.dtype = dtype or finer.dtype
         self.voxel_size_zyx_nm: VoxelSize | None = planned.voxel_size_zyx_nm
         self.provenance: dict = finer.provenance
         self.chunk_zyx = self._chunk()

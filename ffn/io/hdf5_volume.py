@@ -14,7 +14,7 @@ from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io import hdf5
 from ffn.io.foreign.axes import SpatialAxes, axis_names
 from ffn.io.foreign.units import three_lengths, three_numbers, voxel_size_and_offset, whole_voxels
-from ffn.io.volume import Placement, Tables, require_inside
+from ffn.io.volume import Placement, Tables, number_type, require_inside
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
 
@@ -34,7 +34,7 @@ class Hdf5Volume:
         self._axes = SpatialAxes.find(name, dataset.shape, axis_names(dataset.attrs))
         self._dataset = dataset
         self.name = name
-        self.dtype = dataset.dtype
+        self.dtype = number_type(name, dataset.dtype)
         self.voxel_size_zyx_nm, start = _voxel_size_and_offset(dataset, name)
         self.box = Box.from_shape(self._axes.of(dataset.shape), start)
         self.chunk_zyx: ZYX | None = self._axes.of(dataset.chunks) if dataset.chunks else None
@@ -51,7 +51,7 @@ class Hdf5Volume:
         box = self.box if box is None else box
         require_inside(self, box)
         try:
-            return np.ascontiguousarray(self._axes.take(self._dataset, box.slices(self.box.start)))
+            return np.ascontiguousarray(self._axes.take(self._dataset, box.slices(self.box.start)), self.dtype)
         except OSError as reason:
             raise VolumeError(
                 f"{self.name}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage"

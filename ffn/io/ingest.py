@@ -99,7 +99,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
     with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm) as (volume, missing):
         is_labels = holds_labels(volume, config.kind)
         shift = subtract(config.offset_zyx or volume.box.start, volume.box.start)
-        dtype = np.dtype(np.uint64) if is_labels else volume.dtype.newbyteorder("=")
+        dtype = np.dtype(np.uint64) if is_labels else volume.dtype
         conversion = _label_conversion(volume, config.ignore_labels) if is_labels else _unchanged
         size = _voxel_size(volume, config.voxel_size_zyx_nm)
         if missing:
@@ -195,7 +195,7 @@ def holds_labels(volume: Volume, kind: str) -> bool:
     if kind == "labels" or (kind == "auto" and volume.dtype.kind in "ui" and volume.dtype.itemsize > 2):
         require_labels(volume)
         return True
-    if volume.dtype.newbyteorder("=") not in IMAGE_DTYPES:
+    if volume.dtype not in IMAGE_DTYPES:
         raise VolumeError(
             f"{volume.name}: has type {volume.dtype}, expected an image of uint8 or uint16. "
             "Convert it, or pass --kind labels if the voxels are segment ids"

@@ -38,7 +38,7 @@ class Volume(Protocol):
     box : Box
         Box in full-volume voxels.
     dtype : numpy.dtype
-        Type of the voxels.
+        Type of the voxels, in the byte order of this machine.
     voxel_size_zyx_nm : tuple of float or None
         None where the source declares none.
     provenance : dict
@@ -145,6 +145,19 @@ def require_same_voxel_size(volume: Volume, other: Volume) -> None:
     size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
     if size is not None and expected is not None and not np.allclose(size, expected, rtol=1e-3, atol=0):
         raise VolumeError(f"{volume.name}: has voxels of {size} nm, expected the {expected} nm of {other.name}")
+
+
+def number_type(name: str, dtype: np.dtype) -> np.dtype:
+    """Return the type of the voxels of a source as they are read, in the byte order of this machine.
+
+    Raises
+    ------
+    VolumeError
+        If they are not numbers.
+    """
+    if dtype.kind not in "buif":
+        raise VolumeError(f"{name}: has type {dtype}, expected numbers. Convert it")
+    return dtype.newbyteorder("=")
 
 
 def require_image(volume: Volume) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.foreign.axes import SpatialAxes
-from ffn.io.volume import require_inside
+from ffn.io.volume import number_type, require_inside
 
 
 class ArrayVolume:
@@ -40,13 +39,11 @@ class ArrayVolume:
         start_zyx: ZYX = (0, 0, 0),
         order: str = "zyx",
     ) -> None:
-        if array.dtype.kind not in "buif":
-            raise VolumeError(f"{name}: has type {array.dtype}, expected numbers. Convert it")
         self._array = array
         self._axes = SpatialAxes.find(name, array.shape, order=order)
         self.name = name
         self.box = Box.from_shape(self._axes.of(array.shape), start_zyx)
-        self.dtype = array.dtype.newbyteorder("=")
+        self.dtype = number_type(name, array.dtype)
         self.voxel_size_zyx_nm = voxel_size_zyx_nm
         self.provenance: dict = {}
 

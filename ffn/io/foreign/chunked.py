@@ -16,7 +16,7 @@ from ffn.io.foreign.images import PRECOMPUTED, driver_of, find_mips
 from ffn.io.foreign.locations import Folder, Location, first_line, new_context, open_folder
 from ffn.io.foreign.units import to_nm
 from ffn.io.ome_zarr import our_attributes
-from ffn.io.volume import require_inside
+from ffn.io.volume import number_type, require_inside
 
 XYZ_DRIVERS = ("n5", PRECOMPUTED)
 
@@ -67,7 +67,7 @@ class ChunkedVolume:
         order = "xyz" if driver in XYZ_DRIVERS else "zyx"
         self._axes = SpatialAxes.find(self.name, self._store.shape, names, order)
         self.chunk_zyx = self._axes.of(self._store.chunk_layout.read_chunk_template.shape)
-        self.dtype = np.dtype(self._store.dtype.numpy_dtype)
+        self.dtype = number_type(self.name, np.dtype(self._store.dtype.numpy_dtype))
         self.provenance: dict = ours.get("provenance", {})
         self.box = Box.from_shape(self._axes.of(self._store.shape), chosen.start_zyx(self.name))
         self.voxel_size_zyx_nm = chosen.voxel_size_zyx_nm or self._voxel_size_by_units()

@@ -79,6 +79,24 @@ def test_a_volume_has_three_axes(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("dtype", [">u2", ">u8", ">f4", "?"])
+def test_voxels_are_in_the_byte_order_of_this_machine(tmp_path, dtype):
+    voxels = VOXELS.astype(dtype)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["raw"] = voxels
+    with open_volume(tmp_path / "a.h5") as volume:
+        found = volume.read()
+        assert volume.dtype.isnative and found.dtype == volume.dtype == voxels.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(found, voxels)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, "S3", [("r", "u1"), ("g", "u1")]])
+def test_voxels_that_are_not_numbers_are_refused(tmp_path, dtype):
+    spec = write_foreign(tmp_path / "a.h5", dtype=dtype)
+    with pytest.raises(VolumeError, match="a.h5:raw: has type .*, expected numbers"), open_volume(spec):
+        pass
+
+
 def test_a_flipped_bit_is_an_error(spec, tmp_path):
     path = tmp_path / "raw.h5"
     with h5py.File(path) as file:

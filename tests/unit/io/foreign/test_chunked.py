@@ -66,6 +66,11 @@ def test_zarr_with_other_axes_is_refused(tmp_path, shape):
     refuse(path, f"raw.zarr: has shape {shape}, expected three axes and one channel")
 
 
+def test_voxels_that_are_not_numbers_are_refused(tmp_path):
+    path = create_store(tmp_path / "raw.zarr", "zarr", None, dtype="complex64", schema={"domain": {"shape": SHAPE}})
+    refuse(path, "raw.zarr: has type complex64, expected numbers. Convert it")
+
+
 def test_attributes_of_funlib_are_read(tmp_path):
     path = create_store(tmp_path / "raw.zarr", "zarr", SHAPE, voxels())
     (tmp_path / "raw.zarr/.zattrs").write_text(json.dumps({"voxel_size": [40, 4, 4], "offset": [400, 0, -8]}))
