@@ -17,7 +17,7 @@ REVISIONS: dict[str, int] = {
     "agglomerate": 2,
     "consensus": 2,
     "evaluate": 4,
-    "export": 5,
+    "export": 6,
     "fill": 2,
     "ingest": 2,
     "merge": 3,

@@ -22,7 +22,7 @@ class ExportConfig(Section):
         description="of precomputed (always), ome-zarr (image, labels), csv and parquet (tables), swc (skeletons)",
     )
     image_encoding: Literal["jpeg", "png"] = Field(
-        "jpeg", description="encoding of image chunks; png is lossless; 16-bit images always use png"
+        "jpeg", description="encoding of image chunks; png is lossless; 16-bit images are always lossless"
     )
     mesh_mip: NonNegativeInt = Field(1, description="mip to make meshes from; if there are fewer mips, the coarsest")
     skeleton_mip: NonNegativeInt | None = Field(

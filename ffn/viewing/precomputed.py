@@ -37,7 +37,7 @@ class Encoding:
     dtype : str
         Type of a voxel.
     chunks : str
-        Encoding of a chunk: ``jpeg``, ``png`` or ``compressed_segmentation``.
+        Encoding of a chunk: ``jpeg``, ``png``, ``raw`` or ``compressed_segmentation``.
     shards : str
         Additional compression inside the shards: ``raw`` or ``gzip``.
     downsample : str
@@ -72,7 +72,7 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
     dtype : numpy.dtype
         Type of a voxel.
     wanted : str
-        ``jpeg`` or ``png``. Images of 16 bits are always PNG.
+        ``jpeg`` or ``png``, of 8 bits. With 16, cloud-volume cannot read PNG, and what gzip leaves is as small.
     name : str
         Name of the volume, for messages.
 
@@ -83,9 +83,11 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
     """
     if dtype not in (np.uint8, np.uint16):
         raise ExportError(f"{name}: has type {dtype}, expected an image of uint8 or uint16. Ingest it as one of these")
-    if wanted == "jpeg" and dtype == np.uint8:
+    if dtype == np.uint16:
+        return Encoding("image", "uint16", "raw", "gzip", "mean")
+    if wanted == "jpeg":
         return Encoding("image", "uint8", "jpeg", "raw", "mean", {"jpeg_quality": JPEG_QUALITY})
-    return Encoding("image", dtype.name, "png", "raw", "mean")
+    return Encoding("image", "uint8", "png", "raw", "mean")
 
 
 def pyramid(path: Path, encoding: Encoding, scales: Sequence[Scale], read: Read) -> Pyramid:

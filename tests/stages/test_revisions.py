@@ -240,7 +240,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
         },
     ),
     "export": (
-        5,
+        6,
         {
             "id": "e378e11a31f5",
             "length_um": "adf11ab4e8fd",
