@@ -64,7 +64,7 @@ def _place(spec: str) -> Path:
 
 
 def _layer(volume: Volume, path: str, segments: Sequence[int]) -> State:
-    layer: State = {"name": path.replace(".zarr", ""), "source": f"zarr3://{BASE}/{path}/"}
+    layer: State = {"name": path.replace(".zarr", ""), "source": f"zarr://{BASE}/{path}/"}
     if volume.dtype.kind in "iu" and np.dtype(volume.dtype).itemsize > LARGEST_IMAGE_TYPE:
         return {**layer, "type": "segmentation", "segments": list(map(str, segments)), "selectedAlpha": 0.4}
     levels = contrast(Part("image", volume, volume.box, voxel_size_of(volume)))

@@ -4,6 +4,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
+import zarr
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
@@ -40,9 +41,9 @@ def test_every_store_is_a_layer_of_its_kind(run):
     assert folder == run
     kinds = [(layer["name"], layer["type"], layer["source"]) for layer in state["layers"]]
     assert kinds == [
-        ("volumes/raw", "image", "zarr3://{base}/volumes/raw.zarr/"),
-        ("membrane/edges", "image", "zarr3://{base}/membrane.zarr/edges/"),
-        ("seg", "segmentation", "zarr3://{base}/seg.zarr/"),
+        ("volumes/raw", "image", "zarr://{base}/volumes/raw.zarr/"),
+        ("membrane/edges", "image", "zarr://{base}/membrane.zarr/edges/"),
+        ("seg", "segmentation", "zarr://{base}/seg.zarr/"),
     ]
     assert state["layers"][2]["segments"] == ["7", "9"]
     assert state["position"] == [23, 24, 15] and state["dimensions"]["z"] == [pytest.approx(30e-9), "m"]
@@ -50,7 +51,14 @@ def test_every_store_is_a_layer_of_its_kind(run):
 
 def test_of_a_single_store_nothing_else_is_served(run):
     folder, state = stores_state([f"{run}/volumes/raw.zarr"])
-    assert folder == run / "volumes" and state["layers"][0]["source"] == "zarr3://{base}/raw.zarr/"
+    assert folder == run / "volumes" and state["layers"][0]["source"] == "zarr://{base}/raw.zarr/"
+
+
+def test_neuroglancer_finds_the_version_of_zarr_itself(tmp_path):
+    """Other programs still write version 2."""
+    zarr.create_array(tmp_path / "raw.zarr", data=np.ones((4, 5, 6), np.uint8), zarr_format=2)
+    _, state = stores_state([f"{tmp_path}/raw.zarr"])
+    assert state["layers"][0]["source"] == "zarr://{base}/raw.zarr/"
 
 
 def test_stores_behind_links_and_above_the_folder_can_be_served(run, monkeypatch):
@@ -60,7 +68,7 @@ def test_stores_behind_links_and_above_the_folder_can_be_served(run, monkeypatch
     folder, state = stores_state(["../volumes/raw.zarr", "seg.zarr"])
     with serve(folder) as url:
         for layer in state["layers"]:
-            with urlopen(layer["source"].removeprefix("zarr3://").format(base=url) + "zarr.json") as answer:
+            with urlopen(layer["source"].removeprefix("zarr://").format(base=url) + "zarr.json") as answer:
                 assert answer.status == 200
 
 
