@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.create import create_volume
 from ffn.io.foreign import readable_formats
 from ffn.io.open import open_mip
 from ffn.io.shards import shard_shape
-from ffn.io.volume import Placement, require_inside, require_other_file, voxel_size_of
+from ffn.io.volume import Placement, require_inside, require_other_file
 from ffn.options import add_box_option, whole_number
 from ffn.progress import track
 
@@ -46,14 +47,17 @@ def convert(spec: str, out_spec: str, box: Box | None = None, mip: int = 0) -> N
     Raises
     ------
     VolumeError
-        If the volume cannot be read, has no such mip or box, or the output would overwrite it.
+        If the volume cannot be read, has no voxel size, such mip or box, or the output would overwrite it.
     """
     require_other_file(out_spec, spec)
     with open_mip(spec, mip) as volume:
         box = box or volume.box
         require_inside(volume, box)
+        size = volume.voxel_size_zyx_nm
+        if size is None:
+            raise VolumeError(f"{volume.name}: has no voxel size, expected one. Run ffn ingest with --voxel-size Z Y X")
         dtype = volume.dtype
-        placement = Placement(box, voxel_size_of(volume), volume.provenance)
+        placement = Placement(box, size, volume.provenance)
         blocks = list(box.blocks(shard_shape(box.shape, dtype.itemsize)))
         with create_volume(out_spec, dtype, placement) as out:
             for block in track(blocks, len(blocks), "convert"):

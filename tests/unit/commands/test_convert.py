@@ -52,6 +52,13 @@ def test_mistakes_are_told(source, tmp_path, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
+def test_a_voxel_size_is_not_invented(tmp_path, capsys):
+    np.save(tmp_path / "a.npy", VOXELS)
+    assert main(["convert", f"{tmp_path}/a.npy", f"{tmp_path}/b.zarr"]) == 2
+    assert "a.npy: has no voxel size, expected one. Run ffn ingest with --voxel-size Z Y X" in capsys.readouterr().err
+    assert not (tmp_path / "b.zarr").exists()
+
+
 def test_what_snakemake_watches_names_the_store(source, tmp_path):
     assert main(["convert", f"{source}/zarr.json", f"{tmp_path}/b.zarr/zarr.json"]) == 0
     assert (tmp_path / "b.zarr/0").is_dir()
