@@ -56,9 +56,8 @@ def convert(spec: str, out_spec: str, box: Box | None = None, mip: int = 0) -> N
         size = volume.voxel_size_zyx_nm
         if size is None:
             raise VolumeError(f"{volume.name}: has no voxel size, expected one. Run ffn ingest with --voxel-size Z Y X")
-        dtype = volume.dtype
         placement = Placement(box, size, volume.provenance)
-        blocks = list(box.blocks(shard_shape(box.shape, dtype.itemsize)))
-        with create_volume(out_spec, dtype, placement) as out:
+        blocks = list(box.blocks(shard_shape(box.shape, volume.dtype.itemsize)))
+        with create_volume(out_spec, volume.dtype, placement) as out:
             for block in track(blocks, len(blocks), "convert"):
                 out.write(block, volume.read(block))
