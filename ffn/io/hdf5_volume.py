@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.geometry import ZYX, Box
 from ffn.io import hdf5
 from ffn.io.foreign.axes import SpatialAxes, axis_names
-from ffn.io.foreign.units import three_lengths, three_numbers, voxel_size_and_offset, whole_voxels
+from ffn.io.foreign.units import VOXEL_SIZE_NM, voxel_size_and_offset
 from ffn.io.volume import Placement, Tables, number_type, require_inside
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
@@ -35,7 +35,7 @@ class Hdf5Volume:
         self._dataset = dataset
         self.name = name
         self.dtype = number_type(name, dataset.dtype)
-        self.voxel_size_zyx_nm, start = _voxel_size_and_offset(dataset, name)
+        self.voxel_size_zyx_nm, start = voxel_size_and_offset(dataset.attrs, name)
         self.box = Box.from_shape(self._axes.of(dataset.shape), start)
         self.chunk_zyx: ZYX | None = self._axes.of(dataset.chunks) if dataset.chunks else None
         self.provenance = _provenance(dataset)
@@ -130,16 +130,6 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
         raise VolumeError(f"{path}: holds {others}, expected no datasets but {sorted(names)}. Choose another file")
 
 
-def _voxel_size_and_offset(dataset: hdf5.Dataset, name: str) -> tuple[VoxelSize | None, ZYX]:
-    """Voxel size and offset from our attributes (offset in voxels) or those of other programs."""
-    attributes = dataset.attrs
-    if "voxel_size_nm" not in attributes:
-        return voxel_size_and_offset(attributes, name)
-    where = f"{name}: attribute offset"
-    start = whole_voxels(three_numbers(attributes.get("offset", (0, 0, 0)), where), where)
-    return three_lengths(attributes["voxel_size_nm"], "nm", f"{name}: attribute voxel_size_nm"), start
-
-
 def _provenance(dataset: hdf5.Dataset) -> dict:
     """Return what our stages recorded; empty where the attribute is missing or not ours."""
     try:
@@ -163,6 +153,6 @@ def _create_dataset(file: hdf5.Group, name: str, dtype: np.dtype, placement: Pla
     )
     dataset.attrs["axes"] = "zyx"
     dataset.attrs["offset"] = placement.box.start
-    dataset.attrs["voxel_size_nm"] = placement.voxel_size_zyx_nm
+    dataset.attrs[VOXEL_SIZE_NM] = placement.voxel_size_zyx_nm
     dataset.attrs["provenance"] = json.dumps(placement.provenance, sort_keys=True)
     return VolumeWriter(dataset, placement.box)

@@ -12,6 +12,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize, zyx
 from ffn.io.foreign.axes import axis_names
 
+VOXEL_SIZE_NM = "voxel_size_nm"  # attribute with a voxel size, zyx, beside which an offset counts voxels
 ZYX_NAMES = ("z", "y", "x")
 NM_PER_UNIT = {
     "": 1.0,
@@ -46,11 +47,11 @@ def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
 
 
 def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[VoxelSize | None, ZYX]:
-    """Read voxel size and offset, both zyx, as other programs write them to the attributes of an array.
+    """Read voxel size and offset, both zyx, as we and other programs write them to the attributes of an array.
 
-    They are `resolution` (CREMI) or `voxel_size` (funlib) in nm or in the `units` of funlib, with an `offset` in the
-    same unit, both in the order of the array's axes where these have names; or `element_size_um` (ilastik, Fiji) in µm,
-    zyx, without an offset.
+    They are `voxel_size_nm` with an `offset` in voxels (ours), both zyx; `resolution` (CREMI) or `voxel_size` (funlib)
+    in nm or in the `units` of funlib, with an `offset` in the same unit, both in the order of the array's axes where
+    these have names; or `element_size_um` (ilastik, Fiji) in µm, zyx, without an offset.
 
     Parameters
     ----------
@@ -75,9 +76,13 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
     >>> voxel_size_and_offset({"resolution": (40, 4, 4), "offset": (1480, 3644, 3644)}, "cremi.h5:labels")
     ((40.0, 4.0, 4.0), (37, 911, 911))
     """
+    where = f"{name}: attribute offset"
+    offset = three_numbers(attributes.get("offset", (0, 0, 0)), where)
+    if VOXEL_SIZE_NM in attributes:
+        size = three_lengths(attributes[VOXEL_SIZE_NM], "nm", f"{name}: attribute {VOXEL_SIZE_NM}")
+        return size, whole_voxels(offset, where)
     units = _units(attributes, name)
     sizes = {key: three_lengths(attributes[key], unit, f"{name}: attribute {key}") for key, unit in units.items()}
-    offset = three_numbers(attributes.get("offset", (0, 0, 0)), f"{name}: attribute offset")
     if not sizes:
         _refuse_offset_without_unit(offset, name)
         return None, (0, 0, 0)
@@ -91,7 +96,7 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
     if key == "element_size_um":
         _refuse_offset_without_unit(offset, name)
     offset_nm = np.multiply(offset, NM_PER_UNIT[units[key]])
-    start = whole_voxels(np.divide(offset_nm, size), f"{name}: attribute offset is {offset}")
+    start = whole_voxels(np.divide(offset_nm, size), f"{where} is {offset}")
     named = [axis for axis in axis_names(attributes) if axis in ZYX_NAMES]
     if key == "element_size_um" or sorted(named) != sorted(ZYX_NAMES):
         return size, start
@@ -161,7 +166,7 @@ def _refuse_offset_without_unit(offset: VoxelSize, name: str) -> None:
     if any(offset):
         raise VolumeError(
             f"{name}: attribute offset is {offset}, which may be nm or voxels, expected a voxel size that says so. "
-            "Add the attribute voxel_size, in nm, if it is nm, or voxel_size_nm if it is voxels"
+            f"Add the attribute voxel_size, in nm, if it is nm, or {VOXEL_SIZE_NM} if it is voxels"
         )
 
 

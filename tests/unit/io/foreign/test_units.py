@@ -33,6 +33,7 @@ def test_lengths_become_nm_unless_they_are_unusable(sizes, units, expected):
         ({"resolution": (0.1, 0.1, 0.1), "offset": (0.3, 0.7, 0)}, ((0.1, 0.1, 0.1), (3, 7, 0))),
         ({"axis_names": ["x", "y", "z"], "voxel_size": (4, 5, 40), "offset": (8, 15, 80)}, ((40, 5, 4), (2, 3, 2))),
         ({"axis_names": ["c^", "y", "x", "z"], "voxel_size": (5, 4, 40)}, ((40, 5, 4), (0, 0, 0))),
+        ({"axes": "zyx", "voxel_size_nm": (40, 5, 4), "offset": (2, 3, -1), "units": 3}, ((40, 5, 4), (2, 3, -1))),
         ({"axes": "xyz", "element_size_um": (0.04, 0.005, 0.004)}, ((40, 5, 4), (0, 0, 0))),
     ],
 )
