@@ -127,7 +127,8 @@ class TiffVolume(SliceVolume):
             self.close()
             raise
         super().__init__(str(path), self._stack.size // np.prod(header.shape_yx, dtype=int), header)
-        if self._is_mapped:
+        self._offset = self._stack.dataoffset  # of voxels that lie in the file as they are, one after another
+        if self._offset is not None:
             self.chunk_zyx = None
 
     def read(self, box: Box | None = None) -> np.ndarray:
@@ -138,20 +139,15 @@ class TiffVolume(SliceVolume):
         VolumeError
             If `box` reaches outside the volume or the file is damaged.
         """
-        if not self._is_mapped:
+        if self._offset is None:
             return super().read(box)
         box = self.box if box is None else box
         require_inside(self, box)
         with decoding_errors(self._path):
             # Not by page: of a large stack, ImageJ describes the first slice alone, and the others follow its pixels.
             dtype = self.dtype.newbyteorder(self._file.byteorder)
-            voxels = np.memmap(self._path, dtype, "r", self._stack.dataoffset, self.box.shape)
+            voxels = np.memmap(self._path, dtype, "r", self._offset, self.box.shape)
             return voxels[box.slices()].astype(self.dtype)
-
-    @property
-    def _is_mapped(self) -> bool:
-        """Whether the voxels lie in the file as they are, one after another."""
-        return self._stack.dataoffset is not None
 
     def read_slice(self, index: int) -> np.ndarray:
         """Return the slice at z = `index` as an array of shape (Y, X).
