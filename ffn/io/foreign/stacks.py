@@ -117,7 +117,7 @@ class TiffVolume(SliceVolume):
             self._file = tifffile.TiffFile(path, is_ome=False)  # pages are slices even where OME calls them time points
         try:
             with decoding_errors(path):
-                if 1 < len(self._file.series) == len(self._file.pages):  # tifffile's, of a slice each
+                if 1 < len(self._file.series) == len(self._file.pages):  # slices appended one by one
                     self._file.close()
                     self._file = tifffile.TiffFile(path, is_ome=False, is_shaped=False)
                 self._stack = _only_stack(path, self._file.series)
