@@ -27,7 +27,7 @@ from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, jo
 from ffn.io.masks import identities, open_masked_truth
 from ffn.io.open import open_volume
 from ffn.io.store_names import blocks_folder
-from ffn.io.volume import Volume, require_inside, require_labels, require_other_file
+from ffn.io.volume import Volume, have_same_voxel_size, require_inside, require_labels, require_other_file
 from ffn.options import (
     add_box_option,
     add_masks_option,
@@ -275,7 +275,7 @@ def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, ref
             f"{where} cannot be measured: neither {truth.name} nor {segmentation.name} has a voxel size, "
             "one is needed. Ingest one of them with 'ffn ingest --voxel-size', or give --border 0 and no --skeletons"
         )
-    if segmentation.voxel_size_zyx_nm not in (None, size):
+    if not have_same_voxel_size(truth, segmentation):
         log.warning("voxel sizes differ: truth %s nm, segmentation %s nm", size, segmentation.voxel_size_zyx_nm)
     return size or (1.0, 1.0, 1.0)
 

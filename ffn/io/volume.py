@@ -134,16 +134,22 @@ def voxel_size_of(volume: Volume) -> VoxelSize:
     return volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
 
 
+def have_same_voxel_size(volume: Volume, other: Volume) -> bool:
+    """Whether the voxel sizes of two volumes differ by at most 0.1 %, where both declare one."""
+    size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
+    return size is None or expected is None or np.allclose(size, expected, rtol=1e-3, atol=0)
+
+
 def require_same_voxel_size(volume: Volume, other: Volume) -> None:
-    """Check that two volumes have the same voxel size, where both declare one.
+    """Check that two volumes have the same voxel size, see `have_same_voxel_size`.
 
     Raises
     ------
     VolumeError
-        If the sizes differ by more than 0.1 %.
+        If they do not.
     """
-    size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
-    if size is not None and expected is not None and not np.allclose(size, expected, rtol=1e-3, atol=0):
+    if not have_same_voxel_size(volume, other):
+        size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
         raise VolumeError(f"{volume.name}: has voxels of {size} nm, expected the {expected} nm of {other.name}")
 
 

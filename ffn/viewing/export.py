@@ -23,7 +23,7 @@ from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.open import identity
 from ffn.io.provenance import PROVENANCE_FILE
 from ffn.io.store_names import JOBS
-from ffn.io.volume import Volume, require_labels
+from ffn.io.volume import Volume, have_same_voxel_size, require_labels, voxel_size_of
 from ffn.machine.threads import threads_here
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import fingerprint, provenance
@@ -326,14 +326,14 @@ def _labels_layers(part: Part, segments: Segments, tables: ExportTables, config:
 
 def _common_voxel_size(volumes: dict[str, Volume]) -> VoxelSize:
     """Return the voxel size of the volumes that have one."""
-    found = {v.name: v.voxel_size_zyx_nm for v in volumes.values() if v.voxel_size_zyx_nm is not None}
-    if not found:
+    known = [volume for volume in volumes.values() if volume.voxel_size_zyx_nm is not None]
+    if not known:
         names = ", ".join(volume.name for volume in volumes.values())
         raise ExportError(f"{names}: no voxel size found, one is needed. Ingest with --voxel-size Z Y X")
-    if len(set(found.values())) > 1:
-        sizes = ", ".join(f"{size} of {name}" for name, size in found.items())
+    if not all(have_same_voxel_size(volume, known[0]) for volume in known):
+        sizes = ", ".join(f"{volume.voxel_size_zyx_nm} of {volume.name}" for volume in known)
         raise ExportError(f"export: voxel sizes differ: {sizes} (zyx, nm), expected one for all. Ingest again")
-    return next(iter(found.values()))
+    return voxel_size_of(known[0])
 
 
 def _inside(volume: Volume, box: Box | None, required: bool) -> Box | None:

@@ -105,6 +105,17 @@ def test_the_voxel_size_may_come_from_another_volume(tmp_path, sources):
         export(Sources(truth=foreign), tmp_path / "other", ExportConfig())
 
 
+def test_voxel_sizes_may_be_rounded_otherwise(tmp_path, sources):
+    """0.0098 µm is not quite 9.8 nm."""
+    size = (20.0, 0.0098 * 1e3, 9.8)
+    assert size[1] != 9.8
+    image = write(tmp_path / "image.h5", np.ones(BOX.shape, np.uint8), BOX.start, size)
+    labels = write(tmp_path / "labels.h5", two_tubes(), BOX.start, (20.0, 9.8, 9.8))
+    export(Sources(image=image, segmentation=labels), tmp_path / "out", ExportConfig())
+    for name in ("image", "segmentation"):
+        assert read_json(tmp_path / f"out/{name}/info")["scales"][0]["resolution"] == [9.8, size[1], 20]
+
+
 def test_volumes_of_other_formats_can_be_exported(tmp_path, sources):
     """Slices as PNG, labels as the precomputed volume of another export."""
     export(sources, tmp_path / "first", ExportConfig(image_encoding="png"))
