@@ -88,12 +88,12 @@ def with_groups(layer: State, groups: Groups, known: np.ndarray) -> State:
     groups : Groups
         Group of each base id.
     known : uint64 ndarray of shape (N,)
-        Base ids that occur in the layer. Beyond `MAX_MAPPED` ids, the smallest groups are left out.
+        Base ids that occur in the layer, ascending. Beyond `MAX_MAPPED` ids, the smallest groups are left out.
     """
-    inside = np.isin(groups.base_ids, known)
-    order = np.argsort(groups.group_ids[inside], kind="stable")
-    base_ids = groups.base_ids[inside][order]
-    _, first, sizes = np.unique(groups.group_ids[inside][order], return_index=True, return_counts=True)
+    group_ids = groups.of(known)
+    order = np.argsort(group_ids, kind="stable")
+    base_ids = known[order]
+    _, first, sizes = np.unique(group_ids[order], return_index=True, return_counts=True)
     largest_first = np.lexsort((base_ids[first], -sizes))
     taken = largest_first[(sizes[largest_first] > 1) & (np.cumsum(sizes[largest_first]) <= MAX_MAPPED)]
     members = [base_ids[first[group] : first[group] + sizes[group]].tolist() for group in taken]

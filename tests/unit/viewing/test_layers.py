@@ -58,3 +58,9 @@ def test_the_smallest_groups_are_left_out_of_a_large_agglomeration(monkeypatch):
     groups = Groups(ids, np.array([1, 1, 1, 4, 4, 6, 6, 8], np.uint64))
     layer = with_groups(labels_layer("segmentation", [1]), groups, ids)
     assert layer["equivalences"] == [["1", "2", "3"], ["4", "5"]]
+
+
+def test_a_segment_that_gives_its_group_the_name_needs_no_row():
+    groups = Groups(np.array([2**53 + 1, 2**64 - 2], np.uint64), np.array([7, 7], np.uint64))
+    layer = with_groups(labels_layer("segmentation", []), groups, np.array([7, 8, 2**53 + 1, 2**64 - 2], np.uint64))
+    assert layer["equivalences"] == [["7", "9007199254740993", "18446744073709551614"]]
