@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -131,13 +131,30 @@ def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Vo
     return Constraints(pairs[is_join], pairs[~is_join])
 
 
+def nearest_voxel(volume: Volume, place_zyx: ZYX, wanted: Callable[[Box], np.ndarray]) -> ZYX | None:
+    """Return the wanted voxel of a volume that is nearest to a place; None if there is none within `REACH`.
+
+    Parameters
+    ----------
+    volume : Volume
+        Where to look.
+    place_zyx : tuple of int
+        A voxel.
+    wanted : callable
+        Takes a box and returns which of its voxels to choose from, bool of ``box.shape``.
+    """
+    sides = np.array(relative_sides(voxel_size_of(volume)))
+    box = Box.around(place_zyx, zyx((REACH // sides).astype(int))).intersect(volume.box)
+    if box.is_empty:
+        return None
+    voxels = np.argwhere(wanted(box)) + box.start
+    distances = np.linalg.norm((voxels - place_zyx) * sides, axis=1)
+    return zyx(voxels[distances.argmin()]) if (distances <= REACH).any() else None
+
+
 def _segment_at(base: Volume, place_zyx: ZYX, where: str) -> int:
     """Return the nearest base segment, at most `REACH` away."""
-    sides = np.array(relative_sides(voxel_size_of(base)))
-    box = Box.around(place_zyx, zyx((REACH // sides).astype(int))).intersect(base.box)
-    labels = np.empty((0, 0, 0)) if box.is_empty else base.read(box)
-    voxels = np.argwhere(labels)
-    distances = np.linalg.norm((voxels + box.start - place_zyx) * sides, axis=1)
-    if not (distances <= REACH).any():
+    voxel = nearest_voxel(base, place_zyx, lambda box: base.read(box) > 0)
+    if voxel is None:
         raise CorrectionError(f"{where}: there is no segment near {','.join(map(str, place_zyx))}, expected one")
-    return int(labels[tuple(voxels[distances.argmin()])])
+    return int(base.read(Box.around(voxel)).item())

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import neuroglancer
 import numpy as np
 
-from ffn.assembly.corrections import JOIN, SEPARATE, Correction, corrections_text, read_corrections
-from ffn.geometry import ZYX, zyx
+from ffn.assembly.corrections import JOIN, SEPARATE, Correction, corrections_text, nearest_voxel, read_corrections
+from ffn.errors import VolumeError
+from ffn.geometry import ZYX, Box, zyx
 from ffn.io import atomic
+from ffn.io.open import open_volume
 from ffn.viewing.state import State
 
 log = logging.getLogger(__name__)
 
 COLOURS = {JOIN: "#3dd68c", SEPARATE: "#ff5c5c"}
+
+Place = Callable[[ZYX, int], ZYX]  # returns a voxel of a segment near a given one
 
 
 def known_corrections(path: Path) -> list[Correction]:
@@ -44,6 +49,7 @@ def _layer(action: str, corrections: Sequence[Correction]) -> State:
         "type": "annotation",
         "name": action,
         "source": "local://annotations",
+        "linkedSegmentationLayer": "segmentation",  # so that a line knows in which segments it was drawn
         "tool": "annotateLine",
         "tab": "annotations",
         "annotationColor": COLOURS[action],
@@ -54,13 +60,54 @@ def _layer(action: str, corrections: Sequence[Correction]) -> State:
     }
 
 
-def corrections_in(state: State) -> list[Correction] | None:
-    """Return the lines that are drawn in the layers of `with_corrections`; None if a layer is not there any more."""
+@contextlib.contextmanager
+def places_in(export: Path) -> Iterator[Place]:
+    """Yield what moves an end of a line into the segment that it was drawn in, for the length of a ``with`` block.
+
+    On a mesh, lines are drawn on the surface, where the next voxel may be of the neighbour: in two of five places of
+    FIB-25's labels. If the export has supervoxels, it is a voxel that has one.
+
+    Parameters
+    ----------
+    export : Path
+        Folder of ``ffn export``.
+
+    Raises
+    ------
+    VolumeError
+        If it has no segmentation.
+    """
+    with contextlib.ExitStack() as stack:
+        segmentation = stack.enter_context(open_volume(export / "segmentation"))
+        path = export / "supervoxels"
+        base = stack.enter_context(open_volume(path)) if path.exists() else segmentation
+        base = base if base.box.contains(segmentation.box) else segmentation
+
+        @functools.cache
+        def place(voxel_zyx: ZYX, segment_id: int) -> ZYX:
+            def wanted(box: Box) -> np.ndarray:
+                return (segmentation.read(box) == np.uint64(segment_id)) & (base.read(box) > 0)
+
+            return nearest_voxel(segmentation, voxel_zyx, wanted) or voxel_zyx
+
+        yield place
+
+
+def corrections_in(state: State, place: Place = lambda voxel_zyx, segment_id: voxel_zyx) -> list[Correction] | None:
+    """Return the lines that are drawn in the layers of `with_corrections`; None if a layer is not there any more.
+
+    Parameters
+    ----------
+    state : dict
+        Of the viewer.
+    place : callable
+        See `places_in`; by default, ends stay where they are.
+    """
     layers = {layer["name"]: layer for layer in state.get("layers", [])}
     if not layers.keys() >= COLOURS.keys():
         return None
     return [
-        Correction(action, _voxel(line["pointA"]), _voxel(line["pointB"]))
+        Correction(action, *_ends(action, line, place))
         for action in COLOURS
         for line in layers[action].get("annotations", [])
         if line["type"] == "line"
@@ -68,25 +115,34 @@ def corrections_in(state: State) -> list[Correction] | None:
 
 
 @contextlib.contextmanager
-def kept(viewer: neuroglancer.Viewer, path: Path) -> Iterator[None]:
+def kept(viewer: neuroglancer.Viewer, path: Path, place: Place) -> Iterator[None]:
     """Write what is drawn to a file, at once and whenever it changes, for the length of a ``with`` block.
+
+    Parameters
+    ----------
+    viewer : Viewer
+        With a state of `with_corrections`.
+    path : Path
+        File to write.
+    place : callable
+        See `places_in`.
 
     Raises
     ------
     OSError
         If the file cannot be written at the start; later, the log says so.
     """
-    drawn = corrections_in(viewer.shared_state.raw_state) or []
+    drawn = corrections_in(viewer.shared_state.raw_state, place) or []
     atomic.write_text(path, corrections_text(drawn))
 
     def keep() -> None:
         nonlocal drawn
-        found = corrections_in(viewer.shared_state.raw_state)
-        if found is None or found == drawn:
-            return
         try:
+            found = corrections_in(viewer.shared_state.raw_state, place)
+            if found is None or found == drawn:
+                return
             atomic.write_text(path, corrections_text(found))
-        except OSError as reason:
+        except (OSError, VolumeError) as reason:
             log.error("%s: what was drawn is not kept (%s). Make room, and move any line", path, reason)
             return
         log.info("%s: %d corrections", path, len(found))
@@ -97,6 +153,14 @@ def kept(viewer: neuroglancer.Viewer, path: Path) -> Iterator[None]:
         yield
     finally:
         viewer.shared_state.remove_changed_callback(keep)
+
+
+def _ends(action: str, line: State, place: Place) -> tuple[ZYX, ZYX]:
+    """Return the voxels of both ends, in the segments that the line was drawn in: two, or one to separate."""
+    a, b = _voxel(line["pointA"]), _voxel(line["pointB"])
+    segments = [int(text) for text in line.get("segments", [[]])[0]]
+    is_known = len(segments) == 2 or (len(segments) == 1 and action == SEPARATE)
+    return (place(a, segments[0]), place(b, segments[-1])) if is_known else (a, b)
 
 
 def _centre(voxel_zyx: ZYX) -> list[float]:

@@ -15,7 +15,7 @@ import neuroglancer
 
 from ffn.errors import ExportError
 from ffn.viewing.config import ViewConfig
-from ffn.viewing.corrections import kept, known_corrections, with_corrections
+from ffn.viewing.corrections import kept, known_corrections, places_in, with_corrections
 from ffn.viewing.properties import read_segment_ids
 from ffn.viewing.redirect import page_leading_to
 from ffn.viewing.server import HOST, port_error, serve
@@ -85,7 +85,7 @@ def _show(
         base = stack.enter_context(_served(folder, config, viewer))
         viewer.set_state(located(state, base))
         if config.corrections is not None:
-            stack.enter_context(kept(viewer, Path(config.corrections)))
+            stack.enter_context(kept(viewer, Path(config.corrections), stack.enter_context(places_in(folder))))
         if screenshot is not None:
             from ffn.viewing.screenshot import take_screenshot
 

@@ -1,13 +1,21 @@
 """What people draw in Neuroglancer is kept in a file of corrections."""
 
+import shutil
+
 import neuroglancer
+import numpy as np
 import pytest
+import zarr
 
 from ffn.assembly.corrections import Correction, read_corrections
-from ffn.viewing.corrections import corrections_in, kept, with_corrections
+from ffn.viewing.corrections import corrections_in, kept, places_in, with_corrections
 
 CORRECTIONS = [Correction("join", (1, 2, 3), (4, -5, 6)), Correction("separate", (7, 8, 9), (0, 0, 0))]
 EMPTY = {"layers": [{"type": "image", "name": "image", "source": "precomputed://http://h/image"}]}
+
+
+def stay(voxel_zyx, segment_id):
+    return voxel_zyx
 
 
 @pytest.fixture
@@ -27,7 +35,7 @@ def test_lines_are_drawn_at_the_middle_of_voxels_and_read_back():
 
 def test_a_change_is_kept_at_once(viewer, tmp_path):
     path = tmp_path / "corrections.csv"
-    with kept(viewer, path):
+    with kept(viewer, path, stay):
         assert read_corrections(path) == CORRECTIONS[:1]
         path.unlink()
         viewer.set_state({**viewer.state.to_json(), "position": [1, 2, 3]})
@@ -40,7 +48,7 @@ def test_a_change_is_kept_at_once(viewer, tmp_path):
 
 def test_a_layer_that_is_closed_removes_nothing(viewer, tmp_path):
     path = tmp_path / "corrections.csv"
-    with kept(viewer, path):
+    with kept(viewer, path, stay):
         viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
         viewer.set_state(EMPTY)
     assert read_corrections(path) == CORRECTIONS
@@ -48,19 +56,53 @@ def test_a_layer_that_is_closed_removes_nothing(viewer, tmp_path):
 
 def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_drawn(viewer, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError), kept(viewer, tmp_path / "file/corrections.csv"):
+    with pytest.raises(OSError), kept(viewer, tmp_path / "file/corrections.csv", stay):
         pytest.fail("drawing would be lost")
 
 
 def test_what_cannot_be_written_later_is_said_and_kept_with_the_next_change(viewer, tmp_path, monkeypatch, caplog):
     path = tmp_path / "corrections.csv"
-    with kept(viewer, path):
+    with kept(viewer, path, stay):
         with monkeypatch.context() as full:
             full.setattr("ffn.viewing.corrections.atomic.write_text", fail)
             viewer.set_state(with_corrections(EMPTY, CORRECTIONS[1:]))
         assert "what was drawn is not kept (no space)" in caplog.text
         viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
     assert read_corrections(path) == CORRECTIONS
+
+
+@pytest.fixture
+def export(tmp_path):
+    """Two objects that touch at y = 10, and what they were before their gaps were filled."""
+    labels = np.full((9, 20, 30), 2**53 + 1, np.uint64)
+    labels[:, 10:] = 2**53
+    base = labels // np.uint64(2**53)
+    base[:, 8:13] = 0
+    zarr.create_array(tmp_path / "segmentation", data=labels)
+    zarr.create_array(tmp_path / "supervoxels", data=base)
+    return tmp_path
+
+
+def test_a_line_on_a_surface_ends_in_the_segments_that_it_was_drawn_in(export):
+    a, b = 2**53 + 1, 2**53
+    with places_in(export) as place:
+        assert place((4, 10, 6), a) == (4, 7, 6) and place((4, 9, 6), b) == (4, 13, 6)
+        assert place((4, 19, 6), a) == (4, 19, 6), "its segment is too far away"
+        state = with_corrections(EMPTY, [Correction("join", (4, 10, 6), (4, 9, 8)), CORRECTIONS[1]])
+        line = state["layers"][1]["annotations"][0]
+        assert corrections_in(state, place)[0] == ("join", (4, 10, 6), (4, 9, 8))
+        line["segments"] = [[str(a), str(b)]]
+        assert corrections_in(state, place) == [("join", (4, 7, 6), (4, 13, 8)), CORRECTIONS[1]]
+        line["segments"] = [[str(a)]]
+        assert corrections_in(state, place)[0] == ("join", (4, 10, 6), (4, 9, 8)), "one of the ends is in no segment"
+        state["layers"][2]["annotations"] = [line]
+        assert corrections_in(state, place)[1] == ("separate", (4, 7, 6), (4, 7, 8))
+
+
+def test_without_supervoxels_the_segmentation_alone_counts(export):
+    shutil.rmtree(export / "supervoxels")
+    with places_in(export) as place:
+        assert place((4, 10, 6), 2**53 + 1) == (4, 9, 6)
 
 
 def fail(*_):
