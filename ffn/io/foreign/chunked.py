@@ -13,7 +13,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, subtract
 from ffn.io.foreign.axes import SpatialAxes
 from ffn.io.foreign.images import PRECOMPUTED, driver_of, find_mips
-from ffn.io.foreign.locations import Folder, Location, first_line, new_context, open_folder
+from ffn.io.foreign.locations import Location, first_line, new_context, open_folder
 from ffn.io.foreign.units import to_nm
 from ffn.io.ome_zarr import our_attributes
 from ffn.io.volume import number_type, require_inside
@@ -106,7 +106,13 @@ class ChunkedVolume:
             spec["scale_index"] = mip
         if is_whole:  # then a shard that is missing was lost
             spec["fill_missing_data_reads"] = False
-        given = _n5_metadata(folder) if driver == "n5" else None
+        attributes = folder.json("attributes.json") if driver == "n5" else {}
+        if attributes.get("isLabelMultiset"):
+            raise VolumeError(
+                f"{self.name}: is a label multiset of Paintera, expected one label for each voxel. Convert it: "
+                "paintera-convert to-scalar"
+            )
+        given = _n5_metadata(attributes)
         if given:
             spec["metadata"] = given
         try:
@@ -139,9 +145,8 @@ class ChunkedVolume:
             )
 
 
-def _n5_metadata(folder: Folder) -> dict[str, Any] | None:
+def _n5_metadata(attributes: dict[str, Any]) -> dict[str, Any] | None:
     """Return the metadata without what TensorStore refuses: threads of Blosc, as z5 and Java write them; else None."""
-    attributes = folder.json("attributes.json")
     compression = attributes.get("compression")
     if not isinstance(compression, dict) or "nthreads" not in compression:
         return None

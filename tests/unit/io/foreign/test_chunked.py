@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorstore as ts
 
+from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_mip, open_volume
 
@@ -115,6 +116,15 @@ def test_n5_has_the_place_that_its_attributes_say(tmp_path, attributes, size, st
     path = create_n5(tmp_path / "raw.n5", **attributes)
     found = check(path, box=Box.from_shape(SHAPE, start))
     assert found == (None if size is None else pytest.approx(size))
+
+
+def test_a_label_multiset_is_refused_before_it_is_read(tmp_path):
+    path = create_n5(tmp_path / "labels.n5")
+    attributes = json.loads((tmp_path / "labels.n5/attributes.json").read_text())
+    (tmp_path / "labels.n5/attributes.json").write_text(json.dumps({**attributes, "isLabelMultiset": True}))
+    message = "labels.n5: is a label multiset of Paintera, expected one label for each voxel. Convert it"
+    with pytest.raises(VolumeError, match=message), open_volume(path):
+        pass
 
 
 def test_attributes_of_n5_that_are_no_place_are_refused(tmp_path):
