@@ -19,6 +19,7 @@ from ffn.io.ome_zarr import our_attributes
 from ffn.io.volume import number_type, require_inside
 
 XYZ_DRIVERS = ("n5", PRECOMPUTED)
+COMPRESSED = (".gz", ".br", ".zstd", ".bz2", ".xz")  # suffixes that cloud-volume adds to the names of chunks
 
 
 class ChunkedVolume:
@@ -62,7 +63,7 @@ class ChunkedVolume:
         chosen = mips[mip]
         self._store = self._open(chosen.path, mip, is_whole=bool(ours))
         driver = self._store.spec().to_json()["driver"]
-        self._refuse_gzipped_chunks()
+        self._refuse_compressed_files()
         names = chosen.names or self._store.domain.labels
         order = "xyz" if driver in XYZ_DRIVERS else "zyx"
         self._axes = SpatialAxes.find(self.name, self._store.shape, names, order)
@@ -130,18 +131,18 @@ class ChunkedVolume:
             to_nm([unit.multiplier for unit in units], [unit.base_unit for unit in units]) if len(units) == 3 else None
         )
 
-    def _refuse_gzipped_chunks(self) -> None:
-        """Refuse precomputed chunks in ``.gz`` files: TensorStore does not find them and returns zeros."""
+    def _refuse_compressed_files(self) -> None:
+        """Refuse precomputed chunks in files that cloud-volume compressed: TensorStore would return zeros."""
         spec = self._store.spec().to_json()
         if spec["driver"] != PRECOMPUTED or spec["kvstore"]["driver"] != "file":
             return
         folder = Path(spec["kvstore"]["path"]) / spec["scale_metadata"]["key"]
         files = itertools.islice(folder.iterdir(), 100) if folder.is_dir() else ()
-        zipped = next((file for file in files if file.suffix == ".gz"), None)
-        if zipped is not None:
+        packed = next((file for file in files if file.suffix in COMPRESSED), None)
+        if packed is not None:
             raise VolumeError(
-                f"{zipped}: is a gzipped chunk, expected plain chunks, or the volume would read as zeros. "
-                f"Unpack a copy: gunzip -r {folder}"
+                f"{packed}: is a compressed file, expected plain chunks, or the volume would read as zeros. "
+                f"Unpack a copy, with gunzip -r {folder} if it is .gz"
             )
 
 

@@ -245,11 +245,12 @@ def test_a_url_without_a_volume_is_refused(server):
     )
 
 
-def test_gzipped_chunks_are_refused_instead_of_read_as_zeros(tmp_path):
+@pytest.mark.parametrize("suffix", [".gz", ".br", ".zstd"])
+def test_compressed_files_are_refused_instead_of_read_as_zeros(tmp_path, suffix):
     path = Path(create_precomputed(tmp_path / "image"))
     chunk = next(p for p in path.rglob("*_*-*_*"))
-    chunk.rename(f"{chunk}.gz")
-    refuse(path, f"{chunk}.gz: is a gzipped chunk", "would read as zeros")
+    chunk.rename(f"{chunk}{suffix}")
+    refuse(path, f"{chunk}{suffix}: is a compressed file", "would read as zeros")
 
 
 @pytest.mark.parametrize(
