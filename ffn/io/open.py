@@ -198,7 +198,7 @@ def identity(spec: str | Path) -> str:
 
 def _files(path: Path) -> list[Path]:
     """Return a file, the files in a folder, or those that a glob names; none for a URL."""
-    found = [path] if path.exists() else map(Path, glob.glob(str(path)))
+    found = [path] if path.exists() else map(Path, glob.glob(str(path), recursive=True))
     each = (file.rglob("*") if file.is_dir() else (file,) for file in found)
     return sorted(file for file in itertools.chain.from_iterable(each) if file.is_file())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,6 @@ Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.re
 # Small arrays beside a volume; a callable makes one when the voxels are written.
 Tables = Mapping[str, np.ndarray | Callable[[], np.ndarray]]
 
-# Of what may also be given without; see `ffn.io.foreign.locations.Location`.
-SCHEME = re.compile(r"^((zarr[23]?|n5|(neuroglancer-)?precomputed)://)?(file://)?")
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
 
 IGNORED = np.uint64(2**64 - 1)  # label of voxels that are neither trained on nor scored, as in CREMI
@@ -254,4 +251,6 @@ def require_other_file(out_spec: str, *input_specs: str) -> None:
 
 def place_of(spec: str) -> Path:
     """Return the place of a volume, under one name if it is on this machine; those of URLs can at least be compared."""
-    return Path(SCHEME.sub("", file_of(spec))).resolve()
+    from ffn.io.foreign.locations import Location
+
+    return Path(file_of(Location.parse(spec).address).removeprefix("file://")).resolve()

@@ -212,8 +212,9 @@ def test_a_source_can_be_replaced_by_its_copy(tmp_path):
     ingest(spec, spec, NM)
     np.testing.assert_array_equal(read(spec), image())
     ingest(spec, f"{tmp_path}/a.zarr", NM)
-    with pytest.raises(VolumeError, match="is the file of the input"):
-        ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/a.zarr", NM)
+    for same in (f"{tmp_path}/a.zarr", f"file://{tmp_path}/a.zarr|zarr3:", f"zarr://file://{tmp_path}/a.zarr/0"):
+        with pytest.raises(VolumeError, match="is the file of the input"):
+            ingest(same, f"{tmp_path}/a.zarr", NM)
     np.testing.assert_array_equal(read(f"{tmp_path}/a.zarr"), image())
 
 

@@ -234,9 +234,12 @@ def test_the_identity_of_a_volume_is_its_content(tmp_path, store):
     assert identity(f"{tmp_path}/a.h5:a") == identity(f"{tmp_path}/a.h5:a") != identity(f"{tmp_path}/b.h5:a")
 
 
-@pytest.mark.parametrize("spec", ["stack", "stack/*.png", "n5://stack", "stack/0"])
+@pytest.mark.parametrize(
+    "spec", ["stack", "stack/*.png", "**/stack/0/0", "n5://stack", "stack/0", "file://{}/stack|n5:", "file://{}/stack/"]
+)
 def test_the_identity_of_a_folder_changes_with_its_files(tmp_path, monkeypatch, spec):
     monkeypatch.chdir(tmp_path)
+    spec = spec.format(tmp_path)
     (tmp_path / "stack/0").mkdir(parents=True)
     for name in ("stack/1.png", "stack/0/0"):
         (tmp_path / name).write_bytes(b"1")
