@@ -25,7 +25,7 @@ from typing import Any
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path, write_json
 from ffn.io.reference import is_reference
-from ffn.io.volume import HDF5_SUFFIXES, split_spec
+from ffn.io.volume import HDF5_SUFFIXES, files_in, split_spec
 
 CHUNK_BYTES = 2**24
 SAMPLES = 4  # 64 MiB; our choice
@@ -76,15 +76,18 @@ def staged_spec(spec: str, folder: str) -> str:
     scratch, source = _scratch(folder), _source(spec)
     if scratch is None or source is None:
         return spec
-    copy = _copy_path(source, scratch)
-    return spec.replace(str(source), str(copy), 1) if _is_trusted(copy, scratch) else spec
+    copy, (_, dataset) = _copy_path(source, scratch), split_spec(spec)
+    if not _is_trusted(copy, scratch):
+        return spec
+    return f"{copy}:{dataset}" if dataset else str(copy)
 
 
 def _source(spec: str) -> Path | None:
     """File or folder to copy, None if the spec cannot be copied."""
-    path = Path(spec)
-    if path.is_dir():
-        return None if is_reference(spec) else path
+    if Path(spec).is_dir():
+        from ffn.io.foreign.locations import Location
+
+        return None if is_reference(spec) else Location.parse(spec).path
     file = Path(split_spec(spec)[0])
     return file if file.suffix in HDF5_SUFFIXES and file.is_file() else None
 
@@ -124,7 +127,19 @@ def _require_private(scratch: Path) -> None:
 
 
 def _files(source: Path) -> list[Path]:
-    return sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+    """Return what to copy: a file, or the files in a folder and the metadata around it, which may say where it lies."""
+    if not source.is_dir():
+        return [source]
+    return sorted(path for path in {*files_in(source), *_metadata_around(source)} if path.is_file())
+
+
+def _metadata_around(source: Path) -> list[Path]:
+    """Return the metadata of the group that an array lies in, if it does, and of what else is in it."""
+    from ffn.io.foreign.locations import METADATA
+
+    if not any((source.parent / name).is_file() for name in METADATA):
+        return []
+    return [file for name in METADATA for place in (name, f"*/{name}") for file in source.parent.glob(place)]
 
 
 def _copy_path(source: Path, scratch: Path) -> Path:
@@ -137,7 +152,7 @@ def _copy_path(source: Path, scratch: Path) -> Path:
 
 def _stage(source: Path, scratch: Path) -> None:
     copy = _copy_path(source, scratch)
-    version = copy.parent.parent
+    version = copy.parents[1]
     with _exclusive(version.parent, scratch):
         if _is_trusted(copy, scratch):
             log.info("%s is already in %s", source, copy.parent)
@@ -145,7 +160,7 @@ def _stage(source: Path, scratch: Path) -> None:
         size, free = sum(file.stat().st_size for file in _files(source)), shutil.disk_usage(scratch).free
         if size + MIN_FREE_BYTES > free:
             raise VolumeError(f"it has {size / 2**20:.0f} MiB, {scratch} has {free / 2**20:.0f} MiB free")
-        with atomic_path(copy) as temporary:
+        with atomic_path(copy.parent) as temporary:
             checksums = _copy(source, temporary)
         write_json(version / CHECKSUMS, checksums)
         _remove_others(version)
@@ -153,10 +168,10 @@ def _stage(source: Path, scratch: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> dict[str, Any]:
-    """Copy a file, or the files in a folder; compare the checksums and return them by name."""
+    """Copy all of a source into a folder; compare the checksums and return them by name."""
     checksums = {}
     for file in _files(source):
-        name = file.relative_to(source)  # of a single file: "."
+        name = file.relative_to(source.parent)
         copy = target / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         expected = _copy_file(file, copy)
@@ -195,12 +210,12 @@ def _is_trusted(copy: Path, scratch: Path) -> bool:
     """Whether there is a copy that only we can have written, and that is as it was when it was compared."""
     try:
         _require_private(scratch)
-        recorded = json.loads((copy.parent.parent / CHECKSUMS).read_text())
-        if not all(_is_ours(copy / name, checksums["bytes"]) for name, checksums in recorded.items()):
+        recorded = json.loads((copy.parents[1] / CHECKSUMS).read_text())
+        if not all(_is_ours(copy.parent / name, checksums["bytes"]) for name, checksums in recorded.items()):
             return False
         chunks = [(name, *one) for name, checksums in recorded.items() for one in enumerate(checksums["sha256"])]
         drawn = random.SystemRandom().sample(chunks, min(SAMPLES, len(chunks)))
-        return all(_checksum(copy / name, index) == expected for name, index, expected in drawn)
+        return all(_checksum(copy.parent / name, index) == expected for name, index, expected in drawn)
     except (OSError, VolumeError, ValueError):
         return False
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -254,3 +255,9 @@ def place_of(spec: str) -> Path:
     from ffn.io.foreign.locations import Location
 
     return Path(file_of(Location.parse(spec).address).removeprefix("file://")).resolve()
+
+
+def files_in(folder: str | Path) -> Iterator[Path]:
+    """Yield the files in a folder, also behind symbolic links, without asking the file system about each of them."""
+    for root, _, names in os.walk(folder, followlinks=True):
+        yield from (Path(root, name) for name in names)

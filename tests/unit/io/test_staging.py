@@ -1,6 +1,7 @@
 """Inputs are copied to node-local scratch, but nothing depends on the copies."""
 
 import contextlib
+import json
 import logging
 import multiprocessing
 import os
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorstore as ts
+import zarr
 
 from ffn.geometry import Box
 from ffn.io import staging
-from ffn.io.create import create_volume
+from ffn.io.create import create_volume, create_volumes
 from ffn.io.open import open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement
@@ -120,6 +123,78 @@ def test_processes_of_one_node_make_one_copy(volume, tmp_path):
         process.join()
         assert process.exitcode == 0
     assert len(copies(tmp_path / "scratch")) == 1
+
+
+def ome_group(path):
+    """Write a group of another program with two mips, 10 and 20 nm, at voxels 4, 6, 8 of the finer."""
+    transforms = [
+        [{"type": "scale", "scale": [n] * 3}, {"type": "translation", "translation": [40, 60, 80]}] for n in (10, 20)
+    ]
+    datasets = [{"path": f"s{k}", "coordinateTransformations": each} for k, each in enumerate(transforms)]
+    axes = [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
+    group = zarr.open_group(path, mode="w", zarr_format=2)
+    group.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": datasets}]
+    for dataset in datasets:
+        group.create_array(dataset["path"], data=np.arange(24, dtype=np.uint8).reshape(2, 3, 4), chunks=(2, 2, 2))
+
+
+def n5_group(path):
+    """Write what `ome_group` writes, as N5."""
+    for mip in range(2):
+        n5 = {"driver": "n5", "kvstore": {"driver": "file", "path": f"{path}/s{mip}/"}}
+        ts.open(n5, create=True, dtype=ts.uint8, shape=(4, 3, 2)).result()[...] = np.arange(24, dtype=np.uint8).reshape(
+            4, 3, 2
+        )
+    units = {"pixelResolution": {"dimensions": [10, 10, 10], "unit": "nm"}, "downsamplingFactors": [1, 1, 1]}
+    (path / "attributes.json").write_text(json.dumps(units | {"offset": [80, 60, 40]}))
+    coarse = json.loads((path / "s1/attributes.json").read_text()) | {"downsamplingFactors": [2, 2, 2]}
+    (path / "s1/attributes.json").write_text(json.dumps(coarse))
+
+
+def our_store(path):
+    placement = Placement(Box.from_shape((2, 3, 4), (4, 6, 8)), (10.0, 10.0, 10.0))
+    with create_volumes(path, {"0": np.uint8, "edges": np.uint8}, placement) as writers:
+        for writer in writers.values():
+            writer.write(writer.box, np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    "write, specs",
+    [
+        (ome_group, ("a.zarr", "./a.zarr", "a.zarr/s0", "a.zarr/s1/", "../run/a.zarr/s1")),
+        (n5_group, ("a.n5", "a.n5/s0", "./a.n5/s1")),
+        (our_store, ("./a.zarr", "a.zarr/0", "a.zarr/edges", "a.zarr//edges/0")),
+    ],
+)
+def test_what_lies_in_a_group_keeps_its_place(write, specs, tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    write(Path(specs[0]))
+    scratch = str(tmp_path / "scratch")
+    for spec in specs:
+        stage_specs([spec], scratch)
+        staged = staged_spec(spec, scratch)
+        assert staged.startswith(scratch)
+        with open_volume(spec) as source, open_volume(staged) as copy:
+            assert (copy.box, copy.voxel_size_zyx_nm) == (source.box, source.voxel_size_zyx_nm)
+            np.testing.assert_array_equal(copy.read(), source.read())
+        shutil.rmtree(scratch)
+
+
+def test_what_lies_behind_a_link_is_copied(records, tmp_path):
+    (tmp_path / "disk/more").mkdir(parents=True)
+    (tmp_path / "disk/more/b").write_text("b")
+    (records / "link").symlink_to(tmp_path / "disk/more")
+    (records / "gone").symlink_to(tmp_path / "disk/none")
+    stage_specs([str(records)], str(tmp_path / "scratch"))
+    assert Path(staged_spec(str(records), str(tmp_path / "scratch")), "link/b").read_text() == "b"
+
+
+def test_the_working_folder_can_be_copied(records, tmp_path, monkeypatch):
+    monkeypatch.chdir(records)
+    stage_specs(["."], str(tmp_path / "scratch"))
+    assert Path(staged_spec(".", str(tmp_path / "scratch")), "index.json").is_file()
+    assert staged_spec(".", str(tmp_path / "scratch")) == staged_spec(str(records), str(tmp_path / "scratch"))
 
 
 class TestStrangers:
