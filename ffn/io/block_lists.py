@@ -109,16 +109,13 @@ class BlockLists:
 
     def _records(self, each: BlockList) -> BlockRecords:
         def checksums(block: Box) -> Checksums:
-            return {path.name: _checksum(path) for path in each.files(block)}
+            return {path.name: _checksum(path) for path in each.files(block) if path.exists()}
 
         grid = [str(block) for block in (*each.blocks[:1], *each.blocks[-1:])]
         made_of = {**self._made_of, "blocks": [*grid, len(each.blocks)]}
         return BlockRecords(StoreFolder(str(self._folder / each.name)), made_of, checksums)
 
 
-def _checksum(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        return None
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

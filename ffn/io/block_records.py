@@ -27,7 +27,8 @@ class BlockRecords:
     made_of : dict
         What the results depend on, ready for JSON; a record of anything else does not count.
     checksums : callable
-        Returns the checksums of the shards of a block, as they are now; by default a block has no shards.
+        Returns the checksums of the shards of a block, as they are now, None for one that is missing; by default a
+        block has no shards.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class BlockRecords:
     def is_done(self, block: Box) -> bool:
         """Whether a block has a record, and its shards and arrays are as they were when it was written."""
         record = self._record(block)
-        if record is None or record["shards"] != self._checksums(block):
+        if record is None or None in record["shards"].values() or record["shards"] != self._checksums(block):
             return False
         return record["arrays"] == self._folder.checksum(_arrays(block))
 
@@ -52,7 +53,20 @@ class BlockRecords:
         self._folder.delete(_json(block))
 
     def write(self, block: Box, learnt: dict[str, Any]) -> None:
-        """Write the record of a block, once its shards are durable."""
+        """Write the record of a block, once its shards are durable.
+
+        Raises
+        ------
+        VolumeError
+            If one of them is not there any more.
+        """
+        shards = dict(self._checksums(block))
+        lost = next((name for name, checksum in shards.items() if checksum is None), None)
+        if lost is not None:
+            raise VolumeError(
+                f"{self._folder.address}: {lost} has gone since it was written, expected one process to write it. "
+                "Run the job again"
+            )
         arrays = {name: value for name, value in learnt.items() if isinstance(value, np.ndarray)}
         if arrays:
             content = io.BytesIO()
@@ -62,7 +76,7 @@ class BlockRecords:
             self._folder.delete(_arrays(block))
         record = {
             "made_of": self._made_of,
-            "shards": dict(self._checksums(block)),
+            "shards": shards,
             "arrays": self._folder.checksum(_arrays(block)),
             "learnt": {name: value for name, value in learnt.items() if name not in arrays},
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
 import numpy as np
@@ -91,10 +91,15 @@ class Store:
             Small arrays, or what makes one.
         checksums : dict of str to str
             Of all shards, see `checksums`. Files of other shards, of an earlier store here, are removed.
+
+        Raises
+        ------
+        VolumeError
+            If a shard is missing, or nothing can be written.
         """
         arrays = {name: np.asarray(table() if callable(table) else table) for name, table in tables.items()}
         try:
-            self._remove_others(checksums)
+            self._keep(checksums.keys())
             for name, table in arrays.items():
                 self.folder.write_table(name, table)
         except ValueError as reason:
@@ -119,10 +124,18 @@ class Store:
     def _groups(self) -> list[str]:
         return [METADATA, *(f"{volume}/{METADATA}" for volume in self.dtypes if volume != MAIN)]
 
-    def _remove_others(self, checksums: Mapping[str, str | None]) -> None:
+    def _keep(self, shards: Set[str]) -> None:
+        """Remove the files of all other shards."""
+        found = {key for volume in self.dtypes for key in self.folder.list(f"{array_of(volume)}/c/")}
+        lost = sorted(shards - found)
+        if lost:
+            raise VolumeError(
+                f"{self.name}: {len(lost)} of {len(shards)} shards are gone, such as {lost[0]}, expected all. "
+                "Run their jobs again"
+            )
+        for key in found - shards:
+            self.folder.delete(key)
         for volume in self.dtypes:
-            for key in set(self.folder.list(f"{array_of(volume)}/c/")) - checksums.keys():
-                self.folder.delete(key)
             if self.folder.path:
                 for left in (self.folder.path / array_of(volume)).rglob("*.__lock"):  # by killed writers
                     left.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """Blocks: many jobs, killed ones and repeated ones end with the bytes of one undisturbed process."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE, Job, forget_blocks, jobs_of, learn_blocks, write_blocks
 from ffn.io.open import open_volume, read_table
+from ffn.io.shard_writer import ShardWriter
 from ffn.io.volume import Placement
 
 from ...jobs import files
@@ -196,6 +198,32 @@ def test_two_writers_at_once_give_the_bytes_of_one(tmp_path, undisturbed):
     writers = [start(path, f"{number}-of-2") for number in (1, 2)]
     assert [writer.wait() for writer in writers] == [0, 0]
     run(path, Job.parse("finish"))
+    assert files(path) == undisturbed
+
+
+def test_a_block_without_its_file_is_not_finished(tmp_path, undisturbed, monkeypatch):
+    """Another writer removes a shard, to write it again, and is killed."""
+    path, shard, record = tmp_path / "v.zarr", "0/c/0/0/1", "blocks/z000003-y000000-x000064.json"
+    finish, done = ShardWriter.finish, []
+
+    def disturbed(writer):
+        finish(writer)
+        (path / shard).unlink(missing_ok=True)
+
+    monkeypatch.setattr(ShardWriter, "finish", disturbed)
+    with pytest.raises(VolumeError, match=f"{shard} has gone since it was written.* Run the job again"):
+        run(path)
+    monkeypatch.undo()
+    run(path)
+    content = json.loads(undisturbed[record])
+    (path / record).write_text(json.dumps(content | {"shards": {shard: None}}))  # as it was written once
+    (path / shard).unlink()
+    with pytest.raises(
+        VolumeError, match=f"1 of 5 shards are gone, such as {shard}, expected all. Run their jobs again"
+    ):
+        run(path, Job.parse("finish"))
+    run(path, done=done)
+    assert [block.start[2] for block in done] == [64]
     assert files(path) == undisturbed
 
 
