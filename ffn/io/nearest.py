@@ -34,15 +34,15 @@ def read_nearest(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None, 
     -------
     ndarray of shape ``box.shape``
     """
-    indices = _indices(box, _ratios(volume, voxel_size_zyx_nm))
-    part = _hull(indices, indices).intersect(volume.box)
-    if part == box:
-        return volume.read(part)
+    ratios = _ratios(volume, voxel_size_zyx_nm)
     found = np.full(box.shape, outside, volume.dtype)
-    if not part.is_empty:
-        inside = [(i >= a) & (i < b) for i, a, b in zip(indices, part.start, part.stop, strict=True)]
-        places = [i[known] - a for i, known, a in zip(indices, inside, part.start, strict=True)]
-        found[np.ix_(*inside)] = volume.read(part)[np.ix_(*places)]
+    for piece in box.blocks(_piece(volume, box, ratios)):
+        indices = _indices(piece, ratios)
+        part = _hull(indices, indices).intersect(volume.box)
+        if not part.is_empty:
+            inside = [(i >= a) & (i < b) for i, a, b in zip(indices, part.start, part.stop, strict=True)]
+            places = [i[known] - a for i, known, a in zip(indices, inside, part.start, strict=True)]
+            found[piece.slices(box.start)][np.ix_(*inside)] = volume.read(part)[np.ix_(*places)]
     return found
 
 
