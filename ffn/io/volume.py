@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -13,6 +15,8 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.store_names import MAIN, split_store
+
+log = logging.getLogger(__name__)
 
 Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.read` does
 
@@ -128,8 +132,15 @@ def require_inside(volume: Volume, box: Box) -> None:
 
 
 def voxel_size_of(volume: Volume) -> VoxelSize:
-    """Return the voxel size in nm, 1 x 1 x 1 where the source declares none."""
+    """Return the voxel size in nm, 1 x 1 x 1 where the source declares none, which a warning says."""
+    if volume.voxel_size_zyx_nm is None:
+        _warn_of_no_size(volume.name)
     return volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+
+
+@cache
+def _warn_of_no_size(name: str) -> None:
+    log.warning("%s: has no voxel size, so it is taken for 1 nm. Give it one: ffn ingest --voxel-size Z Y X", name)
 
 
 def have_same_voxel_size(volume: Volume, other: Volume) -> bool:

@@ -79,10 +79,13 @@ def test_voxel_sizes_that_both_volumes_declare_must_be_equal(tmp_path, size, oth
                 require_same_voxel_size(a, b)
 
 
-def test_a_voxel_without_declared_size_is_a_cube(tmp_path, spec):
+def test_a_voxel_without_declared_size_is_a_cube(tmp_path, spec, caplog):
     with open_volume(spec) as volume, open_volume(write_foreign(tmp_path / "a.h5")) as foreign:
         assert voxel_size_of(volume) == (40.0, 4.0, 4.5)
-        assert voxel_size_of(foreign) == (1.0, 1.0, 1.0)
+        assert caplog.text == ""
+        for _ in range(2):
+            assert voxel_size_of(foreign) == (1.0, 1.0, 1.0)
+    assert caplog.text.count("a.h5:raw: has no voxel size, so it is taken for 1 nm") == 1
 
 
 @pytest.mark.parametrize("out", ["raw.h5:raw", "raw.h5:other", "x/../raw.h5:raw"])
