@@ -6,7 +6,8 @@ import contextlib
 import glob
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -190,17 +191,38 @@ def identity(spec: str | Path) -> str:
         if content:
             return f"{store[1]} {content}"
     files = _files(place_of(str(spec)))
-    if len(files) == 1 and files[0].stat().st_size < SMALL_BYTES:
-        return f"{spec} {hashlib.sha256(files[0].read_bytes()).hexdigest()}"
-    states = [(str(file), (state := file.stat()).st_size, state.st_mtime_ns) for file in files]
-    return f"{spec} {hashlib.sha256(repr(states).encode()).hexdigest()}" if states else str(spec)
+    first = list(itertools.islice(files, 2))
+    if len(first) == 1 and os.stat(first[0]).st_size < SMALL_BYTES:
+        return f"{spec} {hashlib.sha256(Path(first[0]).read_bytes()).hexdigest()}"
+    return f"{spec} {_digest(itertools.chain(first, files))}" if first else str(spec)
 
 
-def _files(path: Path) -> list[Path]:
-    """Return a file, the files in a folder, or those that a glob names; none for a URL."""
-    found = [path] if path.exists() else map(Path, glob.glob(str(path), recursive=True))
-    each = (file.rglob("*") if file.is_dir() else (file,) for file in found)
-    return sorted(file for file in itertools.chain.from_iterable(each) if file.is_file())
+def _digest(files: Iterable[str]) -> str:
+    """Return a checksum of names, sizes and times; of a million files, not even the names are in memory at once."""
+    digest = hashlib.sha256(b"[")
+    for separator, file in zip(itertools.chain([""], itertools.repeat(", ")), files, strict=False):
+        state = os.stat(file)
+        digest.update(f"{separator}{(file, state.st_size, state.st_mtime_ns)}".encode())
+    digest.update(b"]")
+    return digest.hexdigest()
+
+
+def _files(path: Path) -> Iterator[str]:
+    """Yield a file, the files in a folder, or those that a glob names, in their order; none for a URL."""
+    for found in [path] if path.exists() else sorted(map(Path, glob.glob(str(path), recursive=True))):
+        if found.is_dir():
+            yield from _files_in(str(found))
+        elif found.is_file():
+            yield str(found)
+
+
+def _files_in(folder: str) -> Iterator[str]:
+    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files_in(entry.path)
+            elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path):
+                yield entry.path
 
 
 def _sizes(volume: Volume) -> list[VoxelSize | None]:

@@ -25,7 +25,7 @@ from typing import Any
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path, write_json
 from ffn.io.reference import is_reference
-from ffn.io.volume import HDF5_SUFFIXES, files_in, split_spec
+from ffn.io.volume import HDF5_SUFFIXES, split_spec
 
 CHUNK_BYTES = 2**24
 SAMPLES = 4  # 64 MiB; our choice
@@ -130,7 +130,8 @@ def _files(source: Path) -> list[Path]:
     """Return what to copy: a file, or the files in a folder and the metadata around it, which may say where it lies."""
     if not source.is_dir():
         return [source]
-    return sorted(path for path in {*files_in(source), *_metadata_around(source)} if path.is_file())
+    inside = (Path(folder, name) for folder, _, names in os.walk(source, followlinks=True) for name in names)
+    return sorted(path for path in {*inside, *_metadata_around(source)} if path.is_file())
 
 
 def _metadata_around(source: Path) -> list[Path]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -266,9 +265,3 @@ def place_of(spec: str) -> Path:
     from ffn.io.foreign.locations import Location
 
     return Path(file_of(Location.parse(spec).address).removeprefix("file://")).resolve()
-
-
-def files_in(folder: str | Path) -> Iterator[Path]:
-    """Yield the files in a folder, also behind symbolic links, without asking the file system about each of them."""
-    for root, _, names in os.walk(folder, followlinks=True):
-        yield from (Path(root, name) for name in names)
