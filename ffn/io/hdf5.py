@@ -41,7 +41,10 @@ def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.Fil
     try:
         return h5py.File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES)
     except DAMAGE as reason:
-        raise error(f"{path}: cannot be read as HDF5 ({reason}), expected a whole file. Delete it and rerun") from None
+        raise error(
+            f"{path}: cannot be read as HDF5 ({reason}), expected a whole file. Restore it, or delete it and rerun its "
+            "stage"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -95,6 +98,21 @@ def list_datasets(file: h5py.Group, error: type[FfnError] = VolumeError) -> dict
     return {  # names that are not UTF-8 come as bytes
         name.decode(errors="replace") if isinstance(name, bytes) else name: item for name, item in found.items()
     }
+
+
+def behind_link(file: h5py.Group, name: str) -> h5py.Dataset | None:
+    """Return the dataset that a soft or external link leads to, which `list_datasets` does not follow; else None."""
+    with contextlib.suppress(*DAMAGE):
+        found = file[name]
+        return found if isinstance(found, h5py.Dataset) else None
+    return None
+
+
+def missing_filter(dataset: h5py.Dataset) -> int | None:
+    """Return the number of a filter that a dataset is compressed with and that is not installed; else None."""
+    plan = dataset.id.get_create_plist()
+    codes = (plan.get_filter(index)[0] for index in range(plan.get_nfilters()))
+    return next((code for code in codes if not h5py.h5z.filter_avail(code)), None)
 
 
 def write_arrays(

@@ -46,15 +46,22 @@ class Hdf5Volume:
         Raises
         ------
         VolumeError
-            If `box` reaches outside the volume or the file is damaged.
+            If `box` reaches outside the volume, the file is damaged, or its compression is not installed.
         """
         box = self.box if box is None else box
         require_inside(self, box)
         try:
             return np.ascontiguousarray(self._axes.take(self._dataset, box.slices(self.box.start)), self.dtype)
         except OSError as reason:
+            code = hdf5.missing_filter(self._dataset)
+            if code is not None:
+                raise VolumeError(
+                    f"{self.name}: is compressed by HDF5's filter {code}, which is not installed here, expected gzip "
+                    "or lzf. Repack it where it was written: h5repack -f GZIP=4"
+                ) from None
             raise VolumeError(
-                f"{self.name}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage"
+                f"{self.name}: is damaged ({reason}), expected a whole file. Restore it, or delete it and rerun its "
+                "stage"
             ) from None
 
     def close(self) -> None:

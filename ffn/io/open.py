@@ -261,14 +261,15 @@ def _open_hdf5(path: str, dataset: str | None) -> Hdf5Volume:
     if dataset is None:
         candidates = [name for name, item in datasets.items() if item.ndim >= 3]
         dataset = candidates[0] if len(candidates) == 1 else ""
-    if dataset.strip("/") not in datasets:
+    found = datasets.get(dataset.strip("/")) or hdf5.behind_link(file, dataset)
+    if found is None:
         file.close()
         raise VolumeError(
             f"{path}: expected dataset {dataset or 'FILE.h5:DATASET'!r}, found {sorted(datasets)}. "
             "Was an earlier stage's output passed to the wrong option?"
         )
     try:
-        return Hdf5Volume(datasets[dataset.strip("/")], f"{path}:{dataset}")
+        return Hdf5Volume(found, f"{path}:{dataset}")
     except VolumeError:
         file.close()
         raise

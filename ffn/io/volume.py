@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -264,4 +265,4 @@ def place_of(spec: str) -> Path:
     """Return the place of a volume, under one name if it is on this machine; those of URLs can at least be compared."""
     from ffn.io.foreign.locations import Location
 
-    return Path(file_of(Location.parse(spec).address).removeprefix("file://")).resolve()
+    return Path(os.path.realpath(file_of(Location.parse(spec).address).removeprefix("file://")))

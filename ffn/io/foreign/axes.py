@@ -44,7 +44,8 @@ class SpatialAxes:
         Raises
         ------
         VolumeError
-            If there are fewer than three, another axis is longer than 1, or it is not clear which axis to drop.
+            If there are fewer than three, another axis is longer than 1, it is not clear which axis to drop, or there
+            are no voxels.
 
         Examples
         --------
@@ -60,6 +61,8 @@ class SpatialAxes:
             raise VolumeError(
                 f"{name}: has shape {tuple(shape)}, expected three axes and one channel. Save one channel alone"
             )
+        if 0 in shape:
+            raise VolumeError(f"{name}: has shape {tuple(shape)}, expected voxels. Choose another array")
         z, y, x = kept
         return cls((z, y, x), len(shape))
 

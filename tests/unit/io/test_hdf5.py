@@ -40,7 +40,7 @@ def test_the_caller_chooses_the_class_of_the_error(tmp_path):
 def test_a_truncated_file_is_refused(tmp_path):
     path = write(tmp_path / "w.h5")
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(VolumeError, match="cannot be read as HDF5 .* expected a whole file. Delete it and rerun"):
+    with pytest.raises(VolumeError, match="cannot be read as HDF5 .* expected a whole file. Restore it, or delete it"):
         hdf5.open_file(path)
 
 

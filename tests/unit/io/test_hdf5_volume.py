@@ -191,6 +191,43 @@ def test_a_dataset_without_voxels_is_no_volume(tmp_path):
         open_volume(f"{tmp_path / 'empty.h5'}:raw").__enter__()
 
 
+@pytest.mark.parametrize("dtype", ["c8", "S3", [("a", "u1")]])
+def test_a_dataset_of_another_type_is_refused(tmp_path, dtype):
+    with pytest.raises(VolumeError, match="a.h5:raw: has type .*, expected numbers. Convert it"):
+        open_volume(write_foreign(tmp_path / "a.h5", dtype=dtype)).__enter__()
+
+
+def test_a_dataset_is_found_behind_a_link(spec, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["raw"] = h5py.ExternalLink("raw.h5", "/raw")
+        file["same"] = h5py.SoftLink("/raw")
+        file["gone"] = h5py.SoftLink("/none")
+        file["lost"] = h5py.ExternalLink("none.h5", "/raw")
+    for name in ("raw", "/same"):
+        with open_volume(f"{tmp_path}/a.h5:{name}") as volume:
+            assert volume.box.start == START
+            np.testing.assert_array_equal(volume.read(), VOXELS)
+    for name in ("gone", "lost"):
+        with pytest.raises(VolumeError, match=f"a.h5: expected dataset '{name}', found"):
+            open_volume(f"{tmp_path}/a.h5:{name}").__enter__()
+
+
+def test_a_compression_that_is_not_installed_is_named(tmp_path):
+    """Blosc, which HDF5 does not bring; the file is whole."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plan.set_chunk(SHAPE)
+        plan.set_filter(32001, h5py.h5z.FLAG_OPTIONAL)
+        place = h5py.h5s.create_simple(SHAPE)
+        dataset = h5py.h5d.create(file.id, b"raw", h5py.h5t.NATIVE_UINT8, place, plan)
+        dataset.write_direct_chunk((0, 0, 0), b"compressed")
+    message = (
+        "a.h5:raw: is compressed by HDF5's filter 32001, which is not installed here, expected gzip or lzf. Repack"
+    )
+    with pytest.raises(VolumeError, match=message), open_volume(f"{tmp_path}/a.h5:raw") as volume:
+        volume.read()
+
+
 def test_a_new_volume_needs_a_dataset(tmp_path):
     with (
         pytest.raises(VolumeError, match="raw.h5: expected NAME.zarr or FILE.h5:DATASET"),

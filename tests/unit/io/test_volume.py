@@ -97,6 +97,11 @@ def test_an_output_in_the_file_of_an_input_is_refused(tmp_path, monkeypatch, out
         require_other_file(out, "labels.h5:labels", f"{tmp_path}/raw.h5:raw")
 
 
+def test_a_link_that_leads_nowhere_is_another_file(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    require_other_file(f"{tmp_path}/a.zarr", f"{tmp_path}/loop")
+
+
 @pytest.mark.parametrize("source", ["raw.zarr", "zarr://raw.zarr", "zarr3://raw.zarr/0", "x/../raw.zarr/edges"])
 def test_a_store_is_the_same_under_all_its_names(tmp_path, monkeypatch, source):
     monkeypatch.chdir(tmp_path)

@@ -50,6 +50,10 @@ def test_an_array_of_another_shape_is_refused(tmp_path, shape):
     refuse(save(tmp_path / "a.npy", np.zeros(shape, "u1")), f"a.npy: has shape {shape}, expected three axes")
 
 
+def test_an_array_without_voxels_is_refused(tmp_path):
+    refuse(save(tmp_path / "a.npy", np.zeros((0, 2, 3), "u1")), "a.npy: has shape (0, 2, 3), expected voxels")
+
+
 def test_a_channel_of_length_1_is_dropped(tmp_path):
     check(save(tmp_path / "a.npy", voxels()[..., None]))
 
