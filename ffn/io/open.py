@@ -219,10 +219,16 @@ def _files(path: Path) -> Iterator[str]:
 def _files_in(folder: str) -> Iterator[str]:
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and _leads_down(entry.path)):
                 yield from _files_in(entry.path)
             elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path):
                 yield entry.path
+
+
+def _leads_down(link: str) -> bool:
+    """Whether a symbolic link leads to a folder, but not to one that it lies in."""
+    target = os.path.realpath(link)
+    return os.path.isdir(target) and not Path(link).parent.resolve().is_relative_to(target)
 
 
 def _sizes(volume: Volume) -> list[VoxelSize | None]:

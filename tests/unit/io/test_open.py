@@ -102,3 +102,19 @@ def test_of_many_files_not_even_the_names_are_in_memory(tmp_path, monkeypatch):
         tracemalloc.stop()
     os.utime(names[777], ns=(1, 1))
     assert identity("many") != before
+
+
+def test_what_lies_behind_a_link_in_a_folder_counts(tmp_path, monkeypatch):
+    """An array on another disk; a link to a folder above is not followed."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("disk/s0", "raw.n5"):
+        (tmp_path / folder).mkdir(parents=True)
+    for link, place in (("s0", "../disk/s0"), ("all", ".."), ("self", "self")):
+        (tmp_path / "raw.n5" / link).symlink_to(place)
+    for name in ("disk/s0/1", "other"):
+        (tmp_path / name).write_text("1")
+    before = identity("raw.n5")
+    (tmp_path / "other").write_text("12")
+    assert identity("raw.n5") == before
+    (tmp_path / "disk/s0/1").write_text("12")
+    assert identity("raw.n5") != before
