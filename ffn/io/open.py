@@ -198,7 +198,10 @@ def identity(spec: str | Path) -> str:
 
 
 def _digest(files: Iterable[str]) -> str:
-    """Return a checksum of names, sizes and times; of a million files, not even the names are in memory at once."""
+    """Return a checksum of names, sizes and times; of a million files, not even the names are in memory at once.
+
+    Every file is looked at: some programs write a chunk in its place, which the time of its folder does not tell.
+    """
     digest = hashlib.sha256(b"[")
     for separator, file in zip(itertools.chain([""], itertools.repeat(", ")), files, strict=False):
         state = os.stat(file)
@@ -211,16 +214,17 @@ def _files(path: Path) -> Iterator[str]:
     """Yield a file, the files in a folder, or those that a glob names, in their order; none for a URL."""
     for found in [path] if path.exists() else sorted(map(Path, glob.glob(str(path), recursive=True))):
         if found.is_dir():
-            yield from _files_in(str(found))
+            yield from files_in(str(found))
         elif found.is_file():
             yield str(found)
 
 
-def _files_in(folder: str) -> Iterator[str]:
+def files_in(folder: str) -> Iterator[str]:
+    """Yield the files in a folder and in those inside, also behind symbolic links, in their order."""
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and _leads_down(entry.path)):
-                yield from _files_in(entry.path)
+                yield from files_in(entry.path)
             elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path):
                 yield entry.path
 

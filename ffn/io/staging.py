@@ -24,6 +24,7 @@ from typing import Any
 
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path, write_json
+from ffn.io.open import files_in
 from ffn.io.reference import is_reference
 from ffn.io.volume import HDF5_SUFFIXES, split_spec
 
@@ -130,8 +131,7 @@ def _files(source: Path) -> list[Path]:
     """Return what to copy: a file, or the files in a folder and the metadata around it, which may say where it lies."""
     if not source.is_dir():
         return [source]
-    inside = (Path(folder, name) for folder, _, names in os.walk(source, followlinks=True) for name in names)
-    return sorted(path for path in {*inside, *_metadata_around(source)} if path.is_file())
+    return sorted({*map(Path, files_in(str(source))), *_metadata_around(source)})
 
 
 def _metadata_around(source: Path) -> list[Path]:
@@ -140,7 +140,8 @@ def _metadata_around(source: Path) -> list[Path]:
 
     if not any((source.parent / name).is_file() for name in METADATA):
         return []
-    return [file for name in METADATA for place in (name, f"*/{name}") for file in source.parent.glob(place)]
+    places = [place for name in METADATA for place in (name, f"*/{name}")]
+    return [file for place in places for file in source.parent.glob(place) if file.is_file()]
 
 
 def _copy_path(source: Path, scratch: Path) -> Path:

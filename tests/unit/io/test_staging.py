@@ -186,6 +186,7 @@ def test_what_lies_behind_a_link_is_copied(records, tmp_path):
     (tmp_path / "disk/more/b").write_text("b")
     (records / "link").symlink_to(tmp_path / "disk/more")
     (records / "gone").symlink_to(tmp_path / "disk/none")
+    (records / "all").symlink_to("..")
     stage_specs([str(records)], str(tmp_path / "scratch"))
     assert Path(staged_spec(str(records), str(tmp_path / "scratch")), "link/b").read_text() == "b"
 
