@@ -206,7 +206,7 @@ def _joined(learnt: Iterable[Learnt], tables: StepTables, min_voxels: int, folde
     return {
         "ids": ids[numbers],
         "first": np.array(first),
-        "origins": _origins(origins, ids, components, np.where(at_seeds >= 0, numbers[at_seeds], -1)),
+        "origins": _origins(origins, ids, components, np.append(numbers, -1)[at_seeds]),
         "overlaps": overlaps[np.isin(overlaps[:, :2], kept[:, 1]).all(axis=1)],
         "components": several[np.argsort(several[:, 0])],
     }

@@ -91,7 +91,9 @@ def find_contacts(
     if not len(pairs):
         return []
     smooth = _smooth(image.read(outer), size)
-    near = np.where(masks.read(outer), 0, spread(labels, size, max_distance))
+    near = spread(labels, size, max_distance)
+    if masks:
+        near[masks.read(outer)] = 0
     faces = _faces(near, smooth, block, outer, pairs)
     return _strongest(faces, pairs, size)
 

@@ -17,7 +17,7 @@ from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
 from ffn.io import atomic
-from ffn.io.masks import mask_inputs, open_masked_truth, open_masks
+from ffn.io.masks import Masks, mask_inputs, open_masked_truth, open_masks
 from ffn.io.open import open_volume
 from ffn.io.volume import require_labels, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_volume_option, masks_from
@@ -112,7 +112,7 @@ def calibrate(
         table = tabulate(truth.read, segmentation.read, common_box(segmentation, truth, None), (128, 128, 128))
         bodies = best_bodies(table, MIN_SHARE)
         decided = [e for e in edges if e.segment_a in bodies and e.segment_b in bodies]
-        known = [e for e in decided if not masked.read(Box.around((e.z, e.y, e.x))).any()]
+        known = [e for e in decided if not _is_masked(Box.around((e.z, e.y, e.x)), truth.known, masked)]
     same = np.array([bodies[e.segment_a] == bodies[e.segment_b] for e in known], bool)
     inside = np.array([box is None or box.contains(Box.around((e.z, e.y, e.x))) for e in known], bool)
     found = fit([e for e, use in zip(known, inside, strict=True) if use], same[inside], penalty, names)
@@ -126,3 +126,8 @@ def calibrate(
     made_by = provenance("calibrate", None, **inputs, **mask_inputs(masks))
     record = {**found.as_dict(), "quality": figures, "provenance": made_by}
     atomic.write_text(out, yaml.safe_dump(record, sort_keys=False))
+
+
+def _is_masked(voxel: Box, known: Box, masked: Masks) -> bool:
+    """Whether a voxel is masked; segments reach beyond the truth, and masks need not."""
+    return known.contains(voxel) and bool(masked.read(voxel).any())

@@ -53,7 +53,7 @@ def blocks_folder(path: str) -> str:
 def how_to_make(path: Path) -> str:
     """Say how a file comes back that is gone. Of jobs that make several, the workflow looks at the records alone."""
     jobs = path.parent / JOBS
-    if jobs.is_dir():
+    if any(jobs.glob("*-of-*.json")):
         return f"Remove {jobs} and start the workflow again: it makes what is gone and keeps the rest"
     return "Did the earlier stage finish?"
 

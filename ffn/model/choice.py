@@ -82,11 +82,12 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
             atomic.write_text_once(path, yaml.safe_dump(asdict(mine), sort_keys=False))
             choice = _read(path) or mine  # another job may have been first
     log.info("auto: %s %s, because %s%s", choice.engine, choice.precision, choice.reason, f" ({path})" if path else "")
-    if not choice.gpu and choice.cpu != cpu_name():
+    here = cpu_name()
+    if not choice.gpu and choice.cpu and here and choice.cpu != here:
         log.warning(
             "%s: %s %s was chosen on another CPU (%s) than this one (%s), where it may be slow. Use nodes of one kind, "
             "or set engine and precision",
-            *(path, choice.engine, choice.precision, choice.cpu, cpu_name()),
+            *(path, choice.engine, choice.precision, choice.cpu, here),
         )
     if choice.engine in ON_GPUS and choice.gpu != sees_gpu(choice.engine):
         chosen, seen, remedy = (

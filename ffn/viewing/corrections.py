@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 COLOURS = {JOIN: "#3dd68c", SEPARATE: "#ff5c5c"}
 
 Place = Callable[[ZYX, int], ZYX]  # returns a voxel of a segment near a given one
+Drawn = dict[str, tuple[ZYX, ZYX]]  # ends of lines by their ids
 
 
 def known_corrections(path: Path) -> list[Correction]:
@@ -93,7 +94,9 @@ def places_in(export: Path) -> Iterator[Place]:
         yield place
 
 
-def corrections_in(state: State, place: Place = lambda voxel_zyx, segment_id: voxel_zyx) -> list[Correction] | None:
+def corrections_in(
+    state: State, place: Place = lambda voxel_zyx, segment_id: voxel_zyx, drawn: Drawn | None = None
+) -> list[Correction] | None:
     """Return the lines that are drawn in the layers of `with_corrections`; None if a layer is not there any more.
 
     Parameters
@@ -102,12 +105,16 @@ def corrections_in(state: State, place: Place = lambda voxel_zyx, segment_id: vo
         Of the viewer.
     place : callable
         See `places_in`; by default, ends stay where they are.
+    drawn : dict, optional
+        Ends of each line when it was drawn, by its id; new ones are added. Neuroglancer keeps the segments of a line
+        whose ends are moved, so they count no more then.
     """
+    drawn = {} if drawn is None else drawn
     layers = {layer["name"]: layer for layer in state.get("layers", [])}
     if not layers.keys() >= COLOURS.keys():
         return None
     return [
-        Correction(action, *_ends(action, line, place))
+        Correction(action, *_ends(action, line, place, drawn))
         for action in COLOURS
         for line in layers[action].get("annotations", [])
         if line["type"] == "line"
@@ -132,21 +139,22 @@ def kept(viewer: neuroglancer.Viewer, path: Path, place: Place) -> Iterator[None
     OSError
         If the file cannot be written at the start; later, the log says so.
     """
-    drawn = corrections_in(viewer.shared_state.raw_state, place) or []
-    atomic.write_text(path, corrections_text(drawn))
+    drawn: Drawn = {}
+    known = corrections_in(viewer.shared_state.raw_state, place, drawn) or []
+    atomic.write_text(path, corrections_text(known))
 
     def keep() -> None:
-        nonlocal drawn
+        nonlocal known
         try:
-            found = corrections_in(viewer.shared_state.raw_state, place)
-            if found is None or found == drawn:
+            found = corrections_in(viewer.shared_state.raw_state, place, drawn)
+            if found is None or found == known:
                 return
             atomic.write_text(path, corrections_text(found))
         except (OSError, VolumeError) as reason:
-            log.error("%s: what was drawn is not kept (%s). Make room, and move any line", path, reason)
+            log.error("%s: what was drawn is not kept (%s). Make room, and draw a line", path, reason)
             return
         log.info("%s: %d corrections", path, len(found))
-        drawn = found
+        known = found
 
     viewer.shared_state.add_changed_callback(keep)
     try:
@@ -155,12 +163,13 @@ def kept(viewer: neuroglancer.Viewer, path: Path, place: Place) -> Iterator[None
         viewer.shared_state.remove_changed_callback(keep)
 
 
-def _ends(action: str, line: State, place: Place) -> tuple[ZYX, ZYX]:
+def _ends(action: str, line: State, place: Place, drawn: Drawn) -> tuple[ZYX, ZYX]:
     """Return the voxels of both ends, in the segments that the line was drawn in: two, or one to separate."""
     a, b = _voxel(line["pointA"]), _voxel(line["pointB"])
-    segments = [int(text) for text in line.get("segments", [[]])[0]]
+    segments = [int(text) for text in (line.get("segments") or [[]])[0]]
     is_known = len(segments) == 2 or (len(segments) == 1 and action == SEPARATE)
-    return (place(a, segments[0]), place(b, segments[-1])) if is_known else (a, b)
+    is_moved = drawn.setdefault(line["id"], (a, b)) != (a, b)
+    return (place(a, segments[0]), place(b, segments[-1])) if is_known and not is_moved else (a, b)
 
 
 def _centre(voxel_zyx: ZYX) -> list[float]:

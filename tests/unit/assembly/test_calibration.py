@@ -122,6 +122,16 @@ def test_masked_voxels_say_nothing(scene, mask, left):
     assert record["quality"]["fitted"]["score"]["points"] == left and record["provenance"]["inputs"]["masks"] == mask
 
 
+def test_masks_need_not_cover_points_outside_the_truth(scene):
+    folder, words = scene
+    part = np.arange(2, 42, dtype=np.uint64).reshape(40, 1, 1).repeat(2, 1).repeat(4, 2)  # all points are at y = 2
+    words[-1] = write(folder / "part.h5", part // 2)
+    masks = ["--masks", write(folder / "mask.h5", part // 100)]
+    assert main([*words, "--box", "0:20,0:9,0:9", *masks, "--out", f"{folder}/calibration.yaml"]) == 0
+    record = yaml.safe_load((folder / "calibration.yaml").read_text())
+    assert record["quality"]["fitted"]["score"]["points"] == 19
+
+
 @pytest.mark.parametrize("penalty", ["-1", "nan", "much"])
 def test_an_impossible_penalty_is_refused(penalty, scene, capsys):
     folder, words = scene

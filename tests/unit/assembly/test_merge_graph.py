@@ -60,6 +60,7 @@ def test_a_missing_file_is_refused_by_name(tmp_path):
     with pytest.raises(MergeGraphError, match=r"graph.csv: no such file, expected one of ffn agglomerate. Did the"):
         read_graph(tmp_path / "graph.csv")
     (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/1-of-2.json").touch()
     with pytest.raises(MergeGraphError, match="Remove .*/jobs and start the workflow again"):
         read_graph(tmp_path / "graph.csv")
 

@@ -59,6 +59,10 @@ def test_what_reads_a_file_that_is_gone_says_how_to_make_it_again(folder):
         open_file(gone)
     shutil.rmtree(jobs)
     assert run(folder, job) == [BOXES[2]]
+    shutil.rmtree(jobs)
+    jobs.mkdir()  # of somebody else
+    with pytest.raises(VolumeError, match="Did the earlier stage finish"):
+        open_file(folder / "other.h5")
 
 
 def test_files_that_are_gone_damaged_or_of_another_image_are_made_again(folder):

@@ -191,12 +191,6 @@ def test_a_dataset_without_voxels_is_no_volume(tmp_path):
         open_volume(f"{tmp_path / 'empty.h5'}:raw").__enter__()
 
 
-@pytest.mark.parametrize("dtype", ["c8", "S3", [("a", "u1")]])
-def test_a_dataset_of_another_type_is_refused(tmp_path, dtype):
-    with pytest.raises(VolumeError, match="a.h5:raw: has type .*, expected numbers. Convert it"):
-        open_volume(write_foreign(tmp_path / "a.h5", dtype=dtype)).__enter__()
-
-
 def test_a_dataset_is_found_behind_a_link(spec, tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["raw"] = h5py.ExternalLink("raw.h5", "/raw")

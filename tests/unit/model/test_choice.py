@@ -55,7 +55,7 @@ def test_without_a_folder_every_job_chooses_for_itself():
 
 def test_a_job_on_another_cpu_says_that_the_choice_may_be_slow_there(tmp_path, monkeypatch, caplog):
     path = tmp_path / "x.yaml"
-    for cpu in ("Xeon with AMX", "Xeon with AMX", "old Xeon"):
+    for cpu in ("Xeon with AMX", "", "old Xeon"):
         monkeypatch.setattr(choice, "cpu_name", lambda cpu=cpu: cpu)
         choose_once(path, lambda: Choice("openvino", "bfloat16", "the CPU has AMX"))
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

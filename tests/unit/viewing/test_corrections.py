@@ -1,5 +1,6 @@
 """What people draw in Neuroglancer is kept in a file of corrections."""
 
+import copy
 import shutil
 
 import neuroglancer
@@ -97,6 +98,19 @@ def test_a_line_on_a_surface_ends_in_the_segments_that_it_was_drawn_in(export):
         assert corrections_in(state, place)[0] == ("join", (4, 10, 6), (4, 9, 8)), "one of the ends is in no segment"
         state["layers"][2]["annotations"] = [line]
         assert corrections_in(state, place)[1] == ("separate", (4, 7, 6), (4, 7, 8))
+
+
+def test_an_end_that_was_moved_stays_where_it_is(export, viewer, tmp_path):
+    """Neuroglancer keeps the segments of the line."""
+    state = with_corrections(EMPTY, [Correction("join", (4, 10, 6), (4, 9, 8))])
+    line = state["layers"][1]["annotations"][0]
+    line |= {"id": "new", "segments": [[str(2**53 + 1), str(2**53)]]}
+    with places_in(export) as place, kept(viewer, tmp_path / "c.csv", place):
+        viewer.set_state(copy.deepcopy(state))
+        assert read_corrections(tmp_path / "c.csv") == [("join", (4, 7, 6), (4, 13, 8))]
+        line["pointA"] = [6.5, 12.5, 4.5]
+        viewer.set_state(copy.deepcopy(state))
+        assert read_corrections(tmp_path / "c.csv") == [("join", (4, 12, 6), (4, 9, 8))]
 
 
 def test_without_supervoxels_the_segmentation_alone_counts(export):
