@@ -20,7 +20,7 @@ from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, Learnt, learn_blocks
 from ffn.io.scratch import Table
-from ffn.io.store_names import STEPS, split_store
+from ffn.io.store_names import METADATA, STEPS, split_store
 
 if TYPE_CHECKING:
     from ffn.io.store_folder import StoreFolder
@@ -147,12 +147,12 @@ def _write(folder: StoreFolder, tables: Mapping[str, Table], key: str) -> None:
 def _read(folder: StoreFolder, key: str, step: str) -> StepTables:
     try:
         written = json.loads(folder.read(TABLES) or b"{}")
-        arrays = {name: folder.open_array(name) for name in written.get("tables", ())}
     except ValueError:
-        written, arrays = {}, {}
-    if written.get("made_of") != key:
+        written = {}
+    names = written.get("tables", ())
+    if written.get("made_of") != key or any(folder.read(f"{name}/{METADATA}") is None for name in names):
         raise VolumeError(
             f"{folder.address}: has no tables of these inputs and options, expected those of the step before. "
             f"Run --job {step}-finish"
         )
-    return StepTables(arrays, written["digest"], folder.address)
+    return StepTables({name: folder.open_array(name) for name in names}, written["digest"], folder.address)

@@ -217,7 +217,7 @@ CASES = {
         "raw.h5:raw: covers 0:12.* expected all of the segmentation 100:112",
     ),
     "graph that is none": (MERGE.replace("{m}/graph.csv", "{m}/text.h5"), "text.h5: starts with 'no HDF5'"),
-    "graph that is missing": (MERGE.replace("{m}/graph.csv", "{m}/nowhere.csv"), "nowhere.csv: cannot be read"),
+    "graph that is missing": (MERGE.replace("{m}/graph.csv", "{m}/nowhere.csv"), "nowhere.csv: no such file"),
     "threshold of a merge above 1": (MERGE + " --threshold 2", "--threshold: found '2'"),
     "consensus of two places": (
         "consensus {m}/labels.h5:labels {m}/far.h5:labels --out {o}/c.h5:segmentation",

@@ -227,7 +227,7 @@ def test_labels_lie_where_the_configuration_says(tmp_path):
 def test_what_ingest_would_refuse_is_refused_before(tmp_path, file, dtype, size, message):
     labelled_part(tmp_path)
     (tmp_path / f"{file}.h5").unlink()
-    with create_volume(f"{tmp_path}/{file}.h5:{file}", dtype, Placement(Box.from_shape((64, 48, 80)), (20, 20, 20))):
+    with create_volume(f"{tmp_path}/{file}.h5:{file}", dtype, Placement(Box.from_shape((64, 48, 80)), (size,) * 3)):
         pass
     volume = {**sources(tmp_path), "voxel_size_zyx_nm": [10, 10, 10]}
     with pytest.raises(ConfigError, match=message):
