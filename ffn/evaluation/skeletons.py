@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,6 +154,8 @@ def read_precomputed(folder: Path) -> Iterator[Skeleton]:
     """
     try:
         info = json.loads((folder / "info").read_text())
+        if not isinstance(info, dict):
+            raise ValueError(f"its file info holds {reprlib.repr(info)}, expected a JSON object")
         transform = info.get("transform", IDENTITY_XYZ)
         has_radii = info.get("vertex_attributes", [])[:1] == [RADIUS]
         for owner, content in _precomputed_entries(folder, info.get("sharding")):

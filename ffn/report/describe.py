@@ -144,9 +144,10 @@ def _store(path: Path, check: bool) -> Description:
 def _ours(path: Path) -> Description:
     """Return what our stages wrote to the metadata of a store; empty for any other path."""
     try:
-        return json.loads((path / METADATA).read_text())["attributes"].get(OURS, {}) if path.suffix == ".zarr" else {}
-    except (OSError, ValueError, KeyError, AttributeError):
+        ours = json.loads((path / METADATA).read_text())["attributes"][OURS] if path.suffix == ".zarr" else {}
+    except (OSError, ValueError, LookupError, TypeError):  # opening it says what is wrong
         return {}
+    return ours if isinstance(ours, dict) else {}
 
 
 def _coordinates(shapes: dict[str, tuple], attributes: Description) -> Description:

@@ -186,7 +186,7 @@ def read_segment_ids(layer: Path) -> set[int]:
     path = layer / FOLDER / "info"
     try:
         return set(map(int, json.loads(path.read_text())["inline"]["ids"]))
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise ExportError(f"{path}: cannot be read, expected a list of segments. Run ffn export again") from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -126,12 +127,13 @@ class Folder:
         self._store = ts.KvStore.open(spec, context=context).result()
 
     def json(self, *names: str) -> dict[str, Any]:
-        """Return the content of the first JSON file that is there and holds an object; empty if none does.
+        """Return the content of the first JSON file that is there and not empty; empty if none is.
 
         Raises
         ------
         VolumeError
-            If one is there, but cannot be read: without its metadata, a volume would lie at another place.
+            If one is there, but cannot be read or is no object: without its metadata, a volume would lie at another
+            place.
         """
         for name in names:
             try:
@@ -141,7 +143,10 @@ class Folder:
                     continue
                 found = f"{self._address(name)}: cannot be read ({first_line(error)})"
                 raise VolumeError(f"{found}, expected JSON. Restore it or try again") from None
-            if isinstance(content, dict) and content:
+            if not isinstance(content, dict):
+                found = f"{self._address(name)}: holds {reprlib.repr(content)}"
+                raise VolumeError(f"{found}, expected a JSON object. Restore it, or delete what is no metadata")
+            if content:
                 return content
         return {}
 

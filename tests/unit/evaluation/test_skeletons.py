@@ -74,6 +74,7 @@ def test_every_format_is_read(tmp_path, two, kind):
         (lambda p: p.mkdir() or (p / "a.swc").write_text("1 0 1 2\n"), "a.swc: is not an SWC file"),
         (lambda p: p.mkdir() or (p / "a.swc").write_text("1 0 1 2 3 1 9\n"), "a.swc: is not an SWC file"),
         (lambda p: p.mkdir() or (p / "info").write_text("{"), "has no precomputed skeletons"),
+        (lambda p: p.mkdir() or (p / "info").write_text("[]"), r"its file info holds \[\], expected a JSON object"),
         (lambda p: None, "no such file"),
         (lambda p: hdf5.write_arrays(p, {"edges": np.zeros((1, 2))}, {}), "has no dataset 'nodes_zyx_nm'"),
     ],

@@ -275,6 +275,9 @@ def test_the_check_compares_checksums_of_records(tmp_path, capsys):
         ("scores.json", "{", "scores.json: is not a score file"),
         ("records/index.json", "{}", "index.json"),
         ("model/model.yaml", "a: 1", "model.yaml: has no section 'model'"),
+        ("raw.zarr/zarr.json", "[]", r"raw.zarr/zarr.json: holds \[\], expected a JSON object"),
+        ("raw.zarr/zarr.json", "3", "raw.zarr/zarr.json: holds 3, expected a JSON object"),
+        ("raw.zarr/zarr.json", '{"attributes": {"ffn": 3}}', "raw.zarr: cannot be opened"),
     ],
 )
 def test_what_cannot_be_described_is_an_error_of_one_line(tmp_path, capsys, name, content, message):

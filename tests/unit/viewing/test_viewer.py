@@ -12,9 +12,11 @@ def test_an_unknown_segment_is_an_error(tmp_path, sources):
     export(sources, tmp_path / "out", ExportConfig())
     with pytest.raises(ExportError, match="--segments: 8 is not in .*, expected ids of its 3 segments"):
         view(tmp_path / "out", ViewConfig(segments=(9, 8)), announce=pytest.fail)
-    (tmp_path / "out/truth/segment_properties/info").unlink()
-    with pytest.raises(ExportError, match="truth/segment_properties/info: cannot be read, expected a list of segments"):
-        view(tmp_path / "out", ViewConfig(segments=(9,)), announce=pytest.fail)
+    listed = tmp_path / "out/truth/segment_properties/info"
+    for damage in (lambda: listed.write_text("3"), listed.unlink):
+        damage()
+        with pytest.raises(ExportError, match=f"{listed}: cannot be read, expected a list of segments"):
+            view(tmp_path / "out", ViewConfig(segments=(9,)), announce=pytest.fail)
 
 
 def test_an_unknown_link_is_an_error(tmp_path, all_sources):

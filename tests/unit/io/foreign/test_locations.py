@@ -157,6 +157,15 @@ def test_damaged_metadata_do_not_pass_for_missing_ones(cremi):
     refuse(cremi, f"{cremi}/info: cannot be read (", "expected JSON")
 
 
+@pytest.mark.parametrize("name", ["info", ".zarray", ".zattrs", "zarr.json", "attributes.json"])
+@pytest.mark.parametrize(
+    "content, found", [("[]", "[]"), ("3", "3"), ("null", "None"), ('["' + 999 * "a" + '"]', "...")]
+)
+def test_metadata_that_are_no_object_do_not_pass_for_missing_ones(cremi, name, content, found):
+    (cremi / name).write_text(content)
+    refuse(cremi, f"{cremi / name}: holds ", f"{found}", ", expected a JSON object. ")
+
+
 @pytest.mark.parametrize("code", [403, 500, 503])
 def test_metadata_that_a_server_does_not_give_do_not_pass_for_missing_ones(bucket, cremi, monkeypatch, code):
     """It says of other files that they are missing."""
