@@ -32,6 +32,7 @@ CHUNK_BYTES = 2**24
 SAMPLES = 4  # 64 MiB; our choice
 MIN_FREE_BYTES = 2**28  # left free for the temporary files of other programs; our choice
 CHECKSUMS = "checksums.json"
+N5 = "attributes.json"
 
 log = logging.getLogger(__name__)
 
@@ -135,13 +136,10 @@ def _files(source: Path) -> list[Path]:
 
 
 def _metadata_around(source: Path) -> list[Path]:
-    """Return the metadata of the group that an array lies in, if it does, and of what else is in it."""
-    from ffn.io.foreign.locations import METADATA
-
-    if not any((source.parent / name).is_file() for name in METADATA):
-        return []
-    places = [place for name in METADATA for place in (name, f"*/{name}")]
-    return [file for place in places for file in source.parent.glob(place) if file.is_file()]
+    """Return the attributes of the group that an array lies in, if it does, and in N5 those of the arrays beside it."""
+    in_n5 = (N5, f"*/{N5}") if (source.parent / N5).is_file() else ()
+    files = [file for place in ("zarr.json", ".zattrs", *in_n5) for file in source.parent.glob(place)]
+    return [file for file in files if file.is_file()]
 
 
 def _copy_path(source: Path, scratch: Path) -> Path:

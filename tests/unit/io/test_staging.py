@@ -181,6 +181,27 @@ def test_what_lies_in_a_group_keeps_its_place(write, specs, tmp_path, monkeypatc
         shutil.rmtree(scratch)
 
 
+@pytest.mark.parametrize(
+    "write, array, needed",
+    [
+        (ome_group, "a.zarr/s0", {".zattrs"}),
+        (n5_group, "a.n5/s0", {"attributes.json", "s1/attributes.json"}),
+        (our_store, "a.zarr/0", {"zarr.json"}),
+    ],
+)
+def test_of_what_lies_around_an_array_only_what_says_where_it_is_is_copied(write, array, needed, tmp_path):
+    source, scratch = tmp_path / array, tmp_path / "scratch"
+    write(source.parent)
+    (source.parent / "skeletons").mkdir()
+    for name in ("info", "skeletons/info"):
+        (source.parent / name).write_text('{"@type": "neuroglancer_skeletons"}')
+    stage_specs([str(source)], str(scratch))
+    copy = Path(staged_spec(str(source), str(scratch)))
+    assert copy.is_relative_to(scratch)
+    copied = {file.relative_to(copy.parent) for file in copy.parent.rglob("*") if file.is_file()}
+    assert {str(name) for name in copied if name.parts[0] != copy.name} == needed
+
+
 def test_what_lies_behind_a_link_is_copied(records, tmp_path):
     (tmp_path / "disk/more").mkdir(parents=True)
     (tmp_path / "disk/more/b").write_text("b")
