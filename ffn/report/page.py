@@ -113,6 +113,7 @@ def render(run_dir: Path) -> str:
     metrics, validation = (read_metrics(model / name) for name in ("metrics.csv", "validation.csv"))
     config = Path(paths.config)
     made = read_made_with(run_dir)
+    flood_findings = read_flood_findings(run_dir, [files.name for files in volumes])
     return environment.get_template("report.html.jinja").render(
         run=run_dir.resolve().name,
         run_path=str(run_dir),
@@ -120,7 +121,7 @@ def render(run_dir: Path) -> str:
         metrics=METRICS,
         resamples=NUM_RESAMPLES,
         published=PUBLISHED,
-        volumes=[_volume_context(files, run_dir) for files in volumes],
+        volumes=[_volume_context(files, run_dir, flood_findings[files.name]) for files in volumes],
         charts=training_charts(metrics, validation),
         best_validation=best_validation(validation),
         training_warnings=read_complaints(model),
@@ -159,7 +160,7 @@ def core_hours(seconds: float) -> str:
     return f"{hours:.3f}" if hours < 1 else f"{hours:.1f}"
 
 
-def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
+def _volume_context(files: VolumeFiles, run_dir: Path, flood_findings: list[str]) -> dict[str, Any]:
     """Return everything that the template shows of one volume."""
     rows = score_rows(files.scores) if files.scores else []
     errors = (files.scores or {}).get("errors", [])
@@ -177,7 +178,7 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
             "has_links": (export / LINKS_FOLDER).is_dir(),
             "tables": [str(table.relative_to(run_dir)) for table in sorted(export.glob("*.csv"))],
             "grey_levels": read_grey_levels(run_dir, files.name),
-            "flood_findings": read_flood_findings(run_dir, files.name),
+            "flood_findings": flood_findings,
             "sweep": sweep_charts(read_sweep(run_dir, files.name)),
             "middle": str(volumes.drawn) if volumes and volumes.drawn != volumes.box else "",
             **shown,

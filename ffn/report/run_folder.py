@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,18 +126,14 @@ def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
     return _read_json(path, "sweep").get("sweep", {}) if path.is_file() else {}
 
 
-def read_flood_findings(run_dir: Path, name: str, most: int | None = None) -> list[str]:
-    """Return what looks wrong in the flood filling of a volume, see `ffn.inference.sanity`.
+def read_flood_findings(run_dir: Path, names: Iterable[str], most: int | None = None) -> dict[str, list[str]]:
+    """Return what looks wrong in the flood filling of volumes, by their names; see `ffn.inference.sanity`.
 
-    All subvolumes of the configuration are looked at, or of more than `most` so many, evenly spread.
+    All subvolumes of the configuration are looked at, or of more than `most` in a volume so many, evenly spread.
     """
     paths = RunPaths(run_dir)
-    found, pipeline = paths.existing("segment", volume=name, order=""), configured_pipeline(paths)
-    if pipeline and pipeline.places and name in pipeline.segmented:
-        found = [path for path in found if path.stem in pipeline.subvolumes[name]]
-    chosen = found[:: math.ceil(len(found) / most)] if most and found else found
-    facts = [facts_of(path.stem, read_provenance(path)) for path in chosen]
-    return findings([one for one in facts if one])
+    pipeline = configured_pipeline(paths)  # once: it opens all volumes
+    return {name: _flood_findings(paths, pipeline, name, most) for name in names}
 
 
 def read_selection(run_dir: Path) -> dict[str, Any]:
@@ -161,6 +157,15 @@ def read_costs(run_dir: Path) -> list[StageCost]:
         jobs.setdefault(stage, []).extend(_benchmark_rows(path))
     costs = [_stage_cost(stage, rows) for stage, rows in jobs.items() if rows]
     return sorted(costs, key=lambda cost: (_place_in_pipeline(cost.stage), cost.stage))
+
+
+def _flood_findings(paths: RunPaths, pipeline: Pipeline | None, name: str, most: int | None) -> list[str]:
+    found = paths.existing("segment", volume=name, order="")
+    if pipeline and pipeline.places and name in pipeline.segmented:
+        found = [path for path in found if path.stem in pipeline.subvolumes[name]]
+    chosen = found[:: math.ceil(len(found) / most)] if most and found else found
+    facts = [facts_of(path.stem, read_provenance(path)) for path in chosen]
+    return findings([one for one in facts if one])
 
 
 def _volume_files(paths: RunPaths, name: str, config: RunConfig | None) -> VolumeFiles:

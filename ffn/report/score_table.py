@@ -133,11 +133,11 @@ def format_summary(run_dir: str | Path, report: str | Path) -> str:
     paths, volumes = RunPaths(run_dir), read_volumes(Path(run_dir))
     lines = [format_scores(run_dir), ""]
     lines += [f"training     {warning}" for warning in read_complaints(paths.folder("train"))]
+    flood_findings = read_flood_findings(Path(run_dir), [volume.name for volume in volumes], MOST_SUBVOLUMES)
     for volume in volumes:
         contrast = read_grey_levels(Path(run_dir), volume.name).get("warning")
         lines += [f"contrast     {volume.name}: {contrast}"] if contrast else []
-        found = read_flood_findings(Path(run_dir), volume.name, MOST_SUBVOLUMES)
-        lines += [f"segment      {volume.name}: {text}" for text in found]
+        lines += [f"segment      {volume.name}: {text}" for text in flood_findings[volume.name]]
     lines += [f"model        {model.parent}" for stage in ("train", "select") for model in paths.existing(stage)]
     lines += [f"segmentation {volume.segmentation}" for volume in volumes if volume.segmentation]
     page = report if Path(report).is_file() else f"none yet, write it: {program} report {given}"

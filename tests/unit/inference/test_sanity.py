@@ -8,7 +8,8 @@ import yaml
 
 from ffn.config import SegmentConfig
 from ffn.inference.sanity import Facts, facts_of, findings, measured
-from ffn.report import score_table
+from ffn.report import run_folder, score_table
+from ffn.report.page import render
 from ffn.report.run_folder import read_flood_findings
 from ffn.report.score_table import format_summary
 from ffn.workflow.pipeline import Pipeline
@@ -93,21 +94,21 @@ def test_of_several_subvolumes_the_worst_is_named():
     assert found.startswith("a segment holds 60% of z2 (2 of 4 subvolumes looked at are like that). ")
 
 
-def write_subvolumes(run, *names):
+def write_subvolumes(run, *names, volume="cube"):
     """Write subvolumes whose floods went wrong, and the segmentation made of them."""
     made = facts(Same(5, 5))
     sanity = {name: value for name, value in made._asdict().items() if name not in ("name", "counters")}
     labels = np.ones((4, 5, 6), np.uint64)
-    write(run / "segmentation/cube/segmentation.zarr", labels)
+    write(run / f"segmentation/{volume}/segmentation.zarr", labels)
     for name in names:
         record = {"sanity": sanity, "counters": dict(made.counters)}
-        write(run / f"segmentation/cube/subvolumes/{name}.h5", labels, record=record)
+        write(run / f"segmentation/{volume}/subvolumes/{name}.h5", labels, record=record)
 
 
 def test_the_summary_tells_it(tmp_path):
     write_subvolumes(tmp_path, "z0")
     write(tmp_path / "segmentation/cube/subvolumes/z4.h5", np.ones((4, 5, 6), np.uint64))  # of another version
-    (text, *_) = read_flood_findings(tmp_path, "cube")
+    (text, *_) = read_flood_findings(tmp_path, ["cube"])["cube"]
     assert text.startswith("a segment holds 98% of z0.")
     assert f"segment      cube: {text}" in format_summary(tmp_path, "report.html")
 
@@ -115,7 +116,7 @@ def test_the_summary_tells_it(tmp_path):
 def test_the_summary_looks_at_some_of_many_subvolumes(tmp_path, monkeypatch):
     """It is printed on a login node."""
     write_subvolumes(tmp_path, *(f"z{n}" for n in range(7)))
-    assert "(7 of 7 subvolumes looked at are like that)" in read_flood_findings(tmp_path, "cube")[0]
+    assert "(7 of 7 subvolumes looked at are like that)" in read_flood_findings(tmp_path, ["cube"])["cube"][0]
     monkeypatch.setattr(score_table, "MOST_SUBVOLUMES", 3)
     assert "(3 of 3 subvolumes looked at are like that)" in format_summary(tmp_path, "report.html")
 
@@ -131,7 +132,22 @@ def test_subvolumes_of_an_earlier_tiling_tell_nothing(tmp_path):
     write_subvolumes(tmp_path, *made, "z000000-y000000-x000007")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(run.as_written()))
     assert len(made) == 2
-    assert "(2 of 2 subvolumes looked at are like that)" in read_flood_findings(tmp_path, "cube")[0]
+    assert "(2 of 2 subvolumes looked at are like that)" in read_flood_findings(tmp_path, ["cube"])["cube"][0]
+
+
+@pytest.mark.parametrize("show, times", [(lambda run: format_summary(run, "report.html"), 1), (render, 2)])
+def test_where_volumes_lie_is_looked_up_once_for_all(tmp_path, monkeypatch, show, times):
+    """It opens the stores of all of them."""
+    names = ("cube", "rod", "plate")
+    for name in names:
+        write_subvolumes(tmp_path, "z0", volume=name)
+    config = {"volumes": {name: {"synthetic": {"shape_zyx": [16, 16, 48]}} for name in names}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(load_run(config).as_written()))
+    looked_up = []
+    monkeypatch.setattr(run_folder, "ingested_places", lambda *given: looked_up.append(given) or {})
+    shown = show(tmp_path)
+    assert shown.count("a segment holds 98% of z0.") == len(names)
+    assert len(looked_up) == times  # the page also compares what was made with the configuration
 
 
 def test_given_segments_may_be_large():
