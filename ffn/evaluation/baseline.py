@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +48,11 @@ SWEEP = tuple(Settings(*values) for values in itertools.product(SIGMAS, LEVELS, 
 
 
 def best_watershed(
-    image: np.ndarray, truth: np.ndarray, voxel_size_zyx_nm: VoxelSize
+    image: np.ndarray,
+    truth: np.ndarray,
+    voxel_size_zyx_nm: VoxelSize,
+    finished: Sequence[dict[str, Any]] = (),
+    keep: Callable[[list[dict[str, Any]]], None] = lambda sweep: None,
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Segment with every setting of the sweep and keep the best. Choosing by the truth favours the baseline.
 
@@ -60,6 +64,11 @@ def best_watershed(
         Labels; at least one voxel is not 0.
     voxel_size_zyx_nm : tuple of float
         Sides of a voxel.
+    finished : sequence of dict
+        What `keep` took last, if a process before was killed: these settings are left out. If one of them is the best,
+        its watershed is made again.
+    keep : callable
+        Takes the finished part of the sweep after each setting, in the order of `SWEEP`.
 
     Returns
     -------
@@ -74,35 +83,40 @@ def best_watershed(
     """
     gibibytes = image.size * BYTES_PER_VOXEL / 2**30
     log.info("baseline: %d watersheds of %s voxels, %.1f GiB of memory", len(SWEEP), image.shape, gibibytes)
-    best = np.zeros(image.shape, np.int32)
-    sweep: list[dict[str, Any]] = []
-    for settings, labels in track(watersheds(image, voxel_size_zyx_nm), len(SWEEP), "baseline", "setting"):
+    best: np.ndarray | None = None
+    sweep, left = list(finished), SWEEP[len(finished) :]
+    for settings, labels in track(watersheds(image, voxel_size_zyx_nm, left), len(left), "baseline", "setting"):
         scores = score(count_pairs(truth, labels), "all")
         sweep.append({"settings": settings._asdict(), "are": scores["are"], "voi": scores["voi"]})
+        keep(sweep)
         if all(sweep[-1]["voi"] < earlier["voi"] for earlier in sweep[:-1]):
             best = labels
-    return best, sorted(sweep, key=lambda entry: entry["voi"])
+    sweep.sort(key=lambda entry: entry["voi"])
+    if best is None:
+        ((_, best),) = watersheds(image, voxel_size_zyx_nm, [Settings(**sweep[0]["settings"])])
+    return best, sweep
 
 
-def watersheds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> Iterator[tuple[Settings, np.ndarray]]:
-    """Yield the segmentation of every setting of `SWEEP`, in its order.
+def watersheds(
+    image: np.ndarray, voxel_size_zyx_nm: VoxelSize, wanted: Sequence[Settings] = SWEEP
+) -> Iterator[tuple[Settings, np.ndarray]]:
+    """Yield the segmentation of every setting.
 
     Parameters
     ----------
     image, voxel_size_zyx_nm
         As in `best_watershed`.
+    wanted : sequence of Settings
+        In the order of `SWEEP`, so that what they share is computed once.
     """
     sampling = np.asarray(voxel_size_zyx_nm) / min(voxel_size_zyx_nm)
-    for sigma in SIGMAS:
+    for sigma, of_sigma in itertools.groupby(wanted, lambda settings: settings.sigma):
         smooth = ndimage.gaussian_filter(image.astype(np.float32), sigma / sampling)
-        for level in LEVELS:
+        for level, of_level in itertools.groupby(of_sigma, lambda settings: settings.level):
             cytoplasm = smooth > threshold_otsu(smooth) + level * smooth.std()
             membrane_distance = ndimage.distance_transform_edt(cytoplasm, sampling).astype(np.float32)
-            for distance in DISTANCES:
-                yield (
-                    Settings(sigma, level, distance),
-                    watershed(-smooth, markers(membrane_distance, distance)),
-                )
+            for settings in of_level:
+                yield settings, watershed(-smooth, markers(membrane_distance, settings.distance))
 
 
 def markers(membrane_distance: np.ndarray, distance: float) -> np.ndarray:

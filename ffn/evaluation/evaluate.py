@@ -19,13 +19,13 @@ from ffn.evaluation.references import References
 from ffn.evaluation.scores import CONVENTIONS
 from ffn.evaluation.scoring import Comparison, Scorer, ScoreTables
 from ffn.evaluation.skeletons import read_skeletons
-from ffn.evaluation.watershed_baseline import score_baseline, score_watershed
+from ffn.evaluation.watershed_baseline import KeptSweep, score_baseline, score_watershed
 from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
 from ffn.io.masks import identities, open_masked_truth
-from ffn.io.open import open_volume
+from ffn.io.open import identity, open_volume
 from ffn.io.store_names import blocks_folder
 from ffn.io.volume import Volume, have_same_voxel_size, require_inside, require_labels, require_other_file
 from ffn.options import (
@@ -168,13 +168,15 @@ def evaluate(
         comparison = Comparison(scorer, reads, place)
         specs = {"segmentation": segmentation_spec, "truth": truth_spec, **references.compared()}
         made_of = {**identities(specs, references.masks), "box": place, "size": size, "border_nm": config.border_nm}
-        learnt = learn_blocks(folder, comparison.blocks, comparison.look, fingerprint("evaluate", None, **made_of), job)
+        depends_on = fingerprint("evaluate", None, **made_of)
+        learnt = learn_blocks(folder, comparison.blocks, comparison.look, depends_on, job)
         if not job.finishes:
             return {}
         result, bodies = _scores(scorer, comparison, learnt, [name, *earlier])
         result = {"box": str(place), "segmentation": name, **result}
         segmentations = {**earlier, name or "segmentation": segmentation}
-        baseline = _score_baseline(references, scorer, segmentations, place)
+        kept = KeptSweep(Path(folder, "baseline/sweep.json"), depends_on)
+        baseline = _score_baseline(references, scorer, segmentations, place, kept)
         if baseline:
             result["baseline"] = baseline
         inputs = {"segmentation": segmentation_spec, "truth": truth_spec, **references.inputs(), "rng_seed": rng_seed}
@@ -243,7 +245,7 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
 
 
 def _score_baseline(
-    references: References, scorer: Scorer, segmentations: Mapping[str, Volume], box: Box
+    references: References, scorer: Scorer, segmentations: Mapping[str, Volume], box: Box, kept: KeptSweep
 ) -> dict[str, Any] | None:
     """Score the given baseline, or the best watershed of the image; return None if neither is given."""
     if references.baseline:
@@ -256,7 +258,9 @@ def _score_baseline(
         return None
     with open_volume(references.image) as image:
         require_inside(image, box)
-        return score_watershed(scorer, image, segmentations, box, references.baseline_out)
+        depends_on = {"image": identity(references.image), "max_voxels": scorer.config.watershed_max_voxels}
+        kept = kept._replace(made_of={**kept.made_of, **depends_on})
+        return score_watershed(scorer, image, segmentations, box, kept, references.baseline_out)
 
 
 def _write(out: Path, result: dict[str, Any], bodies: str) -> None:

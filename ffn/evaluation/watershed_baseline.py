@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ffn.errors import EvaluationError
 from ffn.evaluation.scoring import Scorer
 from ffn.geometry import Box, zyx
+from ffn.io.atomic import write_json
 from ffn.io.create import create_volume
 from ffn.io.volume import Placement, Read, Volume
 from ffn.provenance import provenance
@@ -18,8 +21,40 @@ from ffn.provenance import provenance
 log = logging.getLogger(__name__)
 
 
+class KeptSweep(NamedTuple):
+    """Scores of finished settings, so that a killed process does not make their watersheds again.
+
+    Parameters
+    ----------
+    path : Path
+        JSON file.
+    made_of : dict
+        What they depend on, ready for JSON; a file of anything else does not count.
+    """
+
+    path: Path
+    made_of: dict[str, Any]
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return what was kept last; empty if there is none."""
+        try:
+            content = json.loads(self.path.read_text())
+            return content["sweep"] if content["made_of"] == self.made_of else []
+        except (OSError, ValueError, LookupError, TypeError):
+            return []
+
+    def write(self, sweep: list[dict[str, Any]]) -> None:
+        """Keep the finished part of a sweep."""
+        write_json(self.path, {"made_of": self.made_of, "sweep": sweep})
+
+
 def score_watershed(
-    scorer: Scorer, image: Volume, segmentations: Mapping[str, Volume], box: Box, out: str | None = None
+    scorer: Scorer,
+    image: Volume,
+    segmentations: Mapping[str, Volume],
+    box: Box,
+    kept: KeptSweep,
+    out: str | None = None,
 ) -> dict[str, Any]:
     """Segment the middle of `box` by the best watershed of a sweep, and score it.
 
@@ -33,6 +68,8 @@ def score_watershed(
         What the watershed is compared with, by name; last the one that is scored.
     box : Box
         Where it is scored.
+    kept : KeptSweep
+        Where finished settings are kept.
     out : str, optional
         ``NAME.zarr`` or ``FILE.h5:DATASET`` to save the watershed in.
 
@@ -58,7 +95,7 @@ def score_watershed(
             "needed to choose a watershed. Raise evaluate.watershed_max_voxels, choose another box, or set "
             "evaluate.watershed: false"
         )
-    labels, sweep = best_watershed(image.read(middle), truth, scorer.voxel_size_zyx_nm)
+    labels, sweep = best_watershed(image.read(middle), truth, scorer.voxel_size_zyx_nm, kept.read(), kept.write)
     if out:
         _keep(labels, middle, scorer, image.name, out)
     result = {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, "box": str(middle)}

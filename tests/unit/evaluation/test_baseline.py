@@ -35,6 +35,14 @@ def test_the_best_setting_comes_first_and_all_are_listed(tissue):
     assert sweep[0]["settings"].keys() == {"sigma", "level", "distance"}
 
 
+def test_a_finished_sweep_gives_the_same_best(tissue):
+    kept = []
+    best, sweep = best_watershed(*tissue, (20.0, 10.0, 10.0), keep=lambda part: kept.append(list(part)))
+    assert [len(part) for part in kept] == list(range(1, len(SWEEP) + 1))
+    again, same = best_watershed(*tissue, (20.0, 10.0, 10.0), kept[-1], keep=pytest.fail)
+    assert same == sweep and np.array_equal(again, best)
+
+
 def test_the_watersheds_are_deterministic(tissue):
     first, second = (dict(watersheds(tissue[0], (20.0, 10.0, 10.0))) for _ in range(2))
     assert first.keys() == second.keys() == set(SWEEP)

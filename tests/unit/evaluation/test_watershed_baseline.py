@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from skimage import segmentation
 
 from ffn.cli import main
+from ffn.evaluation.baseline import SWEEP
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import References, evaluate
 from ffn.evaluation.skeletons import Skeleton, join
@@ -29,6 +31,55 @@ def test_the_watershed_is_scored_and_saved(tmp_path, specs, image):
         assert volume.voxel_size_zyx_nm == SIZE_ZYX_NM
     again = evaluate(*specs, tmp_path / "t.json", EvaluateConfig(), volume.box, References(baseline=kept))
     assert again["baseline"]["scores"] == baseline["scores"]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Watersheds that were made, as often as they are; at the call `made.last`, the process is interrupted."""
+
+    class Made(list):
+        last = None
+
+    def watershed(*given):
+        if len(made) == made.last:
+            raise KeyboardInterrupt
+        made.append(given)
+        return segmentation.watershed(*given)
+
+    made = Made()
+    monkeypatch.setattr("ffn.evaluation.baseline.watershed", watershed)
+    return made
+
+
+@pytest.mark.parametrize("finished", [3, 11])
+def test_a_killed_sweep_goes_on_after_the_finished_settings(tmp_path, specs, image, made, finished):
+    command = ["evaluate", "--segmentation", specs[0], "--truth", specs[1], "--image", image]
+    outs = [tmp_path / f"{name}/s.json" for name in ("whole", "killed")]
+    assert main([*command, "--out", str(outs[0])]) == 0
+    made.clear()
+    made.last = finished
+    assert main([*command, "--out", str(outs[1])]) == 130
+    made.last = None
+    assert main([*command, "--out", str(outs[1])]) == 0
+    assert len(SWEEP) <= len(made) <= len(SWEEP) + 1, "of finished settings, only the best is made again"
+    assert len({out.read_bytes() for out in outs}) == 1
+    assert sorted(path.suffix for path in outs[1].parent.iterdir()) == [".csv", ".csv", ".json"]
+
+
+def test_a_sweep_of_another_box_or_a_damaged_one_does_not_count(tmp_path, specs, image, made):
+    command = ["evaluate", "--segmentation", specs[0], "--truth", specs[1], "--image", image]
+    whole, killed = tmp_path / "whole.json", tmp_path / "killed.json"
+    assert main([*command, "--box", "1:9,0:18,2:28", "--out", str(whole)]) == 0
+    for damage in (False, True):
+        made.clear()
+        made.last = 5
+        assert main([*command, "--box", "1:9,0:18,2:28" if damage else "0:9,0:18,2:28", "--out", str(killed)]) == 130
+        for file in killed.with_name("killed.json.blocks").rglob("sweep.json") if damage else ():
+            file.write_text("[]")
+        made.last = None
+        assert main([*command, "--box", "1:9,0:18,2:28", "--out", str(killed)]) == 0
+        assert len(made) == 5 + len(SWEEP)
+        assert killed.read_bytes() == whole.read_bytes()
 
 
 def test_the_watershed_is_also_scored_on_the_voxels_that_each_segmentation_covers(tmp_path, specs, image, segmentation):
