@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import functools
 import itertools
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -40,8 +41,10 @@ def require_version() -> None:
 require_version()  # another version may lack what follows
 
 from snakemake.api import Workflow  # noqa: E402  of snakemake.workflow, which only imports after the other
+from snakemake.common import NOTHING_TO_BE_DONE_MSG  # noqa: E402
 from snakemake.deployment.env_modules import EnvModules  # noqa: E402
 from snakemake.jobs import GroupJob, Job  # noqa: E402
+from snakemake.logging import logger  # noqa: E402
 from snakemake.resources import Resource  # noqa: E402
 from snakemake.rules import Rule  # noqa: E402
 from snakemake.scheduling.job_scheduler import JobScheduler  # noqa: E402
@@ -118,6 +121,18 @@ def executor(workflow: Workflow) -> str:
 def jobs_to_run(workflow: Workflow, rule: str) -> list[Job]:
     """Return the jobs of a rule that this run has to make; known when the run starts."""
     return [job for job in workflow.dag.needrun_jobs() if job.rule.name == rule]
+
+
+# --- What the rules have no hook for ----------------------------------------------------------------------------
+def add_to_nothing_to_do(text: str) -> None:
+    """Add a line to what Snakemake says where there is nothing to do; it calls neither `onstart` nor `onsuccess`."""
+
+    def with_text(record: logging.LogRecord) -> bool:
+        if record.msg == NOTHING_TO_BE_DONE_MSG:
+            record.msg = f"{record.msg}\n{text}"
+        return True
+
+    logger.addFilter(with_text)
 
 
 # --- Software of all rules -----------------------------------------------------------------------------------

@@ -40,10 +40,10 @@ rule part:
 GENERIC = ["--executor", "cluster-generic", "--jobs", "2", "--cores", "2", "--seconds-between-status-checks", "1"]
 
 
-def snakemake(folder, rules, *arguments):
+def snakemake(folder, rules, *arguments, output=subprocess.DEVNULL):
     (folder / "Snakefile").write_text(PATCHED + rules)
     command = [sys.executable, "-m", "snakemake", "--nolock", *arguments]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
 
 
 def script(folder, name, lines):
@@ -95,6 +95,20 @@ def test_jobs_of_an_array_are_submitted_while_others_are_ready():
     for given in (jobs[:3], jobs[3:4]):
         snakemake_executor_plugin_slurm.Executor.run_jobs(executor, given)
     assert submitted == [jobs[:3], jobs[3:4]]
+
+
+@pytest.mark.parametrize("options, is_told", [([], True), (["-n"], True), (["--quiet", "all"], False)])
+def test_a_run_with_nothing_to_do_says_how_to_see_the_last_one(tmp_path, options, is_told):
+    """Snakemake calls no `onsuccess` then."""
+    told = "\nScores and what was made: ffn info results/100%"
+    process = snakemake(
+        tmp_path,
+        f"snakemake_patches.add_to_nothing_to_do('{told[1:]}')\nrule all:\n    input: 'Snakefile'\n",
+        *("--cores", "1", *options),
+        output=subprocess.PIPE,
+    )
+    out = process.communicate()[0].decode()
+    assert process.returncode == 0 and (told in out) == is_told and out.count("ffn info") == is_told
 
 
 @pytest.mark.slow
