@@ -67,6 +67,7 @@ rule study_train:
         rules.train.input.records,
         rules.train.input.images,
         rules.train.input.labels,
+        rules.train.input.masks,
     output:
         metrics=ensure(PATHS.study("runs", f"{STUDY_RUN}.csv"), non_empty=True),
     log:
@@ -109,6 +110,7 @@ use rule study_train as study_train_best with:
         rules.train.input.records,
         rules.train.input.images,
         rules.train.input.labels,
+        rules.train.input.masks,
         rates=PATHS.study("learning_rate.json"),
     output:
         metrics=ensure(PATHS.study("best", f"{STUDY_BEST_RUN}.csv"), non_empty=True),
@@ -127,6 +129,7 @@ rule study_measure:
         rules.train.input.records,
         rules.train.input.images,
         rules.train.input.labels,
+        rules.train.input.masks,
     output:
         times=ensure(PATHS.study("measure-{processes}.h5"), non_empty=True),
     log:

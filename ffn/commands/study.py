@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ffn.config import ModelConfig
 from ffn.options import add_options, from_arguments, whole_number
 from ffn.studies.config import StudyConfig
-from ffn.training.arguments import add_data_arguments, parse_normalize, parse_volumes
+from ffn.training.arguments import add_data_arguments, parse_masks, parse_normalize, parse_volumes
 from ffn.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ def _measure(arguments: argparse.Namespace) -> None:
 def _training_data(arguments: argparse.Namespace) -> TrainingData:
     from ffn.training.plan import TrainingData
 
-    return TrainingData(
-        arguments.records, parse_volumes(arguments.volume), normalize=parse_normalize(arguments.normalize)
-    )
+    volumes = parse_volumes(arguments.volume)
+    methods, masks = parse_normalize(arguments.normalize), parse_masks(arguments.masks)
+    return TrainingData(arguments.records, volumes, normalize=methods, masks=masks)
 
 
 def _scaling(arguments: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from pydantic import ValidationError
 
-from ffn.config import ImageConfig, Normalize, explain
+from ffn.config import ImageConfig, Mask, Normalize, explain
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.options import add_staging_option, whole_number
@@ -30,6 +30,13 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME=METHOD",
         help="grey levels of the volume NAME: training, volume, match or MEAN,STDDEV (default: training); repeatable",
+    )
+    parser.add_argument(
+        "--masks",
+        default=[],
+        action="append",
+        metavar="NAME=MASK",
+        help="voxels of the volume NAME whose grey levels do not count, such as a=soma.zarr#invert; repeatable",
     )
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of everything random (default: 1)"
@@ -77,6 +84,22 @@ def parse_normalize(items: list[str], names: Collection[str] | None = None) -> d
         return {name: ImageConfig(normalize=method).normalize for name, (method,) in split.items()}
     except ValidationError as error:
         raise ConfigError(explain(error, lambda path: f"--{path[0]}")) from None
+
+
+def parse_masks(items: list[str], names: Collection[str] | None = None) -> dict[str, tuple[Mask, ...]]:
+    """Return the masks of volumes by their names, from ``NAME=MASK``; `names` as in `parse_normalize`."""
+    masks: dict[str, tuple[Mask, ...]] = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not (name and equals and text):
+            raise ConfigError(f"--masks: found {item!r}, expected NAME=MASK as in a=soma.zarr#invert")
+        if names is not None and name not in names:
+            raise ConfigError(f"--masks: found volume {name!r}, expected one of {', '.join(names)}")
+        try:
+            masks[name] = (*masks.get(name, ()), Mask.model_validate(text))
+        except ValidationError as error:
+            raise ConfigError(explain(error, lambda path: "--masks")) from None
+    return masks
 
 
 def _by_name(option: str, items: list[str], parts: list[str], example: str) -> dict[str, list[str]]:

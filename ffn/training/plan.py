@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from ffn.config import ModelConfig, Normalize, explain
+from ffn.config import Mask, ModelConfig, Normalize, explain
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import training_records
+from ffn.io.masks import identities
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
 from ffn.provenance import revision
@@ -71,12 +72,15 @@ class TrainingData:
         Validation boxes by volume name. A name in `volumes` means the same files.
     normalize : mapping of str to Normalize
         How the image of a volume is normalised, by volume name; see `ffn.config.ImageConfig`.
+    masks : mapping of str to tuple of Mask
+        Voxels whose grey levels do not count, by volume name.
     """
 
     records: str
     volumes: Mapping[str, tuple[str, str]]
     validation: Mapping[str, ValidationSource] = field(default_factory=dict)
     normalize: Mapping[str, Normalize] = field(default_factory=dict)
+    masks: Mapping[str, tuple[Mask, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -203,6 +207,8 @@ def make_training_plan(
     }
     if data.normalize:
         checksums["normalize"] = {name: str(method) for name, method in data.normalize.items()}
+    if data.masks:
+        checksums["masks"] = {name: identities({}, masks) for name, masks in data.masks.items()}
     plan = TrainingPlan(
         config,
         rng_seed,
@@ -263,13 +269,17 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
     Raises
     ------
     VolumeError
-        If the images are constant or hold voxels that are not finite.
+        If the images are constant, hold voxels that are not finite, or are all masked.
     """
     config = model.config
     if config.image_mean is not None and config.image_stddev is not None:
         return model
     shares = group.gather([block_statistics(volume, group.rank, group.size) for volume in volumes.values()])
-    mean, stddev = mean_and_stddev([block for share in shares for blocks in share for block in blocks])
+    statistics = [block for share in shares for blocks in share for block in blocks]
+    if not any(count for count, *_ in statistics):
+        found = f"{', '.join(volumes)}: every image voxel is masked"
+        group.fail(VolumeError(f"{found}, expected some that count. Correct the masks"))
+    mean, stddev = mean_and_stddev(statistics)
     if not stddev > 0:
         found = f"every image voxel is {mean:g}" if stddev == 0 else "some image voxels are not finite"
         group.fail(VolumeError(f"{', '.join(volumes)}: {found}, expected finite grey levels that vary"))

@@ -19,7 +19,7 @@ from ffn.model.grey_levels import Histogram
 from ffn.model.store import Model, save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
-from ffn.training.arguments import add_data_arguments, parse_normalize, parse_validation, parse_volumes
+from ffn.training.arguments import add_data_arguments, parse_masks, parse_normalize, parse_validation, parse_volumes
 from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, fine_tuning_defaults
 from ffn.training.data.contrast import with_contrast
@@ -65,8 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     volumes = parse_volumes(arguments.volume)
     validation = parse_validation(arguments.validate, volumes)
-    methods = parse_normalize(arguments.normalize, {**volumes, **validation})
-    data = TrainingData(arguments.records, volumes, validation, methods)
+    known = {**volumes, **validation}
+    methods, masks = parse_normalize(arguments.normalize, known), parse_masks(arguments.masks, known)
+    data = TrainingData(arguments.records, volumes, validation, methods, masks)
     model, config = from_arguments(ModelConfig, arguments), _train_config(arguments)
     train(data, arguments.out, model, config, arguments.rng_seed, arguments.init, arguments.stage_to)
 
@@ -161,7 +162,7 @@ def training_job(
             configure_libraries(group, config, rng_seed)
         group.watch()
         near = group.together(lambda: _staged(data, stage_to, group)) if stage_to else data
-        opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near))))
+        opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near), data.masks)))
         for volume in opened.values():
             volume.load(group)
         volumes = {name: opened[name] for name in data.volumes}
@@ -221,7 +222,7 @@ def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingDat
         name: source._replace(image=staged_spec(source.image, folder), labels=staged_spec(source.labels, folder))
         for name, source in data.validation.items()
     }
-    return TrainingData(staged_spec(data.records, folder), volumes, validation, data.normalize)
+    return TrainingData(staged_spec(data.records, folder), volumes, validation, data.normalize, data.masks)
 
 
 def _sources(data: TrainingData) -> dict[str, tuple[str, str]]:
@@ -241,6 +242,8 @@ def _origin(
         inputs["validation"] = " ".join(f"{name}={','.join(map(str, one))}" for name, one in data.validation.items())
     if data.normalize:
         inputs["normalize"] = " ".join(f"{name}={method}" for name, method in data.normalize.items())
+    if data.masks:
+        inputs["masks"] = " ".join(f"{name}={mask}" for name, masks in data.masks.items() for mask in masks)
     if config.use_best:
         inputs["best_step"] = step
     return provenance("train", config, **inputs)

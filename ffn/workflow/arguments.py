@@ -128,9 +128,10 @@ def known(
 
 
 def training_volumes(pipeline: Pipeline) -> str:
-    """Return the volumes that training examples come from, as `ffn train` takes them, and how they are normalised."""
+    """Return the volumes that training examples come from, how they are normalised, and masks, for `ffn train`."""
     options = [f"--volume {_labelled(pipeline, name)}" for name in pipeline.trained]
-    return " ".join([*options, *(f"--normalize {method}" for method in pipeline.training_methods.split())])
+    options += [f"--normalize {method}" for method in pipeline.training_methods.split()]
+    return " ".join([*options, *(f"--masks {quote(mask)}" for mask in pipeline.training_masks)])
 
 
 def validation_volumes(pipeline: Pipeline) -> str:

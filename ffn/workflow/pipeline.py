@@ -26,7 +26,7 @@ from ffn.training.checkpoint_files import MANIFEST, is_checkpoint, load_checkpoi
 from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.job_boxes import JobBoxes, contact_boxes, subvolume_boxes
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
-from ffn.workflow.places import Place, check_sources
+from ffn.workflow.places import Place, check_sources, files_among
 from ffn.workflow.repeated_keys import check_keys
 from ffn.workflow.resources import most_canvases
 from ffn.workflow.run import RunConfig, load_run
@@ -142,6 +142,16 @@ class Pipeline:
         """How volumes that training reads are normalised, where not as usual: ``a=volume b=120.0,30.0``."""
         methods = {name: self.run.volumes[name].normalize for name in self.learnt_from}
         return " ".join(f"{name}={method}" for name, method in methods.items() if method != "training")
+
+    @cached_property
+    def training_masks(self) -> list[str]:
+        """Masks of volumes that training reads: ``a=soma.zarr#invert``."""
+        return [f"{name}={mask}" for name in self.learnt_from for mask in self.run.volumes[name].masks]
+
+    @property
+    def training_mask_files(self) -> list[str]:
+        """Files of these masks."""
+        return files_among(mask.path for name in self.learnt_from for mask in self.run.volumes[name].masks)
 
     @cached_property
     def segmented(self) -> list[str]:

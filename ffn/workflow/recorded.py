@@ -156,7 +156,8 @@ def _inputs(pipeline: Pipeline, product: Product) -> dict[str, Any]:
             return {"rng_seed": run.rng_seed, "weights": weights}
         case "train":
             inputs = {"init": pipeline.initial, "validation": _validation(pipeline)}
-            return inputs | {"rng_seed": run.rng_seed, "normalize": pipeline.training_methods or None}
+            masks = " ".join(pipeline.training_masks) or None
+            return inputs | {"rng_seed": run.rng_seed, "normalize": pipeline.training_methods or None, "masks": masks}
         case "normalize":
             return own | {"model": pipeline.model, "normalize": run.volumes[volume].normalize}
         case "select":

@@ -99,7 +99,7 @@ READ_BY = {
     "volumes.ignore_labels": ("ingest_labels",),
     "volumes.masks": (
         *("coordinates", "normalize", "segment", "agglomerate", "fill", "skeletonize", "evaluate", "sweep"),
-        *("checkpoint_segment", "checkpoint_evaluate"),
+        *("checkpoint_segment", "checkpoint_evaluate", *TRAININGS),
     ),
     "volumes.init_segmentation": ("segment", "checkpoint_segment"),
     "volumes.corrections": ("merge",),

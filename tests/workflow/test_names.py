@@ -73,6 +73,7 @@ def test_commands_get_the_paths_of_the_configuration(name, tmp_path):
     for command in ("coordinates", "normalize", "segment", "agglomerate", "fill", "evaluate", "sweep", "skeletonize"):
         if command in found:
             assert found[command].masks == [f"{given}.h5:labels"]
+    assert found["train"].masks == [f"a-1_B={given}.h5:labels"]
     assert found["evaluate"].skeletons == f"{given}-skeletons"
     trained = {**config, "train": {**SMALL_RUN["train"], "max_steps": 0}}
     workflow.configure(trained)

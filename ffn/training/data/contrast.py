@@ -44,7 +44,7 @@ def with_contrast(
     Raises
     ------
     VolumeError
-        If a volume that needs a histogram is not uint8 or uint16.
+        If a volume that needs a histogram is not uint8 or uint16, or all masked.
     ModelError
         If a volume is to be matched, and the model has no histogram.
     """
@@ -60,19 +60,23 @@ def with_contrast(
 
 
 def _histogram(volume: TrainingVolume, group: ProcessGroup) -> Histogram | None:
-    """Return the histogram of a sample of a volume; None of one that is no integer image."""
+    """Return the histogram of a sample of a volume; None of one that is no integer image, or all masked."""
     if volume.image_dtype not in HISTOGRAM_DTYPES:
         return None
     counts = count_levels(np.empty(0, volume.image_dtype))
     for number, block in enumerate(sample_blocks(volume.box)):
         if number % group.size == group.rank:
-            counts += count_levels(volume.read_image(block))
-    return Histogram.of_counts(group.sum(counts))
+            counts += count_levels(volume.read_grey_levels(block))
+    total = group.sum(counts)
+    return Histogram.of_counts(total) if total.any() else None
 
 
 def _chosen(name: str, method: Normalize, found: Histogram | None, model: Model) -> Normalisation:
     if found is None and method in ("volume", "match"):
-        raise VolumeError(f"{name}: normalize: {method} needs a histogram, expected uint8 or uint16. Ingest the image")
+        raise VolumeError(
+            f"{name}: normalize: {method} needs a histogram, expected uint8 or uint16 and voxels that are not masked. "
+            "Ingest the image, or correct the masks"
+        )
     try:
         return choose(method, found, model.config, model.histogram)
     except ModelError as error:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
+from ffn.config import Mask
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, scale, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
+from ffn.io.masks import NO_MASKS, Masks, open_masks
 from ffn.io.open import open_labels, open_volume
 from ffn.io.volume import Volume, require_labels
 from ffn.model.normalize import Normalisation
@@ -59,6 +61,8 @@ class TrainingVolume:
         Name in the records.
     image, labels : Volume
         The two volumes. They may cover different boxes.
+    masks : Masks
+        Of voxels whose grey levels do not count.
 
     Attributes
     ----------
@@ -77,7 +81,7 @@ class TrainingVolume:
         If the labels are not integers or the volumes do not overlap.
     """
 
-    def __init__(self, name: str, image: Volume, labels: Volume) -> None:
+    def __init__(self, name: str, image: Volume, labels: Volume, masks: Masks = NO_MASKS) -> None:
         require_labels(labels)
         self.name = name
         self.box = image.box.intersect(labels.box)
@@ -90,6 +94,7 @@ class TrainingVolume:
         self.image_dtype = image.dtype
         self.normalisation: Normalisation | None = None
         self._volumes = image, labels
+        self._masks = masks
         self._is_small = self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES
         self._image: Readable = image
         self._labels: Readable = labels
@@ -108,6 +113,14 @@ class TrainingVolume:
     def read_image(self, box: Box) -> np.ndarray:
         """Return the grey levels of `box`, of shape (Z, Y, X)."""
         return self._image.read(box)
+
+    def read_grey_levels(self, box: Box) -> np.ndarray:
+        """Return the grey levels in `box` that count, in any shape: where all masks are known and none masks them."""
+        known = self._masks.covered(box)
+        if known.is_empty:
+            return np.empty(0, self.image_dtype)
+        image = self.read_image(known)
+        return image[~self._masks.read(known)] if self._masks else image
 
     def read_labels(self, box: Box) -> np.ndarray:
         """Return the segment ids of `box`, of shape (Z, Y, X)."""
@@ -130,30 +143,35 @@ def _loaded(volume: Volume, box: Box, group: ProcessGroup) -> Preloaded:
 
 
 @contextlib.contextmanager
-def open_training_volumes(specs: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, TrainingVolume]]:
+def open_training_volumes(
+    specs: Mapping[str, tuple[str, str]], masks: Mapping[str, Sequence[Mask]] | None = None
+) -> Iterator[dict[str, TrainingVolume]]:
     """Open all volumes for the length of a ``with`` block.
 
     Parameters
     ----------
     specs : mapping of str to (str, str)
         Image and labels, each ``NAME.zarr`` or ``FILE.h5:DATASET``, by the volume names in the records.
+    masks : mapping of str to sequence of Mask
+        Voxels whose grey levels do not count, by volume name.
 
     Raises
     ------
     VolumeError
         If a volume cannot be read.
     """
+
+    def opened(name: str, image_spec: str, labels: str) -> TrainingVolume:
+        image = stack.enter_context(open_volume(image_spec))
+        masked = stack.enter_context(open_masks((masks or {}).get(name, ()), image.voxel_size_zyx_nm))
+        return TrainingVolume(name, image, stack.enter_context(open_labels(labels)), masked)
+
     with contextlib.ExitStack() as stack:
-        yield {
-            name: TrainingVolume(
-                name, stack.enter_context(open_volume(image)), stack.enter_context(open_labels(labels))
-            )
-            for name, (image, labels) in specs.items()
-        }
+        yield {name: opened(name, *spec) for name, spec in specs.items()}
 
 
 def block_statistics(volume: TrainingVolume, share: int, num_shares: int) -> list[tuple[int, float, float]]:
-    """Sum the grey levels and their squares over every `num_shares`-th block, starting at block `share`.
+    """Sum the grey levels that count and their squares over every `num_shares`-th block, starting at block `share`.
 
     Returns
     -------
@@ -163,7 +181,7 @@ def block_statistics(volume: TrainingVolume, share: int, num_shares: int) -> lis
     statistics = []
     for number, block in enumerate(volume.box.blocks(BLOCK_ZYX)):
         if number % num_shares == share:
-            voxels = volume.read_image(block).astype(np.float64)
+            voxels = volume.read_grey_levels(block).astype(np.float64)
             statistics.append((voxels.size, float(voxels.sum()), float(np.square(voxels).sum())))
     return statistics
 

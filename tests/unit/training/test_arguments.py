@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ffn.config import Mask
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.training.arguments import parse_normalize, parse_validation, parse_volumes
+from ffn.training.arguments import parse_masks, parse_normalize, parse_validation, parse_volumes
 from ffn.training.plan import ValidationSource
 from ffn.training.train import add_arguments
 
@@ -62,6 +63,28 @@ def test_a_normalisation_of_no_volume_or_of_one_twice_is_refused(items, message)
     assert parse_normalize(["a=volume"], VOLUMES) == {"a": "volume"}
     with pytest.raises(ConfigError, match=message):
         parse_normalize(items, VOLUMES)
+
+
+def test_a_volume_may_have_several_masks():
+    items = ["a=soma.zarr#invert", "a=#box=0:4,0:5,0:6", "b=x=y.h5:m#values=3,4"]
+    assert parse_masks(items) == {
+        "a": (Mask(path="soma.zarr", invert=True), Mask(box="0:4,0:5,0:6")),
+        "b": (Mask(path="x=y.h5:m", values=(3, 4)),),
+    }
+    assert parse_masks([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("b=m.h5", "--masks: found volume 'b', expected one of a"),
+        ("m.h5", "--masks: found 'm.h5', expected NAME=MASK as in a=soma.zarr#invert"),
+        ("a=m.h5#values=x", "--masks"),
+    ],
+)
+def test_a_mask_of_no_volume_is_refused(item, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_masks([item], VOLUMES)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ffn import __version__
-from ffn.config import ModelConfig
+from ffn.config import Mask, ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.io.training_records import read_shard
 from ffn.model.store import Model, save_model
@@ -18,6 +18,8 @@ from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import FREE_OPTIONS, TrainingData, choose_model, make_training_plan, with_normalisation
 from ffn.training.step import AVERAGES_PREFIX, WEIGHTS_PREFIX
+
+from .conftest import VOLUME_BOX
 
 MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 TRAIN = TrainConfig(num_workers=1, batch_size=2, permutable_axes=())
@@ -36,6 +38,21 @@ def test_missing_normalisation_is_measured(data, image):
         with_mean = choose_model(MODEL.model_copy(update={"image_mean": 7.0}), None, 1)
         config = with_normalisation(with_mean, volumes, ProcessGroup()).config
     assert (config.image_mean, config.image_stddev) == pytest.approx((7.0, image.std()))
+
+
+def test_masked_voxels_do_not_count_in_the_normalisation(data, image):
+    half = Mask(box="-99:99,-99:99,-99:10")
+    start = VOLUME_BOX.start[2]
+    with open_training_volumes(data.volumes, {"a": (half,)}) as volumes:
+        config = with_normalisation(choose_model(MODEL, None, 1), volumes, ProcessGroup()).config
+        kept = image[:, :, 10 - start :]
+        assert 0 < kept.size < image.size
+        assert (config.image_mean, config.image_stddev) == pytest.approx((kept.mean(), kept.std()))
+    with (
+        open_training_volumes(data.volumes, {"a": (Mask(box="-99:99,-99:99,-99:99"),)}) as volumes,
+        pytest.raises(VolumeError, match="a: every image voxel is masked, expected some that count. Correct the masks"),
+    ):
+        with_normalisation(choose_model(MODEL, None, 1), volumes, ProcessGroup())
 
 
 def test_a_constant_image_is_an_error(data, make_volume, image):

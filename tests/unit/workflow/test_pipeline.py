@@ -1,6 +1,8 @@
 """What a run makes of which volume."""
 
+import itertools
 import os
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +17,8 @@ from ffn.io.store_names import tracked_file
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.options import flags
+from ffn.training.arguments import parse_masks
+from ffn.workflow import arguments
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
@@ -50,6 +54,18 @@ def test_volumes_are_sorted_by_what_is_made_of_them():
     assert made.trained == made.evaluated == made.skeletonized == ["first"]
     assert made.synthetic == made.segmented == ["first", "second"]
     assert made.foreign == made.agglomerated == made.filled == made.swept == []
+
+
+def test_training_gets_the_masks_of_the_volumes_that_it_reads(tmp_path):
+    mask = tmp_path / "a mask.npy"
+    np.save(mask, np.zeros(SHAPE, np.uint8))
+    masks = [{"path": str(mask), "invert": True}, {"box": "0:9,0:9,0:9"}]
+    volumes = {name: {**RUN["volumes"][name], "masks": masks[:count]} for name, count in (("first", 2), ("second", 1))}
+    made = pipeline(volumes=volumes)
+    words = shlex.split(arguments.training_volumes(made))
+    given = [after for word, after in itertools.pairwise(words) if word == "--masks"]
+    assert parse_masks(given) == {"first": made.run.volumes["first"].masks}
+    assert made.training_mask_files == [str(mask)]
 
 
 def test_synthetic_volumes_of_one_run_differ():

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
-from ffn.config import ModelConfig
+from ffn.config import Mask, ModelConfig
 from ffn.errors import ModelError, VolumeError
+from ffn.io.create import create_volume
+from ffn.io.volume import Placement
 from ffn.model.grey_levels import Histogram, count_levels, distance
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
@@ -11,6 +13,8 @@ from ffn.training.data.examples import ExampleMaker
 from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.parallel.process_group import ProcessGroup
+
+from ..conftest import VOLUME_BOX
 
 CONFIG = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)
 PLAIN = TrainConfig(permutable_axes=(), reflectable_axes=())
@@ -40,6 +44,25 @@ def test_the_model_records_what_its_network_saw(make_volume, image):
     assert seen(specs, {})[0].histogram.counts.tolist() == whole.counts.tolist()
     found = seen(specs, {"a": "volume"})[0].histogram
     assert (found.mean, found.stddev) == pytest.approx((100, 20), rel=1e-4)
+
+
+def test_masked_voxels_do_not_count(make_volume, image, tmp_path):
+    """A mask need not cover all of the volume; beyond it, nothing is known."""
+    box = VOLUME_BOX.grow((0, -2, 0))
+    masked = np.random.default_rng(2).random(box.shape) < 0.4
+    with create_volume(f"{tmp_path}/mask.h5:mask", np.uint8, Placement(box)) as writer:
+        writer.write(box, masked.astype(np.uint8))
+    masks, known = (Mask(path=f"{tmp_path}/mask.h5:mask"),), image[:, 2:-2][~masked]
+    specs = make_volume(image)
+    with open_training_volumes(specs, {"a": masks}) as volumes:
+        model = with_contrast(Model(CONFIG, {}, {}), volumes, specs, {"a": "volume"}, ProcessGroup())
+        assert model.histogram.counts.sum() == known.size
+        normalisation = volumes["a"].normalisation
+        assert (normalisation.mean, normalisation.stddev) == pytest.approx((known.mean(), known.std()))
+    with open_training_volumes(specs, {"a": (Mask(box="-99:99,-99:99,-99:99"),)}) as volumes:
+        assert with_contrast(Model(CONFIG, {}, {}), volumes, specs, {}, ProcessGroup()).histogram is None
+        with pytest.raises(VolumeError, match="a: normalize: volume needs a histogram, .* that are not masked"):
+            with_contrast(Model(CONFIG, {}, {}), volumes, specs, {"a": "volume"}, ProcessGroup())
 
 
 def test_a_volume_can_be_matched_to_what_the_initial_weights_saw(make_volume, image):
