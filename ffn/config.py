@@ -182,7 +182,7 @@ class MembraneConfig(Section):
     max_distance: PositiveFloat = Field(
         16.0, description="distances are clipped here, in units of the smallest voxel side"
     )
-    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels computed at a time")
+    block_size_zyx: SameResult[PositiveZYX] = Field((256, 256, 256), description="voxels computed at a time")
 
 
 class PartitionConfig(Section):
@@ -609,7 +609,7 @@ class FillConfig(Section):
     )
     sigma_nm: Annotated[float, Field(ge=0)] = Field(10.0, description="standard deviation of the image's smoothing, nm")
     # Far from a segment, floods know only their block and its surroundings, so this one may show.
-    block_size_zyx: PositiveZYX = Field((128, 128, 128), description="voxels filled at a time")
+    block_size_zyx: PositiveZYX = Field((256, 256, 256), description="voxels filled at a time")
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,7 @@ REVISIONS: dict[str, int] = {
     "consensus": 2,
     "evaluate": 4,
     "export": 6,
-    "fill": 2,
+    "fill": 3,
     "ingest": 2,
     "merge": 3,
     "reconcile": 4,

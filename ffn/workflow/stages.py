@@ -202,7 +202,7 @@ STAGES = {
             title="detect membranes: edges and the distance to them",
             example="ffn membrane --image raw.zarr --out membrane.zarr",
             outputs=(Output("membrane", "membrane/{volume}.zarr", of="trained"),),
-            need=Need(base_mb=800, bytes_per_voxel=150, seconds_per_mvoxel=1),  # 500 MB for a shard
+            need=Need(base_mb=800, bytes_per_voxel=40, seconds_per_mvoxel=1),  # 500 MB for a shard
             section="membrane",
             rules=("membrane_blocks", "membrane"),
             blocks=Blocks("train_box", itemsize=4),
@@ -367,7 +367,7 @@ STAGES = {
             title="give unsegmented voxels to the segments around them",
             example="ffn fill --segmentation seg.zarr --image raw.zarr --max-distance 100 --out filled.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/filled.zarr", of="filled"),),
-            need=Need(base_mb=800, bytes_per_voxel=200, seconds_per_mvoxel=1),
+            need=Need(base_mb=800, bytes_per_voxel=80, seconds_per_mvoxel=1),
             section="fill",
             rules=("fill_blocks", "fill"),
             blocks=Blocks("segment_box", itemsize=8),

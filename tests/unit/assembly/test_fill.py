@@ -37,7 +37,7 @@ def corridor():
     labels[:, :4], labels[:, 9:] = 1, 2
     image = np.full(labels.shape, 200, np.uint8)
     image[:, 4], image[:, 8] = 60, 40
-    image[:, 4:9, 27:] = np.array([30, 29, 10, 28, 30])[:, None]  # no ties
+    image[:, 4:9, 16:] = np.array([30, 29, 10, 28, 30])[:, None]  # no ties
     image[:, 8, 4:6] = 200
     return labels, image
 
@@ -91,12 +91,21 @@ def test_distance_is_measured_in_nm():
     assert (fill_gaps(labels, image, SIZE, CONFIG)[0, 0] > 0).sum() == 21  # 3 voxels of 20 nm
 
 
-@pytest.mark.parametrize("block", [(6, 13, 9), (4, 5, 9), (9, 99, 99)])
-def test_blocks_do_not_show_up_to_four_times_the_distance(block, tmp_path):
+@pytest.mark.parametrize("steps", range(1, 12))
+def test_voxels_at_the_maximum_distance_are_filled_whatever_their_size(steps):
+    labels = np.zeros((4, 5, 30), np.uint64)
+    labels[:, :, :3] = 1
+    config = CONFIG.model_copy(update={"max_distance_nm": steps * 9.8})
+    filled = fill_gaps(labels, np.zeros(labels.shape, np.uint8), (39.7, 9.8, 9.8), config)
+    assert (filled[:, :, 3:] > 0).sum(axis=2).tolist() == [[steps] * 5] * 4
+
+
+@pytest.mark.parametrize("block", [(6, 13, 8), (4, 5, 8), (9, 99, 99)])
+def test_blocks_do_not_show_up_to_twice_the_distance(block, tmp_path):
     labels, image = corridor()
     config = CONFIG.model_copy(update={"block_size_zyx": block})
     filled = fill_in_blocks(tmp_path, labels, image, config)
-    assert (filled[:, 5:8, :27] == 2).all()  # also 21 voxels away from the opening
+    assert (filled[:, 5:8, :16] == 2).all()  # also 10 voxels away from the opening
     assert np.array_equal(filled, fill_gaps(labels, image, (10, 10, 10), config))
 
 
