@@ -158,7 +158,7 @@ def _units(attributes: Mapping[str, Any], name: str) -> dict[str, str]:
     if len(texts) > 1:
         raise VolumeError(f"{name}: attribute units is {given}, expected one unit for all axes. Correct it")
     unit = texts.pop()
-    units = {"resolution": "nm", "voxel_size": unit, "element_size_um": "um"}
+    units = {"resolution": unit, "voxel_size": unit, "element_size_um": "um"}
     return {key: unit for key, unit in units.items() if key in attributes}
 
 

@@ -27,6 +27,7 @@ def test_lengths_become_nm_unless_they_are_unusable(sizes, units, expected):
         ({"offset": (0, 0, 0)}, (None, (0, 0, 0))),
         ({"element_size_um": np.float32([0.04, 0.0045, 0.004])}, ((40, 4.5, 4), (0, 0, 0))),
         ({"voxel_size": (0.04, 0.004, 0.004), "offset": (0.4, 0, 0), "units": ["um"] * 3}, ((40, 4, 4), (10, 0, 0))),
+        ({"resolution": (0.04, 0.004, 0.004), "offset": (0.4, 0, 0), "units": "um"}, ((40, 4, 4), (10, 0, 0))),
         ({"resolution": (40, 4, 4), "element_size_um": (0.04, 0.004, 0.004)}, ((40, 4, 4), (0, 0, 0))),
         ({"resolution": (40, 4, 4)}, ((40, 4, 4), (0, 0, 0))),
         ({"voxel_size": (40, 4, 4), "offset": (400, 0, -8)}, ((40, 4, 4), (10, 0, -2))),
