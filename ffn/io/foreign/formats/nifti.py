@@ -42,12 +42,19 @@ def open_volume(spec: str) -> Volume:
         array = np.asanyarray(image.dataobj)
         unit, _ = image.header.get_xyzt_units()
         _check_gzip(spec)
-    except (nibabel.filebasedimages.ImageFileError, ValueError, KeyError, OSError, EOFError, zlib.error) as reason:
+    except _damage(nibabel) as reason:
         found = " ".join(str(reason).split())
         raise VolumeError(f"{spec}: cannot be read ({found}), expected a whole NIfTI file. Restore it") from None
     sides = (*image.header.get_zooms(), 0, 0)[:3]  # of a 2D file only two, which `ArrayVolume` refuses
     x, y, z = (float(str(side)) for side in sides)
     return ArrayVolume(spec, array, to_nm((z, y, x), (unit,) * 3), order="xyz")
+
+
+def _damage(nibabel: Any) -> tuple[type[Exception], ...]:
+    """Return what a damaged file raises; the errors of nibabel have no base of its own."""
+    spatial, structure, file = nibabel.spatialimages, nibabel.wrapstruct, nibabel.filebasedimages
+    own = (file.ImageFileError, spatial.HeaderDataError, structure.WrapStructError)
+    return (*own, ValueError, KeyError, OSError, EOFError, zlib.error)
 
 
 def _check_gzip(spec: str) -> None:

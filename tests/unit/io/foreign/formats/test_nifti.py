@@ -52,3 +52,12 @@ def test_a_compressed_file_that_changed_is_refused(tmp_path):
 
 def test_an_image_of_two_axes_is_refused(tmp_path):
     refuse(write(tmp_path / "flat.nii", np.zeros((3, 4), np.uint8)), "flat.nii: has shape (3, 4), expected three axes")
+
+
+@pytest.mark.parametrize("field", ["scl_slope", "datatype"])
+def test_a_header_that_contradicts_itself_is_refused(tmp_path, field):
+    path = write(tmp_path / "a.nii")
+    header = nibabel.load(path).header
+    header[field] = 7  # a factor without what to add to it; a type that does not exist
+    path.write_bytes(header.structarr.tobytes() + path.read_bytes()[header.structarr.nbytes :])
+    refuse(path, "a.nii: cannot be read (", "expected a whole NIfTI file")
