@@ -89,7 +89,7 @@ def open_mip_or_finer(
         sizes = _sizes(finest)
         index = _mip(sizes, size_zyx_nm) if mip is None else min(mip, len(sizes) - 1)
         if index is None:
-            advice = "Correct the voxel size, or name the array inside that has these voxels"
+            advice = "Correct the voxel size, give mip, or name the array inside that has these voxels"
             raise _no_mip(spec, f"voxels of {size_zyx_nm} nm", sizes, advice)
         missing = 0 if mip is None else mip - index
         if index == 0:

@@ -77,7 +77,9 @@ class Mip:
         same_centre = translation / scale
         same_corner = same_centre - (1 - np.asarray(self.finest or scale) / scale) / 2
         is_whole = np.abs(same_centre - same_centre.round()) <= MAX_SHIFT
-        return whole_voxels(np.where(is_whole, same_centre, same_corner), f"{name}: translation is {self.translation}")
+        advice = "Correct it" if self.finest in (None, self.scale) else "Name the finest array, of which mip makes it"
+        found = np.where(is_whole, same_centre, same_corner)
+        return whole_voxels(found, f"{name}: translation is {self.translation}", advice)
 
 
 def ome_mips(attributes: Attributes, name: str) -> list[Mip]:

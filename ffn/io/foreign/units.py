@@ -104,8 +104,8 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
     return (size[z], size[y], size[x]), (start[z], start[y], start[x])
 
 
-def whole_voxels(voxels: Sequence[float] | np.ndarray, where: str) -> ZYX:
-    """Return an offset as three whole numbers; `where` starts the message.
+def whole_voxels(voxels: Sequence[float] | np.ndarray, where: str, advice: str = "Correct it") -> ZYX:
+    """Return an offset as three whole numbers; `where` starts the message, `advice` ends it.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def whole_voxels(voxels: Sequence[float] | np.ndarray, where: str) -> ZYX:
     voxels = np.asarray(voxels, float)
     if not np.isfinite(voxels).all() or np.abs(voxels - voxels.round()).max() > MAX_SHIFT:
         found = ", ".join(f"{value:g}" for value in voxels)
-        raise VolumeError(f"{where}, which is ({found}) voxels, expected a whole number of voxels. Correct it")
+        raise VolumeError(f"{where}, which is ({found}) voxels, expected a whole number of voxels. {advice}")
     return zyx(voxels.round())
 
 

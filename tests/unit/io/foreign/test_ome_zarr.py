@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import zarr
 
+from ffn.config import IngestConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io.ingest import ingest
 from ffn.io.open import open_mip, open_volume
 
 from .readers import check, refuse, voxels
@@ -76,9 +78,12 @@ def test_scale_and_translation_of_the_image_apply_to_every_mip(tmp_path, version
     box = Box.from_shape(IMAGE.shape, (10, -7, 10))
     for path in ("a.zarr", "a.zarr/s0"):
         assert check(tmp_path / path, IMAGE, box) == pytest.approx((40, 8, 9))
-    with pytest.raises(VolumeError, match=r"mip 1\): translation is .* expected a whole number of voxels"):
+    with pytest.raises(VolumeError, match=r"mip 1\): translation is .* expected a whole number of voxels\. Name the"):
         with open_mip(tmp_path / "a.zarr", mip=1):
             pass
+    ingest(f"{tmp_path}/a.zarr/s0", f"{tmp_path}/coarse.zarr", IngestConfig(mip=1))  # what the message advises
+    with open_volume(tmp_path / "coarse.zarr") as coarse:
+        assert coarse.box.start[1] == -4  # the fine voxels -8 and -7
 
 
 def test_without_units_the_mip_or_its_array_is_named(tmp_path):
@@ -87,7 +92,7 @@ def test_without_units_the_mip_or_its_array_is_named(tmp_path):
     assert check(tmp_path / "a.zarr", IMAGE) is None
     with open_mip(tmp_path / "a.zarr", mip=1, size_zyx_nm=(40, 8, 9)) as volume:
         assert volume.voxel_size_zyx_nm is None
-    with pytest.raises(VolumeError, match="of unknown size.* name the array inside that has these voxels"):
+    with pytest.raises(VolumeError, match="of unknown size.* give mip, or name the array inside that has these voxels"):
         open_mip(tmp_path / "a.zarr", size_zyx_nm=(40, 8, 9)).__enter__()
     with open_mip(tmp_path / "a.zarr/s0", size_zyx_nm=(40, 8, 9)) as volume:
         np.testing.assert_array_equal(volume.read(), IMAGE)
