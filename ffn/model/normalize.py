@@ -196,8 +196,10 @@ def histogram_of(spec: str, masks: Sequence[Mask] = ()) -> Histogram:
         with open_masks(masks, image.voxel_size_zyx_nm) as opened:
             histogram = Histogram.of_counts(_counts(image, opened))
     if len(histogram.levels) < 2:
-        found = f"every sampled voxel is {histogram.levels[0]:g}" if len(histogram.levels) else "no voxel"
-        raise VolumeError(f"{spec}: {found}, expected grey levels that vary. Is it the right image?")
+        left = len(histogram.levels)
+        found = f"every sampled voxel is {histogram.levels[0]:g}" if left else "masks leave no sampled voxel"
+        wrong = "Is it the right image?" if left else "Do the masks cover it?"
+        raise VolumeError(f"{spec}: {found}, expected grey levels that vary. {wrong}")
     return histogram
 
 

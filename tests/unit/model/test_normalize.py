@@ -129,7 +129,7 @@ def test_a_mask_that_cannot_be_read_is_not_taken_for_one_that_does_not_cover(tmp
     image, small = write_image(tmp_path / "raw.h5", TISSUE), f"{tmp_path}/small.h5:mask"
     with create_volume(small, np.uint8, Placement(Box((0, 0, 0), (5, 5, 5)))):
         pass
-    with pytest.raises(VolumeError, match="raw.h5:raw: no voxel, expected grey levels"):
+    with pytest.raises(VolumeError, match="raw.h5:raw: masks leave no sampled voxel, expected"):
         histogram_of(image, [Mask(path=small)])
 
     def damaged(*read):
