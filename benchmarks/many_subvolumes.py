@@ -13,6 +13,9 @@ ends the step `match` of `ffn reconcile`. The tables are made while they are rea
 
 ``--pieces NUM`` instead ends the step `label` of `ffn reconcile` with so many made-up pieces of segments in each of as
 many blocks, three links each. Prints time, and the memory that it takes for a piece.
+
+``--overlaps NUM`` instead lets a job of `ffn agglomerate` read its part of a table with so many made-up overlaps for
+each subvolume. Prints time and memory.
 """
 
 from __future__ import annotations
@@ -30,14 +33,20 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from ffn.assembly.agglomerate import Known, _searched
 from ffn.assembly.components import _joined, component_blocks, with_seeds
+from ffn.assembly.places import Places
 from ffn.assembly.reconcile import MATCH, _global_ids
 from ffn.assembly.tiling import Tiling
-from ffn.config import ReconcileConfig
-from ffn.geometry import Box, tile
+from ffn.config import AgglomerateConfig, ReconcileConfig
+from ffn.geometry import CELL, Box, tile
 from ffn.io.blocks import Learnt
+from ffn.io.open import open_volume
 from ffn.io.scratch import Table
 from ffn.io.steps import StepTables, learn_tables
+from ffn.io.store import Store
+from ffn.io.store_folder import StoreFolder
+from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
@@ -71,6 +80,7 @@ def main() -> None:
     parser.add_argument("--records", action="store_true", help="with --tables: read them from records of jobs")
     parser.add_argument("--tables", type=int, metavar="IDS", help="reconcile tables of so many ids in each subvolume")
     parser.add_argument("--pieces", type=int, metavar="NUM", help="end labelling with so many pieces in each block")
+    parser.add_argument("--overlaps", type=int, metavar="NUM", help="read overlaps, so many for each subvolume")
     given = parser.parse_args()
     print(f"{given.per_axis**3} subvolumes")
     if given.tables:
@@ -78,6 +88,9 @@ def main() -> None:
         return
     if given.pieces:
         end_labelling(given.per_axis**3, given.pieces)
+        return
+    if given.overlaps:
+        read_overlaps(given.per_axis, given.overlaps, str(given.folder / "base.zarr"))
         return
     given.folder.mkdir(parents=True)
     (given.folder / "run.yaml").write_text(yaml.safe_dump(configuration(given.per_axis)))
@@ -167,7 +180,8 @@ def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bo
     def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
         print(f"before the end of the step: {memory_gib():.2f} GiB at most", flush=True)
         begin["end of the step"], begin["wall"] = time.process_time(), time.monotonic()
-        found = _global_ids(tiling, learnt if with_records else make(), ReconcileConfig(), store)
+        places = Places(tiling.hull, (8.0, 8.0, 8.0))
+        found = _global_ids(tiling, learnt if with_records else make(), ReconcileConfig(), places, store)
         return with_seeds(found, blocks, store)
 
     found = learn_tables(str(store), MATCH, boxes if with_records else [], look, combine, {})
@@ -180,7 +194,8 @@ def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bo
 
 def end_labelling(num_blocks: int, num_pieces: int) -> None:
     """Join made-up pieces, and print what that costs; making them counts in the time."""
-    nothing = {name: np.empty((0, 6), np.int64) for name in ("origins", "overlaps")}
+    empty = np.empty((0, 6), np.int64)
+    nothing = {"origins": empty, **Places(Box.from_shape((1, 1, 1)), (8.0, 8.0, 8.0)).tables(empty)}
     rng = np.random.default_rng(0)
 
     def learnt() -> Iterator[Learnt]:
@@ -198,6 +213,26 @@ def end_labelling(num_blocks: int, num_pieces: int) -> None:
     ids = _joined(learnt(), StepTables(nothing), 1000, None)["ids"]
     each = (memory_gib() - before) * 2**30 / len(ids)
     print(f"{len(ids)} pieces: {time.process_time() - begin:.1f} s of one core, {each:.0f} bytes each")
+
+
+def read_overlaps(per_axis: int, num_rows: int, path: str) -> None:
+    """Write a table of overlaps, read what a job in the middle of the volume needs of it, and print what that costs."""
+    rng, side, size = np.random.default_rng(0), 224 * per_axis + 32, (8.0, 8.0, 8.0)
+    box, job = Box.from_shape((side,) * 3), Box((side // 2,) * 3, (side // 2 + 512,) * 3)
+    if not os.fork():  # what writing takes is not counted
+        cells = rng.integers(0, side // CELL, (per_axis**3 * num_rows, 3)) * CELL
+        rows = np.column_stack([rng.integers(1, 9, (len(cells), 2)) + (0, 9), cells, rng.integers(1, 500, len(cells))])
+        store = Store(StoreFolder(path), path, {MAIN: np.uint64}, Placement(box, size))
+        store.make_arrays()
+        store.finish(Places(box, size).tables(rows), {})
+        os._exit(0)
+    os.wait()
+    with open_volume(path) as base:
+        before, begin, used = memory_gib(), time.monotonic(), time.process_time()
+        claims = Known.read(path, base, _searched(base, job, AgglomerateConfig())).claims
+    used, lasted = time.process_time() - used, time.monotonic() - begin
+    print(f"{len(claims)} of {per_axis**3 * num_rows} overlaps in {used:.2f} s of one core, {lasted:.2f} s in all")
+    print(f"{1024 * (memory_gib() - before):.0f} MiB")
 
 
 def cubes(per_axis: int) -> Tiling:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:  # `ffn --help` reads the revisions, and pydantic takes long t
 # the stage count no more; the version of the package does neither. tests/stages/test_revisions.py fails if you forget.
 REVISIONS: dict[str, int] = {
     "agglomerate": 2,
-    "consensus": 2,
+    "consensus": 3,
     "evaluate": 4,
     "export": 6,
     "fill": 3,
     "ingest": 2,
     "merge": 3,
-    "reconcile": 4,
+    "reconcile": 5,
     "report": 2,
     "segment": 2,
     "study": 2,

@@ -17,6 +17,7 @@ from ffn.assembly.carried import overlap_rows, read_rows
 from ffn.assembly.contacts import Contact, add_contacts, decision_points, find_contacts, with_overlaps
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
 from ffn.assembly.objects import Objects
+from ffn.assembly.places import OVERLAPS, Places, ranges_near
 from ffn.assembly.resegment import Surroundings, resegmented
 from ffn.config import AgglomerateConfig, AgglomerateJobs, Mask, require_window
 from ffn.errors import ConfigError, VolumeError
@@ -47,7 +48,6 @@ from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
-OVERLAPS = "overlaps"
 COMPONENTS = "components"
 CHECKSUM_BLOCK_ZYX = (128, 128, 128)  # voxels read at a time; the checksum depends on it, so it is no option
 
@@ -107,11 +107,9 @@ def _agglomerate_parts(
     inputs |= {"grey_levels": read_normalisation(normalization, model.config), **mask_inputs(masks)}
 
     def work(left: list[Box], finished: Callable[[Box], None]) -> None:
-        with open_volume(segmentation_spec) as segmentation:  # tables of the volume are read once, not for each part
-            known = Known.read(segmentation_spec, _searched(segmentation, Box.hull(left), config))
         for part in track(left, len(left), "parts"):
             path = f"{folder}{part.stem}.csv"
-            agglomerate(segmentation_spec, image_spec, model_folder, path, config, part, *how, known)
+            agglomerate(segmentation_spec, image_spec, model_folder, path, config, part, *how)
             finished(part)
 
     make_files(folder, ".csv", parts, work, fingerprint("agglomerate", config, **inputs), job)
@@ -132,15 +130,16 @@ class Known(NamedTuple):
     objects: Objects
 
     @classmethod
-    def read(cls, spec: str, near: Box) -> Known:
-        """Read the tables of a segmentation, and keep the claims in cells whose first voxel is in `near`."""
+    def read(cls, spec: str, segmentation: Volume, near: Box) -> Known:
+        """Read of the tables of a segmentation the claims in cells whose first voxel is in `near`."""
 
         def is_near(rows: np.ndarray) -> np.ndarray:
             if rows.shape[1:] != (6,) or rows.dtype.kind != "i" or (rows[:, [0, 1, 5]] < 0).any():
                 raise _no_overlaps(spec)
             return near.holds(rows[:, 2:5])
 
-        claims = read_table(spec, OVERLAPS, is_near)
+        ranges = ranges_near(spec, Places(segmentation.box, voxel_size_of(segmentation)), near)
+        claims = read_table(spec, OVERLAPS, is_near, ranges)
         if claims is None:
             raise _no_overlaps(spec)
         return cls(overlap_rows(claims.astype(np.int64)), Objects(read_rows(spec, COMPONENTS, 2)))
@@ -156,7 +155,6 @@ def agglomerate(
     machine: str | None = None,
     normalization: str | None = None,
     masks: tuple[Mask, ...] = (),
-    known: Known | None = None,
 ) -> None:
     """Write the merge graph of a base segmentation. The segmentation itself is not changed.
 
@@ -187,8 +185,6 @@ def agglomerate(
         File of `ffn normalize` for the image; default: mean and deviation of the model.
     masks : tuple of Mask
         Voxels that no contact lies in and no object enters.
-    known : Known, optional
-        Of the surroundings of `box` at least; default: they are read.
 
     Raises
     ------
@@ -214,8 +210,9 @@ def agglomerate(
         open_masks(masks, image.voxel_size_zyx_nm) as masked,
     ):
         box = _checked(segmentation, image, box)
-        known = known or Known.read(segmentation_spec, _searched(segmentation, box, config))
-        candidates = _candidates(segmentation, image, masked, box, known, config)
+        near = _searched(segmentation, box, config)
+        known = Known.read(segmentation_spec, segmentation, near)
+        candidates = _candidates(segmentation, image, masked, box, near, known, config)
         network = Network(model, normalisation, chosen(model, config, machine))
         around = Surroundings(image, segmentation, network, config, masked)
         lanes = around.open_lanes(len(candidates))
@@ -283,14 +280,13 @@ def _radius(config: AgglomerateConfig) -> int:
 
 
 def _candidates(
-    segmentation: Volume, image: Volume, masks: Masks, box: Box, known: Known, config: AgglomerateConfig
+    segmentation: Volume, image: Volume, masks: Masks, box: Box, near: Box, known: Known, config: AgglomerateConfig
 ) -> list[Contact]:
     """Return the decision points in `box`, where two segments touch and overlap deeply enough, or were one object.
 
     All is counted by cells, so that the points do not depend on how the volume is cut into jobs.
     """
-    size, near, objects = voxel_size_of(segmentation), _searched(segmentation, box, config), known.objects
-    claims = known.claims[near.holds(known.claims[:, 2:5])]
+    size, (claims, objects) = voxel_size_of(segmentation), known
     pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
     blocks = list(near.intersect(segmentation.box).blocks(config.block_size_zyx))
     walk = track(blocks, len(blocks), "contacts")

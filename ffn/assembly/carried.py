@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from ffn.assembly.nodes import Nodes
+from ffn.assembly.places import FIRST, OVERLAPS, Places
 from ffn.assembly.stacked import Stacked
 from ffn.assembly.tiling import Tiling
 from ffn.contingency import add_up
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize, cell_shape
 from ffn.io.open import read_table
-from ffn.io.scratch import ScratchRows, sort_rows
+from ffn.io.scratch import ScratchRows, Table, sort_rows
 
 
 def tables_of(
@@ -55,8 +56,8 @@ def tables_of(
 
 
 def carried_tables(
-    stacked: Stacked, nodes: Nodes, numbers: np.ndarray, folder: Path | None = None
-) -> dict[str, ScratchRows]:
+    stacked: Stacked, nodes: Nodes, numbers: np.ndarray, places: Places, folder: Path | None = None
+) -> dict[str, Table]:
     """Return the tables that are stored with a reconciled volume.
 
     Parameters
@@ -67,6 +68,8 @@ def carried_tables(
         Their ids.
     numbers : uint64 ndarray of shape (nodes.num_nodes,)
         Global id of each node; 0 where no voxel of it is left.
+    places : Places
+        Of the volume.
     folder : Path or None
         Folder for the tables, which are gone at the end; None for the one that `tempfile` chooses.
 
@@ -75,23 +78,26 @@ def carried_tables(
     dict of str to int64 table
         ``origins`` (id, seed z, y, x, FOVs, pass) has one row for each part of an object. ``overlaps`` (id, larger id,
         first voxel z, y, x of a cell, voxels) counts the voxels that two objects both claimed, within subvolumes and
-        between them.
+        between them; it is sorted by place, and ``first_overlap`` has the first row of each.
     """
 
     def named(subvolumes: np.ndarray, ids: np.ndarray) -> np.ndarray:
         return numbers[nodes.find(subvolumes, ids)].astype(np.int64)
 
-    claims, origins = (ScratchRows((6,), np.int64, folder) for _ in range(2))
+    def claim(*columns: np.ndarray) -> None:
+        rows = overlap_rows(np.column_stack(columns))
+        claims.append(np.column_stack([places.of(rows[:, 2:5]), rows]))
+
+    claims, origins = ScratchRows((7,), np.int64, folder), ScratchRows((6,), np.int64, folder)
     for first, rows in stacked.batches("claims"):
-        columns = named(first, rows[:, 1]), named(rows[:, 0], rows[:, 2]), rows[:, 3:]
-        claims.append(overlap_rows(np.column_stack(columns)))
+        claim(named(first, rows[:, 1]), named(rows[:, 0], rows[:, 2]), rows[:, 3:])
     for own, rows in stacked.batches("overlaps"):
-        columns = named(own, rows[:, 0]), named(own, rows[:, 1]), rows[:, 2:]
-        claims.append(overlap_rows(np.column_stack(columns)))
+        claim(named(own, rows[:, 0]), named(own, rows[:, 1]), rows[:, 2:])
     for own, rows in stacked.batches("origins"):
         ids = named(own, rows[:, 0])
         origins.append(np.column_stack([ids, rows[:, 1:]])[ids > 0])
-    return {"origins": sort_rows(origins, _sorted, folder), "overlaps": sort_rows(claims, add_up, folder)}
+    overlaps = sort_rows(claims, lambda rows: add_up(rows)[:, 1:], folder)
+    return {"origins": sort_rows(origins, _sorted, folder), OVERLAPS: overlaps, FIRST: places.first(overlaps)}
 
 
 def _in_core(cells: np.ndarray, tiling: Tiling, index: int, shape_zyx: ZYX) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ffn.assembly.pieces import label_pieces, pieces_of_block
+from ffn.assembly.places import FIRST, OVERLAPS
 from ffn.assembly.unionfind import Forest
 from ffn.geometry import ZYX, Box, divide_up
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, blocks_of, write_blocks
@@ -24,7 +25,7 @@ from ffn.io.volume import Placement, file_of
 log = logging.getLogger(__name__)
 
 LABEL = "label"  # step before the blocks
-TABLES = ("origins", "overlaps", "components")
+TABLES = ("origins", OVERLAPS, FIRST, "components")
 MAX_VOXEL = np.iinfo(np.int64).max
 
 
@@ -81,10 +82,10 @@ def write_components(
     read : function
         Returns the labels of a block; 0 is background.
     tables : StepTables
-        ``origins`` and ``overlaps``, as in `ffn.assembly.carried.carried_tables`, in the form of `with_seeds`. An
-        origin goes with the component at its seed, else with the largest. An overlap remains one of objects, see
-        `Objects`; what touches decides which of their components it concerns. ``components`` (id, object) is added: the
-        components of every object that has several.
+        Those of `ffn.assembly.carried.carried_tables`, in the form of `with_seeds`. An origin goes with the component
+        at its seed, else with the largest. An overlap remains one of objects, see `Objects`; what touches decides which
+        of their components it concerns. ``components`` (id, object) is added: the components of every object that has
+        several.
     min_voxels : int
         Smaller components become background.
     block_size_zyx : tuple of int
@@ -187,7 +188,7 @@ def component_ids(components: Components, min_voxels: int) -> np.ndarray:
 def _joined(learnt: Iterable[Learnt], tables: StepTables, min_voxels: int, folder: Path | None) -> dict[str, Table]:
     """Join the pieces of all blocks; return their ``ids``, the ``first`` of each block, and the tables of the store."""
     columns, links = [ScratchRows((), np.int64, folder) for _ in range(3)], ScratchRows((2,), np.int64, folder)
-    origins, overlaps = tables.read("origins"), tables.read("overlaps")
+    origins, overlaps = tables.read("origins"), tables.read(OVERLAPS)
     at_seeds, first = np.full(len(origins), -1), [0]
     for each in learnt:
         start = first[-1]
@@ -203,11 +204,13 @@ def _joined(learnt: Iterable[Learnt], tables: StepTables, min_voxels: int, folde
     counts = (len(np.unique(components.objects)), len(kept), len(ids) - len(kept), min_voxels)
     log.info("%d objects: %d connected components; %d with fewer than %d voxels dropped", *counts)
     several = kept[_repeats(kept[:, 1])]
+    remain = np.isin(overlaps[:, :2], kept[:, 1]).all(axis=1)
     return {
         "ids": ids[numbers],
         "first": np.array(first),
         "origins": _origins(origins, ids, components, np.append(numbers, -1)[at_seeds]),
-        "overlaps": overlaps[np.isin(overlaps[:, :2], kept[:, 1]).all(axis=1)],
+        OVERLAPS: overlaps[remain],
+        FIRST: np.append(0, np.cumsum(remain))[tables.read(FIRST)],
         "components": several[np.argsort(several[:, 0])],
     }
 

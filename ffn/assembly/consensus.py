@@ -12,6 +12,7 @@ import numpy as np
 from ffn.assembly.candidates import candidates, halo_of, merged_faces, touching
 from ffn.assembly.carried import read_rows
 from ffn.assembly.objects import Objects
+from ffn.assembly.places import FIRST, OVERLAPS, Places
 from ffn.config import ConsensusConfig
 from ffn.contingency import (
     ContingencyTable,
@@ -100,7 +101,7 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         _require_same_place(a, b)
         placement = Placement(a.box, voxel_size_of(a), provenance("consensus", config, a=a_spec, b=b_spec))
         path, name, dtypes = file_of(out_spec), volume_name(out_spec), {volume_name(out_spec): np.uint64}
-        require_replaceable(path, {name, "overlaps", "origins"})
+        require_replaceable(path, {name, OVERLAPS, FIRST, "origins"})
         made_of = fingerprint("consensus", config, a=identity(a_spec), b=identity(b_spec))
         blocks = blocks_of(placement, dtypes)
 
@@ -128,18 +129,21 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         def work(block: Box, out: Writers) -> Learnt:
             return {"faces": _write(block, out[name], a, b, fragments, config)}
 
-        def overlaps(learnt: Iterable[Learnt]) -> np.ndarray:
+        found: dict[str, np.ndarray] = {}
+
+        def find_overlaps(learnt: Iterable[Learnt]) -> None:
             faces = merged_faces(each["faces"] for each in learnt)
-            claims = _rows_of(a, "overlaps"), _rows_of(b, "overlaps")
+            claims = _rows_of(a, OVERLAPS), _rows_of(b, OVERLAPS)
             objects = Objects(read_rows(a.name, "components", 2)), Objects(read_rows(b.name, "components", 2))
-            return candidates(*fragments.all(), faces, claims, objects)
+            rows = candidates(*fragments.all(), faces, claims, objects)
+            found.update(Places(placement.box, placement.voxel_size_zyx_nm).tables(rows))
 
         def origins(_: object) -> np.ndarray:
             rows = _rows_of(a, "origins")
             return rows[np.isin(rows[:, 0], fragments.all()[1].astype(np.int64))]
 
-        tables = {"overlaps": overlaps, "origins": origins}
-        write_blocks(path, dtypes, placement, work, {**made_of, "count": counted.digest}, job, tables)
+        tables = {OVERLAPS: lambda _: found[OVERLAPS], FIRST: lambda _: found[FIRST], "origins": origins}
+        write_blocks(path, dtypes, placement, work, {**made_of, "count": counted.digest}, job, tables, find_overlaps)
         if job.finishes:
             log.info("%s", _summary(*fragments.all()))
 

@@ -15,6 +15,7 @@ from ffn.assembly.carried import carried_tables
 from ffn.assembly.components import LABEL, TABLES, component_blocks, with_seeds, write_components
 from ffn.assembly.nodes import Nodes
 from ffn.assembly.overlap import best_of_each_other, needed_voxels, parts_inside
+from ffn.assembly.places import Places
 from ffn.assembly.pool import VolumePool
 from ffn.assembly.stacked import Stacked
 from ffn.assembly.subvolumes import GlobalIds, Subvolumes, open_subvolumes
@@ -124,7 +125,8 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
             return subvolumes.look_at(numbers[box.start], pool, config.block_size_zyx)
 
         def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
-            return with_seeds(_global_ids(tiling, learnt, config, folder), blocks, folder)
+            places = Places(tiling.hull, subvolumes.voxel_size_zyx_nm)
+            return with_seeds(_global_ids(tiling, learnt, config, places, folder), blocks, folder)
 
         matched = learn_tables(path, MATCH, boxes, look, combine, made_of, job)
         if matched is None:
@@ -144,7 +146,7 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
 
 
 def _global_ids(
-    tiling: Tiling, learnt: Iterable[Learnt], config: ReconcileConfig, folder: Path | None = None
+    tiling: Tiling, learnt: Iterable[Learnt], config: ReconcileConfig, places: Places, folder: Path | None = None
 ) -> dict[str, Table]:
     """Join the ids of all subvolumes, and return the tables of `GlobalIds` and `carried_tables`."""
     stacked = Stacked(learnt, folder)
@@ -166,7 +168,7 @@ def _global_ids(
         "numbers": numbers[nodes.order],
         "first": nodes.first,
         "matches": np.array([num_matches]),
-        **carried_tables(stacked, nodes, numbers, folder),
+        **carried_tables(stacked, nodes, numbers, places, folder),
     }
 
 

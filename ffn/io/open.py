@@ -138,7 +138,10 @@ def open_truth(spec: str | Path) -> Iterator[Volume]:
 
 
 def read_table(
-    spec: str | Path, name: str, keep: Callable[[np.ndarray], np.ndarray] | None = None
+    spec: str | Path,
+    name: str,
+    keep: Callable[[np.ndarray], np.ndarray] | None = None,
+    ranges: Sequence[tuple[int, int]] | None = None,
 ) -> np.ndarray | None:
     """Return the table `name` beside the volume ``FILE.h5:DATASET`` or ``NAME.zarr``, None if there is no such table.
 
@@ -148,6 +151,8 @@ def read_table(
         The volume and the table.
     keep : callable, optional
         Takes some rows and returns which of them to keep, bool; a table of a large volume is never all in memory then.
+    ranges : sequence of pairs of int, optional
+        First row and the one after the last, of each part to read; default: all rows.
 
     Raises
     ------
@@ -158,14 +163,14 @@ def read_table(
     if store:
         from ffn.io.store import read_table as read_from_store
 
-        return read_from_store(store[0], name, keep)
+        return read_from_store(store[0], name, keep, ranges)
     path, _ = split_spec(str(spec))
     if Path(path).suffix.lower() not in HDF5_SUFFIXES:
         return None
     with hdf5.open_file(path) as file:
         found = hdf5.list_datasets(file).get(name)
         try:
-            return None if found is None else rows_that(found, keep)
+            return None if found is None else rows_that(found, keep, ranges)
         except OSError as reason:
             raise VolumeError(
                 f"{path}:{name}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage"

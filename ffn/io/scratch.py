@@ -7,7 +7,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,13 +151,22 @@ def parts_of(table: Table) -> Iterator[np.ndarray]:
     return (table[start : start + ROWS_AT_ONCE] for start in range(0, len(table), ROWS_AT_ONCE))
 
 
-def rows_that(table: Any, keep: Callable[[np.ndarray], np.ndarray] | None) -> np.ndarray:
-    """Return the rows of an array in a file that `keep` selects, of `ROWS_AT_ONCE` at a time; without it, all."""
-    if keep is None:
+def rows_that(
+    table: Any,
+    keep: Callable[[np.ndarray], np.ndarray] | None = None,
+    ranges: Sequence[tuple[int, int]] | None = None,
+) -> np.ndarray:
+    """Return the rows of an array in a file that `keep` selects, of `ROWS_AT_ONCE` at a time, in some ranges of rows.
+
+    Without `keep`, all; without `ranges`, in the whole array.
+    """
+    if keep is None and ranges is None:
         return np.asarray(table[...])
-    starts = range(0, max(1, table.shape[0]), ROWS_AT_ONCE)  # so that it also sees the form of a table without rows
-    parts = (np.asarray(table[start : min(start + ROWS_AT_ONCE, table.shape[0])]) for start in starts)
-    return np.concatenate([part[keep(part)] for part in parts])
+    steps = ((range(a, b, ROWS_AT_ONCE), b) for a, b in (((0, table.shape[0]),) if ranges is None else ranges))
+    cuts = ((start, min(start + ROWS_AT_ONCE, stop)) for starts, stop in steps for start in starts)
+    every = itertools.chain([(0, 0)], cuts)  # so that `keep` also sees the form of a table without rows
+    parts = (np.asarray(table[start:stop]) for start, stop in every)
+    return np.concatenate([part if keep is None else part[keep(part)] for part in parts])
 
 
 def sort_rows(rows: ScratchRows, in_order: Callable[[np.ndarray], np.ndarray], folder: Path | None) -> ScratchRows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
@@ -223,9 +223,12 @@ def _is_foreign(folder: StoreFolder) -> bool:
 
 
 def read_table(
-    path: str | Path, name: str, keep: Callable[[np.ndarray], np.ndarray] | None = None
+    path: str | Path,
+    name: str,
+    keep: Callable[[np.ndarray], np.ndarray] | None = None,
+    ranges: Sequence[tuple[int, int]] | None = None,
 ) -> np.ndarray | None:
-    """Return the table `name` of a store, None if it has no such table; `keep` as in `ffn.io.open.read_table`.
+    """Return the table `name` of a store, None if it has no such table; the others as in `ffn.io.open.read_table`.
 
     Raises
     ------
@@ -238,7 +241,7 @@ def read_table(
         return None
     spec = {"driver": "zarr3", "kvstore": folder.below(name).spec, "fill_missing_data_reads": False}
     try:
-        return rows_that(ts.open(spec, read=True, context=context).result(), keep)
+        return rows_that(ts.open(spec, read=True, context=context).result(), keep, ranges)
     except (ValueError, OSError) as reason:
         raise VolumeError(
             f"{path}/{name}: is damaged ({first_line(reason)}), expected a whole table. Delete it and rerun its stage"

@@ -8,10 +8,12 @@ import pytest
 
 from ffn.assembly import agglomerate as agglomerating
 from ffn.assembly.merge_graph import MergeEdge, read_graph
+from ffn.assembly.places import Places
 from ffn.cli import main
+from ffn.contingency import add_up
 from ffn.geometry import Box
 from ffn.io.create import create_volume, create_volumes
-from ffn.io.open import open_volume, read_table
+from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.provenance import REVISIONS, revision
 
@@ -22,6 +24,12 @@ BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
 FIRST, SECOND, OTHER = 4, 9, 11  # the halves of one tube, and its neighbour
 STARTS = (4, 18)
+ROWS = (
+    (SECOND, FIRST, 96, 24, 24, 250),
+    (OTHER, FIRST, 96, 24, 0, 120),
+    (OTHER, FIRST, 96, 24, 24, 100),
+    (OTHER, SECOND, 96, 24, 24, 10),
+)
 OTHERWISE = ("--threads", "1", "--block-size", "16", "24", "20")  # as options that keep the result
 
 
@@ -38,20 +46,12 @@ def scene(tmp_path, bright_model, tubes):
     labels = truth()
     base = np.where(labels == 1, FIRST, np.where(labels == 2, OTHER, 0)).astype(np.uint64)
     base[(labels == 1) & (np.arange(BOX.shape[2]) >= 29)] = SECOND
-    overlaps = np.array(
-        [
-            [SECOND, FIRST, 96, 24, 24, 250],
-            [OTHER, FIRST, 96, 24, 0, 120],
-            [OTHER, FIRST, 96, 24, 24, 100],
-            [OTHER, SECOND, 96, 24, 24, 10],
-        ]
-    )
     placement = Placement(BOX, SIZE)
     for name, voxels in (("raw", tubes(BOX.shape, STARTS)), ("truth", labels)):
         with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, placement) as writer:
             writer.write(BOX, voxels)
     dtypes = {"segmentation": np.uint64}
-    with create_volumes(tmp_path / "base.h5", dtypes, placement, {"overlaps": overlaps}) as writers:
+    with create_volumes(tmp_path / "base.h5", dtypes, placement, {"overlaps": np.array(ROWS)}) as writers:
         writers["segmentation"].write(BOX, base)
     return tmp_path
 
@@ -149,25 +149,65 @@ def test_parts_beyond_the_segmentation_are_left_out(scene):
     assert code == 0 and [path.name for path in folder.glob("*.csv")] == ["z000100-y000020-x000003.csv"]
 
 
-def test_the_parts_of_a_job_read_the_tables_of_the_volume_once(scene, monkeypatch):
-    """Each part would take time for the whole volume, and all of them for its square."""
-    found, names = agglomerating.read_table, []
-    monkeypatch.setattr(agglomerating, "read_table", lambda *args: names.append(args[1]) or found(*args))
-    assert agglomerate(scene, "--job-size", "32", "34", "30", name="parts/")[0] == 0
-    assert len(list((scene / "parts").glob("*.csv"))) == 2 and names == ["overlaps"]
+@pytest.fixture
+def among_many(scene):
+    """Return a function that writes the scene as the first part of a long volume, with many overlaps in the others.
+
+    It takes the function that makes the tables of the rows, and returns the number of rows near the scene.
+    """
+    box = Box(BOX.start, (*BOX.stop[:2], 2000))
+    for name, dataset in (("base", "segmentation"), ("raw", "raw")):
+        with open_volume(f"{scene}/{name}.h5:{dataset}") as volume:
+            voxels = volume.read()
+        (scene / f"{name}.h5").unlink()
+        with create_volume(f"{scene}/{name}.h5:{dataset}", voxels.dtype, Placement(box, SIZE)) as writer:
+            writer.write(BOX, voxels)
+    near = np.array(ROWS)
+    far = np.array([(5, 6 + k, 96, 24, x, 300) for k in range(100) for x in range(384, 1992, 24)])
+
+    def write(tables_of):
+        with open_volume(f"{scene}/base.h5:segmentation") as volume:
+            voxels = volume.read()
+        (scene / "base.h5").unlink()
+        tables = tables_of(add_up(np.concatenate([near, far])), box)
+        with create_volumes(scene / "base.h5", {"segmentation": np.uint64}, Placement(box, SIZE), tables) as writers:
+            writers["segmentation"].write(box, voxels)
+        return len(near)
+
+    return write
 
 
-def test_only_what_is_near_the_box_stays_of_the_table_of_a_volume(scene, monkeypatch):
-    spec, sizes = f"{scene}/base.h5:segmentation", []
-    with open_volume(spec) as volume:
-        labels = volume.read()
-    near, far = read_table(spec, "overlaps"), np.array([[5, 6, 960, 24, 24, 300]] * 7)
-    tables = {"overlaps": np.concatenate([near, far])}
-    with create_volumes(scene / "base.h5", {"segmentation": np.uint64}, Placement(BOX, SIZE), tables) as writers:
-        writers["segmentation"].write(BOX, labels)
-    found = agglomerating.overlap_rows
+def by_place(rows, box):
+    return Places(box, SIZE).tables(rows)
+
+
+def test_a_job_reads_what_concerns_its_box_of_the_overlaps_of_a_volume(scene, among_many, monkeypatch):
+    """The table of a volume has no bound, and each job would read all of it."""
+    read, seen = agglomerating.read_table, []
+
+    def counted(spec, name, keep, ranges):
+        return read(spec, name, lambda rows: seen.append(len(rows)) or keep(rows), ranges)
+
+    near = among_many(by_place)
+    monkeypatch.setattr(agglomerating, "read_table", counted)
+    parts = ("--box", str(BOX), "--job-size", "32", "34", "30")
+    assert agglomerate(scene, *parts, name="parts/")[0] == 0
+    assert len(list((scene / "parts").glob("*.csv"))) == 2 and sum(seen) == 2 * near
+
+
+def test_the_order_of_the_overlaps_keeps_the_graph(scene, among_many):
+    """Volumes of other versions have them in the order of their ids, and are read to the end."""
+    among_many(by_place)
+    sorted_by_place = agglomerate(scene, "--box", str(BOX))[1].read_bytes()
+    among_many(lambda rows, box: {"overlaps": rows})
+    assert agglomerate(scene, "--box", str(BOX), name="other")[1].read_bytes() == sorted_by_place
+    assert len(read_graph(scene / "other.csv")) == 2
+
+
+def test_only_what_is_near_the_box_stays_of_a_table_in_another_order(scene, among_many, monkeypatch):
+    near, sizes, found = among_many(lambda rows, box: {"overlaps": rows}), [], agglomerating.overlap_rows
     monkeypatch.setattr(agglomerating, "overlap_rows", lambda rows: sizes.append(len(rows)) or found(rows))
-    assert agglomerate(scene)[0] == 0 and sizes == [len(near)]
+    assert agglomerate(scene, "--box", str(BOX))[0] == 0 and sizes == [near]
 
 
 @pytest.fixture

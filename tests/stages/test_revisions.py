@@ -177,15 +177,24 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
         },
     ),
     "reconcile": (
-        4,
+        5,
         {
             "components": "1065ea890eed",
+            "first_overlap": "acbee8aff0d6",
             "origins": "d62a5c4667df",
             "overlaps": "d62a5c4667df",
             "segmentation": "59f1003d4683",
         },
     ),
-    "consensus": (2, {"origins": "d62a5c4667df", "overlaps": "79baf6a91d89", "segmentation": "bf7cb5e9ffaa"}),
+    "consensus": (
+        3,
+        {
+            "first_overlap": "48828d1703a9",
+            "origins": "d62a5c4667df",
+            "overlaps": "79baf6a91d89",
+            "segmentation": "bf7cb5e9ffaa",
+        },
+    ),
     "agglomerate": (
         2,
         {

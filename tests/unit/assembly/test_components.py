@@ -5,6 +5,7 @@ import pytest
 from skimage.measure import label
 
 from ffn.assembly.components import component_blocks, with_seeds, write_components
+from ffn.assembly.places import Places
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.blocks import Job
@@ -15,13 +16,21 @@ from ffn.io.volume import Placement
 from ..volumes import read
 
 BOX = Box((3, -5, 10), (13, 9, 30))
-NOTHING = {"origins": np.empty((0, 6), np.int64), "overlaps": np.empty((0, 6), np.int64)}
+SIZE = (10.0, 10.0, 10.0)
+
+
+def overlaps_of(*rows):
+    """Tables of overlaps in the order of places, and of none of them."""
+    return Places(BOX, SIZE).tables(np.array(rows, np.int64).reshape(-1, 6))
+
+
+NOTHING = {"origins": np.empty((0, 6), np.int64), **overlaps_of()}
 
 
 def components(folder, labels, min_voxels=1, block=(99, 99, 99), tables=NOTHING):
     """Return the labels that are written, and where."""
     spec = f"{folder}/out.h5:segmentation"
-    placement = Placement(BOX, (10.0, 10.0, 10.0))
+    placement = Placement(BOX, SIZE)
     found = StepTables(with_seeds(tables, component_blocks(placement)))
     write_components(spec, placement, lambda b: labels[b.slices(BOX.start)], found, min_voxels, block, {})
     return read(spec), spec
@@ -50,22 +59,24 @@ def test_specks_become_background(tmp_path):
 
 
 @pytest.mark.parametrize("block", [(99, 99, 99), (3, 4, 7)])
-def test_tables_follow_the_components(block, tmp_path):
+def test_tables_follow_the_components(block, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.assembly.places.CELLS", 1)
     labels = np.zeros(BOX.shape, np.uint64)
     labels[1:4, 1:4, 0:9], labels[1:4, 1:4, 11:14] = 5, 5  # the second gets id 10
     labels[5:8, 1:4, 0:9], labels[0, 0, 19] = 8, 9
     seeds = [(2, 2, 1), (2, 2, 12), (9, 9, 9), (6, 2, 3), (0, 0, 19)]
     owners = [5, 5, 5, 8, 9]
     origins = np.array([(i, *np.add(BOX.start, s), 40, 1) for i, s in zip(owners, seeds, strict=True)])
-    overlaps = np.array([(5, 8, 0, 0, 0, 70), (5, 9, 0, 0, 24, 3)])
-    _, spec = components(tmp_path, labels, 9, block, {"origins": origins, "overlaps": overlaps})
+    overlaps = overlaps_of((5, 8, 0, 0, 24, 70), (5, 9, 0, 0, 0, 3), (5, 9, 0, 0, 24, 3), (5, 8, 0, 24, 24, 5))
+    _, spec = components(tmp_path, labels, 9, block, {"origins": origins, **overlaps})
     ids = [(row[0], *np.subtract(row[1:4], BOX.start)) for row in read_table(spec, "origins").tolist()]
     assert sorted(ids) == [(5, 2, 2, 1), (5, 9, 9, 9), (8, 6, 2, 3), (10, 2, 2, 12)]  # the speck's is gone
-    assert read_table(spec, "overlaps").tolist() == [[5, 8, 0, 0, 0, 70]], "of objects"
+    assert read_table(spec, "overlaps").tolist() == [[5, 8, 0, 0, 24, 70], [5, 8, 0, 24, 24, 5]], "of objects"
+    assert read_table(spec, "first_overlap").tolist() == Places(BOX, SIZE).first(read_table(spec, "overlaps")).tolist()
 
 
 def test_only_the_end_reads_the_tables_of_the_whole_volume(tmp_path):
-    placement, labels = Placement(BOX, (10.0, 10.0, 10.0)), np.full(BOX.shape, 3, np.uint64)
+    placement, labels = Placement(BOX, SIZE), np.full(BOX.shape, 3, np.uint64)
     tables = StepTables(with_seeds({**NOTHING, "origins": np.array([[3, *BOX.start, 40, 1]])}, [BOX]))
 
     def run(job):
@@ -84,7 +95,7 @@ def test_the_end_of_labelling_holds_what_one_block_has_learnt(tmp_path, monkeypa
     monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 4)
     labels = np.random.default_rng(0).choice([0, 4, 7], BOX.shape, p=[0.5, 0.25, 0.25]).astype(np.uint64)
-    placement = Placement(BOX, (10.0, 10.0, 10.0))
+    placement = Placement(BOX, SIZE)
     tables = StepTables(with_seeds(NOTHING, component_blocks(placement)))
     write_components(f"{tmp_path}/o.zarr", placement, lambda b: labels[b.slices(BOX.start)], tables, 1, (4, 4, 4), {})
     assert len(blocks_in_memory) == 3 * 4 * 5 and max(blocks_in_memory) <= 1

@@ -7,6 +7,7 @@ import pytest
 
 from ffn.assembly.components import with_seeds
 from ffn.assembly.overlap import best_of_each_other, needed_voxels, parts_inside
+from ffn.assembly.places import Places
 from ffn.assembly.reconcile import _global_ids
 from ffn.assembly.tiling import Tiling
 from ffn.assembly.unionfind import connected_roots
@@ -92,7 +93,10 @@ def test_all_subvolumes_at_once_give_what_pairs_give(seed, tmp_path, monkeypatch
     z, y, x = (tuple(ranges) for ranges in tile(TILED, (24, 30, 28), (8, 10, 12)).ranges_zyx)
     tiling = Tiling((z, y, x))
     learnt = made_up(tiling, rng)
-    found, expected = _global_ids(tiling, learnt, CONFIG, tmp_path), joined_pair_by_pair(tiling, learnt)
+    monkeypatch.setattr("ffn.assembly.places.CELLS", 1)
+    places = Places(TILED, (1.0, 1.0, 1.0))
+    found, expected = _global_ids(tiling, learnt, CONFIG, places, tmp_path), joined_pair_by_pair(tiling, learnt)
+    expected |= {name: table.tolist() for name, table in places.tables(np.array(expected["overlaps"])).items()}
     assert {name: table[:].tolist() for name, table in found.items()} == expected
     assert expected["overlaps"] and 0 < expected["matches"][0] and max(expected["numbers"]) > 1
     blocks = list(TILED.blocks((16, 32, 32)))
