@@ -22,7 +22,7 @@ REVISIONS: dict[str, int] = {
     "ingest": 2,
     "merge": 3,
     "reconcile": 5,
-    "report": 2,
+    "report": 3,
     "segment": 2,
     "study": 2,
     "sweep": 3,

@@ -17,7 +17,8 @@ from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import METADATA, OURS
 from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec, volume_in
 from ffn.report.made_with import read_made_with
-from ffn.workflow.paths import RunPaths
+from ffn.report.run_folder import MOST_FILES
+from ffn.workflow.paths import RunPaths, finished
 from ffn.workflow.stages import STAGES
 
 Description = dict[str, Any]
@@ -272,7 +273,7 @@ def _run(folder: Path, check: bool) -> Description:
     paths = RunPaths(folder)
     made = read_made_with(folder)
     makers = {stage.outputs[0].path: name for name, stage in STAGES.items()}  # `ingest` also stands for `synth`
-    found = {name: len(paths.existing(name)) for name in makers.values()}
+    found = {name: _count(paths, name) for name in makers.values()}
     return {
         "kind": "run",
         "stages": {name: count for name, count in found.items() if count},
@@ -280,6 +281,12 @@ def _run(folder: Path, check: bool) -> Description:
         "scores": {path.stem: _scores(path, check) for path in paths.existing("evaluate")},
         "report": paths.of("report"),
     }
+
+
+def _count(paths: RunPaths, stage: str) -> int:
+    """Return how many outputs of a stage exist; of many files, by their names alone."""
+    named = paths.named(stage)
+    return len(finished(named)) if len(named) <= MOST_FILES else len(named)
 
 
 def _is_run(path: Path) -> bool:

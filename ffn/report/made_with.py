@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -11,11 +12,11 @@ from typing import Any, NamedTuple
 
 from ffn.io.provenance import Provenance, read_provenance
 from ffn.io.store_names import without_metadata
-from ffn.report.run_folder import configured_pipeline
-from ffn.workflow.paths import RunPaths
+from ffn.report.run_folder import configured_pipeline, sample
+from ffn.workflow.paths import RunPaths, finished
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.recorded import VOLUMES, Product, Recipe, configured_recipe, is_left_open, recorded_recipe
-from ffn.workflow.stages import STAGES
+from ffn.workflow.stages import STAGES, Output
 
 SHOWN_LETTERS = 300  # of an input; an export of a large volume has thousands of files
 
@@ -50,7 +51,9 @@ class MadeAlike(NamedTuple):
     files : list of str
         Paths below the run's folder, sorted.
     num_files : int
-        Number of files of this kind, those that were made in other ways included.
+        Number of files of this kind that were looked at, those that were made in other ways included.
+    num_named : int
+        Number of files of this kind that there are, see `read_made_with`.
     made_by : str
         Version of ffn, and what ran the network.
     is_wanted : bool
@@ -64,6 +67,7 @@ class MadeAlike(NamedTuple):
     stage: str
     files: list[str]
     num_files: int
+    num_named: int
     made_by: str
     is_wanted: bool
     differences: list[Difference]
@@ -77,10 +81,16 @@ class MadeAlike(NamedTuple):
     @property
     def named_files(self) -> str:
         """The files in words: the only one, or how many there are and the first of them."""
-        if self.num_files == 1:
+        if self.num_named == 1:
             return self.files[0]
         share = f" of {self.num_files}" if len(self.files) < self.num_files else ""
-        return f"{len(self.files)}{share} files: {self.files[0]}{', …' if len(self.files) > 1 else ''}"
+        looked_at = f" looked at of {self.num_named}" if self.is_sample else ""
+        return f"{len(self.files)}{share} files{looked_at}: {self.files[0]}{', …' if len(self.files) > 1 else ''}"
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether there are more files of this kind than were looked at."""
+        return self.num_files < self.num_named
 
     @property
     def statements(self) -> list[str]:
@@ -102,11 +112,12 @@ def outdated(made: list[MadeAlike]) -> str:
     if not num_others:
         return ""
     verb = "was" if num_others == 1 else "were"
+    verb = f"looked at {verb}" if any(one.is_sample for one in made) else verb
     return f"{num_others} of {sum(count for count, _ in counts)} files {verb} not made as config.yaml says"
 
 
 def read_made_with(run_dir: Path) -> list[MadeAlike]:
-    """Compare every file that has provenance with the configuration of the run.
+    """Compare the files that have provenance with the configuration of the run: of each folder those of `sample`.
 
     Parameters
     ----------
@@ -124,10 +135,17 @@ def read_made_with(run_dir: Path) -> list[MadeAlike]:
         If a file or the configuration is damaged.
     """
     paths = RunPaths(run_dir)
+    pipeline = configured_pipeline(paths)
     kinds: dict[tuple[str, str], list[_Made]] = {}
-    for made in _files(paths, configured_pipeline(paths)):
-        kinds.setdefault((made.product.stage, made.product.output.name), []).append(made)
-    return [alike for files in kinds.values() for alike in _grouped(files)]
+    unseen: dict[tuple[str, str], int] = {}
+    for stage, output, named in _outputs(paths):
+        looked_at = [path for _, some in itertools.groupby(named, os.path.dirname) for path in sample(list(some))]
+        unseen[stage, output.name] = len(named) - len(looked_at)
+        for path in looked_at:
+            made = _made(paths, path, Product(stage, output, paths.wildcards(path, stage, output.name)), pipeline)
+            if made:
+                kinds.setdefault((made.product.stage, output.name), []).append(made)
+    return [alike for kind, files in kinds.items() for alike in _grouped(files, unseen.get(kind, 0))]
 
 
 class _Made(NamedTuple):
@@ -151,23 +169,23 @@ class _Made(NamedTuple):
         return json.dumps([self.made_by, self.is_wanted, self.differences, self.options], sort_keys=True)
 
 
-def _grouped(files: list[_Made]) -> Iterator[MadeAlike]:
+def _grouped(files: list[_Made], num_unseen: int) -> Iterator[MadeAlike]:
     groups: dict[str, list[_Made]] = {}
     for made in files:
         groups.setdefault(made.way, []).append(made)
     for group in groups.values():
         first, names = group[0], [made.file for made in group]
         facts = (first.made_by, first.is_wanted, first.differences, first.record)
-        yield MadeAlike(first.product.stage, names, len(files), *facts)
+        yield MadeAlike(first.product.stage, names, len(files), len(files) + num_unseen, *facts)
 
 
-def _files(paths: RunPaths, pipeline: Pipeline | None) -> Iterator[_Made]:
-    targets = _targets(pipeline) if pipeline else None
-    for path, product in _outputs(paths):
-        record, file = read_provenance(path), os.path.relpath(path, paths.root)
-        if record.get("stage"):
-            product = product._replace(stage=record["stage"]) if product.stage in VOLUMES else product
-            yield _compared(file, product, record, pipeline, targets is None or file in targets)
+def _made(paths: RunPaths, path: str, product: Product, pipeline: Pipeline | None) -> _Made | None:
+    """Compare a file with the configuration; None if it is unfinished or has no provenance."""
+    record, file = read_provenance(path) if finished([path]) else {}, os.path.relpath(path, paths.root)
+    if not record.get("stage"):
+        return None
+    product = product._replace(stage=record["stage"]) if product.stage in VOLUMES else product
+    return _compared(file, product, record, pipeline, pipeline is None or _is_target(pipeline, product, file))
 
 
 def _compared(file: str, product: Product, record: Provenance, pipeline: Pipeline | None, is_target: bool) -> _Made:
@@ -178,24 +196,27 @@ def _compared(file: str, product: Product, record: Provenance, pipeline: Pipelin
     return _Made(file, product, record, is_wanted, _differences(recipe, now), options)
 
 
-def _outputs(paths: RunPaths) -> Iterator[tuple[Path, Product]]:
-    """Yield every output of a stage that exists, once."""
+def _outputs(paths: RunPaths) -> Iterator[tuple[str, Output, list[str]]]:
+    """Yield every output of the stages, once, with the paths that have its name."""
     seen = set()  # `synth` and `ingest` make the same files
     for stage in STAGES.values():
         for output in stage.outputs:
-            for path in paths.existing(stage.name, output.name):
-                if path not in seen:
-                    seen.add(path)
-                    yield path, Product(stage.name, output, paths.wildcards(path, stage.name, output.name))
+            if output.path not in seen:
+                seen.add(output.path)
+                yield stage.name, output, paths.named(stage.name, output.name)
 
 
-def _targets(pipeline: Pipeline) -> set[str] | None:
-    """Return every file that the configuration makes, below the run's folder; None if that is not known."""
+def _is_target(pipeline: Pipeline, product: Product, file: str) -> bool:
+    """Whether the configuration makes a file below the run's folder; taken for granted if its volumes are unknown."""
     if not pipeline.places:
-        return None
-    outputs = ((stage.name, output.name) for stage in STAGES.values() for output in stage.outputs)
-    files = (without_metadata(path) for names in outputs for path in pipeline.files(*names))
-    return {os.path.relpath(path, pipeline.paths.root) for path in files}
+        return True
+    _, output, wildcards = product
+    if output.boxes:  # of which there may be a million
+        is_made = product.volume in getattr(pipeline, output.of) and wildcards.get("order", "") in pipeline.orders
+        return is_made and wildcards["subvolume"] in getattr(pipeline, output.boxes)[product.volume]
+    stages = VOLUMES if product.stage in VOLUMES else (product.stage,)
+    made = (without_metadata(path) for stage in stages for path in pipeline.files(stage, output.name))
+    return f"{pipeline.paths.root}/{file}" in made
 
 
 def _differences(made: Recipe, now: Recipe) -> list[Difference]:

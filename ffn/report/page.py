@@ -19,6 +19,7 @@ from ffn.io.atomic import write_text
 from ffn.report.charts import Chart, Line, chart
 from ffn.report.made_with import outdated, read_made_with
 from ffn.report.run_folder import (
+    MOST_FILES,
     VolumeFiles,
     read_costs,
     read_flood_findings,
@@ -131,6 +132,7 @@ def render(run_dir: Path) -> str:
         config=config.read_text() if config.is_file() else "",
         made=made,
         outdated=outdated(made),
+        most_files=MOST_FILES if any(one.is_sample for one in made) else None,
     )
 
 

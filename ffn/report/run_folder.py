@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +14,13 @@ from ffn.inference.sanity import facts_of, findings
 from ffn.io.provenance import read_provenance
 from ffn.io.store_names import tracked_file
 from ffn.viewing.state import STATE_FILE
-from ffn.workflow.paths import RunPaths
+from ffn.workflow.paths import RunPaths, finished
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import ingested_places
 from ffn.workflow.run import RunConfig
 from ffn.workflow.stages import RULES
+
+MOST_FILES = 1000  # in a folder, which may have a million, whose provenance is read; each takes 2 ms of one core
 
 
 class VolumeFiles(NamedTuple):
@@ -126,14 +128,19 @@ def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
     return _read_json(path, "sweep").get("sweep", {}) if path.is_file() else {}
 
 
-def read_flood_findings(run_dir: Path, names: Iterable[str], most: int | None = None) -> dict[str, list[str]]:
+def read_flood_findings(run_dir: Path, names: Iterable[str]) -> dict[str, list[str]]:
     """Return what looks wrong in the flood filling of volumes, by their names; see `ffn.inference.sanity`.
 
-    All subvolumes of the configuration are looked at, or of more than `most` in a volume so many, evenly spread.
+    All subvolumes of the configuration are looked at, or of more than `MOST_FILES` in a volume so many, evenly spread.
     """
     paths = RunPaths(run_dir)
     pipeline = configured_pipeline(paths)  # once: it opens all volumes
-    return {name: _flood_findings(paths, pipeline, name, most) for name in names}
+    return {name: _flood_findings(paths, pipeline, name) for name in names}
+
+
+def sample(files: Sequence[str]) -> Sequence[str]:
+    """Return all files, or of more than `MOST_FILES` as many at most, evenly spread."""
+    return files[:: math.ceil(len(files) / MOST_FILES) or 1]
 
 
 def read_selection(run_dir: Path) -> dict[str, Any]:
@@ -159,12 +166,11 @@ def read_costs(run_dir: Path) -> list[StageCost]:
     return sorted(costs, key=lambda cost: (_place_in_pipeline(cost.stage), cost.stage))
 
 
-def _flood_findings(paths: RunPaths, pipeline: Pipeline | None, name: str, most: int | None) -> list[str]:
-    found = paths.existing("segment", volume=name, order="")
+def _flood_findings(paths: RunPaths, pipeline: Pipeline | None, name: str) -> list[str]:
+    found = paths.named("segment", volume=name, order="")
     if pipeline and pipeline.places and name in pipeline.segmented:
-        found = [path for path in found if path.stem in pipeline.subvolumes[name]]
-    chosen = found[:: math.ceil(len(found) / most)] if most and found else found
-    facts = [facts_of(path.stem, read_provenance(path)) for path in chosen]
+        found = [path for path in found if Path(path).stem in pipeline.subvolumes[name]]
+    facts = [facts_of(path.stem, read_provenance(path)) for path in finished(sample(found))]
     return findings([one for one in facts if one])
 
 

@@ -16,7 +16,6 @@ from ffn.training.monitoring.health import read_complaints
 from ffn.workflow.paths import RunPaths
 
 MISSING = "–"
-MOST_SUBVOLUMES = 1000  # the summary looks at, on a login node; 1.6 ms each
 SHOWN_CONVENTIONS = ("foreground", "all")  # scores under cremi lie between them
 
 
@@ -133,7 +132,7 @@ def format_summary(run_dir: str | Path, report: str | Path) -> str:
     paths, volumes = RunPaths(run_dir), read_volumes(Path(run_dir))
     lines = [format_scores(run_dir), ""]
     lines += [f"training     {warning}" for warning in read_complaints(paths.folder("train"))]
-    flood_findings = read_flood_findings(Path(run_dir), [volume.name for volume in volumes], MOST_SUBVOLUMES)
+    flood_findings = read_flood_findings(Path(run_dir), [volume.name for volume in volumes])
     for volume in volumes:
         contrast = read_grey_levels(Path(run_dir), volume.name).get("warning")
         lines += [f"contrast     {volume.name}: {contrast}"] if contrast else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterable
@@ -109,11 +110,16 @@ class RunPaths:
 
     def existing(self, stage: str, output: str | None = None, **wildcards: str) -> list[Path]:
         """Return the existing files and stores of a stage, sorted, for all values of wildcards that are not given."""
-        every = dict.fromkeys(WILDCARD.findall(find_output(stage, output).path), "*") | wildcards
-        pattern = Path(self.of(stage, output, **every)).relative_to(self.root)
-        return sorted(path for path in Path(self.root).glob(str(pattern)) if Path(tracked_file(str(path))).exists())
+        return finished(self.named(stage, output, **wildcards))
 
-    def wildcards(self, path: Path, stage: str, output: str | None = None) -> dict[str, str]:
+    def named(self, stage: str, output: str | None = None, **wildcards: str) -> list[str]:
+        """Return all paths that have the name of an output, as `existing`; what is there may be unfinished."""
+        every = dict.fromkeys(WILDCARD.findall(find_output(stage, output).path), "*") | wildcards
+        pattern = os.path.relpath(self.of(stage, output, **every), self.root)
+        names = glob.glob(pattern, root_dir=self.root, include_hidden=True)
+        return [f"{self.root}/{name}" for name in sorted(names, key=lambda name: name.replace("/", "\0"))]
+
+    def wildcards(self, path: str | Path, stage: str, output: str | None = None) -> dict[str, str]:
         """Return the wildcards of one of the `existing` files."""
         pattern = WILDCARD.sub(r"(?P<\1>[^/]*)", self.of(stage, output))
         match = re.fullmatch(pattern, str(path))
@@ -172,6 +178,11 @@ class RunPaths:
     def final(self, run: RunConfig, **wildcards: str) -> str:
         """Return the final segmentation: the one that is exported and shown."""
         return list(self.segmentations(run, **wildcards).values())[-1]
+
+
+def finished(paths: Iterable[str]) -> list[Path]:
+    """Return the paths of files and of finished stores."""
+    return [Path(path) for path in paths if os.path.exists(tracked_file(path))]
 
 
 def find_output(stage: str, name: str | None = None) -> Output:

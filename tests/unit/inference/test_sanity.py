@@ -8,7 +8,7 @@ import yaml
 
 from ffn.config import SegmentConfig
 from ffn.inference.sanity import Facts, facts_of, findings, measured
-from ffn.report import run_folder, score_table
+from ffn.report import run_folder
 from ffn.report.page import render
 from ffn.report.run_folder import read_flood_findings
 from ffn.report.score_table import format_summary
@@ -113,11 +113,12 @@ def test_the_summary_tells_it(tmp_path):
     assert f"segment      cube: {text}" in format_summary(tmp_path, "report.html")
 
 
-def test_the_summary_looks_at_some_of_many_subvolumes(tmp_path, monkeypatch):
-    """It is printed on a login node."""
+def test_summary_and_report_look_at_some_of_many_subvolumes(tmp_path, monkeypatch):
+    """There may be a million, and the summary is printed on a login node."""
     write_subvolumes(tmp_path, *(f"z{n}" for n in range(7)))
     assert "(7 of 7 subvolumes looked at are like that)" in read_flood_findings(tmp_path, ["cube"])["cube"][0]
-    monkeypatch.setattr(score_table, "MOST_SUBVOLUMES", 3)
+    monkeypatch.setattr("ffn.report.run_folder.MOST_FILES", 3)
+    assert "(3 of 3 subvolumes looked at are like that)" in read_flood_findings(tmp_path, ["cube"])["cube"][0]
     assert "(3 of 3 subvolumes looked at are like that)" in format_summary(tmp_path, "report.html")
 
 

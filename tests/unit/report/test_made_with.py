@@ -13,6 +13,8 @@ from ffn.io.create import create_volume
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, volume_in
 from ffn.provenance import provenance
+from ffn.report import made_with
+from ffn.report.describe import describe
 from ffn.report.made_with import read_made_with
 from ffn.report.page import render
 from ffn.training.config import TrainConfig
@@ -263,6 +265,23 @@ def test_without_the_volumes_only_options_are_compared(run):
 def test_without_a_configuration_nothing_differs(run):
     (run / "config.yaml").unlink()
     assert statements(run) == {} and len(read_made_with(run)) == 6
+
+
+def test_of_many_files_some_are_looked_at_and_the_page_says_so(run, monkeypatch):
+    """A run may have a million subvolumes, and each takes time and memory."""
+    path, folder = RunPaths(run).of("segment", volume="cube", order=""), run / "segmentation/cube/subvolumes"
+    for z in set(range(30)) - {0, 16}:  # those that the configuration makes
+        shutil.copy(folder / "z000000-y000000-x000000.h5", path.format(subvolume=f"z{z:06}-y000000-x000000"))
+    read, names = made_with.read_provenance, []
+    monkeypatch.setattr(made_with, "read_provenance", lambda file: names.append(file) or read(file))
+    monkeypatch.setattr("ffn.report.run_folder.MOST_FILES", 4)
+    segmented = [one for one in read_made_with(run) if one.stage == "segment"]
+    assert len([name for name in names if str(folder) in str(name)]) == sum(len(one.files) for one in segmented) == 4
+    assert {one.num_named for one in segmented} == {30}
+    assert segmented[0].named_files.startswith("2 of 4 files looked at of 30: segmentation/cube/subvolumes/z000000-")
+    text = Page(render(run)).text
+    assert "2 of 9 files looked at were not made as config.yaml says" in text and "evenly spread" in text
+    assert describe(str(run))["stages"]["segment"] == 30
 
 
 def test_the_page_tells_what_was_made_otherwise(run):
