@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from ffn.assembly.agglomerate import Known, _searched
+from ffn.assembly.agglomerate import _searched, read_claims
 from ffn.assembly.components import _joined, component_blocks, with_seeds
 from ffn.assembly.places import Places
 from ffn.assembly.reconcile import MATCH, _global_ids
@@ -229,7 +229,7 @@ def read_overlaps(per_axis: int, num_rows: int, path: str) -> None:
     os.wait()
     with open_volume(path) as base:
         before, begin, used = memory_gib(), time.monotonic(), time.process_time()
-        claims = Known.read(path, base, _searched(base, job, AgglomerateConfig())).claims
+        claims = read_claims(path, base, _searched(base, job, AgglomerateConfig()))
     used, lasted = time.process_time() - used, time.monotonic() - begin
     print(f"{len(claims)} of {per_axis**3 * num_rows} overlaps in {used:.2f} s of one core, {lasted:.2f} s in all")
     print(f"{1024 * (memory_gib() - before):.0f} MiB")

@@ -107,9 +107,10 @@ def _agglomerate_parts(
     inputs |= {"grey_levels": read_normalisation(normalization, model.config), **mask_inputs(masks)}
 
     def work(left: list[Box], finished: Callable[[Box], None]) -> None:
+        objects = read_objects(segmentation_spec)  # of the whole volume, so not for each part
         for part in track(left, len(left), "parts"):
             path = f"{folder}{part.stem}.csv"
-            agglomerate(segmentation_spec, image_spec, model_folder, path, config, part, *how)
+            agglomerate(segmentation_spec, image_spec, model_folder, path, config, part, *how, objects)
             finished(part)
 
     make_files(folder, ".csv", parts, work, fingerprint("agglomerate", config, **inputs), job)
@@ -121,7 +122,7 @@ class Known(NamedTuple):
     Parameters
     ----------
     claims : int64 ndarray of shape (N, 6)
-        Where objects claimed the same voxels: id, larger id, cell, voxels, ascending.
+        Of `read_claims`.
     objects : Objects
         Of which the segments are components.
     """
@@ -129,20 +130,31 @@ class Known(NamedTuple):
     claims: np.ndarray
     objects: Objects
 
-    @classmethod
-    def read(cls, spec: str, segmentation: Volume, near: Box) -> Known:
-        """Read of the tables of a segmentation the claims in cells whose first voxel is in `near`."""
 
-        def is_near(rows: np.ndarray) -> np.ndarray:
-            if rows.shape[1:] != (6,) or rows.dtype.kind != "i" or (rows[:, [0, 1, 5]] < 0).any():
-                raise _no_overlaps(spec)
-            return near.holds(rows[:, 2:5])
+def read_claims(spec: str, segmentation: Volume, near: Box) -> np.ndarray:
+    """Read where objects claimed the same voxels, in cells whose first voxel is in `near`; not the rest of the table.
 
-        ranges = ranges_near(spec, Places(segmentation.box, voxel_size_of(segmentation)), near)
-        claims = read_table(spec, OVERLAPS, is_near, ranges)
-        if claims is None:
+    Returns
+    -------
+    int64 ndarray of shape (N, 6)
+        Id, larger id, first voxel of a cell, voxels, ascending.
+    """
+
+    def is_near(rows: np.ndarray) -> np.ndarray:
+        if rows.shape[1:] != (6,) or rows.dtype.kind != "i" or (rows[:, [0, 1, 5]] < 0).any():
             raise _no_overlaps(spec)
-        return cls(overlap_rows(claims.astype(np.int64)), Objects(read_rows(spec, COMPONENTS, 2)))
+        return near.holds(rows[:, 2:5])
+
+    ranges = ranges_near(spec, Places(segmentation.box, voxel_size_of(segmentation)), near)
+    claims = read_table(spec, OVERLAPS, is_near, ranges)
+    if claims is None:
+        raise _no_overlaps(spec)
+    return overlap_rows(claims.astype(np.int64))
+
+
+def read_objects(spec: str) -> Objects:
+    """Read of which objects the segments of a volume are components."""
+    return Objects(read_rows(spec, COMPONENTS, 2))
 
 
 def agglomerate(
@@ -155,6 +167,7 @@ def agglomerate(
     machine: str | None = None,
     normalization: str | None = None,
     masks: tuple[Mask, ...] = (),
+    objects: Objects | None = None,
 ) -> None:
     """Write the merge graph of a base segmentation. The segmentation itself is not changed.
 
@@ -185,6 +198,8 @@ def agglomerate(
         File of `ffn normalize` for the image; default: mean and deviation of the model.
     masks : tuple of Mask
         Voxels that no contact lies in and no object enters.
+    objects : Objects, optional
+        Of which the segments are components; default: they are read.
 
     Raises
     ------
@@ -210,9 +225,9 @@ def agglomerate(
         open_masks(masks, image.voxel_size_zyx_nm) as masked,
     ):
         box = _checked(segmentation, image, box)
-        near = _searched(segmentation, box, config)
-        known = Known.read(segmentation_spec, segmentation, near)
-        candidates = _candidates(segmentation, image, masked, box, near, known, config)
+        claims = read_claims(segmentation_spec, segmentation, _searched(segmentation, box, config))
+        known = Known(claims, objects or read_objects(segmentation_spec))
+        candidates = _candidates(segmentation, image, masked, box, known, config)
         network = Network(model, normalisation, chosen(model, config, machine))
         around = Surroundings(image, segmentation, network, config, masked)
         lanes = around.open_lanes(len(candidates))
@@ -280,13 +295,13 @@ def _radius(config: AgglomerateConfig) -> int:
 
 
 def _candidates(
-    segmentation: Volume, image: Volume, masks: Masks, box: Box, near: Box, known: Known, config: AgglomerateConfig
+    segmentation: Volume, image: Volume, masks: Masks, box: Box, known: Known, config: AgglomerateConfig
 ) -> list[Contact]:
     """Return the decision points in `box`, where two segments touch and overlap deeply enough, or were one object.
 
     All is counted by cells, so that the points do not depend on how the volume is cut into jobs.
     """
-    size, (claims, objects) = voxel_size_of(segmentation), known
+    size, near, (claims, objects) = voxel_size_of(segmentation), _searched(segmentation, box, config), known
     pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
     blocks = list(near.intersect(segmentation.box).blocks(config.block_size_zyx))
     walk = track(blocks, len(blocks), "contacts")

@@ -195,6 +195,14 @@ def test_a_job_reads_what_concerns_its_box_of_the_overlaps_of_a_volume(scene, am
     assert len(list((scene / "parts").glob("*.csv"))) == 2 and sum(seen) == 2 * near
 
 
+def test_the_parts_of_a_job_read_once_what_is_not_sorted_by_place(scene, monkeypatch):
+    """Each part would take time for the whole volume, and all of them for its square."""
+    found, names = agglomerating.read_rows, []
+    monkeypatch.setattr(agglomerating, "read_rows", lambda *args: names.append(args[1]) or found(*args))
+    assert agglomerate(scene, "--job-size", "32", "34", "30", name="parts/")[0] == 0
+    assert len(list((scene / "parts").glob("*.csv"))) == 2 and names == ["components"]
+
+
 def test_the_order_of_the_overlaps_keeps_the_graph(scene, among_many):
     """Volumes of other versions have them in the order of their ids, and are read to the end."""
     among_many(by_place)
