@@ -607,7 +607,7 @@ class FillConfig(Section):
     max_distance_nm: Annotated[float, Field(ge=0)] = Field(
         0.0, description="largest distance from a segment, nm; 0 fills nothing"
     )
-    sigma_nm: Annotated[float, Field(ge=0)] = Field(10.0, description="standard deviation of the image's smoothing, nm")
+    sigma_nm: Annotated[float, Field(ge=0)] = Field(3.0, description="standard deviation of the image's smoothing, nm")
     # Far from a segment, floods know only their block and its surroundings, so this one may show.
     block_size_zyx: PositiveZYX = Field((256, 256, 256), description="voxels filled at a time")
 

@@ -51,10 +51,10 @@ def fill(
     """Write a copy of a segmentation with its gaps filled.
 
     Tiles of ``config.block_size_zyx``, counted from the first voxel, are filled one by one; shards and jobs do not
-    change them. A tile is read with a halo of twice the maximum distance. A watershed has no strict reach, so the border
-    between two segments may still depend on the tiles: on FIB-25 with 100 nm, 0.3 % of the filled voxels did with tiles
-    of 128³, which have twice as many borders as those of 256³; 0.2 % with twice the halo, 0.8 % with half of it. The
-    set of segments and the set of filled voxels never depend on it.
+    change them. A tile is read with a halo of twice the maximum distance. A watershed has no strict reach, so the
+    border between two segments may still depend on the tiles: on FIB-25 with 100 nm, 0.3 % of the filled voxels did
+    with tiles of 128³, which have twice as many borders as those of 256³; 0.2 % with twice the halo, 0.8 % with half
+    of it. The set of segments and the set of filled voxels never depend on it.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def _within(gaps: np.ndarray, distance_nm: float, voxel_size_zyx_nm: VoxelSize) 
     import edt
 
     squares = edt.edtsq(gaps, anisotropy=voxel_size_zyx_nm, order="C", parallel=1)
-    return squares <= distance_nm**2 * (1 + 1e-5)  # float32: the same distance in all tiles, whichever way it is added up
+    return squares <= distance_nm**2 * (1 + 1e-5)  # float32 sums of squares differ by their order
 
 
 def smoothed(image: np.ndarray, sigma_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
