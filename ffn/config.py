@@ -134,7 +134,7 @@ ClaheTile = Annotated[int, Field(ge=8)]
 ClaheClip = Annotated[float, Field(gt=0, le=1)]
 COPY_IMAGE_TEXT = (
     "auto reads an image in small chunks on this machine where it is, and copies any other; always copies. What is "
-    "equalised or made coarser, and labels, are copies"
+    "equalised, made coarser or signed, and labels, are copies"
 )
 CopyImage = Literal["auto", "always"]
 CLAHE_CLIP = 0.01  # as in scikit-image

@@ -22,6 +22,7 @@ from ffn.io.foreign import readable_formats
 from ffn.io.open import identity, open_mip_or_finer
 from ffn.io.reference import can_stay, has_copy, write_reference
 from ffn.io.shards import CHUNK, shard_shape
+from ffn.io.signed import Unsigned
 from ffn.io.store_names import split_store
 from ffn.io.volume import (
     IGNORED,
@@ -39,7 +40,7 @@ from ffn.provenance import fingerprint, provenance
 log = logging.getLogger(__name__)
 
 PIECE_BYTES = 2**27  # of voxels that are read or converted together; a few arrays of this size exist at a time
-IMAGE_DTYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
+LARGEST_IMAGE_BYTES = 2  # of a voxel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,8 +78,8 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         Any volume that `ffn.io.open.open_volume` reads. The supervoxels of a NeuroProof file (datasets `stack` and
         `transforms`) are mapped to bodies.
     out_spec : str
-        ``NAME.zarr`` or ``file.h5:dataset``. Images stay uint8 or uint16, labels become uint64. Those to
-        ignore become `IGNORED`.
+        ``NAME.zarr`` or ``file.h5:dataset``. Images stay uint8 or uint16, or become it if they are signed, see
+        `ffn.io.signed`; labels become uint64. Those to ignore become `IGNORED`.
     config : IngestConfig
         Kind, voxel size, mip, offset, labels to ignore, equalisation of an image.
     box : Box, optional
@@ -98,6 +99,11 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         require_other_file(out_spec, source)
     with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm) as (volume, missing):
         is_labels = holds_labels(volume, config.kind)
+        changes = {}
+        if not is_labels and volume.dtype.kind == "i":
+            found, volume = volume.dtype, Unsigned(volume)
+            changes["added_to_voxels"] = volume.added
+            log.info("%s: has type %s, so %d is added to every voxel", source, found, volume.added)
         shift = subtract(config.offset_zyx or volume.box.start, volume.box.start)
         dtype = np.dtype(np.uint64) if is_labels else volume.dtype
         conversion = _label_conversion(volume, config.ignore_labels) if is_labels else _unchanged
@@ -115,7 +121,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         if not everything.contains(box):
             raise VolumeError(f"{source}: box {box} leaves the volume {everything}, expected a box inside")
         shard = shard_shape(box.shape, dtype.itemsize)
-        made_by = provenance("ingest", config, source=source, box=box)
+        made_by = provenance("ingest", config, source=source, box=box, **changes)
         placement = Placement(box, size, made_by, shard)
         if not is_labels and _stays(volume, out_spec, config):
             log.info("%s: stays where it is, --copy-image always copies it", source)
@@ -192,13 +198,14 @@ def holds_labels(volume: Volume, kind: str) -> bool:
     VolumeError
         If it does not.
     """
-    if kind == "labels" or (kind == "auto" and volume.dtype.kind in "ui" and volume.dtype.itemsize > 2):
+    is_integer, is_wide = volume.dtype.kind in "ui", volume.dtype.itemsize > LARGEST_IMAGE_BYTES
+    if kind == "labels" or (kind == "auto" and is_integer and is_wide):
         require_labels(volume)
         return True
-    if volume.dtype not in IMAGE_DTYPES:
+    if is_wide or not is_integer:
         raise VolumeError(
-            f"{volume.name}: has type {volume.dtype}, expected an image of uint8 or uint16. "
-            "Convert it, or pass --kind labels if the voxels are segment ids"
+            f"{volume.name}: has type {volume.dtype}, expected an image of integers of 8 or 16 bits. Scale its grey "
+            "levels to 0 to 255 and convert it to uint8, or pass --kind labels if the voxels are segment ids"
         )
     return False
 

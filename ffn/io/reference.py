@@ -111,7 +111,8 @@ def can_stay(volume: Volume, copy_image: str, clahe_tile: int | None) -> bool:
     copy_image, clahe_tile
         Of `ffn.config.IngestConfig`.
     """
-    if copy_image == "always" or clahe_tile is not None or getattr(volume, "folder", None) is None:
+    is_changed = clahe_tile is not None or volume.dtype.kind == "i"
+    if copy_image == "always" or is_changed or getattr(volume, "folder", None) is None:
         return False
     chunk = cast("ChunkedVolume", volume).chunk_zyx
     return math.prod(-(-SIDE // n) * n for n in chunk) * volume.dtype.itemsize <= MOST_DECODED_BYTES

@@ -184,7 +184,10 @@ def require_image(volume: Volume) -> None:
         If the type is not uint8, uint16 or floating point.
     """
     if volume.dtype.kind != "f" and volume.dtype not in (np.dtype(np.uint8), np.dtype(np.uint16)):
-        raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected an image of uint8, uint16 or float")
+        raise VolumeError(
+            f"{volume.name}: has type {volume.dtype}, expected an image of uint8, uint16 or float. "
+            "If it is one, ingest it"
+        )
 
 
 def require_labels(volume: Volume) -> None:

@@ -82,6 +82,38 @@ def test_kind_and_type_decide_the_type_of_the_output(tmp_path, dtype, kind, expe
     np.testing.assert_array_equal(found, image())
 
 
+@pytest.mark.parametrize(("signed", "added"), [("i1", 128), (">i2", 32768)])
+@pytest.mark.parametrize("name", ["out.h5:raw", "out.zarr"])
+def test_signed_grey_levels_are_shifted_to_unsigned_ones(tmp_path, caplog, signed, added, name):
+    span = np.iinfo(signed)
+    voxels = np.linspace(span.min, span.max, 1200).astype(signed).reshape(SHAPE)
+    source, out = write_hdf5(tmp_path / "source.h5", raw=voxels), f"{tmp_path}/{name}"
+    with caplog.at_level("INFO"):
+        ingest(source, out, NM)
+    said = [record.getMessage() for record in caplog.records if str(added) in record.getMessage()]
+    assert said == [f"{source}: has type {np.dtype(signed).name}, so {added} is added to every voxel"]
+    with open_volume(out) as volume:
+        assert volume.dtype == np.dtype(f"u{signed[-1]}")
+        np.testing.assert_array_equal(volume.read().astype(int), voxels.astype(int) + added)
+        assert volume.provenance["inputs"]["added_to_voxels"] == str(added)
+
+
+def test_a_mip_and_the_equalised_image_are_made_of_shifted_grey_levels(tmp_path):
+    signed = write_hdf5(tmp_path / "signed.h5", raw=(image() ^ 128).view(np.int8))
+    plain = write_hdf5(tmp_path / "plain.h5", raw=image())
+    for change in ({"mip": 1}, {"clahe_tile": 8}):
+        config = NM.model_copy(update=change)
+        ingest(signed, f"{tmp_path}/a.h5:raw", config)
+        ingest(plain, f"{tmp_path}/b.h5:raw", config)
+        np.testing.assert_array_equal(read(f"{tmp_path}/a.h5"), read(f"{tmp_path}/b.h5"))
+
+
+def test_signed_labels_of_16_bits_are_not_shifted(tmp_path):
+    source = write_hdf5(tmp_path / "source.h5", ids=image(np.int16))
+    ingest(source, f"{tmp_path}/out.h5:ids", NM.model_copy(update={"kind": "labels"}))
+    np.testing.assert_array_equal(read(f"{tmp_path}/out.h5"), image())
+
+
 def test_labels_above_2_to_the_63_stay_exact(tmp_path):
     labels = image(np.uint64) + np.uint64(2**63)
     ingest(write_hdf5(tmp_path / "s.h5", any=labels), f"{tmp_path}/l.h5:labels", NM)
@@ -296,9 +328,8 @@ def test_an_unusable_table_of_bodies_is_refused(tmp_path, transforms, message):
 @pytest.mark.parametrize(
     "dtype, kind, message",
     [
-        ("f4", "auto", "has type float32, expected an image of uint8 or uint16. Convert it"),
-        ("i2", "auto", "has type int16, expected an image of uint8 or uint16"),
-        ("i4", "image", "has type int32, expected an image of uint8 or uint16"),
+        ("f4", "auto", "has type float32, expected an image of integers of 8 or 16 bits. Scale its grey levels to 0"),
+        ("i4", "image", "has type int32, expected an image of integers of 8 or 16 bits"),
         ("f8", "labels", "has type float64, expected integer labels"),
     ],
 )

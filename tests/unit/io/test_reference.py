@@ -71,11 +71,14 @@ def test_an_image_stays_if_a_small_block_touches_few_voxels(chunk, stays):
     assert not can_stay(volume, "always", None) and not can_stay(volume, "auto", 64)
 
 
-def test_labels_and_what_is_equalised_are_copied(folder):
+def test_labels_and_what_is_equalised_or_signed_are_copied(folder):
     ingest("equalised.zarr", "--clahe-tile", 16)
     zarr.create_array("labels.zarr", data=IMAGE.astype(np.uint64), chunks=(8, 8, 8))
     ingest("truth.zarr", "--voxel-size", 30, 8, 8, source="labels.zarr")
-    assert all((folder / name / "0").is_dir() for name in ("equalised.zarr", "truth.zarr"))
+    zarr.create_array("signed.zarr", data=(IMAGE ^ 128).view(np.int8), chunks=(8, 8, 8))
+    ingest("shifted.zarr", "--voxel-size", 30, 8, 8, source="signed.zarr")
+    assert all((folder / name / "0").is_dir() for name in ("equalised.zarr", "truth.zarr", "shifted.zarr"))
+    assert content("shifted.zarr") == content("source.zarr")
 
 
 def test_a_copy_replaces_a_reference_and_remains_a_copy(folder):

@@ -214,7 +214,7 @@ def test_labels_lie_where_the_configuration_says(tmp_path):
 @pytest.mark.parametrize(
     ("file", "dtype", "size", "message"),
     [
-        ("raw", np.int16, 10, r"volumes.cube.image: .*raw.h5.*: has type int16, expected an image of uint8 or uint16"),
+        ("raw", np.float32, 10, r"volumes.cube.image: .*raw.h5.*: has type float32, expected an image of integers"),
         ("labels", np.float32, 10, r"volumes.cube.labels: .*labels.h5.*: has type float32, expected integer labels"),
         (
             "raw",
