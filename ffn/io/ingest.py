@@ -97,7 +97,8 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
     """
     if split_store(out_spec):  # which is not written beside and renamed, as a file is
         require_other_file(out_spec, source)
-    with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm) as (volume, missing):
+    is_placed = config.offset_zyx is not None
+    with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm, is_placed) as (volume, missing):
         is_labels = holds_labels(volume, config.kind)
         changes = {}
         if not is_labels and volume.dtype.kind == "i":

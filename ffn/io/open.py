@@ -36,13 +36,11 @@ def open_volume(spec: str | Path) -> Iterator[Volume]:
     Raises
     ------
     VolumeError
-        If there is no readable volume.
+        If there is no readable volume, or its first voxel lies between voxels of the full volume.
     """
-    volume = _open(str(spec))
-    try:
+    with contextlib.closing(_open(str(spec))) as volume:
+        _require_place(volume)
         yield volume
-    finally:
-        volume.close()
 
 
 @contextlib.contextmanager
@@ -71,7 +69,7 @@ def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | 
 
 @contextlib.contextmanager
 def open_mip_or_finer(
-    spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | None = None
+    spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | None = None, is_placed: bool = False
 ) -> Iterator[tuple[Volume, int]]:
     """Open one mip of a volume, or the coarsest that it has, and also return how many mips further the wanted one is.
 
@@ -79,23 +77,25 @@ def open_mip_or_finer(
     ----------
     spec, mip, size_zyx_nm
         As for `open_mip`. Only a number can be that of a mip that the volume does not have.
+    is_placed : bool
+        Whether the place of the first voxel is given. Then it does not matter if the source has it between voxels.
 
     Raises
     ------
     VolumeError
-        If no mip has this voxel size.
+        If no mip has this voxel size, or the first voxel has no place.
     """
-    with open_volume(spec) as finest:
+    with contextlib.closing(_open(str(spec))) as finest:
         sizes = _sizes(finest)
         index = _mip(sizes, size_zyx_nm) if mip is None else min(mip, len(sizes) - 1)
         if index is None:
             advice = "Correct the voxel size, give mip, or name the array inside that has these voxels"
             raise _no_mip(spec, f"voxels of {size_zyx_nm} nm", sizes, advice)
         missing = 0 if mip is None else mip - index
-        if index == 0:
-            yield finest, missing
-            return
-        with contextlib.closing(finest.at_mip(index)) as volume:  # type: ignore[attr-defined]
+        volume = finest.at_mip(index) if index else finest  # type: ignore[attr-defined]
+        with contextlib.closing(volume) if index else contextlib.nullcontext():
+            if not is_placed:
+                _require_place(volume)
             yield volume, missing
 
 
@@ -107,7 +107,7 @@ def voxel_sizes(spec: str | Path) -> list[VoxelSize | None]:
     VolumeError
         If there is no readable volume.
     """
-    with open_volume(spec) as finest:
+    with contextlib.closing(_open(str(spec))) as finest:
         return _sizes(finest)
 
 
@@ -242,6 +242,13 @@ def _leads_on(link: str, above: tuple[str, ...]) -> bool:
     """Whether a symbolic link leads to a folder that none of those `above` is or lies in."""
     target = os.path.realpath(link)
     return os.path.isdir(target) and not any(Path(folder).is_relative_to(target) for folder in above)
+
+
+def _require_place(volume: Volume) -> None:
+    """Refuse a volume whose first voxel lies between voxels of the full volume."""
+    misplaced = getattr(volume, "misplaced", None)
+    if misplaced:
+        raise misplaced
 
 
 def _sizes(volume: Volume) -> list[VoxelSize | None]:

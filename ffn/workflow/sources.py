@@ -93,13 +93,13 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
     """
     key, size = f"volumes.{name}.labels", image.voxel_size_zyx_nm
     mip = _mip_to_make(_sizes(key, volume), image)
-    found, missing = open_source(key, volume.labels, mip, size)
+    offset = volume.labels_offset_zyx
+    found, missing = open_source(key, volume.labels, mip, size, is_placed=offset is not None)
     _check(key, found, "labels")
     if not missing:
         _check_size(f"{key}: voxel size of the image", size, found)
     if missing:  # labels without a voxel size are drawn on what the image is made of
         size = found.voxel_size_zyx_nm or (image.finer.voxel_size_zyx_nm if image.finer else size)
-    offset = volume.labels_offset_zyx
     labels = _made(Scale(Box.from_shape(found.box.shape, offset) if offset else found.box, size), mip, missing)
     if offset is None and labels.box.intersect(image.box).is_empty:
         raise ConfigError(
@@ -115,9 +115,9 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
 
 
 def open_source(
-    key: str, spec: str | None, mip: int | None = None, size: VoxelSize | None = None
+    key: str, spec: str | None, mip: int | None = None, size: VoxelSize | None = None, is_placed: bool = False
 ) -> tuple[Volume, int]:
-    """Open a source at this mip or voxel size, and close it again; return what it says of itself.
+    """Open a source as `open_mip_or_finer` does, and close it again; return what it says of itself.
 
     Returns
     -------
@@ -132,7 +132,7 @@ def open_source(
         If it cannot be read; the message begins with `key`.
     """
     try:
-        with open_mip_or_finer(str(spec), mip, size) as opened:
+        with open_mip_or_finer(str(spec), mip, size, is_placed) as opened:
             return opened
     except FfnError as error:
         raise ConfigError(f"{key}: {error}") from None

@@ -10,10 +10,11 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize, subtract
+from ffn.geometry import ZYX, Box, VoxelSize, subtract
 from ffn.io.foreign.axes import SpatialAxes
 from ffn.io.foreign.images import PRECOMPUTED, driver_of, find_mips
 from ffn.io.foreign.locations import Location, first_line, new_context, open_folder
+from ffn.io.foreign.mips import Mip
 from ffn.io.foreign.units import to_nm
 from ffn.io.ome_zarr import our_attributes
 from ffn.io.volume import number_type, require_inside
@@ -44,11 +45,13 @@ class ChunkedVolume:
         What is decoded as a whole.
     voxel_sizes_zyx_nm : list of tuple of float or None
         Of all mips.
+    misplaced : VolumeError or None
+        Why the first voxel is taken for the origin, if its place is no whole number of voxels.
 
     Raises
     ------
     VolumeError
-        If it cannot be opened, is not one 3D array, has no place in whole voxels, or would be read as zeros.
+        If it cannot be opened, is not one 3D array, or would be read as zeros.
     """
 
     def __init__(self, spec: str, mip: int = 0) -> None:
@@ -70,7 +73,8 @@ class ChunkedVolume:
         self.chunk_zyx = self._axes.of(self._store.chunk_layout.read_chunk_template.shape)
         self.dtype = number_type(self.name, np.dtype(self._store.dtype.numpy_dtype))
         self.provenance: dict = ours.get("provenance", {})
-        self.box = Box.from_shape(self._axes.of(self._store.shape), chosen.start_zyx(self.name))
+        start, self.misplaced = _place(chosen, self.name)
+        self.box = Box.from_shape(self._axes.of(self._store.shape), start)
         self.voxel_size_zyx_nm = chosen.voxel_size_zyx_nm or self._voxel_size_by_units()
         self.voxel_sizes_zyx_nm = [each.voxel_size_zyx_nm for each in mips]
 
@@ -144,6 +148,13 @@ class ChunkedVolume:
                 f"{packed}: is a compressed file, expected plain chunks, or the volume would read as zeros. "
                 f"Unpack a copy, with gunzip -r {folder} if it is .gz"
             )
+
+
+def _place(mip: Mip, name: str) -> tuple[ZYX, VolumeError | None]:
+    try:
+        return mip.start_zyx(name), None
+    except VolumeError as reason:
+        return (0, 0, 0), reason
 
 
 def _n5_metadata(attributes: dict[str, Any]) -> dict[str, Any] | None:

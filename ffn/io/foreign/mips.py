@@ -77,7 +77,8 @@ class Mip:
         same_centre = translation / scale
         same_corner = same_centre - (1 - np.asarray(self.finest or scale) / scale) / 2
         is_whole = np.abs(same_centre - same_centre.round()) <= MAX_SHIFT
-        advice = "Correct it" if self.finest in (None, self.scale) else "Name the finest array, of which mip makes it"
+        give = "Give" if self.finest in (None, self.scale) else "Name the finest array, of which mip makes it, or give"
+        advice = f"{give} the place of the first voxel: ffn ingest --offset, or labels_offset_zyx for labels"
         found = np.where(is_whole, same_centre, same_corner)
         return whole_voxels(found, f"{name}: translation is {self.translation}", advice)
 

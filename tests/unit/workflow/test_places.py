@@ -211,6 +211,20 @@ def test_labels_lie_where_the_configuration_says(tmp_path):
     assert labelled_part(tmp_path).labels == Box.parse("0:30,0:40,0:50")
 
 
+def test_labels_between_voxels_lie_where_the_configuration_says(tmp_path):
+    group = zarr.create_group(tmp_path / "between.zarr", zarr_format=3)
+    group.create_array("s0", data=np.ones((30, 40, 50), np.uint64))
+    steps = [{"type": "scale", "scale": [10.0] * 3}, {"type": "translation", "translation": [5.0] * 3}]
+    axes = [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
+    image = {"axes": axes, "datasets": [{"path": "s0", "coordinateTransformations": steps}]}
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [image]}
+    labels = f"{tmp_path}/between.zarr"
+    with pytest.raises(ConfigError, match=r"volumes.cube.labels: .* expected a whole .* or labels_offset_zyx"):
+        labelled_part(tmp_path, labels=labels)
+    place = labelled_part(tmp_path, labels=labels, labels_offset_zyx=[34, 4, 10], evaluate_box="40:60,4:44,10:60")
+    assert place.labels == Box.parse("34:64,4:44,10:60")
+
+
 @pytest.mark.parametrize(
     ("file", "dtype", "size", "message"),
     [

@@ -86,6 +86,23 @@ def test_scale_and_translation_of_the_image_apply_to_every_mip(tmp_path, version
         assert coarse.box.start[1] == -4  # the fine voxels -8 and -7
 
 
+@pytest.mark.parametrize("copy_image", ["auto", "always"])
+@pytest.mark.parametrize(("mip", "start"), [(None, (7, 8, 10)), (1, (7, 8, 10)), (3, (7, 4, 5))])
+def test_a_given_place_counts_instead_of_one_between_voxels(tmp_path, mip, start, copy_image):
+    """Some programs count from the corner of the volume, so the centre of the first voxel is half a voxel away."""
+    unpack(tmp_path / "a.zarr")
+    step = {"type": "translation", "translation": [0, 0.02, 2, 2.25]}
+    edit(tmp_path / "a.zarr", lambda content: content.update(coordinateTransformations=[step]))
+    with pytest.raises(VolumeError, match="expected a whole number of voxels.* ffn ingest --offset, or labels"):
+        open_mip(tmp_path / "a.zarr", mip).__enter__()
+    config = IngestConfig(mip=mip, offset_zyx=(7, 8, 10), copy_image=copy_image)
+    ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/out.zarr", config)
+    with open_volume(tmp_path / "out.zarr") as volume:
+        assert volume.box.start == start
+        if mip != 3:  # which is made
+            np.testing.assert_array_equal(volume.read(), zarr.open_array(tmp_path / f"a.zarr/s{mip or 0}")[0])
+
+
 def test_without_units_the_mip_or_its_array_is_named(tmp_path):
     unpack(tmp_path / "a.zarr")
     edit(tmp_path / "a.zarr", lambda content: [axis.pop("unit", None) for axis in content["axes"]])
