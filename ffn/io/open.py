@@ -16,6 +16,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import VoxelSize
 from ffn.io import hdf5
 from ffn.io.foreign import open_source
+from ffn.io.foreign.units import is_in_some_unit
 from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.scratch import rows_that
 from ffn.io.store_names import MAIN, split_store
@@ -83,7 +84,7 @@ def open_mip_or_finer(
     Raises
     ------
     VolumeError
-        If no mip has this voxel size, or the first voxel has no place.
+        If no mip has this voxel size, the voxel size is that of another mip, or the first voxel has no place.
     """
     with contextlib.closing(_open(str(spec))) as finest:
         sizes = _sizes(finest)
@@ -96,6 +97,8 @@ def open_mip_or_finer(
         with contextlib.closing(volume) if index else contextlib.nullcontext():
             if not is_placed:
                 _require_place(volume)
+            if size_zyx_nm and volume.voxel_size_zyx_nm is None:
+                _require_size_of(index, size_zyx_nm, volume)
             yield volume, missing
 
 
@@ -249,6 +252,19 @@ def _require_place(volume: Volume) -> None:
     misplaced = getattr(volume, "misplaced", None)
     if misplaced:
         raise misplaced
+
+
+def _require_size_of(mip: int, size_zyx_nm: VoxelSize, volume: Volume) -> None:
+    """Refuse a voxel size that is that of another mip, if the source has no unit of length but scales that tell."""
+    scales = getattr(volume, "scales_zyx", [])
+    fitting = [other for other, scale in enumerate(scales) if is_in_some_unit(scale, size_zyx_nm)]
+    if fitting and mip not in fitting:
+        other = fitting[0]
+        of_mip = tuple(round(float(side), 6) for side in np.multiply(size_zyx_nm, scales[mip]) / scales[other])
+        raise VolumeError(
+            f"{volume.name}: a voxel size of {size_zyx_nm} nm fits the scale {scales[other]} of mip {other}, expected "
+            f"that of mip {mip}, {of_mip} nm by its scale {scales[mip]}. Give this one, or mip {other}"
+        )
 
 
 def _sizes(volume: Volume) -> list[VoxelSize | None]:

@@ -45,6 +45,8 @@ class ChunkedVolume:
         What is decoded as a whole.
     voxel_sizes_zyx_nm : list of tuple of float or None
         Of all mips.
+    scales_zyx : list of tuple of float
+        Sides of a voxel of all mips in the unit of the source, if it has one.
     misplaced : VolumeError or None
         Why the first voxel is taken for the origin, if its place is no whole number of voxels.
 
@@ -77,6 +79,7 @@ class ChunkedVolume:
         self.box = Box.from_shape(self._axes.of(self._store.shape), start)
         self.voxel_size_zyx_nm = chosen.voxel_size_zyx_nm or self._voxel_size_by_units()
         self.voxel_sizes_zyx_nm = [each.voxel_size_zyx_nm for each in mips]
+        self.scales_zyx = [each.scale for each in mips]
 
     def at_mip(self, mip: int) -> ChunkedVolume:
         """Return another mip of the image."""

@@ -115,6 +115,30 @@ def test_without_units_the_mip_or_its_array_is_named(tmp_path):
         np.testing.assert_array_equal(volume.read(), IMAGE)
 
 
+@pytest.mark.parametrize("factor", [1, 0.001, 3])
+def test_without_units_a_voxel_size_is_that_of_the_mip(tmp_path, factor):
+    """That of another mip is recognised where the scales are lengths in some unit."""
+    unpack(tmp_path / "a.zarr")
+
+    def without_units(content):
+        content["axes"] = [{"name": axis["name"]} for axis in content["axes"]]
+        for dataset, size in zip(content["datasets"], SIZES, strict=True):
+            scale = [1, *(side * factor for side in size)]
+            dataset["coordinateTransformations"] = [{"type": "scale", "scale": scale}]
+
+    edit(tmp_path / "a.zarr", without_units)
+    config = IngestConfig(mip=1, voxel_size_zyx_nm=SIZES[1])
+    ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/right.zarr", config)
+    with open_volume(tmp_path / "right.zarr") as volume:
+        assert volume.voxel_size_zyx_nm == SIZES[1]
+    of_mip_0 = config.model_copy(update={"voxel_size_zyx_nm": SIZES[0]})
+    if factor == 3:  # no unit of length: nobody knows
+        ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/unknown.zarr", of_mip_0)
+        return
+    with pytest.raises(VolumeError, match=r"\(40, 4, 4.5\) nm fits .* of mip 0, .* mip 1, \(40.0, 8.0, 9.0\) nm"):
+        ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/wrong.zarr", of_mip_0)
+
+
 def test_without_units_an_array_has_the_axes_of_its_image(tmp_path):
     datasets = [{"path": "s0", "coordinateTransformations": [{"type": "scale", "scale": [4.5, 40, 4]}]}]
     group = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
