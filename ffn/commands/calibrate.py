@@ -18,7 +18,7 @@ from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
 from ffn.io import atomic
 from ffn.io.masks import Masks, mask_inputs, open_masked_truth, open_masks
-from ffn.io.open import open_volume
+from ffn.io.open import open_segmentation
 from ffn.io.volume import require_labels, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_volume_option, masks_from
 from ffn.provenance import provenance
@@ -105,7 +105,7 @@ def calibrate(
     edges = [edge for part in read_graphs(graph_paths) for edge in part]
     with (
         open_masked_truth(truth_spec, masks) as truth,
-        open_volume(segmentation_spec) as segmentation,
+        open_segmentation(segmentation_spec) as segmentation,
         open_masks(masks, truth.voxel_size_zyx_nm) as masked,
     ):
         require_labels(segmentation)

@@ -25,7 +25,7 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
 from ffn.io.masks import identities, open_masked_truth
-from ffn.io.open import identity, open_volume
+from ffn.io.open import identity, open_segmentation, open_volume
 from ffn.io.store_names import blocks_folder
 from ffn.io.volume import Volume, have_same_voxel_size, require_inside, require_labels, require_other_file
 from ffn.options import (
@@ -152,7 +152,7 @@ def evaluate(
     with (
         _writable(out),
         open_masked_truth(truth_spec, references.masks) as truth,
-        open_volume(segmentation_spec) as segmentation,
+        open_segmentation(segmentation_spec) as segmentation,
         contextlib.ExitStack() as volumes,
     ):
         require_labels(segmentation)
@@ -160,7 +160,7 @@ def evaluate(
         size = _voxel_size(truth, segmentation, config, references)
         skeletons = read_skeletons(references.skeletons) if references.skeletons else None
         scorer = Scorer(truth, size, config, skeletons, rng_seed, truth.known)
-        earlier = {key: volumes.enter_context(open_volume(spec)) for key, spec in references.earlier.items()}
+        earlier = {key: volumes.enter_context(open_segmentation(spec)) for key, spec in references.earlier.items()}
         for volume in earlier.values():
             require_labels(volume)
             require_inside(volume, place)
@@ -249,7 +249,7 @@ def _score_baseline(
 ) -> dict[str, Any] | None:
     """Score the given baseline, or the best watershed of the image; return None if neither is given."""
     if references.baseline:
-        with open_volume(references.baseline) as volume:
+        with open_segmentation(references.baseline) as volume:
             require_labels(volume)
             require_inside(volume, box)
             reads = {name: segmentation.read for name, segmentation in segmentations.items()}

@@ -21,7 +21,7 @@ from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
 from ffn.io.masks import identities, mask_inputs, open_masked_truth
-from ffn.io.open import open_volume
+from ffn.io.open import open_segmentation
 from ffn.io.store_names import blocks_folder
 from ffn.io.volume import require_labels, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
@@ -94,7 +94,7 @@ def sweep(
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
     scores = best_scores(read_scored(graph_paths, config.calibration) if job.finishes else [])
     inputs = {"segmentation": segmentation_spec, "truth": truth_spec}
-    with open_masked_truth(truth_spec, masks) as truth, open_volume(segmentation_spec) as segmentation:
+    with open_masked_truth(truth_spec, masks) as truth, open_segmentation(segmentation_spec) as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
 

@@ -20,7 +20,7 @@ from ffn.io.foreign.units import is_in_some_unit
 from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.scratch import rows_that
 from ffn.io.store_names import MAIN, split_store
-from ffn.io.volume import HDF5_SUFFIXES, Labels, Truth, Volume, place_of, split_spec
+from ffn.io.volume import HDF5_SUFFIXES, Labels, Segments, Truth, Volume, place_of, split_spec
 
 SMALL_BYTES = 10**6  # of smaller files, Snakemake compares the content: one that was only touched repeats nothing
 
@@ -138,6 +138,19 @@ def open_truth(spec: str | Path) -> Iterator[Volume]:
     """
     with open_volume(spec) as labels:
         yield Truth(labels)
+
+
+@contextlib.contextmanager
+def open_segmentation(spec: str | Path) -> Iterator[Volume]:
+    """Open segments as in `open_volume`, but with 0 for negative ids: -1 is what some programs write for no segment.
+
+    Raises
+    ------
+    VolumeError
+        If there is no readable volume.
+    """
+    with open_volume(spec) as segments:
+        yield Segments(segments) if segments.dtype.kind == "i" else segments
 
 
 def read_table(

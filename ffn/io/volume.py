@@ -251,6 +251,14 @@ class Truth(Labels):
     ignored = 0
 
 
+class Segments(Labels):
+    """Segments in which negative ids are 0, like voxels of no segment; see `Labels`."""
+
+    def read(self, box: Box | None = None) -> np.ndarray:
+        """Return the ids of `box` (default: all)."""
+        return np.maximum(self._labels.read(box), 0)
+
+
 def require_other_file(out_spec: str, *input_specs: str) -> None:
     """Check that writing `out_spec` does not overwrite an input.
 

@@ -17,7 +17,7 @@ import numpy as np
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io import hdf5
-from ffn.io.open import open_truth, open_volume, read_table
+from ffn.io.open import open_segmentation, open_truth, open_volume, read_table
 from ffn.io.store_names import split_store
 from ffn.io.training_records import COORDINATES_GROUP
 from ffn.io.volume import Volume, file_of
@@ -149,6 +149,8 @@ def open_parts(
     """Return a context manager that opens one of `VOLUMES`; several files become a mosaic."""
     if name == "truth":
         return open_truth(specs[0])
+    if name in ("segmentation", "supervoxels"):
+        return open_segmentation(specs[0])
     return open_volume(specs[0]) if len(specs) == 1 else contextlib.closing(Mosaic(specs, places))
 
 

@@ -68,6 +68,18 @@ def test_ignored_voxels_count_like_those_without_a_label(tmp_path, truth, segmen
     assert all(result == results[0] for result in results[1:])
 
 
+def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path, truth, segmentation):
+    truth_spec = write(tmp_path / "labels.h5", truth)
+    results = []
+    for nothing in (0, -1):
+        signed = np.where(segmentation == 0, nothing, segmentation.astype(np.int64))
+        spec = write(tmp_path / "seg.h5", signed)
+        references = References(earlier={"base": spec}, baseline=spec)
+        results.append(evaluate(spec, truth_spec, tmp_path / "s.json", EvaluateConfig(), None, references))
+    assert 0 < results[0]["covered_fraction"] < 1
+    assert results[1] == results[0]
+
+
 def test_ids_that_ingest_kept_are_scored(tmp_path):
     """`ignore_labels` may name other labels than CREMI's."""
     voxels = np.array([[[5, 2**64 - 3, 2**64 - 1]]], np.uint64)

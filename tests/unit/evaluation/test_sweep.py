@@ -52,6 +52,18 @@ def test_rows_are_written_by_falling_threshold(tmp_path):
     assert voi[0] == voi[1] > voi[2]
 
 
+def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path):
+    labels = np.repeat([1, 2, 3, 4], 6).reshape(2, 3, 4)
+    truth = write(tmp_path / "truth.h5", labels.astype(np.uint64))
+    (tmp_path / "graph.csv").write_text(header({}) + edge(3, 4, 0.5).row() + "\n")
+    rows = []
+    for nothing in (0, -1):
+        base = write(tmp_path / "base.h5", np.where(labels < 3, nothing, labels))
+        sweep(base, truth, [str(tmp_path / "graph.csv")], str(tmp_path / "sweep.json"), SweepConfig(thresholds=(0.2,)))
+        rows.append(json.loads((tmp_path / "sweep.json").read_text())["sweep"])
+    assert rows[0] == rows[1]
+
+
 @pytest.fixture
 def command(tmp_path, random_volumes, monkeypatch):
     """Words that sweep the threshold of two edges of four blocks."""

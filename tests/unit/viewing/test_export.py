@@ -130,6 +130,14 @@ def test_volumes_of_other_formats_can_be_exported(tmp_path, sources):
     assert read_json(tmp_path / "out/segmentation/info")["scales"][0]["voxel_offset"] == [300, -10, 20]
 
 
+def test_negative_ids_of_a_segmentation_are_not_exported(tmp_path):
+    signed = np.where(two_tubes() == 0, -1, two_tubes().astype(np.int32))
+    labels = write(tmp_path / "labels.h5", signed, BOX.start, (20.0, 10.0, 10.0))
+    export(Sources(segmentation=labels, supervoxels=labels), tmp_path / "out", ExportConfig())
+    for name in ("segmentation", "supervoxels"):
+        assert np.array_equal(read_scale(tmp_path / f"out/{name}", 0), two_tubes())
+
+
 def test_what_cannot_be_exported_leaves_nothing(tmp_path, sources):
     floats = write(tmp_path / "float.h5", np.zeros(BOX.shape, np.float32), BOX.start, SIZE_NM)
     other = write(tmp_path / "other.h5", two_tubes(), BOX.start, (8.0, 8.0, 8.0))
