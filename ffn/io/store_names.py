@@ -65,5 +65,7 @@ def without_metadata(text: str) -> str:
     --------
     >>> without_metadata("demo=raw.zarr/zarr.json,labels.h5:labels"), without_metadata("m.zarr/zarr.json/edges")
     ('demo=raw.zarr,labels.h5:labels', 'm.zarr/edges')
+    >>> without_metadata("tissue.zarr/zarr.json#values=3,4")  # a mask
+    'tissue.zarr#values=3,4'
     """
-    return re.sub(rf"(?<=\.zarr)/{re.escape(METADATA)}(?=$|[/,])", "", text)
+    return re.sub(rf"(?<=\.zarr)/{re.escape(METADATA)}(?=$|[/,#])", "", text)

@@ -44,6 +44,7 @@ from ffn.errors import ConfigError
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.geometry import ZYX, add, scale
 from ffn.io.foreign import readable_formats
+from ffn.io.store_names import without_metadata
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
 from ffn.training.config import TrainConfig, fine_tuning_defaults
@@ -427,6 +428,15 @@ def load_run(values: dict[str, Any]) -> RunConfig:
         If a value is wrong; one line with key, value and expectation.
     """
     try:
-        return RunConfig.model_validate(values)
+        return RunConfig.model_validate(_with_folders(values))
     except ValidationError as error:
         raise ConfigError(explain(error, lambda path: ".".join(path) or "config")) from None
+
+
+def _with_folders(value: Any) -> Any:
+    """Name stores by their folders in all texts of a configuration, as command lines do."""
+    if isinstance(value, str):
+        return without_metadata(value)
+    if isinstance(value, dict):
+        return {key: _with_folders(each) for key, each in value.items()}
+    return [_with_folders(each) for each in value] if isinstance(value, list) else value

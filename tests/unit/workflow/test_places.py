@@ -211,6 +211,19 @@ def test_labels_lie_where_the_configuration_says(tmp_path):
     assert labelled_part(tmp_path).labels == Box.parse("0:30,0:40,0:50")
 
 
+def test_the_metadata_of_a_store_name_it(tmp_path):
+    for name, dtype in (("raw", np.uint8), ("labels", np.uint64)):
+        with create_volume(f"{tmp_path}/{name}.zarr", dtype, Placement(Box.from_shape((64, 48, 80)), (10, 10, 10))):
+            pass
+    files = {name: f"{tmp_path}/{file}.zarr/zarr.json" for name, file in (("image", "raw"), ("labels", "labels"))}
+    volume = {**files, "init_segmentation": files["labels"], "masks": [f"{files['image']}#values=3"]}
+    run = load_run({**GOOD, "volumes": {"cube": volume}})
+    pipeline = Pipeline(run, check_sources(run))
+    assert pipeline.places["cube"].labels == Box.parse("0:64,0:48,0:80")
+    assert source(pipeline, "cube", "image").startswith(f"{tmp_path}/raw.zarr ")
+    assert str(run.volumes["cube"].masks[0]) == f"{tmp_path}/raw.zarr#values=3"
+
+
 def test_labels_between_voxels_lie_where_the_configuration_says(tmp_path):
     group = zarr.create_group(tmp_path / "between.zarr", zarr_format=3)
     group.create_array("s0", data=np.ones((30, 40, 50), np.uint64))
