@@ -127,7 +127,7 @@ class Folder:
         self._store = ts.KvStore.open(spec, context=context).result()
 
     def json(self, *names: str) -> dict[str, Any]:
-        """Return the content of the first JSON file that is there and not empty; empty if none is.
+        """Return the content of the first JSON file that is there and holds something; empty if none does.
 
         Raises
         ------
@@ -137,7 +137,8 @@ class Folder:
         """
         for name in names:
             try:
-                content = json.loads(self._store.read(name).result().value or b"{}")
+                file = self._store.read(name).result()
+                content = {} if file.state == "missing" else json.loads(file.value)
             except (ValueError, OSError) as error:
                 if str(error).startswith(DENIED) and not self._tells_what_is_missing:
                     continue

@@ -166,6 +166,12 @@ def test_metadata_that_are_no_object_do_not_pass_for_missing_ones(cremi, name, c
     refuse(cremi, f"{cremi / name}: holds ", f"{found}", ", expected a JSON object. ")
 
 
+@pytest.mark.parametrize("name", [".zattrs", ".zarray", "info", "zarr.json", "attributes.json"])
+def test_empty_metadata_do_not_pass_for_missing_ones(cremi, name):
+    (cremi / name).write_bytes(b"")
+    refuse(cremi, f"{cremi / name}: cannot be read (", "expected JSON. Restore it")
+
+
 @pytest.mark.parametrize("code", [403, 500, 503])
 def test_metadata_that_a_server_does_not_give_do_not_pass_for_missing_ones(bucket, cremi, monkeypatch, code):
     """It says of other files that they are missing."""
