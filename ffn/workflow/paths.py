@@ -121,8 +121,8 @@ class RunPaths:
 
     def wildcards(self, path: str | Path, stage: str, output: str | None = None) -> dict[str, str]:
         """Return the wildcards of one of the `existing` files."""
-        pattern = WILDCARD.sub(r"(?P<\1>[^/]*)", self.of(stage, output))
-        match = re.fullmatch(pattern, str(path))
+        below = WILDCARD.sub(r"(?P<\1>[^/]*)", find_output(stage, output).path)
+        match = re.fullmatch(f"{re.escape(self.root)}/{below}", str(path))
         return match.groupdict() if match else {}
 
     def log(self, *parts: str) -> str:
