@@ -284,6 +284,16 @@ def test_of_many_files_some_are_looked_at_and_the_page_says_so(run, monkeypatch)
     assert describe(str(run))["stages"]["segment"] == 30
 
 
+def test_each_folder_has_a_sample_and_a_consensus_that_is_off_needs_no_second_pass(run, monkeypatch):
+    monkeypatch.setattr("ffn.report.run_folder.MOST_FILES", 1)
+    first, second = (run / f"segmentation/cube/subvolumes{order}" for order in ("", "-reversed"))
+    shutil.copytree(first, second)
+    names = {str(folder.relative_to(run)) + "/z000000-y000000-x000000.h5" for folder in (first, second)}
+    segmented = [one for one in read_made_with(run) if one.stage == "segment"]
+    assert {name for one in segmented for name in one.files} == names
+    assert [one.is_wanted for one in segmented] == [True, False]
+
+
 def test_the_page_tells_what_was_made_otherwise(run):
     text = Page(render(run)).text
     assert "All 7 files with provenance were made as config.yaml says" in text and ": made with" not in text
