@@ -222,7 +222,7 @@ def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingDat
         name: source._replace(image=staged_spec(source.image, folder), labels=staged_spec(source.labels, folder))
         for name, source in data.validation.items()
     }
-    return TrainingData(staged_spec(data.records, folder), volumes, validation, data.normalize, data.masks)
+    return dataclasses.replace(data, records=staged_spec(data.records, folder), volumes=volumes, validation=validation)
 
 
 def _sources(data: TrainingData) -> dict[str, tuple[str, str]]:

@@ -284,6 +284,12 @@ def test_of_many_files_some_are_looked_at_and_the_page_says_so(run, monkeypatch)
     assert describe(str(run))["stages"]["segment"] == 30
 
 
+def test_masks_in_a_volume_that_training_reads_train_again(run):
+    config = with_volume(masks=[{"box": "0:4,0:5,0:6", "invert": True}])
+    (told,) = statements(run, config)["train", "model/model.yaml"]
+    assert "cube=#box=0:4,0:5,0:6#invert" in told
+
+
 def test_each_folder_has_a_sample_and_a_consensus_that_is_off_needs_no_second_pass(run, monkeypatch):
     monkeypatch.setattr("ffn.report.run_folder.MOST_FILES", 1)
     first, second = (run / f"segmentation/cube/subvolumes{order}" for order in ("", "-reversed"))

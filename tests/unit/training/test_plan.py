@@ -1,5 +1,6 @@
 """Training plans: normalisation, fingerprint, initial model, and inputs that do not fit together."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,8 @@ def test_the_fingerprint_changes_with_seed_and_data(data, make_records, make_vol
     assert plan_of(data, rng_seed=2).fingerprint() != fingerprint
     other_records = TrainingData(make_records("others", counts=(4, 1)), data.volumes)
     assert plan_of(other_records).fingerprint() != fingerprint
+    masked = dataclasses.replace(data, masks={"a": (Mask(box="0:1,0:1,0:1"),)})
+    assert plan_of(masked).fingerprint() != fingerprint
     make_volume(np.flip(image, 0).copy())  # same mean and standard deviation
     assert plan_of(data).fingerprint() != fingerprint
 

@@ -15,6 +15,7 @@ from ffn.model.store import Model, load_model, save_model
 from ffn.training.initial import initial_weights
 
 from ...lock_holders import lock_held
+from .conftest import VOLUME_BOX
 
 MODEL = ModelConfig(
     depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=120.0, image_stddev=30.0
@@ -48,6 +49,32 @@ def test_training_for_no_steps_does_not_load_tensorflow(no_steps, tmp_path, prec
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=variables)
     assert done.stdout == "0 False\n", done.stderr
     np.testing.assert_equal(load_model(tmp_path / "model").weights, load_model(tmp_path / "init").weights)
+
+
+@pytest.fixture
+def measured(no_steps):
+    """Arguments that measure the grey levels of the volume for new weights."""
+    start = no_steps.index("--init")
+    size = ("--depth", "2", "--features", "4", "--fov-size", "3", "5", "7", "--deltas", "1", "2", "3")
+    return [*no_steps[:start], *no_steps[start + 2 :], *size]
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.usefixtures("no_launcher")
+def test_the_model_has_the_grey_levels_that_masks_leave_and_names_them(measured, image, tmp_path, staged):
+    masks = ("--masks", "a=#box=-99:99,-99:99,-99:10", *(("--stage-to", f"{tmp_path}/near") if staged else ()))
+    assert main([*measured, *masks]) == 0
+    model = load_model(tmp_path / "model")
+    assert model.config.image_mean == pytest.approx(image[:, :, 10 - VOLUME_BOX.start[2] :].mean())
+    assert model.provenance["inputs"]["masks"] == "a=#box=-99:99,-99:99,-99:10"
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_a_study_measures_the_grey_levels_that_masks_leave(measured, tmp_path, capsys):
+    start = measured.index("--max-steps")
+    options = [*measured[1:start], *measured[start + 2 :], "--masks", "a=#box=-99:99,-99:99,-99:99"]
+    assert main(["study", "measure", *options]) == 2
+    assert "a: every image voxel is masked" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_launcher")
