@@ -15,7 +15,7 @@ rule fill:
         PATHS.benchmark("fill", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("fill", block_voxels(RUN.fill)),
+        mem_mb=memory("fill", PIPELINE.filled_at_once),
         runtime=duration("fill", PIPELINE.voxels_of_blocks("fill")),
     params:
         masks=MASKED,

@@ -147,6 +147,12 @@ def fill_gaps(
     return np.where(gaps, ids[watershed(height, markers, mask=flooded)], labels)
 
 
+def with_halo(tile: Box, config: FillConfig, voxel_size_zyx_nm: VoxelSize) -> Box:
+    """Return what is read to fill a tile; it may reach beyond the volume."""
+    reach_nm = CONTEXT * config.max_distance_nm + TRUNCATE * config.sigma_nm
+    return tile.grow(zyx(np.ceil([reach_nm / side for side in voxel_size_zyx_nm])))
+
+
 def _within(gaps: np.ndarray, distance_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
     """Return which voxels are at most so far from one that is no gap, bool."""
     import edt
@@ -172,9 +178,7 @@ def _filled_tile(
     config: FillConfig,
 ) -> np.ndarray:
     """Read a tile with its halo and fill it."""
-    reach_nm = CONTEXT * config.max_distance_nm + TRUNCATE * config.sigma_nm
-    halo = zyx(np.ceil([reach_nm / side for side in voxel_size]))
-    outer = tile.grow(halo).intersect(segmentation.box)
+    outer = with_halo(tile, config, voxel_size).intersect(segmentation.box)
     masked = masks.read(outer) if masks else None
     filled = fill_gaps(segmentation.read(outer), image.read(outer), voxel_size, config, masked)
     return filled[tile.slices(outer.start)]

@@ -13,8 +13,10 @@ from typing import Any
 
 import yaml
 
+from ffn.assembly.fill import with_halo
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
+from ffn.geometry import Box
 from ffn.inference.device.memory import MOST_CANVASES
 from ffn.io.blocks import Job, jobs_of
 from ffn.io.reference import has_copy
@@ -363,6 +365,12 @@ class Pipeline:
         block = math.prod(config.block_size_zyx)
         voxels = self.places[wildcards.volume].evaluate_box.num_voxels
         return max(block, min(voxels, config.watershed_max_voxels)) if config.watershed else block
+
+    def filled_at_once(self, wildcards: Any) -> int:
+        """Voxels that filling holds at once: those of a tile and of what lies around it."""
+        place, config = self.places[wildcards.volume], self.run.fill
+        outer = with_halo(Box.from_shape(config.block_size_zyx), config, place.voxel_size_zyx_nm)
+        return math.prod(map(min, outer.shape, place.segment_box.shape))
 
     @property
     def trained_voxels(self) -> int:

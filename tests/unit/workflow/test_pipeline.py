@@ -1,6 +1,7 @@
 """What a run makes of which volume."""
 
 import itertools
+import math
 import os
 import shlex
 from pathlib import Path
@@ -54,6 +55,15 @@ def test_volumes_are_sorted_by_what_is_made_of_them():
     assert made.trained == made.evaluated == made.skeletonized == ["first"]
     assert made.synthetic == made.segmented == ["first", "second"]
     assert made.foreign == made.agglomerated == made.filled == made.swept == []
+
+
+def test_filling_needs_memory_for_what_is_around_a_tile():
+    """With 100 nm, a tile of 256³ with its halo has 1.8 times as many voxels at 8 nm, and 2.8 times at 4 nm."""
+    fill = {"max_distance_nm": 30, "sigma_nm": 0, "block_size_zyx": [8, 16, 999]}
+    made = pipeline(fill=fill)
+    z, y, _ = made.places["first"].voxel_size_zyx_nm
+    outer = 8 + 2 * math.ceil(60 / z), 16 + 2 * math.ceil(60 / y), SHAPE[2]
+    assert made.filled_at_once(Wildcards(volume="first")) == math.prod(outer) < math.prod(SHAPE)
 
 
 def test_training_gets_the_masks_of_the_volumes_that_it_reads(tmp_path):
