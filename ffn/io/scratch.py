@@ -162,8 +162,8 @@ def rows_that(
     """
     if keep is None and ranges is None:
         return np.asarray(table[...])
-    steps = ((range(a, b, ROWS_AT_ONCE), b) for a, b in (((0, table.shape[0]),) if ranges is None else ranges))
-    cuts = [(start, min(start + ROWS_AT_ONCE, stop)) for starts, stop in steps for start in starts]
+    ranges = [(0, table.shape[0])] if ranges is None else ranges
+    cuts = [(at, min(at + ROWS_AT_ONCE, stop)) for start, stop in ranges for at in range(start, stop, ROWS_AT_ONCE)]
     cuts = cuts or [(0, 0)]  # so that `keep` also sees the form of a table without rows
     parts = (np.asarray(table[start:stop]) for start, stop in cuts)
     return np.concatenate([part if keep is None else part[keep(part)] for part in parts])
