@@ -215,7 +215,7 @@ def _is_target(pipeline: Pipeline, product: Product, file: str) -> bool:
         is_made = product.volume in getattr(pipeline, output.of) and wildcards.get("order", "") in pipeline.orders
         return is_made and wildcards["subvolume"] in getattr(pipeline, output.boxes)[product.volume]
     stages = VOLUMES if product.stage in VOLUMES else (product.stage,)
-    made = (without_metadata(path) for stage in stages for path in pipeline.files(stage, output.name))
+    made = (without_metadata(path) for stage in stages for path in pipeline.files(stage, output.name, **wildcards))
     return f"{pipeline.paths.root}/{file}" in made
 
 
