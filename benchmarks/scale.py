@@ -71,7 +71,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, nargs="+", default=[2], metavar="INT", help="jobs at the same time")
     parser.add_argument("--kills", type=int, default=0, metavar="N", help="also kill a run so many times")
     parser.add_argument("--tile", type=int, default=250, metavar="INT", help="side of the block of tissue, voxels")
-    parser.add_argument("--subvolume", type=int, default=256, metavar="INT", help="side of a subvolume, voxels")
     parser.add_argument("--grown", type=float, default=0.004, metavar="SHARE", help="neurites that the network grows")
     given = parser.parse_args()
     costs: dict[int, list[StageCost]] = {}
@@ -84,7 +83,7 @@ def main() -> None:
         digests = set()
         for jobs, kills in runs:
             folder = given.folder / f"run-{side}-{jobs}{'-killed' * bool(kills)}"
-            seconds = run_workflow(folder, phantom, side, given.subvolume, jobs, kills)
+            seconds = run_workflow(folder, phantom, side, jobs, kills)
             print(f"\n{side}³ voxels, {jobs} jobs at the same time, killed {kills} times")
             costs[side] = exactly(read_costs(folder / RUN), folder)
             print_costs(costs[side], seconds)
@@ -163,7 +162,7 @@ def given_ids(labels: np.ndarray, grown: float) -> np.ndarray:
     return np.floor(ids * grown) == np.floor((ids + 1) * grown)
 
 
-def run_workflow(folder: Path, phantom: Path, side: int, subvolume: int, jobs: int, kills: int) -> float | None:
+def run_workflow(folder: Path, phantom: Path, side: int, jobs: int, kills: int) -> float | None:
     """Run the workflow to its end; return how long that took, s, or None if it was done before."""
     if (folder / "done").exists():
         return float((folder / "done").read_text())
@@ -171,7 +170,7 @@ def run_workflow(folder: Path, phantom: Path, side: int, subvolume: int, jobs: i
     script = folder / "bin/ffn"
     script.write_text(MEASURED.format(python=sys.executable, times=str(folder.resolve() / "times")))
     script.chmod(0o755)
-    (folder / "run.yaml").write_text(yaml.safe_dump(configuration(phantom.resolve(), side, subvolume, jobs)))
+    (folder / "run.yaml").write_text(yaml.safe_dump(configuration(phantom.resolve(), side, jobs)))
     others = sorted(folder.parent.glob(f"run-{side}-{jobs}/done"))
     moments = random.Random(0)
     for number in range(kills):
@@ -225,7 +224,7 @@ def stage_of(rule: str) -> str:
     return rule.removesuffix("_blocks").removesuffix("_labels")
 
 
-def configuration(phantom: Path, side: int, subvolume: int, jobs: int) -> dict:
+def configuration(phantom: Path, side: int, jobs: int) -> dict:
     """Return a run of all stages over the whole phantom; if one job runs at a time, it does all of its stage."""
     volume = {
         "image": f"{phantom}/raw.zarr",
@@ -241,7 +240,7 @@ def configuration(phantom: Path, side: int, subvolume: int, jobs: int) -> dict:
         "volumes": {"phantom": volume},
         "train": {"max_steps": 2},
         "evaluate": {"watershed": False},
-        "subvolumes": {"size_zyx": [subvolume] * 3, "overlap_zyx": [32] * 3},
+        "subvolumes": {"size_zyx": [256] * 3, "overlap_zyx": [32] * 3},
         **{name: demo[name] for name in kept},
         **({"workflow": {"max_jobs_per_stage": 1}} if jobs == 1 else {}),
     }
