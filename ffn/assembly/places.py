@@ -8,7 +8,8 @@ from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, zyx
 from ffn.io.open import read_table
 from ffn.io.scratch import Table, parts_of
 
-OVERLAPS, FIRST = "overlaps", "first_overlap"  # the table, and that of the first row of each place
+OVERLAPS = "overlaps"
+FIRST = "first_overlap"  # of the rows, in each place
 CELLS = 8  # along the sides of a place; our choice: an eighth of a job of agglomeration or less
 
 
