@@ -136,7 +136,7 @@ class Stage:
     blocks : Blocks, optional
         If several jobs may work on a volume: those of the rule ``<name>_blocks``, and one that finishes.
     masked : bool
-        Whether it leaves out what is masked in a volume.
+        Whether it works on one volume and leaves out what is masked there.
     """
 
     name: str
