@@ -45,7 +45,11 @@ SMALL_RUN = {
         "permutable_axes": [],
     },
     "subvolumes": {"size_zyx": [64, 35, 48], "overlap_zyx": [14, 14, 14]},
-    "segment": {"min_segment_size": 50, "checkpoint_seconds": 0.2},  # soon enough for tests that kill it
+    "segment": {
+        "precision": "float32",  # auto measures, so two runs on one machine may choose differently
+        "min_segment_size": 50,
+        "checkpoint_seconds": 0.2,  # soon enough for tests that kill it
+    },
     "reconcile": {"min_component_size": 50},
     "agglomerate": {"enabled": True, "min_overlap_voxels": 20},
     "fill": {"max_distance_nm": 30},
