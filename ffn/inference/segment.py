@@ -15,6 +15,7 @@ from ffn.geometry import Box, tile, zyx
 from ffn.inference.checkpoint import Termination
 from ffn.inference.choice import Network, chosen
 from ffn.inference.flood_all import flood_all
+from ffn.inference.frame import Frame, mirrored_radius
 from ffn.inference.lanes import open_lanes
 from ffn.inference.points import read_points
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
@@ -171,8 +172,9 @@ def segment(
     staged = staged_spec(image_spec, stage_to) if stage_to else image_spec
     with open_volume(staged) as volume:
         boxes, dtype = _checked(volume, boxes or [volume.box], model, len(targets)), volume.dtype
+        frames = [Frame.of(box, volume.box, mirrored_radius(model, config)) for box in boxes]
     network = Network(model, normalisation, chosen(model, config, machine))
-    largest = zyx(map(max, zip(*(box.shape for box in boxes), strict=True)))
+    largest = zyx(map(max, zip(*(frame.canvas.shape for frame in frames), strict=True)))
     lanes = open_lanes(network, config, num_boxes or len(boxes), largest, dtype)
     inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": lanes.name}
     inputs["grey_levels"] = str(normalisation)

@@ -28,6 +28,7 @@ from ..pauses import Pause
 
 IMAGE = Box((100, 20, 3), (140, 60, 63))
 BOX = Box((104, 24, 7), (136, 58, 60))
+CUT = ("--no-mirror",)
 
 
 @pytest.fixture
@@ -67,6 +68,21 @@ def test_tubes_are_segmented_in_full_volume_coordinates(scene, engine):
             assert labels[tuple(np.subtract(seed, BOX.start))] == segment_id
             assert num_fovs > 0 and pass_number == 1
         assert ((file["probability"][()] > 0) == (labels > 0)).all()
+
+
+def test_objects_at_the_faces_of_the_image_are_segmented_as_well(scene):
+    """The FOV has a radius of 2, 2 and 3 voxels, so without a mirror image it is never centred on these objects."""
+    image = np.full(IMAGE.shape, 60, np.uint8)
+    image[:2, 18:21, :3], image[-2:, -2:, 30:35] = 210, 220
+    write(scene, "raw", IMAGE, image)
+    (scene / "seeds.csv").write_text("z,y,x\n100,39,4\n138,58,35\n")
+    places = ("--box", str(IMAGE), "--seed-policy", "points", "--seed-points", f"{scene}/seeds.csv")
+    paths = [segment(scene, *places, "--min-segment-size", "9", *more, name=f"seg{len(more)}") for more in ((), CUT)]
+    with h5py.File(paths[0]) as file, h5py.File(paths[1]) as cut:
+        labels = file["segmentation"][()]
+        assert (labels == np.select([image == 210, image == 220], [1, 2])).all()
+        assert file["origins"][:, :4].tolist() == [[1, 100, 39, 4], [2, 138, 58, 35]]
+        assert not cut["segmentation"][()].any()
 
 
 def test_reversed_order_starts_from_the_other_end(scene):
