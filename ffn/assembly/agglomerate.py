@@ -28,7 +28,7 @@ from ffn.io import atomic
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
 from ffn.io.masks import Masks, mask_inputs, open_masks
-from ffn.io.open import identity, open_volume, read_table
+from ffn.io.open import identity, open_segmentation, open_volume, read_table
 from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.machine.threads import threads_here
 from ffn.model.normalize import read_normalisation
@@ -220,7 +220,7 @@ def agglomerate(
     normalisation = read_normalisation(normalization, model.config)
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
     with (
-        open_volume(segmentation_spec) as segmentation,
+        open_segmentation(segmentation_spec) as segmentation,
         open_volume(image_spec) as image,
         open_masks(masks, image.voxel_size_zyx_nm) as masked,
     ):

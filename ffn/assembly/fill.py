@@ -11,7 +11,7 @@ from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, write_blocks
 from ffn.io.create import volume_name
 from ffn.io.masks import Masks, identities, mask_inputs, open_masks
-from ffn.io.open import open_volume
+from ffn.io.open import open_segmentation, open_volume
 from ffn.io.shards import Shards
 from ffn.io.volume import Placement, Volume, file_of, require_image, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_masks_option, add_options, add_volume_option, from_arguments, masks_from
@@ -79,7 +79,7 @@ def fill(
     require_other_file(out_spec, segmentation_spec, image_spec)
     inputs = {"segmentation": segmentation_spec, "image": image_spec}
     with (
-        open_volume(segmentation_spec) as segmentation,
+        open_segmentation(segmentation_spec) as segmentation,
         open_volume(image_spec) as image,
         open_masks(masks, image.voxel_size_zyx_nm) as masked,
     ):

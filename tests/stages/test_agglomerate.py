@@ -94,6 +94,17 @@ def test_halves_are_joined_and_neighbours_are_not(scene):
     assert [row["threshold"] for row in rows] == sorted((row["threshold"] for row in rows), reverse=True)
 
 
+def test_negative_ids_of_a_segmentation_are_no_segments(scene):
+    expected = read_graph(agglomerate(scene)[1])
+    with open_volume(f"{scene}/base.h5:segmentation") as volume:
+        base = volume.read().astype(np.int32)
+    (scene / "base.h5").unlink()
+    tables = {"overlaps": np.array(ROWS)}
+    with create_volumes(scene / "base.h5", {"segmentation": np.int32}, Placement(BOX, SIZE), tables) as writers:
+        writers["segmentation"].write(BOX, np.where(base == 0, -1, base))
+    assert read_graph(agglomerate(scene)[1]) == expected and len(expected) == 2
+
+
 def pairs_of(edges):
     return {(edge.segment_a, edge.segment_b) for edge in edges}
 

@@ -160,6 +160,12 @@ def test_the_same_length_is_smoothed_on_each_axis():
     assert np.sqrt((smooth * places**2).sum(axis=(1, 2, 3)) / smooth.sum()) == pytest.approx([60, 60, 60], rel=0.01)
 
 
+def test_negative_ids_of_a_segmentation_are_gaps(tmp_path):
+    labels, image = two_segments()
+    signed = np.where(labels == 0, -1, labels.astype(np.int64))
+    assert np.array_equal(fill_in_blocks(tmp_path, signed, image, CONFIG), fill_gaps(labels, image, (10,) * 3, CONFIG))
+
+
 @pytest.mark.parametrize("name", ["max_distance", "sigma"])
 def test_a_length_in_voxels_names_the_new_key(name):
     with pytest.raises(ConfigError, match=f"fill: {name}: 2 was in voxels .*, expected {name}_nm"):
