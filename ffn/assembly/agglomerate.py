@@ -29,7 +29,7 @@ from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
 from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import identity, open_segmentation, open_volume, read_table
-from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
+from ffn.io.volume import Volume, require_image_of, require_other_file, voxel_size_of
 from ffn.machine.threads import threads_here
 from ffn.model.normalize import read_normalisation
 from ffn.model.store import load_model, weights_checksum
@@ -204,7 +204,7 @@ def agglomerate(
     Raises
     ------
     VolumeError
-        If the table of overlaps is missing, or the image does not cover the segmentation.
+        If the table of overlaps is missing, or the image does not cover the segmentation or has other voxels.
     ModelError
         If the model is missing or damaged.
     ConfigError
@@ -249,13 +249,7 @@ def _require_new_file(out_path: str, *input_specs: str) -> None:
 
 
 def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
-    require_labels(segmentation)
-    require_image(image)
-    if not image.box.contains(segmentation.box):
-        raise VolumeError(
-            f"{image.name}: covers {image.box}, expected all of the segmentation {segmentation.box}. "
-            "Is it the image that was segmented?"
-        )
+    require_image_of(segmentation, image)
     part = segmentation.box if box is None else box.intersect(segmentation.box)
     if part.is_empty:
         raise VolumeError(

@@ -13,7 +13,7 @@ from ffn.io.create import volume_name
 from ffn.io.masks import Masks, identities, mask_inputs, open_masks
 from ffn.io.open import open_segmentation, open_volume
 from ffn.io.shards import Shards
-from ffn.io.volume import Placement, Volume, file_of, require_image, require_labels, require_other_file, voxel_size_of
+from ffn.io.volume import Placement, Volume, file_of, require_image_of, require_other_file, voxel_size_of
 from ffn.options import add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
 
@@ -74,7 +74,7 @@ def fill(
     Raises
     ------
     VolumeError
-        If the image does not cover the segmentation, or the output would overwrite one of them.
+        If the image does not cover the segmentation or has other voxels, or the output would overwrite one of them.
     """
     require_other_file(out_spec, segmentation_spec, image_spec)
     inputs = {"segmentation": segmentation_spec, "image": image_spec}
@@ -83,8 +83,7 @@ def fill(
         open_volume(image_spec) as image,
         open_masks(masks, image.voxel_size_zyx_nm) as masked,
     ):
-        require_labels(segmentation)
-        require_image(image)
+        require_image_of(segmentation, image)
         voxel_size = voxel_size_of(segmentation)
         record = provenance("fill", config, **inputs, **mask_inputs(masks))
         made_of = fingerprint("fill", config, **identities(inputs, masks))

@@ -190,6 +190,24 @@ def require_image(volume: Volume) -> None:
         )
 
 
+def require_image_of(segmentation: Volume, image: Volume) -> None:
+    """Check that a segmentation can have been made from an image, voxel by voxel.
+
+    Raises
+    ------
+    VolumeError
+        If the types are not those of labels and grey levels, the voxel sizes differ, or the image covers only a part.
+    """
+    require_labels(segmentation)
+    require_image(image)
+    require_same_voxel_size(image, segmentation)
+    if not image.box.contains(segmentation.box):
+        raise VolumeError(
+            f"{image.name}: covers {image.box}, expected all of the segmentation {segmentation.box}. "
+            "Is it the image that was segmented?"
+        )
+
+
 def require_labels(volume: Volume) -> None:
     """Check that the voxels can be segment ids.
 

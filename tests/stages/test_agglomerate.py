@@ -304,6 +304,14 @@ def test_a_segmentation_without_overlaps_is_refused(scene, capsys):
     assert "has no table 'overlaps'" in capsys.readouterr().err
 
 
+def test_an_image_of_another_mip_is_refused(scene, capsys):
+    with create_volume(f"{scene}/raw.h5:raw", np.uint8, Placement(BOX, (5.0, 5.0, 5.0))) as writer:
+        writer.write(BOX, np.zeros(BOX.shape, np.uint8))
+    code, out = agglomerate(scene)
+    assert code == 2 and not out.exists()
+    assert "raw.h5:raw: has voxels of (5.0, 5.0, 5.0) nm, expected the (10.0, 10.0, 10.0) nm" in capsys.readouterr().err
+
+
 def test_a_shallow_overlap_is_no_candidate(scene):
     depths = {(e.segment_a, e.segment_b): e.overlap_voxels / e.contact_faces for e in read_graph(agglomerate(scene)[1])}
     assert depths[FIRST, SECOND] > depths[FIRST, OTHER]

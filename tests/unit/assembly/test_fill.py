@@ -186,9 +186,18 @@ def test_a_volume_without_gaps_or_segments_stays_as_it_is(labels):
 def test_the_image_has_to_cover_the_segmentation(tmp_path):
     labels, image = two_segments()
     specs = write(tmp_path / "labels.h5", labels, (0, 0, 9)), write(tmp_path / "image.h5", image)
-    with pytest.raises(VolumeError, match="outside of the volume"):
+    with pytest.raises(VolumeError, match="image.h5:image: covers .*, expected all of the segmentation"):
         fill(*specs, f"{tmp_path}/out.h5:segmentation", CONFIG)
     assert not (tmp_path / "out.h5").exists()
+
+
+def test_an_image_of_another_mip_is_refused(tmp_path):
+    """Its voxels would be taken for those of the same numbers, which lie elsewhere."""
+    labels, image = two_segments()
+    sizes = ((20, 20, 40), SIZE)
+    specs = [write(tmp_path / f"{n}.h5", v, (0, 0, 0), s) for n, v, s in zip("li", (labels, image), sizes, strict=True)]
+    with pytest.raises(VolumeError, match="i.h5:i: has voxels of .10.* nm, expected the .20.* nm of .*l.h5:l"):
+        fill(*specs, f"{tmp_path}/out.h5:segmentation", CONFIG)
 
 
 @pytest.mark.parametrize("replaced", ["labels", "image"])
