@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class ImagePart(NamedTuple):
-    """Grey levels of shape ``frame.box.shape``, their place, and the voxel size."""
+    """Grey levels of a box, its frame, and the voxel size, 1 nm where the image declares none."""
 
     raw: np.ndarray
     frame: Frame
@@ -103,9 +103,10 @@ class SubvolumeFlood:
         with open_volume(common.image_spec) as volume:
             frame = Frame.of(self.box, volume.box, mirrored_radius(common.network.model, common.config))
             self._part = ImagePart(volume.read(self.box), frame, voxel_size_of(volume))
-        with open_masks(common.masks, self._part.voxel_size_zyx_nm) as masks:
+            declared = volume.voxel_size_zyx_nm
+        with open_masks(common.masks, declared) as masks:
             self._masked = masks.read(self.box) if masks else None
-        self._given = _given(common.init_segmentation, self._part)
+        self._given = _given(common.init_segmentation, self.box, declared)
         checksums = {name: checksum(array) for name, array in self._arrays().items()}
         inputs = {**common.inputs, "box": self.box, **checksums, "voxel_size_zyx_nm": self._part.voxel_size_zyx_nm}
         found = fingerprint(common.config, common.network.model, {**inputs, "canvases": common.canvases})
@@ -196,10 +197,10 @@ def fingerprint(config: SegmentConfig, model: Model, inputs: Mapping[str, object
     return {name: str(value) for name, value in {**named, **inputs, "revision": revision("segment")}.items()}
 
 
-def _given(spec: str | None, part: ImagePart) -> np.ndarray | None:
+def _given(spec: str | None, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> np.ndarray | None:
     """Return the ids of what is segmented already, 0 where nothing is and beyond its volume."""
     if spec is None:
         return None
     with open_truth(spec) as labels:
-        return read_nearest(labels, part.frame.box, part.voxel_size_zyx_nm, outside=0)
+        return read_nearest(labels, box, voxel_size_zyx_nm, outside=0)
 

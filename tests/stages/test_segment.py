@@ -415,6 +415,26 @@ def test_what_is_segmented_already_keeps_its_voxels_and_is_not_entered(scene):
     np.testing.assert_array_equal(found["segmentation"][second] > 0, free["segmentation"][second] > 0)
 
 
+def test_without_a_voxel_size_masks_and_given_segments_have_that_of_the_image(scene):
+    """They were read as if a voxel had 1 nm, and lay elsewhere."""
+    with open_volume(f"{scene}/raw.h5:raw") as volume:
+        image = volume.read()
+    labels, box = np.zeros(image.shape, np.uint64), Box.from_shape(image.shape)
+    labels[8:18, 8:18, :30] = 9
+    masked = np.zeros_like(labels)
+    masked[:, :, 20:25] = 1
+    for name, voxels in (("soma", labels), ("mask", masked)):
+        with create_volume(f"{scene}/{name}.h5:labels", np.uint64, Placement(box, (10, 10, 10))) as writer:
+            writer.write(box, voxels)
+    with h5py.File(scene / "bare.h5", "w") as file:
+        file["raw"] = image
+    words = ["--image", f"{scene}/bare.h5:raw", "--model", f"{scene}/model", "--masks", f"{scene}/mask.h5:labels"]
+    words += ["--init-segmentation", f"{scene}/soma.h5:labels"]
+    assert main(["segment", *words, "--out", f"{scene}/seg.h5:segmentation"]) == 0
+    found = read(scene / "seg.h5")["segmentation"]
+    assert np.array_equal(found == 1, (labels > 0) & (masked == 0)) and not found[masked > 0].any()
+
+
 def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch):
     labels = np.zeros(IMAGE.shape, np.uint64)
     labels[8:18, 8:18, :12] = 9
