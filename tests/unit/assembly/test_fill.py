@@ -71,6 +71,17 @@ def test_floods_meet_on_the_membrane_not_in_the_middle():
     assert (filled[labels > 0] == labels[labels > 0]).all()
 
 
+def test_floods_meet_on_a_membrane_of_one_voxel_rather_than_in_a_grey_band_by_default():
+    """Smoothing of 10 nm would make the membrane the brighter of the two."""
+    labels, image = np.zeros((8, 9, 34), np.uint64), np.full((8, 9, 34), 200, np.uint8)
+    labels[:, :, :5], labels[:, :, 29:] = 1, 2
+    image[:, :, 10], image[:, :, 18:23] = 60, 100
+    for sigma_nm, border in ((None, range(10, 12)), (10.0, range(18, 24))):
+        config = FillConfig(max_distance_nm=200, **({} if sigma_nm is None else {"sigma_nm": sigma_nm}))
+        filled = fill_gaps(labels, image, (10, 10, 10), config)
+        assert (filled > 0).all() and set((filled == 1).sum(axis=2).ravel().tolist()) <= set(border)
+
+
 def test_masked_gaps_stay_gaps_and_are_not_crossed(tmp_path):
     labels, image = two_segments()
     masked = np.zeros(labels.shape, bool)
