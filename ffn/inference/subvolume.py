@@ -131,6 +131,7 @@ class SubvolumeFlood:
         self.flood = FloodFill(canvas, self._common.config, Cells(cell_shape(voxel_size), frame.canvas.start))
         if self._given is not None:  # a checkpoint replaces this with the same and more
             self._ids = self.flood.claims.adopt(frame.padded(self._given))
+        self._masked = self._given = None  # both are in the segmentation now
         if self._saved is None:
             self._begin(self._seeds)
         else:
@@ -184,7 +185,7 @@ class SubvolumeFlood:
     def leave(self) -> None:
         """Give back the memory, once the result is written; all subvolumes of a call would not fit."""
         del self.flood, self._part
-        self._masked = self._given = self._ids = None
+        self._ids = None
         self._seeds = np.empty((0, 3), np.int64)
 
 

@@ -198,6 +198,23 @@ def test_memory_does_not_grow_with_the_number_of_boxes(scene, monkeypatch):
     assert alive == [0, 0, 0]
 
 
+def test_masks_and_given_segments_leave_the_memory_when_the_flood_begins(scene, monkeypatch):
+    """With 64 canvases of 256³ on a GPU, they would be 10 GB."""
+    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
+        writer.write(IMAGE, np.ones(IMAGE.shape, np.uint64))
+    alive, enter = [], SubvolumeFlood.enter
+
+    def counted(job, *where):
+        arrays = [weakref.ref(array) for array in (job._masked, job._given)]
+        enter(job, *where)
+        gc.collect()
+        alive.extend(array() is not None for array in arrays)
+
+    monkeypatch.setattr(SubvolumeFlood, "enter", counted)
+    segment(scene, "--init-segmentation", f"{scene}/soma.h5:labels", "--masks", "#box=90:150,0:99,44:50")
+    assert alive == [False, False]
+
+
 def test_a_sigterm_after_the_last_fov_ends_with_the_result(scene, monkeypatch):
     """It comes while the file is written; there is no state to save, and nothing to resume."""
     write = SubvolumeFlood.write
