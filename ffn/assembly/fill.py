@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from ffn.io.shards import Shards
 from ffn.io.volume import Placement, Volume, file_of, require_image_of, require_other_file, voxel_size_of
 from ffn.options import add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
+
+log = logging.getLogger(__name__)
 
 CONTEXT = 2.0  # halo in units of the maximum distance; floods meet along membranes, which may come from farther away
 TRUNCATE = 4.0  # radius of the Gaussian, standard deviations
@@ -85,6 +88,11 @@ def fill(
     ):
         require_image_of(segmentation, image)
         voxel_size = voxel_size_of(segmentation)
+        if config.max_distance_nm < min(voxel_size):
+            log.warning(
+                "%s: max_distance_nm, %g nm, is less than the smallest side of a voxel (%g nm), so nothing is filled",
+                *(out_spec, config.max_distance_nm, min(voxel_size)),
+            )
         record = provenance("fill", config, **inputs, **mask_inputs(masks))
         made_of = fingerprint("fill", config, **identities(inputs, masks))
         tiles, name = Shards(segmentation.box, config.block_size_zyx), volume_name(out_spec)

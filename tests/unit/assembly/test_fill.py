@@ -189,6 +189,19 @@ def test_a_distance_below_one_voxel_fills_nothing():
     assert np.array_equal(fill_gaps(labels, image, SIZE, config), labels)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"), [([], True), (["--max-distance", "9"], True), (["--max-distance", "20"], False)]
+)
+def test_a_distance_that_fills_nothing_is_named(options, says, tmp_path, caplog):
+    """By hand, none is the default, and 3 may be meant as voxels."""
+    labels, image = two_segments()
+    specs = [write(tmp_path / f"{n}.h5", v, (5, 6, 7), SIZE) for n, v in (("labels", labels), ("image", image))]
+    words = ["fill", "--segmentation", specs[0], "--image", specs[1], "--out", f"{tmp_path}/out.h5:s", *options]
+    assert main(words) == 0
+    assert ("is less than the smallest side of a voxel (10 nm), so nothing is filled" in caplog.text) == says
+    assert np.array_equal(read(f"{tmp_path}/out.h5:s"), labels) == says
+
+
 @pytest.mark.parametrize("labels", [np.zeros((4, 5, 6), np.uint64), np.full((4, 5, 6), 3, np.uint64)])
 def test_a_volume_without_gaps_or_segments_stays_as_it_is(labels):
     assert np.array_equal(fill_gaps(labels, np.zeros(labels.shape, np.uint8), SIZE, CONFIG), labels)
