@@ -21,7 +21,7 @@ from ffn.inference.points import read_points
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
-from ffn.io.create import volume_name
+from ffn.io.create import require_replaceable, volume_name
 from ffn.io.masks import mask_inputs
 from ffn.io.open import identity, open_volume
 from ffn.io.staging import stage_specs, staged_spec
@@ -160,6 +160,8 @@ def segment(
     """
     targets = [_target(spec) for spec in out_specs]
     _require_different([path for path, _ in targets])
+    for path, dataset in targets:  # not after the flood: its checkpoint is of this output
+        require_replaceable(path, {dataset, *RESERVED})
     for spec in out_specs:
         require_other_file(spec, image_spec, *filter(None, [mask.path for mask in known.masks]))
         require_other_file(spec, *filter(None, [known.init_segmentation]))

@@ -171,16 +171,20 @@ class SubvolumeFlood:
             inputs["init_segmentation"] = self._common.init_segmentation
         record = provenance("segment", self._common.config, **inputs)
         record |= {"counters": filling.counters, "sanity": sanity}
+        placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)
+        dtypes: dict[str, np.dtype | type] = {self._dataset: np.uint64, "probability": np.uint8}
+        with create_volumes(self.path, dtypes, placement, self._tables(filling), former=("given",)) as writers:
+            writers[self._dataset].write(self.box, filling.segmentation.astype(np.uint64))
+            writers["probability"].write(self.box, filling.probability)
+
+    def _tables(self, filling: Filling) -> dict[str, np.ndarray]:
+        """Origins and overlaps; `given` are the ids, elsewhere, of the first segments."""
         origins = origins_table(filling.origins)
-        origins[:, 1:4] += frame.canvas.start
+        origins[:, 1:4] += self._part.frame.canvas.start
         tables = {"origins": origins, "overlaps": overlaps_table(filling.origins)}
         if self._ids is not None:
             tables["given"] = np.column_stack([np.arange(1, len(self._ids) + 1), self._ids.astype(np.int64)])
-        placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)
-        dtypes: dict[str, np.dtype | type] = {self._dataset: np.uint64, "probability": np.uint8}
-        with create_volumes(self.path, dtypes, placement, tables) as writers:
-            writers[self._dataset].write(self.box, filling.segmentation.astype(np.uint64))
-            writers["probability"].write(self.box, filling.probability)
+        return tables
 
     def leave(self) -> None:
         """Give back the memory, once the result is written; all subvolumes of a call would not fit."""
@@ -204,4 +208,3 @@ def _given(spec: str | None, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> n
         return None
     with open_truth(spec) as labels:
         return read_nearest(labels, box, voxel_size_zyx_nm, outside=0)
-

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from ffn.inference.checkpoint import CheckpointFile
 from ffn.inference.subvolume import SubvolumeFlood
 from ffn.io.create import create_volume
 from ffn.io.masks import open_masks
-from ffn.io.open import open_volume
+from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Placement
 from ffn.model.choice import Choice
 
@@ -461,6 +462,39 @@ def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch)
     whole = segment(scene, *options, name="whole").read_bytes()
     interrupt(scene, monkeypatch, *options)
     assert segment(scene, *options).read_bytes() == whole
+
+
+@pytest.mark.parametrize("out", ["seg.h5:segmentation", "seg.zarr"])
+def test_what_was_made_with_given_segments_can_be_made_without(scene, out):
+    """Its table `given` is no reason to refuse the result of the flood."""
+    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
+        writer.write(IMAGE, np.ones(IMAGE.shape, np.uint64))
+    words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--out", f"{scene}/{out}"]
+    assert main([*words, *ONE_SEED, "--init-segmentation", f"{scene}/soma.h5:labels"]) == 0
+    assert main([*words, *ONE_SEED]) == 0
+    with open_volume(f"{scene}/{out}") as volume:
+        assert 0 < (volume.read() > 0).mean() < 0.5
+    assert read_table(f"{scene}/{out}", "given") is None
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("{scene}/mine.h5:segmentation", "mine.h5: holds .'notes'., expected no datasets but"),
+        ("{scene}/mine.zarr", "mine.zarr: holds .'notes'., expected nothing but"),
+        ("s3://bucket/seg.h5:segmentation", "s3://bucket/seg.h5: is an address, expected an HDF5 file on this machine"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_flood(scene, monkeypatch, capsys, out, said):
+    """A checkpoint is of one output, so the work would be lost."""
+    (scene / "mine.zarr").mkdir()
+    (scene / "mine.zarr/notes").write_text("mine")
+    with h5py.File(scene / "mine.h5", "w") as file:
+        file["notes"] = np.zeros(3)
+    monkeypatch.setattr(SubvolumeFlood, "read", lambda job: pytest.fail("it has begun"))
+    words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model"]
+    assert main([*words, "--out", out.format(scene=scene)]) == 2
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_a_given_segment_is_one_segment_of_the_whole(scene):
