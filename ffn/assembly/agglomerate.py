@@ -97,6 +97,7 @@ def _agglomerate_parts(
     how: tuple[str | None, str | None, tuple[Mask, ...]],
 ) -> None:
     """Write a graph for each part of a box; `how` are the machine, the normalisation and the masks."""
+    _require_here(folder)
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
         parts = cut(_checked(segmentation, image, box), size_zyx)
     model, (machine, normalization, masks) = load_model(model_folder), how
@@ -242,7 +243,14 @@ def agglomerate(
         partial.unlink()
 
 
+def _require_here(out_path: str) -> None:
+    """Refuse a URL, which would be taken for a relative path."""
+    if "://" in out_path:
+        raise VolumeError(f"{out_path}: is an address, expected a path on this machine. Copy the graph there later")
+
+
 def _require_new_file(out_path: str, *input_specs: str) -> None:
+    _require_here(out_path)
     require_other_file(out_path, *input_specs)
     if Path(out_path).is_dir():
         raise VolumeError(f"{out_path}: is a folder, expected a file to write to, such as {out_path}/graph.csv")

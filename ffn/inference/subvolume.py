@@ -13,7 +13,7 @@ import numpy as np
 from ffn.config import Mask, SegmentConfig
 from ffn.geometry import Box, VoxelSize, cell_shape
 from ffn.inference.canvas import MASKED
-from ffn.inference.checkpoint import CheckpointFile, checksum
+from ffn.inference.checkpoint import CheckpointFile, checksum, path_for
 from ffn.inference.choice import Network
 from ffn.inference.claims import Cells, Filling, origins_table, overlaps_table
 from ffn.inference.flood import FloodFill
@@ -110,7 +110,7 @@ class SubvolumeFlood:
         checksums = {name: checksum(array) for name, array in self._arrays().items()}
         inputs = {**common.inputs, "box": self.box, **checksums, "voxel_size_zyx_nm": self._part.voxel_size_zyx_nm}
         found = fingerprint(common.config, common.network.model, {**inputs, "canvases": common.canvases})
-        self.checkpoint = CheckpointFile(f"{self.path}.checkpoint", found, common.config.checkpoint_seconds)
+        self.checkpoint = CheckpointFile(path_for(self.path), found, common.config.checkpoint_seconds)
         self._saved = self.checkpoint.load()
         if self._saved is None:
             image = common.network.normalisation.apply(self._part.raw)

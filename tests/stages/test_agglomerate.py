@@ -353,6 +353,17 @@ def test_parts_made_with_other_threads_and_blocks_belong_together(scene):
     assert merge(scene, one, two) == 0
 
 
+@pytest.mark.parametrize("out", ["s3://bucket/graph.csv", "s3://bucket/parts/"])
+def test_a_graph_at_an_address_is_refused(scene, capsys, monkeypatch, out):
+    """It was written to a folder with the name of the address."""
+    monkeypatch.chdir(scene)
+    before = sorted(scene.iterdir())
+    inputs = ["--segmentation", f"{scene}/base.h5:segmentation", "--image", f"{scene}/raw.h5:raw"]
+    assert main(["agglomerate", *inputs, "--model", f"{scene}/model", "--out", out]) == 2
+    assert f"{out}: is an address, expected a path on this machine" in capsys.readouterr().err
+    assert sorted(scene.iterdir()) == before
+
+
 @pytest.mark.parametrize("out", ["base.h5", "raw.h5"])
 def test_a_graph_never_overwrites_an_input(scene, capsys, out):
     before = (scene / out).read_bytes()

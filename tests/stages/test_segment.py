@@ -86,6 +86,22 @@ def test_objects_at_the_faces_of_the_image_are_segmented_as_well(scene):
         assert not cut["segmentation"][()].any()
 
 
+def test_the_checkpoint_of_an_output_at_an_address_leaves_nothing_here(scene, monkeypatch):
+    """It took the address for a path, and left folders of this name."""
+    monkeypatch.chdir(scene)
+    before, saved, save = sorted(scene.iterdir()), [], CheckpointFile.save
+
+    def recorded(checkpoint, arrays):
+        save(checkpoint, arrays)
+        saved.append(checkpoint.path.absolute())
+
+    monkeypatch.setattr(CheckpointFile, "save", recorded)
+    words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", *ONE_SEED]
+    assert main([*words, "--max-fovs", "3", "--checkpoint-seconds", "1e-9", "--out", f"file://{scene}/seg.zarr"]) == 0
+    assert set(saved) == {scene / "seg.zarr.checkpoint"}
+    assert sorted(scene.iterdir()) == [*before, scene / "seg.zarr"]
+
+
 def test_reversed_order_starts_from_the_other_end(scene):
     forward, backward = segment(scene), segment(scene, "--seed-order", "reversed", name="reversed")
     with h5py.File(forward) as one, h5py.File(backward) as other:
