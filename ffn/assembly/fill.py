@@ -57,7 +57,7 @@ def fill(
     change them. A tile is read with a halo of twice the maximum distance. A watershed has no strict reach, so the
     border between two segments may still depend on the tiles: on FIB-25 with 100 nm, 0.3 % of the filled voxels did
     with tiles of 128³, which have twice as many borders as those of 256³; 0.2 % with twice the halo, 0.8 % with half
-    of it. The set of segments and the set of filled voxels never depend on it.
+    of it. The set of segments and, without masks, the set of filled voxels never depend on it.
 
     Parameters
     ----------
