@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ffn.config import ImageConfig, Mask, SegmentConfig, SubvolumesConfig, flooding_model
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import Box, tile, zyx
+from ffn.geometry import ZYX, Box, Grid, tile, zyx
 from ffn.inference.checkpoint import Termination
 from ffn.inference.choice import Network, chosen
 from ffn.inference.flood_all import flood_all
@@ -227,6 +227,7 @@ def segment_subvolumes(
         boxes = tile(box or volume.box, tiles.size_zyx, tiles.overlap_zyx)
         require_inside(volume, box or volume.box)
     model = load_model(model_folder)
+    _require_overlap(boxes, tiles.overlap_zyx, model.config.fov_size_zyx)
     machine = machine or f"{folder}{FOLDER}"
     choice = chosen(model, config, machine)
     files = [*(mask.path for mask in known.masks), known.init_segmentation, config.seed_points]
@@ -247,6 +248,16 @@ def segment_subvolumes(
         segment(image_spec, model_folder, outs, config, left, stage_to, machine, known, finished, number)
 
     make_files(folder, ".h5", boxes, work, fingerprint(config, model, inputs), job)
+
+
+def _require_overlap(boxes: Grid, overlap_zyx: ZYX, fov_size_zyx: ZYX) -> None:
+    """Refuse neighbours that share less than a FOV, as the configuration of a run does."""
+    for axis, ranges, overlap, fov in zip("zyx", boxes.ranges_zyx, overlap_zyx, fov_size_zyx, strict=True):
+        if len(ranges) > 1 and overlap < fov:
+            raise ConfigError(
+                f"overlap_zyx: {overlap} on axis {axis} is less than the FOV ({fov}), so neighbours would not share "
+                "voxels that both can reach"
+            )
 
 
 def _target(out_spec: str) -> tuple[str, str]:

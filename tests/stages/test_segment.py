@@ -147,7 +147,7 @@ def test_boxes_of_one_process_have_the_bytes_of_one_after_another(scene, engine)
 def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     """The bytes are those of one box after another; what is finished is not made again."""
     sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
-    cut = ["--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "4", "--job", "1-of-1"]
+    cut = ["--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "7", "--job", "1-of-1"]
     command = ["segment", *sources, *cut, "--job-record", f"{scene}/1-of-1.json", "--out", f"{scene}/parts/"]
     assert main(command) == 0
     files = sorted((scene / "parts").glob("*.h5"))
@@ -164,10 +164,18 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     assert files[1].read_bytes() != states[1][0], "other options"
 
 
+def test_subvolumes_that_overlap_by_less_than_the_fov_are_refused(scene, capsys):
+    """Objects would end at their borders, as in a run, whose configuration is refused."""
+    cut = ["--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "6"]
+    said = "overlap_zyx: 6 on axis x is less than the FOV (7), so neighbours would not share voxels that both can reach"
+    assert said in fails(scene, capsys, "raw.h5:raw", "parts/", *cut)
+    assert not (scene / "parts").exists()
+
+
 def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog):
     """There are as many canvases as before, or their checkpoints would be those of another job."""
     sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
-    cut = ["--box", str(BOX), "--size", "32", "34", "21", "--overlap", "4", "4", "5", "--canvases", "3"]
+    cut = ["--box", str(BOX), "--size", "32", "34", "23", "--overlap", "4", "4", "7", "--canvases", "3"]
     assert main(["segment", *sources, *cut, "--out", f"{scene}/whole/"]) == 0
     leave, command = SubvolumeFlood.leave, ["segment", *sources, *cut, "--out", f"{scene}/parts/"]
 
@@ -190,7 +198,7 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
 def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
     """Where two precisions are about as fast, measuring again would start over."""
     sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
-    command = ["segment", *sources, "--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "4"]
+    command = ["segment", *sources, "--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "7"]
     times = []
     for precision in ("float32", "bfloat16"):
         choice = Choice("tensorflow", precision, "it was the fastest")
