@@ -65,6 +65,30 @@ def test_a_missing_file_is_refused_by_name(tmp_path):
         read_graph(tmp_path / "graph.csv")
 
 
+def write_of(path, segmentation):
+    """Write an empty graph of a segmentation."""
+    path.write_text(header({"config": {}, "inputs": {"weights": "abc", "segmentation": str(segmentation)}}))
+    return path
+
+
+def test_graphs_of_two_segmentations_are_refused(tmp_path):
+    """They know the same ids, so one of them would join what it knows nothing of."""
+    for name in ("a.zarr", "b.zarr"):
+        (tmp_path / name).mkdir()
+    paths = [write_of(tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr") for name in "ab"]
+    with pytest.raises(MergeGraphError, match=r"b.csv: is of .*/b.zarr, expected .*/a.zarr, that of .*/a.csv"):
+        read_graphs(paths)
+
+
+def test_a_segmentation_may_have_several_names_and_be_gone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "link.zarr").symlink_to("a.zarr")
+    names = (tmp_path / "a.zarr", "a.zarr", "./link.zarr", "before/moving.zarr", "s3://bucket/a.zarr")
+    paths = [write_of(tmp_path / f"{number}.csv", name) for number, name in enumerate(names)]
+    assert list(read_graphs(paths)) == [[]] * len(paths)
+
+
 def test_a_group_has_its_smallest_id_whatever_the_order_of_edges():
     edges = [edge(7, 9, 0.9), edge(3, 7, 0.6), edge(4, 5, 0.5), edge(3, 4, 0.49)]
     for order in (edges, edges[::-1]):
