@@ -107,14 +107,14 @@ def read_graphs(paths: Sequence[str | Path]) -> Iterator[list[MergeEdge]]:
     MergeGraphError
         As `read_graph`, or if the parts were made with different models or options, or of different segmentations.
     """
-    makers = map(_maker, paths)
-    first, place_now = next(makers, _Maker()), cache(_place)  # a sweep may have no graph
+    makers, place_of_each = map(_maker, paths), cache(_place)
+    first = next(makers, _Maker())  # a sweep may have no graph
     for path, maker in zip(paths[1:], makers, strict=True):
         if maker[:2] != first[:2]:
             raise MergeGraphError(
                 f"{path}: differs in model or options from {paths[0]}, expected the same. Rerun agglomerate for all"
             )
-        places = {place_now(name) for name in (first.segmentation, maker.segmentation)} - {None}
+        places = {place_of_each(name) for name in (first.segmentation, maker.segmentation)} - {None}
         if len(places) > 1:
             raise MergeGraphError(
                 f"{path}: is of {maker.segmentation}, expected {first.segmentation}, that of {paths[0]}. "
