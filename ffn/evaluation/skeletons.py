@@ -50,9 +50,12 @@ class Skeletons:
 
     def crop(self, box: Box, voxel_size_zyx_nm: VoxelSize) -> Skeletons:
         """Return the nodes inside `box`, and the edges between them."""
-        inside = box.holds(self.voxels_zyx(voxel_size_zyx_nm))
-        kept = self.edges[inside[self.edges].all(axis=1)]
-        return Skeletons(self.nodes_zyx_nm[inside], (np.cumsum(inside) - 1)[kept], self.owners[inside])
+        return self.keep(box.holds(self.voxels_zyx(voxel_size_zyx_nm)))
+
+    def keep(self, nodes: np.ndarray) -> Skeletons:
+        """Return the nodes that are True in `nodes`, bool of shape (N,), and the edges between them."""
+        kept = self.edges[nodes[self.edges].all(axis=1)]
+        return Skeletons(self.nodes_zyx_nm[nodes], (np.cumsum(nodes) - 1)[kept], self.owners[nodes])
 
     def write(self, path: str | Path, provenance: dict[str, Any]) -> None:
         """Write an HDF5 file with a dataset for each of the arrays."""
