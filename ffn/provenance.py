@@ -25,7 +25,7 @@ REVISIONS: dict[str, int] = {
     "report": 3,
     "segment": 3,
     "study": 2,
-    "sweep": 3,
+    "sweep": 4,
     "train": 2,
 }
 
