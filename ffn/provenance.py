@@ -22,7 +22,7 @@ REVISIONS: dict[str, int] = {
     "ingest": 2,
     "merge": 3,
     "reconcile": 5,
-    "report": 3,
+    "report": 4,
     "segment": 3,
     "study": 2,
     "sweep": 4,
