@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skeletons",
         metavar="PATH",
-        help="skeletons of the ground truth, for the expected run length: a file of 'ffn skeletonize', a folder of SWC "
-        "files (x, y, z in nm), or a precomputed folder",
+        help="skeletons of the ground truth, for the expected run length: a file of 'ffn skeletonize', an SWC file or "
+        "a folder of them (x, y, z in nm), or a precomputed folder",
     )
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores; two CSV files are added")
