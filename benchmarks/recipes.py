@@ -15,8 +15,9 @@ The target of a seed is the baseline's F1 at the end with that seed; a recipe re
 for good. Core-hours are processor time of training, without scoring. Intervals are 95 % of Student's t over the seeds.
 An answer of yes everywhere has an F1 of 0.58 on the phantoms: of a lower one, precision and recall say what it means.
 
-Every run leaves its result in OUT; the same command goes on where it was stopped, unless the data have changed. Needs labels with a train_box and a
-validate_box; makes volumes and records with Snakemake first, in the folder results of the working directory.
+Every run leaves its result in OUT; the same command goes on where it was stopped, unless the data have changed. Needs
+labels with a train_box and a validate_box; makes volumes and records with Snakemake first, in the folder results of the
+working directory.
 """
 
 from __future__ import annotations
