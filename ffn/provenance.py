@@ -24,7 +24,7 @@ REVISIONS: dict[str, int] = {
     "reconcile": 5,
     "report": 4,
     "segment": 3,
-    "study": 2,
+    "study": 3,
     "sweep": 4,
     "train": 2,
 }
