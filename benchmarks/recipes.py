@@ -3,11 +3,11 @@
     OMP_NUM_THREADS=1 python benchmarks/recipes.py                                  # phantoms, all recipes, three seeds
     python benchmarks/recipes.py --config config/mine.yaml --fovs 100000 --recipes paper-1e-3 cosine batch-4
 
-The recipes are in RECIPES below: options on top of the paper's recipe. What describes data and machine (KEPT) and the
-network come from the configuration. Runs with the same seed start from the same weights and draw their examples from
-the same records. At equal intervals, the weights that the model would get are scored: walks to the 26 neighbours, on
-`validation_examples` examples in the validation boxes. So the scores of all recipes can be compared, whatever their own
-walks are.
+The recipes are in RECIPES below: options on top of the paper's recipe, all without its centres on the background unless
+the configuration or the recipe has them. What describes data and machine (KEPT) and the network come from the
+configuration. Runs with the same seed start from the same weights and draw their examples from the same records. At
+equal intervals, the weights that the model would get are scored: walks to the 26 neighbours, on `validation_examples`
+examples in the validation boxes. So the scores of all recipes can be compared, whatever their own walks are.
 
 The F1 at the end is the mean of the last third of the scores, because they jump with a constant rate and without
 averaged weights. The baseline is the best, by that, of the recipes whose names begin with `paper`, or the first recipe.

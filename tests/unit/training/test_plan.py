@@ -125,6 +125,9 @@ def test_the_fingerprint_changes_with_seed_and_data(data, make_records, make_vol
     assert plan_of(other_records).fingerprint() != fingerprint
     masked = dataclasses.replace(data, masks={"a": (Mask(box="0:1,0:1,0:1"),)})
     assert plan_of(masked).fingerprint() != fingerprint
+    assert plan_of(dataclasses.replace(data, normalize={"a": "volume"})).fingerprint() != fingerprint
+    of_validation = {"masks": {"b": masked.masks["a"]}, "normalize": {"b": "volume"}}  # decide scores, not weights
+    assert plan_of(dataclasses.replace(data, **of_validation)).fingerprint() == fingerprint
     make_volume(np.flip(image, 0).copy())  # same mean and standard deviation
     assert plan_of(data).fingerprint() != fingerprint
 
