@@ -113,7 +113,7 @@ def segment(
     machine: str | None = None,
     known: Known = Known(),  # noqa: B008 (frozen)
     finished: Callable[[Box], None] | None = None,
-    num_boxes: int | None = None,
+    of_boxes: Sequence[Box] | None = None,
 ) -> None:
     """Flood-fill boxes and write segmentation, probabilities, origins and overlaps of each.
 
@@ -143,8 +143,9 @@ def segment(
         Normalisation, masks and given segments of the volume.
     finished : callable, optional
         Told each box whose file is written; its checkpoint is gone then.
-    num_boxes : int, optional
-        Number with those that an earlier call has finished: its checkpoints are of as many canvases. Default: `boxes`.
+    of_boxes : sequence of Box, optional
+        These and those that an earlier call has finished: its checkpoints are of as many canvases, which the largest of
+        all decides on a device. Default: `boxes`.
 
     Raises
     ------
@@ -174,10 +175,11 @@ def segment(
     staged = staged_spec(image_spec, stage_to) if stage_to else image_spec
     with open_volume(staged) as volume:
         boxes, dtype = _checked(volume, boxes or [volume.box], model, len(targets)), volume.dtype
-        frames = [Frame.of(box, volume.box, mirrored_radius(model, config)) for box in boxes]
+        of_boxes, radius_zyx = of_boxes or boxes, mirrored_radius(model, config)
+        shapes = {Frame.of(box, volume.box, radius_zyx).canvas.shape for box in of_boxes}
     network = Network(model, normalisation, chosen(model, config, machine))
-    largest = zyx(map(max, zip(*(frame.canvas.shape for frame in frames), strict=True)))
-    lanes = open_lanes(network, config, num_boxes or len(boxes), largest, dtype)
+    largest = zyx(map(max, zip(*shapes, strict=True)))
+    lanes = open_lanes(network, config, len(of_boxes), largest, dtype)
     inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": lanes.name}
     inputs["grey_levels"] = str(normalisation)
     common = Common(staged, network, config, points, inputs, lanes.size, known.masks, known.init_segmentation)
@@ -241,11 +243,11 @@ def segment_subvolumes(
         **mask_inputs(known.masks),
     }
 
-    number = len(job.part_of(boxes))
+    mine = job.part_of(boxes)
 
     def work(left: list[Box], finished: Callable[[Box], None]) -> None:
         outs = [f"{folder}{box.stem}.h5:segmentation" for box in left]
-        segment(image_spec, model_folder, outs, config, left, stage_to, machine, known, finished, number)
+        segment(image_spec, model_folder, outs, config, left, stage_to, machine, known, finished, mine)
 
     make_files(folder, ".h5", boxes, work, fingerprint(config, model, inputs), job)
 

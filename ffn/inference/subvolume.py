@@ -108,7 +108,8 @@ class SubvolumeFlood:
             self._masked = masks.read(self.box) if masks else None
         self._given = _given(common.init_segmentation, self.box, declared)
         checksums = {name: checksum(array) for name, array in self._arrays().items()}
-        inputs = {**common.inputs, "box": self.box, **checksums, "voxel_size_zyx_nm": self._part.voxel_size_zyx_nm}
+        inputs = {**common.inputs, "box": self.box, "canvas": frame.canvas, **checksums}
+        inputs["voxel_size_zyx_nm"] = self._part.voxel_size_zyx_nm
         found = fingerprint(common.config, common.network.model, {**inputs, "canvases": common.canvases})
         self.checkpoint = CheckpointFile(path_for(self.path), found, common.config.checkpoint_seconds)
         self._saved = self.checkpoint.load()

@@ -17,6 +17,7 @@ from ffn.config import Mask
 from ffn.errors import SegmentError
 from ffn.geometry import Box
 from ffn.inference.checkpoint import CheckpointFile
+from ffn.inference.lanes import open_lanes
 from ffn.inference.subvolume import SubvolumeFlood
 from ffn.io.create import create_volume
 from ffn.io.masks import open_masks
@@ -193,6 +194,23 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
     assert caplog.text.count("resuming from") == num_saved
     for file in sorted((scene / "whole").glob("*.h5")):
         assert (scene / "parts" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_in_a_folder_the_others_have_canvases_as_large_as_before(scene, monkeypatch):
+    """Those at the faces of the image are the largest, and on a GPU they decide how many there are."""
+    sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", *ONE_SEED]
+    cut = ["--size", "40", "40", "30", "--overlap", "4", "4", "7"]
+    opened = []
+
+    def recorded(*arguments):
+        opened.append(arguments[2:4])
+        return open_lanes(*arguments)
+
+    monkeypatch.setattr("ffn.inference.segment.open_lanes", recorded)
+    assert main(["segment", *sources, *cut, "--out", f"{scene}/parts/"]) == 0
+    (scene / "parts/z000100-y000020-x000026.h5").unlink()
+    assert main(["segment", *sources, *cut, "--out", f"{scene}/parts/"]) == 0
+    assert opened == [(3, (44, 44, 33))] * 2
 
 
 def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
@@ -393,6 +411,18 @@ def test_a_checkpoint_of_another_voxel_size_is_not_continued(scene, tubes, caplo
         segment(scene)
     assert "voxel_size_zyx_nm is (40.0, 10.0, 10.0), was (10.0, 10.0, 10.0)" in caplog.text
     assert "resuming" not in caplog.text
+
+
+def test_a_checkpoint_of_an_image_that_has_grown_is_not_continued(scene, tubes, caplog, monkeypatch):
+    """Its box has the same voxels, but it ends with the image no more."""
+    where, larger = ("--box", str(IMAGE)), Box(IMAGE.start, (150, 60, 63))
+    with open_volume(f"{scene}/raw.h5:raw") as volume:
+        image = volume.read()
+    interrupt(scene, monkeypatch, *where)
+    write(scene, "raw", larger, np.pad(image, [(0, 10), (0, 0), (0, 0)]))
+    with caplog.at_level("INFO"):
+        segment(scene, *where)
+    assert "starting over" in caplog.text and "canvas is 98:140,18:62,0:66, was 98:142,18:62,0:66" in caplog.text
 
 
 @pytest.mark.parametrize(("box", "said"), [("all", "must have the form z0:z1"), ("0:4,5:5,0:9", "is empty")])
