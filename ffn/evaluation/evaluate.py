@@ -27,6 +27,7 @@ from ffn.io.masks import identities, open_masked_truth
 from ffn.io.open import identity, open_segmentation, open_volume
 from ffn.io.store_names import blocks_folder
 from ffn.io.volume import (
+    NO_SIZE,
     Volume,
     require_inside,
     require_labels,
@@ -236,7 +237,8 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
     VolumeError
         If the voxel sizes differ, so that the same box is another place.
     """
-    require_same_voxel_size(segmentation, truth)
+    if segmentation.voxel_size_zyx_nm != NO_SIZE:
+        require_same_voxel_size(segmentation, truth)
     common = segmentation.box.intersect(truth.box)
     if common.is_empty:
         raise EvaluationError(
@@ -286,7 +288,7 @@ def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, ref
             f"{where} cannot be measured: neither {truth.name} nor {segmentation.name} has a voxel size, "
             "one is needed. Ingest one of them with 'ffn ingest --voxel-size', or give --border 0 and no --skeletons"
         )
-    return size or (1.0, 1.0, 1.0)
+    return size or NO_SIZE
 
 
 @contextlib.contextmanager

@@ -91,6 +91,13 @@ def test_another_mip_is_not_scored(tmp_path, specs, segmentation):
         evaluate(*specs, tmp_path / "s.json", EvaluateConfig(), box, References(baseline=coarse))
 
 
+def test_a_segmentation_of_an_image_without_a_voxel_size_is_scored(tmp_path, specs, segmentation):
+    """`segment` took it for 1 nm, with a warning, and wrote that; the flood would have to be made again."""
+    bare = write(tmp_path / "bare.h5", segmentation, size=(1.0, 1.0, 1.0))
+    scores = [evaluate(spec, specs[1], tmp_path / "s.json", EvaluateConfig())["scores"] for spec in (bare, specs[0])]
+    assert scores[0] == scores[1]
+
+
 def test_ids_that_ingest_kept_are_scored(tmp_path):
     """`ignore_labels` may name other labels than CREMI's."""
     voxels = np.array([[[5, 2**64 - 3, 2**64 - 1]]], np.uint64)
