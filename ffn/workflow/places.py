@@ -137,8 +137,8 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         _check_corrections(name, places[name], config)
         if volume.skeletons and not Path(volume.skeletons).exists():
             raise ConfigError(
-                f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected a folder of SWC files or a "
-                "precomputed folder"
+                f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected an SWC file, a folder of "
+                "them or a precomputed folder"
             )
     if config.train.use_best and not any(place.config.is_validated_on for place in places.values()):
         name, place = next((name, place) for name, place in places.items() if config.is_cut(place.config))
