@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import json
@@ -19,8 +20,8 @@ from ffn.assembly.evidence import Evidence
 from ffn.assembly.unionfind import connected_roots
 from ffn.config import AgglomerateConfig
 from ffn.contingency import RowLookup
-from ffn.errors import FfnError
-from ffn.io.store_names import how_to_make
+from ffn.errors import FfnError, VolumeError
+from ffn.io.store_names import how_to_make, split_store
 from ffn.io.volume import place_of
 
 DIGITS = 6
@@ -107,15 +108,15 @@ def read_graphs(paths: Sequence[str | Path]) -> Iterator[list[MergeEdge]]:
     MergeGraphError
         As `read_graph`, or if the parts were made with different models or options, or of different segmentations.
     """
-    makers, place_of_each = map(_maker, paths), cache(_place)
+    makers, mark_of_each = map(_maker, paths), cache(_mark)
     first = next(makers, _Maker())  # a sweep may have no graph
     for path, maker in zip(paths[1:], makers, strict=True):
         if maker[:2] != first[:2]:
             raise MergeGraphError(
                 f"{path}: differs in model or options from {paths[0]}, expected the same. Rerun agglomerate for all"
             )
-        places = {place_of_each(name) for name in (first.segmentation, maker.segmentation)} - {None}
-        if len(places) > 1:
+        marks = {mark_of_each(name) for name in (first.segmentation, maker.segmentation)} - {None}
+        if len(marks) > 1:
             raise MergeGraphError(
                 f"{path}: is of {maker.segmentation}, expected {first.segmentation}, that of {paths[0]}. "
                 "Merge the graphs of one segmentation at a time"
@@ -174,10 +175,21 @@ def _maker(path: str | Path) -> _Maker:
         return _Maker()
 
 
-def _place(segmentation: str | None) -> Path | None:
-    """Return where a segmentation is, None if it is not there: runs may have been moved."""
+def _mark(segmentation: str | None) -> str | None:
+    """Return what tells a segmentation from others, None if it is not there: runs may have been moved.
+
+    That is the content of a store, of which there may be copies, or else its place.
+    """
     place = place_of(segmentation) if segmentation else None
-    return place if place and place.exists() else None
+    if segmentation is None or place is None or not place.exists():
+        return None
+    content = None
+    if split_store(segmentation):
+        from ffn.io.store import content_of
+
+        with contextlib.suppress(VolumeError):  # it is not finished
+            content = content_of(str(place))
+    return content or str(place)
 
 
 def best_scores(edges: Iterable[MergeEdge]) -> np.ndarray:

@@ -1,5 +1,7 @@
 """The file of a merge graph, and the groups that it joins."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,9 @@ from ffn.assembly.merge_graph import (
     read_graph,
     read_graphs,
 )
+from ffn.geometry import Box
+from ffn.io.create import create_volume
+from ffn.io.volume import Placement
 
 
 def edge(a, b, score):
@@ -78,6 +83,19 @@ def test_graphs_of_two_segmentations_are_refused(tmp_path):
     paths = [write_of(tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr") for name in "ab"]
     with pytest.raises(MergeGraphError, match=r"b.csv: is of .*/b.zarr, expected .*/a.zarr, that of .*/a.csv"):
         read_graphs(paths)
+
+
+def test_a_copy_of_a_segmentation_is_the_same(tmp_path):
+    """Some jobs may have read it on another disk; their graphs took hours."""
+    box = Box((0, 0, 0), (4, 5, 6))
+    for number, name in enumerate(("a", "other")):
+        with create_volume(f"{tmp_path}/{name}.zarr", np.uint64, Placement(box)) as writer:
+            writer.write(box, np.full(box.shape, 7 + number, np.uint64))
+    shutil.copytree(tmp_path / "a.zarr", tmp_path / "copy.zarr")
+    first, copy, other = (write_of(tmp_path / f"{n}.csv", tmp_path / f"{n}.zarr") for n in ("a", "copy", "other"))
+    assert list(read_graphs([first, copy])) == [[], []]
+    with pytest.raises(MergeGraphError, match=r"other.csv: is of .*/other.zarr, expected .*/a.zarr"):
+        read_graphs([first, copy, other])
 
 
 def test_a_segmentation_may_have_several_names_and_be_gone(tmp_path, monkeypatch):
