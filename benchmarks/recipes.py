@@ -3,11 +3,11 @@
     OMP_NUM_THREADS=1 python benchmarks/recipes.py                                  # phantoms, all recipes, three seeds
     python benchmarks/recipes.py --config config/mine.yaml --fovs 100000 --recipes paper-1e-3 cosine batch-4
 
-The recipes are in RECIPES below: options on top of the paper's recipe. What describes data and machine (KEPT) and the
-network come from the configuration. Runs with the same seed start from the same weights and draw their examples from
-the same records. At equal intervals, the weights that the model would get are scored: walks to the 26 neighbours, on
-`validation_examples` examples in the validation boxes. So the scores of all recipes can be compared, whatever their own
-walks are.
+The recipes are in RECIPES below: options on top of the paper's recipe, all without its centres on the background unless
+the configuration or the recipe has them. What describes data and machine (KEPT) and the network come from the
+configuration. Runs with the same seed start from the same weights and draw their examples from the same records. At
+equal intervals, the weights that the model would get are scored: walks to the 26 neighbours, on `validation_examples`
+examples in the validation boxes. So the scores of all recipes can be compared, whatever their own walks are.
 
 The F1 at the end is the mean of the last third of the scores, because they jump with a constant rate and without
 averaged weights. The baseline is the best, by that, of the recipes whose names begin with `paper`, or the first recipe.
@@ -15,13 +15,15 @@ The target of a seed is the baseline's F1 at the end with that seed; a recipe re
 for good. Core-hours are processor time of training, without scoring. Intervals are 95 % of Student's t over the seeds.
 An answer of yes everywhere has an F1 of 0.58 on the phantoms: of a lower one, precision and recall say what it means.
 
-Every run leaves its result in OUT; the same command goes on where it was stopped. Needs labels with a train_box and a
-validate_box; makes volumes and records with Snakemake first, in the folder results of the working directory.
+Every run leaves its result in OUT; the same command goes on where it was stopped, unless the data have changed. Needs
+labels with a train_box and a validate_box; makes volumes and records with Snakemake first, in the folder results of the
+working directory.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
@@ -40,6 +42,9 @@ import yaml
 from ffn.config import CoordinatesConfig, ModelConfig
 from ffn.geometry import zyx
 from ffn.io import atomic
+from ffn.io.masks import identities
+from ffn.io.open import identity
+from ffn.model.choice import FOLDER
 from ffn.options import flags
 from ffn.training.config import TrainConfig
 from ffn.training.plan import TrainingData, ValidationSource
@@ -145,11 +150,23 @@ def parse() -> argparse.Namespace:
 
 def make_volumes(path: Path, config: Mapping[str, Any]) -> Pipeline:
     """Make volumes, partitions and membranes of a run where they are missing."""
+    run = load_run(dict(config))
+    pipeline = Pipeline(run, check_sources(run))
+    require_boxes(pipeline)
     places = ["--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles/local")]
     command = [sys.executable, "-m", "snakemake", *places, "--configfile", str(path), "--quiet", "all"]
     subprocess.run([*command, "--", "synth_all", "ingest_all", "coordinates_all"], check=True)
-    run = load_run(dict(config))
-    return Pipeline(run, check_sources(run))
+    return pipeline
+
+
+def require_boxes(pipeline: Pipeline) -> None:
+    """End if there is nothing to train on or to score on, before time is spent."""
+    for box, volumes in (("train_box", pipeline.trained), ("validate_box", pipeline.validated)):
+        if not volumes:
+            sys.exit(
+                f"volumes: none has labels and a {box}, expected one at least, and train.max_steps and "
+                "train.validation_steps above 0"
+            )
 
 
 def make_job(name: str, seed: int, pipeline: Pipeline, out: Path, arguments: argparse.Namespace) -> Job:
@@ -170,16 +187,15 @@ def make_job(name: str, seed: int, pipeline: Pipeline, out: Path, arguments: arg
         options = train_config(given, round(share * arguments.fovs), max(1, round(share * arguments.points)))
         trained.append((reduced(model, **sizes), options))
     paths = pipeline.paths.of
-    files = {
-        volume: (paths("ingest", "image", volume=volume), paths("ingest", "labels", volume=volume))
-        for volume in pipeline.learnt_from
-    }
+    used = {volume: run.volumes[volume] for volume in pipeline.learnt_from}
+    files = {name: (paths("ingest", "image", volume=name), paths("ingest", "labels", volume=name)) for name in used}
     boxes = {volume: pipeline.places[volume].validate_box for volume in pipeline.validated}
     data = TrainingData(
         str(records(coordinates, pipeline, out)),
         {volume: files[volume] for volume in pipeline.trained},
         {volume: ValidationSource(*files[volume], box) for volume, box in boxes.items()},
-        {volume: run.volumes[volume].normalize for volume in pipeline.learnt_from},
+        {name: volume.normalize for name, volume in used.items()},
+        {name: volume.masks for name, volume in used.items() if volume.masks},
     )
     return Job(data, str(out / f"{name}-seed-{seed}"), run.model, tuple(trained), seed)
 
@@ -211,7 +227,7 @@ def train_config(recipe: Mapping[str, Any], fovs: int, points: int) -> TrainConf
         "max_steps": steps,
         "warmup_steps": round(warmup * steps),
         "ema_decay": 1 - 1 / max(2.0, average * steps) if average else None,
-        "checkpoint_steps": steps // points,
+        "checkpoint_steps": -(-steps // points),  # rounded up, or the last steps would make one score more
         "keep_checkpoints": points + 1,
         "log_steps": max(1, steps // points),
         "image_steps": 0,
@@ -221,20 +237,27 @@ def train_config(recipe: Mapping[str, Any], fovs: int, points: int) -> TrainConf
 
 
 def records(coordinates: CoordinatesConfig, pipeline: Pipeline, out: Path) -> Path:
-    """Return the folder of the records drawn with these options; make them if there are none."""
+    """Return the folder of the records drawn with these options; make them if there are none of the present data."""
     kinds = "with-background" if coordinates.include_background else "without-background"
     folder = out / f"records-{kinds}-{coordinates.min_membrane_distance:g}-from-membranes"
-    if (folder / "index.json").exists():
-        return folder
-    paths, parts = pipeline.paths.file, []
+    of, config = pipeline.paths.file, pipeline.run.volumes
+    inputs, commands, tables, weights = {}, [], [], []
     for volume in pipeline.trained:
-        parts.append(f"{volume}={out}/coordinates-{volume}.h5")
-        ffn(
-            f"coordinates --partitions {paths('partition', volume=volume)} "
-            f"--membrane {paths('membrane', volume=volume)} {image_option(pipeline, volume, 'masks')} "
-            f"{flags(coordinates)} --out {out}/coordinates-{volume}.h5"
+        stages = {stage: of(stage, volume=volume) for stage in ("partition", "membrane")}
+        inputs[volume] = identities(stages, config[volume].masks)
+        tables.append(f"{volume}={out}/coordinates-{volume}.h5")
+        weights.append(f"--weight {volume}={config[volume].train_weight}")
+        commands.append(
+            f"coordinates --partitions {stages['partition']} --membrane {stages['membrane']} "
+            f"{image_option(pipeline, volume, 'masks')} {flags(coordinates)} --out {out}/coordinates-{volume}.h5"
         )
-    ffn(f"records --coordinates {' '.join(parts)} {flags(pipeline.run.records)} --out {folder}")
+    drawn = f"{' '.join(tables)} {' '.join(weights)} {flags(pipeline.run.records)}"
+    commands.append(f"records --coordinates {drawn} --out {folder}")
+    made, present = folder.with_name(f"{folder.name}.json"), json.dumps({"commands": commands, "inputs": inputs})
+    if not ((folder / "index.json").exists() and made.exists() and made.read_text() == present):
+        for command in commands:
+            ffn(command)
+        atomic.write_text(made, present)
     return folder
 
 
@@ -245,19 +268,35 @@ def ffn(command: str) -> None:
 
 def result(place: Path, job: Job) -> dict[str, Any]:
     """Return the result of a run; train if there is none."""
-    options = [[model.model_dump(mode="json"), train.model_dump(mode="json")] for model, train in job.phases]
+    wanted = made_of(job)
     if place.exists():
         found = json.loads(place.read_text())
-        if found["options"] != json.loads(json.dumps(options)):
-            sys.exit(f"{place}: was made with other options. Move it away, or choose another --out")
+        if any(found.get(name) != value for name, value in wanted.items()):
+            sys.exit(f"{place}: was made with other options or data. Move it away, or choose another --out")
         return found
     shutil.rmtree(job.folder, ignore_errors=True)  # processor time counts whole runs only
     with multiprocessing.get_context("spawn").Pool(1) as pool:  # TensorFlow and its memory end with each run
         curve, seconds = pool.apply(train_and_score, (job,))
-    found = {"options": options, "seconds": seconds, "curve": curve}
+    found = {**wanted, "seconds": seconds, "curve": curve}
     atomic.write_text(place, json.dumps(found, indent=1))
     shutil.rmtree(job.folder)
     return found
+
+
+def made_of(job: Job) -> dict[str, Any]:
+    """Return what decides the scores of a run, as JSON has it: only runs of the same data can be compared."""
+    data = job.data
+    options = [[model.model_dump(mode="json"), train.model_dump(mode="json")] for model, train in job.phases]
+    validated = {name: (source.image, source.labels) for name, source in data.validation.items()}
+    read = {file: identity(file) for files in {**data.volumes, **validated}.values() for file in files}
+    found = {
+        "records": hashlib.sha256(Path(data.records, "index.json").read_bytes()).hexdigest(),
+        "volumes": read,
+        "boxes": {name: str(source.box) for name, source in data.validation.items()},
+        "normalize": {name: str(method) for name, method in data.normalize.items()},
+        "masks": {name: identities({}, masks) for name, masks in data.masks.items()},
+    }
+    return json.loads(json.dumps({"options": options, "data": found}))
 
 
 def train_and_score(job: Job) -> tuple[list[dict[str, float]], float]:
@@ -275,10 +314,11 @@ def train_and_score(job: Job) -> tuple[list[dict[str, float]], float]:
     from ffn.training.train import train
 
     started, before, init = time.process_time(), 0, None
+    machine = str(Path(job.folder).with_name(FOLDER))  # one for all runs: `auto` measures, and could take another
     checkpoints: list[tuple[int, Path]] = []
     for index, (model, options) in enumerate(job.phases):
         folder = f"{job.folder}/{index}"
-        train(job.data, folder, model, options, job.seed, init)
+        train(job.data, folder, model, options, job.seed, init, machine=machine)
         for path in sorted(Path(folder, "checkpoints").glob("step-*")):
             checkpoints.append((before + int(path.name.split("-")[1]) * options.num_lanes, path))
         before, init = before + options.max_steps * options.num_lanes, folder

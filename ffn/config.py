@@ -362,6 +362,9 @@ class FloodConfig(Section):
         le=1,
         description="share of active FOV voxels above which background cannot come back; negative: never frozen",
     )
+    mirror: bool = Field(
+        True, description="whether the image goes on mirrored beyond its faces, so that FOVs are centred up to them"
+    )
     engine: Literal["auto", EngineName] = Field(
         "auto", description="what runs the network; auto takes the fastest where the run's first job is"
     )

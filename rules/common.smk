@@ -40,7 +40,14 @@ from ffn.workflow.resources import (
 )
 from ffn.workflow.run import load_run
 from ffn.workflow.stages import STAGES
-from ffn.workflow.study_jobs import ramp_train, study_job, study_model, study_resources, study_train
+from ffn.workflow.study_jobs import (
+    measuring_minutes,
+    ramp_train,
+    study_job,
+    study_model,
+    study_resources,
+    study_train,
+)
 
 snakemake_patches.apply(workflow)
 

@@ -51,6 +51,7 @@ MEASURE_MB = {
     processes: training_mb(RUN.model, MEASURE_TRAIN, layout.per_node, PIPELINE.learnt_voxels)
     for processes, layout in MEASURE_LAYOUTS.items()
 }
+MEASURE_MINUTES = measuring_minutes(RUN, MEASURE_TRAIN, MEASURE_TRAIN.intra_op_threads)
 STUDY_TIMES = expand(PATHS.study("measure-{processes}.h5"), processes=RUN.study.processes)
 STUDY_DATA = f"--records {PATHS.folder('records')} {arguments.training_volumes(PIPELINE)}"
 
@@ -139,7 +140,7 @@ rule study_measure:
     threads: lambda wildcards: (MEASURE_LAYOUTS[wildcards.processes].depth if "launcher" in SITE else CORES)
     resources:
         mem_mb=by_attempt(lambda wildcards, threads: MEASURE_MB[wildcards.processes]),
-        runtime=by_attempt(60),
+        runtime=by_attempt(MEASURE_MINUTES),
         nodes=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].nodes,
         tasks=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].ranks,
         gpu=lambda wildcards: min(MEASURE_LAYOUTS[wildcards.processes].per_node, GPUS),

@@ -28,8 +28,8 @@ from ffn.io import atomic
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
 from ffn.io.masks import Masks, mask_inputs, open_masks
-from ffn.io.open import identity, open_volume, read_table
-from ffn.io.volume import Volume, require_image, require_labels, require_other_file, voxel_size_of
+from ffn.io.open import identity, open_segmentation, open_volume, read_table
+from ffn.io.volume import Volume, require_image_of, require_other_file, voxel_size_of
 from ffn.machine.threads import threads_here
 from ffn.model.normalize import read_normalisation
 from ffn.model.store import load_model, weights_checksum
@@ -97,6 +97,7 @@ def _agglomerate_parts(
     how: tuple[str | None, str | None, tuple[Mask, ...]],
 ) -> None:
     """Write a graph for each part of a box; `how` are the machine, the normalisation and the masks."""
+    _require_here(folder)
     with open_volume(segmentation_spec) as segmentation, open_volume(image_spec) as image:
         parts = cut(_checked(segmentation, image, box), size_zyx)
     model, (machine, normalization, masks) = load_model(model_folder), how
@@ -204,7 +205,7 @@ def agglomerate(
     Raises
     ------
     VolumeError
-        If the table of overlaps is missing, or the image does not cover the segmentation.
+        If the table of overlaps is missing, or the image does not cover the segmentation or has other voxels.
     ModelError
         If the model is missing or damaged.
     ConfigError
@@ -220,7 +221,7 @@ def agglomerate(
     normalisation = read_normalisation(normalization, model.config)
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
     with (
-        open_volume(segmentation_spec) as segmentation,
+        open_segmentation(segmentation_spec) as segmentation,
         open_volume(image_spec) as image,
         open_masks(masks, image.voxel_size_zyx_nm) as masked,
     ):
@@ -242,20 +243,21 @@ def agglomerate(
         partial.unlink()
 
 
+def _require_here(out_path: str) -> None:
+    """Refuse a URL, which would be taken for a relative path."""
+    if "://" in out_path:
+        raise VolumeError(f"{out_path}: is an address, expected a path on this machine. Copy the graph there later")
+
+
 def _require_new_file(out_path: str, *input_specs: str) -> None:
+    _require_here(out_path)
     require_other_file(out_path, *input_specs)
     if Path(out_path).is_dir():
         raise VolumeError(f"{out_path}: is a folder, expected a file to write to, such as {out_path}/graph.csv")
 
 
 def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
-    require_labels(segmentation)
-    require_image(image)
-    if not image.box.contains(segmentation.box):
-        raise VolumeError(
-            f"{image.name}: covers {image.box}, expected all of the segmentation {segmentation.box}. "
-            "Is it the image that was segmented?"
-        )
+    require_image_of(segmentation, image)
     part = segmentation.box if box is None else box.intersect(segmentation.box)
     if part.is_empty:
         raise VolumeError(

@@ -28,7 +28,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, blocks_of, job_of, write_blocks
 from ffn.io.create import Writer, require_replaceable, volume_name
-from ffn.io.open import identity, open_volume
+from ffn.io.open import identity, open_segmentation
 from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of
 from ffn.io.shards import Shards
 from ffn.io.steps import StepTables, learn_tables
@@ -97,7 +97,7 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         one of them, or if jobs are missing before this one.
     """
     require_other_file(out_spec, a_spec, b_spec)
-    with open_volume(a_spec) as a, open_volume(b_spec) as b:
+    with open_segmentation(a_spec) as a, open_segmentation(b_spec) as b:
         _require_same_place(a, b)
         placement = Placement(a.box, voxel_size_of(a), provenance("consensus", config, a=a_spec, b=b_spec))
         path, name, dtypes = file_of(out_spec), volume_name(out_spec), {volume_name(out_spec): np.uint64}
@@ -270,8 +270,7 @@ def _rows(lookup: RowLookup, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _require_small_ids(volume: Volume, ids: np.ndarray) -> None:
     if len(ids) and ids.max() > MAX_ID:
-        found = ids.max().astype(np.int64 if volume.dtype.kind == "i" else np.uint64)
-        raise VolumeError(f"{volume.name}: has id {found}, expected ids from 0 to {MAX_ID}. Renumber it")
+        raise VolumeError(f"{volume.name}: has id {ids.max()}, expected ids from 0 to {MAX_ID}. Renumber it")
 
 
 def _require_same_place(a: Volume, b: Volume) -> None:

@@ -69,7 +69,8 @@ def read_corrections(path: str | Path) -> list[Correction]:
         If the file cannot be read, or a line is not ``join`` or ``separate`` and two voxels.
     """
     try:
-        rows = list(csv.reader(Path(path).read_text().splitlines()))
+        text = Path(path).read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
+        rows = list(csv.reader(text.splitlines()))
     except (OSError, UnicodeDecodeError, csv.Error) as reason:
         raise CorrectionError(
             f"{path}: cannot be read ({reason}), expected a file of 'ffn view RUN --corrections'"

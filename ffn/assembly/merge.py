@@ -27,7 +27,7 @@ from ffn.geometry import Box
 from ffn.io import atomic
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, job_of, write_blocks
 from ffn.io.create import require_replaceable, volume_name
-from ffn.io.open import identity, open_volume
+from ffn.io.open import identity, open_segmentation
 from ffn.io.steps import learn_tables
 from ffn.io.volume import Placement, file_of, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_options, add_volume_option, from_arguments
@@ -122,7 +122,7 @@ def merge(
     base_ids, group_ids = mapping.read("base_ids"), mapping.read("group_ids")
     lookup = RowLookup(base_ids)
     record = provenance("merge", config, **inputs, graphs=len(graph_paths), joined=len(base_ids))
-    with open_volume(segmentation_spec) as base:
+    with open_segmentation(segmentation_spec) as base:
         require_labels(base)
 
         def work(block: Box, out: Writers) -> Learnt:
@@ -164,7 +164,7 @@ def _constraints(
 ) -> Constraints:
     if corrections_path is None:
         return NOTHING_GIVEN
-    with open_volume(segmentation_spec) as base:
+    with open_segmentation(segmentation_spec) as base:
         found = constraints_of(corrections, corrections_path, base)
     log.info("%s: joins %d pairs, separates %d", corrections_path, len(found.joined), len(found.apart))
     return found

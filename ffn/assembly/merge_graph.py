@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +20,9 @@ from ffn.assembly.evidence import Evidence
 from ffn.assembly.unionfind import connected_roots
 from ffn.config import AgglomerateConfig
 from ffn.contingency import RowLookup
-from ffn.errors import FfnError
-from ffn.io.store_names import how_to_make
+from ffn.errors import FfnError, VolumeError
+from ffn.io.store_names import how_to_make, split_store
+from ffn.io.volume import place_of
 
 DIGITS = 6
 LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice
@@ -103,13 +106,20 @@ def read_graphs(paths: Sequence[str | Path]) -> Iterator[list[MergeEdge]]:
     Raises
     ------
     MergeGraphError
-        As `read_graph`, or if the parts were made with different models or options.
+        As `read_graph`, or if the parts were made with different models or options, or of different segmentations.
     """
-    maker = _maker(paths[0]) if paths else None  # a sweep may have no graph
-    for path in paths[1:]:
-        if _maker(path) != maker:
+    makers, mark_of_each = map(_maker, paths), cache(_mark)
+    first = next(makers, _Maker())  # a sweep may have no graph
+    for path, maker in zip(paths[1:], makers, strict=True):
+        if maker[:2] != first[:2]:
             raise MergeGraphError(
                 f"{path}: differs in model or options from {paths[0]}, expected the same. Rerun agglomerate for all"
+            )
+        marks = {mark_of_each(name) for name in (first.segmentation, maker.segmentation)} - {None}
+        if len(marks) > 1:
+            raise MergeGraphError(
+                f"{path}: is of {maker.segmentation}, expected {first.segmentation}, that of {paths[0]}. "
+                "Merge the graphs of one segmentation at a time"
             )
     return map(read_graph, paths)
 
@@ -147,14 +157,39 @@ def _lines(path: str | Path, most: int | None = None) -> list[str]:
         raise MergeGraphError(f"{path}: cannot be read ({reason}), expected a file of ffn agglomerate") from None
 
 
-def _maker(path: str | Path) -> tuple[Any, Any]:
-    """Options and weights of the first line that the result depends on; (None, None) for a graph without provenance."""
+class _Maker(NamedTuple):
+    """Options and weights that a graph depends on, and the segmentation that it is of; None if it does not say."""
+
+    options: Any = None
+    weights: Any = None
+    segmentation: str | None = None
+
+
+def _maker(path: str | Path) -> _Maker:
+    """Return what the first line says."""
     try:
         record = json.loads(_lines(path, 1)[0].removeprefix("#"))
         options = {name: record["config"][name] for name in record["config"].keys() - AgglomerateConfig.same_result()}
-        return options, record["inputs"]["weights"]
+        return _Maker(options, record["inputs"]["weights"], record["inputs"].get("segmentation"))
     except (IndexError, ValueError, KeyError, TypeError, AttributeError):
-        return None, None
+        return _Maker()
+
+
+def _mark(segmentation: str | None) -> str | None:
+    """Return what tells a segmentation from others, None if it is not there: runs may have been moved.
+
+    That is the content of a store, of which there may be copies, or else its place.
+    """
+    place = place_of(segmentation) if segmentation else None
+    if segmentation is None or place is None or not place.exists():
+        return None
+    content = None
+    if split_store(segmentation):
+        from ffn.io.store import content_of
+
+        with contextlib.suppress(VolumeError):  # it is not finished
+            content = content_of(str(place))
+    return content or str(place)
 
 
 def best_scores(edges: Iterable[MergeEdge]) -> np.ndarray:

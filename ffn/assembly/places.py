@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, zyx
 from ffn.io.open import read_table
 from ffn.io.scratch import Table, parts_of
@@ -65,7 +68,21 @@ class Places:
 
 
 def ranges_near(spec: str, places: Places, near: Box) -> list[tuple[int, int]] | None:
-    """Return the ranges of rows of a volume's ``overlaps`` in places near a box; None if it is not sorted by place."""
+    """Return the ranges of rows of a volume's ``overlaps`` in places near a box; None if it is not sorted by place.
+
+    Raises
+    ------
+    VolumeError
+        If it was sorted by other places.
+    """
+    number = math.prod(places.shape)
     ends = [end for start, stop in places.runs(near) for end in (start, stop)]
-    rows = read_table(spec, FIRST, ranges=[(end, end + 1) for end in ends])
-    return None if rows is None else list(zip(rows[::2].tolist(), rows[1::2].tolist(), strict=True))
+    rows = read_table(spec, FIRST, ranges=[*((end, end + 1) for end in ends), (number, number + 2)])
+    if rows is None:
+        return None
+    if len(rows) != len(ends) + 1:  # it has one row more than there are places
+        raise VolumeError(
+            f"{spec}: its table {FIRST!r} is not of its voxel size, expected {number + 1} rows. Has the voxel size "
+            "been changed? Rerun the stage that made it"
+        )
+    return list(zip(rows[:-1:2].tolist(), rows[1:-1:2].tolist(), strict=True))

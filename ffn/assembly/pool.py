@@ -6,14 +6,14 @@ from collections import OrderedDict
 from contextlib import ExitStack
 from types import TracebackType
 
-from ffn.io.open import open_volume
+from ffn.io.open import open_segmentation
 from ffn.io.volume import Volume
 
 MAX_OPEN = 16  # a subvolume and its neighbours further on; each may hold a chunk cache of 32 MiB
 
 
 class VolumePool:
-    """Open volumes on demand, and close the least recently used one when there are too many.
+    """Open segmentations on demand, and close the least recently used one when there are too many.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class VolumePool:
             if len(self._open) >= self._max_open:
                 self._close_oldest()
             stack = ExitStack()
-            self._open[spec] = stack.enter_context(open_volume(spec)), stack
+            self._open[spec] = stack.enter_context(open_segmentation(spec)), stack
         self._open.move_to_end(spec)
         return self._open[spec][0]
 

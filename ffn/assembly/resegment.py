@@ -17,6 +17,7 @@ from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, is_free, reach_of
 from ffn.inference.choice import Network
 from ffn.inference.executor import run_jobs
+from ffn.inference.frame import Frame, mirrored_radius
 from ffn.inference.grower import Limits, ObjectGrower
 from ffn.inference.lanes import Lanes, open_lanes
 from ffn.io.masks import Masks
@@ -50,14 +51,16 @@ class Surroundings:
 
     def open_lanes(self, num_windows: int) -> Lanes:
         """Open canvases for windows, at least one, which then is not used; each has room for a FOV at least."""
-        window, fov = self.window(self.segmentation.box.start), self.network.model.config.fov_size_zyx
-        shape = zyx(map(max, zip(window.shape, fov, strict=True)))
+        box, fov = self.segmentation.box, self.network.model.config.fov_size_zyx
+        largest = [self.frame(corner).canvas.shape for corner in (box.start, box.stop)]
+        shape = zyx(map(max, zip(*largest, fov, strict=True)))
         return open_lanes(self.network, self.config, max(1, num_windows), shape, self.image.dtype)
 
-    def window(self, position_zyx: ZYX) -> Box:
-        """Return the window around a position, moved into the volume."""
+    def frame(self, position_zyx: ZYX) -> Frame:
+        """Return the frame of the window around a position, which is moved into the volume."""
         whole = self.segmentation.box.intersect(self.image.box)
-        return Box.around(position_zyx, self.config.window_radius_zyx).moved_into(whole)
+        window = Box.around(position_zyx, self.config.window_radius_zyx).moved_into(whole)
+        return Frame.of(window, self.image.box, mirrored_radius(self.network.model, self.config))
 
     def read(self, window: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the grey levels, the segments and the masked voxels of a window."""
@@ -112,14 +115,15 @@ class Resegmentation:
 
     def read(self) -> None:
         """Read the window, and find out which voxels are good seeds."""
-        window = self._around.window(self.contact.position_zyx)
-        self._raw, labels, masked = self._around.read(window)
+        frame = self._around.frame(self.contact.position_zyx)
+        raw, labels, masked = self._around.read(frame.box)
         masks = [(labels == segment_id) & ~masked for segment_id in self.contact.pair]
-        self._occupied = np.where((masked | (labels != 0)) & ~masks[0] & ~masks[1], MASKED, 0).astype(np.int32)
-        near = subtract(self.contact.position_zyx, window.start)
-        reach = reach_of(window.shape, self._around.network.model.config)
+        occupied = np.where((masked | (labels != 0)) & ~masks[0] & ~masks[1], MASKED, 0)
+        self._raw, self._occupied = frame.mirrored(raw), frame.masked(occupied)
+        near = subtract(self.contact.position_zyx, frame.canvas.start)
+        reach = reach_of(frame.canvas.shape, self._around.network.model.config)
         units = relative_sides(voxel_size_of(self._around.segmentation))
-        self._sides = [measured_side(mask, near, reach, units) for mask in masks]
+        self._sides = [measured_side(frame.padded(mask), near, reach, units) for mask in masks]
 
     def enter(self, lanes: Lanes, lane: int) -> None:
         """Begin on a canvas."""

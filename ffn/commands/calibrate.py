@@ -23,15 +23,16 @@ from ffn.io.volume import require_labels, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_volume_option, masks_from
 from ffn.provenance import provenance
 
-MIN_SHARE = 0.8  # of a segment in one body; others are mergers or hardly labelled, and teach nothing about contacts
+MIN_SHARE = 0.8  # of a segment's labelled voxels in one body; others are mergers and teach nothing about contacts
+MIN_LABELLED = 0.5  # of a segment's voxels; a neuron without labels may reach into a body by some (our choice)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fit the probability that two segments are one neuron to a labelled part of a volume.
 
     Decision points in --box are fitted; all others are only scored, so that the figures are honest. Points between
-    segments that hold no body, or several, are left out. 'ffn merge --calibration' and 'ffn sweep --calibration' take
-    the file.
+    segments that are hardly labelled, or hold several bodies, are left out. 'ffn merge --calibration' and 'ffn sweep
+    --calibration' take the file.
     """
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
     add_volume_option(parser, "--segmentation", "base segmentation")
@@ -110,7 +111,7 @@ def calibrate(
     ):
         require_labels(segmentation)
         table = tabulate(truth.read, segmentation.read, common_box(segmentation, truth, None), (128, 128, 128))
-        bodies = best_bodies(table, MIN_SHARE)
+        bodies = best_bodies(table, MIN_SHARE, MIN_LABELLED)
         decided = [e for e in edges if e.segment_a in bodies and e.segment_b in bodies]
         known = [e for e in decided if not _is_masked(Box.around((e.z, e.y, e.x)), truth.known, masked)]
     same = np.array([bodies[e.segment_a] == bodies[e.segment_b] for e in known], bool)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ffn.contingency import ContingencyTable, largest_parts
-from ffn.evaluation.scores import entropy_terms
+from ffn.evaluation.scores import entropy_terms, group_totals
 
 NUM_WORST = 10
 NUM_PARTS = 3
@@ -78,7 +78,7 @@ def worst_bodies(table: ContingencyTable, count: int = NUM_WORST) -> dict[str, l
     }
 
 
-def best_bodies(table: ContingencyTable, min_share: float = 0.0) -> dict[int, int]:
+def best_bodies(table: ContingencyTable, min_share: float = 0.0, min_labelled: float = 0.0) -> dict[int, int]:
     """Map each segment to the body that it shares most voxels with; leave out segments that share none.
 
     Parameters
@@ -87,8 +87,12 @@ def best_bodies(table: ContingencyTable, min_share: float = 0.0) -> dict[int, in
         Pairs of body and segment.
     min_share : float
         Also leaves out segments of whose labelled voxels the body has a smaller share.
+    min_labelled : float
+        Also leaves out segments of whose voxels a smaller share is labelled.
     """
-    both = table.foreground()
+    labelled = np.where(table.a != 0, table.voxels, 0)
+    both = table.keep(group_totals(table.b, labelled) >= min_labelled * group_totals(table.b, table.voxels))
+    both = both.foreground()
     best = both.keep(largest_parts(both.b, both.a, both.voxels))
     totals = np.bincount(np.unique(both.b, return_inverse=True)[1], both.voxels)  # by segment, as `best` is
     best = best.keep(best.voxels >= min_share * totals)

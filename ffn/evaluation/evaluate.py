@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,14 @@ from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, jo
 from ffn.io.masks import identities, open_masked_truth
 from ffn.io.open import identity, open_segmentation, open_volume
 from ffn.io.store_names import blocks_folder
-from ffn.io.volume import Volume, have_same_voxel_size, require_inside, require_labels, require_other_file
+from ffn.io.volume import (
+    NO_SIZE,
+    Volume,
+    require_inside,
+    require_labels,
+    require_other_file,
+    require_same_voxel_size,
+)
 from ffn.options import (
     add_box_option,
     add_masks_option,
@@ -38,8 +44,6 @@ from ffn.options import (
     whole_number,
 )
 from ffn.provenance import fingerprint, provenance
-
-log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skeletons",
         metavar="PATH",
-        help="skeletons of the ground truth, for the expected run length: a file of 'ffn skeletonize', a folder of SWC "
-        "files (x, y, z in nm), or a precomputed folder",
+        help="skeletons of the ground truth, for the expected run length: a file of 'ffn skeletonize', an SWC file or "
+        "a folder of them (x, y, z in nm), or a precomputed folder",
     )
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores; two CSV files are added")
@@ -142,7 +146,7 @@ def evaluate(
     EvaluationError
         If the volumes and `box` share no voxel, the ground truth is empty there, or `out` cannot be written.
     VolumeError
-        If a volume is missing or has no integer type, or an output would overwrite an input.
+        If a volume is missing, has no integer type or another voxel size, or an output would overwrite an input.
     """
     folder = blocks_folder(str(out))
     for written in filter(None, (str(out), references.baseline_out)):
@@ -159,7 +163,7 @@ def evaluate(
         place = common_box(segmentation, truth, box)
         size = _voxel_size(truth, segmentation, config, references)
         skeletons = read_skeletons(references.skeletons) if references.skeletons else None
-        scorer = Scorer(truth, size, config, skeletons, rng_seed, truth.known)
+        scorer = Scorer(truth, size, config, skeletons, rng_seed, truth.known, truth.masks)
         earlier = {key: volumes.enter_context(open_segmentation(spec)) for key, spec in references.earlier.items()}
         for volume in earlier.values():
             require_labels(volume)
@@ -230,7 +234,11 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
     ------
     EvaluationError
         If it is empty.
+    VolumeError
+        If the voxel sizes differ, so that the same box is another place.
     """
+    if segmentation.voxel_size_zyx_nm != NO_SIZE:
+        require_same_voxel_size(segmentation, truth)
     common = segmentation.box.intersect(truth.box)
     if common.is_empty:
         raise EvaluationError(
@@ -251,6 +259,7 @@ def _score_baseline(
     if references.baseline:
         with open_segmentation(references.baseline) as volume:
             require_labels(volume)
+            require_same_voxel_size(volume, scorer.truth)
             require_inside(volume, box)
             reads = {name: segmentation.read for name, segmentation in segmentations.items()}
             return {"method": volume.name, "box": str(box), **score_baseline(scorer, volume.read, reads, box)}
@@ -279,9 +288,7 @@ def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, ref
             f"{where} cannot be measured: neither {truth.name} nor {segmentation.name} has a voxel size, "
             "one is needed. Ingest one of them with 'ffn ingest --voxel-size', or give --border 0 and no --skeletons"
         )
-    if not have_same_voxel_size(truth, segmentation):
-        log.warning("voxel sizes differ: truth %s nm, segmentation %s nm", size, segmentation.voxel_size_zyx_nm)
-    return size or (1.0, 1.0, 1.0)
+    return size or NO_SIZE
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from ffn.evaluation.scores import CONVENTIONS, summarize
 from ffn.evaluation.skeletons import Skeletons
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.blocks import Learnt, blocks_of
+from ffn.io.masks import NO_MASKS, Masks
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, Read, Volume
 from ffn.progress import track
@@ -68,7 +69,7 @@ class Compared(NamedTuple):
     tables : ScoreTables
         Pairs of body and segment.
     skeletons : Skeletons or None
-        Those of the ground truth, inside the box.
+        Those of the ground truth, inside the box and not masked.
     segments : uint64 ndarray of shape (N,)
         The segment at each of their nodes.
     """
@@ -96,6 +97,8 @@ class Scorer:
         Fixes the intervals.
     known : Box, optional
         What can be read of the ground truth; default all.
+    masks : Masks
+        Voxels in which no skeleton counts.
     """
 
     truth: Volume
@@ -104,6 +107,7 @@ class Scorer:
     skeletons: Skeletons | None = None
     rng_seed: int = 1
     known: Box | None = None
+    masks: Masks = NO_MASKS
 
     def compare(self, read: Read, box: Box) -> Compared:
         """Compare the segments that `read` returns in one pass over the blocks."""
@@ -207,7 +211,8 @@ class Comparison:
         -------
         dict of str to ndarray
             For each segmentation, by its number, its pairs: ``all0`` and, with a border band, ``inner0``. ``nodes`` are
-            rows of the skeletons' nodes in the block, ``segments`` the segments there, in a row for each segmentation.
+            rows of the skeletons' nodes in the block that are not masked, ``segments`` the segments there, in a row
+            for each segmentation.
         """
         config, truth = self._scorer.config, self._scorer.truth
         sums: dict[str, TableSum] = defaultdict(TableSum)
@@ -221,7 +226,7 @@ class Comparison:
             labels = [read(part) for read in self._reads]
             for (kind, of_kind), (number, one) in itertools.product(bodies.items(), enumerate(labels)):
                 sums[f"{kind}{number}"].add(count_pairs(of_kind, one))
-            nodes.append(near[part.holds(self._nodes[near])])
+            nodes.append(self._unmasked(near[part.holds(self._nodes[near])], part))
             at = tuple((self._nodes[nodes[-1]] - part.start).T)
             segments.append(np.stack([one[at].astype(np.uint64) for one in labels]))
         tables = {name: _packed(one.table()) for name, one in sums.items()}
@@ -233,6 +238,12 @@ class Comparison:
         rows = np.sort(self._by_z[first:last])
         return rows[block.holds(self._nodes[rows])]
 
+    def _unmasked(self, rows: np.ndarray, part: Box) -> np.ndarray:
+        """Return the rows of nodes in `part` that are not masked."""
+        if not len(rows) or not self._scorer.masks:
+            return rows
+        return rows[~self._scorer.masks.read(part)[tuple((self._nodes[rows] - part.start).T)]]
+
     def add_up(self, learnt: Iterable[Learnt]) -> list[Compared]:
         """Return what all blocks together say about each segmentation.
 
@@ -243,8 +254,9 @@ class Comparison:
         """
         sums: dict[str, TableSum] = defaultdict(TableSum)
         segments = np.zeros((len(self._reads), len(self._nodes)), np.uint64)
+        is_scored = np.zeros(len(self._nodes), bool)
         for each in learnt:
-            segments[:, each["nodes"]] = each["segments"]
+            segments[:, each["nodes"]], is_scored[each["nodes"]] = each["segments"], True
             for name in each.keys() - {"nodes", "segments"}:
                 sums[name].add(_unpacked(each[name]))
         tables = {name: one.table() for name, one in sums.items()}
@@ -254,7 +266,11 @@ class Comparison:
                 "Choose another --box"
             )
         both = [(tables[f"all{i}"], tables.get(f"inner{i}", tables[f"all{i}"])) for i in range(len(self._reads))]
-        return [Compared(ScoreTables(*pair), self._skeletons, row) for pair, row in zip(both, segments, strict=True)]
+        skeletons = self._skeletons and self._skeletons.keep(is_scored)
+        if skeletons and not skeletons.edge_lengths_nm().any():
+            skeletons = None  # all are masked
+        rows = segments[:, is_scored]
+        return [Compared(ScoreTables(*pair), skeletons, row) for pair, row in zip(both, rows, strict=True)]
 
     def places(self, parts: Sequence[Parts], learnt: Iterable[Learnt]) -> list[ErrorPlace]:
         """Return where to look at errors of the first segmentation; see `find_places`."""

@@ -50,9 +50,12 @@ class Skeletons:
 
     def crop(self, box: Box, voxel_size_zyx_nm: VoxelSize) -> Skeletons:
         """Return the nodes inside `box`, and the edges between them."""
-        inside = box.holds(self.voxels_zyx(voxel_size_zyx_nm))
-        kept = self.edges[inside[self.edges].all(axis=1)]
-        return Skeletons(self.nodes_zyx_nm[inside], (np.cumsum(inside) - 1)[kept], self.owners[inside])
+        return self.keep(box.holds(self.voxels_zyx(voxel_size_zyx_nm)))
+
+    def keep(self, nodes: np.ndarray) -> Skeletons:
+        """Return the nodes that are True in `nodes`, bool of shape (N,), and the edges between them."""
+        kept = self.edges[nodes[self.edges].all(axis=1)]
+        return Skeletons(self.nodes_zyx_nm[nodes], (np.cumsum(nodes) - 1)[kept], self.owners[nodes])
 
     def write(self, path: str | Path, provenance: dict[str, Any]) -> None:
         """Write an HDF5 file with a dataset for each of the arrays."""
@@ -91,8 +94,8 @@ def read_skeletons(path: str | Path) -> Skeletons:
     Parameters
     ----------
     path : path
-        A file of ``ffn skeletonize``, a folder of SWC files (x, y, z in nm; the file name is the id of the body), or a
-        Neuroglancer precomputed folder of skeletons, sharded or not.
+        A file of ``ffn skeletonize``, an SWC file or a folder of them (x, y, z in nm; the file name is the id of the
+        body), or a Neuroglancer precomputed folder of skeletons, sharded or not.
 
     Returns
     -------
@@ -108,9 +111,9 @@ def read_skeletons(path: str | Path) -> Skeletons:
     kinds: dict[str, Callable[[Path], Skeletons]] = {
         "file": _read_hdf5,
         "precomputed": lambda folder: join(read_precomputed(folder)),
-        "swc": lambda folder: join(_read_swc(folder)),
+        "swc": lambda place: join(_read_swc(place)),
     }
-    kind = "precomputed" if (path / "info").is_file() else "swc" if path.is_dir() else "file"
+    kind = "precomputed" if (path / "info").is_file() else "swc" if path.is_dir() or path.suffix == ".swc" else "file"
     skeletons = kinds[kind](path)
     if kind != "file" and not len(skeletons.edges):
         raise EvaluationError(
@@ -128,9 +131,12 @@ def _read_hdf5(path: Path) -> Skeletons:
         raise EvaluationError(f"{path}: has no dataset {missing}, expected a file of 'ffn skeletonize'") from None
 
 
-def _read_swc(folder: Path) -> Iterator[Skeleton]:
-    """Yield the skeletons of SWC files, whose columns are node, type, x, y, z, radius, parent (-1 for a root)."""
-    paths = sorted(folder.glob("*.swc"))
+def _read_swc(place: Path) -> Iterator[Skeleton]:
+    """Yield the skeletons of a folder of SWC files, or of a single one.
+
+    Columns are node, type, x, y, z, radius, parent (-1 for a root).
+    """
+    paths = sorted(place.glob("*.swc")) if place.is_dir() else [place]
     taken = {int(path.stem) for path in paths if path.stem.isdecimal()}
     free = (number for number in itertools.count(1) if number not in taken)
     for path in paths:
@@ -138,7 +144,7 @@ def _read_swc(folder: Path) -> Iterator[Skeleton]:
             rows = np.loadtxt(path, comments="#", ndmin=2)
             index = {int(node): i for i, node in enumerate(rows[:, 0])}
             edges = [(i, index[int(parent)]) for i, parent in enumerate(rows[:, 6]) if parent >= 0]
-        except (ValueError, IndexError, KeyError) as reason:
+        except (OSError, ValueError, IndexError, KeyError) as reason:
             raise EvaluationError(f"{path}: is not an SWC file ({reason}), expected 7 columns per line") from None
         owner = int(path.stem) if path.stem.isdecimal() else next(free)
         yield Skeleton(owner, rows[:, 4:1:-1], np.array(edges, np.int64))

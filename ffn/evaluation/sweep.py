@@ -15,7 +15,7 @@ from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import ConfigError
 from ffn.evaluation.config import SweepConfig
 from ffn.evaluation.evaluate import common_box
-from ffn.evaluation.scores import CONVENTIONS, score
+from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import blocks_in
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
@@ -27,6 +27,7 @@ from ffn.io.volume import require_labels, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
 
+SWEPT_CONVENTIONS = ("foreground", "all")  # cremi leaves out borders of bodies, which these counts do not know
 NO_MERGES = 1.01  # no score reaches this threshold, so it gives the base segmentation
 
 
@@ -76,7 +77,7 @@ def sweep(
         Files of ``ffn agglomerate`` for this base segmentation.
     out : str
         JSON file to write. The scores are those of the agglomerated segmentation, not filled. Under ``sweep`` it has a
-        list of rows for each convention, by falling threshold. The first row is without any merge.
+        list of rows for each of `SWEPT_CONVENTIONS`, by falling threshold. The first row is without any merge.
     config : SweepConfig
         Thresholds, block size.
     box : Box, optional
@@ -109,7 +110,7 @@ def sweep(
     table = merge_tables(ContingencyTable(**each) for each in learnt)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
     steps = [sweep_step(table, scores, threshold) for threshold in thresholds]
-    rows = {name: [step[name] for step in steps] for name in CONVENTIONS}
+    rows = {name: [step[name] for step in steps] for name in SWEPT_CONVENTIONS}
     made_by = provenance("sweep", config, **inputs, graphs=len(graph_paths), **mask_inputs(masks))
     made = {"box": str(box), "segmentation": "agglomerated", "sweep": rows}
     write_json(out, {**made, "provenance": made_by})
@@ -131,8 +132,8 @@ def sweep_step(table: ContingencyTable, scores: np.ndarray, threshold: float) ->
     Returns
     -------
     dict of str to dict
-        For each convention: ``threshold``, ``num_merges`` (segments that disappear), ``largest_group`` (number of its
-        segments; it reveals runaway merging even without ground truth) and the scores.
+        For each of `SWEPT_CONVENTIONS`: ``threshold``, ``num_merges`` (segments that disappear), ``largest_group``
+        (number of its segments; it reveals runaway merging even without ground truth) and the scores.
     """
     base_ids, group_ids = merge_groups(scores, threshold)
     joined = merge_tables([ContingencyTable(table.a, apply_groups(table.b, base_ids, group_ids), table.voxels)])
@@ -141,4 +142,4 @@ def sweep_step(table: ContingencyTable, scores: np.ndarray, threshold: float) ->
         "num_merges": int((base_ids != group_ids).sum()),
         "largest_group": int(np.unique(group_ids, return_counts=True)[1].max(initial=1)),
     }
-    return {name: {**merges, **score(joined, name)} for name in CONVENTIONS}
+    return {name: {**merges, **score(joined, name)} for name in SWEPT_CONVENTIONS}

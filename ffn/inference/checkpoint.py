@@ -1,4 +1,4 @@
-"""The checkpoint of a segmentation job: one file next to the output, written atomically and verified when read."""
+"""The checkpoint of a segmentation job: one file, written atomically and verified when read."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ BYTES_AT_ONCE = 2**24
 
 
 class CheckpointFile:
-    """``<output>.checkpoint``, written at intervals while a job runs.
+    """A file, written at intervals while a job runs.
 
     Parameters
     ----------
     path : path
-        Path of the file.
+        Path of the file, such as `path_for` returns.
     fingerprint : dict of str to str
         What the result depends on; a checkpoint with another fingerprint is not used.
     seconds : float
@@ -136,6 +136,18 @@ class Termination:
 
     def _arrive(self, number: int, frame: FrameType | None) -> None:
         self.arrived = True
+
+
+def path_for(output: str) -> str:
+    """Return the path of the checkpoint of an output: beside it, or in this folder if it is not on this machine.
+
+    Examples
+    --------
+    >>> path_for("out/seg.h5"), path_for("file:///out/seg.zarr"), path_for("s3://bucket/a/seg.zarr")
+    ('out/seg.h5.checkpoint', '/out/seg.zarr.checkpoint', 's3-bucket-a-seg.zarr.checkpoint')
+    """
+    path = output.removeprefix("file://")
+    return f"{path.replace('://', '-').replace('/', '-') if '://' in path else path}.checkpoint"
 
 
 def checksum(array: np.ndarray | None) -> str:

@@ -113,8 +113,8 @@ def _through(one: Facts) -> float:
 
 
 def _alone(one: Facts) -> float:
-    seeds, segments = one.counters["seeds"], one.counters["segments"] + one.num_given
-    return seeds if segments == 1 and seeds >= MIN_SEEDS else 0
+    seeds, is_alone = one.counters["seeds"], one.counters["segments"] == 1 and not one.num_given
+    return seeds if is_alone and seeds >= MIN_SEEDS else 0
 
 
 def _stuck(one: Facts) -> float:

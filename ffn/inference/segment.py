@@ -11,16 +11,17 @@ from typing import NamedTuple
 
 from ffn.config import ImageConfig, Mask, SegmentConfig, SubvolumesConfig, flooding_model
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import Box, tile, zyx
+from ffn.geometry import ZYX, Box, Grid, tile, zyx
 from ffn.inference.checkpoint import Termination
 from ffn.inference.choice import Network, chosen
 from ffn.inference.flood_all import flood_all
+from ffn.inference.frame import Frame, mirrored_radius
 from ffn.inference.lanes import open_lanes
 from ffn.inference.points import read_points
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
-from ffn.io.create import volume_name
+from ffn.io.create import require_replaceable, volume_name
 from ffn.io.masks import mask_inputs
 from ffn.io.open import identity, open_volume
 from ffn.io.staging import stage_specs, staged_spec
@@ -112,7 +113,7 @@ def segment(
     machine: str | None = None,
     known: Known = Known(),  # noqa: B008 (frozen)
     finished: Callable[[Box], None] | None = None,
-    num_boxes: int | None = None,
+    of_boxes: Sequence[Box] | None = None,
 ) -> None:
     """Flood-fill boxes and write segmentation, probabilities, origins and overlaps of each.
 
@@ -142,8 +143,9 @@ def segment(
         Normalisation, masks and given segments of the volume.
     finished : callable, optional
         Told each box whose file is written; its checkpoint is gone then.
-    num_boxes : int, optional
-        Number with those that an earlier call has finished: its checkpoints are of as many canvases. Default: `boxes`.
+    of_boxes : sequence of Box, optional
+        These and those that an earlier call has finished: its checkpoints are of as many canvases, which the largest of
+        all decides on a device. Default: `boxes`.
 
     Raises
     ------
@@ -159,6 +161,8 @@ def segment(
     """
     targets = [_target(spec) for spec in out_specs]
     _require_different([path for path, _ in targets])
+    for path, dataset in targets:  # not after the flood: its checkpoint is of this output
+        require_replaceable(path, {dataset, *RESERVED})
     for spec in out_specs:
         require_other_file(spec, image_spec, *filter(None, [mask.path for mask in known.masks]))
         require_other_file(spec, *filter(None, [known.init_segmentation]))
@@ -171,9 +175,11 @@ def segment(
     staged = staged_spec(image_spec, stage_to) if stage_to else image_spec
     with open_volume(staged) as volume:
         boxes, dtype = _checked(volume, boxes or [volume.box], model, len(targets)), volume.dtype
+        of_boxes, radius_zyx = of_boxes or boxes, mirrored_radius(model, config)
+        shapes = {Frame.of(box, volume.box, radius_zyx).canvas.shape for box in of_boxes}
     network = Network(model, normalisation, chosen(model, config, machine))
-    largest = zyx(map(max, zip(*(box.shape for box in boxes), strict=True)))
-    lanes = open_lanes(network, config, num_boxes or len(boxes), largest, dtype)
+    largest = zyx(map(max, zip(*shapes, strict=True)))
+    lanes = open_lanes(network, config, len(of_boxes), largest, dtype)
     inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": lanes.name}
     inputs["grey_levels"] = str(normalisation)
     common = Common(staged, network, config, points, inputs, lanes.size, known.masks, known.init_segmentation)
@@ -223,6 +229,7 @@ def segment_subvolumes(
         boxes = tile(box or volume.box, tiles.size_zyx, tiles.overlap_zyx)
         require_inside(volume, box or volume.box)
     model = load_model(model_folder)
+    _require_overlap(boxes, tiles.overlap_zyx, model.config.fov_size_zyx)
     machine = machine or f"{folder}{FOLDER}"
     choice = chosen(model, config, machine)
     files = [*(mask.path for mask in known.masks), known.init_segmentation, config.seed_points]
@@ -236,13 +243,23 @@ def segment_subvolumes(
         **mask_inputs(known.masks),
     }
 
-    number = len(job.part_of(boxes))
+    mine = job.part_of(boxes)
 
     def work(left: list[Box], finished: Callable[[Box], None]) -> None:
         outs = [f"{folder}{box.stem}.h5:segmentation" for box in left]
-        segment(image_spec, model_folder, outs, config, left, stage_to, machine, known, finished, number)
+        segment(image_spec, model_folder, outs, config, left, stage_to, machine, known, finished, mine)
 
     make_files(folder, ".h5", boxes, work, fingerprint(config, model, inputs), job)
+
+
+def _require_overlap(boxes: Grid, overlap_zyx: ZYX, fov_size_zyx: ZYX) -> None:
+    """Refuse neighbours that share less than a FOV, as the configuration of a run does."""
+    for axis, ranges, overlap, fov in zip("zyx", boxes.ranges_zyx, overlap_zyx, fov_size_zyx, strict=True):
+        if len(ranges) > 1 and overlap < fov:
+            raise ConfigError(
+                f"overlap_zyx: {overlap} on axis {axis} is less than the FOV ({fov}), so neighbours would not share "
+                "voxels that both can reach"
+            )
 
 
 def _target(out_spec: str) -> tuple[str, str]:

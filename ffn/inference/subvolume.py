@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +13,11 @@ import numpy as np
 from ffn.config import Mask, SegmentConfig
 from ffn.geometry import Box, VoxelSize, cell_shape
 from ffn.inference.canvas import MASKED
-from ffn.inference.checkpoint import CheckpointFile, checksum
+from ffn.inference.checkpoint import CheckpointFile, checksum, path_for
 from ffn.inference.choice import Network
 from ffn.inference.claims import Cells, Filling, origins_table, overlaps_table
 from ffn.inference.flood import FloodFill
+from ffn.inference.frame import Frame, mirrored_radius
 from ffn.inference.grower import Arrays, ObjectGrower
 from ffn.inference.lanes import Lanes
 from ffn.inference.sanity import Facts, findings, measured
@@ -33,10 +34,10 @@ log = logging.getLogger(__name__)
 
 
 class ImagePart(NamedTuple):
-    """Grey levels of shape ``box.shape``, their box, and the voxel size."""
+    """Grey levels of a box, its frame, and the voxel size, 1 nm where the image declares none."""
 
     raw: np.ndarray
-    box: Box
+    frame: Frame
     voxel_size_zyx_nm: VoxelSize
 
 
@@ -100,14 +101,17 @@ class SubvolumeFlood:
         """Read image, mask and checkpoint, and find the seeds; this takes the processor, and no canvas."""
         common = self._common
         with open_volume(common.image_spec) as volume:
-            self._part = ImagePart(volume.read(self.box), self.box, voxel_size_of(volume))
-        with open_masks(common.masks, self._part.voxel_size_zyx_nm) as masks:
+            frame = Frame.of(self.box, volume.box, mirrored_radius(common.network.model, common.config))
+            self._part = ImagePart(volume.read(self.box), frame, voxel_size_of(volume))
+            declared = volume.voxel_size_zyx_nm
+        with open_masks(common.masks, declared) as masks:
             self._masked = masks.read(self.box) if masks else None
-        self._given = _given(common.init_segmentation, self._part)
+        self._given = _given(common.init_segmentation, self.box, declared)
         checksums = {name: checksum(array) for name, array in self._arrays().items()}
-        inputs = {**common.inputs, "box": self.box, **checksums, "voxel_size_zyx_nm": self._part.voxel_size_zyx_nm}
+        inputs = {**common.inputs, "box": self.box, "canvas": frame.canvas, **checksums}
+        inputs["voxel_size_zyx_nm"] = self._part.voxel_size_zyx_nm
         found = fingerprint(common.config, common.network.model, {**inputs, "canvases": common.canvases})
-        self.checkpoint = CheckpointFile(f"{self.path}.checkpoint", found, common.config.checkpoint_seconds)
+        self.checkpoint = CheckpointFile(path_for(self.path), found, common.config.checkpoint_seconds)
         self._saved = self.checkpoint.load()
         if self._saved is None:
             image = common.network.normalisation.apply(self._part.raw)
@@ -120,13 +124,15 @@ class SubvolumeFlood:
 
     def enter(self, lanes: Lanes, lane: int) -> None:
         """Begin on a canvas, or resume."""
+        raw, frame, voxel_size = self._part
         segmentation = np.zeros(self.box.shape, np.int32)
         if self._masked is not None:
             segmentation[self._masked] = MASKED
-        cells = Cells(cell_shape(self._part.voxel_size_zyx_nm), self.box.start)
-        self.flood = FloodFill(lanes.canvas(lane, self._part.raw, segmentation), self._common.config, cells)
+        canvas = lanes.canvas(lane, frame.mirrored(raw), frame.masked(segmentation))
+        self.flood = FloodFill(canvas, self._common.config, Cells(cell_shape(voxel_size), frame.canvas.start))
         if self._given is not None:  # a checkpoint replaces this with the same and more
-            self._ids = self.flood.claims.adopt(self._given)
+            self._ids = self.flood.claims.adopt(frame.padded(self._given))
+        self._masked = self._given = None  # both are in the segmentation now
         if self._saved is None:
             self._begin(self._seeds)
         else:
@@ -134,7 +140,7 @@ class SubvolumeFlood:
             self._saved = None  # it is as large as the flood
 
     def _begin(self, seeds: np.ndarray) -> None:
-        self.flood.begin(seeds)
+        self.flood.begin(seeds + self._part.frame.offset_zyx)
         log.info("%s: pass %d: %d seeds in %s voxels", self.box, self.flood.pass_number, len(seeds), self.box.shape)
 
     def growing(self) -> ObjectGrower | None:
@@ -148,13 +154,15 @@ class SubvolumeFlood:
     def _second_seeds(self) -> np.ndarray:
         """Seeds where the first pass and the masks left voxels free."""
         image, config = self._common.network.normalisation.apply(self._part.raw), self._common.config
-        free = self.flood.claims.segmentation
+        free = self.flood.claims.segmentation[self._part.frame.inside]
         seeds = empty_space_seeds(image, free, self._part.voxel_size_zyx_nm, config.seed_min_distance)
         return seeds[::-1] if config.seed_order == "reversed" else seeds
 
     def write(self) -> None:
         """Write the result."""
-        filling = self.flood.filling()
+        filling, frame = self.flood.filling(), self._part.frame
+        segmentation, probability = filling.segmentation[frame.inside], filling.probability[frame.inside]
+        filling = replace(filling, segmentation=segmentation, probability=probability)
         log.info("%s: segmented %s", self.box, json.dumps(filling.counters))
         sanity = measured(filling, self._part.voxel_size_zyx_nm)
         for finding in findings([Facts(self.box.stem, **sanity, counters=filling.counters)]):
@@ -165,12 +173,24 @@ class SubvolumeFlood:
         record = provenance("segment", self._common.config, **inputs)
         record |= {"counters": filling.counters, "sanity": sanity}
         placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)
-        _write(self.path, self._dataset, filling, placement, self._ids)
+        dtypes: dict[str, np.dtype | type] = {self._dataset: np.uint64, "probability": np.uint8}
+        with create_volumes(self.path, dtypes, placement, self._tables(filling), former=("given",)) as writers:
+            writers[self._dataset].write(self.box, filling.segmentation.astype(np.uint64))
+            writers["probability"].write(self.box, filling.probability)
+
+    def _tables(self, filling: Filling) -> dict[str, np.ndarray]:
+        """Origins and overlaps; `given` are the ids, elsewhere, of the first segments."""
+        origins = origins_table(filling.origins)
+        origins[:, 1:4] += self._part.frame.canvas.start
+        tables = {"origins": origins, "overlaps": overlaps_table(filling.origins)}
+        if self._ids is not None:
+            tables["given"] = np.column_stack([np.arange(1, len(self._ids) + 1), self._ids.astype(np.int64)])
+        return tables
 
     def leave(self) -> None:
         """Give back the memory, once the result is written; all subvolumes of a call would not fit."""
         del self.flood, self._part
-        self._masked = self._given = self._ids = None
+        self._ids = None
         self._seeds = np.empty((0, 3), np.int64)
 
 
@@ -183,22 +203,9 @@ def fingerprint(config: SegmentConfig, model: Model, inputs: Mapping[str, object
     return {name: str(value) for name, value in {**named, **inputs, "revision": revision("segment")}.items()}
 
 
-def _given(spec: str | None, part: ImagePart) -> np.ndarray | None:
+def _given(spec: str | None, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> np.ndarray | None:
     """Return the ids of what is segmented already, 0 where nothing is and beyond its volume."""
     if spec is None:
         return None
     with open_truth(spec) as labels:
-        return read_nearest(labels, part.box, part.voxel_size_zyx_nm, outside=0)
-
-
-def _write(path: str, dataset: str, filling: Filling, placement: Placement, given: np.ndarray | None) -> None:
-    """Write volumes and tables; `given` are the ids, elsewhere, of the first segments."""
-    origins = origins_table(filling.origins)
-    origins[:, 1:4] += placement.box.start
-    tables = {"origins": origins, "overlaps": overlaps_table(filling.origins)}
-    if given is not None:
-        tables["given"] = np.column_stack([np.arange(1, len(given) + 1), given.astype(np.int64)])
-    dtypes: dict[str, np.dtype | type] = {dataset: np.uint64, "probability": np.uint8}
-    with create_volumes(path, dtypes, placement, tables) as writers:
-        writers[dataset].write(placement.box, filling.segmentation.astype(np.uint64))
-        writers["probability"].write(placement.box, filling.probability)
+        return read_nearest(labels, box, voxel_size_zyx_nm, outside=0)

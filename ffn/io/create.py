@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +38,7 @@ def create_volumes(
     dtypes: Mapping[str, np.dtype | type],
     placement: Placement,
     tables: Tables | None = None,
+    former: Collection[str] = (),
 ) -> Iterator[Mapping[str, Writer]]:
     """Create a store or an HDF5 file of volumes with one placement; it appears when the block ends without an error.
 
@@ -51,6 +52,8 @@ def create_volumes(
         Box, voxel size and provenance of all of them.
     tables : dict of str to ndarray or callable, optional
         Small arrays to write beside, such as lists of origins; a callable makes one when the voxels are written.
+    former : collection of str
+        Tables that only a former result may have; they go with it.
 
     Yields
     ------
@@ -65,10 +68,10 @@ def create_volumes(
     if split_store(str(path)):
         from ffn.io import store
 
-        with store.create_volumes(path, dtypes, placement, tables) as in_store:
+        with store.create_volumes(path, dtypes, placement, tables, former) as in_store:
             yield in_store
     else:
-        with hdf5_volume.create_volumes(path, dtypes, placement, tables) as in_file:
+        with hdf5_volume.create_volumes(path, dtypes, placement, tables, former) as in_file:
             yield in_file
 
 

@@ -34,7 +34,7 @@ def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.Fil
     FfnError
         Of the class `error`, if the file is missing, truncated, not HDF5 or not on this machine.
     """
-    _require_here(path, error)
+    require_here(path, error)
     path = Path(path)
     if not path.is_file():
         raise error(f"{path}: no such file, expected an HDF5 file. {how_to_make(path)}")
@@ -56,7 +56,7 @@ def create_file(path: str | Path) -> Iterator[h5py.File]:
     VolumeError
         If `path` is a folder or an address, or cannot be written.
     """
-    _require_here(path, VolumeError)
+    require_here(path)
     if Path(path).is_dir():
         raise VolumeError(f"{path}: is a folder, expected a file to write. Choose another name")
     try:
@@ -69,7 +69,7 @@ def create_file(path: str | Path) -> Iterator[h5py.File]:
         raise VolumeError(f"{path}: cannot be written ({reason}). Choose another output folder") from None
 
 
-def _require_here(path: str | Path, error: type[FfnError]) -> None:
+def require_here(path: str | Path, error: type[FfnError] = VolumeError) -> None:
     """Refuse a URL: h5py would take it for a relative path."""
     if "://" in str(path):
         raise error(f"{path}: is an address, expected an HDF5 file on this machine. Copy it, or take a NAME.zarr there")

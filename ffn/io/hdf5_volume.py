@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +87,7 @@ def create_volumes(
     dtypes: Mapping[str, np.dtype | type],
     placement: Placement,
     tables: Tables | None = None,
+    former: Collection[str] = (),
 ) -> Iterator[dict[str, VolumeWriter]]:
     """Create an HDF5 file of volumes that share a placement; it appears when the block ends without an error.
 
@@ -100,13 +101,15 @@ def create_volumes(
         Box, voxel size and provenance of all of them.
     tables : dict of str to ndarray or callable, optional
         Small arrays to write to the same file, such as lists of origins; a callable makes one at the end.
+    former : collection of str
+        As in `ffn.io.create.create_volumes`.
 
     Yields
     ------
     dict of str to VolumeWriter
         One writer per dataset; voxels that nobody writes are 0.
     """
-    require_replaceable(path, {*dtypes, *(tables or {})})
+    require_replaceable(path, {*dtypes, *(tables or {}), *former})
     with hdf5.create_file(path) as file:
         late = {}
         for name, table in (tables or {}).items():
@@ -125,8 +128,9 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
     Raises
     ------
     VolumeError
-        If the file exists and holds other datasets.
+        If the file exists and holds other datasets, or `path` is an address.
     """
+    hdf5.require_here(path)
     try:
         file = hdf5.open_file(path)
     except VolumeError:

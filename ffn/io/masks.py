@@ -92,18 +92,20 @@ class MaskedTruth(Truth):
     ----------
     known : Box
         What can be read: the part of ``box`` that the masks cover.
+    masks : Masks
+        The masks.
     """
 
     def __init__(self, labels: Volume, masks: Masks) -> None:
         super().__init__(labels)
-        self._masks = masks
+        self.masks = masks
         self.known = masks.covered(self.box)
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the labels of `box` (default: all)."""
         box = box or self.box
         voxels = super().read(box)
-        return np.where(self._masks.read(box), voxels.dtype.type(0), voxels) if self._masks else voxels
+        return np.where(self.masks.read(box), voxels.dtype.type(0), voxels) if self.masks else voxels
 
 
 @contextlib.contextmanager

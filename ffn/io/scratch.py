@@ -158,11 +158,11 @@ def rows_that(
 ) -> np.ndarray:
     """Return the rows of an array in a file that `keep` selects, of `ROWS_AT_ONCE` at a time, in some ranges of rows.
 
-    Without `keep`, all; without `ranges`, in the whole array.
+    Without `keep`, all; without `ranges`, in the whole array. What of a range is beyond its end counts as empty.
     """
     if keep is None and ranges is None:
         return np.asarray(table[...])
-    ranges = [(0, table.shape[0])] if ranges is None else ranges
+    ranges = [(0, table.shape[0])] if ranges is None else [(start, min(stop, table.shape[0])) for start, stop in ranges]
     cuts = [(at, min(at + ROWS_AT_ONCE, stop)) for start, stop in ranges for at in range(start, stop, ROWS_AT_ONCE)]
     cuts = cuts or [(0, 0)]  # so that `keep` also sees the form of a table without rows
     parts = (np.asarray(table[start:stop]) for start, stop in cuts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +158,7 @@ def create_volumes(
     dtypes: Mapping[str, np.dtype | type],
     placement: Placement,
     tables: Tables | None = None,
+    former: Collection[str] = (),
 ) -> Iterator[dict[str, ShardWriter]]:
     """Create a store, written by this process alone; it appears when the block ends without an error.
 
@@ -169,6 +170,8 @@ def create_volumes(
         See `Store`.
     tables : dict of str to ndarray or callable, optional
         Small arrays, such as lists of origins; a callable makes one at the end.
+    former : collection of str
+        As in `ffn.io.create.create_volumes`.
 
     Yields
     ------
@@ -181,7 +184,7 @@ def create_volumes(
         If something else is there, or nothing can be written.
     """
     tables = tables or {}
-    require_replaceable(path, {*dtypes, *tables})
+    require_replaceable(path, {*dtypes, *tables, *former})
     with new_folder(str(path)) as folder:
         store = Store(folder, str(path), dtypes, placement)
         store.make_arrays()

@@ -26,6 +26,7 @@ Tables = Mapping[str, np.ndarray | Callable[[], np.ndarray]]
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
 
 IGNORED = np.uint64(2**64 - 1)  # label of voxels that are neither trained on nor scored, as in CREMI
+NO_SIZE = (1.0, 1.0, 1.0)  # nm, what stages take and write where the image declares no voxel size
 OUTSIDE = -3  # CREMI's and Paintera's lowest label, counted down from 2^64, of what is not an object
 
 
@@ -79,7 +80,7 @@ class Placement:
     """
 
     box: Box
-    voxel_size_zyx_nm: VoxelSize = (1.0, 1.0, 1.0)
+    voxel_size_zyx_nm: VoxelSize = NO_SIZE
     provenance: dict = field(default_factory=dict)
     shard_zyx: ZYX | None = None
 
@@ -135,7 +136,7 @@ def voxel_size_of(volume: Volume) -> VoxelSize:
     """Return the voxel size in nm, 1 x 1 x 1 where the source declares none, which a warning says."""
     if volume.voxel_size_zyx_nm is None:
         _warn_of_no_size(volume.name)
-    return volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+    return volume.voxel_size_zyx_nm or NO_SIZE
 
 
 @cache
@@ -159,7 +160,10 @@ def require_same_voxel_size(volume: Volume, other: Volume) -> None:
     """
     if not have_same_voxel_size(volume, other):
         size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
-        raise VolumeError(f"{volume.name}: has voxels of {size} nm, expected the {expected} nm of {other.name}")
+        raise VolumeError(
+            f"{volume.name}: has voxels of {size} nm, expected the {expected} nm of {other.name}. Take the same mip of "
+            "both, or correct what one of them declares"
+        )
 
 
 def number_type(name: str, dtype: np.dtype) -> np.dtype:
@@ -187,6 +191,24 @@ def require_image(volume: Volume) -> None:
         raise VolumeError(
             f"{volume.name}: has type {volume.dtype}, expected an image of uint8, uint16 or float. "
             "If it is one, ingest it"
+        )
+
+
+def require_image_of(segmentation: Volume, image: Volume) -> None:
+    """Check that a segmentation can have been made from an image, voxel by voxel.
+
+    Raises
+    ------
+    VolumeError
+        If the types are not those of labels and grey levels, the voxel sizes differ, or the image covers only a part.
+    """
+    require_labels(segmentation)
+    require_image(image)
+    require_same_voxel_size(image, segmentation)
+    if not image.box.contains(segmentation.box):
+        raise VolumeError(
+            f"{image.name}: covers {image.box}, expected all of the segmentation {segmentation.box}. "
+            "Is it the image that was segmented?"
         )
 
 

@@ -18,6 +18,7 @@ from ffn.io.store_names import METADATA, OURS
 from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec, volume_in
 from ffn.report.made_with import read_made_with
 from ffn.report.run_folder import MOST_FILES
+from ffn.viewing.points import POINTS_FOLDER
 from ffn.workflow.paths import RunPaths, finished
 from ffn.workflow.stages import STAGES
 
@@ -265,7 +266,7 @@ def _summary_of_scores(content: Description) -> Description:
 
 
 def _export(folder: Path, check: bool) -> Description:
-    layers = sorted(info.parent for info in folder.glob("*/info"))
+    layers = sorted(info.parent for info in folder.glob("*/info") if info.parent.name != POINTS_FOLDER)
     return {"kind": "export", "volumes": {layer.name: _volume(str(layer), check) for layer in layers}}
 
 

@@ -191,6 +191,9 @@ def large_labels(sizes: Iterable[Learnt], min_size: int) -> np.ndarray:
     counts = (total.a != 0) & (total.a != IGNORED)
     large = total.a[counts & (total.voxels >= min_size)]
     log.info("%d of %d labels have at least %d voxels", len(large), np.count_nonzero(counts), min_size)
+    if counts.any() and not len(large):
+        most = total.voxels[counts].max()
+        log.warning("all labels are smaller, so all voxels are background. Lower --min-size to %d or less", most)
     return large
 
 

@@ -75,8 +75,7 @@ def read_best_runs(metrics: list[str], rates_path: str, scaling_path: str, smoot
         raise EvaluationError(
             f"{scaling_path}: is not a scaling study ({reason}), expected output of 'ffn study scaling'"
         ) from None
-    fewest = min(runs)
-    one = float(np.median([run.seconds[-1] / run.step[-1] / fewest for run in runs[fewest] if len(run.step)]))
+    one = float(np.median([run.worker_seconds for run in runs[min(runs)] if len(run.step)]))
     # the runs may be of a smaller network: the slowest node is slower by a factor, an exchange takes its time
     slower = {workers: _at(workers, nodes, (step - exchange) / alone) for workers in runs}
     seconds = {workers: one * slower[workers] + _at(workers, nodes, exchange) for workers in runs}

@@ -10,6 +10,7 @@ from ffn.config import Fraction, SameResult, Section
 
 AscendingCounts = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 RAMP_ROWS = 100  # of metrics, at least, in a range test of the learning rate
+WARM_UP_STEPS = 20  # of a measurement, to compile and to fill caches; our choice, times are steady after 10
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 
 

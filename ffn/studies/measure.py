@@ -13,6 +13,7 @@ from ffn.io import hdf5
 from ffn.model.choice import FOLDER
 from ffn.model.network import num_weights
 from ffn.progress import track
+from ffn.studies.config import WARM_UP_STEPS
 from ffn.studies.networks import FLOAT_BYTES
 from ffn.training.config import TrainConfig
 from ffn.training.data.prefetch import Prefetcher
@@ -23,7 +24,6 @@ from ffn.training.plan import TrainingData, TrainingPlan
 from ffn.training.schedule import learning_rate
 from ffn.training.train import training_job, with_engine
 
-WARM_UP_STEPS = 20  # to compile and to fill caches and the queue of examples; our choice, times are steady after 10
 MESSAGE_SIZES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**20, 2**21)  # values; this network's gradient lies in between
 MESSAGES_PER_SIZE = 30
 

@@ -11,6 +11,7 @@ from ffn.io import atomic
 from ffn.machine.launchers import launched_rank
 from ffn.model.choice import FOLDER
 from ffn.studies.learning_rate import best_rate
+from ffn.studies.runs import PROCESSES
 from ffn.training.config import TrainConfig
 from ffn.training.plan import TrainingData
 from ffn.training.train import train
@@ -38,7 +39,7 @@ def train_point(
     runs_folder : str
         Folder for the model folder, which is named after workers, rate and seed.
     out_path : str
-        CSV file to write.
+        CSV file to write: the metrics, and the number of processes that shared out the workers.
     model : ModelConfig
         Architecture.
     config : TrainConfig
@@ -66,4 +67,6 @@ def train_point(
             raise
     launch = launched_rank()
     if launch is None or launch.rank == 0:
-        atomic.write_text(out_path, (folder / "metrics.csv").read_text())
+        header, *rows = (folder / "metrics.csv").read_text().splitlines()
+        lines = [f"{header},{PROCESSES}", *(f"{row},{config.num_workers}" for row in rows)]
+        atomic.write_text(out_path, "".join(f"{line}\n" for line in lines))

@@ -13,6 +13,7 @@ from ffn.errors import EvaluationError
 from ffn.training.monitoring.metrics import MetricsRow, read_metrics, smoothed
 
 SCORES = ("accuracy", "f1", "precision", "recall")
+PROCESSES = "processes"  # column that 'ffn study train' adds to the metrics; those of earlier versions lack it
 NAME = re.compile(r"workers-(?P<workers>\d+)(-rate-(?P<rate>[0-9.e+-]+))?-seed-(?P<seed>\d+)\.csv")
 
 
@@ -30,9 +31,11 @@ class Run(NamedTuple):
     step : int ndarray of shape (N,)
         Steps with scores.
     seconds : float ndarray of shape (N,)
-        Training time up to each step, s.
+        Training time up to each step, s. Of several processes, what they wait for and exchange is left out.
     raw, smoothed : dict of str to float ndarray of shape (N,)
         Scores by name, see `SCORES`.
+    processes : int, default 1
+        Processes that shared out the workers.
     """
 
     workers: int
@@ -42,6 +45,12 @@ class Run(NamedTuple):
     seconds: np.ndarray
     raw: dict[str, np.ndarray]
     smoothed: dict[str, np.ndarray]
+    processes: int = 1
+
+    @property
+    def worker_seconds(self) -> float:
+        """Mean time of a step of one worker, s. Those of a process take turns."""
+        return float(self.seconds[-1] / self.step[-1] / (self.workers / self.processes))
 
     def at(self, name: str, step: int) -> float:
         """Return the last smoothed score up to a step; NaN if training diverged before it.
@@ -108,14 +117,19 @@ def read_rows(path: Path, columns: Sequence[str]) -> tuple[re.Match[str], list[M
 def _read_run(path: Path, factor: float) -> Run:
     parts, rows = read_rows(path, ("step", "seconds", *SCORES))
     raw = {name: np.array([row[name] for row in rows], np.float64) for name in SCORES}
+    step, processes = np.array([int(row["step"]) for row in rows]), int(rows[-1].get(PROCESSES, 1)) if rows else 1
+    seconds = np.array([row["seconds"] for row in rows], np.float64)
+    if processes > 1:
+        seconds -= np.cumsum([row["allreduce_ms"] for row in rows] * np.diff(step, prepend=0)) / 1000
     return Run(
         int(parts["workers"]),
         None if parts["rate"] is None else float(parts["rate"]),
         int(parts["seed"]),
-        np.array([int(row["step"]) for row in rows]),
-        np.array([row["seconds"] for row in rows], np.float64),
+        step,
+        seconds,
         raw,
         {name: smoothed(values, factor) for name, values in raw.items()},
+        processes,
     )
 
 

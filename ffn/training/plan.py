@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,6 +82,18 @@ class TrainingData:
     validation: Mapping[str, ValidationSource] = field(default_factory=dict)
     normalize: Mapping[str, Normalize] = field(default_factory=dict)
     masks: Mapping[str, tuple[Mask, ...]] = field(default_factory=dict)
+
+    @property
+    def held_out(self) -> dict[str, list[Box]]:
+        """Validation boxes by volume to train on: those of the same image or labels count, whatever their name."""
+        return {
+            name: [
+                source.box
+                for other, source in self.validation.items()
+                if other == name or _is_same(source.image, image) or _is_same(source.labels, labels)
+            ]
+            for name, (image, labels) in self.volumes.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -205,16 +218,17 @@ def make_training_plan(
         "records": hashlib.sha256(index.model_dump_json(exclude={"provenance"}).encode()).hexdigest(),
         "volumes": {name: volume.checksum() for name, volume in volumes.items()},
     }
-    if data.normalize:
-        checksums["normalize"] = {name: str(method) for name, method in data.normalize.items()}
-    if data.masks:
-        checksums["masks"] = {name: identities({}, masks) for name, masks in data.masks.items()}
+    # those of volumes for validation alone decide scores, see `make_validation_set`
+    if methods := {name: str(method) for name, method in data.normalize.items() if name in volumes}:
+        checksums["normalize"] = methods
+    if masked := {name: identities({}, masks) for name, masks in data.masks.items() if name in volumes}:
+        checksums["masks"] = masked
     plan = TrainingPlan(
         config,
         rng_seed,
         initial,
         RecordShards([folder / shard.file for shard in index.shards], counts, training_records.read_shard),
-        ExampleMaker(volumes, initial.config, config, {name: source.box for name, source in data.validation.items()}),
+        ExampleMaker(volumes, initial.config, config, data.held_out),
         checksums,
     )
     plan.shards.require_lanes(config.num_lanes)
@@ -288,3 +302,8 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
         "image_stddev": stddev if config.image_stddev is None else config.image_stddev,
     }
     return replace(model, config=config.model_copy(update=measured))
+
+
+def _is_same(a: str, b: str) -> bool:
+    """Whether two specifications name the same volume."""
+    return os.path.realpath(a) == os.path.realpath(b)

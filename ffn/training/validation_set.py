@@ -13,6 +13,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, add, subtract, zyx
 from ffn.io.volume import is_ignored
+from ffn.model.normalize import Normalisation
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker, patch_size
 from ffn.training.data.lanes import Record
@@ -131,8 +132,12 @@ def make_validation_set(
     volumes = {name: volume for name, (volume, _) in boxes.items()}
     maker = ExampleMaker(volumes, model, train.model_copy(update=WITHOUT_AUGMENTATION))
     checksums = {name: volume.checksum() for name, volume in volumes.items()}
-    scored = {name: box for name, (_, box) in boxes.items()}
-    digest = hashlib.sha256(repr((records, scored, checksums)).encode()).digest()
+    scored, usual = {name: box for name, (_, box) in boxes.items()}, Normalisation.of_model(model)
+    decisive: tuple[object, ...] = (records, scored, checksums)
+    normalised = {name: volume.normalisation or usual for name, volume in volumes.items()}
+    if others := {name: str(method) for name, method in normalised.items() if method != usual}:
+        decisive = (*decisive, others)
+    digest = hashlib.sha256(repr(decisive).encode()).digest()
     return ValidationSet(records, scored, maker, rng_seed, digest)
 
 

@@ -125,6 +125,8 @@ def corrections_in(
 def kept(viewer: neuroglancer.Viewer, path: Path, place: Place) -> Iterator[None]:
     """Write what is drawn to a file, at once and whenever it changes, for the length of a ``with`` block.
 
+    A file that another viewer or an editor has changed meanwhile stays as it is; the log says so.
+
     Parameters
     ----------
     viewer : Viewer
@@ -149,6 +151,13 @@ def kept(viewer: neuroglancer.Viewer, path: Path, place: Place) -> Iterator[None
             found = corrections_in(viewer.shared_state.raw_state, place, drawn)
             if found is None or found == known:
                 return
+            if _is_of_others(path, known):
+                log.error(
+                    "%s: was changed by another program, so what is drawn is not kept. Move the file away and draw a "
+                    "line, or close this viewer",
+                    path,
+                )
+                return
             atomic.write_text(path, corrections_text(found))
         except (OSError, VolumeError) as reason:
             log.error("%s: what was drawn is not kept (%s). Make room, and draw a line", path, reason)
@@ -161,6 +170,16 @@ def kept(viewer: neuroglancer.Viewer, path: Path, place: Place) -> Iterator[None
         yield
     finally:
         viewer.shared_state.remove_changed_callback(keep)
+
+
+def _is_of_others(path: Path, written: Sequence[Correction]) -> bool:
+    """Whether a file has other text than was written; one that is gone has not."""
+    try:
+        return path.read_text() != corrections_text(written)
+    except FileNotFoundError:
+        return False
+    except ValueError:  # is no text
+        return True
 
 
 def _ends(action: str, line: State, place: Place, drawn: Drawn) -> tuple[ZYX, ZYX]:

@@ -42,7 +42,7 @@ from ffn.viewing.layers import (
     with_groups,
 )
 from ffn.viewing.links import write_links
-from ffn.viewing.points import write_points
+from ffn.viewing.points import POINTS_FOLDER, write_points
 from ffn.viewing.resume import FINISHED_FILE, PLAN_FILE, is_finished, resumable_folder, shared_folder
 from ffn.viewing.segment_table import require_writers
 from ffn.viewing.segments import Segments
@@ -268,7 +268,7 @@ def _plan(volumes: dict[str, Volume], config: ExportConfig, box: Box | None) -> 
 def _write(folder: Path, parts: dict[str, Part], tables: ExportTables, config: ExportConfig, work: ExportWork) -> State:
     """Write what is not of blocks but the state, which makes the export a finished one; return it."""
     lengths = work.finish()
-    for name in (LINKS_FOLDER, "coordinates"):  # maybe of other tables
+    for name in (LINKS_FOLDER, POINTS_FOLDER):  # maybe of other tables
         shutil.rmtree(folder / name, ignore_errors=True)
     facts: dict[str, Segments] = {}
     for name, part in parts.items():
@@ -279,7 +279,7 @@ def _write(folder: Path, parts: dict[str, Part], tables: ExportTables, config: E
     whole = Box.hull(part.box for part in parts.values())
     voxel_size = next(iter(parts.values())).voxel_size_zyx_nm
     if len(tables.points):
-        write_points(folder / "coordinates", tables.points, tables.point_classes, whole, voxel_size)
+        write_points(folder / POINTS_FOLDER, tables.points, tables.point_classes, whole, voxel_size)
     state = make_state(_layers(parts, facts, tables, config), whole, voxel_size)
     write_links(folder, state, tables.errors, facts, voxel_size)
     return state
@@ -298,7 +298,7 @@ def _layers(
         if name in parts:
             layers.append(overlay_layer(name, shader))
     if len(tables.points):
-        layers.append(points_layer("coordinates"))
+        layers.append(points_layer(POINTS_FOLDER))
     if tables.errors:
         layers.append(errors_layer(tables.errors))
     for layer in layers:

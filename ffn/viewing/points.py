@@ -13,6 +13,8 @@ import numpy as np
 from ffn.geometry import Box, VoxelSize
 from ffn.viewing.shards import Item, write_shards
 
+POINTS_FOLDER = "coordinates"  # in an export, and the name of the layer
+
 
 def write_points(
     folder: Path, points_zyx: np.ndarray, classes: np.ndarray, box: Box, voxel_size_zyx_nm: VoxelSize

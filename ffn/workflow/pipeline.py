@@ -28,7 +28,7 @@ from ffn.training.checkpoint_files import MANIFEST, is_checkpoint, load_checkpoi
 from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.job_boxes import JobBoxes, contact_boxes, subvolume_boxes
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
-from ffn.workflow.places import Place, check_sources, files_among
+from ffn.workflow.places import Place, check_sources, files_among, trained_in
 from ffn.workflow.repeated_keys import check_keys
 from ffn.workflow.resources import most_canvases
 from ffn.workflow.run import RunConfig, load_run
@@ -73,9 +73,10 @@ class Pipeline:
             if place.may_be_misplaced
         ]
         found += [
-            f"volumes.{name}: evaluate_box and train_box overlap, so its scores include training data"
+            f"volumes.{name}: evaluate_box and train_box{'' if other == name else f' of volumes.{other}'} overlap, so "
+            "its scores include training data"
             for name in self.evaluated
-            if self.places[name].is_scored_on_training_data
+            for other in trained_in(self.places, name, self.places[name].evaluate_box)
         ]
         found += [
             f"volumes.{name}.{key}: {getattr(self.run.volumes[name], key)} has changed since the run read it. "
@@ -88,7 +89,7 @@ class Pipeline:
             if is_newer(getattr(self.run.volumes[name], key), tracked_file(self.paths.of("ingest", key, volume=name)))
         ]
         run = self.run
-        if self.steps and self.places[run.select_volume].selects_on_training_data(str(run.select.box)):
+        if self.steps and trained_in(self.places, run.select_volume, Box.parse(str(run.select.box))):
             found.append("select.box and train_box overlap, so the choice favours checkpoints that memorised that box")
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,16 +75,11 @@ class Place:
         is_part = self.labels is not None and self.labels.start == (0, 0, 0) and self.labels != self.image
         return is_part and self.config.labels_offset_zyx is None
 
-    @property
-    def is_scored_on_training_data(self) -> bool:
-        """Whether the evaluated voxels were trained on."""
-        return (
-            self.config.is_trained_on and self.is_evaluated and not self.train_box.intersect(self.evaluate_box).is_empty
-        )
-
-    def selects_on_training_data(self, box: str) -> bool:
-        """Whether a validation box contains voxels that are trained on."""
-        return self.config.is_trained_on and not self.train_box.intersect(Box.parse(box)).is_empty
+    def is_of_image_of(self, other: Place) -> bool:
+        """Whether another volume has the same image or labels, in the same voxels."""
+        pairs = [(getattr(self.config, key), getattr(other.config, key)) for key in ("image", "labels")]
+        is_same = any(a and b and os.path.realpath(a) == os.path.realpath(b) for a, b in pairs)
+        return is_same and self.voxel_size_zyx_nm == other.voxel_size_zyx_nm
 
     @property
     def labelled(self) -> Box:
@@ -141,8 +137,8 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         _check_corrections(name, places[name], config)
         if volume.skeletons and not Path(volume.skeletons).exists():
             raise ConfigError(
-                f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected a folder of SWC files or a "
-                "precomputed folder"
+                f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected an SWC file, a folder of "
+                "them or a precomputed folder"
             )
     if config.train.use_best and not any(place.config.is_validated_on for place in places.values()):
         name, place = next((name, place) for name, place in places.items() if config.is_cut(place.config))
@@ -150,6 +146,8 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
             f"volumes.{name}.validate_box: auto, but train_box {place.train_box} has no room for a validation box "
             "beside the training patches. Give more labels, or set validate_box: none to train without a validation"
         )
+    for name in places:
+        _check_held_out(name, places, config)
     if config.select.checkpoints:
         _check_selection(config, places[config.select_volume])
     _check_points(config.segment)
@@ -157,6 +155,18 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     if config.normalize.reference_image:
         open_source("normalize.reference_image", config.normalize.reference_image)
     return places
+
+
+def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:
+    """Return the volumes that are trained on in a box of volume `name`: itself, and others of the same image."""
+    here = places[name]
+    return [
+        other
+        for other, place in places.items()
+        if place.config.is_trained_on
+        and (other == name or place.is_of_image_of(here))
+        and not place.train_box.intersect(box).is_empty
+    ]
 
 
 def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
@@ -459,6 +469,19 @@ def _check_validation(name: str, place: Place, config: RunConfig) -> None:
         raise ConfigError(
             f"{where} overlaps train_box {place.train_box}, so the scores would be those of training data. "
             "Keep the two apart"
+        )
+
+
+def _check_held_out(name: str, places: Mapping[str, Place], config: RunConfig) -> None:
+    """Check that no other volume is trained on in a validation box of training."""
+    place = places[name]
+    if not (place.config.is_validated_on and config.train.max_steps):
+        return
+    for other in trained_in(places, name, place.validate_box):
+        raise ConfigError(
+            f"volumes.{name}.validate_box: {place.validate_box} overlaps train_box {places[other].train_box} of "
+            f"volumes.{other}, which is of the same image, so the scores would be those of training data. Keep the two "
+            "apart"
         )
 
 

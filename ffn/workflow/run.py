@@ -77,7 +77,8 @@ class VolumeConfig(ImageConfig):
     ignore_labels: Labels = Field(IGNORE_LABELS, description=IGNORE_LABELS_TEXT)
     skeletons: PathText | None = Field(
         None,
-        description="skeletons of the truth for the run length: SWC folder (nm) or precomputed; null computes them",
+        description="skeletons of the truth for the run length: SWC file or folder (nm), or precomputed; null computes "
+        "them",
     )
     voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
         None,

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ffn.config import ModelConfig
-from ffn.studies.config import RAMP_ROWS
+from ffn.studies.config import RAMP_ROWS, WARM_UP_STEPS
 from ffn.training.config import TrainConfig
 from ffn.workflow.needs import training_mb, training_minutes
 from ffn.workflow.rank_layout import Layout, layout_of
 from ffn.workflow.resources import by_attempt
 from ffn.workflow.run import RunConfig
+
+LEAST_MEASURING = 60  # minutes to ask for; our choice
 
 
 class StudyJob(NamedTuple):
@@ -112,6 +114,22 @@ def study_job(
         training_mb(model, train, layout.per_node, voxels),
         training_minutes(model, train, each),
     )
+
+
+def measuring_minutes(run: RunConfig, train: TrainConfig, threads: int) -> int:
+    """Return the time to ask for to measure step times, which a killed job begins again.
+
+    Parameters
+    ----------
+    run : RunConfig
+        The configuration.
+    train : TrainConfig
+        What each process trains on in a step.
+    threads : int
+        Threads of each process.
+    """
+    steps = WARM_UP_STEPS + run.study.measured_steps
+    return max(LEAST_MEASURING, training_minutes(run.model, train.model_copy(update={"max_steps": steps}), threads))
 
 
 def study_resources(jobs: Mapping[str, StudyJob], gpus: int) -> dict[str, Callable[..., Any]]:

@@ -94,6 +94,17 @@ def test_halves_are_joined_and_neighbours_are_not(scene):
     assert [row["threshold"] for row in rows] == sorted((row["threshold"] for row in rows), reverse=True)
 
 
+def test_negative_ids_of_a_segmentation_are_no_segments(scene):
+    expected = read_graph(agglomerate(scene)[1])
+    with open_volume(f"{scene}/base.h5:segmentation") as volume:
+        base = volume.read().astype(np.int32)
+    (scene / "base.h5").unlink()
+    tables = {"overlaps": np.array(ROWS)}
+    with create_volumes(scene / "base.h5", {"segmentation": np.int32}, Placement(BOX, SIZE), tables) as writers:
+        writers["segmentation"].write(BOX, np.where(base == 0, -1, base))
+    assert read_graph(agglomerate(scene)[1]) == expected and len(expected) == 2
+
+
 def pairs_of(edges):
     return {(edge.segment_a, edge.segment_b) for edge in edges}
 
@@ -293,6 +304,14 @@ def test_a_segmentation_without_overlaps_is_refused(scene, capsys):
     assert "has no table 'overlaps'" in capsys.readouterr().err
 
 
+def test_an_image_of_another_mip_is_refused(scene, capsys):
+    with create_volume(f"{scene}/raw.h5:raw", np.uint8, Placement(BOX, (5.0, 5.0, 5.0))) as writer:
+        writer.write(BOX, np.zeros(BOX.shape, np.uint8))
+    code, out = agglomerate(scene)
+    assert code == 2 and not out.exists()
+    assert "raw.h5:raw: has voxels of (5.0, 5.0, 5.0) nm, expected the (10.0, 10.0, 10.0) nm" in capsys.readouterr().err
+
+
 def test_a_shallow_overlap_is_no_candidate(scene):
     depths = {(e.segment_a, e.segment_b): e.overlap_voxels / e.contact_faces for e in read_graph(agglomerate(scene)[1])}
     assert depths[FIRST, SECOND] > depths[FIRST, OTHER]
@@ -332,6 +351,17 @@ def test_parts_made_with_different_options_are_refused(scene, capsys):
 def test_parts_made_with_other_threads_and_blocks_belong_together(scene):
     one, two = agglomerate(scene)[1], agglomerate(scene, *OTHERWISE, name="two")[1]
     assert merge(scene, one, two) == 0
+
+
+@pytest.mark.parametrize("out", ["s3://bucket/graph.csv", "s3://bucket/parts/"])
+def test_a_graph_at_an_address_is_refused(scene, capsys, monkeypatch, out):
+    """It was written to a folder with the name of the address."""
+    monkeypatch.chdir(scene)
+    before = sorted(scene.iterdir())
+    inputs = ["--segmentation", f"{scene}/base.h5:segmentation", "--image", f"{scene}/raw.h5:raw"]
+    assert main(["agglomerate", *inputs, "--model", f"{scene}/model", "--out", out]) == 2
+    assert f"{out}: is an address, expected a path on this machine" in capsys.readouterr().err
+    assert sorted(scene.iterdir()) == before
 
 
 @pytest.mark.parametrize("out", ["base.h5", "raw.h5"])

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,10 +17,11 @@ from ffn.config import Mask
 from ffn.errors import SegmentError
 from ffn.geometry import Box
 from ffn.inference.checkpoint import CheckpointFile
+from ffn.inference.lanes import open_lanes
 from ffn.inference.subvolume import SubvolumeFlood
 from ffn.io.create import create_volume
 from ffn.io.masks import open_masks
-from ffn.io.open import open_volume
+from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Placement
 from ffn.model.choice import Choice
 
@@ -28,6 +30,7 @@ from ..pauses import Pause
 
 IMAGE = Box((100, 20, 3), (140, 60, 63))
 BOX = Box((104, 24, 7), (136, 58, 60))
+CUT = ("--no-mirror",)
 
 
 @pytest.fixture
@@ -67,6 +70,37 @@ def test_tubes_are_segmented_in_full_volume_coordinates(scene, engine):
             assert labels[tuple(np.subtract(seed, BOX.start))] == segment_id
             assert num_fovs > 0 and pass_number == 1
         assert ((file["probability"][()] > 0) == (labels > 0)).all()
+
+
+def test_objects_at_the_faces_of_the_image_are_segmented_as_well(scene):
+    """The FOV has a radius of 2, 2 and 3 voxels, so without a mirror image it is never centred on these objects."""
+    image = np.full(IMAGE.shape, 60, np.uint8)
+    image[:2, 18:21, :3], image[-2:, -2:, 30:35] = 210, 220
+    write(scene, "raw", IMAGE, image)
+    (scene / "seeds.csv").write_text("z,y,x\n100,39,4\n138,58,35\n")
+    places = ("--box", str(IMAGE), "--seed-policy", "points", "--seed-points", f"{scene}/seeds.csv")
+    paths = [segment(scene, *places, "--min-segment-size", "9", *more, name=f"seg{len(more)}") for more in ((), CUT)]
+    with h5py.File(paths[0]) as file, h5py.File(paths[1]) as cut:
+        labels = file["segmentation"][()]
+        assert (labels == np.select([image == 210, image == 220], [1, 2])).all()
+        assert file["origins"][:, :4].tolist() == [[1, 100, 39, 4], [2, 138, 58, 35]]
+        assert not cut["segmentation"][()].any()
+
+
+def test_the_checkpoint_of_an_output_at_an_address_leaves_nothing_here(scene, monkeypatch):
+    """It took the address for a path, and left folders of this name."""
+    monkeypatch.chdir(scene)
+    before, saved, save = sorted(scene.iterdir()), [], CheckpointFile.save
+
+    def recorded(checkpoint, arrays):
+        save(checkpoint, arrays)
+        saved.append(checkpoint.path.absolute())
+
+    monkeypatch.setattr(CheckpointFile, "save", recorded)
+    words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", *ONE_SEED]
+    assert main([*words, "--max-fovs", "3", "--checkpoint-seconds", "1e-9", "--out", f"file://{scene}/seg.zarr"]) == 0
+    assert set(saved) == {scene / "seg.zarr.checkpoint"}
+    assert sorted(scene.iterdir()) == [*before, scene / "seg.zarr"]
 
 
 def test_reversed_order_starts_from_the_other_end(scene):
@@ -114,7 +148,7 @@ def test_boxes_of_one_process_have_the_bytes_of_one_after_another(scene, engine)
 def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     """The bytes are those of one box after another; what is finished is not made again."""
     sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
-    cut = ["--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "4", "--job", "1-of-1"]
+    cut = ["--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "7", "--job", "1-of-1"]
     command = ["segment", *sources, *cut, "--job-record", f"{scene}/1-of-1.json", "--out", f"{scene}/parts/"]
     assert main(command) == 0
     files = sorted((scene / "parts").glob("*.h5"))
@@ -131,10 +165,18 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     assert files[1].read_bytes() != states[1][0], "other options"
 
 
+def test_subvolumes_that_overlap_by_less_than_the_fov_are_refused(scene, capsys):
+    """Objects would end at their borders, as in a run, whose configuration is refused."""
+    cut = ["--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "6"]
+    said = "overlap_zyx: 6 on axis x is less than the FOV (7), so neighbours would not share voxels that both can reach"
+    assert said in fails(scene, capsys, "raw.h5:raw", "parts/", *cut)
+    assert not (scene / "parts").exists()
+
+
 def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog):
     """There are as many canvases as before, or their checkpoints would be those of another job."""
     sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
-    cut = ["--box", str(BOX), "--size", "32", "34", "21", "--overlap", "4", "4", "5", "--canvases", "3"]
+    cut = ["--box", str(BOX), "--size", "32", "34", "23", "--overlap", "4", "4", "7", "--canvases", "3"]
     assert main(["segment", *sources, *cut, "--out", f"{scene}/whole/"]) == 0
     leave, command = SubvolumeFlood.leave, ["segment", *sources, *cut, "--out", f"{scene}/parts/"]
 
@@ -154,10 +196,27 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
         assert (scene / "parts" / file.name).read_bytes() == file.read_bytes()
 
 
+def test_in_a_folder_the_others_have_canvases_as_large_as_before(scene, monkeypatch):
+    """Those at the faces of the image are the largest, and on a GPU they decide how many there are."""
+    sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", *ONE_SEED]
+    cut = ["--size", "40", "40", "30", "--overlap", "4", "4", "7"]
+    opened = []
+
+    def recorded(*arguments):
+        opened.append(arguments[2:4])
+        return open_lanes(*arguments)
+
+    monkeypatch.setattr("ffn.inference.segment.open_lanes", recorded)
+    assert main(["segment", *sources, *cut, "--out", f"{scene}/parts/"]) == 0
+    (scene / "parts/z000100-y000020-x000026.h5").unlink()
+    assert main(["segment", *sources, *cut, "--out", f"{scene}/parts/"]) == 0
+    assert opened == [(3, (44, 44, 33))] * 2
+
+
 def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
     """Where two precisions are about as fast, measuring again would start over."""
     sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
-    command = ["segment", *sources, "--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "4"]
+    command = ["segment", *sources, "--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "7"]
     times = []
     for precision in ("float32", "bfloat16"):
         choice = Choice("tensorflow", precision, "it was the fastest")
@@ -180,6 +239,23 @@ def test_memory_does_not_grow_with_the_number_of_boxes(scene, monkeypatch):
     monkeypatch.setattr(SubvolumeFlood, "write", counted)
     segment_together(scene, *ONE_SEED)
     assert alive == [0, 0, 0]
+
+
+def test_masks_and_given_segments_leave_the_memory_when_the_flood_begins(scene, monkeypatch):
+    """With 64 canvases of 256³ on a GPU, they would be 10 GB."""
+    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
+        writer.write(IMAGE, np.ones(IMAGE.shape, np.uint64))
+    alive, enter = [], SubvolumeFlood.enter
+
+    def counted(job, *where):
+        arrays = [weakref.ref(array) for array in (job._masked, job._given)]
+        enter(job, *where)
+        gc.collect()
+        alive.extend(array() is not None for array in arrays)
+
+    monkeypatch.setattr(SubvolumeFlood, "enter", counted)
+    segment(scene, "--init-segmentation", f"{scene}/soma.h5:labels", "--masks", "#box=90:150,0:99,44:50")
+    assert alive == [False, False]
 
 
 def test_a_sigterm_after_the_last_fov_ends_with_the_result(scene, monkeypatch):
@@ -337,6 +413,18 @@ def test_a_checkpoint_of_another_voxel_size_is_not_continued(scene, tubes, caplo
     assert "resuming" not in caplog.text
 
 
+def test_a_checkpoint_of_an_image_that_has_grown_is_not_continued(scene, tubes, caplog, monkeypatch):
+    """Its box has the same voxels, but it ends with the image no more."""
+    where, larger = ("--box", str(IMAGE)), Box(IMAGE.start, (150, 60, 63))
+    with open_volume(f"{scene}/raw.h5:raw") as volume:
+        image = volume.read()
+    interrupt(scene, monkeypatch, *where)
+    write(scene, "raw", larger, np.pad(image, [(0, 10), (0, 0), (0, 0)]))
+    with caplog.at_level("INFO"):
+        segment(scene, *where)
+    assert "starting over" in caplog.text and "canvas is 98:140,18:62,0:66, was 98:142,18:62,0:66" in caplog.text
+
+
 @pytest.mark.parametrize(("box", "said"), [("all", "must have the form z0:z1"), ("0:4,5:5,0:9", "is empty")])
 def test_mask_boxes_are_boxes(scene, capsys, box, said):
     arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--masks", f"#box={box}"]
@@ -399,6 +487,26 @@ def test_what_is_segmented_already_keeps_its_voxels_and_is_not_entered(scene):
     np.testing.assert_array_equal(found["segmentation"][second] > 0, free["segmentation"][second] > 0)
 
 
+def test_without_a_voxel_size_masks_and_given_segments_have_that_of_the_image(scene):
+    """They were read as if a voxel had 1 nm, and lay elsewhere."""
+    with open_volume(f"{scene}/raw.h5:raw") as volume:
+        image = volume.read()
+    labels, box = np.zeros(image.shape, np.uint64), Box.from_shape(image.shape)
+    labels[8:18, 8:18, :30] = 9
+    masked = np.zeros_like(labels)
+    masked[:, :, 20:25] = 1
+    for name, voxels in (("soma", labels), ("mask", masked)):
+        with create_volume(f"{scene}/{name}.h5:labels", np.uint64, Placement(box, (10, 10, 10))) as writer:
+            writer.write(box, voxels)
+    with h5py.File(scene / "bare.h5", "w") as file:
+        file["raw"] = image
+    words = ["--image", f"{scene}/bare.h5:raw", "--model", f"{scene}/model", "--masks", f"{scene}/mask.h5:labels"]
+    words += ["--init-segmentation", f"{scene}/soma.h5:labels"]
+    assert main(["segment", *words, "--out", f"{scene}/seg.h5:segmentation"]) == 0
+    found = read(scene / "seg.h5")["segmentation"]
+    assert np.array_equal(found == 1, (labels > 0) & (masked == 0)) and not found[masked > 0].any()
+
+
 def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch):
     labels = np.zeros(IMAGE.shape, np.uint64)
     labels[8:18, 8:18, :12] = 9
@@ -408,6 +516,39 @@ def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch)
     whole = segment(scene, *options, name="whole").read_bytes()
     interrupt(scene, monkeypatch, *options)
     assert segment(scene, *options).read_bytes() == whole
+
+
+@pytest.mark.parametrize("out", ["seg.h5:segmentation", "seg.zarr"])
+def test_what_was_made_with_given_segments_can_be_made_without(scene, out):
+    """Its table `given` is no reason to refuse the result of the flood."""
+    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
+        writer.write(IMAGE, np.ones(IMAGE.shape, np.uint64))
+    words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--out", f"{scene}/{out}"]
+    assert main([*words, *ONE_SEED, "--init-segmentation", f"{scene}/soma.h5:labels"]) == 0
+    assert main([*words, *ONE_SEED]) == 0
+    with open_volume(f"{scene}/{out}") as volume:
+        assert 0 < (volume.read() > 0).mean() < 0.5
+    assert read_table(f"{scene}/{out}", "given") is None
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("{scene}/mine.h5:segmentation", "mine.h5: holds .'notes'., expected no datasets but"),
+        ("{scene}/mine.zarr", "mine.zarr: holds .'notes'., expected nothing but"),
+        ("s3://bucket/seg.h5:segmentation", "s3://bucket/seg.h5: is an address, expected an HDF5 file on this machine"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_flood(scene, monkeypatch, capsys, out, said):
+    """A checkpoint is of one output, so the work would be lost."""
+    (scene / "mine.zarr").mkdir()
+    (scene / "mine.zarr/notes").write_text("mine")
+    with h5py.File(scene / "mine.h5", "w") as file:
+        file["notes"] = np.zeros(3)
+    monkeypatch.setattr(SubvolumeFlood, "read", lambda job: pytest.fail("it has begun"))
+    words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model"]
+    assert main([*words, "--out", out.format(scene=scene)]) == 2
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_a_given_segment_is_one_segment_of_the_whole(scene):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +58,7 @@ class ExampleMaker:
         FOV, deltas and normalisation (both values set).
     train : TrainConfig
         Augmentation, FOV moves, and loss weight of unlabelled voxels.
-    held_out : mapping of str to Box
+    held_out : mapping of str to sequence of Box
         Validation boxes by volume name, full-volume voxels. No example may overlap them.
 
     Raises
@@ -72,7 +72,7 @@ class ExampleMaker:
         volumes: Mapping[str, TrainingVolume],
         model: ModelConfig,
         train: TrainConfig,
-        held_out: Mapping[str, Box] | None = None,
+        held_out: Mapping[str, Sequence[Box]] | None = None,
     ) -> None:
         self._volumes = volumes
         self._held_out = held_out or {}
@@ -150,7 +150,7 @@ class ExampleMaker:
             start_zyx = centers_zyx[here] - self._margin_zyx
             stop_zyx = start_zyx + self._patch_size_zyx
             bad[here] = ((start_zyx < volume.box.start) | (stop_zyx > volume.box.stop)).any(axis=1)
-            if held_out := self._held_out.get(name):
+            for held_out in self._held_out.get(name, ()):
                 near = held_out.grow(self._shift_zyx)
                 bad[here] |= ((start_zyx < near.stop) & (stop_zyx > near.start)).all(axis=1)
         if bad.any():
@@ -167,7 +167,8 @@ class ExampleMaker:
         found += f", whose patch {patch}"
         if not box.contains(patch):
             return f"{found} leaves the volume {box}. Rerun ffn coordinates with a margin of {self._margin_zyx} or more"
-        held_out = self._held_out[record.volume]
+        shown = patch.grow(self._shift_zyx)
+        held_out = next(box for box in self._held_out[record.volume] if not box.intersect(shown).is_empty)
         return f"{found} overlaps the validation box {held_out}. Make the records from a box that excludes it"
 
     def _check_permutable(self) -> None:

@@ -16,7 +16,7 @@ from ffn.geometry import ZYX, Box, scale, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.masks import NO_MASKS, Masks, open_masks
 from ffn.io.open import open_labels, open_volume
-from ffn.io.volume import Volume, require_labels
+from ffn.io.volume import Volume, require_image, require_labels, require_same_voxel_size
 from ffn.model.normalize import Normalisation
 from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
@@ -78,11 +78,14 @@ class TrainingVolume:
     Raises
     ------
     VolumeError
-        If the labels are not integers or the volumes do not overlap.
+        If the image is not uint8, uint16 or floating point, the labels are not integers or have another voxel size, or
+        the two do not overlap.
     """
 
     def __init__(self, name: str, image: Volume, labels: Volume, masks: Masks = NO_MASKS) -> None:
+        require_image(image)
         require_labels(labels)
+        require_same_voxel_size(labels, image)
         self.name = name
         self.box = image.box.intersect(labels.box)
         self.voxel_size_zyx_nm = image.voxel_size_zyx_nm

@@ -122,6 +122,19 @@ def test_masked_voxels_say_nothing(scene, mask, left):
     assert record["quality"]["fitted"]["score"]["points"] == left and record["provenance"]["inputs"]["masks"] == mask
 
 
+def test_hardly_labelled_segments_say_nothing(scene):
+    """Where few neurons have labels, others reach into them by some voxels, and are not the same for that."""
+    folder, words = scene
+    segments = np.arange(1, 41, dtype=np.uint64).reshape(40, 1, 1).repeat(4, 1).repeat(4, 2)
+    truth = (segments + 1) // 2
+    truth[9:11] = 0  # segments 10 and 11, which are in three points of the box
+    truth[9:11, :2, :2] = 5
+    words[-1] = write(folder / "sparse.h5", truth)
+    assert main([*words, "--box", "0:20,0:9,0:9", "--out", f"{folder}/calibration.yaml"]) == 0
+    figures = yaml.safe_load((folder / "calibration.yaml").read_text())["quality"]["fitted"]["score"]
+    assert figures["points"] == 16 and figures["same"] == 8
+
+
 def test_masks_need_not_cover_points_outside_the_truth(scene):
     folder, words = scene
     part = np.arange(2, 42, dtype=np.uint64).reshape(40, 1, 1).repeat(2, 1).repeat(4, 2)  # all points are at y = 2

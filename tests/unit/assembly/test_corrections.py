@@ -48,6 +48,13 @@ def test_a_place_beside_a_segment_takes_the_nearest_one(base, tmp_path):
     assert constraints_of(read_corrections(path), path, base).joined.tolist() == [[2**63 + 5, 9]]
 
 
+def test_a_byte_order_mark_of_a_spreadsheet_is_no_part_of_the_header(tmp_path):
+    correction = Correction("join", (11, 0, 122), (11, 0, 127))
+    path = written(tmp_path / "c.csv", correction)
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert read_corrections(path) == [correction]
+
+
 def test_no_corrections_ask_for_nothing(base, tmp_path):
     joined, apart = constraints_of([], tmp_path / "c.csv", base)
     assert joined.shape == apart.shape == (0, 2)

@@ -71,6 +71,17 @@ def test_floods_meet_on_the_membrane_not_in_the_middle():
     assert (filled[labels > 0] == labels[labels > 0]).all()
 
 
+def test_floods_meet_on_a_membrane_of_one_voxel_rather_than_in_a_grey_band_by_default():
+    """Smoothing of 10 nm would make the membrane the brighter of the two."""
+    labels, image = np.zeros((8, 9, 34), np.uint64), np.full((8, 9, 34), 200, np.uint8)
+    labels[:, :, :5], labels[:, :, 29:] = 1, 2
+    image[:, :, 10], image[:, :, 18:23] = 60, 100
+    for sigma_nm, border in ((None, range(10, 12)), (10.0, range(18, 24))):
+        config = FillConfig(max_distance_nm=200, **({} if sigma_nm is None else {"sigma_nm": sigma_nm}))
+        filled = fill_gaps(labels, image, (10, 10, 10), config)
+        assert (filled > 0).all() and set((filled == 1).sum(axis=2).ravel().tolist()) <= set(border)
+
+
 def test_masked_gaps_stay_gaps_and_are_not_crossed(tmp_path):
     labels, image = two_segments()
     masked = np.zeros(labels.shape, bool)
@@ -160,6 +171,12 @@ def test_the_same_length_is_smoothed_on_each_axis():
     assert np.sqrt((smooth * places**2).sum(axis=(1, 2, 3)) / smooth.sum()) == pytest.approx([60, 60, 60], rel=0.01)
 
 
+def test_negative_ids_of_a_segmentation_are_gaps(tmp_path):
+    labels, image = two_segments()
+    signed = np.where(labels == 0, -1, labels.astype(np.int64))
+    assert np.array_equal(fill_in_blocks(tmp_path, signed, image, CONFIG), fill_gaps(labels, image, (10,) * 3, CONFIG))
+
+
 @pytest.mark.parametrize("name", ["max_distance", "sigma"])
 def test_a_length_in_voxels_names_the_new_key(name):
     with pytest.raises(ConfigError, match=f"fill: {name}: 2 was in voxels .*, expected {name}_nm"):
@@ -172,6 +189,19 @@ def test_a_distance_below_one_voxel_fills_nothing():
     assert np.array_equal(fill_gaps(labels, image, SIZE, config), labels)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"), [([], True), (["--max-distance", "9"], True), (["--max-distance", "20"], False)]
+)
+def test_a_distance_that_fills_nothing_is_named(options, says, tmp_path, caplog):
+    """By hand, none is the default, and 3 may be meant as voxels."""
+    labels, image = two_segments()
+    specs = [write(tmp_path / f"{n}.h5", v, (5, 6, 7), SIZE) for n, v in (("labels", labels), ("image", image))]
+    words = ["fill", "--segmentation", specs[0], "--image", specs[1], "--out", f"{tmp_path}/out.h5:s", *options]
+    assert main(words) == 0
+    assert ("is less than the smallest side of a voxel (10 nm), so nothing is filled" in caplog.text) == says
+    assert np.array_equal(read(f"{tmp_path}/out.h5:s"), labels) == says
+
+
 @pytest.mark.parametrize("labels", [np.zeros((4, 5, 6), np.uint64), np.full((4, 5, 6), 3, np.uint64)])
 def test_a_volume_without_gaps_or_segments_stays_as_it_is(labels):
     assert np.array_equal(fill_gaps(labels, np.zeros(labels.shape, np.uint8), SIZE, CONFIG), labels)
@@ -180,9 +210,18 @@ def test_a_volume_without_gaps_or_segments_stays_as_it_is(labels):
 def test_the_image_has_to_cover_the_segmentation(tmp_path):
     labels, image = two_segments()
     specs = write(tmp_path / "labels.h5", labels, (0, 0, 9)), write(tmp_path / "image.h5", image)
-    with pytest.raises(VolumeError, match="outside of the volume"):
+    with pytest.raises(VolumeError, match="image.h5:image: covers .*, expected all of the segmentation"):
         fill(*specs, f"{tmp_path}/out.h5:segmentation", CONFIG)
     assert not (tmp_path / "out.h5").exists()
+
+
+def test_an_image_of_another_mip_is_refused(tmp_path):
+    """Its voxels would be taken for those of the same numbers, which lie elsewhere."""
+    labels, image = two_segments()
+    sizes = ((20, 20, 40), SIZE)
+    specs = [write(tmp_path / f"{n}.h5", v, (0, 0, 0), s) for n, v, s in zip("li", (labels, image), sizes, strict=True)]
+    with pytest.raises(VolumeError, match="i.h5:i: has voxels of .10.* nm, expected the .20.* nm of .*l.h5:l"):
+        fill(*specs, f"{tmp_path}/out.h5:segmentation", CONFIG)
 
 
 @pytest.mark.parametrize("replaced", ["labels", "image"])

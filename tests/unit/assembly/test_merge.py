@@ -75,6 +75,15 @@ def test_the_largest_groups_are_listed_and_a_huge_one_is_named(base, tmp_path, c
     assert ("out.h5:labels: group 5 has 2 segments and" in caplog.text) == (size / total > 0.2)
 
 
+def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path):
+    graph, found = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), []
+    for nothing in (0, -1):
+        base = write(tmp_path / "base.h5", np.where(BASE == 0, nothing, BASE.astype(np.int64)))
+        merge(base, [graph], f"{tmp_path}/out.h5:labels", None, CONFIG, str(tmp_path / "groups.csv"))
+        found.append((read(f"{tmp_path}/out.h5:labels").tolist(), (tmp_path / "groups.csv").read_text()))
+    assert found[1] == found[0]
+
+
 def test_a_graph_of_another_segmentation_is_refused(base, tmp_path):
     graph = write_graph(tmp_path / "graph.csv", edge(5, 77, 0.9))
     with pytest.raises(MergeGraphError, match="base.h5:base: lacks segment 77, expected all that the graph joins"):

@@ -1,5 +1,7 @@
 """The file of a merge graph, and the groups that it joins."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,9 @@ from ffn.assembly.merge_graph import (
     read_graph,
     read_graphs,
 )
+from ffn.geometry import Box
+from ffn.io.create import create_volume
+from ffn.io.volume import Placement
 
 
 def edge(a, b, score):
@@ -63,6 +68,43 @@ def test_a_missing_file_is_refused_by_name(tmp_path):
     (tmp_path / "jobs/1-of-2.json").touch()
     with pytest.raises(MergeGraphError, match="Remove .*/jobs and start the workflow again"):
         read_graph(tmp_path / "graph.csv")
+
+
+def write_of(path, segmentation):
+    """Write an empty graph of a segmentation."""
+    path.write_text(header({"config": {}, "inputs": {"weights": "abc", "segmentation": str(segmentation)}}))
+    return path
+
+
+def test_graphs_of_two_segmentations_are_refused(tmp_path):
+    """They know the same ids, so one of them would join what it knows nothing of."""
+    for name in ("a.zarr", "b.zarr"):
+        (tmp_path / name).mkdir()
+    paths = [write_of(tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr") for name in "ab"]
+    with pytest.raises(MergeGraphError, match=r"b.csv: is of .*/b.zarr, expected .*/a.zarr, that of .*/a.csv"):
+        read_graphs(paths)
+
+
+def test_a_copy_of_a_segmentation_is_the_same(tmp_path):
+    """Some jobs may have read it on another disk; their graphs took hours."""
+    box = Box((0, 0, 0), (4, 5, 6))
+    for number, name in enumerate(("a", "other")):
+        with create_volume(f"{tmp_path}/{name}.zarr", np.uint64, Placement(box)) as writer:
+            writer.write(box, np.full(box.shape, 7 + number, np.uint64))
+    shutil.copytree(tmp_path / "a.zarr", tmp_path / "copy.zarr")
+    first, copy, other = (write_of(tmp_path / f"{n}.csv", tmp_path / f"{n}.zarr") for n in ("a", "copy", "other"))
+    assert list(read_graphs([first, copy])) == [[], []]
+    with pytest.raises(MergeGraphError, match=r"other.csv: is of .*/other.zarr, expected .*/a.zarr"):
+        read_graphs([first, copy, other])
+
+
+def test_a_segmentation_may_have_several_names_and_be_gone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "link.zarr").symlink_to("a.zarr")
+    names = (tmp_path / "a.zarr", "a.zarr", "./link.zarr", "before/moving.zarr", "s3://bucket/a.zarr")
+    paths = [write_of(tmp_path / f"{number}.csv", name) for number, name in enumerate(names)]
+    assert list(read_graphs(paths)) == [[]] * len(paths)
 
 
 def test_a_group_has_its_smallest_id_whatever_the_order_of_edges():

@@ -5,6 +5,7 @@ import pytest
 
 from ffn.assembly import places as sorting
 from ffn.assembly.places import OVERLAPS, Places, ranges_near
+from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import read_table
 
@@ -31,6 +32,17 @@ def test_a_part_of_the_table_has_all_rows_near_a_box_and_few_others(name, tmp_pa
         inside = rows[near.holds(rows[:, 2:5])].tolist()
         assert sorted(row for row in found.tolist() if near.holds(np.array([row[2:5]]))[0]) == sorted(inside)
         assert wide.holds(found[:, 2:5]).all()
+
+
+@pytest.mark.parametrize("name", ["base.h5", "base.zarr"])
+@pytest.mark.parametrize("size", [(5.0, 10.0, 10.0), (40.0, 10.0, 10.0)])
+def test_a_table_of_another_voxel_size_is_refused(name, size, tmp_path, monkeypatch):
+    """Rows would be looked for in other places, and some of those near a box not found."""
+    monkeypatch.setattr(sorting, "CELLS", 1)
+    tables = Places(BOX, SIZE).tables(np.zeros((0, 6), np.int64))
+    spec = write(tmp_path / name, np.zeros(BOX.shape, np.uint64), BOX.start, size, tables=tables)
+    with pytest.raises(VolumeError, match="'first_overlap' is not of its voxel size, expected .* rows. .* changed"):
+        ranges_near(spec, Places(BOX, size), BOX)
 
 
 def test_a_table_in_another_order_has_no_ranges(tmp_path):

@@ -14,7 +14,7 @@ def test_the_least_recently_used_volume_is_closed(monkeypatch):
         yield spec
         events.append(f"-{spec}")
 
-    monkeypatch.setattr("ffn.assembly.pool.open_volume", recorded)
+    monkeypatch.setattr("ffn.assembly.pool.open_segmentation", recorded)
     with VolumePool(max_open=2) as pool:
         assert [pool.open(spec) for spec in "abac"] == list("abac")
         assert events == ["+a", "+b", "-b", "+c"]

@@ -70,6 +70,15 @@ def test_objects_that_differ_between_subvolumes_do_not_depend_on_order_ids_or_bl
     assert len(found) < 5 * len(specs)  # some were joined
 
 
+def test_negative_ids_of_a_subvolume_are_no_segments(tmp_path):
+    labels, found = tubes(TILED).astype(np.int32), []
+    for nothing in (0, -1):
+        specs = write_tiles(tmp_path / "parts", np.where(labels == 0, nothing, labels))
+        reconcile(specs, f"{tmp_path}/all.h5:segmentation", CONFIG)
+        found.append(read(f"{tmp_path}/all.h5:segmentation"))
+    assert np.array_equal(*found)
+
+
 JOBS = ["tiling-finish", "match-2-of-2", "match-1-of-2", "match-finish", "label-3-of-3", "label-1-of-3", "label-2-of-3"]
 JOBS += ["label-finish", "2-of-2", "1-of-2", "finish"]
 

@@ -82,6 +82,20 @@ def test_a_segment_is_what_the_masks_leave_of_it(around):
     assert found.fovs_a > 0 and found.recovered_aa > 0  # from a seed that is not masked
 
 
+@pytest.mark.parametrize("mirror", [True, False])
+def test_contacts_at_the_faces_of_the_image_are_judged(around, mirror):
+    """Two sections at the face, where a FOV with a radius of 2 is centred only if the image goes on."""
+    labels = np.zeros((12, 21, 40), np.uint64)
+    labels[:2, 1:20, 1:20], labels[:2, 1:20, 20:39] = 3, 8
+    image = np.where(labels > 0, 160, 90).astype(np.uint8)
+    config = AgglomerateConfig(window_radius_zyx=(4, 10, 20), max_tries=1, mirror=mirror)
+    here = around(image, labels, follower(NETWORK), config)
+    ((_, found),) = resegmented(here, [Contact(3, 8, (1, 10, 19), 1.0, 1)], HostLanes(here.network, config), 1)
+    assert found.voxels_a == found.voxels_b == 2 * 19 * 19
+    assert (found.tries_a, found.tries_b) == ((1, 1) if mirror else (0, 0))
+    assert (found.recovered_aa > 0) == mirror and (found.agreement > 0.5) == mirror
+
+
 NETWORK = ModelConfig(
     depth=2, features=4, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=120.5, image_stddev=31.7
 )
@@ -105,7 +119,7 @@ def test_many_contacts_at_once_have_the_evidence_of_one_after_another(around):
     """Windows wait for a canvas, the last ones leave some free, and a mask keeps objects out; on a CPU in float32."""
     pytest.importorskip("jax")
     raw, labels, contacts = pieces()
-    config = AgglomerateConfig(window_radius_zyx=(8, 9, 12), max_fovs=30, min_recovered=0.5, move_threshold=0.9)
+    config = AgglomerateConfig(window_radius_zyx=(8, 9, 12), max_fovs=60, min_recovered=0.5, move_threshold=0.9)
     here = around(raw, labels, follower(NETWORK), config, [Mask(box="0:30,20:36,0:44")])
     one_by_one = list(resegmented(here, contacts, HostLanes(here.network, config), 1))
     assert [contact for contact, _ in one_by_one] == contacts
@@ -115,7 +129,7 @@ def test_many_contacts_at_once_have_the_evidence_of_one_after_another(around):
         assert canvases.size == min(number, len(contacts))
         assert list(resegmented(here, contacts, canvases, threads)) == one_by_one
     found = [evidence for _, evidence in one_by_one]
-    assert max(e.fovs_a for e in found) == 30 and len({e.fovs_b for e in found}) > 3  # objects of all sizes
+    assert max(e.fovs_a for e in found) == 60 and len({e.fovs_b for e in found}) > 3  # objects of all sizes
     assert max(e.tries_a for e in found) == 3 and any(e.deleted_a > 0 for e in found)
     assert any(e.recovered_ab > 0 for e in found)
 

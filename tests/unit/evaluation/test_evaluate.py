@@ -80,6 +80,24 @@ def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path, truth, segment
     assert results[1] == results[0]
 
 
+def test_another_mip_is_not_scored(tmp_path, specs, segmentation):
+    """The same voxel numbers are other places."""
+    coarse = write(tmp_path / "mip1.h5", segmentation[:, ::2, ::2], size=(30.0, 20.0, 40.0))
+    said = r"{}: has voxels of \(30.0, 20.0, 40.0\) nm, expected the \(30.0, 10.0, 20.0\) nm of .*labels.h5:labels"
+    with pytest.raises(VolumeError, match=said.format("mip1.h5:mip1")):
+        evaluate(coarse, specs[1], tmp_path / "s.json", EvaluateConfig())
+    box = Box((0, 0, 0), (2, 3, 4))
+    with pytest.raises(VolumeError, match=said.format("mip1.h5:mip1")):
+        evaluate(*specs, tmp_path / "s.json", EvaluateConfig(), box, References(baseline=coarse))
+
+
+def test_a_segmentation_of_an_image_without_a_voxel_size_is_scored(tmp_path, specs, segmentation):
+    """`segment` took it for 1 nm, with a warning, and wrote that; the flood would have to be made again."""
+    bare = write(tmp_path / "bare.h5", segmentation, size=(1.0, 1.0, 1.0))
+    scores = [evaluate(spec, specs[1], tmp_path / "s.json", EvaluateConfig())["scores"] for spec in (bare, specs[0])]
+    assert scores[0] == scores[1]
+
+
 def test_ids_that_ingest_kept_are_scored(tmp_path):
     """`ignore_labels` may name other labels than CREMI's."""
     voxels = np.array([[[5, 2**64 - 3, 2**64 - 1]]], np.uint64)
@@ -129,8 +147,9 @@ def test_the_border_band_changes_only_cremi(tmp_path, specs):
 def test_earlier_segmentations_are_scored_side_by_side(tmp_path, specs, truth, segmentation):
     """The base has a split that agglomeration repairs, and the last volume is filled."""
     merged = np.where(segmentation == 999, 15, segmentation)
-    earlier = [f"base={specs[0]}", f"agglomerated={write(tmp_path / 'merged.h5', merged)}"]
-    words = ["--segmentation", write(tmp_path / "filled.h5", truth), "--name", "filled", "--truth", specs[1]]
+    earlier = [f"base={specs[0]}", f"agglomerated={write(tmp_path / 'merged.h5', merged, size=SIZE_ZYX_NM)}"]
+    filled = write(tmp_path / "filled.h5", truth, size=SIZE_ZYX_NM)
+    words = ["--segmentation", filled, "--name", "filled", "--truth", specs[1]]
     for one in earlier:
         words += ["--earlier", one]
     assert main(["evaluate", *words, "--out", str(tmp_path / "s.json")]) == 0
@@ -160,7 +179,7 @@ def test_the_border_band_of_the_challenge_is_the_default(tmp_path, specs):
 
 
 def test_a_given_baseline_is_scored_on_the_same_voxels(tmp_path, specs, truth):
-    perfect = write(tmp_path / "other.h5", truth)
+    perfect = write(tmp_path / "other.h5", truth, size=SIZE_ZYX_NM)
     result = evaluate(*specs, tmp_path / "s.json", EvaluateConfig(), None, References(baseline=perfect))
     assert result["baseline"]["scores"]["all"]["voi"] == 0
     assert result["baseline"]["covered_fraction"] == 1
@@ -202,7 +221,7 @@ def make_unsized(path):
             "expected integer labels",
         ),
         (
-            lambda t, s, p: {"--segmentation": write(p / "f.h5", s, (50, 0, 0))},
+            lambda t, s, p: {"--segmentation": write(p / "f.h5", s, (50, 0, 0), SIZE_ZYX_NM)},
             r"covers 50:60,0:18,0:28 and the truth .* covers 0:10,0:18,0:28",
         ),
         (
@@ -210,7 +229,7 @@ def make_unsized(path):
             "--box: 10:12,0:18,0:28 lies outside 0:10,0:18,0:28",
         ),
         (
-            lambda t, s, p: {"--truth": write(p / "f.h5", t * 0)},
+            lambda t, s, p: {"--truth": write(p / "f.h5", t * 0, size=SIZE_ZYX_NM)},
             "has no labelled voxel in 0:10,0:18,0:28",
         ),
         (lambda t, s, p: {"--box": "0:10,0:1,0:28"}, "has no labelled voxel in 0:10,0:1,0:28"),
@@ -228,7 +247,7 @@ def make_unsized(path):
         (lambda t, s, p: {"--baseline-out": "b.h5:segmentation"}, "which needs --image"),
         (lambda t, s, p: {"--image": write(p / "f.h5", t[:5])}, "outside of the volume 0:5,0:18,0:28"),
         (
-            lambda t, s, p: {"--baseline": write(p / "f.h5", t[:5])},
+            lambda t, s, p: {"--baseline": write(p / "f.h5", t[:5], size=SIZE_ZYX_NM)},
             "outside of the volume 0:5,0:18,0:28",
         ),
         (lambda t, s, p: {"--out": str(p)}, "is a folder"),

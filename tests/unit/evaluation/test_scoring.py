@@ -36,6 +36,22 @@ def test_without_skeletons_there_is_no_run_length(tmp_path, tubes):
     assert "erl" not in json.loads(scores.read_text())
 
 
+@pytest.mark.parametrize(
+    ("mask", "length"),
+    [("10:22,20:60,76:90", 900), ("10:22,20:40,30:90", None)],  # 46 nodes are left, and none
+)
+def test_given_skeletons_do_not_count_in_masked_voxels(tmp_path, tubes, mask, length):
+    x = np.arange(60)
+    nodes = (np.stack([15 + 0 * x, 30 + 0 * x, 30 + x], axis=1) + 0.5) * TUBE_SIZE_NM
+    line = Skeletons(nodes, np.stack([x[:-1], x[1:]], axis=1), np.full(60, 3, np.uint64))
+    line.write(tmp_path / "given.h5", {})
+    arguments = ["--segmentation", tubes[1], "--truth", tubes[0], "--skeletons", str(tmp_path / "given.h5")]
+    assert main(["evaluate", *arguments, "--masks", f"#box={mask}", "--out", str(tmp_path / "s.json")]) == 0
+    scores = json.loads((tmp_path / "s.json").read_text())
+    found = scores.get("erl", {"length_nm": None, "nerl": None})
+    assert found["length_nm"] == length and found["nerl"] == (length and pytest.approx(1))
+
+
 def test_skeletons_outside_the_box_are_an_error(tmp_path, tubes, capsys):
     join([line(900, 4)]).write(tmp_path / "far.h5", {})
     arguments = ["--segmentation", tubes[1], "--truth", tubes[0], "--skeletons", str(tmp_path / "far.h5")]

@@ -47,6 +47,12 @@ def write_precomputed(folder, skeletons, sharded):
         store.write(key, content).result()
 
 
+def test_a_single_swc_file_is_read(tmp_path, two):
+    write_swc(tmp_path / "swc", two)
+    found = read_skeletons(tmp_path / "swc/2.swc")
+    assert set(found.owners.tolist()) == {2} and found.edge_lengths_nm().sum() == pytest.approx(500)
+
+
 def test_a_named_swc_file_does_not_get_the_number_of_another(tmp_path, two):
     write_swc(tmp_path / "swc", two)
     (tmp_path / "swc/1.swc").rename(tmp_path / "swc/axon.swc")  # now the second file, and another one is named 2

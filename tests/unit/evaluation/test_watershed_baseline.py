@@ -90,7 +90,7 @@ def test_the_watershed_is_also_scored_on_the_voxels_that_each_segmentation_cover
     result = evaluate(*specs, tmp_path / "s.json", EvaluateConfig(), references=references)
     with open_volume(kept) as volume:
         watershed = volume.read()
-    same = write(tmp_path / "same.h5", np.where(half > 0, watershed, 0))
+    same = write(tmp_path / "same.h5", np.where(half > 0, watershed, 0), size=SIZE_ZYX_NM)
     alone = evaluate(same, specs[1], tmp_path / "t.json", EvaluateConfig(watershed=False))
     part = result["baseline"]["same_voxels"]["base"]
     assert part["covered_fraction"] == result["earlier"]["base"]["covered_fraction"] < 0.6

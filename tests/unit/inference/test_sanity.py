@@ -87,6 +87,12 @@ def test_one_segment_beside_given_ones_is_no_sign():
     assert not any("only one" in text for text in findings([alone._replace(num_given=40)]))
 
 
+def test_a_given_segment_around_all_seeds_is_no_sign():
+    """The subvolume lies in a soma."""
+    counters = dict.fromkeys(facts(Connected()).counters, 0) | {"seeds": 5000, "taken": 5000}
+    assert findings([Facts("z0", 0.0, 0, 1, 2.6, counters)]) == []
+
+
 def test_of_several_subvolumes_the_worst_is_named():
     counters = facts(Connected()).counters
     several = [Facts(f"z{i}", share, 0, 0, 5.0, counters) for i, share in enumerate((0.1, 0.3, 0.6, 0.2))]

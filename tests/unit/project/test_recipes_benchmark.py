@@ -54,27 +54,98 @@ def test_warm_up_and_average_are_shares_of_the_steps(recipes):
     assert train.ema_decay == pytest.approx(1 - 1 / 200)
 
 
-def test_examples_avoid_the_masks_of_their_volume(recipes, tmp_path, monkeypatch):
-    phantom = {"synthetic": {"shape_zyx": [96, 112, 128]}, "segment_box": "none"}
-    masked = {**phantom, "masks": [{"box": "0:9,0:9,0:9"}]}
-    validated = {**phantom, "train_box": "none", "validate_box": "all"}
-    run = load_run({"volumes": {"a": masked, "b": phantom, "c": validated}})
-    commands = []
-    monkeypatch.setattr(recipes, "ffn", lambda command: commands.append(shlex.split(command)))
-    pipeline, options = Pipeline(run, check_sources(run)), argparse.Namespace(fovs=8000, points=10)
-    recipes.make_job("cosine", 1, pipeline, tmp_path, options)
+PHANTOM = {"synthetic": {"shape_zyx": [96, 112, 128]}, "segment_box": "none"}
+VALIDATED = {**PHANTOM, "train_box": "none", "validate_box": "all"}
+OPTIONS = argparse.Namespace(fovs=8000, points=10)
+
+
+def pipeline_of(**sections):
+    run = load_run(sections)
+    return Pipeline(run, check_sources(run))
+
+
+@pytest.fixture
+def commands(recipes, monkeypatch):
+    """Return the commands of this package that were called, as words; none of them does anything."""
+    called = []
+    monkeypatch.setattr(recipes, "ffn", lambda command: called.append(shlex.split(command)))
+    return called
+
+
+def test_examples_avoid_the_masks_of_their_volume(recipes, tmp_path, commands):
+    masked = {**PHANTOM, "masks": [{"box": "0:9,0:9,0:9"}]}
+    pipeline = pipeline_of(volumes={"a": masked, "b": PHANTOM, "c": {**VALIDATED, "masks": ["c.h5:soma"]}})
+    job = recipes.make_job("cosine", 1, pipeline, tmp_path, OPTIONS)
     assert ["#box=0:9,0:9,0:9" in command for command in commands[:2]] == [True, False]
     assert commands[0][commands[0].index("--margin") + 1 :][:3] == ["32"] * 3  # two deltas, for the walk max_pred
+    # as in the run itself, they do not count among the grey levels either
+    masks = [f"{name}={mask}" for name, masks in job.data.masks.items() for mask in masks]
+    assert masks == pipeline.training_masks != []
 
 
-def test_phases_end_with_the_network_that_is_scored(recipes, tmp_path, monkeypatch):
-    labelled = {"synthetic": {"shape_zyx": [96, 112, 128]}, "segment_box": "none"}
-    run = load_run({"volumes": {"a": labelled, "b": {**labelled, "train_box": "none", "validate_box": "all"}}})
-    monkeypatch.setattr(recipes, "ffn", lambda command: None)
-    pipeline, options = Pipeline(run, check_sources(run)), argparse.Namespace(fovs=8000, points=10)
-    networks = {}
+def test_volumes_have_the_weights_of_the_configuration(recipes, tmp_path, commands):
+    volumes = {"a": PHANTOM, "b": {**PHANTOM, "train_weight": 3.0}, "c": VALIDATED}
+    recipes.make_job("cosine", 1, pipeline_of(volumes=volumes), tmp_path, OPTIONS)
+    assert shlex.join(commands[2]).count("--weight") == 2 and "b=3.0" in commands[2]
+
+
+def test_all_recipes_are_scored_at_the_same_numbers_of_fovs(recipes, tmp_path, commands):
+    pipeline, options = pipeline_of(volumes={"a": PHANTOM, "c": VALIDATED}), argparse.Namespace(fovs=100_000, points=12)
+    for name in recipes.RECIPES:
+        before, scored = 0, []
+        for _, train in recipes.make_job(name, 1, pipeline, tmp_path, options).phases:
+            steps = {*range(train.checkpoint_steps, train.max_steps, train.checkpoint_steps), train.max_steps}
+            assert len(steps) <= train.keep_checkpoints
+            scored += [before + step * train.num_lanes for step in sorted(steps)]
+            before += train.max_steps * train.num_lanes
+        assert scored == pytest.approx(np.linspace(0, 100_000, 13)[1:], abs=100), name
+
+
+def test_a_run_without_a_validation_box_ends_before_anything_is_trained(recipes):
+    with pytest.raises(SystemExit, match="volumes: none has labels and a validate_box"):
+        recipes.require_boxes(pipeline_of(volumes={"a": PHANTOM}))
+    recipes.require_boxes(pipeline_of(volumes={"a": PHANTOM, "c": VALIDATED}))
+
+
+def test_all_runs_have_the_precision_of_the_first(recipes, tmp_path, commands, monkeypatch):
+    places = []
+    monkeypatch.setattr("ffn.training.train.train", lambda *given, machine: places.append(machine))
+    monkeypatch.setattr(recipes, "score", lambda job, checkpoints: [])
+    pipeline = pipeline_of(volumes={"a": PHANTOM, "c": VALIDATED}, train={"precision": "auto"})
+    for name in ("cosine", "deeper"):
+        recipes.train_and_score(recipes.make_job(name, 1, pipeline, tmp_path, OPTIONS))
+    assert places == [f"{tmp_path}/machine"] * 3
+
+
+def test_results_of_other_data_do_not_count(recipes, tmp_path, monkeypatch):
+    def job(trained=PHANTOM, validated=VALIDATED):
+        return recipes.make_job("cosine", 1, pipeline_of(volumes={"a": trained, "c": validated}), tmp_path, OPTIONS)
+
+    def ffn(command):
+        words = shlex.split(command)
+        if words[0] == "records":
+            records.append(folder := tmp_path / words[words.index("--out") + 1])
+            folder.mkdir(exist_ok=True)
+            (folder / "index.json").write_text(f"{len(records)}")
+
+    records, curve = [], runs([0.5])[0]["curve"]
+    monkeypatch.setattr(recipes, "ffn", ffn)
+    place, made = tmp_path / "cosine-seed-1.json", recipes.made_of(job())
+    place.write_text(json.dumps({**made, "seconds": 1.0, "curve": curve}))
+    assert recipes.result(place, job())["curve"] == curve and len(records) == 1
+    for other in (
+        job(validated={**VALIDATED, "validate_box": "0:80,0:112,0:128"}),
+        job({**PHANTOM, "train_weight": 3}),
+    ):
+        with pytest.raises(SystemExit, match="cosine-seed-1.json: was made with other options or data. Move it away"):
+            recipes.result(place, other)
+    assert len(records) == 2  # again only for the other weight
+
+
+def test_phases_end_with_the_network_that_is_scored(recipes, tmp_path, commands):
+    pipeline, networks = pipeline_of(volumes={"a": PHANTOM, "b": VALIDATED}), {}
     for name in ("curriculum", "deeper"):
-        job = recipes.make_job(name, 1, pipeline, tmp_path, options)
+        job = recipes.make_job(name, 1, pipeline, tmp_path, OPTIONS)
         networks[name] = [(model.fov_size_zyx[0], model.deltas_zyx[0], model.depth) for model, _ in job.phases]
         # what was not given would be that of the phase before
         assert all({"fov_size_zyx", "deltas_zyx", "depth"} <= model.model_fields_set for model, _ in job.phases)
@@ -124,7 +195,7 @@ def test_recipes_are_trained_scored_and_kept(tmp_path):
     for recipe in ("deeper", "background"):
         kept = json.loads((tmp_path / f"results/small/recipes/{recipe}-seed-1.json").read_text())
         assert [point["fovs"] for point in kept["curve"]] == [8, 16] and kept["seconds"] > 0
-    assert {path.name for path in (tmp_path / "results/small/recipes").glob("records-*")} == {
+    assert {path.name for path in (tmp_path / "results/small/recipes").glob("records-*") if path.is_dir()} == {
         "records-with-background-1-from-membranes",
         "records-without-background-1-from-membranes",
     }

@@ -30,7 +30,7 @@ def test_the_page_shows_what_the_run_has(run):
     assert f"{scores['scores']['all']['are']:.3f}" in text
     assert f"{scores['baseline']['scores']['cremi']['voi']:.3f}" in text
     assert "Other data: do not rank these" in text and "1.9518" in text
-    assert "1 min 36 s" in text and "2,048 MiB" in text
+    assert "1 min 36 s" in text and "2,048 MiB" in text and "only the last attempt is measured" in text
     assert "<script>alert(1)</script>" in text  # as text, not as a tag
     assert "xz plane, 0.18 × 0.48 µm at y = 8" in text
     assert "split-01" in text and "merge-01" in text and "All 2 listed errors" in text

@@ -114,6 +114,13 @@ def test_label_sizes_are_summed_over_blocks(tmp_path):
     np.testing.assert_array_equal(large_labels(sizes, 500), ids[counts >= 500])
 
 
+def test_labels_that_are_all_too_small_are_warned_of(caplog):
+    found = {"ids": np.array([0, 3, 5, IGNORED], np.uint64), "voxels": np.array([9000, 40, 812, 7000])}
+    assert large_labels([found], 812).tolist() == [5] and "background" not in caplog.text
+    assert not len(large_labels([found], 1000))
+    assert "all labels are smaller, so all voxels are background. Lower --min-size to 812 or less" in caplog.text
+
+
 @pytest.fixture
 def job(tmp_path, monkeypatch):
     """A function that writes partitions in twelve blocks."""

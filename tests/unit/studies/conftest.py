@@ -35,14 +35,15 @@ def run_of(f1, workers=1, rate=1e-3, seed=1, steps=None):
     return Run(workers, rate, seed, steps, steps * 0.01, scores, scores)
 
 
-def write_metrics(path, level, seed, steps=STEPS):
-    """Write the metrics of a run that learns up to `level`, with noise, and return the path."""
+def write_metrics(path, level, seed, steps=STEPS, **others):
+    """Write the metrics of a run that learns up to `level`, with noise, and `others` in each row; return the path."""
     rng = np.random.default_rng(seed)
     values = level * (1 - np.exp(-steps / 60)) + 0.005 * rng.standard_normal(len(steps))
-    lines = [",".join(COLUMNS)]
+    columns = (*COLUMNS, *(others.keys() - set(COLUMNS)))
+    lines = [",".join(columns)]
     for step, value in zip(steps, values, strict=True):
-        row = dict.fromkeys(COLUMNS, value) | {"step": step, "seconds": step * 0.05}
-        lines.append(",".join(str(row[name]) for name in COLUMNS))
+        row = dict.fromkeys(COLUMNS, value) | {"step": step, "seconds": step * 0.05} | others
+        lines.append(",".join(str(row[name]) for name in columns))
     path.write_text("\n".join(lines) + "\n")
     return str(path)
 

@@ -32,7 +32,7 @@ def trained(monkeypatch, tmp_path):
 def test_a_run_that_diverges_leaves_its_metrics(trained, tmp_path):
     out = tmp_path / "metrics.csv"
     point.train_point(TrainingData("records", {}), str(tmp_path), str(out), ModelConfig(), CONFIG, rng_seed=3)
-    assert out.read_text() == "step\n1\n"
+    assert out.read_text() == "step,processes\n1,2\n"
     assert (tmp_path / "workers-8-rate-0.001-seed-3").is_dir() and trained == [CONFIG]
 
 

@@ -9,6 +9,7 @@ import pytest
 from ffn import __version__
 from ffn.config import Mask, ModelConfig
 from ffn.errors import ModelError, RecordError, VolumeError
+from ffn.geometry import Box
 from ffn.io.training_records import read_shard
 from ffn.model.store import Model, save_model
 from ffn.provenance import REVISIONS, revision
@@ -17,7 +18,14 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.plan import FREE_OPTIONS, TrainingData, choose_model, make_training_plan, with_normalisation
+from ffn.training.plan import (
+    FREE_OPTIONS,
+    TrainingData,
+    ValidationSource,
+    choose_model,
+    make_training_plan,
+    with_normalisation,
+)
 from ffn.training.step import AVERAGES_PREFIX, WEIGHTS_PREFIX
 
 from .conftest import VOLUME_BOX
@@ -117,6 +125,9 @@ def test_the_fingerprint_changes_with_seed_and_data(data, make_records, make_vol
     assert plan_of(other_records).fingerprint() != fingerprint
     masked = dataclasses.replace(data, masks={"a": (Mask(box="0:1,0:1,0:1"),)})
     assert plan_of(masked).fingerprint() != fingerprint
+    assert plan_of(dataclasses.replace(data, normalize={"a": "volume"})).fingerprint() != fingerprint
+    of_validation = {"masks": {"b": masked.masks["a"]}, "normalize": {"b": "volume"}}  # decide scores, not weights
+    assert plan_of(dataclasses.replace(data, **of_validation)).fingerprint() == fingerprint
     make_volume(np.flip(image, 0).copy())  # same mean and standard deviation
     assert plan_of(data).fingerprint() != fingerprint
 
@@ -216,6 +227,17 @@ def test_records_are_decoded_once_on_a_machine_and_are_the_same(data, run_proces
             np.testing.assert_array_equal(found[0], centers_zyx)
             assert found[1].tolist() == names.tolist()
     assert len(decoded) == 2
+
+
+def test_a_validation_box_is_held_out_of_the_same_files_under_another_name(data):
+    image, labels = data.volumes["a"]
+    elsewhere = ValidationSource("another.h5:raw", "another.h5:labels", VOLUME_BOX)
+    plan_of(dataclasses.replace(data, validation={"b": elsewhere})).load_records(ProcessGroup())
+    folder, _, file = image.rpartition("/")
+    for image_there, labels_there in ((image, "others.h5:a"), (f"{folder}/./{file}", "l.h5:a"), ("i.h5:a", labels)):
+        b, c = (ValidationSource(image_there, labels_there, box) for box in (Box((0, 0, 3), (1, 1, 4)), VOLUME_BOX))
+        with pytest.raises(RecordError, match=f"in volume a, whose patch .* overlaps the validation box {VOLUME_BOX}"):
+            plan_of(dataclasses.replace(data, validation={"b": b, "c": c})).load_records(ProcessGroup())
 
 
 def test_fewer_records_than_lanes_are_refused(data):

@@ -7,6 +7,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.io.volume import IGNORED
+from ffn.model.normalize import Normalisation
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
 from ffn.training.parallel.process_group import ProcessGroup
@@ -96,3 +97,15 @@ def test_examples_are_not_augmented(validation_boxes):
     np.testing.assert_allclose(example.image, (raw.astype(np.float32) - 100) / 50, rtol=1e-6)
     np.testing.assert_array_equal(example.image, examples.example(0).image)
     assert example.moves_zyx == examples.example(0).moves_zyx
+
+
+def test_scores_of_another_normalisation_cannot_be_compared(validation_boxes):
+    def digest():
+        return make_validation_set(validation_boxes, MODEL, TRAIN, 1, ProcessGroup()).digest
+
+    as_ever = digest()
+    volume = validation_boxes["a"].volume
+    volume.normalisation = Normalisation.of_model(MODEL)
+    assert digest() == as_ever  # else trainings would forget their validations
+    volume.normalisation = Normalisation(90.0, 50.0)
+    assert digest() != as_ever

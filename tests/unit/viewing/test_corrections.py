@@ -72,6 +72,19 @@ def test_what_cannot_be_written_later_is_said_and_kept_with_the_next_change(view
     assert read_corrections(path) == CORRECTIONS
 
 
+def test_what_somebody_else_wrote_is_not_overwritten(viewer, tmp_path, caplog):
+    """A second viewer, or an editor, has the same file."""
+    path = tmp_path / "corrections.csv"
+    with kept(viewer, path, stay):
+        path.write_text(path.read_text() + "join,9,9,9,1,1,1\n")
+        viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
+        assert read_corrections(path)[1:] == [("join", (9, 9, 9), (1, 1, 1))]
+        assert f"{path}: was changed by another program, so what is drawn is not kept" in caplog.text
+        path.rename(tmp_path / "theirs.csv")
+        viewer.set_state(with_corrections(EMPTY, [*CORRECTIONS, CORRECTIONS[1]]))
+    assert read_corrections(path) == [*CORRECTIONS, CORRECTIONS[1]]
+
+
 @pytest.fixture
 def export(tmp_path):
     """Two objects that touch at y = 10, and what they were before their gaps were filled."""

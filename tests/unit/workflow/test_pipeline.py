@@ -188,6 +188,19 @@ def test_scores_on_training_data_are_warned_of(box):
     assert [warning.partition(":")[0] for warning in warnings] == (["volumes.first"] if box.startswith("0") else [])
 
 
+def test_scores_on_what_another_volume_of_the_image_trains_on_are_warned_of(tmp_path):
+    for name, dtype in (("raw", np.uint8), ("labels", np.uint32)):
+        np.save(tmp_path / f"{name}.npy", np.ones((64, 56, 72), dtype))
+    files = {"image": f"{tmp_path}/raw.npy", "labels": f"{tmp_path}/labels.npy", "voxel_size_zyx_nm": [10, 10, 10]}
+    first = {**files, "train_box": "0:40,0:56,0:72", "segment_box": "none", "labels_offset_zyx": [0, 0, 0]}
+    second = {**first, "train_box": "none", "segment_box": "all"}
+    (warning,) = pipeline(volumes={"first": first, "second": second}).warnings
+    assert warning == (
+        "volumes.second: evaluate_box and train_box of volumes.first overlap, so its scores include training data"
+    )
+    assert not pipeline(volumes={"first": first, "second": {**second, "evaluate_box": "40:64,0:56,0:72"}}).warnings
+
+
 @pytest.mark.parametrize("image", ["slices", "slices/*.png", "raw.npy"])
 def test_sources_that_have_changed_since_are_noticed(tmp_path, monkeypatch, image):
     monkeypatch.chdir(tmp_path)

@@ -20,7 +20,7 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.workflow.arguments import source
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import calibration_files, check_sources, files_among, segment_files
+from ffn.workflow.places import calibration_files, check_sources, files_among, segment_files, trained_in
 from ffn.workflow.run import load_run
 
 from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED, changed
@@ -339,6 +339,27 @@ def test_validation_data_are_apart_and_hold_a_patch():
             check(validate_box=box)
 
 
+def test_validation_data_are_apart_from_what_another_volume_of_the_image_trains_on(tmp_path):
+    for name, dtype in (("raw", np.uint8), ("labels", np.uint64), ("others", np.uint64)):
+        with create_volume(
+            f"{tmp_path}/{name}.h5:{name}", dtype, Placement(Box((0, 0, 0), (64, 48, 80)), (10, 10, 10))
+        ):
+            pass
+    trained = {"image": f"{tmp_path}/raw.h5", "labels": f"{tmp_path}/labels.h5", "train_box": "0:40,0:48,0:80"}
+    validated = {**trained, "image": f"{tmp_path}/./raw.h5", "labels": f"{tmp_path}/others.h5", "train_box": "none"}
+
+    def check(box, **volume):
+        volumes = {"a": {**trained, **volume}, "b": {**validated, "validate_box": box}}
+        return check_sources(load_run({**GOOD, "volumes": volumes}))["b"].validate_box
+
+    assert str(check("40:64,0:48,0:80")) == "40:64,0:48,0:80"
+    message = (
+        "volumes.b.validate_box: 39:64,0:48,0:80 overlaps train_box 0:40,0:48,0:80 of volumes.a, which is of the same"
+    )
+    with pytest.raises(ConfigError, match=message):
+        check("39:64,0:48,0:80")
+
+
 def fine_tuned(tmp_path, **volumes):
     save_model(tmp_path / "model", random_model())
     return check_sources(load_run({**GOOD, "init": str(tmp_path / "model"), "volumes": volumes}))
@@ -368,11 +389,6 @@ def test_labels_without_room_for_a_validation_box_are_one_line(tmp_path):
         fine_tuned(tmp_path, a=small)
     assert not fine_tuned(tmp_path, a={**small, "validate_box": "none"})["a"].config.is_validated_on
     assert not fine_tuned(tmp_path, a=small, b=PHANTOM)["a"].config.is_validated_on
-
-
-def test_scores_on_training_data_are_noticed():
-    places = check_sources(load_run({**GOOD, "volumes": {"a": PHANTOM, "b": {**PHANTOM, "train_box": "none"}}}))
-    assert places["a"].is_scored_on_training_data and not places["b"].is_scored_on_training_data
 
 
 def test_a_mask_has_to_be_there_and_to_cover_what_is_segmented(tmp_path):
@@ -502,6 +518,6 @@ def test_a_selection_without_checkpoints_says_what_to_set():
 
 
 def test_a_validation_box_that_is_trained_on_is_noticed():
-    place = check_sources(load_run(SELECTING))["phantom"]
-    assert not place.selects_on_training_data("30:44,0:48,0:80")
-    assert place.selects_on_training_data("29:44,0:48,0:80")
+    places = check_sources(load_run(SELECTING))
+    assert trained_in(places, "phantom", Box.parse("30:44,0:48,0:80")) == []
+    assert trained_in(places, "phantom", Box.parse("29:44,0:48,0:80")) == ["phantom"]

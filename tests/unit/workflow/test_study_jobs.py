@@ -2,12 +2,14 @@
 
 import pytest
 
+from ffn.config import ModelConfig
 from ffn.studies.config import RAMP_ROWS
 from ffn.training.config import TrainConfig
 from ffn.training.schedule import learning_rate
 from ffn.workflow.arguments import processes_of_study
+from ffn.workflow.needs import training_minutes
 from ffn.workflow.run import load_run
-from ffn.workflow.study_jobs import ramp_train, study_job, study_model, study_train
+from ffn.workflow.study_jobs import measuring_minutes, ramp_train, study_job, study_model, study_train
 
 from ...small_run import SMALL_RUN
 
@@ -51,6 +53,14 @@ def test_time_follows_from_what_a_process_computes_and_memory_from_what_it_holds
     assert many.minutes > 50 * (few.minutes - 10) and job(1, steps=20_000).minutes > 8 * (few.minutes - 10)
     assert shared.minutes - 10 < (many.minutes - 10) / 64  # each process has one worker and half a node
     assert many.mb > few.mb and shared.mb == 2 * few.mb - 12  # two processes on a node, a volume once
+
+
+def test_the_time_of_a_measurement_follows_from_its_fovs():
+    run = run_of({"batch_size": 8}, measured_steps=300).model_copy(update={"model": ModelConfig()})
+    asked = {threads: measuring_minutes(run, run.train, threads) for threads in (1, 8)}
+    assert asked[1] == training_minutes(run.model, run.train.model_copy(update={"max_steps": 320})) > 300
+    assert asked[1] > 6 * asked[8] - 60
+    assert measuring_minutes(run_of(), run_of().train, 8) == 60  # as ever for a small network
 
 
 def test_a_cyclic_schedule_counts_and_others_are_constant():

@@ -8,8 +8,9 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.geometry import Box
+from ffn.io.create import create_volume
 from ffn.io.open import open_volume
-from ffn.io.volume import IGNORED
+from ffn.io.volume import IGNORED, Placement
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import ExampleMaker, distance, moves, patch_size
 from ffn.training.data.lanes import Record
@@ -76,7 +77,7 @@ def test_a_record_of_an_unknown_volume_is_named(volume):
 
 
 def test_every_record_that_passes_the_check_makes_an_example(volume):
-    maker = ExampleMaker({"v": volume}, MODEL, PLAIN, {"v": Box((10, 14, 24), (14, 20, 34))})
+    maker = ExampleMaker({"v": volume}, MODEL, PLAIN, {"v": [Box((10, 14, 24), (14, 20, 34))]})
     passed = 0
     for center in np.ndindex(16, 24, 40):
         try:
@@ -156,7 +157,10 @@ def test_image_and_labels_are_misaligned_together(volume, tmp_path):
     model = MODEL.model_copy(update={"image_mean": 0.0, "image_stddev": 1.0})
     shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5, "max_misalignment": 3})
     record, changed = Record((8, 10, 21), "v"), 0
-    with open_volume(f"{tmp_path}/v.labels.h5:labels") as truth:
+    ids, placement = volume.read_labels(volume.box), Placement(volume.box, (30.0, 8.0, 8.0))
+    with create_volume(f"{tmp_path}/small.h5:ids", np.uint8, placement) as writer:  # a type that both may have
+        writer.write(volume.box, ids.astype(np.uint8))
+    with open_volume(f"{tmp_path}/small.h5:ids") as truth:
         same = {"v": TrainingVolume("v", truth, truth)}
         still = ExampleMaker(same, model, PLAIN).make(record, np.random.default_rng(0))
         for seed in range(10):
@@ -170,14 +174,14 @@ def test_image_and_labels_are_misaligned_together(volume, tmp_path):
 def test_no_example_may_overlap_the_validation_box(volume):
     record = (8, 10, 18)  # its patch ends at x = 25
     for box, is_shown in ((Box((4, 1, 25), (14, 20, 34)), True), (Box((10, 14, 24), (14, 20, 34)), False)):
-        maker = ExampleMaker({"v": volume}, MODEL, PLAIN, {"v": box})
+        maker = ExampleMaker({"v": volume}, MODEL, PLAIN, {"v": [Box((0, 0, 0), (1, 1, 1)), box]})
         if is_shown:
             check(maker, record)
         else:
             with pytest.raises(RecordError, match="whose patch .* overlaps the validation box 10:14,14:20,24:34"):
                 check(maker, record)
     shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5, "max_misalignment": 1})
-    adjacent = ExampleMaker({"v": volume}, MODEL, shifted, {"v": Box((4, 1, 25), (14, 20, 34))})
+    adjacent = ExampleMaker({"v": volume}, MODEL, shifted, {"v": [Box((4, 1, 25), (14, 20, 34))]})
     with pytest.raises(RecordError, match="overlaps the validation box"):
         check(adjacent, record)
 

@@ -12,7 +12,7 @@ from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and
 from ffn.training.parallel.process_group import ProcessGroup
 
 
-def test_image_and_labels_must_overlap_and_labels_must_be_integers(tmp_path):
+def test_image_and_labels_must_overlap_and_be_of_their_types(tmp_path):
     specs = {}
     for name, start, dtype in (("a", 0, np.uint8), ("b", 9, np.uint64), ("c", 0, np.float32)):
         specs[name] = f"{tmp_path}/{name}.h5:{name}"
@@ -26,6 +26,18 @@ def test_image_and_labels_must_overlap_and_labels_must_be_integers(tmp_path):
             TrainingVolume("v", a, b)
         with pytest.raises(VolumeError, match="expected integer labels"):
             TrainingVolume("v", a, c)
+        # image and labels exchanged: labels that pass for an image train a network, too
+        with pytest.raises(VolumeError, match=r"b\.h5:b: has type uint64, expected an image of uint8, uint16 or float"):
+            TrainingVolume("v", b, a)
+
+
+def test_labels_of_another_resolution_are_refused(volume, tmp_path):
+    with create_volume(f"{tmp_path}/other.h5:labels", np.uint64, Placement(volume.box, (30.0, 16.0, 16.0))):
+        pass
+    message = r"other.h5:labels: has voxels of \(30.0, 16.0, 16.0\) nm, expected the \(30.0, 8.0, 8.0\) nm of .*raw"
+    with open_volume(f"{tmp_path}/v.raw.h5:raw") as raw, open_volume(f"{tmp_path}/other.h5:labels") as labels:
+        with pytest.raises(VolumeError, match=message):
+            TrainingVolume("v", raw, labels)
 
 
 @pytest.mark.parametrize(("dtype", "outside"), [(np.uint64, 2**64 - 3), (np.int64, -3)])
