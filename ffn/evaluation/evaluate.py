@@ -237,8 +237,7 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
     VolumeError
         If the voxel sizes differ, so that the same box is another place.
     """
-    if segmentation.voxel_size_zyx_nm != NO_SIZE:
-        require_same_voxel_size(segmentation, truth)
+    require_same_voxel_size(segmentation, truth)
     common = segmentation.box.intersect(truth.box)
     if common.is_empty:
         raise EvaluationError(

@@ -145,9 +145,10 @@ def _warn_of_no_size(name: str) -> None:
 
 
 def have_same_voxel_size(volume: Volume, other: Volume) -> bool:
-    """Whether the voxel sizes of two volumes differ by at most 0.1 %, where both declare one."""
+    """Whether the voxel sizes of two volumes differ by at most 0.1 %, where both declare one other than `NO_SIZE`."""
     size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
-    return size is None or expected is None or np.allclose(size, expected, rtol=1e-3, atol=0)
+    unknown = {size, expected} & {None, NO_SIZE}
+    return bool(unknown) or np.allclose(size, expected, rtol=1e-3, atol=0)
 
 
 def require_same_voxel_size(volume: Volume, other: Volume) -> None:

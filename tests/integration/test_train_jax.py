@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ..pauses import Pause
-from .training_jobs import MODEL, Job, checkpoints, command, shared_state, succeed, succeed_side_by_side
+from .training_jobs import MODEL, Job, checkpoints, command, shared_state, succeed, succeed_side_by_side, validation
 
 pytest.importorskip("jax")
 
@@ -59,8 +59,7 @@ def test_a_training_needs_no_tensorflow(tubes):
     """As on a machine with JAX for CUDA 13 alone."""
     out = tubes / "without-tensorflow"
     _, _, _, *words = job(tubes, out, "jax", ALONE)  # python -m ffn
-    validate = ["--validate", f"again={tubes}/raw.h5:raw,{tubes}/labels.h5:labels,3:27,0:40,10:58"]
-    more = [*validate, "--validation-steps", "6", "--validation-examples", "5", "--image-steps", "6"]
+    more = [*validation(tubes), "--validation-steps", "6", "--validation-examples", "5", "--image-steps", "6"]
     succeed([sys.executable, "-c", ALONE_HERE, *words, *more])
     with open(out / "validation.csv") as table:
         assert [row["step"] for row in csv.DictReader(table)][-1] == "12"

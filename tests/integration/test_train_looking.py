@@ -10,20 +10,28 @@ import pytest
 from ffn.model.store import load_model
 from ffn.training.monitoring.best import load_best
 
-from .training_jobs import MODEL, command, read_rows, shared_state, succeed, succeed_side_by_side, without_times
+from .training_jobs import (
+    MODEL,
+    VALIDATION_BOX,
+    command,
+    read_rows,
+    shared_state,
+    succeed,
+    succeed_side_by_side,
+    validation,
+    without_times,
+)
 
 pytestmark = pytest.mark.slow
 
-BOX = "3:27,0:40,10:58"
 JOB = [*MODEL, "--batch-size", "2", "--max-steps", "40", "--log-steps", "10", "--checkpoint-steps", "20"]
 ALONE = [*JOB, "--num-workers", "1", "--ema-decay", "0.9"]
 NOTHING = ["--image-steps", "0", "--validation-steps", "0"]
 
 
 def looking(tubes: Path) -> list[str]:
-    """Options with all there is to see; under the name of the training volume its box would have to be apart."""
-    validate = ["--validate", f"again={tubes}/raw.h5:raw,{tubes}/labels.h5:labels,{BOX}"]
-    return [*validate, "--validation-steps", "5", "--validation-examples", "5", "--image-steps", "10"]
+    """Options with all there is to see."""
+    return [*validation(tubes), "--validation-steps", "5", "--validation-examples", "5", "--image-steps", "10"]
 
 
 def validation_rows(folder: Path) -> list[dict[str, str]]:
@@ -101,7 +109,7 @@ def test_the_best_weights_become_the_model(tubes):
     model = load_model(out)
     assert str(step) == best["step"] == model.provenance["inputs"]["best_step"]
     np.testing.assert_equal(model.weights, weights)
-    assert model.provenance["inputs"]["validation"].endswith(BOX)
+    assert model.provenance["inputs"]["validation"].endswith(VALIDATION_BOX)
 
 
 @pytest.mark.usefixtures("needs_horovod")

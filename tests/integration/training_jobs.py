@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from ..pauses import Pause
 
 FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)
 MODEL = ["--depth", "2", "--features", "6", "--fov-size", "9", "11", "13", "--deltas", "2", "3", "3"]
+VALIDATION_BOX = "3:27,0:40,10:58"
 MAX_PRED = ["--fov-policy", "max_pred", "--deltas", "1", "1", "1"]  # its larger patches still fit around all records
 RANKS = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK")
 TIMES = {"seconds", "fovs_per_second", "input_ms", "compute_ms", "allreduce_ms", "rest_ms"}
@@ -50,7 +52,7 @@ def make_centers() -> np.ndarray:
 
 
 def make_tubes(folder: Path) -> None:
-    """Write image and labels of the tubes, which are bright."""
+    """Write image and labels of the tubes, which are bright, and copies to validate on."""
     labels = tube_labels()
     noise = np.random.default_rng(0).normal(0, 12, SHAPE)
     image = (np.where(labels > 0, 170, 60) + noise).clip(0, 255).astype(np.uint8)
@@ -58,6 +60,13 @@ def make_tubes(folder: Path) -> None:
     for name, voxels in (("raw", image), ("labels", labels)):
         with create_volume(f"{folder}/{name}.h5:{name}", voxels.dtype, placement) as writer:
             writer.write(writer.box, voxels)
+        shutil.copy(folder / f"{name}.h5", folder / f"copy-of-{name}.h5")
+
+
+def validation(tubes: Path) -> list[str]:
+    """Return the option to validate on the copies; a box of the volume that is trained on would have to be apart."""
+    volume = f"{tubes}/copy-of-raw.h5:raw,{tubes}/copy-of-labels.h5:labels"
+    return ["--validate", f"copy={volume},{VALIDATION_BOX}"]
 
 
 def make_records(folder: Path, centers_zyx: np.ndarray, counts: tuple[int, ...]) -> None:

@@ -274,10 +274,10 @@ def test_windows_at_once_give_the_graph_of_one_after_another(engine, scene, kill
 
 def test_windows_that_the_memory_does_not_hold_are_one_line(scene, monkeypatch, capsys):
     pytest.importorskip("jax")
-    monkeypatch.setattr("ffn.inference.device.memory.memory_mb", lambda: 0.2)
+    monkeypatch.setattr("ffn.inference.device.memory.memory_mb", lambda: 0.25)
     assert agglomerate(scene, "--engine", "jax", "--canvases", "2")[0] == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("ffn: error: canvases: 2 of 25×25×41 voxels need") and "Choose 1 or auto" in said
+    assert said.startswith("ffn: error: canvases: 2 of 27×27×44 voxels need") and "Choose 1 or auto" in said
 
 
 def test_a_partial_graph_of_other_options_is_not_resumed(scene, killed, caplog):

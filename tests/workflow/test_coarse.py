@@ -18,7 +18,7 @@ def test_a_coarse_run_guides_a_fine_one(tmp_path):
     assert main(["synth", "--shape", "64", "56", "72", "--out-image", made[0], "--out-labels", made[1]]) == 0
     for store in made:
         np.save(store.replace(".zarr", ".npy"), read(store))
-    trained = {"train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 60}}
+    trained = {"train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 240}}
     coarse = Workflow(tmp_path, {**SMALL_RUN, **trained, "run": "coarse", "volumes": {"cube": LABELLED}})
     coarse.succeed("reconcile_all")
     segments = coarse.results / "segmentation/cube/segmentation.zarr"
