@@ -147,8 +147,9 @@ def _warn_of_no_size(name: str) -> None:
 def have_same_voxel_size(volume: Volume, other: Volume) -> bool:
     """Whether the voxel sizes of two volumes differ by at most 0.1 %, where both declare one other than `NO_SIZE`."""
     size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
-    unknown = {size, expected} & {None, NO_SIZE}
-    return bool(unknown) or np.allclose(size, expected, rtol=1e-3, atol=0)
+    if size in (None, NO_SIZE) or expected in (None, NO_SIZE):
+        return True
+    return np.allclose(size, expected, rtol=1e-3, atol=0)
 
 
 def require_same_voxel_size(volume: Volume, other: Volume) -> None:
