@@ -150,6 +150,18 @@ class Box:
         z, y, x = ((n - wanted) // 2 for n, wanted in zip(self.shape, shape_zyx, strict=True))
         return Box.from_shape(shape_zyx, add(self.start, (z, y, x)))
 
+    def mirrored(self, position_zyx: ZYX) -> ZYX:
+        """Return the voxel inside that a position beyond a face shows, if all beyond the faces is a mirror image.
+
+        Examples
+        --------
+        >>> box = Box((0, 0, 7), (4, 9, 8))
+        >>> box.mirrored((-1, 10, 9)), box.mirrored((5, 8, 7))
+        ((1, 6, 7), (1, 8, 7))
+        """
+        sides = zip(position_zyx, self.start, self.stop, strict=True)
+        return zyx(first + _mirrored(n - first, stop - first - 1) for n, first, stop in sides)
+
     def moved_into(self, other: Box) -> Box:
         """Return the box shifted into `other` by the shortest way, and cropped where it is larger.
 
@@ -171,6 +183,12 @@ class Box:
     def blocks(self, block_shape_zyx: ZYX) -> Iterator[Box]:
         """Iterate over the disjoint blocks that cover the box, in zyx order; see `cut`."""
         return iter(cut(self, block_shape_zyx))
+
+
+def _mirrored(n: int, last: int) -> int:
+    """Return the index from 0 to `last` that `n` shows: on from 0 and back from `last`, again and again."""
+    there_and_back = n % (2 * last or 1)
+    return min(there_and_back, 2 * last - there_and_back)
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class Resegmentation:
         raw, labels, masked = self._around.read(frame.box)
         masks = [(labels == segment_id) & ~masked for segment_id in self.contact.pair]
         occupied = np.where((masked | (labels != 0)) & ~masks[0] & ~masks[1], MASKED, 0)
-        self._raw, self._occupied = frame.mirrored(raw), frame.masked(occupied)
+        self._shown = frame.mirrored(raw), frame.masked(occupied), frame.inside
         near = subtract(self.contact.position_zyx, frame.canvas.start)
         reach = reach_of(frame.canvas.shape, self._around.network.model.config)
         units = relative_sides(voxel_size_of(self._around.segmentation))
@@ -127,8 +127,8 @@ class Resegmentation:
 
     def enter(self, lanes: Lanes, lane: int) -> None:
         """Begin on a canvas."""
-        self._growers = self._both_sides(lanes.canvas(lane, self._raw, self._occupied), self._sides)
-        del self._raw, self._occupied, self._sides  # they go with the canvas
+        self._growers = self._both_sides(lanes.canvas(lane, *self._shown), self._sides)
+        del self._shown, self._sides  # they go with the canvas
 
     def growing(self) -> ObjectGrower | None:
         """Return the object that grows next; None once there is evidence."""

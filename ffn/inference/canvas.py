@@ -81,6 +81,8 @@ class Canvas:
         Logits that control the flood.
     segmentation : int32 ndarray of shape (Z, Y, X), optional
         Segmentation so far. It is not copied, so several canvases can share it. Default: all voxels are free.
+    inside : Box, optional
+        What the image is, beyond which there is its mirror image, see `ffn.inference.frame.Frame`. Default: all of it.
 
     Attributes
     ----------
@@ -105,6 +107,7 @@ class Canvas:
         model: ModelConfig,
         thresholds: Thresholds,
         segmentation: np.ndarray | None = None,
+        inside: Box | None = None,
     ) -> None:
         self.image = image
         self.thresholds = thresholds
@@ -113,6 +116,7 @@ class Canvas:
         self.deltas_zyx = model.deltas_zyx
         self.pom_logit = np.full(image.shape, np.nan, np.float32)
         self.segmentation = np.zeros(image.shape, np.int32) if segmentation is None else segmentation
+        self.inside = inside
         self.reach = reach_of(self.shape, model)
         self.num_deleted = 0
         self._visited: Box | None = None

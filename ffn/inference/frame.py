@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ffn.config import FloodConfig
-from ffn.geometry import ZYX, Box, subtract, zyx
+from ffn.geometry import ZYX, Box, scale, subtract, zyx
 from ffn.inference.canvas import MASKED
 from ffn.model.store import Model
 
@@ -44,9 +44,9 @@ class Frame(NamedTuple):
         return cls(box, Box(zyx(start), zyx(stop)))
 
     @property
-    def inside(self) -> tuple[slice, slice, slice]:
+    def inside(self) -> Box:
         """Where the box is on the canvas."""
-        return self.box.slices(self.canvas.start)
+        return self.box.shift(scale(self.canvas.start, -1))
 
     @property
     def offset_zyx(self) -> ZYX:
@@ -61,13 +61,13 @@ class Frame(NamedTuple):
     def masked(self, segmentation: np.ndarray) -> np.ndarray:
         """Return the int32 segmentation of the canvas from that of the box: what is beyond becomes no segment."""
         whole = np.full(self.canvas.shape, MASKED, np.int32)
-        whole[self.inside] = segmentation
+        whole[self.inside.slices()] = segmentation
         return whole
 
     def padded(self, labels: np.ndarray) -> np.ndarray:
         """Return labels or a mask of the box on the canvas, 0 beyond the box."""
         whole = np.zeros(self.canvas.shape, labels.dtype)
-        whole[self.inside] = labels
+        whole[self.inside.slices()] = labels
         return whole
 
 

@@ -54,7 +54,7 @@ class ObjectGrower:
         self.canvas = canvas
         self.seed_zyx = seed_zyx
         self.limited = False
-        self._movement = FaceMaxMovement(seed_zyx, deltas_zyx, canvas.thresholds.move)
+        self._movement = FaceMaxMovement(seed_zyx, deltas_zyx, canvas.thresholds.move, inside=canvas.inside)
         self._limits = limits or Limits()
         self._next: ZYX | None = None
         self._num_voxels = int(canvas.thresholds.init >= canvas.thresholds.segment)
@@ -119,7 +119,8 @@ class ObjectGrower:
         start, stop = state["visited"]
         canvas.resume(Box(zyx(start), zyx(stop)), state["pom_logit"])
         queue, evaluated = (map(zyx, state[name].tolist()) for name in ("queue", "evaluated"))
-        grower._movement = FaceMaxMovement(grower.seed_zyx, deltas_zyx, canvas.thresholds.move, queue, evaluated)
+        move_logit = canvas.thresholds.move
+        grower._movement = FaceMaxMovement(grower.seed_zyx, deltas_zyx, move_logit, queue, evaluated, canvas.inside)
         if limits.max_voxels is not None:
             grower._num_voxels = int(np.count_nonzero(canvas.object_mask()[1]))
         return grower

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from ffn.config import FloodConfig
-from ffn.geometry import ZYX
+from ffn.geometry import ZYX, Box
 from ffn.inference.canvas import Canvas, Thresholds
 from ffn.inference.choice import Network
 from ffn.inference.engine import create_engine
@@ -30,7 +30,7 @@ class Lanes(Protocol):
     name: str
     size: int
 
-    def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray) -> Canvas:
+    def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray, inside: Box | None = None) -> Canvas:
         """Return canvas number `lane`, for another subvolume than before.
 
         Parameters
@@ -40,6 +40,8 @@ class Lanes(Protocol):
         raw : ndarray of shape (Z, Y, X)
             Image as stored.
         segmentation : int32 ndarray of shape (Z, Y, X)
+            As in `Canvas`.
+        inside : Box, optional
             As in `Canvas`.
         """
         ...
@@ -69,10 +71,10 @@ class HostLanes:
         self._network, self._thresholds = network, Thresholds.of(config)
         self._batch = FovBatch(engine, model.config.fov_size_zyx, size)
 
-    def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray) -> Canvas:
+    def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray, inside: Box | None = None) -> Canvas:
         """Return a new canvas; see `Lanes.canvas`."""
         image = self._network.normalisation.apply(raw)
-        return Canvas(image, self._network.model.config, self._thresholds, segmentation)
+        return Canvas(image, self._network.model.config, self._thresholds, segmentation, inside)
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
         """Evaluate one FOV of each object; see `Lanes.advance`."""

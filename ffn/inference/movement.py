@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from ffn.geometry import ZYX, add, zyx
+from ffn.geometry import ZYX, Box, add, zyx
 
 ScoredOffset = tuple[float, ZYX]
 
@@ -28,6 +28,9 @@ class FaceMaxMovement:
         Positions to visit; default: the seed alone.
     evaluated : iterable of tuple of int, optional
         Positions evaluated already, for an object that resumes.
+    inside : Box, optional
+        What the image is, beyond which there is its mirror image: moves beyond a face lead to what they show of it.
+        Without it, moves are left as they are.
 
     Attributes
     ----------
@@ -49,10 +52,12 @@ class FaceMaxMovement:
         move_logit: float,
         queue: Iterable[ZYX] | None = None,
         evaluated: Iterable[ZYX] = (),
+        inside: Box | None = None,
     ) -> None:
         self._seed = seed_zyx
         self._deltas = deltas_zyx
         self._move_logit = move_logit
+        self._inside = inside
         self.queue: deque[ZYX] = deque([seed_zyx] if queue is None else queue)
         self.evaluated = list(evaluated)
         self._done = set(map(self._cell, self.evaluated))
@@ -77,7 +82,8 @@ class FaceMaxMovement:
         """Mark `position_zyx` as evaluated and queue the moves by `offsets`, which are those of `face_max_offsets`."""
         self._done.add(self._cell(position_zyx))
         self.evaluated.append(position_zyx)
-        self.queue.extend(add(position_zyx, offset) for _, offset in offsets)
+        moved = (add(position_zyx, offset) for _, offset in offsets)
+        self.queue.extend(map(self._inside.mirrored, moved) if self._inside else moved)
 
     def _cell(self, position: ZYX) -> ZYX:
         (z, y, x), (sz, sy, sx), (dz, dy, dx) = position, self._seed, self._deltas

@@ -32,7 +32,7 @@ def find_seeds(
     image : float32 ndarray of shape (Z, Y, X)
         Normalised image of the subvolume.
     config : SegmentConfig
-        Its ``seed_*`` fields.
+        Its ``seed_*`` fields, and ``mirror``.
     voxel_size_zyx_nm : tuple of float
         Voxel size; distances are in units of the smallest side.
     box : Box
@@ -61,9 +61,9 @@ def _find(
 ) -> np.ndarray:
     match config.seed_policy:
         case "peaks":
-            return peak_seeds(image, voxel_size, config.seed_min_distance, masked)
+            return peak_seeds(image, voxel_size, config.seed_min_distance, masked, config.mirror)
         case "peaks_2d":
-            return slice_peak_seeds(image, voxel_size, config.seed_min_distance, masked)
+            return slice_peak_seeds(image, voxel_size, config.seed_min_distance, masked, config.mirror)
         case "grid":
             return grid_seeds(box, config.seed_grid_step_zyx)
         case "points":
@@ -72,9 +72,13 @@ def _find(
 
 
 def peak_seeds(
-    image: np.ndarray, voxel_size_zyx_nm: tuple[float, ...], min_distance: int, masked: np.ndarray | None = None
+    image: np.ndarray,
+    voxel_size_zyx_nm: tuple[float, ...],
+    min_distance: int,
+    masked: np.ndarray | None = None,
+    at_faces: bool = False,
 ) -> np.ndarray:
-    """Find seeds far from membranes, as the published `PolicyPeaks` does.
+    """Find seeds far from membranes; without `at_faces`, as the published `PolicyPeaks` does.
 
     Parameters
     ----------
@@ -86,6 +90,8 @@ def peak_seeds(
         Distance between two seeds, voxels.
     masked : bool ndarray of the shape of `image`, optional
         As in `find_seeds`.
+    at_faces : bool
+        Whether voxels nearer than `min_distance` to a face can be seeds, as FOVs of a mirrored image reach them.
 
     Returns
     -------
@@ -98,20 +104,24 @@ def peak_seeds(
     """
     walls = edges.edges(image, masked=masked)
     if masked is None:
-        return _peaks(walls, voxel_size_zyx_nm, min_distance)
+        return _peaks(walls, voxel_size_zyx_nm, min_distance, at_faces)
     walls |= masked
-    peaks = _peaks(walls, voxel_size_zyx_nm, min_distance)
+    peaks = _peaks(walls, voxel_size_zyx_nm, min_distance, at_faces)
     return peaks[~masked[tuple(peaks.T)]]
 
 
 def slice_peak_seeds(
-    image: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int, masked: np.ndarray | None = None
+    image: np.ndarray,
+    voxel_size_zyx_nm: VoxelSize,
+    min_distance: int,
+    masked: np.ndarray | None = None,
+    at_faces: bool = False,
 ) -> np.ndarray:
     """Find the seeds of every z slice separately, for sections too thick to compare voxels across them.
 
     Parameters
     ----------
-    image, voxel_size_zyx_nm, min_distance, masked
+    image, voxel_size_zyx_nm, min_distance, masked, at_faces
         As in `peak_seeds`; `min_distance` counts within a slice.
 
     Returns
@@ -121,7 +131,7 @@ def slice_peak_seeds(
     """
     masks = [None] * len(image) if masked is None else masked
     planes = zip(image, masks, strict=True)
-    found = [peak_seeds(plane, voxel_size_zyx_nm[1:], min_distance, mask) for plane, mask in planes]
+    found = [peak_seeds(plane, voxel_size_zyx_nm[1:], min_distance, mask, at_faces) for plane, mask in planes]
     heights = np.repeat(np.arange(len(image)), [len(peaks) for peaks in found])
     return np.column_stack([heights, np.concatenate(found)])
 
@@ -175,7 +185,11 @@ def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
 
 
 def empty_space_seeds(
-    image: np.ndarray, segmentation: np.ndarray, voxel_size_zyx_nm: VoxelSize, min_distance: int
+    image: np.ndarray,
+    segmentation: np.ndarray,
+    voxel_size_zyx_nm: VoxelSize,
+    min_distance: int,
+    at_faces: bool = False,
 ) -> np.ndarray:
     """Find the seeds of a second pass, in what the first left empty.
 
@@ -185,7 +199,7 @@ def empty_space_seeds(
         Normalised image.
     segmentation : int ndarray of shape (Z, Y, X)
         As in `Canvas.segmentation`: 0 and `REJECTED` are free.
-    voxel_size_zyx_nm, min_distance
+    voxel_size_zyx_nm, min_distance, at_faces
         As in `peak_seeds`.
 
     Returns
@@ -197,11 +211,11 @@ def empty_space_seeds(
     masked = segmentation == MASKED
     walls = edges.edges(image, masked=masked if masked.any() else None)
     walls |= ~free
-    peaks = _peaks(walls, voxel_size_zyx_nm, min_distance)
+    peaks = _peaks(walls, voxel_size_zyx_nm, min_distance, at_faces)
     return peaks[free[tuple(peaks.T)]]
 
 
-def _peaks(walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int) -> np.ndarray:
+def _peaks(walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int, at_faces: bool) -> np.ndarray:
     """Return the local maxima of the distance to `walls`, in ascending order; none if there are no walls."""
     from skimage.feature import peak_local_max
 
@@ -210,5 +224,5 @@ def _peaks(walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int) 
     noisy = np.random.RandomState(NOISE_SEED).rand(*walls.shape)
     noisy *= NOISE
     noisy += edges.distance(walls, voxel_size)
-    peaks = peak_local_max(noisy, min_distance=min_distance, threshold_abs=0, threshold_rel=0)
+    peaks = peak_local_max(noisy, min_distance, threshold_abs=0, threshold_rel=0, exclude_border=not at_faces)
     return np.array(sorted(map(tuple, peaks.tolist())), dtype=np.int64).reshape(-1, walls.ndim)

@@ -174,8 +174,9 @@ def segment(
         stage_specs([image_spec], stage_to)
     staged = staged_spec(image_spec, stage_to) if stage_to else image_spec
     with open_volume(staged) as volume:
-        boxes, dtype = _checked(volume, boxes or [volume.box], model, len(targets)), volume.dtype
-        of_boxes, radius_zyx = of_boxes or boxes, mirrored_radius(model, config)
+        radius_zyx = mirrored_radius(model, config)
+        boxes, dtype = _checked(volume, boxes or [volume.box], model, radius_zyx, len(targets)), volume.dtype
+        of_boxes = of_boxes or boxes
         shapes = {Frame.of(box, volume.box, radius_zyx).canvas.shape for box in of_boxes}
     network = Network(model, normalisation, chosen(model, config, machine))
     largest = zyx(map(max, zip(*shapes, strict=True)))
@@ -277,13 +278,13 @@ def _require_different(paths: Sequence[str]) -> None:
         raise VolumeError(f"--out: {path} is given {count} times, expected a file for each box")
 
 
-def _checked(volume: Volume, boxes: Sequence[Box], model: Model, num_outputs: int) -> Sequence[Box]:
+def _checked(volume: Volume, boxes: Sequence[Box], model: Model, radius_zyx: ZYX, num_outputs: int) -> Sequence[Box]:
     require_image(volume)
     if len(boxes) != num_outputs:
         raise ConfigError(f"--out: found {num_outputs} files for {len(boxes)} boxes, expected one for each")
     for box in boxes:
         require_inside(volume, box)
-        if not box.has_room_for(model.config.fov_size_zyx):
+        if not Frame.of(box, volume.box, radius_zyx).canvas.has_room_for(model.config.fov_size_zyx):
             raise VolumeError(
                 f"{volume.name}: box {box} is smaller than one FOV {model.config.fov_size_zyx}. Choose a larger box"
             )

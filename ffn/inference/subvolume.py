@@ -128,7 +128,7 @@ class SubvolumeFlood:
         segmentation = np.zeros(self.box.shape, np.int32)
         if self._masked is not None:
             segmentation[self._masked] = MASKED
-        canvas = lanes.canvas(lane, frame.mirrored(raw), frame.masked(segmentation))
+        canvas = lanes.canvas(lane, frame.mirrored(raw), frame.masked(segmentation), frame.inside)
         self.flood = FloodFill(canvas, self._common.config, Cells(cell_shape(voxel_size), frame.canvas.start))
         if self._given is not None:  # a checkpoint replaces this with the same and more
             self._ids = self.flood.claims.adopt(frame.padded(self._given))
@@ -154,14 +154,15 @@ class SubvolumeFlood:
     def _second_seeds(self) -> np.ndarray:
         """Seeds where the first pass and the masks left voxels free."""
         image, config = self._common.network.normalisation.apply(self._part.raw), self._common.config
-        free = self.flood.claims.segmentation[self._part.frame.inside]
-        seeds = empty_space_seeds(image, free, self._part.voxel_size_zyx_nm, config.seed_min_distance)
+        free = self.flood.claims.segmentation[self._part.frame.inside.slices()]
+        seeds = empty_space_seeds(image, free, self._part.voxel_size_zyx_nm, config.seed_min_distance, config.mirror)
         return seeds[::-1] if config.seed_order == "reversed" else seeds
 
     def write(self) -> None:
         """Write the result."""
         filling, frame = self.flood.filling(), self._part.frame
-        segmentation, probability = filling.segmentation[frame.inside], filling.probability[frame.inside]
+        inside = frame.inside.slices()
+        segmentation, probability = filling.segmentation[inside], filling.probability[inside]
         filling = replace(filling, segmentation=segmentation, probability=probability)
         log.info("%s: segmented %s", self.box, json.dumps(filling.counters))
         sanity = measured(filling, self._part.voxel_size_zyx_nm)

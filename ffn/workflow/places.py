@@ -15,6 +15,7 @@ from ffn.assembly.corrections import CorrectionError, read_corrections
 from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
 from ffn.errors import ConfigError, FfnError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
+from ffn.inference.frame import Frame
 from ffn.inference.points import points_file, read_points
 from ffn.io.masks import open_masks
 from ffn.io.nearest import reaches
@@ -420,7 +421,9 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
                 "evaluate_box": "labelled part of segment_box",
             }
             raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {what[key]}, {around}")
-        if key in ("train_box", "segment_box") and not box.has_room_for(config.model.fov_size_zyx):
+        mirrored = key == "segment_box" and config.segment.mirror
+        frame = Frame.of(box, place.image, config.model.fov_radius_zyx if mirrored else (0, 0, 0))
+        if key in ("train_box", "segment_box") and not frame.canvas.has_room_for(config.model.fov_size_zyx):
             raise ConfigError(
                 f"model.fov_size_zyx: {config.model.fov_size_zyx} is larger than volumes.{name}.{key} with shape "
                 f"{box.shape}, expected a FOV that fits in"

@@ -87,6 +87,21 @@ def test_objects_at_the_faces_of_the_image_are_segmented_as_well(scene):
         assert not cut["segmentation"][()].any()
 
 
+@pytest.mark.parametrize("num_sections", [1, 3])
+def test_a_stack_thinner_than_the_fov_is_segmented(scene, num_sections, tubes, capsys):
+    """The FOV has 5 sections. Seeds are peaks of the distance to membranes."""
+    thin = Box(IMAGE.start, (IMAGE.start[0] + num_sections, *IMAGE.stop[1:]))
+    image = tubes(IMAGE.shape, (8, 22))[12 : 12 + num_sections]
+    write(scene, "raw", thin, image)
+    with h5py.File(segment(scene, "--box", str(thin))) as file:
+        found = file["segmentation"][()]
+    assert len(np.unique(found[image > 128])) == 2
+    assert (found[image > 128] > 0).mean() > 0.9
+    arguments = f"segment --image {scene}/raw.h5:raw --model {scene}/model --no-mirror --out {scene}/cut.h5:s"
+    assert main(arguments.split()) == 2
+    assert "is smaller than one FOV (5, 5, 7)" in capsys.readouterr().err
+
+
 def test_the_checkpoint_of_an_output_at_an_address_leaves_nothing_here(scene, monkeypatch):
     """It took the address for a path, and left folders of this name."""
     monkeypatch.chdir(scene)

@@ -44,16 +44,25 @@ class DeviceCanvas(Canvas):
         Logits that control the flood.
     segmentation : int32 ndarray of shape (Z, Y, X)
         As in `Canvas`; it stays on the host.
+    inside : Box, optional
+        As in `Canvas`.
     """
 
     def __init__(
-        self, lanes: DeviceLanes, lane: int, model: ModelConfig, thresholds: Thresholds, segmentation: np.ndarray
+        self,
+        lanes: DeviceLanes,
+        lane: int,
+        model: ModelConfig,
+        thresholds: Thresholds,
+        segmentation: np.ndarray,
+        inside: Box | None = None,
     ) -> None:
         self.thresholds = thresholds
         self.shape = segmentation.shape
         self.radius_zyx = model.fov_radius_zyx
         self.deltas_zyx = model.deltas_zyx
         self.segmentation = segmentation
+        self.inside = inside
         self.reach = reach_of(self.shape, model)
         self.num_deleted = 0
         self.lane = lane
@@ -162,13 +171,13 @@ class DeviceLanes:
         self._step = jax.jit(self._stepper.step, donate_argnums=2)
         log.info("engine: %s on %s, %d canvases of %s voxels", self.name, device, size, shape_zyx)
 
-    def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray) -> DeviceCanvas:
+    def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray, inside: Box | None = None) -> DeviceCanvas:
         """Put an image, as stored, and of `shape_zyx` at most, on the device, and return its canvas."""
         stored = raw if self._seen is not None else self._normalisation.apply(raw)
         padded = np.pad(stored, [(0, whole - n) for whole, n in zip(self._shape, raw.shape, strict=True)])
         with self._refusal_in_one_line():
             self._state = CanvasState(_replaced()(self._state.images, padded, lane), self._state.pom_logit)
-        return DeviceCanvas(self, lane, self._model, self._thresholds, segmentation)
+        return DeviceCanvas(self, lane, self._model, self._thresholds, segmentation, inside)
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
         """Evaluate one FOV of each object, each on another canvas of these; return the number of FOVs."""

@@ -1,5 +1,6 @@
 import numpy as np
 
+from ffn.geometry import Box
 from ffn.inference.movement import FaceMaxMovement, face_max_offsets
 
 DELTAS = (1, 2, 3)
@@ -65,3 +66,10 @@ def test_a_cell_is_visited_once():
 def test_a_resumed_movement_knows_the_cells_it_visited():
     movement = FaceMaxMovement((10, 10, 10), DELTAS, MOVE_LOGIT, [(10, 10, 11), (11, 10, 10)], [(10, 10, 10)])
     assert movement.pop() == (11, 10, 10), "(10, 10, 11) is in the cell of the seed"
+
+
+def test_moves_beyond_the_image_lead_to_what_is_mirrored_there():
+    movement = FaceMaxMovement((10, 10, 10), DELTAS, MOVE_LOGIT, inside=Box((10, 0, 0), (20, 11, 12)))
+    assert movement.pop() == (10, 10, 10)
+    movement.update((10, 10, 10), pom(up=3, down=5, right=4))
+    assert list(movement.queue) == [(11, 10, 10), (10, 10, 9), (11, 10, 10)]

@@ -98,7 +98,17 @@ def test_peaks_are_the_default():
     image = two_tubes()
     found = find_seeds(image, SegmentConfig(), (20, 10, 10), Box.from_shape(image.shape))
     assert found.dtype == np.int64
-    assert np.array_equal(found, peak_seeds(image, (20, 10, 10), 3))
+    assert np.array_equal(found, peak_seeds(image, (20, 10, 10), 3, at_faces=True))
+
+
+@pytest.mark.parametrize("shape", [(30, 40, 12), (1, 40, 60)])
+def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(shape):
+    """A tube along x, 5 voxels high, whose middle is 2 voxels from a face; in one section, it is that face."""
+    image = image_with((slice(0, 5), slice(14, 21)), shape=shape)
+    for mirror in (True, False):
+        first = find_seeds(image, SegmentConfig(mirror=mirror), CUBES, Box.from_shape(shape))
+        second = empty_space_seeds(image, np.where(image < 0, 1, 0), CUBES, 3, mirror)
+        assert bool(len(bright(first, image))) == bool(len(bright(second, image))) == mirror
 
 
 def test_seeds_of_a_slice_depend_on_that_slice_alone():
@@ -110,7 +120,8 @@ def test_seeds_of_a_slice_depend_on_that_slice_alone():
     for z in (0, 1):
         alone = slice_peak_seeds(image[z : z + 1], (40, 8, 8), 3)
         assert np.array_equal(alone[:, 1:], seeds[seeds[:, 0] == z][:, 1:])
-    assert np.array_equal(find(SegmentConfig(seed_policy="peaks_2d"), image, Box.from_shape(image.shape)), seeds)
+    config = SegmentConfig(seed_policy="peaks_2d", mirror=False)
+    assert np.array_equal(find(config, image, Box.from_shape(image.shape)), seeds)
 
 
 def test_blank_slices_have_no_seeds():

@@ -34,7 +34,7 @@ UNTRAINED = {"max_steps": 0, "permutable_axes": []}
         ({"image": "nowhere.h5:raw"}, "volumes.phantom.image: nowhere.h5: no such file"),
         ({"image": "nowhere/*.png"}, "volumes.phantom.image: .*nowhere"),
         ({**PHANTOM, "segment_box": "0:64,0:48,0:81"}, "segment_box: .* leaves the image"),
-        ({**PHANTOM, "segment_box": "0:64,0:48,0:12"}, "larger than volumes.phantom.segment_box"),
+        ({**PHANTOM, "segment_box": "0:64,0:48,4:16"}, "larger than volumes.phantom.segment_box"),
         (
             {**PHANTOM, "segment_box": "0:30,0:48,0:80", "evaluate_box": "20:40,0:48,0:80"},
             "evaluate_box: .* leaves the labelled",
