@@ -301,3 +301,17 @@ def place_of(spec: str) -> Path:
     from ffn.io.foreign.locations import Location
 
     return Path(os.path.realpath(file_of(Location.parse(spec).address).removeprefix("file://")))
+
+
+def is_same_source(spec: str, other: str) -> bool:
+    """Whether two specifications name the same volume; an HDF5 file without a dataset is that of any in it.
+
+    Examples
+    --------
+    >>> is_same_source("a/raw.h5:raw", "a/./raw.h5"), is_same_source("raw.zarr", "raw.zarr/0")
+    (True, True)
+    >>> is_same_source("all.h5:raw", "all.h5:labels"), is_same_source("raw.zarr", "raw.zarr/edges")
+    (False, False)
+    """
+    names = [(split_store(one) or split_spec(one))[1] for one in (spec, other)]
+    return place_of(spec) == place_of(other) and (None in names or names[0] == names[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from ffn.errors import ModelError, RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import training_records
 from ffn.io.masks import identities
+from ffn.io.volume import is_same_source
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
 from ffn.provenance import revision
@@ -90,7 +90,7 @@ class TrainingData:
             name: [
                 source.box
                 for other, source in self.validation.items()
-                if other == name or _is_same(source.image, image) or _is_same(source.labels, labels)
+                if other == name or is_same_source(source.image, image) or is_same_source(source.labels, labels)
             ]
             for name, (image, labels) in self.volumes.items()
         }
@@ -302,8 +302,3 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
         "image_stddev": stddev if config.image_stddev is None else config.image_stddev,
     }
     return replace(model, config=config.model_copy(update=measured))
-
-
-def _is_same(a: str, b: str) -> bool:
-    """Whether two specifications name the same volume."""
-    return os.path.realpath(a) == os.path.realpath(b)

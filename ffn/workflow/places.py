@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from ffn.io.masks import open_masks
 from ffn.io.nearest import reaches
 from ffn.io.reference import is_reference
 from ffn.io.store_names import tracked_file
-from ffn.io.volume import Volume, file_of, require_labels, voxel_size_of
+from ffn.io.volume import Volume, file_of, is_same_source, require_labels, voxel_size_of
 from ffn.model.store import load_architecture
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint_architecture
 from ffn.training.data.examples import patch_size
@@ -79,7 +78,7 @@ class Place:
     def is_of_image_of(self, other: Place) -> bool:
         """Whether another volume has the same image or labels, in the same voxels."""
         pairs = [(getattr(self.config, key), getattr(other.config, key)) for key in ("image", "labels")]
-        is_same = any(a and b and os.path.realpath(a) == os.path.realpath(b) for a, b in pairs)
+        is_same = any(a and b and is_same_source(a, b) for a, b in pairs)
         return is_same and self.voxel_size_zyx_nm == other.voxel_size_zyx_nm
 
     @property
