@@ -19,7 +19,7 @@ from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import lock_run
 from ffn.options import flags, quote
 from ffn.viewing.config import OF_TABLES
-from ffn.workflow import arguments, snakemake_patches
+from ffn.workflow import arguments, snakemake_patches, subvolume_lists
 from ffn.workflow.file_lists import write_file_lists
 from ffn.workflow.forecast import announcement
 from ffn.workflow.live import LiveJobs
@@ -69,7 +69,7 @@ try:
         check_keys(path)
     SOFTWARE = take_software(config)
     RUN = load_run(config)
-    PIPELINE = Pipeline(RUN, check_sources(RUN))
+    PIPELINE = Pipeline(RUN, check_sources(RUN), GPUS)
     PIPELINE.paths.check_root()
     LAYOUT = layout_of(RUN.train.num_workers, SITE, snakemake_patches.cores(workflow))
     LAYOUT.command  # names a wrong placeholder now, not in the job
@@ -81,7 +81,7 @@ if snakemake_patches.submits(workflow) and "launcher" not in SITE:
         "profile's of the same name: put them into a copy of the profile"
     )
 
-for warning in PIPELINE.warnings + PIPELINE.idle_gpus(GPUS):
+for warning in PIPELINE.warnings + PIPELINE.idle_gpus:
     logger.warning(warning)
 
 PATHS = PIPELINE.paths
@@ -153,6 +153,7 @@ onstart:
     logger.info("Looking for what killed jobs left behind")
     atomic.remove_leftovers(PATHS.root)
     write_file_lists(PIPELINE)
+    subvolume_lists.keep(PATHS, PIPELINE.subvolumes_of_a_job)
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     if not snakemake_patches.is_quiet(workflow):
         boxes = [PIPELINE.voxels_of_job("subvolumes")(job.wildcards) for job in jobs_of("segment")]

@@ -43,7 +43,7 @@ rule segment:
         "--machine {params.machine:q} {params.out} > {log} 2>&1"
 
 
-# More subvolumes than jobs, or a number of canvases: each job walks a list of neighbours, and a killed one
+# More subvolumes than jobs, or canvases to fill: each job walks a list of neighbours, and a killed one
 # continues with the missing ones.
 use rule segment as segment_list with:
     output:
@@ -53,7 +53,7 @@ use rule segment as segment_list with:
     benchmark:
         PATHS.benchmark("segment_list{order}", "{volume}", "{job}")
     resources:
-        mem_mb=flooding_memory(COSTED.model, PIPELINE.voxels_of_largest("subvolumes"), PIPELINE.canvases_of_list(GPUS)),
+        mem_mb=flooding_memory(COSTED.model, PIPELINE.voxels_of_largest("subvolumes"), PIPELINE.canvases_of_list()),
         runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_list("subvolumes")),
         gpu=min(1, GPUS),
     params:

@@ -48,6 +48,11 @@ class RunPaths:
         """What `auto` takes as engine and precision, in all jobs of the run; see `ffn.model.choice`."""
         return f"{self.root}/{FOLDER}"
 
+    @property
+    def subvolumes_of_a_job(self) -> str:
+        """How many subvolumes a job floods at least, if GPUs made that more than 1."""
+        return f"{self.machine}/subvolumes-of-a-job.yaml"
+
     def check_root(self) -> None:
         """Refuse to write into what is no folder; there may be none yet.
 

@@ -17,7 +17,6 @@ from ffn.assembly.fill import with_halo
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.inference.device.memory import MOST_CANVASES
 from ffn.io.blocks import Job, jobs_of
 from ffn.io.reference import has_copy
 from ffn.io.shards import Shards, shard_shape
@@ -34,6 +33,7 @@ from ffn.workflow.resources import most_canvases
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.sources import is_newer
 from ffn.workflow.stages import STAGES, Blocks, Output, Step
+from ffn.workflow.subvolume_lists import filling_gpus, subvolumes_of_a_job
 
 # Keys that are not part of the run, with examples: environment modules of the site, for `--software-deployment-method
 # env-modules`, and an image with the software, for `--software-deployment-method apptainer`.
@@ -49,10 +49,13 @@ class Pipeline:
         The configuration.
     places : dict of str to Place
         Where its volumes lie, see `ffn.workflow.places.check_sources`.
+    gpus : int
+        GPUs of this machine, or of a node.
     """
 
-    def __init__(self, run: RunConfig, places: dict[str, Place]) -> None:
+    def __init__(self, run: RunConfig, places: dict[str, Place], gpus: int = 0) -> None:
         self.run = run
+        self.gpus = gpus
         self.places = places
         self.paths = RunPaths(f"results/{run.run}")
         self.volumes = list(run.volumes)
@@ -93,16 +96,25 @@ class Pipeline:
             found.append("select.box and train_box overlap, so the choice favours checkpoints that memorised that box")
         return found
 
-    def idle_gpus(self, gpus: int) -> list[str]:
-        """Name what leaves GPUs idle, on machines with this number of them: jobs of one subvolume."""
-        config, most = self.run.segment, max((len(self.subvolumes[name]) for name in self.segmented), default=0)
-        number = min(MOST_CANVASES, most // max(1, gpus))
-        if not gpus or number < 2 or config.canvases != "auto" or config.engine not in ("auto", "jax"):
+    @property
+    def idle_gpus(self) -> list[str]:
+        """Name what leaves GPUs idle: jobs of one subvolume, if the run has begun with them."""
+        number = filling_gpus(self.run.segment, self._most_subvolumes, self.gpus)
+        if number == 1 or self.run.segment.canvases != "auto" or self.subvolumes_of_a_job > 1:
             return []
         return [
-            "segment.canvases: auto gives each subvolume its own job, so a GPU computes one FOV at a time. "
-            f"{number} gives each job as many subvolumes, to flood at once"
+            "segment.canvases: the run has begun with a job for each subvolume, so a GPU computes one FOV at a time. "
+            f"{number} gives each job as many, to flood at once, and floods again what is finished"
         ]
+
+    @cached_property
+    def subvolumes_of_a_job(self) -> int:
+        """How many subvolumes a job floods at least."""
+        return subvolumes_of_a_job(self.run.segment, self.paths, self._most_subvolumes, self.gpus)
+
+    @property
+    def _most_subvolumes(self) -> int:
+        return max((len(self.subvolumes[name]) for name in self.segmented), default=0)
 
     # --- Volumes by what is made from them ---------------------------------------------------------------------
     @cached_property
@@ -355,10 +367,10 @@ class Pipeline:
 
         return number
 
-    def canvases_of_list(self, gpus: int) -> Callable[[Any], int]:
-        """Subvolumes of a list that are flooded at once, on machines with this number of GPUs."""
+    def canvases_of_list(self) -> Callable[[Any], int]:
+        """Subvolumes of a list that are flooded at once."""
         number = self.number_of_list("subvolumes")
-        return lambda wildcards: min(number(wildcards), most_canvases(self.run.segment, gpus))
+        return lambda wildcards: min(number(wildcards), most_canvases(self.run.segment, self.gpus))
 
     def scored_at_once(self, wildcards: Any) -> int:
         """Voxels that evaluation holds at once: those of the watershed baseline, or of a block."""
@@ -409,13 +421,12 @@ class Pipeline:
         """Return the jobs that each walk a list of the blocks or boxes of a volume, of so many blocks at least.
 
         None if a single job does all blocks, if there are so few boxes that each is a job, or for an image that stays
-        where it is. Where the options give flood filling a number of canvases, each list has at least as many boxes,
-        if there are as many.
+        where it is. Each list has at least `subvolumes_of_a_job` boxes to flood, if there are as many.
         """
         boxes, most = find_output(stage, output).boxes, self.run.workflow.max_jobs_per_stage
         if boxes:
             number = len(getattr(self, boxes)[volume])
-            most = min(most, max(1, number // self._boxes_at_once(stage)))
+            most = min(most, max(1, number // (self.subvolumes_of_a_job if stage == "segment" else 1)))
             return jobs_of(number, most) if number > most else []
         if (stage, output) == ("ingest", "image") and self._refers(volume):
             return []
@@ -436,11 +447,6 @@ class Pipeline:
     def _refers(self, volume: str) -> bool:
         """Whether an image stays where it is; one that was copied before remains a copy."""
         return self.places[volume].image_stays and not has_copy(self.paths.of("ingest", "image", volume=volume))
-
-    def _boxes_at_once(self, stage: str) -> int:
-        """Return how many boxes a job needs at least, so that it has one for each of its canvases."""
-        canvases = self.run.segment.canvases
-        return canvases if stage == "segment" and isinstance(canvases, int) else 1
 
     def job_records(
         self, stage: str, volume: str, output: str | None = None, step: str = "", **wildcards: str

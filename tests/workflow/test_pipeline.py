@@ -166,6 +166,25 @@ def test_dry_run_of_consensus_segments_in_both_orders(tmp_path):
     assert re.search(r"--seed-order reversed .*--out \S+/subvolumes-reversed/z\S+.h5:segmentation", output)
 
 
+def test_a_run_that_goes_on_where_there_is_a_gpu_keeps_its_jobs(finished):
+    plan = finished.plan("--resources", "gpu=1")
+    assert "Nothing to be done" in plan and "4 gives each job as many" in plan
+
+
+@pytest.mark.slow
+def test_a_run_that_begins_where_there_is_a_gpu_floods_in_lists_and_goes_on_anywhere(finished, tmp_path):
+    shutil.copytree(finished.folder, tmp_path / "gpu")
+    shutil.rmtree(tmp_path / "gpu/results/small/segmentation")
+    workflow = Workflow(tmp_path / "gpu", SMALL_RUN)
+    output = workflow.succeed("reconcile_all", "--resources", "gpu=1")
+    assert output.count("rule segment_list:") == 1 and "as many, to flood" not in output
+    subvolumes = "segmentation/phantom/subvolumes"
+    for path in sorted((finished.results / subvolumes).glob("*.h5")):
+        with h5py.File(path) as alone, h5py.File(workflow.results / subvolumes / path.name) as listed:
+            assert np.array_equal(alone["segmentation"][()], listed["segmentation"][()])
+    assert "Nothing to be done" in workflow.plan("reconcile_all")
+
+
 @pytest.mark.slow
 def test_consensus_is_agglomerated(finished, tmp_path):
     shutil.copytree(finished.folder, tmp_path / "both")

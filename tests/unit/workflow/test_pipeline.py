@@ -19,7 +19,7 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.options import flags
 from ffn.training.arguments import parse_masks
-from ffn.workflow import arguments
+from ffn.workflow import arguments, subvolume_lists
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
@@ -45,9 +45,9 @@ class Wildcards(dict):
     __getattr__ = dict.__getitem__
 
 
-def pipeline(**sections):
+def pipeline(gpus=0, **sections):
     run = load_run({**RUN, **sections})
-    return Pipeline(run, check_sources(run))
+    return Pipeline(run, check_sources(run), gpus)
 
 
 def test_volumes_are_sorted_by_what_is_made_of_them():
@@ -256,21 +256,47 @@ def test_lists_have_a_subvolume_for_each_canvas():
     assert made.jobs("segment", "second") == ["1-of-1"]
 
 
-def test_subvolumes_that_leave_gpus_idle_are_mentioned():
+def test_lists_fill_gpus_and_a_run_keeps_to_what_it_began_with(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
 
-    def warned(gpus, **segment):
-        return pipeline(subvolumes=tiles, segment=segment).idle_gpus(gpus)
+    def made(gpus, **segment):
+        return pipeline(gpus, subvolumes=tiles, segment=segment)
 
-    assert "10 gives each job" in warned(1)[0] and "3 gives each job" in warned(3, engine="jax")[0]
-    assert warned(0) == warned(6) == warned(1, canvases=1) == warned(1, engine="openvino") == []
+    assert [len(made(gpus).jobs("segment", "second")) for gpus in (0, 1, 3, 6, 20)] == [0, 1, 3, 0, 0]
+    assert made(1, canvases=1).jobs("segment", "second") == made(1, engine="openvino").jobs("segment", "second") == []
+    begun = made(3, engine="jax")
+    subvolume_lists.keep(begun.paths, begun.subvolumes_of_a_job)
+    assert [len(made(gpus).jobs("segment", "second")) for gpus in (0, 1, 3)] == [3, 3, 3]
+    assert made(1).idle_gpus == []
+    subvolume_lists.keep(begun.paths, made(1, canvases=5).subvolumes_of_a_job)
+    assert len(made(3).jobs("segment", "second")) == 2
+    Path(begun.paths.subvolumes_of_a_job).write_text("subvolumes_of_a_job: many\n")
+    with pytest.raises(ConfigError, match="subvolumes-of-a-job.yaml: is damaged, expected .* Delete it"):
+        made(1).jobs("segment", "second")
+
+
+def test_a_run_that_began_with_a_job_for_each_subvolume_goes_on_so_and_says_what_fills_gpus(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
+
+    def made(gpus, **segment):
+        return pipeline(gpus, subvolumes=tiles, segment=segment)
+
+    first = Path(made(0).files("segment", volume="second")[0])
+    first.parent.mkdir(parents=True)
+    first.touch()
+    assert made(1).jobs("segment", "second") == []
+    assert "10 gives each job" in made(1).idle_gpus[0] and "3 gives each job" in made(3, engine="jax").idle_gpus[0]
+    assert made(0).idle_gpus == made(6).idle_gpus == made(1, canvases=1).idle_gpus == []
+    assert made(1, engine="openvino").idle_gpus == []
 
 
 @pytest.mark.parametrize(("canvases", "gpus", "expected"), [(4, 0, 4), ("auto", 0, 1), ("auto", 2, 5)])
 def test_a_list_has_as_many_canvases_as_the_machine_fills(canvases, gpus, expected):
     tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
-    made = pipeline(subvolumes=tiles, segment={"canvases": canvases}, workflow={"max_jobs_per_stage": 2})
-    assert made.canvases_of_list(gpus)(SimpleNamespace(volume="second", job="2-of-2")) == expected
+    made = pipeline(gpus, subvolumes=tiles, segment={"canvases": canvases}, workflow={"max_jobs_per_stage": 2})
+    assert made.canvases_of_list()(SimpleNamespace(volume="second", job="2-of-2")) == expected
 
 
 def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
