@@ -162,7 +162,7 @@ def evaluate(
         require_labels(segmentation)
         place = common_box(segmentation, truth, box)
         size = _voxel_size(truth, segmentation, config, references)
-        skeletons = read_skeletons(references.skeletons) if references.skeletons else None
+        skeletons = read_skeletons(references.skeletons, size) if references.skeletons else None
         scorer = Scorer(truth, size, config, skeletons, rng_seed, truth.known, truth.masks)
         earlier = {key: volumes.enter_context(open_segmentation(spec)) for key, spec in references.earlier.items()}
         for volume in earlier.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io import hdf5
 
 RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}  # attribute of precomputed skeletons
+SHORTEST = 4  # the median edge of skeletons is at least a voxel divided by this
 CACHE_BYTES = 2**26  # of the indices of shards, while many skeletons are read
 IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
 
@@ -88,7 +90,7 @@ def join(skeletons: Iterator[Skeleton] | list[Skeleton]) -> Skeletons:
     return Skeletons(np.concatenate(nodes), np.concatenate(edges), np.concatenate(owners))
 
 
-def read_skeletons(path: str | Path) -> Skeletons:
+def read_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize | None = None) -> Skeletons:
     """Read skeletons of the ground truth.
 
     Parameters
@@ -96,6 +98,8 @@ def read_skeletons(path: str | Path) -> Skeletons:
     path : path
         A file of ``ffn skeletonize``, an SWC file or a folder of them (x, y, z in nm; the file name is the id of the
         body), or a Neuroglancer precomputed folder of skeletons, sharded or not.
+    voxel_size_zyx_nm : tuple of float, optional
+        Of what they are compared with. Skeletons in µm are noticed by it.
 
     Returns
     -------
@@ -105,7 +109,7 @@ def read_skeletons(path: str | Path) -> Skeletons:
     Raises
     ------
     EvaluationError
-        If a folder has no skeletons, or a file is damaged.
+        If a folder has no skeletons, a file is damaged, or most edges are far shorter than a voxel.
     """
     path = Path(path)
     kinds: dict[str, Callable[[Path], Skeletons]] = {
@@ -119,6 +123,12 @@ def read_skeletons(path: str | Path) -> Skeletons:
         raise EvaluationError(
             f"{path}: has no skeletons, expected a file of 'ffn skeletonize', a folder of SWC files or a "
             "precomputed folder of skeletons"
+        )
+    usual = float(np.median(skeletons.edge_lengths_nm())) if len(skeletons.edges) else math.inf
+    if voxel_size_zyx_nm and usual < min(voxel_size_zyx_nm) / SHORTEST:
+        raise EvaluationError(
+            f"{path}: its edges are {usual:.2g} nm long (median), voxels {voxel_size_zyx_nm} nm, expected coordinates "
+            "in nm. If they are in µm, multiply them by 1000"
         )
     return skeletons
 

@@ -1,5 +1,6 @@
 """Skeletons are read from every format."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_a_single_swc_file_is_read(tmp_path, two):
     write_swc(tmp_path / "swc", two)
     found = read_skeletons(tmp_path / "swc/2.swc")
     assert set(found.owners.tolist()) == {2} and found.edge_lengths_nm().sum() == pytest.approx(500)
+
+
+def test_skeletons_in_micrometres_are_refused(tmp_path, two):
+    write_swc(tmp_path / "nm", two)
+    write_swc(tmp_path / "um", dataclasses.replace(two, nodes_zyx_nm=two.nodes_zyx_nm / 1000))
+    assert len(read_skeletons(tmp_path / "nm", (10, 10, 10)).edges)
+    with pytest.raises(
+        EvaluationError, match="um: its edges are .* nm long .*expected coordinates in nm. If .* by 1000"
+    ):
+        read_skeletons(tmp_path / "um", (10, 10, 10))
 
 
 def test_a_named_swc_file_does_not_get_the_number_of_another(tmp_path, two):
