@@ -58,9 +58,7 @@ def test_skeletons_in_micrometres_are_refused(tmp_path, two):
     write_swc(tmp_path / "nm", two)
     write_swc(tmp_path / "um", dataclasses.replace(two, nodes_zyx_nm=two.nodes_zyx_nm / 1000))
     assert len(read_skeletons(tmp_path / "nm", (10, 10, 10)).edges)
-    with pytest.raises(
-        EvaluationError, match="um: its edges are .* nm long .*expected coordinates in nm. If .* by 1000"
-    ):
+    with pytest.raises(EvaluationError, match="um: its edges are .* expected coordinates in nm. .* by 1000"):
         read_skeletons(tmp_path / "um", (10, 10, 10))
 
 
