@@ -123,7 +123,7 @@ class Resegmentation:
         near = subtract(self.contact.position_zyx, frame.canvas.start)
         reach = reach_of(frame.canvas.shape, self._around.network.model.config)
         units = relative_sides(voxel_size_of(self._around.segmentation))
-        self._sides = [measured_side(frame.padded(mask), near, reach, units) for mask in masks]
+        self._sides = [measured_side(frame.mirrored(mask), near, reach, units, frame.inside) for mask in masks]
 
     def enter(self, lanes: Lanes, lane: int) -> None:
         """Begin on a canvas."""
@@ -186,21 +186,27 @@ def resegmented(
             yield jobs.popleft().contact, evidence
 
 
-def measured_side(mask: np.ndarray, near_zyx: ZYX, reach: Box, units_zyx: VoxelSize) -> Side:
+def measured_side(mask: np.ndarray, near_zyx: ZYX, reach: Box, units_zyx: VoxelSize, within: Box | None = None) -> Side:
     """Measure a segment in its window. Good seeds lie deep inside it and near a point.
 
     Parameters
     ----------
     mask : bool ndarray of shape (Z, Y, X)
-        The segment.
+        The segment, which goes on as its mirror image where the image does.
     near_zyx : tuple of int
         The decision point, in voxels of `mask`.
     reach : Box
         Positions where a FOV may be centred.
     units_zyx : tuple of float
         Sides of a voxel in units of the smallest.
+    within : Box, optional
+        What is no mirror image, default all: only there is the segment, and seeds.
     """
     depth = _depth(mask, units_zyx)
+    if within is not None:
+        beyond = np.ones(mask.shape, bool)
+        beyond[within.slices()] = False
+        mask, depth = mask & ~beyond, np.where(beyond, 0, depth)
     radius = float(depth.max(initial=0))
     if reach.is_empty:
         return Side(mask, radius, np.empty((0, 0, 0)))

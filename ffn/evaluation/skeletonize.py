@@ -97,7 +97,7 @@ def skeletonize(
                 f"{volume.name}: has no voxel size, it is needed to measure lengths. Ingest it with 'ffn ingest "
                 "--voxel-size'"
             )
-        step = step_for(config.spacing_nm, size)
+        step = step_for(config.spacing_nm, size, box.shape)
         blocks = blocks_in(box)
         made_of = fingerprint("skeletonize", None, **identities({"labels": labels_spec}, masks), box=box, step=step)
 

@@ -14,9 +14,10 @@ from ffn.progress import track
 BLOCK = 256  # voxels read at a time along each axis, rounded down to whole steps
 
 
-def step_for(spacing_nm: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
-    """Return how many voxels along each axis fit into `spacing_nm`, at least 1."""
-    return zyx(max(1, math.floor(spacing_nm / side + 1e-9)) for side in voxel_size_zyx_nm)
+def step_for(spacing_nm: float, voxel_size_zyx_nm: VoxelSize, shape_zyx: ZYX) -> ZYX:
+    """Return how many voxels along each axis fit into `spacing_nm`, at least 1 and at most all of a thin stack's."""
+    sides = zip(voxel_size_zyx_nm, shape_zyx, strict=True)
+    return zyx(min(n, max(1, math.floor(spacing_nm / side + 1e-9))) for side, n in sides)
 
 
 def read_thinned(volume: Volume, box: Box, step_zyx: ZYX) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,17 +117,19 @@ def score_baseline(scorer: Scorer, read: Read, others: Mapping[str, Read], box: 
 
 
 def middle_of(box: Box, max_voxels: int) -> Box:
-    """Return the middle of a box: the same proportions, at most `max_voxels` voxels.
+    """Return the middle of a box: the same proportions, `max_voxels` at most; of a thin stack, a section.
 
     Examples
     --------
-    >>> str(middle_of(Box((0, 0, 0), (8, 16, 32)), 512))
-    '2:6,4:12,8:24'
+    >>> str(middle_of(Box((0, 0, 0), (8, 16, 32)), 512)), middle_of(Box((0, 0, 0), (1, 50, 50)), 100).num_voxels
+    ('2:6,4:12,8:24', 100)
     """
     if box.num_voxels <= max_voxels:
         return box
     factor = (max_voxels / box.num_voxels) ** (1 / 3)
-    return box.middle(zyx(max(1, int(n * factor + 1e-9)) for n in box.shape))
+    while math.prod(shape := zyx(max(1, int(n * factor + 1e-9)) for n in box.shape)) > max_voxels:
+        factor *= 0.99
+    return box.middle(shape)
 
 
 def _keep(labels: np.ndarray, box: Box, scorer: Scorer, image_name: str, out: str) -> None:

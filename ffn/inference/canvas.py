@@ -94,7 +94,7 @@ class Canvas:
         Positions at which the whole FOV lies inside the subvolume.
     num_deleted : int
         Voxels that the current object has lost again: their POM fell from 0.8 or more to less than 0.5 in one FOV. All
-        FOVs since it started here add up.
+        FOVs since it started here add up; the mirror image does not count.
 
     Notes
     -----
@@ -116,7 +116,7 @@ class Canvas:
         self.deltas_zyx = model.deltas_zyx
         self.pom_logit = np.full(image.shape, np.nan, np.float32)
         self.segmentation = np.zeros(image.shape, np.int32) if segmentation is None else segmentation
-        self.inside = inside
+        self.inside = inside or Box.from_shape(self.shape)
         self.reach = reach_of(self.shape, model)
         self.num_deleted = 0
         self._visited: Box | None = None
@@ -187,8 +187,9 @@ class Canvas:
         return Advance(moves, self._num_voxels_in(position_zyx) - before if count else 0)
 
     def _num_voxels_in(self, position: ZYX) -> int:
-        """Voxels of the object in one FOV."""
-        return int(np.count_nonzero(self.pom_logit[self.fov(position).slices()] >= self.thresholds.segment))
+        """Voxels of the object in one FOV, without those of the mirror image."""
+        where = self.fov(position).intersect(self.inside).slices()
+        return int(np.count_nonzero(self.pom_logit[where] >= self.thresholds.segment))
 
     def write(self, position_zyx: ZYX, pom_logit: np.ndarray) -> np.ndarray:
         """Write the output of the network to the canvas, under the freeze rule, and count the voxels that are lost.
@@ -210,7 +211,8 @@ class Canvas:
         old = self.pom_logit[where].copy()  # comparisons with NaN are false, so what follows leaves new voxels alone
         if self._freezes(pom_logit):  # background stays background
             np.copyto(pom_logit, old, where=(old < 0) & (pom_logit > old))
-        self.num_deleted += int(np.count_nonzero((old >= INSIDE_LOGIT) & (pom_logit < 0)))
+        counted = fov.intersect(self.inside).slices(fov.start)
+        self.num_deleted += int(np.count_nonzero((old[counted] >= INSIDE_LOGIT) & (pom_logit[counted] < 0)))
         self.pom_logit[where] = pom_logit
         self._visited = fov if self._visited is None else Box.hull((self._visited, fov))
         return pom_logit

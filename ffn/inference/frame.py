@@ -53,6 +53,21 @@ class Frame(NamedTuple):
         """The first voxel of the box, in voxels of the canvas."""
         return subtract(self.box.start, self.canvas.start)
 
+    def has_room_for(self, size_zyx: ZYX) -> bool:
+        """Whether FOVs of this size see the box, on every axis: it is as large, or mirrored at both ends.
+
+        Mirrored at one end, a thinner box would have a FOV centred on its face, and nowhere else.
+
+        Examples
+        --------
+        >>> image = Box((0, 0, 0), (4, 99, 99))
+        >>> [Frame.of(box, image, (4, 4, 4)).has_room_for((9, 9, 9)) for box in (image, Box((0, 0, 0), (3, 99, 99)))]
+        [True, False]
+        """
+        before, after = self.offset_zyx, subtract(self.canvas.stop, self.box.stop)
+        sides = zip(self.box.shape, size_zyx, before, after, strict=True)
+        return all(n >= size or (first and last) for n, size, first, last in sides)
+
     def mirrored(self, raw: np.ndarray) -> np.ndarray:
         """Return the image of the canvas from that of the box, of shape ``box.shape``."""
         after = subtract(self.canvas.stop, self.box.stop)

@@ -122,7 +122,8 @@ class ObjectGrower:
         move_logit = canvas.thresholds.move
         grower._movement = FaceMaxMovement(grower.seed_zyx, deltas_zyx, move_logit, queue, evaluated, canvas.inside)
         if limits.max_voxels is not None:
-            grower._num_voxels = int(np.count_nonzero(canvas.object_mask()[1]))
+            box, mask = canvas.object_mask()
+            grower._num_voxels = int(np.count_nonzero(mask[box.intersect(canvas.inside).slices(box.start)]))
         return grower
 
     def _at_limit(self) -> bool:

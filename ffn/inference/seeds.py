@@ -144,7 +144,8 @@ def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
     box : Box
         Box of the subvolume. The grid is that of the full volume, so overlapping subvolumes share its points.
     step_zyx : tuple of int
-        Distance between two seeds, voxels; the first is half a step from the origin.
+        Distance between two seeds, voxels; the first is half a step from the origin. Where a thin box has none on an
+        axis, the middle is taken.
 
     Returns
     -------
@@ -155,11 +156,14 @@ def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
     --------
     >>> grid_seeds(Box((0, 0, 6), (4, 2, 12)), (3, 2, 4)).tolist()
     [[1, 1, 0], [1, 1, 4]]
+    >>> grid_seeds(Box((0, 0, 0), (5, 2, 8)), (16, 2, 4)).tolist()
+    [[2, 1, 2], [2, 1, 6]]
     """
     axes = [
         np.arange((step // 2 - start) % step, stop - start, step)
         for start, stop, step in zip(box.start, box.stop, step_zyx, strict=True)
     ]
+    axes = [axis if len(axis) else np.array([n // 2]) for axis, n in zip(axes, box.shape, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3).astype(np.int64)
 
 

@@ -134,7 +134,7 @@ def segment(
         Thresholds, limits, masks and engine.
     boxes : sequence of Box, optional
         Subvolumes; default: the whole image. Each takes about 25 bytes of memory per voxel while seeds are found, then
-        15 while it is on a canvas.
+        15 while it is on a canvas, also for what is mirrored.
     stage_to : str, optional
         Node-local folder to which the whole image is copied first, for all jobs on this node.
     machine : str, optional
@@ -150,7 +150,7 @@ def segment(
     Raises
     ------
     VolumeError
-        If a box reaches outside the image or the mask or is smaller than the FOV, or an output is an input file.
+        If a box reaches outside the image or the mask or has no room for a FOV, or an output is an input file.
     ConfigError
         If the deltas do not fit the FOV, the points are missing or malformed, ``OMP_NUM_THREADS`` is not a number, or
         this machine cannot run the engine or hold the canvases.
@@ -284,8 +284,9 @@ def _checked(volume: Volume, boxes: Sequence[Box], model: Model, radius_zyx: ZYX
         raise ConfigError(f"--out: found {num_outputs} files for {len(boxes)} boxes, expected one for each")
     for box in boxes:
         require_inside(volume, box)
-        if not Frame.of(box, volume.box, radius_zyx).canvas.has_room_for(model.config.fov_size_zyx):
+        if not Frame.of(box, volume.box, radius_zyx).has_room_for(model.config.fov_size_zyx):
             raise VolumeError(
-                f"{volume.name}: box {box} is smaller than one FOV {model.config.fov_size_zyx}. Choose a larger box"
+                f"{volume.name}: box {box} is smaller than one FOV {model.config.fov_size_zyx}. Choose a larger box, "
+                "or one that ends with the image on both sides"
             )
     return boxes

@@ -109,7 +109,7 @@ def neurons(volumes: OpenVolumes) -> list[Picture]:
 
     size = volumes.voxel_size_zyx_nm
     longest = max(n * side for n, side in zip(volumes.drawn.shape, size, strict=True))
-    step = step_for(longest / SAMPLES_3D, size)
+    step = step_for(longest / SAMPLES_3D, size, volumes.drawn.shape)
     spacing = np.array(step) * np.array(size)
     titles = [title for title in ("truth", volumes.own) if title in volumes.labels]
     shown = {title: read_thinned(volumes.labels[title], volumes.drawn, step) for title in titles}

@@ -17,6 +17,7 @@ from ffn.assembly.fill import with_halo
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.inference.frame import Frame
 from ffn.io.blocks import Job, jobs_of
 from ffn.io.reference import has_copy
 from ffn.io.shards import Shards, shard_shape
@@ -346,12 +347,25 @@ class Pipeline:
         return lambda wildcards: getattr(self.places[wildcards.volume], box).num_voxels
 
     def voxels_of_job(self, boxes: str) -> Callable[[Any], int]:
-        """Voxels of the job's box, one of ``"subvolumes"`` or ``"contact_boxes"``."""
-        return lambda wildcards: getattr(self, boxes)[wildcards.volume][wildcards.subvolume].num_voxels
+        """Voxels of the job's box, one of ``"contact_boxes"`` or ``"subvolumes"``, which have canvases around them."""
+        size = self._sizes(boxes)
+        return lambda wildcards: size(wildcards.volume, getattr(self, boxes)[wildcards.volume][wildcards.subvolume])
 
     def voxels_of_largest(self, boxes: str) -> Callable[[Any], int]:
-        """Voxels of the largest box of the volume; `boxes` as in `voxels_of_job`."""
-        return lambda wildcards: getattr(self, boxes)[wildcards.volume].grid[0].num_voxels
+        """Voxels of the largest box of the volume, the first or the last; `boxes` as in `voxels_of_job`."""
+        size = self._sizes(boxes)
+
+        def largest(wildcards: Any) -> int:
+            grid = getattr(self, boxes)[wildcards.volume].grid
+            return max(size(wildcards.volume, box) for box in (grid[0], grid[-1]))
+
+        return largest
+
+    def _sizes(self, boxes: str) -> Callable[[str, Box], int]:
+        """Return the function that counts the voxels of a box in a volume: of a subvolume, those of its canvas."""
+        mirrored = boxes == "subvolumes" and self.run.segment.mirror
+        radius = self.costed.model.fov_radius_zyx if mirrored else (0, 0, 0)
+        return lambda volume, box: Frame.of(box, self.places[volume].image, radius).canvas.num_voxels
 
     def voxels_of_list(self, boxes: str) -> Callable[[Any], int]:
         """Voxels of all boxes on the list of one of the `jobs`; `boxes` as in `voxels_of_job`."""

@@ -422,7 +422,7 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
             raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {what[key]}, {around}")
         mirrored = key == "segment_box" and config.segment.mirror
         frame = Frame.of(box, place.image, config.model.fov_radius_zyx if mirrored else (0, 0, 0))
-        if key in ("train_box", "segment_box") and not frame.canvas.has_room_for(config.model.fov_size_zyx):
+        if key in ("train_box", "segment_box") and not frame.has_room_for(config.model.fov_size_zyx):
             raise ConfigError(
                 f"model.fov_size_zyx: {config.model.fov_size_zyx} is larger than volumes.{name}.{key} with shape "
                 f"{box.shape}, expected a FOV that fits in"

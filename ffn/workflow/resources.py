@@ -61,7 +61,8 @@ def flooding_memory(model: ModelConfig, voxels: Voxels, canvases: Voxels = 1) ->
 
 def agglomeration_memory(model: ModelConfig, config: AgglomerateConfig, gpus: int) -> Resource:
     """Memory of jobs that judge contacts, MB."""
-    window = math.prod(2 * radius + 1 for radius in config.window_radius_zyx)
+    beyond = model.fov_radius_zyx if config.mirror else (0, 0, 0)
+    window = math.prod(2 * (radius + more) + 1 for radius, more in zip(config.window_radius_zyx, beyond, strict=True))
     return by_attempt(agglomerating_mb(block_voxels(config), window, model, most_canvases(config, gpus)))
 
 

@@ -15,7 +15,7 @@ from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, add, zyx
 from ffn.inference.canvas import Advance, Canvas, Thresholds, reach_of
 from ffn.inference.choice import Network
-from ffn.inference.device.step import SEED_COLUMN, WATCHED, CanvasState, Stepper
+from ffn.inference.device.step import INSIDE_COLUMN, SEED_COLUMN, WATCHED, CanvasState, Stepper
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.movement import offsets_of_maxima, sides
 from ffn.machine.jax_device import jax_device
@@ -62,7 +62,7 @@ class DeviceCanvas(Canvas):
         self.radius_zyx = model.fov_radius_zyx
         self.deltas_zyx = model.deltas_zyx
         self.segmentation = segmentation
-        self.inside = inside
+        self.inside = inside or Box.from_shape(self.shape)
         self.reach = reach_of(self.shape, model)
         self.num_deleted = 0
         self.lane = lane
@@ -215,7 +215,8 @@ class DeviceLanes:
         canvas.asked = [grower.seed_zyx, *grower.upcoming(WATCHED)]
         canvas.asked += [grower.seed_zyx] * (1 + WATCHED - len(canvas.asked))
         row = requests[canvas.lane]
-        row[0], row[1:SEED_COLUMN] = 1, canvas.fov(position).start
+        row[0], row[1:INSIDE_COLUMN] = 1, canvas.fov(position).start
+        row[INSIDE_COLUMN:SEED_COLUMN] = *canvas.inside.start, *canvas.inside.stop
         row[SEED_COLUMN:] = np.ravel(canvas.asked)
         return canvas.lane
 

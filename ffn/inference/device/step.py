@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import jax
 
 WATCHED = 16  # positions in the queue whose logits come back; our choice
-SEED_COLUMN = 4  # of a request; before it, whether to evaluate, and the position
+INSIDE_COLUMN = 4  # of a request; before it, whether to evaluate, and the position
+SEED_COLUMN = 10
 
 
 class CanvasState(NamedTuple):
@@ -56,9 +57,9 @@ class Stepper:
             What the network sees of each grey level; None if images are stored as it sees them.
         state : CanvasState
             All canvases.
-        requests : int32 array of shape (N, 7 + 3 × WATCHED)
-            Of each canvas: 1 to evaluate a FOV or 0 to leave the canvas as it is, the first voxel of the FOV, the seed,
-            and the watched positions.
+        requests : int32 array of shape (N, 13 + 3 × WATCHED)
+            Of each canvas: 1 to evaluate a FOV or 0 to leave the canvas as it is, the first voxel of the FOV, the box
+            in which voxels count (`Canvas.inside`), the seed, and the watched positions.
 
         Returns
         -------
@@ -72,7 +73,8 @@ class Stepper:
         import jax
         import jax.numpy as jnp
 
-        corners, points = requests[:, 1:SEED_COLUMN], requests[:, SEED_COLUMN:].reshape(len(requests), -1, 3)
+        corners, points = requests[:, 1:INSIDE_COLUMN], requests[:, SEED_COLUMN:].reshape(len(requests), -1, 3)
+        counts = jax.vmap(self._is_inside)(corners, requests[:, INSIDE_COLUMN:SEED_COLUMN])
         raw, old = (jax.vmap(self._cut)(array, corners) for array in state)
         image = raw if seen is None else seen[raw]
         visited = jnp.where(jnp.isnan(old), self.thresholds.pad, old)
@@ -81,8 +83,8 @@ class Stepper:
         pom_logit = jax.vmap(_paste)(state.pom_logit, new, corners)
         scores, flats = jax.vmap(self._face_maxima)(new)
         segment = self.thresholds.segment
-        gained = _num_voxels(new >= segment) - _num_voxels(old >= segment)
-        deleted = _num_voxels((old >= INSIDE_LOGIT) & (new < 0))
+        gained = _num_voxels(counts & (new >= segment)) - _num_voxels(counts & (old >= segment))
+        deleted = _num_voxels(counts & (old >= INSIDE_LOGIT) & (new < 0))
         logits = jax.vmap(lambda pom, where: pom[tuple(where.T)])(pom_logit, points)
         answers = [_bits(scores), flats, gained, deleted, _bits(logits)]
         return CanvasState(state.images, pom_logit), jnp.concatenate(answers, axis=1)
@@ -91,6 +93,15 @@ class Stepper:
         import jax
 
         return jax.lax.dynamic_slice(array, corner, self.model.fov_size_zyx)
+
+    def _is_inside(self, corner: jax.Array, inside: jax.Array) -> jax.Array:
+        """Return which voxels of a FOV lie in a box, given by its start and stop."""
+        import jax.numpy as jnp
+
+        places = (first + jnp.arange(n) for first, n in zip(corner, self.model.fov_size_zyx, strict=True))
+        axes = zip(places, inside[:3], inside[3:], strict=True)
+        z, y, x = ((place >= start) & (place < stop) for place, start, stop in axes)
+        return z[:, None, None] & y[:, None] & x
 
     def _frozen(self, new: jax.Array, old: jax.Array) -> jax.Array:
         """Apply the freeze rule, as `Canvas.write` does."""

@@ -93,7 +93,7 @@ def test_contacts_at_the_faces_of_the_image_are_judged(around, mirror):
     ((_, found),) = resegmented(here, [Contact(3, 8, (1, 10, 19), 1.0, 1)], HostLanes(here.network, config), 1)
     assert found.voxels_a == found.voxels_b == 2 * 19 * 19
     assert (found.tries_a, found.tries_b) == ((1, 1) if mirror else (0, 0))
-    assert (found.recovered_aa > 0) == mirror and (found.agreement > 0.5) == mirror
+    assert (found.recovered_aa > 0) == mirror and (found.agreement > 0) == mirror
 
 
 NETWORK = ModelConfig(
@@ -129,7 +129,7 @@ def test_many_contacts_at_once_have_the_evidence_of_one_after_another(around):
         assert canvases.size == min(number, len(contacts))
         assert list(resegmented(here, contacts, canvases, threads)) == one_by_one
     found = [evidence for _, evidence in one_by_one]
-    assert max(e.fovs_a for e in found) == 60 and len({e.fovs_b for e in found}) > 3  # objects of all sizes
+    assert max(e.fovs_a for e in found) == 60 and len({e.fovs_b for e in found}) > 2  # objects of all sizes
     assert max(e.tries_a for e in found) == 3 and any(e.deleted_a > 0 for e in found)
     assert any(e.recovered_ab > 0 for e in found)
 

@@ -23,7 +23,14 @@ def test_the_middle_voxel_of_every_step_is_read_whatever_the_blocks(monkeypatch)
     assert np.array_equal(read_thinned(volume, volume.box, (3, 5, 1)), expected)
     monkeypatch.setattr("ffn.evaluation.thinning.BLOCK", 6)
     assert np.array_equal(read_thinned(volume, volume.box, (3, 5, 1)), expected)
-    assert step_for(40, (30.0, 10.0, 90.0)) == (1, 4, 1)
+    assert step_for(40, (30.0, 10.0, 90.0), volume.box.shape) == (1, 4, 1)
+
+
+def test_thin_stacks_keep_a_section():
+    volume = Labels(np.arange(24).reshape(2, 3, 4), (0, 0, 0))
+    step = step_for(40, (8.0, 8.0, 30.0), (2, 3, 4))
+    assert step == (2, 3, 1)
+    assert read_thinned(volume, volume.box, step).tolist() == [[volume.voxels[1, 1].tolist()]]
 
 
 def test_blocks_of_any_size_give_the_same_voxels():

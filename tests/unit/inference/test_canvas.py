@@ -87,6 +87,17 @@ def test_voxels_that_fall_from_inside_to_outside_are_deleted():
     assert canvas.num_deleted == 0
 
 
+def test_the_mirror_image_does_not_count():
+    radius, (z, y, _) = MODEL.fov_radius_zyx, CENTER
+    image, thresholds = np.zeros((9, 11, 13), np.float32), Thresholds.of(SegmentConfig())
+    canvas = Canvas(image, MODEL, thresholds, inside=Box((z, 0, 0), (9, y + 1, 13)))
+    canvas.start(CENTER)
+    num_inside = (radius[0] + 1) * (radius[1] + 1) * MODEL.fov_size_zyx[2]
+    assert canvas.put(CENTER, fov(2.0), count=True).num_new_voxels == num_inside - 1, "all but the seed"
+    assert canvas.put(CENTER, fov(-2.0), count=True).num_new_voxels == -num_inside
+    assert canvas.num_deleted == num_inside
+
+
 def test_the_object_covers_what_reaches_the_segment_threshold():
     canvas = new_canvas(segment_threshold=0.6)
     canvas.start(CENTER)

@@ -101,12 +101,14 @@ def test_peaks_are_the_default():
     assert np.array_equal(found, peak_seeds(image, (20, 10, 10), 3, at_faces=True))
 
 
-@pytest.mark.parametrize("shape", [(30, 40, 12), (1, 40, 60)])
-def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(shape):
+@pytest.mark.parametrize(
+    ("policy", "shape"), [("peaks", (30, 40, 12)), ("peaks", (1, 40, 60)), ("peaks_2d", (5, 40, 5))]
+)
+def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(policy, shape):
     """A tube along x, 5 voxels high, whose middle is 2 voxels from a face; in one section, it is that face."""
     image = image_with((slice(0, 5), slice(14, 21)), shape=shape)
     for mirror in (True, False):
-        first = find_seeds(image, SegmentConfig(mirror=mirror), CUBES, Box.from_shape(shape))
+        first = find_seeds(image, SegmentConfig(seed_policy=policy, mirror=mirror), CUBES, Box.from_shape(shape))
         second = empty_space_seeds(image, np.where(image < 0, 1, 0), CUBES, 3, mirror)
         assert bool(len(bright(first, image))) == bool(len(bright(second, image))) == mirror
 

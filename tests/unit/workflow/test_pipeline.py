@@ -292,6 +292,16 @@ def test_a_run_that_began_with_a_job_for_each_subvolume_goes_on_so_and_says_what
     assert made(1, engine="openvino").idle_gpus == []
 
 
+def test_subvolumes_need_memory_for_what_is_mirrored_around_them():
+    """The FOV has a radius of 4, 5 and 6 voxels; the subvolumes end with the image on all sides but one of x."""
+    tiles = {"size_zyx": [64, 56, 48], "overlap_zyx": [14, 14, 14]}
+    job = {"volume": "second", "subvolume": "z000000-y000000-x000000", "job": "1-of-1"}
+    canvas, box = 72 * 66 * 54, 64 * 56 * 48
+    made, cut = (pipeline(subvolumes=tiles, segment={"mirror": mirror}) for mirror in (True, False))
+    assert [m.voxels_of_job("subvolumes")(Wildcards(job)) for m in (made, cut)] == [canvas, box]
+    assert [m.voxels_of_largest("subvolumes")(Wildcards(job)) for m in (made, cut)] == [canvas, box]
+
+
 @pytest.mark.parametrize(("canvases", "gpus", "expected"), [(4, 0, 4), ("auto", 0, 1), ("auto", 2, 5)])
 def test_a_list_has_as_many_canvases_as_the_machine_fills(canvases, gpus, expected):
     tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}

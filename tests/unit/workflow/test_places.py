@@ -34,7 +34,7 @@ UNTRAINED = {"max_steps": 0, "permutable_axes": []}
         ({"image": "nowhere.h5:raw"}, "volumes.phantom.image: nowhere.h5: no such file"),
         ({"image": "nowhere/*.png"}, "volumes.phantom.image: .*nowhere"),
         ({**PHANTOM, "segment_box": "0:64,0:48,0:81"}, "segment_box: .* leaves the image"),
-        ({**PHANTOM, "segment_box": "0:64,0:48,4:16"}, "larger than volumes.phantom.segment_box"),
+        ({**PHANTOM, "segment_box": "0:64,0:48,0:12"}, "larger than volumes.phantom.segment_box"),
         (
             {**PHANTOM, "segment_box": "0:30,0:48,0:80", "evaluate_box": "20:40,0:48,0:80"},
             "evaluate_box: .* leaves the labelled",
@@ -515,6 +515,22 @@ def test_a_selection_without_checkpoints_says_what_to_set():
     train = {key: value for key, value in SELECTING["train"].items() if key != "checkpoint_steps"}
     with pytest.raises(ConfigError, match=r"training leaves 1 .* Set train.checkpoint_steps$"):
         load_run({**SELECTING, "train": train})
+
+
+def test_a_stack_thinner_than_the_fov_can_be_segmented_but_not_trained_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_model("model", random_model())
+    np.save("thin.npy", np.zeros((3, 48, 80), np.uint8))
+    thin = {"image": "thin.npy", "voxel_size_zyx_nm": [10, 10, 10]}
+
+    def places(**segment):
+        return check_sources(
+            load_run({**GOOD, "volumes": {"thin": thin}, "init": "model", "train": UNTRAINED, **segment})
+        )
+
+    assert places()["thin"].segment_box.shape == (3, 48, 80)
+    with pytest.raises(ConfigError, match="larger than volumes.thin.segment_box"):
+        places(segment={"mirror": False})
 
 
 def test_a_validation_box_that_is_trained_on_is_noticed():

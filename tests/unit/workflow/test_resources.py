@@ -30,9 +30,11 @@ def test_flood_filling_depends_on_the_subvolume():
 def test_agglomeration_depends_on_the_windows_at_once():
     model = ModelConfig()
     for canvases, gpus, expected in (("auto", 0, 1), ("auto", 2, MOST_CANVASES), (7, 2, 7)):
-        config = AgglomerateConfig(window_radius_zyx=(40, 41, 42), block_size_zyx=(50, 60, 70), canvases=canvases)
-        asked = agglomeration_memory(model, config, gpus)(None, threads=1, attempt=1)
-        assert asked == agglomerating_mb(50 * 60 * 70, 81 * 83 * 85, model, expected)
+        for mirror, window in ((False, 81 * 83 * 85), (True, 113 * 115 * 117)):
+            radius, block = (40, 41, 42), (50, 60, 70)
+            config = AgglomerateConfig(window_radius_zyx=radius, block_size_zyx=block, canvases=canvases, mirror=mirror)
+            asked = agglomeration_memory(model, config, gpus)(None, threads=1, attempt=1)
+            assert asked == agglomerating_mb(50 * 60 * 70, window, model, expected)
 
 
 def test_a_block_has_the_voxels_of_its_sides():
