@@ -7,9 +7,10 @@ Needs JAX, NumPy, h5py, tensorstore, scikit-image, pydantic, PyYAML and tqdm, an
    the card is that of its data sheet for dense bfloat16 matrices; `matmul` is what one large product reaches here. A 3D
    convolution is computed as such (`volumes`) and as one of planes (`planes`).
 2. The FIB-25 cube, if there is an imported model (`ffn import-checkpoint`) and the data: flooded as one subvolume, and
-   as overlapping ones side by side; seconds, FOVs/s, and scores against the labels, unfilled. With `--compare`, other
-   engines do the same, and the largest difference of a score is printed. `--box` takes a part of the cube, which ends
-   in minutes on a CPU.
+   as overlapping ones side by side; seconds, those spent on the device (`advance`, with compiling, and `fetch` of
+   objects; the rest is the host's), FOVs/s, and scores against the labels, unfilled. With `--compare`, other engines
+   do the same, and the largest difference of a score is printed. `--box` takes a part of the cube, which ends in
+   minutes on a CPU.
 3. Training steps, if this version trains in JAX.
 
 On a GPU, each network is compiled first, and XLA tries several algorithms, which takes longer than timing it. `--parts`
@@ -23,6 +24,7 @@ takes some of the three, and `--json` is written after every line, so that a mac
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import tempfile
@@ -213,12 +215,14 @@ def flooded_by(
 ) -> tuple[dict[str, Any], dict[str, float | None]]:
     """Flood boxes with an engine and join them; return figures, and scores."""
     from ffn.assembly.reconcile import reconcile
+    from ffn.inference.device.lanes import DeviceLanes
     from ffn.inference.segment import segment
 
     options = {"precision": arguments.precision, "canvases": arguments.canvases, "checkpoint_seconds": 0}
     files = [f"{folder}/{engine}-{len(boxes)}-{number}.h5:segmentation" for number in range(len(boxes))]
     start = time.perf_counter()
-    segment(f"{arguments.data}/raw", arguments.model, files, SegmentConfig(engine=engine, **options), boxes)
+    with timed(DeviceLanes, "advance", "fetch") as spent:
+        segment(f"{arguments.data}/raw", arguments.model, files, SegmentConfig(engine=engine, **options), boxes)
     seconds = time.perf_counter() - start
     num_fovs = sum(map(num_fovs_of, files))
     whole = files[0]
@@ -227,7 +231,32 @@ def flooded_by(
         reconcile(files, whole, ReconcileConfig())
     row = {"engine": engine, "boxes": len(boxes), "seconds": seconds, "fovs": num_fovs}
     row["fovs_per_second"] = num_fovs / seconds
+    row |= {f"{name}_seconds": amount for name, amount in spent.items() if amount}
     return row, scored(whole, f"{arguments.data}/labels_z000-170.h5:stack")
+
+
+@contextlib.contextmanager
+def timed(kind: type, *names: str) -> Iterator[dict[str, float]]:
+    """Add up the time in methods of a class; the rest of a flood is the host's."""
+    spent, methods = dict.fromkeys(names, 0.0), {name: getattr(kind, name) for name in names}
+
+    def measuring(name: str) -> Callable[..., Any]:
+        def method(*arguments: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return methods[name](*arguments)
+            finally:
+                spent[name] += time.perf_counter() - start
+
+        return method
+
+    for name in names:
+        setattr(kind, name, measuring(name))
+    try:
+        yield spent
+    finally:
+        for name, method in methods.items():
+            setattr(kind, name, method)
 
 
 def num_fovs_of(segmentation: str) -> int:

@@ -18,7 +18,7 @@ rule agglomerate:
     resources:
         mem_mb=agglomeration_memory(COSTED.model, RUN.agglomerate, GPUS),
         runtime=flooding(COSTED.model, PIPELINE.voxels_of_job("contact_boxes")),
-        gpu=min(1, GPUS),
+        gpu=AGGLOMERATE_GPU,
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
@@ -47,7 +47,7 @@ use rule agglomerate as agglomerate_list with:
     resources:
         mem_mb=agglomeration_memory(COSTED.model, RUN.agglomerate, GPUS),
         runtime=flooding(COSTED.model, PIPELINE.voxels_of_list("contact_boxes")),
-        gpu=min(1, GPUS),
+        gpu=AGGLOMERATE_GPU,
     params:
         box=PIPELINE.box("segment_box"),
         out=lambda wildcards, output: arguments.list_of_boxes(

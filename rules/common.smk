@@ -37,6 +37,8 @@ from ffn.workflow.resources import (
     flooding,
     flooding_memory,
     memory,
+    takes_gpu,
+    threads_of,
 )
 from ffn.workflow.run import load_run
 from ffn.workflow.stages import STAGES
@@ -61,7 +63,7 @@ if not snakemake_patches.has_configfile(workflow):
 os.environ.update(FFN_REPOSITORY=str(ROOT))
 
 # The configuration says how many processes train. The profile says where they run and what starts them.
-GPUS = snakemake_patches.gpus(workflow)
+GPUS, NODES = snakemake_patches.gpus(workflow), snakemake_patches.nodes(workflow)
 SITE = snakemake_patches.site(workflow, "train")
 
 try:
@@ -69,8 +71,9 @@ try:
         check_keys(path)
     SOFTWARE = take_software(config)
     RUN = load_run(config)
-    PIPELINE = Pipeline(RUN, check_sources(RUN), GPUS)
+    PIPELINE = Pipeline(RUN, check_sources(RUN), GPUS, NODES)
     PIPELINE.paths.check_root()
+    PIPELINE.subvolumes_of_a_job  # names a damaged file now
     LAYOUT = layout_of(RUN.train.num_workers, SITE, snakemake_patches.cores(workflow))
     LAYOUT.command  # names a wrong placeholder now, not in the job
 except (FfnError, OSError) as error:
@@ -81,7 +84,7 @@ if snakemake_patches.submits(workflow) and "launcher" not in SITE:
         "profile's of the same name: put them into a copy of the profile"
     )
 
-for warning in PIPELINE.warnings + PIPELINE.idle_gpus:
+for warning in PIPELINE.warnings:
     logger.warning(warning)
 
 PATHS = PIPELINE.paths
@@ -96,8 +99,9 @@ MASKED, MASKS, MASK_STAMPS = arguments.known(PIPELINE, "masks")
 SEED = RUN.rng_seed
 CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node
 # Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.
-SEGMENT_THREADS = max(1, CORES // max(1, len(PIPELINE.targets("segment"))))
-AGGLOMERATE_THREADS = max(1, CORES // max(1, len(PIPELINE.targets("agglomerate"))))
+SEGMENT_GPU, AGGLOMERATE_GPU = (min(1, GPUS) if takes_gpu(config) else 0 for config in (RUN.segment, RUN.agglomerate))
+SEGMENT_THREADS = threads_of(len(PIPELINE.targets("segment")), CORES, GPUS if SEGMENT_GPU else 0)
+AGGLOMERATE_THREADS = threads_of(len(PIPELINE.targets("agglomerate")), CORES, GPUS if AGGLOMERATE_GPU else 0)
 
 
 wildcard_constraints:
@@ -153,7 +157,10 @@ onstart:
     logger.info("Looking for what killed jobs left behind")
     atomic.remove_leftovers(PATHS.root)
     write_file_lists(PIPELINE)
-    subvolume_lists.keep(PATHS, PIPELINE.subvolumes_of_a_job)
+    if jobs_of("segment") or jobs_of("segment_list"):
+        for warning in PIPELINE.unfit_lists:
+            logger.warning(warning)
+        subvolume_lists.keep(PATHS, PIPELINE.subvolumes_of_a_job)
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     if not snakemake_patches.is_quiet(workflow):
         boxes = [PIPELINE.voxels_of_job("subvolumes")(job.wildcards) for job in jobs_of("segment")]

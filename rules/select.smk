@@ -45,7 +45,7 @@ rule checkpoint_segment:
     resources:
         mem_mb=flooding_memory(COSTED.model, VALIDATION_VOXELS),
         runtime=flooding(COSTED.flooding_model, VALIDATION_VOXELS),
-        gpu=min(1, GPUS),
+        gpu=SEGMENT_GPU,
     params:
         masks=SELECT_MASKED,
         mask_stamps=SELECT_MASK_STAMPS,

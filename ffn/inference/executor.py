@@ -8,9 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
 from ffn.inference.grower import ObjectGrower
-from ffn.inference.lanes import Lanes
-
-MOST_READERS = 8  # jobs that read, and look for seeds, at the same time; our choice
+from ffn.inference.lanes import MOST_READERS, Lanes
 
 
 class CanvasJob(Protocol):

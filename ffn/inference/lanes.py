@@ -14,6 +14,9 @@ from ffn.inference.choice import Network
 from ffn.inference.engine import create_engine
 from ffn.inference.grower import FovBatch, ObjectGrower
 from ffn.machine.jax_device import jax_device
+from ffn.machine.limits import memory_mb
+
+MOST_READERS = 8  # jobs that are read, and searched for seeds, at the same time; our choice
 
 
 class Lanes(Protocol):
@@ -106,10 +109,12 @@ def open_lanes(network: Network, config: FloodConfig, num_jobs: int, shape_zyx: 
     if network.choice.engine != "jax":
         return HostLanes(network, config, min(wanted or 1, num_jobs))
     from ffn.inference.device.lanes import DeviceLanes
-    from ffn.inference.device.memory import free_bytes, num_canvases
+    from ffn.inference.device.memory import fitting_on_host, free_bytes, num_canvases
 
-    device = jax_device()
+    device, on_host = jax_device(), None
     if device.platform == "cpu":
         wanted = wanted or 1
-    size = num_canvases(wanted, num_jobs, free_bytes(device), network.model.config, shape_zyx, dtype)
+    else:
+        on_host = fitting_on_host(memory_mb() * 10**6, shape_zyx, MOST_READERS)
+    size = num_canvases(wanted, num_jobs, free_bytes(device), network.model.config, shape_zyx, dtype, on_host)
     return DeviceLanes(network, Thresholds.of(config), size, shape_zyx, dtype)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 
 from ffn.config import ModelConfig
-from ffn.inference.executor import MOST_READERS
+from ffn.inference.device.memory import HOST_BYTES, SEEDING_BYTES
+from ffn.inference.lanes import MOST_READERS
 from ffn.model.network import num_weights
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
@@ -24,7 +25,6 @@ GRADIENTS_OF_A_WORKER = 4  # as computed, as sent, and what compression keeps
 PATCHES_OF_A_LANE = 10  # three arrays of three examples, and the canvas
 VOXEL_BYTES = 12  # of a volume in memory: image and labels, at most
 LEAST_VOXEL_BYTES = 9  # uint8 and uint64
-CANVAS_BYTES, SEEDING_BYTES = 15, 25  # per voxel, of each further one on a canvas, and searched for seeds
 MAPS_OF_AN_INFERENCE = 3  # of a FOV; a layer's input and output, and the module's input
 BACKWARD = 3  # operations of a training step for one of a prediction: forward, gradients of data and of weights
 TRAINING_FLOPS_PER_CORE = 1.5e10  # of TensorFlow's training in float32 with AVX2, whose weight gradients are slow there
@@ -133,7 +133,7 @@ def agglomerating_mb(block_voxels: int, window_voxels: int, model: ModelConfig, 
 def _canvases_mb(num_voxels: int, model: ModelConfig, canvases: int) -> int:
     """Memory of the network, and of what is on the canvases but the first, MB."""
     fovs = canvases * MAPS_OF_AN_INFERENCE * model.features * math.prod(model.fov_size_zyx)
-    further_bytes = (canvases - 1) * CANVAS_BYTES + (min(canvases, MOST_READERS) - 1) * SEEDING_BYTES
+    further_bytes = (canvases - 1) * HOST_BYTES + (min(canvases, MOST_READERS) - 1) * SEEDING_BYTES
     return math.ceil((FLOAT_BYTES * fovs + further_bytes * num_voxels) / 1e6)
 
 

@@ -50,7 +50,7 @@ class RunPaths:
 
     @property
     def subvolumes_of_a_job(self) -> str:
-        """How many subvolumes a job floods at least, if GPUs made that more than 1."""
+        """How many subvolumes a job floods at least, if that was ever more than 1."""
         return f"{self.machine}/subvolumes-of-a-job.yaml"
 
     def check_root(self) -> None:

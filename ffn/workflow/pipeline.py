@@ -52,11 +52,14 @@ class Pipeline:
         Where its volumes lie, see `ffn.workflow.places.check_sources`.
     gpus : int
         GPUs of this machine, or of a node.
+    nodes : int
+        Jobs that a cluster runs at a time; 1 on this machine.
     """
 
-    def __init__(self, run: RunConfig, places: dict[str, Place], gpus: int = 0) -> None:
+    def __init__(self, run: RunConfig, places: dict[str, Place], gpus: int = 0, nodes: int = 1) -> None:
         self.run = run
         self.gpus = gpus
+        self._gpus_at_a_time = gpus * nodes
         self.places = places
         self.paths = RunPaths(f"results/{run.run}")
         self.volumes = list(run.volumes)
@@ -98,24 +101,32 @@ class Pipeline:
         return found
 
     @property
-    def idle_gpus(self) -> list[str]:
-        """Name what leaves GPUs idle: jobs of one subvolume, if the run has begun with them."""
-        number = filling_gpus(self.run.segment, self._most_subvolumes, self.gpus)
-        if number == 1 or self.run.segment.canvases != "auto" or self.subvolumes_of_a_job > 1:
+    def unfit_lists(self) -> list[str]:
+        """Name what leaves GPUs or CPUs idle: jobs of one subvolume, or of many, if the run has begun with them."""
+        filling = filling_gpus(self.run.segment, self._num_subvolumes, self._gpus_at_a_time)
+        if self.run.segment.canvases != "auto" or not self.segmented:
             return []
-        return [
-            "segment.canvases: the run has begun with a job for each subvolume, so a GPU computes one FOV at a time. "
-            f"{number} gives each job as many, to flood at once, and floods again what is finished"
-        ]
+        if filling > 1 and self.subvolumes_of_a_job == 1:
+            return [
+                "segment.canvases: the run has begun with a job for each subvolume, so a GPU computes one FOV at a "
+                f"time. {filling} gives each job as many, to flood at once, and floods again what is finished"
+            ]
+        if not self.gpus and self.subvolumes_of_a_job > 1:
+            return [
+                f"segment: the run has begun on GPUs with {self.subvolumes_of_a_job} subvolumes for each job, which "
+                f"floods them one after the other on CPUs. Without {self.paths.subvolumes_of_a_job}, each has a job, "
+                "and what is finished is flooded again"
+            ]
+        return []
 
     @cached_property
     def subvolumes_of_a_job(self) -> int:
         """How many subvolumes a job floods at least."""
-        return subvolumes_of_a_job(self.run.segment, self.paths, self._most_subvolumes, self.gpus)
+        return subvolumes_of_a_job(self.run.segment, self.paths, self._num_subvolumes, self._gpus_at_a_time)
 
     @property
-    def _most_subvolumes(self) -> int:
-        return max((len(self.subvolumes[name]) for name in self.segmented), default=0)
+    def _num_subvolumes(self) -> int:
+        return sum(len(self.subvolumes[name]) for name in self.segmented) * len(self.orders)
 
     # --- Volumes by what is made from them ---------------------------------------------------------------------
     @cached_property

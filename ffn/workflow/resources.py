@@ -8,6 +8,7 @@ from typing import Any
 
 from ffn.config import AgglomerateConfig, FloodConfig, ModelConfig
 from ffn.inference.device.memory import MOST_CANVASES
+from ffn.model.choice import ON_GPUS
 from ffn.workflow.needs import agglomerating_mb, flooding_mb, flooding_minutes, memory_mb, minutes
 
 Voxels = int | Callable[[Any], int]  # a number, or a function of the wildcards
@@ -71,6 +72,23 @@ def most_canvases(config: FloodConfig, gpus: int) -> int:
     if config.canvases != "auto":
         return config.canvases
     return MOST_CANVASES if gpus else 1
+
+
+def takes_gpu(config: FloodConfig) -> bool:
+    """Whether a job may compute on a GPU, if it sees one."""
+    return config.engine == "auto" or config.engine in ON_GPUS
+
+
+def threads_of(num_jobs: int, cores: int, gpus: int) -> int:
+    """Return the cores for each of some jobs that share those of a machine, and its GPUs if they take one each.
+
+    Examples
+    --------
+    >>> threads_of(4, 16, 0), threads_of(4, 16, 1), threads_of(1, 16, 2), threads_of(99, 16, 0), threads_of(0, 16, 0)
+    (4, 16, 16, 1, 16)
+    """
+    at_a_time = min(num_jobs, gpus) if gpus else num_jobs
+    return max(1, cores // max(1, at_a_time))
 
 
 def block_voxels(section: Any) -> int:

@@ -92,6 +92,11 @@ def gpus(workflow: Workflow) -> int:
     return int(workflow.global_resources.get("gpu").value or 0)
 
 
+def nodes(workflow: Workflow) -> int:
+    """Return how many jobs Snakemake gives a cluster at a time; 1 on this machine."""
+    return workflow.resource_settings.nodes or 1 if submits(workflow) else 1
+
+
 def site(workflow: Workflow, rule: str) -> dict[str, Any]:
     """Return a rule's ``set-resources`` of the profile, as written there."""
     resources = workflow.resource_settings._parsed_overwrite_resources.get(rule, {})

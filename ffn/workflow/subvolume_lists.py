@@ -15,8 +15,8 @@ from ffn.workflow.paths import RunPaths
 NUMBER = "subvolumes_of_a_job"
 
 
-def subvolumes_of_a_job(config: SegmentConfig, paths: RunPaths, most: int, gpus: int) -> int:
-    """Return what ``canvases`` says; for ``auto``, what the run has kept, or what fills the GPUs if nothing is flooded.
+def subvolumes_of_a_job(config: SegmentConfig, paths: RunPaths, number: int, gpus: int) -> int:
+    """Return what ``canvases`` says; for ``auto``, what the run has kept, else what fills GPUs if nothing is flooded.
 
     Jobs of other subvolumes are other jobs to Snakemake, so a run keeps to what it began with, on whatever machine.
 
@@ -26,10 +26,10 @@ def subvolumes_of_a_job(config: SegmentConfig, paths: RunPaths, most: int, gpus:
         Its ``canvases`` and ``engine``.
     paths : RunPaths
         The run.
-    most : int
-        Subvolumes of its largest volume.
+    number : int
+        Subvolumes of the run.
     gpus : int
-        GPUs of this machine, or of a node.
+        GPUs that its jobs have at a time.
 
     Raises
     ------
@@ -40,19 +40,20 @@ def subvolumes_of_a_job(config: SegmentConfig, paths: RunPaths, most: int, gpus:
         return config.canvases
     if kept := _kept(Path(paths.subvolumes_of_a_job)):
         return kept
-    return 1 if paths.existing("segment") else filling_gpus(config, most, gpus)
+    filling = filling_gpus(config, number, gpus)
+    return 1 if filling == 1 or paths.existing("segment") else filling  # looks for files only if there are GPUs
 
 
-def filling_gpus(config: SegmentConfig, most: int, gpus: int) -> int:
-    """Return how many subvolumes a job needs, so that every GPU has work and a full batch; 1 without GPUs."""
-    return max(1, min(MOST_CANVASES, most // gpus)) if gpus and config.engine in ("auto", "jax") else 1
+def filling_gpus(config: SegmentConfig, number: int, gpus: int) -> int:
+    """Return how many of the subvolumes a job needs, so that every GPU has work and a full batch; 1 without GPUs."""
+    return max(1, min(MOST_CANVASES, number // gpus)) if gpus and config.engine in ("auto", "jax") else 1
 
 
 def keep(paths: RunPaths, number: int) -> None:
-    """Keep the number that a call of Snakemake goes by for later ones; without a file, it is 1."""
-    path = Path(paths.subvolumes_of_a_job)
-    if number != (_kept(path) or 1):
-        atomic.write_text(path, yaml.safe_dump({NUMBER: number}))
+    """Keep the number that a call of Snakemake floods by for later ones; without a file, it is 1."""
+    path, text = Path(paths.subvolumes_of_a_job), yaml.safe_dump({NUMBER: number})
+    if path.exists() or number > 1:
+        atomic.write_text(path, text)
 
 
 def _kept(path: Path) -> int | None:

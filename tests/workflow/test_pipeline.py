@@ -167,8 +167,7 @@ def test_dry_run_of_consensus_segments_in_both_orders(tmp_path):
 
 
 def test_a_run_that_goes_on_where_there_is_a_gpu_keeps_its_jobs(finished):
-    plan = finished.plan("--resources", "gpu=1")
-    assert "Nothing to be done" in plan and "4 gives each job as many" in plan
+    assert "Nothing to be done" in finished.plan("--resources", "gpu=1")
 
 
 @pytest.mark.slow
@@ -176,6 +175,8 @@ def test_a_run_that_begins_where_there_is_a_gpu_floods_in_lists_and_goes_on_anyw
     shutil.copytree(finished.folder, tmp_path / "gpu")
     shutil.rmtree(tmp_path / "gpu/results/small/segmentation")
     workflow = Workflow(tmp_path / "gpu", SMALL_RUN)
+    workflow.succeed("ingest_all", "--resources", "gpu=1")  # floods nothing, so nothing is decided
+    assert "segment_list" not in workflow.plan("reconcile_all")
     output = workflow.succeed("reconcile_all", "--resources", "gpu=1")
     assert output.count("rule segment_list:") == 1 and "as many, to flood" not in output
     subvolumes = "segmentation/phantom/subvolumes"

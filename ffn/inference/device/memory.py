@@ -19,6 +19,8 @@ MOST_CANVASES = 64  # with `auto`; our choice, not measured on a GPU
 MAPS_OF_A_FOV = 10  # float32 maps that the network holds at once, XLA's buffers included; our choice, on the safe side
 USABLE = 0.85  # share of the free memory; our choice
 FLOAT_BYTES = 4
+HOST_BYTES, SEEDING_BYTES = 15, 25  # per voxel of what is on a canvas, and of what is searched for seeds; on the host
+HOST_BASE = 2 * 10**9  # of the process without canvases; our choice
 
 
 def free_bytes(device: jax.Device) -> int:
@@ -42,8 +44,27 @@ def bytes_of_canvas(model: ModelConfig, shape_zyx: ZYX, dtype: np.dtype) -> int:
     return math.prod(shape_zyx) * (min(dtype.itemsize, FLOAT_BYTES) + FLOAT_BYTES) + FLOAT_BYTES * maps
 
 
+def fitting_on_host(free: int, shape_zyx: ZYX, num_readers: int) -> int:
+    """Return for how many canvases the host has memory: segmentations and claims stay there, seeds are found there.
+
+    Examples
+    --------
+    >>> [fitting_on_host(gb * 10**9, (256, 256, 256), num_readers=8) for gb in (8, 16, 32, 128)]
+    [5, 32, 86, 411]
+    """
+    voxels = math.prod(shape_zyx)
+    left = int(USABLE * free) - HOST_BASE - num_readers * SEEDING_BYTES * voxels
+    return max(0, left // (HOST_BYTES * voxels))
+
+
 def num_canvases(
-    wanted: int | None, num_jobs: int, free: int, model: ModelConfig, shape_zyx: ZYX, dtype: np.dtype
+    wanted: int | None,
+    num_jobs: int,
+    free: int,
+    model: ModelConfig,
+    shape_zyx: ZYX,
+    dtype: np.dtype,
+    on_host: int | None = None,
 ) -> int:
     """Return how many canvases to put on a device.
 
@@ -57,6 +78,8 @@ def num_canvases(
         What `free_bytes` returned.
     model, shape_zyx, dtype
         As in `bytes_of_canvas`.
+    on_host : int, optional
+        What `fitting_on_host` returned, if the device has its own memory.
 
     Raises
     ------
@@ -64,13 +87,16 @@ def num_canvases(
         If the memory does not hold them.
     """
     each = bytes_of_canvas(model, shape_zyx, dtype)
-    fitting = int(USABLE * free) // each
+    on_device = int(USABLE * free) // each
+    fitting = on_device if on_host is None else min(on_device, max(1, on_host))
     number = min(num_jobs, wanted or max(1, min(MOST_CANVASES, fitting)))
     if number > fitting:
         size = "×".join(map(str, shape_zyx))
         remedy = f"Choose {fitting} or auto" if fitting else "Choose smaller subvolumes or windows"
-        raise ConfigError(
-            f"canvases: {number} of {size} voxels need {number * each / 1e6:,.0f} MB, the device has "
-            f"{USABLE * free / 1e6:,.0f} MB for them. {remedy}"
+        found = (
+            f"need {number * each / 1e6:,.0f} MB, the device has {USABLE * free / 1e6:,.0f} MB for them"
+            if number > on_device
+            else f"need more memory than this machine has beside its GPU, which is enough for {fitting}"
         )
+        raise ConfigError(f"canvases: {number} of {size} voxels {found}. {remedy}")
     return number

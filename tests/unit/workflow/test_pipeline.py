@@ -45,9 +45,9 @@ class Wildcards(dict):
     __getattr__ = dict.__getitem__
 
 
-def pipeline(gpus=0, **sections):
+def pipeline(gpus=0, nodes=1, **sections):
     run = load_run({**RUN, **sections})
-    return Pipeline(run, check_sources(run), gpus)
+    return Pipeline(run, check_sources(run), gpus, nodes)
 
 
 def test_volumes_are_sorted_by_what_is_made_of_them():
@@ -257,20 +257,25 @@ def test_lists_have_a_subvolume_for_each_canvas():
 
 
 def test_lists_fill_gpus_and_a_run_keeps_to_what_it_began_with(tmp_path, monkeypatch):
+    """Ten subvolumes in each of two volumes."""
     monkeypatch.chdir(tmp_path)
     tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
 
-    def made(gpus, **segment):
-        return pipeline(gpus, subvolumes=tiles, segment=segment)
+    def made(gpus, nodes=1, **segment):
+        return pipeline(gpus, nodes, subvolumes=tiles, segment=segment)
 
-    assert [len(made(gpus).jobs("segment", "second")) for gpus in (0, 1, 3, 6, 20)] == [0, 1, 3, 0, 0]
-    assert made(1, canvases=1).jobs("segment", "second") == made(1, engine="openvino").jobs("segment", "second") == []
-    begun = made(3, engine="jax")
+    def lists(*arguments, **segment):
+        return len(made(*arguments, **segment).jobs("segment", "second"))
+
+    assert [lists(gpus) for gpus in (0, 1, 3, 6, 11)] == [0, 1, 1, 3, 0]
+    assert lists(3, 2) == 3 and lists(3, 9) == 0 == lists(1, canvases=1) == lists(1, engine="openvino")
+    assert len(pipeline(3, subvolumes=tiles, consensus={"enabled": True}).jobs("segment", "second")) == 1
+    begun = made(6, engine="jax")
     subvolume_lists.keep(begun.paths, begun.subvolumes_of_a_job)
-    assert [len(made(gpus).jobs("segment", "second")) for gpus in (0, 1, 3)] == [3, 3, 3]
-    assert made(1).idle_gpus == []
+    assert [lists(gpus) for gpus in (0, 1, 3)] == [3, 3, 3]
+    assert made(1).unfit_lists == [] and "with 3 subvolumes for each job" in made(0).unfit_lists[0]
     subvolume_lists.keep(begun.paths, made(1, canvases=5).subvolumes_of_a_job)
-    assert len(made(3).jobs("segment", "second")) == 2
+    assert lists(3) == 2
     Path(begun.paths.subvolumes_of_a_job).write_text("subvolumes_of_a_job: many\n")
     with pytest.raises(ConfigError, match="subvolumes-of-a-job.yaml: is damaged, expected .* Delete it"):
         made(1).jobs("segment", "second")
@@ -287,9 +292,9 @@ def test_a_run_that_began_with_a_job_for_each_subvolume_goes_on_so_and_says_what
     first.parent.mkdir(parents=True)
     first.touch()
     assert made(1).jobs("segment", "second") == []
-    assert "10 gives each job" in made(1).idle_gpus[0] and "3 gives each job" in made(3, engine="jax").idle_gpus[0]
-    assert made(0).idle_gpus == made(6).idle_gpus == made(1, canvases=1).idle_gpus == []
-    assert made(1, engine="openvino").idle_gpus == []
+    assert "20 gives each job" in made(1).unfit_lists[0] and "6 gives each job" in made(3, engine="jax").unfit_lists[0]
+    assert made(0).unfit_lists == made(11).unfit_lists == made(1, canvases=1).unfit_lists == []
+    assert made(1, engine="openvino").unfit_lists == []
 
 
 def test_subvolumes_need_memory_for_what_is_mirrored_around_them():

@@ -34,6 +34,16 @@ def test_too_many_and_too_large_are_one_line_each():
         canvases(None, 100, 0)
 
 
+def test_the_memory_of_the_host_counts_where_the_device_has_its_own():
+    plenty = 100 * EACH
+    assert num_canvases(None, 1000, plenty, MODEL, SHAPE, DTYPE, on_host=7) == 7
+    assert num_canvases(None, 1000, plenty, MODEL, SHAPE, DTYPE, on_host=0) == 1, "one at a time, as without a GPU"
+    with pytest.raises(
+        ConfigError, match=r"canvases: 9 of 200×256×300 voxels need more .* enough for 7. Choose 7 or auto"
+    ):
+        num_canvases(9, 1000, plenty, MODEL, SHAPE, DTYPE, on_host=7)
+
+
 def test_a_canvas_has_the_image_as_stored_and_the_pom():
     more = bytes_of_canvas(MODEL, (*SHAPE[:2], SHAPE[2] + 1), DTYPE) - EACH
     assert more == SHAPE[0] * SHAPE[1] * (2 + 4)
