@@ -154,3 +154,27 @@ def test_boxes_of_one_process_are_finished_after_kills(engine, steps, tmp_path, 
     assert caplog.text.count("resuming") == 2
     assert [file.read_bytes() for file in files] == undisturbed
     assert sorted(path.name for path in tmp_path.glob("*.checkpoint")) == []
+
+
+def test_a_list_on_canvases_is_finished_after_kills(steps, tmp_path, caplog):
+    """As the workflow calls it where a profile has GPUs; Snakemake sees the record of the job alone."""
+    pytest.importorskip("jax")
+    tiles = "--size 32 40 50 --overlap 8 8 16 --job 1-of-1"
+    options = f"--engine jax --canvases 2 --checkpoint-seconds 0.05 --box {BOX} {tiles}"
+    start = steps["segment"][: steps["segment"].index("--box")]
+
+    def command(name):
+        return [*start, *options.split(), "--job-record", f"{tmp_path}/{name}.json", "--out", f"{tmp_path}/{name}/"]
+
+    def content(name):
+        return {path.name: path.read_bytes() for path in sorted((tmp_path / name).glob("*.h5"))}
+
+    assert main(command("whole")) == 0
+    for pause in (Pause("segment", SAVED, calls=4), Pause("segment", "ffn.inference.subvolume:SubvolumeFlood.write")):
+        kill_at(pause, command("killed"))
+        assert not (tmp_path / "killed.json").exists()
+    with caplog.at_level("INFO"):
+        assert main(command("killed")) == 0
+    assert "resuming" in caplog.text and len(content("whole")) == 4
+    assert content("killed") == content("whole")
+    assert (tmp_path / "killed.json").exists() and not list(tmp_path.rglob("*.checkpoint"))
