@@ -350,6 +350,11 @@ class SubvolumesConfig(Section):
     )
 
 
+# Deltas as shares of what is largest (3/4 of the FOV's radius) or of the model's own. FIB-25, FOV 33, before
+# agglomeration: deltas 12 instead of 8 take 2.5 times fewer FOVs, foreground VOI 1.245 instead of 1.156.
+FAST_SHARE, BEST_SHARE = 0.75, 0.75
+
+
 class FloodConfig(Section):
     """How one object grows, and what runs the network."""
 
@@ -361,6 +366,13 @@ class FloodConfig(Section):
         0.0,
         le=1,
         description="share of active FOV voxels above which background cannot come back; negative: never frozen",
+    )
+    effort: Literal["fast", "normal", "best"] = Field(
+        "normal",
+        description="FOV step: fast takes 3/4 of the FOV's radius, normal the model's deltas, best 3/4 of these",
+    )
+    deltas_zyx: NonNegativeZYX | None = Field(
+        None, description="FOV step of flood filling, less than half the FOV, voxels; null takes that of effort"
     )
     mirror: bool = Field(
         True, description="whether the image goes on mirrored beyond its faces, so that FOVs are centred up to them"
@@ -390,21 +402,9 @@ class FloodConfig(Section):
         return self
 
 
-# Deltas as shares of what is largest (3/4 of the FOV's radius) or of the model's own. FIB-25, FOV 33, before
-# agglomeration: deltas 12 instead of 8 take 2.5 times fewer FOVs, foreground VOI 1.245 instead of 1.156.
-FAST_SHARE, BEST_SHARE = 0.75, 0.75
-
-
 class SegmentConfig(FloodConfig):
     """Flood filling of one subvolume."""
 
-    effort: Literal["fast", "normal", "best"] = Field(
-        "normal",
-        description="FOV step: fast takes 3/4 of the FOV's radius, normal the model's deltas, best 3/4 of these",
-    )
-    deltas_zyx: NonNegativeZYX | None = Field(
-        None, description="FOV step of flood filling, less than half the FOV, voxels; null takes that of effort"
-    )
     seed_policy: Literal["peaks", "peaks_2d", "grid", "points"] = Field(
         "peaks",
         description="where objects start: at peaks of the distance to membranes, in 3D or in each section, on a grid, "
@@ -458,8 +458,8 @@ class SegmentConfig(FloodConfig):
         return self
 
 
-def flooding_model(model: ModelConfig, config: SegmentConfig) -> ModelConfig:
-    """Return the network with the deltas of flood filling, which `effort` or `deltas_zyx` may change.
+def flooding_model(model: ModelConfig, config: FloodConfig) -> ModelConfig:
+    """Return the network with the deltas of growing objects, which `effort` or `deltas_zyx` may change.
 
     Raises
     ------
@@ -476,10 +476,11 @@ def flooding_model(model: ModelConfig, config: SegmentConfig) -> ModelConfig:
     try:
         return ModelConfig(**{**model.model_dump(), "deltas_zyx": config.deltas_zyx or (z, y, x)})
     except ValidationError as error:
-        raise ConfigError(f"segment.{explain(error, '.'.join)}") from None
+        section = "agglomerate" if isinstance(config, AgglomerateConfig) else "segment"
+        raise ConfigError(f"{section}.{explain(error, '.'.join)}") from None
 
 
-def _delta(radius: int, delta: int, config: SegmentConfig) -> int:
+def _delta(radius: int, delta: int, config: FloodConfig) -> int:
     """Step on one axis; an axis that the model does not move along stays so."""
     if config.effort == "normal" or delta == 0:
         return delta

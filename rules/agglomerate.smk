@@ -17,7 +17,7 @@ rule agglomerate:
     threads: AGGLOMERATE_THREADS
     resources:
         mem_mb=agglomeration_memory(COSTED.model, RUN.agglomerate, GPUS),
-        runtime=flooding(COSTED.model, PIPELINE.voxels_of_job("contact_boxes")),
+        runtime=flooding(COSTED.agglomerating_model, PIPELINE.voxels_of_job("contact_boxes")),
         gpu=AGGLOMERATE_GPU,
     params:
         masks=MASKED,
@@ -46,7 +46,7 @@ use rule agglomerate as agglomerate_list with:
         PATHS.benchmark("agglomerate_list", "{volume}", "{job}")
     resources:
         mem_mb=agglomeration_memory(COSTED.model, RUN.agglomerate, GPUS),
-        runtime=flooding(COSTED.model, PIPELINE.voxels_of_list("contact_boxes")),
+        runtime=flooding(COSTED.agglomerating_model, PIPELINE.voxels_of_list("contact_boxes")),
         gpu=AGGLOMERATE_GPU,
     params:
         box=PIPELINE.box("segment_box"),

@@ -8,6 +8,7 @@ import itertools
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_e
 from ffn.assembly.objects import Objects
 from ffn.assembly.places import OVERLAPS, Places, ranges_near
 from ffn.assembly.resegment import Surroundings, resegmented
-from ffn.config import AgglomerateConfig, AgglomerateJobs, Mask, require_window
+from ffn.config import AgglomerateConfig, AgglomerateJobs, Mask, flooding_model, require_window
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import CELL, ZYX, Box, cell_shape, cut, scale, zyx
 from ffn.inference.choice import Network, chosen
@@ -218,6 +219,7 @@ def agglomerate(
     """
     _require_new_file(out_path, segmentation_spec, image_spec)
     model = load_model(model_folder)
+    model = replace(model, config=flooding_model(model.config, config))
     normalisation = read_normalisation(normalization, model.config)
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
     with (

@@ -284,7 +284,8 @@ class RunConfig(StageSections):
     @model_validator(mode="after")
     def _deltas_fit(self) -> RunConfig:
         try:
-            flooding_model(self.model, self.segment)
+            for section in (self.segment, self.agglomerate):
+                flooding_model(self.model, section)
         except ConfigError as error:
             raise ValueError(str(error)) from None
         return self
@@ -294,10 +295,17 @@ class RunConfig(StageSections):
         """The network with the deltas of flood filling."""
         return flooding_model(self.model, self.segment)
 
+    @property
+    def agglomerating_model(self) -> ModelConfig:
+        """The network with the deltas of agglomeration."""
+        return flooding_model(self.model, self.agglomerate)
+
     @model_validator(mode="after")
     def _window_fits(self) -> RunConfig:
         try:
-            require_window(self.agglomerate.window_radius_zyx, self.model, "agglomerate.window_radius_zyx")
+            require_window(
+                self.agglomerate.window_radius_zyx, self.agglomerating_model, "agglomerate.window_radius_zyx"
+            )
         except ConfigError as error:
             raise ValueError(str(error)) from None
         return self

@@ -94,6 +94,18 @@ def test_halves_are_joined_and_neighbours_are_not(scene):
     assert [row["threshold"] for row in rows] == sorted((row["threshold"] for row in rows), reverse=True)
 
 
+def test_larger_steps_take_fewer_fovs(scene, capsys):
+    num_fovs = {}
+    for number, options in enumerate((["--effort", "best"], [], ["--deltas", "2", "2", "3"])):
+        code, graph = agglomerate(scene, *options, name=f"graph{number}")
+        edges = read_graph(graph)
+        assert code == 0 and [edge.score > 0.9 for edge in edges] == [True, False]
+        num_fovs[number] = sum(edge.evidence.fovs_a + edge.evidence.fovs_b for edge in edges)
+    assert num_fovs[0] > num_fovs[1] > num_fovs[2]
+    assert agglomerate(scene, "--deltas", "3", "1", "1")[0] == 2
+    assert "agglomerate.deltas_zyx: 3 on axis z is not less than half the FOV (5)" in capsys.readouterr().err
+
+
 def test_negative_ids_of_a_segmentation_are_no_segments(scene):
     expected = read_graph(agglomerate(scene)[1])
     with open_volume(f"{scene}/base.h5:segmentation") as volume:

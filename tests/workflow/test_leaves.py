@@ -171,6 +171,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "subvolumes.overlap_zyx": [[14, 14, 30]],
     "agglomerate.job_size_zyx": [[64, 56, 40]],
     "segment.deltas_zyx": [[1, 1, 1]],
+    "agglomerate.deltas_zyx": [[1, 1, 1]],
     "volumes.init_segmentation": ["mask.npy"],
     "volumes.masks": [[{"path": "mask.npy"}]],
     "volumes.corrections": ["corrections.csv"],
