@@ -114,7 +114,7 @@ def test_a_checkpoint_is_written_when_the_interval_has_passed(tmp_path):
 
 
 def test_sigterm_is_noticed_and_the_state_saved_at_once(tmp_path):
-    """In a process of its own: here, it has ended the process that runs the tests, for reasons not found."""
+    """In a process of its own, which a failure ends instead of the one that runs the tests."""
     code = """
 import pathlib, signal, sys
 from ffn.inference.checkpoint import CheckpointFile, Termination
