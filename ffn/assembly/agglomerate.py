@@ -237,6 +237,7 @@ def agglomerate(
         inputs = {"segmentation": segmentation_spec, "image": image_spec, "weights": weights_checksum(model.weights)}
         voxels, size = _checksum(segmentation, image, masked, box, config), segmentation.voxel_size_zyx_nm
         inputs |= {"voxels": voxels, "size": str(size), "engine": lanes.name, "box": str(box)}
+        inputs |= {"network": model.config.model_dump_json(), "image_box": str(image.box)}
         inputs |= {"grey_levels": str(normalisation), **mask_inputs(masks)}
         partial = Path(f"{out_path}.partial")
         head = header(fingerprint("agglomerate", config, **inputs, canvases=lanes.size))

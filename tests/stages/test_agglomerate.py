@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from ffn.assembly import agglomerate as agglomerating
 from ffn.assembly.merge_graph import MergeEdge, read_graph
 from ffn.assembly.places import Places
 from ffn.cli import main
 from ffn.contingency import add_up
-from ffn.geometry import Box
+from ffn.geometry import Box, add
 from ffn.io.create import create_volume, create_volumes
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
@@ -296,6 +297,24 @@ def test_a_partial_graph_of_other_options_is_not_resumed(scene, killed, caplog):
     killed()
     with caplog.at_level("INFO"):
         assert agglomerate(scene, "--min-recovered", "0.3")[0] == 0
+    assert "resuming after" not in caplog.text
+
+
+def test_a_partial_graph_of_other_steps_or_another_image_box_is_not_resumed(scene, killed, caplog, tubes):
+    """The steps are the model's; where the image ends, windows see its mirror image."""
+    killed()
+    model = yaml.safe_load((scene / "model/model.yaml").read_text())
+    model["model"]["deltas_zyx"] = [1, 2, 2]
+    (scene / "model/model.yaml").write_text(yaml.safe_dump(model))
+    with caplog.at_level("INFO"):
+        assert agglomerate(scene)[0] == 0
+    killed()
+    larger = Box(BOX.start, add(BOX.stop, (0, 0, 9)))
+    (scene / "raw.h5").unlink()
+    with create_volume(f"{scene}/raw.h5:raw", np.uint8, Placement(larger, SIZE)) as writer:
+        writer.write(larger, tubes(larger.shape, STARTS))
+    with caplog.at_level("INFO"):
+        assert agglomerate(scene)[0] == 0
     assert "resuming after" not in caplog.text
 
 
