@@ -102,6 +102,17 @@ def test_a_stack_thinner_than_the_fov_is_segmented(scene, num_sections, tubes, c
     assert "is smaller than one FOV (5, 5, 7)" in capsys.readouterr().err
 
 
+def test_a_second_pass_finds_what_is_left_of_a_single_section(scene, tubes):
+    thin = Box(IMAGE.start, (IMAGE.start[0] + 1, *IMAGE.stop[1:]))
+    image = tubes(IMAGE.shape, (8, 22))[12:13]
+    image[0, 28:36] = image[0, 8:16]  # the second of two objects, the only one with a seed in the first pass
+    write(scene, "raw", thin, image)
+    first = ("--seed-policy", "points", "--seed-points", "100,33,30")
+    path = segment(scene, "--box", str(thin), *first, "--second-pass", "--second-min-segment-size", "50")
+    with h5py.File(path) as file:
+        assert set(np.unique(file["segmentation"][()]).tolist()) == {0, 1, 2}
+
+
 def test_the_checkpoint_of_an_output_at_an_address_leaves_nothing_here(scene, monkeypatch):
     """It took the address for a path, and left folders of this name."""
     monkeypatch.chdir(scene)

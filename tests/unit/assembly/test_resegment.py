@@ -34,6 +34,13 @@ class Choosy:
         return np.where(centre[:, None, None, None] > 0.5, np.where(image >= 0, 4.0, -4.0), -4.0).astype(np.float32)
 
 
+CHOSEN = Model(
+    ModelConfig(depth=1, features=2, fov_size_zyx=(3, 3, 5), deltas_zyx=(1, 1, 2), image_mean=128, image_stddev=1),
+    {},
+    {},
+)
+
+
 @pytest.fixture
 def around(tmp_path):
     """Return a function that opens image and segmentation."""
@@ -55,16 +62,11 @@ def test_a_side_that_does_not_recover_itself_is_grown_from_another_seed(around, 
     labels[1:6, 1:8, 1:20], labels[1:6, 1:8, 20:39] = 3, 8
     image = np.where(labels > 0, 129, 127).astype(np.uint8)
     image[2:5, 3:6, 17:20] = 128  # in front of the contact, side a has nothing to grow from
-    model = Model(
-        ModelConfig(depth=1, features=2, fov_size_zyx=(3, 3, 5), deltas_zyx=(1, 1, 2), image_mean=128, image_stddev=1),
-        {},
-        {},
-    )
     monkeypatch.setattr(lanes, "create_engine", lambda *_: Choosy())
     tries = {}
     for most in (1, 9):
         config = AgglomerateConfig(window_radius_zyx=(3, 4, 20), max_tries=most, max_fovs=None)
-        contact, here = Contact(3, 8, (3, 4, 19), 1.0, 1), around(image, labels, model, config)
+        contact, here = Contact(3, 8, (3, 4, 19), 1.0, 1), around(image, labels, CHOSEN, config)
         ((_, tries[most]),) = resegmented(here, [contact], HostLanes(here.network, config), 1)
     assert tries[1].tries_a == tries[1].tries_b == tries[9].tries_b == 1 < tries[9].tries_a
     assert tries[1].recovered_aa == 0 and tries[9].recovered_aa > 0.2 and tries[9].recovered_bb > 0.2
@@ -94,6 +96,19 @@ def test_contacts_at_the_faces_of_the_image_are_judged(around, mirror):
     assert found.voxels_a == found.voxels_b == 2 * 19 * 19
     assert (found.tries_a, found.tries_b) == ((1, 1) if mirror else (0, 0))
     assert (found.recovered_aa > 0) == mirror and (found.agreement > 0) == mirror
+
+
+def test_contacts_of_a_single_section_are_judged(around, monkeypatch):
+    """Within a FOV, the faces of the image are no surface of a segment, and moves beyond them lead back into it."""
+    labels = np.zeros((1, 21, 40), np.uint64)
+    labels[0, 1:20, 1:20], labels[0, 1:20, 20:39] = 3, 8
+    image = np.where(labels > 0, 129, 127).astype(np.uint8)
+    monkeypatch.setattr(lanes, "create_engine", lambda *_: Choosy())
+    config = AgglomerateConfig(window_radius_zyx=(4, 10, 20), max_tries=1, max_fovs=None)
+    contact, here = Contact(3, 8, (0, 10, 19), 1.0, 1), around(image, labels, CHOSEN, config)
+    ((_, found),) = resegmented(here, [contact], HostLanes(here.network, config), 1)
+    assert found.radius_a == found.radius_b == 2
+    assert found.recovered_aa > 0.5 and found.recovered_ab > 0.5 and found.agreement > 0.9
 
 
 NETWORK = ModelConfig(
