@@ -108,7 +108,7 @@ def test_contacts_of_a_single_section_are_judged(around, monkeypatch):
     contact, here = Contact(3, 8, (0, 10, 19), 1.0, 1), around(image, labels, CHOSEN, config)
     ((_, found),) = resegmented(here, [contact], HostLanes(here.network, config), 1)
     assert found.radius_a == found.radius_b == 2
-    assert found.recovered_aa > 0.5 and found.recovered_ab > 0.5 and found.agreement > 0.9
+    assert min(found.recovered_aa, found.recovered_ab) > 0.3 and found.agreement > 0.9
 
 
 NETWORK = ModelConfig(
