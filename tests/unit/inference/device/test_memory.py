@@ -5,9 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ffn.config import ModelConfig
+from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import ConfigError
+from ffn.inference import lanes
+from ffn.inference.choice import Network
 from ffn.inference.device.memory import MOST_CANVASES, USABLE, bytes_of_canvas, free_bytes, num_canvases
+from ffn.model.choice import Choice
+from ffn.model.store import Model
 
 MODEL = ModelConfig(features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
 SHAPE, DTYPE = (200, 256, 300), np.dtype(np.uint16)
@@ -42,6 +46,20 @@ def test_the_memory_of_the_host_counts_where_the_device_has_its_own():
         ConfigError, match=r"canvases: 9 of 200×256×300 voxels need more .* enough for 7. Choose 7 or auto"
     ):
         num_canvases(9, 1000, plenty, MODEL, SHAPE, DTYPE, on_host=7)
+
+
+def test_a_gpu_gets_no_more_canvases_than_the_machine_has_memory_for(monkeypatch):
+    """128³ voxels: 8 that are searched for seeds take 0.4 GB, a canvas 31 MB."""
+    pytest.importorskip("jax")
+    sizes = []
+    monkeypatch.setattr(lanes, "jax_device", lambda: SimpleNamespace(platform="gpu"))
+    monkeypatch.setattr("ffn.inference.device.memory.free_bytes", lambda device: 10**12)
+    monkeypatch.setattr("ffn.inference.device.lanes.DeviceLanes", lambda *given: sizes.append(given[2]))
+    network = Network(Model(MODEL, {}, {}), None, Choice("jax", "float32"))
+    for megabytes in (1000, 3000, 64_000):
+        monkeypatch.setattr(lanes, "memory_mb", lambda megabytes=megabytes: megabytes)
+        lanes.open_lanes(network, SegmentConfig(), 1000, (128, 128, 128), DTYPE)
+    assert sizes == [1, 4, MOST_CANVASES]
 
 
 def test_a_canvas_has_the_image_as_stored_and_the_pom():
