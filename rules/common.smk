@@ -99,7 +99,7 @@ MASKED, MASKS, MASK_STAMPS = arguments.known(PIPELINE, "masks")
 SEED = RUN.rng_seed
 CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node
 # Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.
-SEGMENT_GPU, AGGLOMERATE_GPU = (min(1, GPUS) if takes_gpu(config) else 0 for config in (RUN.segment, RUN.agglomerate))
+SEGMENT_GPU, AGGLOMERATE_GPU = (min(1, GPUS) if takes_gpu(of) else 0 for of in (RUN.segment, RUN.agglomerate))
 SEGMENT_THREADS = threads_of(len(PIPELINE.targets("segment")), CORES, GPUS if SEGMENT_GPU else 0)
 AGGLOMERATE_THREADS = threads_of(len(PIPELINE.targets("agglomerate")), CORES, GPUS if AGGLOMERATE_GPU else 0)
 
