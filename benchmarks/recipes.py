@@ -1,4 +1,4 @@
-"""Compare training recipes: the same number of FOVs from the same weights, scored on volumes not trained on.
+"""Compare training recipes: from the same weights and by FOVs, scored on volumes not trained on.
 
     OMP_NUM_THREADS=1 python benchmarks/recipes.py                                  # phantoms, all recipes, three seeds
     python benchmarks/recipes.py --config config/mine.yaml --fovs 100000 --recipes paper-1e-3 cosine batch-4
@@ -7,7 +7,8 @@ The recipes are in RECIPES below: options on top of the paper's recipe, all with
 the configuration or the recipe has them. What describes data and machine (KEPT) and the network come from the
 configuration. Runs with the same seed start from the same weights and draw their examples from the same records. At
 equal intervals, the weights that the model would get are scored: walks to the 26 neighbours, on `validation_examples`
-examples in the validation boxes. So the scores of all recipes can be compared, whatever their own walks are.
+examples in the validation boxes. So the scores of all recipes can be compared, whatever their own walks are. Recipes
+whose names end with `-third` end after a third of the FOVs, and their rate falls within these.
 
 The F1 at the end is the mean of the last third of the scores, because they jump with a constant rate and without
 averaged weights. The baseline is the best, by that, of the recipes whose names begin with `paper`, or the first recipe.
@@ -60,9 +61,11 @@ SCORED_AT_A_TIME = 16  # FOVs
 PAPER = {"preset": "dong2019", "scaling_rule": "constant"}
 COSINE = {**PAPER, "warmup": 0.05, "schedule": "cosine", "average": 0.05}
 BATCH = {**COSINE, "batch_size": 4, "learning_rate": 2e-3}
+THIRD = ((1 / 3, {}),)
 # Options of `train`, by name. `warmup` and `average` are shares of the steps: of warmup_steps, and of what ema_decay
 # spans. `model` are options of the network in training, `coordinates` those of that stage. `phases` are shares of the
-# FOVs, each with what `reduced` makes of the network; each phase starts from the weights of the one before.
+# FOVs, each with what `reduced` makes of the network; each phase starts from the weights of the one before. With less
+# than 1 in sum, the run is shorter than the others.
 RECIPES: dict[str, dict[str, Any]] = {
     "paper-1e-4": {**PAPER, "learning_rate": 1e-4},
     "paper-3e-4": {**PAPER, "learning_rate": 3e-4},
@@ -89,6 +92,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "deeper": {**BATCH, "phases": ((0.5, {"depth": 0.5}), (0.5, {}))},
     "skip-right": {**BATCH, "batch_size": 1, "virtual_workers": 4, "tolerated_loss": 0.01},
     "hard": {**BATCH, "easy_share": 0.2},
+    "batch-4-third": {**BATCH, "phases": THIRD},
+    "faces-third": {**BATCH, "fov_policy": "faces", "phases": THIRD},
+    "faces-batch-1-third": {**COSINE, "learning_rate": 2e-3, "fov_policy": "faces", "phases": THIRD},
 }
 
 
