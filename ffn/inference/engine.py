@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
@@ -137,7 +138,7 @@ class OpenVinoEngine:
             "INFERENCE_NUM_THREADS": threads,
             "ENABLE_CPU_PINNING": False,
         }
-        compiled = openvino.Core().compile_model(openvino_network(model), "CPU", settings)
+        compiled = _openvino_core().compile_model(openvino_network(model), "CPU", settings)
         self._requests = [compiled.create_infer_request() for _ in range(batch_size)]
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
@@ -224,6 +225,18 @@ def create_engine(model: Model, engine: str, precision: str, threads: int = 0, b
 def _padded(fovs: np.ndarray, batch_size: int) -> np.ndarray:
     """Repeat the first FOV up to the one batch size of a compiled function."""
     return np.concatenate([fovs, fovs[:1].repeat(batch_size - len(fovs), 0)])
+
+
+@functools.cache
+def _openvino_core() -> openvino.Core:
+    """Return the one core of this process, which stays until its end.
+
+    OpenVINO gives the thread a stack for the handlers of signals, and takes it away with the core. When cores ended in
+    another order than they began, that of a core that was gone was left, and the next signal killed the process.
+    """
+    import openvino
+
+    return openvino.Core()
 
 
 def _tensor(fov: np.ndarray) -> openvino.Tensor:

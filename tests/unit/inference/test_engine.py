@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import subprocess
 import sys
 import threading
 
@@ -172,6 +173,28 @@ def test_jax_that_is_not_installed_is_named_with_what_installs_it(model, monkeyp
     monkeypatch.setattr(jax_device.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"engine: found jax, which is not installed here\. Install it \(pip install"):
         create_engine(model, "jax", "float32", threads=1)
+
+
+def test_a_signal_is_handled_after_engines_of_openvino_came_and_went():
+    """SIGTERM saves a flood. The stack that OpenVINO gave its handler must still be there."""
+    code = """
+import signal
+import numpy as np
+from ffn.config import ModelConfig
+from ffn.inference.engine import create_engine
+from ffn.model.network import weight_shapes
+from ffn.model.store import Model
+
+config = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
+model = Model(config, {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(config).items()}, {})
+first, second = (create_engine(model, "openvino", "float32", threads=1) for _ in range(2))
+del first
+del second
+signal.signal(signal.SIGTERM, lambda *_: print("handled"))
+signal.raise_signal(signal.SIGTERM)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
