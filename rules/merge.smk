@@ -1,6 +1,7 @@
 # Base segments joined along the merge graph. The base segmentation stays as it is.
 
 CORRECTIONS, CORRECTION_FILES, CORRECTION_STAMPS = arguments.known(PIPELINE, "corrections")
+NUCLEI, NUCLEI_FILES, NUCLEI_STAMPS = arguments.known(PIPELINE, "nuclei")
 
 
 rule merge:
@@ -9,6 +10,7 @@ rule merge:
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
         calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
         corrections=CORRECTION_FILES,
+        nuclei=NUCLEI_FILES,
         blocks=lambda wildcards: PIPELINE.job_records("merge", wildcards.volume),
     output:
         segmentation=ensure(PATHS.file("merge"), non_empty=True),
@@ -27,6 +29,8 @@ rule merge:
         stamps=arguments.stamps(*calibration_files(RUN.merge.calibration)),
         corrections=CORRECTIONS,
         correction_stamps=CORRECTION_STAMPS,
+        nuclei=NUCLEI,
+        nuclei_stamps=NUCLEI_STAMPS,
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
         job=PIPELINE.job_option("merge"),
@@ -34,8 +38,8 @@ rule merge:
             f"--mapping {output.mapping} --groups {output.groups} --out {output.segmentation}"
         ),
     shell:
-        "ffn merge {params.graphs} --segmentation {input.segmentation} {params.corrections} {params.flags} "
-        "{params.untracked} {params.job} {params.out} > {log} 2>&1"
+        "ffn merge {params.graphs} --segmentation {input.segmentation} {params.corrections} {params.nuclei} "
+        "{params.flags} {params.untracked} {params.job} {params.out} > {log} 2>&1"
 
 
 # Parts of the blocks of a large volume.
@@ -45,6 +49,7 @@ use rule merge as merge_blocks with:
         graphs=PIPELINE.first_inputs("merge", "agglomerate"),
         calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
         corrections=CORRECTION_FILES,
+        nuclei=NUCLEI_FILES,
         earlier=PIPELINE.earlier_records("merge"),
     output:
         record=ensure(PATHS.job("merge"), non_empty=True),

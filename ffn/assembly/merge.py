@@ -21,6 +21,7 @@ from ffn.assembly.corrections import (
     read_corrections,
 )
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, best_scores, mapping_text, merge_groups
+from ffn.assembly.nuclei import NUCLEI, SEGMENTS, learn_nuclei, warn_of_joined
 from ffn.config import MergeConfig
 from ffn.contingency import RowLookup, add_up, count_ids
 from ffn.geometry import Box
@@ -47,11 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_volume_option(parser, "--out", "uint64 segmentation")
     text = "also join and separate what it says; 'ffn view RUN --corrections FILE.csv' writes it"
     parser.add_argument("--corrections", metavar="FILE.csv", help=text)
+    text = "labels of any resolution, one id for each nucleus or soma: no score joins two of them"
+    parser.add_argument("--nuclei", metavar="VOLUME", help=text)
     parser.add_argument("--mapping", metavar="FILE.csv", help="also write base_id,group_id of every joined segment")
     parser.add_argument(
         "--groups", metavar="FILE.csv", help="also write the largest groups, to check for runaway merging"
     )
-    add_job_options(parser, (MAPPING,))
+    add_job_options(parser, (NUCLEI, MAPPING))
     add_options(parser, MergeConfig)
     parser.set_defaults(function=_run)
 
@@ -59,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(MergeConfig, arguments)
     places = arguments.segmentation, arguments.graphs, arguments.out, arguments.mapping
-    merge(*places, config, arguments.groups, arguments.corrections, job_of(arguments))
+    merge(*places, config, arguments.groups, arguments.corrections, arguments.nuclei, job_of(arguments))
 
 
 def merge(
@@ -70,6 +73,7 @@ def merge(
     config: MergeConfig,
     groups_path: str | None = None,
     corrections_path: str | None = None,
+    nuclei_spec: str | None = None,
     job: Job = WHOLE,
 ) -> None:
     """Write a copy of the base segmentation with joined ids, block by block.
@@ -90,6 +94,8 @@ def merge(
         CSV file to write, with ``group_id,segments,voxels,share`` of the largest groups.
     corrections_path : str, optional
         What people joined or separated, see `ffn.assembly.corrections`. The step `MAPPING` reads it.
+    nuclei_spec : str, optional
+        Labels of nuclei, see `ffn.assembly.nuclei`. The step `NUCLEI` reads them; without them, there is none.
     job : Job
         Which blocks to write, see `ffn.io.steps`.
 
@@ -102,19 +108,27 @@ def merge(
     VolumeError
         If an output would overwrite an input, or jobs are missing before this one.
     """
-    require_other_file(out_spec, segmentation_spec, *graph_paths)
+    given = {"corrections": corrections_path, "nuclei": nuclei_spec}
+    inputs = {"segmentation": segmentation_spec} | {name: spec for name, spec in given.items() if spec}
+    require_other_file(out_spec, *inputs.values(), *graph_paths)
     for table in filter(None, (mapping_path, groups_path)):
-        require_other_file(table, segmentation_spec, out_spec, *graph_paths, *filter(None, [corrections_path]))
+        require_other_file(table, *inputs.values(), out_spec, *graph_paths)
     out_path, name = file_of(out_spec), volume_name(out_spec)
     require_replaceable(out_path, {name})
     names = hashlib.sha256("\n".join(graph_paths).encode()).hexdigest()
-    inputs = {"segmentation": segmentation_spec} | ({"corrections": corrections_path} if corrections_path else {})
     corrections = read_corrections(corrections_path) if corrections_path else []
     asked = {"corrections": corrections_text(corrections)} if corrections_path else {}  # not when the file was touched
+    nuclei = learn_nuclei(nuclei_spec, segmentation_spec, out_path, config.block_size_zyx, job)
+    if nuclei is None:
+        return
+    asked |= {"nuclei": nuclei.digest} if nuclei_spec else {}
     made_of = fingerprint("merge", config, segmentation=identity(segmentation_spec), **asked, graphs=names)
 
     def joined(_: object) -> dict[str, np.ndarray]:
-        return _joined(graph_paths, config, _constraints(corrections, corrections_path, segmentation_spec))
+        constraints = _constraints(corrections, corrections_path, segmentation_spec)
+        found = _joined(graph_paths, config, constraints, nuclei.read(SEGMENTS))
+        warn_of_joined(nuclei.read(SEGMENTS), **found, where=str(corrections_path))
+        return found
 
     mapping = learn_tables(out_path, MAPPING, [], _nothing, joined, made_of, job)
     if mapping is None:
@@ -170,11 +184,13 @@ def _constraints(
     return found
 
 
-def _joined(graph_paths: Sequence[str], config: MergeConfig, constraints: Constraints) -> dict[str, np.ndarray]:
+def _joined(
+    graph_paths: Sequence[str], config: MergeConfig, constraints: Constraints, nuclei: np.ndarray
+) -> dict[str, np.ndarray]:
     """Return the segments that the graphs and people join, and their groups."""
     counter = itertools.count()
     edges = (edge for edge, _ in zip(read_scored(graph_paths, config.calibration), counter, strict=False))
-    base_ids, group_ids = merge_groups(best_scores(edges), config.threshold, constraints)
+    base_ids, group_ids = merge_groups(best_scores(edges), config.threshold, constraints, nuclei)
     numbers = np.unique(group_ids, return_counts=True)[1]
     counts = (next(counter), len(base_ids), len(numbers), numbers.max(initial=0))
     log.info("%d decision points, %d segments in %d groups, %d in the largest", *counts)

@@ -26,6 +26,7 @@ from ffn.io.volume import place_of
 
 DIGITS = 6
 LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice
+NO_NUCLEI = np.empty((0, 2), np.uint64)
 
 
 class MergeGraphError(FfnError):
@@ -213,7 +214,7 @@ def best_scores(edges: Iterable[MergeEdge]) -> np.ndarray:
 
 
 def merge_groups(
-    scores: np.ndarray, threshold: float, constraints: Constraints = NOTHING_GIVEN
+    scores: np.ndarray, threshold: float, constraints: Constraints = NOTHING_GIVEN, nuclei: np.ndarray = NO_NUCLEI
 ) -> tuple[np.ndarray, np.ndarray]:
     """Join segments by average linkage: two groups are joined if the mean score between them reaches a threshold.
 
@@ -227,6 +228,8 @@ def merge_groups(
         Smallest mean score that joins.
     constraints : Constraints
         What is joined before the first score counts, and what no score joins.
+    nuclei : uint64 ndarray of shape (N, 2)
+        Segments, and the nucleus that each is of. No score joins two groups of different nuclei.
 
     Returns
     -------
@@ -241,10 +244,12 @@ def merge_groups(
     """
     limit = threshold * 10**DIGITS
     ids, clusters = _connected(np.concatenate([scores[scores[:, 2] >= limit, :2], constraints.joined]))
-    tables = [_within(clusters, ids, rows) for rows in (scores, constraints.joined, constraints.apart)]
+    rows_of_two = scores, constraints.joined, constraints.apart, nuclei[:, [0, 0, 1]]
+    tables = [_within(clusters, ids, rows) for rows in rows_of_two]
     bounds = np.unique(tables[0][0][LINKED_AT_ONCE::LINKED_AT_ONCE])
     parts = (np.split(rows, np.searchsorted(numbers, bounds)) for numbers, rows in tables)
-    joins = [_Linkage(part, Constraints(joined, apart)).join(limit) for part, joined, apart in zip(*parts, strict=True)]
+    linkages = (_Linkage(part, Constraints(*pairs), of) for part, *pairs, of in zip(*parts, strict=True))
+    joins = [linkage.join(limit) for linkage in linkages]
     base_ids, roots = _connected(np.concatenate(joins))
     return base_ids, base_ids[roots]
 
@@ -267,7 +272,7 @@ def _within(clusters: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> tuple[np
 class _Linkage:
     """Groups of segments and the scores between them; a group is named by its smallest id."""
 
-    def __init__(self, scores: np.ndarray, constraints: Constraints) -> None:
+    def __init__(self, scores: np.ndarray, constraints: Constraints, nuclei: np.ndarray) -> None:
         self._links: dict[int, dict[int, tuple[int, int]]] = {}  # of each group: sum and number of scores with another
         for a, b, score in scores.tolist():
             self._links.setdefault(a, {})[b] = self._links.setdefault(b, {})[a] = score, 1
@@ -275,6 +280,7 @@ class _Linkage:
         for a, b in constraints.apart.tolist():
             self._apart.setdefault(a, set()).add(b)
             self._apart.setdefault(b, set()).add(a)
+        self._nuclei = {segment: {nucleus} for segment, _, nucleus in nuclei.tolist()}
         self._joins: list[tuple[int, int]] = []
         ids, roots = _connected(constraints.joined)
         for a, b in zip(ids[roots].tolist(), ids.tolist(), strict=True):
@@ -288,7 +294,7 @@ class _Linkage:
         heapq.heapify(queue)
         while queue:
             _, a, b, total, number = heapq.heappop(queue)
-            if self._links.get(a, {}).get(b) != (total, number) or b in self._apart.get(a, ()):
+            if self._links.get(a, {}).get(b) != (total, number) or self._are_apart(a, b):
                 continue  # one of them has grown since, or they are kept apart
             for other in self._join(a, b):
                 entry = self._entry(min(a, other), max(a, other), threshold)
@@ -299,6 +305,11 @@ class _Linkage:
     def _entry(self, a: int, b: int, threshold: float) -> tuple[float, int, int, int, int] | None:
         total, number = self._links[a][b]
         return (-total / number, a, b, total, number) if total >= threshold * number else None
+
+    def _are_apart(self, a: int, b: int) -> bool:
+        """Whether people separate two groups, or they are of different nuclei; what people joined may be of several."""
+        one, other = (self._nuclei.get(group, set()) for group in (a, b))
+        return b in self._apart.get(a, ()) or not (one <= other or other <= one)
 
     def _join(self, a: int, b: int) -> list[int]:
         """Make group `b` a part of `a`, and return the groups whose scores with it have changed."""
@@ -316,6 +327,8 @@ class _Linkage:
             self._apart[other].discard(b)
             self._apart[other].add(a)
             self._apart.setdefault(a, set()).add(other)
+        if b in self._nuclei:
+            self._nuclei[a] = self._nuclei.get(a, set()) | self._nuclei.pop(b)
         return changed
 
 

@@ -483,17 +483,22 @@ class Pipeline:
 
     def earlier_records(self, stage: str) -> Callable[[Any], list[str]]:
         """Return the function that lists what a job of ``<stage>_blocks`` waits for: what earlier jobs leave."""
-        steps = _steps(stage)
-        names = [*(step.name for step in steps), ""]
 
         def records(wildcards: Any) -> list[str]:
-            job, of = Job.parse(wildcards.job, names), _without_job(wildcards)
+            steps, of = self._steps(stage, wildcards.volume), _without_job(wildcards)
+            names = [*(step.name for step in steps), ""]
+            job = Job.parse(wildcards.job, names)
             place = names.index(job.step)
             if job.finishes and steps[place].in_parts:
                 return self.job_records(stage, step=job.step, **of)
             return self._left_by(stage, steps[:place], of)
 
         return records
+
+    def _steps(self, stage: str, volume: str) -> list[Step]:
+        """Return the steps that a stage has for a volume."""
+        config = self.run.volumes[volume]
+        return [step for step in _steps(stage) if not step.option or getattr(config, step.option)]
 
     def _left_by(self, stage: str, steps: Sequence[Step], of: dict[str, str]) -> list[str]:
         """Return what the last of the steps leaves that this volume has jobs for."""
@@ -507,10 +512,10 @@ class Pipeline:
     def first_inputs(self, stage: str, made_by: str, **given: str) -> Callable[[Any], list[str]]:
         """Return the function that lists the files of another stage for a job of ``<stage>_blocks``.
 
-        Only the first step has any: what follows reads the tables that it made of them, so that not every job lists
-        every file.
+        Only the first step that all volumes have has any: what follows reads the tables that it made of them, so that
+        not every job lists every file.
         """
-        first = _steps(stage)[0].name
+        first = next(step.name for step in _steps(stage) if not step.option)
 
         def files(wildcards: Any) -> list[str]:
             is_first = wildcards.job.startswith(f"{first}-")

@@ -133,8 +133,11 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         _check_boxes(name, place, config)
         places[name] = _needed(name, place, config) if volume.image_box == NEEDED else place
         _check_masks(name, places[name], config)
-        _check_given(name, places[name])
-        _check_corrections(name, places[name], config)
+        for key in ("init_segmentation", "nuclei"):
+            _check_given(f"volumes.{name}.{key}", getattr(volume, key), places[name])
+        for key in ("corrections", "nuclei"):
+            _check_is_merged(f"volumes.{name}.{key}", getattr(volume, key), places[name], config)
+        _check_corrections(name, places[name])
         if volume.skeletons and not Path(volume.skeletons).exists():
             raise ConfigError(
                 f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected an SWC file, a folder of "
@@ -284,9 +287,8 @@ def _check_masks(name: str, place: Place, config: RunConfig) -> None:
             raise ConfigError(f"volumes.{name}.masks, {key}: {error}") from None
 
 
-def _check_given(name: str, place: Place) -> None:
-    """Refuse given segments that are no labels, or none of which lies in what is segmented."""
-    key, spec = f"volumes.{name}.init_segmentation", place.config.init_segmentation
+def _check_given(key: str, spec: str | None, place: Place) -> None:
+    """Refuse given segments or nuclei that are no labels, or none of which lies in what is segmented."""
     if spec is None:
         return
     labels, _ = open_source(key, spec)
@@ -309,15 +311,19 @@ def _check_points(config: SegmentConfig) -> None:
             raise ConfigError(f"segment.seed_points: {error}") from None
 
 
-def _check_corrections(name: str, place: Place, config: RunConfig) -> None:
+def _check_is_merged(key: str, spec: str | None, place: Place, config: RunConfig) -> None:
+    """Refuse what only merge reads in a volume that it leaves out."""
+    if spec is not None and not (place.config.is_segmented and config.agglomerate.enabled):
+        raise ConfigError(
+            f"{key}: {spec} is applied by merge, which leaves this volume out. Set agglomerate.enabled and a "
+            "segment_box, or leave it out"
+        )
+
+
+def _check_corrections(name: str, place: Place) -> None:
     key, path = f"volumes.{name}.corrections", place.config.corrections
     if path is None:
         return
-    if not (place.config.is_segmented and config.agglomerate.enabled):
-        raise ConfigError(
-            f"{key}: {path} is applied by merge, which leaves this volume out. Set agglomerate.enabled and a "
-            "segment_box, or leave the corrections out"
-        )
     try:
         corrections = read_corrections(path)
     except CorrectionError as error:

@@ -23,7 +23,8 @@ VOLUMES = ("synth", "ingest")  # stages that make the same files
 BOXES = {name: stage.blocks.box for name, stage in STAGES.items() if stage.blocks}
 WORKERS = {f"train.{name}" for name in PROCESSES}  # compared by their product
 MEASURED = ("model.image_mean", "model.image_stddev")  # null: the stage records what it found
-OPTIONAL_INPUTS = ("init", "normalize", "skeletons", "validation", "masks", "init_segmentation", "corrections")
+GIVEN = ("masks", "init_segmentation", "corrections", "nuclei", "skeletons")  # with a volume
+OPTIONAL_INPUTS = ("init", "normalize", "validation", *GIVEN)
 
 
 class Product(NamedTuple):
@@ -171,7 +172,8 @@ def _inputs(pipeline: Pipeline, product: Product) -> dict[str, Any]:
             box = pipeline.contact_boxes[volume][product.wildcards["subvolume"]]
             return own | {"box": box, "segmentation": paths.base(run, volume=volume)}
         case "merge" | "sweep":
-            given = {"corrections": run.volumes[volume].corrections} if product.stage == "merge" else {}
+            names = ("corrections", "nuclei") if product.stage == "merge" else ()
+            given = {name: getattr(run.volumes[volume], name) for name in names}
             base = paths.base(run, volume=volume)
             return own | given | {"segmentation": base, "graphs": len(pipeline.contact_boxes[volume])}
         case "fill":

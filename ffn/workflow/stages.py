@@ -76,12 +76,15 @@ class Step(NamedTuple):
         Blocks of the stage for a job of the step, at least. If one job would do, the step is left to the next.
     finishes : bool
         Whether a job comes after those that share it.
+    option : str
+        Of a volume; one without it leaves the step out.
     """
 
     name: str
     in_parts: bool = True
     blocks_per_job: int = 1
     finishes: bool = True
+    option: str = ""
 
 
 class Blocks(NamedTuple):
@@ -347,7 +350,7 @@ STAGES = {
             need=Need(base_mb=800, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
             section="merge",
             rules=("merge_blocks", "merge"),
-            blocks=Blocks("segment_box", itemsize=8, steps=(Step("mapping", in_parts=False),)),
+            blocks=Blocks("segment_box", 8, (Step("nuclei", option="nuclei"), Step("mapping", in_parts=False))),
         ),
         Stage(
             name="sweep",

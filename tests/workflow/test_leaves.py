@@ -103,6 +103,7 @@ READ_BY = {
     ),
     "volumes.init_segmentation": ("segment", "checkpoint_segment"),
     "volumes.corrections": ("merge",),
+    "volumes.nuclei": ("merge",),
     "volumes.normalize": ("normalize", *TRAININGS),
     "volumes.train_box": ("membrane", "partition"),
     "volumes.train_weight": ("records",),
@@ -175,6 +176,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.init_segmentation": ["mask.npy"],
     "volumes.masks": [[{"path": "mask.npy"}]],
     "volumes.corrections": ["corrections.csv"],
+    "volumes.nuclei": ["mask.npy"],
     "segment.canvases": [1],  # with more, lists of subvolumes are other jobs
     "agglomerate.canvases": [2],
     "segment.seed_points": ["4,5,6"],
@@ -501,6 +503,16 @@ def test_merge_and_sweep_depend_on_their_calibrations(tmp_path):
     plan = Workflow(tmp_path, config).plan("fill_all", "sweep_all")
     for rule in ("merge", "sweep"):
         assert re.search(rf"^rule {rule}:\n    input: .*calibration.yaml", plan, re.MULTILINE)
+
+
+def test_merge_depends_on_the_file_of_nuclei(tmp_path):
+    write_sources(tmp_path)
+    config = copy.deepcopy(EVERYTHING)
+    config["volumes"]["tissue"]["nuclei"] = "mask.npy"
+    plan = Workflow(tmp_path, config).plan("-p", "fill_all")
+    inputs = re.findall(r"^rule merge:\n    input: (.*)", plan, re.MULTILINE)
+    assert sorted("mask.npy" in files for files in inputs) == [False, True]
+    assert len(re.findall(r"ffn merge .*--nuclei mask.npy", plan)) == 1
 
 
 def test_a_parameter_that_snakemake_would_drop_is_an_error():

@@ -126,7 +126,7 @@ def test_blocks_wait_for_the_mapping_of_the_same_threshold(base, tmp_path, capsy
     assert main([*command, "--job", "1-of-1", "--threshold", "0.5"]) == 2
     assert "out.zarr/steps/mapping: has no tables of these inputs and options" in capsys.readouterr().err
     assert main([*command, "--job", "mapping-1-of-0"]) == 2
-    assert "or finish, or mapping-…" in capsys.readouterr().err
+    assert "or finish, or nuclei-…, or mapping-…" in capsys.readouterr().err
 
 
 def test_corrections_are_applied_and_a_change_of_them_too(base, tmp_path):
@@ -168,3 +168,62 @@ def test_corrections_that_were_only_touched_repeat_nothing(base, tmp_path):
         assert main([*command, "--job", job, "--job-record", f"{tmp_path}/{job}.json"]) == 0
         os.utime(path, ns=(1, 1))
     assert np.array_equal(read(f"{tmp_path}/out.zarr"), BASE)
+
+
+def write_nuclei(path, x=(4, 8, 9), ids=(100, 200, 200)):
+    """Write nuclei in voxels twice as long, in a part of the volume: by default one in segment 5, one in segment 9."""
+    voxels = np.zeros((1, 1, 6), np.uint64)
+    voxels[0, 0, np.array(x) - 4] = ids
+    return write(path, voxels, (4, -1, 4), (40.0, 10.0, 20.0))
+
+
+EDGES = edge(5, 9, 0.9), edge(8, 9, 0.8), edge(5, 8, 0.6)  # join all three
+
+
+@pytest.mark.parametrize("out", ["out.h5:labels", "out.zarr"])
+def test_no_score_joins_two_nuclei(base, tmp_path, out):
+    graph, nuclei = write_graph(tmp_path / "g.csv", *EDGES), write_nuclei(tmp_path / "nuclei.h5")
+    command = ["merge", graph, "--segmentation", base, "--threshold", "0.5", "--out", f"{tmp_path}/{out}"]
+    for options, expected in (
+        ([], np.where(np.isin(BASE, (8, 9)), 5, BASE)),
+        (["--nuclei", nuclei], np.where(BASE == 9, 8, BASE)),
+    ):
+        assert main([*command, *options]) == 0
+        assert np.array_equal(read(f"{tmp_path}/{out}"), expected)
+    with open_volume(f"{tmp_path}/{out}") as volume:
+        assert volume.provenance["inputs"]["nuclei"] == nuclei
+    write_nuclei(tmp_path / "nuclei.h5", ids=(200, 200, 200))
+    assert main([*command, "--nuclei", nuclei]) == 0
+    assert np.array_equal(read(f"{tmp_path}/{out}"), np.where(np.isin(BASE, (8, 9)), 5, BASE))
+
+
+def test_people_may_join_two_nuclei_and_hear_of_it(base, tmp_path, caplog):
+    graph, path, out = write_graph(tmp_path / "g.csv", *EDGES), tmp_path / "c.csv", f"{tmp_path}/out.zarr"
+    path.write_text(corrections_text([Correction("join", (4, -1, 17), (4, -1, 8))]))
+    command = ["merge", graph, "--segmentation", base, "--corrections", str(path), "--out", out]
+    assert main([*command, "--nuclei", write_nuclei(tmp_path / "nuclei.h5")]) == 0
+    assert np.array_equal(read(out), np.where(np.isin(BASE, (8, 9)), 5, BASE))
+    assert "c.csv: joins nuclei 100, 200 in group 5" in caplog.text
+
+
+def test_jobs_that_look_for_nuclei_do_not_show(base, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 8)
+    graph, nuclei = write_graph(tmp_path / "g.csv", *EDGES), write_nuclei(tmp_path / "nuclei.h5", x=(4, 6, 8))
+
+    def run(folder, *job):
+        options = ["--nuclei", nuclei, "--threshold", "0.5", "--mapping", f"{folder}/map.csv"]
+        assert main(["merge", graph, "--segmentation", base, *options, "--out", f"{folder}/out.zarr", *job]) == 0
+
+    jobs = ["nuclei-2-of-2", "nuclei-1-of-2", "nuclei-finish", "mapping-finish", "2-of-2", "1-of-2", "finish"]
+    require_same_files(run, tmp_path, jobs)
+    assert np.array_equal(read(f"{tmp_path}/one/out.zarr"), np.where(BASE == 9, 8, BASE))
+
+
+def test_nuclei_beside_the_segmentation_and_jobs_without_any_are_refused(base, tmp_path, capsys):
+    command = ["merge", write_graph(tmp_path / "g.csv"), "--segmentation", base, "--out", f"{tmp_path}/out.zarr"]
+    elsewhere = write(tmp_path / "nuclei.h5", np.ones((1, 1, 6), np.uint64), (9, -1, 4), (40.0, 10.0, 20.0))
+    assert main([*command, "--nuclei", elsewhere]) == 2
+    assert "nuclei.h5:nuclei: covers 9:10,-1:0,4:10, expected some of" in capsys.readouterr().err
+    assert main([*command, "--job", "nuclei-1-of-2"]) == 2
+    assert "--job: nuclei-… looks for nuclei, expected --nuclei" in capsys.readouterr().err

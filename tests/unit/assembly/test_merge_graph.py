@@ -173,14 +173,18 @@ def test_parts_made_with_different_options_are_refused(tmp_path):
         read_graphs(paths)
 
 
-def by_definition(edges, threshold, joined, apart):
+def by_definition(edges, threshold, joined, apart, nuclei=()):
     """Join the two groups with the best mean again and again, and return the group of each id."""
+    nucleus_of = dict(nuclei)
     best, group = {}, {i: i for e in edges for i in (e.segment_a, e.segment_b)} | {i: i for p in joined for i in p}
     for e in edges:
         best[e.segment_a, e.segment_b] = max(best.get((e.segment_a, e.segment_b), 0), round(e.score * 1e6))
 
     def join(a, b):
         group.update({i: min(a, b) for i, g in group.items() if g in (a, b)})
+
+    def nuclei_of(*groups):
+        return {nucleus_of[i] for i, g in group.items() if g in groups and i in nucleus_of}
 
     for a, b in joined:
         join(group[a], group[b])
@@ -189,6 +193,8 @@ def by_definition(edges, threshold, joined, apart):
         for (a, b), score in best.items():
             if group[a] != group[b]:
                 between.setdefault(tuple(sorted((group[a], group[b]))), []).append(score)
+        known = {g: nuclei_of(g) for g in group.values()}
+        forbidden |= {(a, b) for a, b in between if not (known[a] <= known[b] or known[b] <= known[a])}
         means = [(-sum(s) / len(s), *pair) for pair, s in between.items() if pair not in forbidden]
         if not means or -min(means)[0] < threshold * 1e6:
             return group
@@ -207,14 +213,17 @@ def test_random_graphs_are_joined_by_definition(seed, at_once, monkeypatch):
     joined = pairs[:3]
     one = by_definition([], 1, joined, [])
     apart = [(a, b) for a, b in pairs[6:12] if one.get(a, a) != one.get(b, b)]
-    expected, found = by_definition(edges, 0.55, joined, apart), constrained(edges, joined, apart, 0.55)
-    assert {i: found.get(i, i) for i in expected} == expected and 3 < len(found) < 40
+    nuclei = [(i, rng.integers(2**63, 2**63 + 4, dtype=np.uint64).item()) for i in ids[::3].tolist()]
+    for of in ([], nuclei):
+        expected, found = by_definition(edges, 0.55, joined, apart, of), constrained(edges, joined, apart, 0.55, of)
+        assert {i: found.get(i, i) for i in expected} == expected and 3 < len(found) < 40
 
 
-def constrained(edges, joined=(), apart=(), threshold=0.5):
+def constrained(edges, joined=(), apart=(), threshold=0.5, nuclei=()):
     """Return the group of each segment that is in one."""
-    constraints = Constraints(*(np.array(pairs, np.uint64).reshape(-1, 2) for pairs in (joined, apart)))
-    return {int(a): int(b) for a, b in zip(*groups_of(edges, threshold, constraints), strict=True)}
+    joined, apart, nuclei = (np.array(pairs, np.uint64).reshape(-1, 2) for pairs in (joined, apart, nuclei))
+    found = groups_of(edges, threshold, Constraints(joined, apart), nuclei)
+    return {int(a): int(b) for a, b in zip(*found, strict=True)}
 
 
 def test_what_people_separate_is_cut_where_the_score_is_lowest():
@@ -236,3 +245,16 @@ def test_what_people_join_needs_no_score_and_counts_in_the_mean():
 def test_a_group_keeps_apart_what_its_members_do():
     edges = [edge(1, 2, 0.9), edge(3, 4, 0.9), edge(1, 3, 0.8), edge(2, 4, 0.8), edge(1, 4, 0.8), edge(2, 3, 0.8)]
     assert constrained(edges, apart=[(2, 4)]) == {1: 1, 2: 1, 3: 3, 4: 3}
+
+
+def test_a_group_holds_one_nucleus_whatever_the_scores():
+    chain = [edge(1, 2, 0.8), edge(2, 3, 0.9), edge(3, 4, 0.7), edge(4, 5, 1.0)]
+    for order in (chain, chain[::-1]):
+        assert constrained(order, nuclei=[(1, 70), (5, 70)]) == dict.fromkeys([1, 2, 3, 4, 5], 1)
+        assert constrained(order, nuclei=[(1, 70), (5, 80)]) == {1: 1, 2: 1, 3: 1, 4: 4, 5: 4}
+        assert constrained(order, nuclei=[(3, 70), (4, 80), (9, 90)]) == {1: 1, 2: 1, 3: 1, 4: 4, 5: 4}
+
+
+def test_what_people_join_may_hold_two_nuclei_but_no_third():
+    edges, nuclei = [edge(2, 5, 0.9), edge(2, 7, 0.8)], [(1, 70), (2, 80), (5, 90), (7, 80)]
+    assert constrained(edges, joined=[(1, 2)], nuclei=nuclei) == {1: 1, 2: 1, 7: 1}

@@ -347,7 +347,7 @@ def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path, monkeypatch):
     assert len(pipeline(volumes={"large": volume}, workflow={"max_jobs_per_stage": 2}).jobs("ingest", "large", "image"))
 
 
-def test_jobs_wait_for_the_step_before_theirs():
+def test_jobs_wait_for_the_step_before_theirs(tmp_path):
     volumes = {"large": {"synthetic": {"shape_zyx": [300, 300, 600]}}}
     made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 2}, agglomerate={"enabled": True})
 
@@ -368,8 +368,19 @@ def test_jobs_wait_for_the_step_before_theirs():
         assert before("reconcile", job, order="-reversed") == [f"{folder}/{name}" for name in earlier]
     assert before("merge", "1-of-2") == ["agglomerated.zarr/jobs/mapping-finish.json"]
     assert before("merge", "mapping-finish") == []
+    volumes["large"]["nuclei"] = f"{tmp_path}/nuclei.npy"
+    np.save(volumes["large"]["nuclei"], np.zeros((300, 300, 600), np.uint64))
+    made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 2}, agglomerate={"enabled": True})
+    for job, earlier in {
+        "nuclei-2-of-2": [],
+        "nuclei-finish": [name.format("nuclei-") for name in both],
+        "mapping-finish": ["nuclei-finish.json"],
+        "1-of-2": ["mapping-finish.json"],
+    }.items():
+        assert before("merge", job) == [f"agglomerated.zarr/jobs/{name}" for name in earlier]
     graphs = made.first_inputs("merge", "agglomerate")
-    assert graphs(Wildcards(volume="large", job="1-of-2")) == []
+    for job in ("nuclei-1-of-2", "nuclei-finish", "1-of-2"):
+        assert graphs(Wildcards(volume="large", job=job)) == []
     assert graphs(Wildcards(volume="large", job="mapping-finish")) == made.files("agglomerate")
 
 

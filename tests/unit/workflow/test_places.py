@@ -407,6 +407,7 @@ def test_a_mask_has_to_be_there_and_to_cover_what_is_segmented(tmp_path):
     check_sources(load_run({**GOOD, "volumes": less}))
 
 
+@pytest.mark.parametrize("key", ["init_segmentation", "nuclei"])
 @pytest.mark.parametrize(
     ("dtype", "start", "said"),
     [
@@ -415,15 +416,15 @@ def test_a_mask_has_to_be_there_and_to_cover_what_is_segmented(tmp_path):
         (np.float32, (0, 0, 0), "has type float32, expected integer labels"),
     ],
 )
-def test_what_is_segmented_already_has_to_lie_in_the_segment_box(tmp_path, dtype, start, said):
+def test_given_segments_and_nuclei_have_to_lie_in_the_segment_box(tmp_path, dtype, start, said, key):
     spec = f"{tmp_path}/soma.h5:labels"
     with create_volume(spec, dtype, Placement(Box.from_shape((2, 5, 6), start), (20, 20, 20))):
         pass
-    run = load_run({**GOOD, "volumes": {"phantom": {**PHANTOM, "init_segmentation": spec}}})
+    run = load_run(changed(volumes={"phantom": {**PHANTOM, key: spec}}, agglomerate={"enabled": True}))
     if said is None:
         check_sources(run)
         return
-    with pytest.raises(ConfigError, match=f"volumes.phantom.init_segmentation: .*{said}"):
+    with pytest.raises(ConfigError, match=f"volumes.phantom.{key}: .*{said}"):
         check_sources(run)
 
 

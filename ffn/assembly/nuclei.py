@@ -1,0 +1,145 @@
+"""Which base segments are of which nucleus, so that `ffn.assembly.merge` joins no two nuclei."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import numpy as np
+
+from ffn.assembly.merge_graph import NO_NUCLEI
+from ffn.contingency import ContingencyTable, TableSum, count_pairs, largest_parts, merge_tables
+from ffn.errors import ConfigError, VolumeError
+from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.io.blocks import Job, Learnt, blocks_of
+from ffn.io.nearest import reaches, read_nearest
+from ffn.io.open import identity, open_segmentation, open_truth
+from ffn.io.steps import StepTables, learn_tables
+from ffn.io.volume import Placement, Volume, have_same_voxel_size, require_labels
+from ffn.provenance import fingerprint
+
+log = logging.getLogger(__name__)
+
+NUCLEI = "nuclei"  # step before the mapping
+SEGMENTS = "segments"  # its table
+MIN_SHARE = 0.25  # our choice: pieces of a nucleus that was cut count, a neighbour that touches its rim does not
+
+
+def learn_nuclei(spec: str | None, base_spec: str, out_path: str, block_size_zyx: ZYX, job: Job) -> StepTables | None:
+    """Do what `job` has to do of the step `NUCLEI`, which counts the voxels that nuclei and base segments share.
+
+    Parameters
+    ----------
+    spec : str or None
+        Labels of any resolution, an id for each nucleus or soma. They may cover a part of the segmentation. None: there
+        is no such step, and no nucleus.
+    base_spec : str
+        Base segmentation.
+    out_path : str
+        What merge writes.
+    block_size_zyx : tuple of int
+        Voxels read at a time.
+    job : Job
+        See `ffn.io.steps`.
+
+    Returns
+    -------
+    StepTables or None
+        The table `SEGMENTS`, see `segments_of`. None if `job` does nothing after this step.
+
+    Raises
+    ------
+    VolumeError
+        If the nuclei are no labels or lie beside the segmentation, or jobs are missing before this one.
+    ConfigError
+        If `job` is of this step and there are no nuclei.
+    """
+    if spec is None:
+        if job.step == NUCLEI:
+            raise ConfigError(f"--job: {NUCLEI}-… looks for nuclei, expected --nuclei. Give it, or leave the job out")
+        return StepTables({SEGMENTS: NO_NUCLEI})
+    with open_truth(spec) as nuclei, open_segmentation(base_spec) as base:
+        require_labels(base)
+        size = None if have_same_voxel_size(nuclei, base) else base.voxel_size_zyx_nm
+        if not reaches(nuclei, base.box, size):
+            found = f"{spec}: covers {nuclei.box}, expected some of {base_spec}, {base.box}"
+            raise VolumeError(f"{found}. Correct its offset or voxel size")
+
+        def work(block: Box) -> Learnt:
+            return vars(merge_tables(_shared(nuclei, base, part, size) for part in block.blocks(block_size_zyx)))
+
+        def combine(learnt: Iterable[Learnt]) -> dict[str, np.ndarray]:
+            total = TableSum()
+            for each in learnt:
+                total.add(ContingencyTable(**each))
+            return {SEGMENTS: segments_of(total.table(), spec)}
+
+        made_of = fingerprint("merge", None, segmentation=identity(base_spec), nuclei=identity(spec))
+        blocks = blocks_of(Placement(base.box), {SEGMENTS: np.uint64})
+        return learn_tables(out_path, NUCLEI, blocks, work, combine, made_of, job)
+
+
+def segments_of(table: ContingencyTable, where: str = "nuclei") -> np.ndarray:
+    """Return the base segments of nuclei.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Voxels of each pair of nucleus and base segment, without background.
+    where : str
+        The nuclei, for messages.
+
+    Returns
+    -------
+    uint64 ndarray of shape (N, 2)
+        Segment, nucleus; by ascending segment. A segment is of a nucleus if it has at least `MIN_SHARE` of the voxels
+        of the nucleus that are in any segment; if that holds for several, of the one that has most voxels in it.
+
+    Examples
+    --------
+    A nucleus in two pieces, and a neurite that touches it:
+
+    >>> segments_of(count_pairs(np.repeat(5, 100), np.repeat([7, 8, 9], [60, 38, 2]))).tolist()
+    [[7, 5], [8, 5]]
+    """
+    _, index = np.unique(table.a, return_inverse=True)
+    large = table.keep(table.voxels >= MIN_SHARE * np.bincount(index, table.voxels)[index])
+    rows = largest_parts(large.b, large.a, large.voxels)
+    found = np.stack([large.b[rows], large.a[rows]], axis=1)
+    log.info("%s: %d nuclei in %d base segments", where, len(np.unique(large.a)), len(found))
+    if len(rows) < len(large.b):
+        ids, numbers = np.unique(large.b, return_counts=True)
+        example = ids[numbers.argmax()], numbers.max()
+        log.warning(
+            "%s: %d base segments hold several nuclei, such as segment %d, which holds %d. Merge cuts none, so they "
+            "count for their largest nucleus",
+            *(where, (numbers > 1).sum(), *example),
+        )
+    return found
+
+
+def warn_of_joined(nuclei: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray, where: str) -> None:
+    """Warn of groups of several nuclei, which only people make.
+
+    Parameters
+    ----------
+    nuclei : uint64 ndarray of shape (N, 2)
+        Of `segments_of`.
+    base_ids, group_ids : uint64 ndarrays of shape (M,)
+        Segments that were joined, and their groups.
+    where : str
+        What joined them.
+    """
+    groups = dict(zip(base_ids.tolist(), group_ids.tolist(), strict=True))
+    of: dict[int, set[int]] = {}
+    for segment, nucleus in nuclei.tolist():
+        of.setdefault(groups.get(segment, segment), set()).add(nucleus)
+    for group, several in of.items():
+        if len(several) > 1:
+            log.warning("%s: joins nuclei %s in group %d", where, ", ".join(map(str, sorted(several))), group)
+
+
+def _shared(nuclei: Volume, base: Volume, part: Box, voxel_size_zyx_nm: VoxelSize | None) -> ContingencyTable:
+    """Count the voxels that nuclei and base segments share; where no nucleus is, segments are not read."""
+    found = read_nearest(nuclei, part, voxel_size_zyx_nm, outside=0)
+    return count_pairs(found, base.read(part) if found.any() else found).foreground()
