@@ -40,6 +40,7 @@ def features(edge: MergeEdge) -> dict[str, float]:
         "radius": min(found.radius_a, found.radius_b),
         "contact": float(np.log(edge.contact_faces + 1)),
         "depth": float(np.log((edge.overlap_voxels + 1) / (edge.contact_faces + 1))),
+        "brightness": edge.brightness,  # grey levels, so a fit with it is only for images of the same contrast
     }
 
 
@@ -192,6 +193,4 @@ def _sigmoid(values: np.ndarray) -> np.ndarray:
 
 # The best of some sets on FIB-25, z < 85, with pairs of segments left out; few, because decision points are few.
 DEFAULT = ("agreement", "crossing", "crossing_best", "failed", "iou", "own")
-FEATURES = frozenset(
-    "own crossing crossing_best agreement iou deleted lost failed smaller larger radius contact depth".split()
-)
+FEATURES = frozenset((*DEFAULT, *"deleted lost smaller larger radius contact depth brightness".split()))

@@ -37,6 +37,21 @@ def test_the_fit_finds_the_probability_that_made_the_examples():
     assert set(found.names) == FEATURES == set(features(edges[0]))
 
 
+def test_sizes_contact_depth_and_brightness_tell_where_the_scores_do_not():
+    one = edge(1, 2, 0.5)
+    small = replace(one.evidence, voxels_a=9, voxels_b=99)
+    for names, other in (
+        (("smaller", "larger"), replace(one, evidence=small)),
+        (("contact", "depth"), replace(one, contact_faces=9)),
+        (("depth",), replace(one, overlap_voxels=4000)),
+        (("brightness",), replace(one, brightness=90.0)),
+    ):
+        before, after = features(one), features(other)
+        assert {name for name in FEATURES if before[name] != after[name]} == set(names)
+        found = fit([one, other], np.array([True, False]), 1.0, names).probabilities([one, other])
+        assert found[0] > 0.6 and found[1] < 0.4
+
+
 def test_the_maximum_is_reached_whatever_the_order():
     edges, same = examples()
     order = np.random.default_rng(1).permutation(len(edges))
