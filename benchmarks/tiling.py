@@ -4,11 +4,12 @@
     ffn segment --image raw.h5:raw --model model/ --box 0:80,0:80,0:80    --out parts/0.h5:segmentation
     ...                                                 (the other seven; overlaps of at least one FOV)
     python benchmarks/tiling.py parts/*.h5 --whole whole.h5:segmentation --truth labels.h5:labels
+    python benchmarks/tiling.py --tiled agglomerated.zarr --whole agglomerated-whole.zarr --truth labels.h5:labels
 
-Reconciles the subvolumes with the given options. Prints the VOI (in bits, over the voxels that both label) between the
-two segmentations, and between each and the ground truth. Then counts unions, that is, matches of ids of two
-subvolumes, and those that merge bodies: on both sides, at least 100 voxels have a ground truth, more than half of these
-belong to one body, and the two bodies differ.
+Reconciles the subvolumes with the given options, or takes a finished volume (`--tiled`), as after agglomeration. Prints
+the VOI (in bits, over the voxels that both label) between the two segmentations, and between each and the ground truth.
+Of subvolumes, then counts unions, that is, matches of ids of two subvolumes, and those that merge bodies: on both
+sides, at least 100 voxels have a ground truth, more than half of these belong to one body, and the two bodies differ.
 """
 
 from __future__ import annotations
@@ -37,25 +38,29 @@ MIN_PURITY = 0.5
 BLOCK = (128, 128, 128)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Reconcile, compare and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("subvolumes", nargs="+", metavar="FILE.h5", help="files of ffn segment")
-    parser.add_argument("--whole", required=True, metavar="FILE.h5:DATASET", help="the box segmented in one piece")
-    parser.add_argument("--truth", required=True, metavar="FILE.h5:DATASET", help="ground truth, 0 is unknown")
+    parser.add_argument("subvolumes", nargs="*", metavar="FILE.h5", help="files of ffn segment")
+    parser.add_argument("--tiled", metavar="VOLUME", help="what was made of subvolumes, instead of their files")
+    parser.add_argument("--whole", required=True, metavar="VOLUME", help="the box segmented in one piece")
+    parser.add_argument("--truth", required=True, metavar="VOLUME", help="ground truth, 0 is unknown")
     add_box_option(parser)
     add_options(parser, ReconcileConfig)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
+    if bool(arguments.subvolumes) == bool(arguments.tiled):
+        parser.error("expected either files of ffn segment or --tiled")
     config = from_arguments(ReconcileConfig, arguments)
     specs = [spec if split_spec(spec)[1] else f"{spec}:segmentation" for spec in arguments.subvolumes]
-    with tempfile.TemporaryDirectory() as folder:
-        tiled = f"{folder}/tiled.h5:segmentation"
-        reconcile(specs, tiled, config)
-        with open_volume(arguments.whole) as a, open_volume(tiled) as b, open_volume(arguments.truth) as truth:
+    with tempfile.TemporaryDirectory() as folder, open_volume(arguments.truth) as truth:
+        tiled = arguments.tiled or f"{folder}/tiled.h5:segmentation"
+        if specs:
+            reconcile(specs, tiled, config)
+        with open_volume(arguments.whole) as a, open_volume(tiled) as b:
             print_scores(a, b, truth, arguments.box or b.box)
-    with open_volume(arguments.truth) as truth:
-        unions, judged, merging = count_unions(specs, truth, config)
-    print(f"unions: {unions}; of them with ground truth on both sides: {judged}; merging bodies: {merging}")
+        if specs:
+            unions, judged, merging = count_unions(specs, truth, config)
+            print(f"unions: {unions}; of them with ground truth on both sides: {judged}; merging bodies: {merging}")
 
 
 def print_scores(whole: Volume, tiled: Volume, truth: Volume, box: Box) -> None:
