@@ -23,7 +23,7 @@ class Evidence:
     radius_a, radius_b : float
         Largest distance of a voxel of the segment from its surface, in units of the smallest voxel side.
     tries_a, tries_b : int
-        Seeds tried for each side; 0 if no voxel of the side can be a seed.
+        Seeds tried for each side; 0 if no voxel of the side can be a seed, or the score was 0 without it.
     fovs_a, fovs_b : int
         Network evaluations from the seed that counts.
     recovered_aa, recovered_bb : float
@@ -95,6 +95,10 @@ class Grown:
     def deleted(self) -> float:
         """Voxels lost again, as a share of the object."""
         return self.num_deleted / max(1, int(np.count_nonzero(self.mask)), self.num_deleted)
+
+    def is_sound(self, side: np.ndarray, config: AgglomerateConfig) -> bool:
+        """Whether the object recovers the segment that it was grown from, and lost little; else the score is 0."""
+        return share_of(self.mask, side) >= config.min_recovered and self.deleted <= config.max_deleted
 
 
 def compare(sides: list[np.ndarray], grown: list[Grown], radii: Sequence[float]) -> Evidence:

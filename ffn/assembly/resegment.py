@@ -104,7 +104,9 @@ class Resegmentation:
     Notes
     -----
     Source: resegmentation in Januszewski et al. 2018, Methods. Both segments are cleared, all others are masked, and
-    each side is grown again from its own seed near the decision point.
+    each side is grown again from its own seed near the decision point. Ours: the smaller side is grown first, and the
+    other one only if that can still matter. A side that does not enter the other, but is entered by it, is grown once
+    more from there: the part of it in which its first seed lay may be another one.
     """
 
     def __init__(self, around: Surroundings, contact: Contact) -> None:
@@ -140,10 +142,36 @@ class Resegmentation:
 
     def _both_sides(self, canvas: Canvas, sides: list[Side]) -> Iterator[ObjectGrower]:
         """Yield the objects to grow, each after the one before it has grown; then compare."""
-        grown = []
-        for side in sides:
-            grown.append((yield from self._one_side(canvas, side)))
+        grown, config = [Grown(np.zeros(canvas.shape, bool))] * 2, self._around.config
+        for which in sorted((0, 1), key=lambda n: np.count_nonzero(sides[n].mask)):
+            grown[which] = yield from self._one_side(canvas, sides[which])
+            if not grown[which].is_sound(sides[which].mask, config):
+                break  # the score is 0, whatever the other side does
+        else:
+            for which in (0, 1):
+                enters, is_entered = (share_of(grown[n].mask, sides[1 - n].mask) for n in (which, 1 - which))
+                if enters < config.min_crossing <= is_entered:
+                    grown[which] = yield from self._from_within(canvas, sides, grown, which)
         self.evidence = compare([side.mask for side in sides], grown, [side.radius for side in sides])
+
+    def _from_within(
+        self, canvas: Canvas, sides: list[Side], grown: list[Grown], which: int
+    ) -> Generator[ObjectGrower, None, Grown]:
+        """Grow a side from where the other one enters it; return the result if it enters the other one as far."""
+        side, other, before = sides[which], sides[1 - which], grown[which]
+        entered = grown[1 - which].mask[canvas.reach.slices()]
+        seed = best_seed(np.where(entered, side.merit, -np.inf), canvas.reach)
+        if seed is None:
+            return before
+        grower = self._grower_of(canvas, seed)
+        yield grower
+        new = _result(grower, before.num_tries + 1)
+        enters_as_far = share_of(new.mask, other.mask) >= share_of(before.mask, other.mask)
+        is_better = enters_as_far and new.is_sound(side.mask, self._around.config)
+        return new if is_better else replace(before, num_tries=new.num_tries)
+
+    def _grower_of(self, canvas: Canvas, seed_zyx: ZYX) -> ObjectGrower:
+        return ObjectGrower(canvas, seed_zyx, canvas.deltas_zyx, Limits(max_fovs=self._around.config.max_fovs))
 
     def _one_side(self, canvas: Canvas, side: Side) -> Generator[ObjectGrower, None, Grown]:
         """Grow a side; one that does not leave its seed or recover its own segment is grown from other seeds."""
@@ -152,15 +180,15 @@ class Resegmentation:
             seed = best_seed(side.merit, canvas.reach)
             if seed is None:
                 break
-            grower = ObjectGrower(canvas, seed, canvas.deltas_zyx, Limits(max_fovs=config.max_fovs))
+            grower = self._grower_of(canvas, seed)
             yield grower
             new = _result(grower, attempt)
             is_better = attempt == 1 or _worth(new, side) > _worth(best, side)
             best = new if is_better else replace(best, num_tries=attempt)
-            if best.num_fovs > 1 and share_of(best.mask, side.mask) >= config.min_recovered:
-                break
             tried = Box.around(seed, canvas.deltas_zyx).intersect(canvas.reach)
             side.merit[tried.slices(canvas.reach.start)] = -np.inf
+            if best.num_fovs > 1 and share_of(best.mask, side.mask) >= config.min_recovered:
+                break
         return best
 
 

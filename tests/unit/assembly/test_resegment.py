@@ -65,11 +65,26 @@ def test_a_side_that_does_not_recover_itself_is_grown_from_another_seed(around, 
     monkeypatch.setattr(lanes, "create_engine", lambda *_: Choosy())
     tries = {}
     for most in (1, 9):
-        config = AgglomerateConfig(window_radius_zyx=(3, 4, 20), max_tries=most, max_fovs=None)
+        config = AgglomerateConfig(window_radius_zyx=(3, 4, 20), max_tries=most, max_fovs=None, max_deleted=1)
         contact, here = Contact(3, 8, (3, 4, 19), 1.0, 1), around(image, labels, CHOSEN, config)
         ((_, tries[most]),) = resegmented(here, [contact], HostLanes(here.network, config), 1)
-    assert tries[1].tries_a == tries[1].tries_b == tries[9].tries_b == 1 < tries[9].tries_a
+    assert tries[1].tries_a == tries[9].tries_b == 1 < tries[9].tries_a
+    assert tries[1].tries_b == tries[1].fovs_b == 0 == tries[1].score(AgglomerateConfig())  # b could not change that
     assert tries[1].recovered_aa == 0 and tries[9].recovered_aa > 0.2 and tries[9].recovered_bb > 0.2
+
+
+def test_a_side_is_grown_again_from_where_the_other_enters_it(around, monkeypatch):
+    """Segment a has a part far from the contact, which is deeper and so has the first seed."""
+    labels = np.zeros((19, 19, 60), np.uint64)
+    labels[2:17, 2:17, 1:16] = labels[8:11, 1:18, 18:30] = 3
+    labels[8:11, 1:18, 30:50] = 8
+    image = np.where(labels > 0, 129, 127).astype(np.uint8)
+    monkeypatch.setattr(lanes, "create_engine", lambda *_: Choosy())
+    config = AgglomerateConfig(window_radius_zyx=(9, 9, 30), max_fovs=None, min_recovered=0.1, min_crossing=0.1)
+    contact, here = Contact(3, 8, (9, 9, 29), 1.0, 1), around(image, labels, CHOSEN, config)
+    ((_, found),) = resegmented(here, [contact], HostLanes(here.network, config), 1)
+    assert (found.tries_a, found.tries_b) == (2, 1)
+    assert found.recovered_ab > 0.4 and found.recovered_aa < 0.3 and found.agreement > 0.9
 
 
 def test_a_segment_is_what_the_masks_leave_of_it(around):
@@ -90,7 +105,9 @@ def test_contacts_at_the_faces_of_the_image_are_judged(around, mirror):
     labels = np.zeros((12, 21, 40), np.uint64)
     labels[:2, 1:20, 1:20], labels[:2, 1:20, 20:39] = 3, 8
     image = np.where(labels > 0, 160, 90).astype(np.uint8)
-    config = AgglomerateConfig(window_radius_zyx=(4, 10, 20), max_tries=1, mirror=mirror)
+    config = AgglomerateConfig(
+        window_radius_zyx=(4, 10, 20), max_tries=1, mirror=mirror, min_recovered=0, max_deleted=1, min_crossing=1
+    )
     here = around(image, labels, follower(NETWORK), config)
     ((_, found),) = resegmented(here, [Contact(3, 8, (1, 10, 19), 1.0, 1)], HostLanes(here.network, config), 1)
     assert found.voxels_a == found.voxels_b == 2 * 19 * 19
