@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ffn.config import ModelConfig
 from ffn.studies.config import RAMP_ROWS, WARM_UP_STEPS
-from ffn.training.config import TrainConfig
+from ffn.training.config import TrainConfig, fine_tuning_defaults
 from ffn.workflow.needs import training_mb, training_minutes
 from ffn.workflow.rank_layout import Layout, layout_of
 from ffn.workflow.resources import by_attempt
@@ -47,8 +47,13 @@ def study_model(run: RunConfig) -> ModelConfig:
 
 
 def study_train(run: RunConfig) -> TrainConfig:
-    """Return the options of a training run with one worker: everything else is as in section ``train``."""
+    """Return the options of a training run with one worker: everything else is as in section ``train``.
+
+    The runs start from new weights. What `init` has put there, which a given value may equal, is as without it.
+    """
+    tuning = fine_tuning_defaults(run.train, is_validated=False) if run.init else {}
     own = {
+        **{name: run.train.defaults()[name] for name in tuning if getattr(run.train, name) == tuning[name]},
         "num_workers": 1,
         "virtual_workers": 1,
         "batch_size": 1,

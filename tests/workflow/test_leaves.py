@@ -150,6 +150,7 @@ READ_BY["train.warmup_steps"] = tuple(rule for rule in TRAININGS if rule != "stu
 KEPT_RESULTS = {"train.inter_op_threads": ("study_measure",), "train.pin_threads": ("study_measure",)}
 # An imported checkpoint has its own network, and training makes another one of it.
 WITH_INIT = {"model": ("import_checkpoint", "train"), **dict.fromkeys(["model.depth", "model.features"], ("train",))}
+WITH_INIT["train.warmup_steps"] = ("train", "study_measure")  # the studies have that of new weights
 # What changes which checkpoints there are to choose from: their rules run for those that are new.
 CANDIDATES = ("train.max_steps", "train.checkpoint_steps", "train.keep_checkpoints")
 OTHER_VALUES: dict[str, list[Any]] = {

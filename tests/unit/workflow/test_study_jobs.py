@@ -69,6 +69,14 @@ def test_a_cyclic_schedule_counts_and_others_are_constant():
     assert study_train(run_of({"schedule": "cosine"})).schedule == "constant"
 
 
+def test_runs_start_from_new_weights_without_the_warm_up_of_fine_tuning():
+    def warm_up(**train):
+        values = {**SMALL_RUN, "init": "model", "train": {**SMALL_RUN["train"], **train}}
+        return study_train(load_run(values)).warmup_steps
+
+    assert (warm_up(), warm_up(warmup_steps=50), warm_up(preset="dong2019", warmup_steps=100)) == (0, 50, 100)
+
+
 def test_options_that_a_study_does_not_use_are_not_given_to_its_runs():
     run = run_of({"schedule": "cyclic", "cycle_steps": 40, "scaling_rule": "power", "scaling_exponent": 0.3})
     for train in (study_train(run), ramp_train(run)):
