@@ -54,6 +54,17 @@ def test_the_page_says_what_a_run_lacks(tmp_path):
         assert sentence in text
 
 
+@pytest.mark.parametrize("has_curves", [True, False])
+def test_a_training_that_went_wrong_is_warned_of(copied, has_curves):
+    warning = "Training: validation F1 fell from 0.9 after step 0 to 0.4 after step 500."
+    assert warning not in Page(render(copied)).text
+    (copied / "model/validation.csv").write_text("step,loss,f1\n0,0.3,0.9\n500,0.6,0.4\n")
+    if not has_curves:  # as of a training that ended before the first row
+        (copied / "model/metrics.csv").unlink()
+    text = Page(render(copied)).text
+    assert warning in text and ("No training curves" in text) != has_curves
+
+
 def test_an_unscored_volume_is_shown_without_scores(tmp_path):
     labels = np.ones(BOX.shape, np.uint64)
     write(tmp_path / "segmentation/new/segmentation.zarr", labels)
