@@ -1,14 +1,17 @@
-# The best of the last checkpoints. Each segments the validation box and is scored there; `segment` uses the best.
+# The best of the last checkpoints and the weights that training started from. Each segments the validation box and is
+# scored there; `segment` uses the best.
 SELECT_MASKED, SELECT_MASKS, SELECT_MASK_STAMPS = arguments.known(PIPELINE, "masks", RUN.select_volume)
 SELECT_GIVEN, SELECT_GIVEN_FILES, SELECT_GIVEN_STAMPS = arguments.known(
     PIPELINE, "init_segmentation", RUN.select_volume
 )
+CHECKPOINT_FILES, CHECKPOINT = arguments.checkpoint(PIPELINE)
 VALIDATION_VOXELS = Box.parse(RUN.select.box).num_voxels if PIPELINE.steps else 0
 
 
 rule checkpoint_model:
     input:
         trained=PATHS.of("train"),
+        start=CHECKPOINT_FILES,
     output:
         model=ensure(PATHS.of("select", "candidate"), non_empty=True),
         weights=ensure(PATHS.of("select", "candidate_weights"), non_empty=True),
@@ -21,7 +24,7 @@ rule checkpoint_model:
         mem_mb=memory("import-checkpoint"),
         runtime=by_attempt(10),
     params:
-        checkpoint=PATHS.checkpoint("{step}"),
+        checkpoint=CHECKPOINT,
         folder=subpath(output.model, parent=True),
     shell:
         "ffn import-checkpoint {params.checkpoint} --out {params.folder} > {log} 2>&1"

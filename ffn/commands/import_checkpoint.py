@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from ffn.config import ModelConfig
+from ffn.model.store import load_model, save_model
 from ffn.options import add_options, from_arguments
+from ffn.provenance import provenance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PREFIX_OR_DIR",
         help="model.ckpt-27465036 (without suffix), or step-00000500 of 'ffn train'",
     )
+    parser.add_argument(
+        "--trained",
+        metavar="MODEL_DIR",
+        help="result of a training that started from these weights, a model folder: write them with its network and "
+        "grey levels, to compare both",
+    )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write")
     add_options(parser, ModelConfig, skip=("depth", "features"))
     # the only published weights of this architecture are those for FIB-25
@@ -28,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     path = Path(arguments.checkpoint)
+    if arguments.trained:
+        _export_start(arguments.checkpoint, arguments.trained, arguments.out)
+        return
     if path.is_dir() or path.name.startswith("step-"):
         from ffn.training.checkpoint_files import export_checkpoint
 
@@ -36,3 +48,12 @@ def _run(arguments: argparse.Namespace) -> None:
     from ffn.model.published import import_checkpoint
 
     import_checkpoint(arguments.checkpoint, arguments.out, from_arguments(ModelConfig, arguments))
+
+
+def _export_start(init_folder: str, trained_folder: str, out_folder: str) -> None:
+    from ffn.training.plan import choose_model
+
+    trained = load_model(trained_folder)
+    weights = choose_model(trained.config, init_folder, rng_seed=0).weights  # with any seed, new modules add nothing
+    origin = provenance("import-checkpoint", trained.config, checkpoint=init_folder)
+    save_model(out_folder, replace(trained, weights=weights, provenance=origin))

@@ -47,7 +47,11 @@ class SelectConfig(Section):
 
     for_workflow = frozenset({"checkpoints", "volume", "box"})
 
-    checkpoints: NonNegativeInt = Field(0, description="number of last checkpoints to compare; 0 takes the last one")
+    checkpoints: NonNegativeInt = Field(
+        0,
+        description="number of last checkpoints to compare; with init, its weights compete as step 0; 0 takes the "
+        "last one",
+    )
     volume: str | None = Field(None, description="volume of the validation box; null if there is only one")
     box: BoxText | None = Field(None, description="validation box: has labels and overlaps no evaluate_box")
     metric: RankingName = Field("voi", description="score to choose by")

@@ -140,6 +140,20 @@ def validation_volumes(pipeline: Pipeline) -> str:
     return " ".join(f"--validate {_labelled(pipeline, name)},{box}" for name, box in boxes.items())
 
 
+def checkpoint(pipeline: Pipeline) -> tuple[Callable[[Any], list[str]], Callable[[Any], str]]:
+    """Return what makes a model of a checkpoint, as functions of the job's wildcards.
+
+    These are further `inputs`, and the arguments of `ffn import-checkpoint`. Step 0 are the weights of `init`.
+    """
+    paths, start = pipeline.paths, quote(pipeline.initial or "")
+    return (
+        lambda wildcards: [] if int(wildcards.step) else inputs(*pipeline.initial_files),
+        lambda wildcards: (
+            paths.checkpoint(wildcards.step) if int(wildcards.step) else f"{start} --trained {paths.folder('train')}"
+        ),
+    )
+
+
 def candidates(pipeline: Pipeline) -> str:
     """Return the checkpoints to choose from, each with its scores, as `ffn select` takes them."""
     models = {step: os.path.dirname(pipeline.paths.of("select", "candidate", step=step)) for step in pipeline.steps}

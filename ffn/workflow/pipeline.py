@@ -336,7 +336,8 @@ class Pipeline:
         made = [path.parent.name for path in self.paths.existing("select", "candidate")]
         folder = Path(self.paths.checkpoint("")).parent
         kept = sorted(path.name for path in folder.glob("step-*"))
-        missing = [name for name in (f"step-{step}" for step in self.steps) if name not in made + kept]
+        names = [f"step-{step}" for step in self.steps if int(step)]  # step 0 are the weights of `init`
+        missing = [name for name in names if name not in made + kept]
         if missing:
             raise ConfigError(
                 "train.checkpoint_steps, train.keep_checkpoints, select.checkpoints: "

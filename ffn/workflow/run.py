@@ -410,8 +410,13 @@ class RunConfig(StageSections):
 
     @property
     def selectable_steps(self) -> list[int]:
-        """Steps of the checkpoints that `select` chooses from; empty if the last one is used."""
-        return self.kept_steps[-self.select.checkpoints :] if self.select.checkpoints else []
+        """Steps of the checkpoints that `select` chooses from; empty if the last one is used.
+
+        Step 0 are the weights of `init`, so that training never makes the choice worse than they are.
+        """
+        if not self.select.checkpoints:
+            return []
+        return ([] if self.init is None else [0]) + self.kept_steps[-self.select.checkpoints :]
 
     @property
     def select_volume(self) -> str:

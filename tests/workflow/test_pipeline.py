@@ -101,11 +101,16 @@ def test_the_best_checkpoint_is_used(tmp_path):
     """Planned before anything is trained: which checkpoints there will be follows from the configuration."""
     volume = {**SMALL_RUN["volumes"]["phantom"], "evaluate_box": "52:64,0:56,0:72"}
     chosen = {"checkpoints": 2, "box": "40:52,0:56,0:72"}
-    workflow = Workflow(tmp_path, {**SMALL_RUN, "volumes": {"phantom": volume}, "select": chosen})
+    config = {**SMALL_RUN, "volumes": {"phantom": volume}, "select": chosen}
+    workflow = Workflow(tmp_path, config)
     output = workflow.plan("segment_all")
     assert {"checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select"} <= planned(output)
     assert "step-00000100" in output and "step-00000120" in output and "step-00000080" not in output
-    assert "--model results/small/selected" in output
+    assert "--model results/small/selected" in output and "step-00000000" not in output
+    (tmp_path / "published.index").touch()
+    workflow.configure({**config, "init": "published"})
+    output = workflow.plan("-p", "select_all")
+    assert " import-checkpoint results/small/initial --trained results/small/model " in output
 
 
 def test_no_shell_line_grows_with_the_volume(tmp_path):

@@ -1,4 +1,17 @@
+import numpy as np
+
 from ffn.cli import main
+from ffn.config import ModelConfig
+from ffn.model.network import weight_shapes
+from ffn.model.store import Model, load_model, save_model
+
+MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(9, 11, 13), deltas_zyx=(2, 3, 3), image_mean=1, image_stddev=2)
+
+
+def save(folder, value, **changes):
+    config = MODEL.model_copy(update=changes)
+    weights = {name: np.full(shape, value, np.float32) for name, shape in weight_shapes(config).items()}
+    save_model(folder, Model(config, weights, {"stage": "train"}))
 
 
 def test_a_prefix_is_imported_as_a_published_checkpoint(monkeypatch):
@@ -16,3 +29,14 @@ def test_a_step_of_training_is_exported(monkeypatch, tmp_path):
     for checkpoint in ("checkpoints/step-00000500", str(tmp_path)):
         assert main(["import-checkpoint", checkpoint, "--out", "model"]) == 0
     assert calls == [("checkpoints/step-00000500", "model"), (str(tmp_path), "model")]
+
+
+def test_initial_weights_are_written_with_the_network_of_the_training_that_started_from_them(tmp_path):
+    save(tmp_path / "start", 1.0)
+    save(tmp_path / "trained", 2.0, depth=3, deltas_zyx=(3, 3, 3), image_mean=128.0)
+    words = ["import-checkpoint", f"{tmp_path}/start", "--trained", f"{tmp_path}/trained"]
+    assert main([*words, "--out", f"{tmp_path}/out"]) == 0
+    made, trained = load_model(tmp_path / "out"), load_model(tmp_path / "trained")
+    assert made.config == trained.config
+    assert made.weights["conv0_a/weights"].max() == made.weights["conv1_b/weights"].max() == 1
+    assert made.weights["conv2_b/weights"].max() == 0  # a new module adds nothing

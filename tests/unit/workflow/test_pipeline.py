@@ -119,6 +119,22 @@ def test_checkpoints_that_compete_are_targets_of_select():
     ]
 
 
+def test_the_weights_that_training_starts_from_compete_as_step_0(tmp_path, monkeypatch):
+    (tmp_path / "published.index").touch()
+    train = {"max_steps": 120, "checkpoint_steps": 40, "permutable_axes": []}
+    select = {"checkpoints": 1, "volume": "second", "box": "0:40,0:56,0:72"}
+    made = pipeline(init=str(tmp_path / "published"), train=train, select=select)
+    files, text = arguments.checkpoint(made)
+    models = {step: (files(Wildcards(step=step)), text(Wildcards(step=step))) for step in made.steps}
+    assert models == {
+        "00000000": (["results/small/initial/model.yaml"], "results/small/initial --trained results/small/model"),
+        "00000120": ([], "results/small/model/checkpoints/step-00000120"),
+    }
+    monkeypatch.chdir(tmp_path)
+    Path(made.paths.checkpoint("00000120")).mkdir(parents=True)
+    made.check_checkpoints()  # training keeps no checkpoint of step 0
+
+
 def test_checkpoints_that_training_did_not_keep_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     select = {"checkpoints": 3, "volume": "second", "box": "0:40,0:56,0:72"}

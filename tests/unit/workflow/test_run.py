@@ -200,6 +200,7 @@ def test_own_data_can_start_from_trained_weights_without_another_line(pytestconf
 def test_the_last_checkpoints_are_known_before_training():
     run = load_run(SELECTING)
     assert run.kept_steps == [75, 100, 110] and run.selectable_steps == [100, 110]
+    assert load_run({**SELECTING, "init": "model"}).selectable_steps == [0, 100, 110]
     assert load_run({**SELECTING, "select": {}}).selectable_steps == []
     assert load_run({**SELECTING, "train": {**SELECTING["train"], "max_steps": 100}}).kept_steps == [50, 75, 100]
 
