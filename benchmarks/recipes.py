@@ -10,10 +10,11 @@ equal intervals, the weights that the model would get are scored: walks to the 2
 examples in the validation boxes. So the scores of all recipes can be compared, whatever their own walks are. Recipes
 whose names end with `-third` end after a third of the FOVs, and their rate falls within these.
 
-The F1 at the end is the mean of the last third of the scores, because they jump with a constant rate and without
-averaged weights. The baseline is the best, by that, of the recipes whose names begin with `paper`, or the first recipe.
-The target of a seed is the baseline's F1 at the end with that seed; a recipe reaches it where its curve rises above it
-for good. Core-hours are processor time of training, without scoring. Intervals are 95 % of Student's t over the seeds.
+The F1 at the end is the mean over the last third of a run's own FOVs, because scores jump with a constant rate and
+without averaged weights. The baseline is the best, by that, of the recipes whose names begin with `paper`, or the first
+recipe. The target of a seed is the baseline's F1 at the end with that seed; a recipe reaches it where its curve rises
+above it for good. Core-hours are processor time of training, without scoring. Intervals are 95 % of Student's t over
+the seeds.
 An answer of yes everywhere has an F1 of 0.58 on the phantoms: of a lower one, precision and recall say what it means.
 
 Every run leaves its result in OUT; the same command goes on where it was stopped, unless the data have changed. Needs
@@ -406,9 +407,23 @@ def baseline_of(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def at_end(runs: Sequence[Mapping[str, Any]], score: str) -> list[float]:
-    """Return the mean of the last third of the scores of every run."""
-    curves = [[point[score] for point in run["curve"]] for run in runs]
-    return [float(np.mean(curve[-max(1, len(curve) // 3) :])) for curve in curves]
+    """Return the mean of a score over the last third of the FOVs of every run, between scores by a line.
+
+    A run of a third of the FOVs has a third of the scores; the last third of these would be one, of the very end.
+
+    Examples
+    --------
+    >>> at_end([{"curve": [{"fovs": 10, "f1": 0.2}, {"fovs": 20, "f1": 0.4}, {"fovs": 30, "f1": 0.6}]}], "f1")
+    [0.5]
+    """
+    means = []
+    for run in runs:
+        fovs, values = (np.array([point[name] for point in run["curve"]]) for name in ("fovs", score))
+        start = 2 / 3 * fovs[-1]
+        within = np.array([start, *fovs[fovs > start]])
+        area = np.trapezoid(np.interp(within, fovs, values), within)
+        means.append(float(area / (fovs[-1] - start)))
+    return means
 
 
 def fovs_to_reach(curve: Sequence[Mapping[str, float]], target: float) -> float:

@@ -156,10 +156,10 @@ def test_phases_end_with_the_network_that_is_scored(recipes, tmp_path, commands)
 
 
 def test_the_table_has_the_best_of_the_papers_rates_first_and_pairs_seeds(recipes):
-    flat, good = [0.1] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.7]
+    flat, good = [0.1] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.8]
     results = {
         "paper-low": runs(flat, flat),
-        "paper-high": runs(good, [0.2, 0.3, 0.4, 0.5, 0.6, 0.8]),
+        "paper-high": runs(good, [0.2, 0.3, 0.4, 0.5, 0.6, 0.9]),
         "fast": runs([0.6, 0.5, 0.7, 0.8, 0.8, 0.8], [0.4, 0.7, 0.7, 0.7, 0.7, 0.7], seconds=18.0),
         "slow": runs(good, [0.3] * 6),
     }
@@ -167,21 +167,29 @@ def test_the_table_has_the_best_of_the_papers_rates_first_and_pairs_seeds(recipe
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert "F1 of paper-high" in header
     assert [row[0] for row in cells] == ["paper-high", "fast", "slow", "paper-low"]
-    assert cells[0][1] == "0.650 ± 0.635"  # 0.6 and 0.7; t is 12.7 for two seeds
-    # targets are 0.6 and 0.7: the first curve falls below once more and crosses halfway from 200 to 300 FOVs
+    assert cells[0][1] == "0.600 ± 0.635"  # 0.55 and 0.65; t is 12.7 for two seeds
+    # the first curve falls below its target once more and crosses it a quarter of the way from 200 to 300 FOVs
     needed = [
-        recipes.fovs_to_reach(run["curve"], target) for run, target in zip(results["fast"], (0.6, 0.7), strict=True)
+        recipes.fovs_to_reach(run["curve"], target) for run, target in zip(results["fast"], (0.55, 0.65), strict=True)
     ]
-    assert needed == pytest.approx([250, 200])
+    assert needed == pytest.approx([225, 550 / 3])
     assert cells[1][2].startswith("0.90 ± 0.00, 0.38 ±")  # the recalls are half the F1
-    assert cells[1][3].startswith("225 ±") and cells[1][4].startswith("0.38 ±") and cells[1][5] == "0.005"
+    assert cells[1][3].startswith("204 ±") and cells[1][4].startswith("0.34 ±") and cells[1][5] == "0.005"
     assert cells[2][3:5] == ["not in 1 of 2", "-"] and cells[3][3] == "not in 2 of 2"
+
+
+def test_the_end_of_a_run_is_the_last_third_of_its_fovs_whatever_the_number_of_scores(recipes):
+    coarse, fine = (runs(np.linspace(0, 1, 12 * n + 1)[1:]) for n in (1, 3))
+    for run in (*coarse, *fine):
+        assert recipes.at_end([run], "f1") == pytest.approx([5 / 6])
+    third = runs([0.1, 0.2, 0.3, 0.4])
+    assert recipes.at_end(third, "f1") == pytest.approx([1 / 3])  # not 0.4, the last score
 
 
 def test_a_single_seed_has_no_interval_and_the_first_recipe_stands_in_for_the_papers(recipes):
     results = {"mine": runs([0.1, 0.2, 0.3]), "other": runs([0.2, 0.4, 0.6])}
     assert recipes.baseline_of(results) == "mine"
-    assert recipes.table(results)[-1] == "| other | 0.600 | 0.90, 0.30 | 150 | 0.50 | 0.010 |"
+    assert recipes.table(results)[-1] == "| other | 0.500 | 0.90, 0.25 | 125 | 0.42 | 0.010 |"
     assert np.isnan(recipes.fovs_to_reach(results["mine"][0]["curve"], 0.5))
 
 
