@@ -2,24 +2,32 @@
 
     OMP_NUM_THREADS=1 python benchmarks/recipes.py                                  # phantoms, all recipes, three seeds
     python benchmarks/recipes.py --config config/mine.yaml --fovs 100000 --recipes paper-1e-3 cosine batch-4
+    python benchmarks/recipes.py --config config/mine.yaml --judge config/small.yaml
 
 The recipes are in RECIPES below: options on top of the paper's recipe, all without its centres on the background unless
 the configuration or the recipe has them. What describes data and machine (KEPT) and the network come from the
-configuration. Runs with the same seed start from the same weights and draw their examples from the same records. At
-equal intervals, the weights that the model would get are scored: walks to the 26 neighbours, on `validation_examples`
-examples in the validation boxes. So the scores of all recipes can be compared, whatever their own walks are. Recipes
-whose names end with `-third` end after a third of the FOVs, and their rate falls within these.
+configuration. Runs with the same seed start from the same weights and draw their examples from the same records. With
+`init` in the configuration, all start from its weights, the first score is theirs, and the recipes are by default those
+that fine-tune, `tune-…`. At equal intervals, the weights that the model would get are scored: walks to the 26
+neighbours, on `validation_examples` examples in the validation boxes. So the scores of all recipes can be compared,
+whatever their own walks are. Recipes whose names end with `-third` end after a third of the FOVs, and their rate falls
+within these.
 
 The F1 at the end is the mean over the last third of a run's own FOVs, because scores jump with a constant rate and
 without averaged weights. The baseline is the best, by that, of the recipes whose names begin with `paper`, or the first
 recipe. The target of a seed is the baseline's F1 at the end with that seed; a recipe reaches it where its curve rises
 above it for good. Core-hours are processor time of training, without scoring. Intervals are 95 % of Student's t over
-the seeds.
-An answer of yes everywhere has an F1 of 0.58 on the phantoms: of a lower one, precision and recall say what it means.
+the seeds. An answer of yes everywhere has an F1 of 0.58 on the phantoms: of a lower one, precision and recall say what
+it means.
 
-Every run leaves its result in OUT; the same command goes on where it was stopped, unless the data have changed. Needs
-labels with a train_box and a validate_box; makes volumes and records with Snakemake first, in the folder results of the
-working directory.
+With --judge, a whole pipeline segments with the final weights of every run: that of a configuration whose volumes have
+labels and whose network is the same, without training. The table then has the VOI over voxels that have a segment, with
+the share that these cover, and over all voxels of the final segmentation, filled if the configuration fills. Give it
+`init` and run it by itself for the scores of other weights, such as those that fine-tuning starts from.
+
+Every run leaves its result and its weights in OUT; the same command goes on where it was stopped, unless the data have
+changed. Needs labels with a train_box and a validate_box; makes volumes and records with Snakemake first, in the folder
+results of the working directory.
 """
 
 from __future__ import annotations
@@ -35,6 +43,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +56,7 @@ from ffn.io import atomic
 from ffn.io.masks import identities
 from ffn.io.open import identity
 from ffn.model.choice import FOLDER
+from ffn.model.store import load_architecture, load_model, save_model, weights_checksum
 from ffn.options import flags
 from ffn.training.config import TrainConfig
 from ffn.training.plan import TrainingData, ValidationSource
@@ -58,11 +68,13 @@ from ffn.workflow.run import load_run, training_reach
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ("engine", "precision", "unlabelled_weight", "permutable_axes", "reflectable_axes", "validation_examples")
 SCORED_AT_A_TIME = 16  # FOVs
+JUDGEMENT = {"voi": "VOI where segmented", "covered": "share segmented", "voi_all": "VOI of all voxels"}
 
 PAPER = {"preset": "dong2019", "scaling_rule": "constant"}
 COSINE = {**PAPER, "warmup": 0.05, "schedule": "cosine", "average": 0.05}
 BATCH = {**COSINE, "batch_size": 4, "learning_rate": 2e-3}
-THIRD = ((1 / 3, {}),)
+TUNE = {**BATCH, "schedule": "constant"}  # from trained weights; with a preset, their defaults are those of new ones
+THIRD: tuple[tuple[float, dict[str, Any]], ...] = ((1 / 3, {}),)
 # Options of `train`, by name. `warmup` and `average` are shares of the steps: of warmup_steps, and of what ema_decay
 # spans. `model` are options of the network in training, `coordinates` those of that stage. `phases` are shares of the
 # FOVs, each with what `reduced` makes of the network; each phase starts from the weights of the one before. With less
@@ -82,8 +94,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "max-pred": {**BATCH, "fov_policy": "max_pred"},
     "all-axes": {**BATCH, "permutable_axes": ("z", "y", "x")},
     "contrast": {**BATCH, "contrast_jitter": 0.2, "brightness_jitter": 0.2},
+    # Centres in partition 0, for `reject` also on membranes: their targets are empty where they have no label. The
+    # phantoms have labels everywhere and no small object: there, `background` is `batch-4`, and `reject` rejects
+    # nothing.
     "background": {**BATCH, "coordinates": {"include_background": True}},
-    # also centres on membranes, whose target is empty where they have no label
     "reject": {**BATCH, "coordinates": {"include_background": True, "min_membrane_distance": 0.0}},
     "deltas-4": {**BATCH, "model": {"deltas_zyx": (4, 4, 4)}},
     "curriculum": {**BATCH, "phases": ((0.25, {"fov": 0.5}), (0.25, {"fov": 0.75}), (0.5, {}))},
@@ -96,6 +110,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "batch-4-third": {**BATCH, "phases": THIRD},
     "faces-third": {**BATCH, "fov_policy": "faces", "phases": THIRD},
     "faces-batch-1-third": {**COSINE, "learning_rate": 2e-3, "fov_policy": "faces", "phases": THIRD},
+    "tune-1e-6": {**TUNE, "learning_rate": 1e-6},
+    "tune-1e-5": {**TUNE, "learning_rate": 1e-5},
+    "tune-1e-4-cosine": {**BATCH, "learning_rate": 1e-4},
 }
 
 
@@ -114,6 +131,8 @@ class Job(NamedTuple):
         What is trained one after the other.
     seed : int
         Seed of everything random.
+    init : str, optional
+        Model folder to start from, by default none.
     """
 
     data: TrainingData
@@ -121,19 +140,23 @@ class Job(NamedTuple):
     model: ModelConfig
     phases: tuple[tuple[ModelConfig, TrainConfig], ...]
     seed: int
+    init: str | None = None
 
 
 def main() -> None:
-    """Train what is missing, and print the table."""
+    """Train what is missing, judge it, and print the table."""
     arguments = parse()
     config = yaml.safe_load(arguments.config.read_text())
     pipeline = make_volumes(arguments.config, config)
     out = arguments.out or Path(pipeline.paths.root) / "recipes"
-    results: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.recipes}
+    tunes = pipeline.initial is not None
+    names = arguments.recipes or [name for name in RECIPES if name.startswith("tune") == tunes]
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for seed in arguments.seeds:
-        for name in arguments.recipes:
+        for name in names:
             place = out / f"{name}-seed-{seed}.json"
-            results[name].append(result(place, make_job(name, seed, pipeline, out, arguments)))
+            found = result(place, make_job(name, seed, pipeline, out, arguments))
+            results[name].append(found | (judged(place, arguments.judge) if arguments.judge else {}))
             print(f"{place}: F1 {at_end(results[name], 'f1')[-1]:.3f}", file=sys.stderr)
     print("\n".join(table(results)))
     if arguments.figure:
@@ -146,7 +169,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--config", type=Path, default=ROOT / "benchmarks/recipes.yaml", help="of a run (default: phantoms)"
     )
-    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES), help="default: all")
+    parser.add_argument(
+        "--recipes", nargs="+", choices=RECIPES, help="default: all, with init those that fine-tune, else the others"
+    )
+    parser.add_argument("--judge", type=Path, help="configuration of a run that segments with the weights of each run")
     parser.add_argument("--fovs", type=int, default=100_000, help="FOVs to train on in each run (default: 100000)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="random seeds (default: 1 2 3)")
     parser.add_argument("--points", type=int, default=12, help="scores along each run (default: 12)")
@@ -160,10 +186,15 @@ def make_volumes(path: Path, config: Mapping[str, Any]) -> Pipeline:
     run = load_run(dict(config))
     pipeline = Pipeline(run, check_sources(run))
     require_boxes(pipeline)
+    snakemake(path, "synth_all", "ingest_all", "coordinates_all", "import_checkpoint_all")
+    return pipeline
+
+
+def snakemake(path: Path, *targets: str) -> None:
+    """Make targets of a configuration."""
     places = ["--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles/local")]
     command = [sys.executable, "-m", "snakemake", *places, "--configfile", str(path), "--quiet", "all"]
-    subprocess.run([*command, "--", "synth_all", "ingest_all", "coordinates_all"], check=True)
-    return pipeline
+    subprocess.run([*command, "--", *targets], check=True)
 
 
 def require_boxes(pipeline: Pipeline) -> None:
@@ -183,7 +214,8 @@ def make_job(name: str, seed: int, pipeline: Pipeline, out: Path, arguments: arg
     margin_zyx = np.maximum(run.coordinates.margin_zyx, training_reach(run.model, TrainConfig(fov_policy="max_pred")))
     wanted = {"margin_zyx": zyx(margin_zyx), **recipe.pop("coordinates", {})}
     coordinates = run.coordinates.model_copy(update=wanted)
-    model = run.model.model_copy(update=recipe.pop("model", {}))
+    whole = network(pipeline)
+    model = whole.model_copy(update=recipe.pop("model", {}))
     phases = recipe.pop("phases", ((1.0, {}),))
     kept = {option: getattr(run.train, option) for option in KEPT if option in run.train.model_fields_set}
     trained = []
@@ -204,7 +236,16 @@ def make_job(name: str, seed: int, pipeline: Pipeline, out: Path, arguments: arg
         {name: volume.normalize for name, volume in used.items()},
         {name: volume.masks for name, volume in used.items() if volume.masks},
     )
-    return Job(data, str(out / f"{name}-seed-{seed}"), run.model, tuple(trained), seed)
+    return Job(data, str(out / f"{name}-seed-{seed}"), whole, tuple(trained), seed, pipeline.initial)
+
+
+def network(pipeline: Pipeline) -> ModelConfig:
+    """Return the network of a run; initial weights bring what the configuration does not give, but no grey levels."""
+    model = pipeline.run.model
+    if not pipeline.initial:
+        return model
+    own = load_architecture(pipeline.initial).model_copy(update={"image_mean": None, "image_stddev": None})
+    return own.model_copy(update={name: getattr(model, name) for name in model.model_fields_set})
 
 
 def reduced(model: ModelConfig, fov: float = 1.0, depth: float = 1.0) -> ModelConfig:
@@ -285,9 +326,42 @@ def result(place: Path, job: Job) -> dict[str, Any]:
     with multiprocessing.get_context("spawn").Pool(1) as pool:  # TensorFlow and its memory end with each run
         curve, seconds = pool.apply(train_and_score, (job,))
     found = {**wanted, "seconds": seconds, "curve": curve}
+    keep_model(job)
     atomic.write_text(place, json.dumps(found, indent=1))
-    shutil.rmtree(job.folder)
     return found
+
+
+def keep_model(job: Job) -> None:
+    """Replace what a run left by its final weights, in the network that is scored."""
+    final = load_model(f"{job.folder}/{len(job.phases) - 1}")
+    seen = {name: getattr(job.model, name) for name in ("fov_size_zyx", "deltas_zyx")}
+    shutil.rmtree(job.folder)
+    save_model(job.folder, replace(final, config=final.config.model_copy(update=seen)))
+
+
+def judged(place: Path, path: Path) -> dict[str, float]:
+    """Return what JUDGEMENT names, of a run of `path` with the weights of a result: means over its volumes."""
+    weights, judge = place.with_suffix(""), yaml.safe_load(path.read_text())
+    if not (weights / "model.yaml").exists():
+        sys.exit(f"{place}: was made without keeping its weights. Move it away to train again")
+    given = {"run": f"{judge.get('run', 'judge')}-{place.stem}", "init": str(weights)}
+    config = {**judge, **given, "train": {**(judge.get("train") or {}), "max_steps": 0}}
+    run = load_run(config)  # whose errors a quiet Snakemake does not show
+    pipeline = Pipeline(run, check_sources(run))
+    if not pipeline.evaluated:
+        sys.exit(f"{path}: no volume is scored, expected one with labels, a segment_box and an evaluate_box")
+    written = place.with_name(f"{place.stem}-judge.yaml")
+    atomic.write_text(written, yaml.safe_dump(config))
+    snakemake(written, "evaluate_all")
+    files = [Path(pipeline.paths.of("evaluate", volume=volume)) for volume in pipeline.evaluated]
+    rows = np.array([voi_of(json.loads(file.read_text())) for file in files], np.float64)
+    return dict(zip(JUDGEMENT, rows.mean(axis=0).tolist(), strict=True))
+
+
+def voi_of(scores: Mapping[str, Any]) -> tuple[float | None, float, float | None]:
+    """Return VOI and share of the voxels that have a segment, before filling, and the VOI over all voxels after it."""
+    before = [*scores.get("earlier", {}).values()][-1] if scores["segmentation"] == "filled" else scores
+    return before["scores"]["foreground"]["voi"], before["covered_fraction"], scores["scores"]["all"]["voi"]
 
 
 def made_of(job: Job) -> dict[str, Any]:
@@ -303,7 +377,8 @@ def made_of(job: Job) -> dict[str, Any]:
         "normalize": {name: str(method) for name, method in data.normalize.items()},
         "masks": {name: identities({}, masks) for name, masks in data.masks.items()},
     }
-    return json.loads(json.dumps({"options": options, "data": found}))
+    start = weights_checksum(load_model(job.init).weights) if job.init else None
+    return json.loads(json.dumps({"options": options, "data": found, "init": start}))
 
 
 def train_and_score(job: Job) -> tuple[list[dict[str, float]], float]:
@@ -320,9 +395,9 @@ def train_and_score(job: Job) -> tuple[list[dict[str, float]], float]:
 
     from ffn.training.train import train
 
-    started, before, init = time.process_time(), 0, None
+    started, before, init = time.process_time(), 0, job.init
     machine = str(Path(job.folder).with_name(FOLDER))  # one for all runs: `auto` measures, and could take another
-    checkpoints: list[tuple[int, Path]] = []
+    checkpoints: list[tuple[int, Path]] = [(0, Path(job.init))] if job.init else []
     for index, (model, options) in enumerate(job.phases):
         folder = f"{job.folder}/{index}"
         train(job.data, folder, model, options, job.seed, init, machine=machine)
@@ -336,7 +411,7 @@ def train_and_score(job: Job) -> tuple[list[dict[str, float]], float]:
 def score(job: Job, checkpoints: Sequence[tuple[int, Path]]) -> list[dict[str, float]]:
     """Return the FOVs trained on and the scores of each checkpoint, by walks to the 26 neighbours."""
     from ffn.model.network import build_network, set_weights
-    from ffn.training.checkpoint_files import load_checkpoint
+    from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint
     from ffn.training.initial import weights_of_depth
     from ffn.training.train import training_job
     from ffn.training.validation import Validation
@@ -353,8 +428,8 @@ def score(job: Job, checkpoints: Sequence[tuple[int, Path]]) -> list[dict[str, f
         validation = Validation(validation_set, plan.initial.config, train, group)
         network = build_network(plan.initial.config, batch_size=SCORED_AT_A_TIME)
         for fovs, path in checkpoints:
-            weights = weights_of_depth(load_checkpoint(path).weights, plan.initial.config, job.seed)
-            set_weights(network, plan.initial.config, weights)
+            stored = (load_checkpoint if is_checkpoint(path) else load_model)(path)
+            set_weights(network, plan.initial.config, weights_of_depth(stored.weights, plan.initial.config, job.seed))
             row = validation.run(forward_of(network), fovs)
             curve.append({"fovs": fovs, **{name: row[name] for name in ("f1", "precision", "recall", "loss")}})
     return curve
@@ -382,9 +457,11 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     """Return the lines of a table in Markdown, the baseline first."""
     baseline = baseline_of(results)
     targets = at_end(results[baseline], "f1")
+    judgement = [name for name in JUDGEMENT if name in results[baseline][0]]
     lines = [
-        f"| recipe | F1 at the end | precision, recall | FOVs to F1 of {baseline} | share of its FOVs | core-hours |",
-        "| --- | --- | --- | --- | --- | --- |",
+        f"| recipe | F1 at the end | precision, recall | FOVs to F1 of {baseline} | share of its FOVs | core-hours |"
+        + "".join(f" {JUDGEMENT[name]} |" for name in judgement),
+        "| --- | --- | --- | --- | --- | --- |" + " --- |" * len(judgement),
     ]
     ordered = sorted(results, key=lambda name: (name != baseline, -np.mean(at_end(results[name], "f1"))))
     for name in ordered:
@@ -396,7 +473,8 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         hours = [run["seconds"] / 3600 for run in results[name]]
         f1, fovs = interval(at_end(results[name], "f1"), 3), interval(needed, 0) if reached else missed
         precision, recall = (interval(at_end(results[name], score), 2) for score in ("precision", "recall"))
-        lines.append(f"| {name} | {f1} | {precision}, {recall} | {fovs} | {share} | {np.mean(hours):.3f} |")
+        line = f"| {name} | {f1} | {precision}, {recall} | {fovs} | {share} | {np.mean(hours):.3f} |"
+        lines.append(line + "".join(f" {interval([run[key] for run in results[name]], 3)} |" for key in judgement))
     return lines
 
 

@@ -6,11 +6,15 @@ import json
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
+from ffn.config import ModelConfig
+from ffn.model.store import Model, load_architecture, save_model
+from ffn.training.initial import initial_weights
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
@@ -119,6 +123,38 @@ def test_all_runs_have_the_precision_of_the_first(recipes, tmp_path, commands, m
     assert places == [f"{tmp_path}/machine"] * 3
 
 
+def save(folder, **changes):
+    config = ModelConfig(depth=3, features=4, image_mean=1, image_stddev=2).model_copy(update=changes)
+    save_model(folder, Model(config, initial_weights(config, 1), {}))
+    return str(folder)
+
+
+def test_all_recipes_start_from_the_weights_and_the_network_of_the_configuration(
+    recipes, tmp_path, commands, monkeypatch
+):
+    inits, scored = [], []
+    monkeypatch.setattr("ffn.training.train.train", lambda *given, machine: inits.append(given[5]))
+    monkeypatch.setattr(recipes, "score", lambda job, checkpoints: scored.append(checkpoints))
+    init, volumes = save(tmp_path / "start"), {"a": PHANTOM, "c": VALIDATED}
+    job = recipes.make_job("half-fov-first", 1, pipeline_of(init=init, volumes=volumes), tmp_path, OPTIONS)
+    assert (job.model.depth, job.model.features, job.model.image_mean) == (3, 4, None)
+    assert [model.depth for model, _ in job.phases] == [3, 3]
+    recipes.train_and_score(job)
+    assert inits == [init, f"{job.folder}/0"] and scored == [[(0, Path(init))]]
+
+
+def test_a_result_of_other_initial_weights_does_not_count(recipes, tmp_path, commands):
+    made = []
+    (tmp_path / "records-without-background-1-from-membranes").mkdir()
+    (tmp_path / "records-without-background-1-from-membranes/index.json").touch()
+    for name, depth in (("deep", 3), ("deeper", 4)):
+        pipeline = pipeline_of(init=save(tmp_path / name, depth=depth), volumes={"a": PHANTOM, "c": VALIDATED})
+        made.append(recipes.made_of(recipes.make_job("tune-1e-5", 1, pipeline, tmp_path, OPTIONS)))
+    assert made[0]["init"] != made[1]["init"]
+    without = pipeline_of(volumes={"a": PHANTOM, "c": VALIDATED})
+    assert recipes.made_of(recipes.make_job("cosine", 1, without, tmp_path, OPTIONS))["init"] is None
+
+
 def test_results_of_other_data_do_not_count(recipes, tmp_path, monkeypatch):
     def job(trained=PHANTOM, validated=VALIDATED):
         return recipes.make_job("cosine", 1, pipeline_of(volumes={"a": trained, "c": validated}), tmp_path, OPTIONS)
@@ -153,6 +189,42 @@ def test_phases_end_with_the_network_that_is_scored(recipes, tmp_path, commands)
         assert all({"fov_size_zyx", "deltas_zyx", "depth"} <= model.model_fields_set for model, _ in job.phases)
         assert sum(train.max_steps * train.num_lanes for _, train in job.phases) == 8000
     assert networks == {"curriculum": [(17, 4, 9), (25, 6, 9), (33, 8, 9)], "deeper": [(33, 8, 4), (33, 8, 9)]}
+
+
+def test_the_final_weights_are_kept_with_the_network_that_is_scored(recipes, tmp_path, commands):
+    job = recipes.make_job("half-fov", 1, pipeline_of(volumes={"a": PHANTOM, "c": VALIDATED}), tmp_path, OPTIONS)
+    save(f"{job.folder}/0", fov_size_zyx=(17, 17, 17), deltas_zyx=(4, 4, 4))
+    recipes.keep_model(job)
+    kept = load_architecture(job.folder)
+    assert (kept.fov_size_zyx, kept.deltas_zyx, kept.image_mean) == ((33, 33, 33), (8, 8, 8), 1)
+    assert not Path(job.folder, "0").exists()
+
+
+def test_runs_are_judged_by_a_pipeline_with_their_weights(recipes, tmp_path, monkeypatch):
+    def snakemake(path, target):
+        run = yaml.safe_load(path.read_text())
+        assert (run["run"], run["init"], run["train"]) == ("judge-cosine-seed-1", "cosine-seed-1", {"max_steps": 0})
+        for volume, voi in (("a", 1.0), ("b", 2.0)):
+            scores = {name: {"voi": voi + add} for name, add in (("foreground", 0.0), ("all", 1.0))}
+            base = {"scores": {"foreground": {"voi": voi / 2}}, "covered_fraction": 0.75}
+            filled = {"segmentation": "filled", "scores": scores, "covered_fraction": 1.0, "earlier": {"base": base}}
+            file = Path(f"results/{run['run']}/evaluation/{volume}.json")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(filled))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recipes, "snakemake", snakemake)
+    volume = {"synthetic": {"shape_zyx": [96, 112, 128]}, "train_box": "none"}
+    judge = {"run": "judge", "volumes": {"a": volume, "b": volume}, "train": {"max_steps": 9}}
+    Path("judge.yaml").write_text(yaml.safe_dump(judge))
+    with pytest.raises(SystemExit, match="was made without keeping its weights"):
+        recipes.judged(Path("cosine-seed-1.json"), Path("judge.yaml"))
+    save(tmp_path / "cosine-seed-1")
+    found = recipes.judged(Path("cosine-seed-1.json"), Path("judge.yaml"))
+    assert found == {"voi": 0.75, "covered": 0.75, "voi_all": 2.5}
+    header, _, row = recipes.table({"cosine": [run | found for run in runs([0.1, 0.2, 0.3])]})
+    assert header.endswith("| VOI where segmented | share segmented | VOI of all voxels |")
+    assert row.endswith("| 0.010 | 0.750 | 0.750 | 2.500 |")
 
 
 def test_the_table_has_the_best_of_the_papers_rates_first_and_pairs_seeds(recipes):
@@ -197,10 +269,15 @@ def test_a_single_seed_has_no_interval_and_the_first_recipe_stands_in_for_the_pa
 def test_recipes_are_trained_scored_and_kept(tmp_path):
     volume = {**SMALL_RUN["volumes"]["phantom"], "validate_box": "40:64,0:56,0:72", "segment_box": "none"}
     train = {"permutable_axes": [], "validation_examples": 4}
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**SMALL_RUN, "volumes": {"phantom": volume}, "train": train}))
-    command = [sys.executable, f"{ROOT}/benchmarks/recipes.py", "--config", "run.yaml", "--fovs", "16", "--points", "2"]
-    command += ["--seeds", "1", "--recipes", "deeper", "background"]
-    tables = [subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout for _ in "12"]
+    config = {**SMALL_RUN, "volumes": {"phantom": volume}, "train": train}
+
+    def table(config, *options):
+        (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+        command = [sys.executable, f"{ROOT}/benchmarks/recipes.py", "--config", "run.yaml", *options]
+        command += ["--seeds", "1", "--fovs", "16", "--points", "2"]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    tables = [table(config, "--recipes", "deeper", "background") for _ in "12"]
     assert tables[0] == tables[1] and tables[0].count("\n") == 4  # the second time, all results are there
     for recipe in ("deeper", "background"):
         kept = json.loads((tmp_path / f"results/small/recipes/{recipe}-seed-1.json").read_text())
@@ -209,3 +286,12 @@ def test_recipes_are_trained_scored_and_kept(tmp_path):
         "records-with-background-1-from-membranes",
         "records-without-background-1-from-membranes",
     }
+    judge = {**SMALL_RUN, "run": "judge", "train": {"permutable_axes": []}, "agglomerate": None}
+    (tmp_path / "judge.yaml").write_text(yaml.safe_dump(judge))
+    options = ["--recipes", "tune-1e-6", "--out", "tuned", "--judge", "judge.yaml"]
+    tuned = table({**config, "init": "results/small/recipes/deeper-seed-1"}, *options)
+    start, *_, end = json.loads((tmp_path / "tuned/tune-1e-6-seed-1.json").read_text())["curve"]
+    assert tuned.count("\n") == 3 and (start["fovs"], end["fovs"]) == (0, 16)
+    whole = json.loads((tmp_path / "results/small/recipes/deeper-seed-1.json").read_text())["curve"]
+    assert start["loss"] == pytest.approx(whole[-1]["loss"])  # the weights at that end
+    assert (tmp_path / "results/judge-tune-1e-6-seed-1/evaluation/phantom.json").exists()
