@@ -44,6 +44,11 @@ def features(edge: MergeEdge) -> dict[str, float]:
     }
 
 
+def is_judged(edge: MergeEdge) -> bool:
+    """Whether both sides were grown; else the first one failed, and nothing tells that they are one neuron."""
+    return min(edge.evidence.tries_a, edge.evidence.tries_b) > 0
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Coefficients of a logistic regression on standardised features.
@@ -67,10 +72,11 @@ class Calibration:
     intercept: float
 
     def probabilities(self, edges: Sequence[MergeEdge]) -> np.ndarray:
-        """Return the probability of each decision point, float64 (N,)."""
+        """Return the probability of each decision point, float64 (N,); 0 where only one side was grown."""
         rows = (np.array([features(edge)[name] for name in self.names]) for edge in edges)
         values = np.array([*rows]).reshape(-1, len(self.names))
-        return _sigmoid((values - self.mean) / self.spread @ self.weights + self.intercept)
+        found = _sigmoid((values - self.mean) / self.spread @ self.weights + self.intercept)
+        return found * np.array([is_judged(edge) for edge in edges], bool)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the coefficients, ready for YAML."""
@@ -125,7 +131,7 @@ def fit(
     Parameters
     ----------
     edges : sequence of MergeEdge
-        Decision points.
+        Decision points. Those where only one side was grown are left out.
     same : bool ndarray of shape (N,)
         Whether both segments are one neuron.
     penalty : float
@@ -143,6 +149,8 @@ def fit(
     -----
     Newton's method, which needs no random numbers. The log likelihood has one maximum.
     """
+    judged = np.array([is_judged(edge) for edge in edges], bool)
+    edges, same = [edge for edge, use in zip(edges, judged, strict=True) if use], same[judged]
     if same.all() or not same.any():
         raise CalibrationError(
             f"calibrate: {int(same.sum())} of {len(same)} decision points join one neuron, expected some that do and "

@@ -61,6 +61,17 @@ def test_the_maximum_is_reached_whatever_the_order():
     assert values.sum() == pytest.approx(same.sum(), rel=1e-6)  # true at the maximum only
 
 
+def test_a_point_whose_other_side_was_spared_says_nothing():
+    """Such points are often of one neuron, in the end of a neurite that does not grow again; others merge much."""
+    edges, same = examples()
+    spared = [replace(e, evidence=replace(e.evidence, tries_b=0)) for e in edges]
+    every = fit([*edges, *spared], np.append(same, np.ones(len(spared), bool)), 1.0)
+    assert np.array_equal(every.weights, fit(edges, same, 1.0).weights)
+    assert every.probabilities(edges).min() > 0 == every.probabilities(spared).max()
+    with pytest.raises(CalibrationError, match="0 of 0 decision points"):
+        fit(spared, same, 1.0)
+
+
 def test_separable_examples_do_not_run_away():
     edges, same = [edge(1, 2, 0.1), edge(1, 2, 0.9)], np.array([False, True])
     values = fit(edges, same, penalty=1.0).probabilities(edges)
