@@ -245,7 +245,7 @@ def network(pipeline: Pipeline) -> ModelConfig:
     if not pipeline.initial:
         return model
     own = load_architecture(pipeline.initial).model_copy(update={"image_mean": None, "image_stddev": None})
-    return own.model_copy(update={name: getattr(model, name) for name in model.model_fields_set})
+    return own.model_copy(update={name: getattr(model, name) for name in pipeline.model_options})
 
 
 def reduced(model: ModelConfig, fov: float = 1.0, depth: float = 1.0) -> ModelConfig:

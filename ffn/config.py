@@ -571,7 +571,7 @@ class AgglomerateConfig(FloodConfig):
     max_deleted: Fraction = Field(
         0.02, description="largest share of its object that a side may lose again while it grows, or the score is 0"
     )
-    max_tries: PositiveInt = Field(3, description="most seeds of a side that does not move or recover its own segment")
+    max_tries: PositiveInt = Field(3, description="most seeds of a side until one moves and recovers its own segment")
     job_size_zyx: PositiveZYX = JOB_SIZE
     block_size_zyx: SameResult[PositiveZYX] = Field(
         (128, 128, 128), description="voxels searched for contacts at a time"

@@ -45,7 +45,7 @@ def features(edge: MergeEdge) -> dict[str, float]:
 
 
 def is_judged(edge: MergeEdge) -> bool:
-    """Whether both sides were grown; else the first one failed, and nothing tells that they are one neuron."""
+    """Whether both sides were grown; else one of them failed, and nothing tells that they are one neuron."""
     return min(edge.evidence.tries_a, edge.evidence.tries_b) > 0
 
 
@@ -131,7 +131,7 @@ def fit(
     Parameters
     ----------
     edges : sequence of MergeEdge
-        Decision points. Those where only one side was grown are left out.
+        Decision points.
     same : bool ndarray of shape (N,)
         Whether both segments are one neuron.
     penalty : float
@@ -149,8 +149,6 @@ def fit(
     -----
     Newton's method, which needs no random numbers. The log likelihood has one maximum.
     """
-    judged = np.array([is_judged(edge) for edge in edges], bool)
-    edges, same = [edge for edge, use in zip(edges, judged, strict=True) if use], same[judged]
     if same.all() or not same.any():
         raise CalibrationError(
             f"calibrate: {int(same.sum())} of {len(same)} decision points join one neuron, expected some that do and "

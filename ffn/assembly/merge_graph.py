@@ -312,7 +312,7 @@ class _Linkage:
         return b in self._apart.get(a, ()) or not (one <= other or other <= one)
 
     def _join(self, a: int, b: int) -> list[int]:
-        """Make group `b` a part of `a`, and return the groups whose scores with it have changed."""
+        """Make group `b` a part of `a`, and return the groups that may be joined with it now."""
         self._joins.append((a, b))
         changed = [other for other in self._links.get(b, {}) if other != a]
         own = self._links.setdefault(a, {})
@@ -329,6 +329,7 @@ class _Linkage:
             self._apart.setdefault(a, set()).add(other)
         if b in self._nuclei:
             self._nuclei[a] = self._nuclei.get(a, set()) | self._nuclei.pop(b)
+            changed = list(own)  # some were of another nucleus before
         return changed
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import yaml
 
-from ffn.assembly.calibration import DEFAULT, FEATURES, fit, quality
+from ffn.assembly.calibration import DEFAULT, FEATURES, fit, is_judged, quality
 from ffn.assembly.merge_graph import read_graphs
 from ffn.config import Mask
 from ffn.evaluation.bodies import best_bodies
@@ -112,7 +112,7 @@ def calibrate(
         require_labels(segmentation)
         table = tabulate(truth.read, segmentation.read, common_box(segmentation, truth, None), (128, 128, 128))
         bodies = best_bodies(table, MIN_SHARE, MIN_LABELLED)
-        decided = [e for e in edges if e.segment_a in bodies and e.segment_b in bodies]
+        decided = [e for e in edges if is_judged(e) and e.segment_a in bodies and e.segment_b in bodies]
         known = [e for e in decided if not _is_masked(Box.around((e.z, e.y, e.x)), truth.known, masked)]
     same = np.array([bodies[e.segment_a] == bodies[e.segment_b] for e in known], bool)
     inside = np.array([box is None or box.contains(Box.around((e.z, e.y, e.x))) for e in known], bool)

@@ -258,3 +258,12 @@ def test_a_group_holds_one_nucleus_whatever_the_scores():
 def test_what_people_join_may_hold_two_nuclei_but_no_third():
     edges, nuclei = [edge(2, 5, 0.9), edge(2, 7, 0.8)], [(1, 70), (2, 80), (5, 90), (7, 80)]
     assert constrained(edges, joined=[(1, 2)], nuclei=nuclei) == {1: 1, 2: 1, 7: 1}
+
+
+def test_a_pair_of_two_nuclei_may_be_joined_once_people_have_joined_these():
+    """A and B first differ; then A joins C, which people have joined with D. The ids do not matter."""
+    for a, b, c, d in ((10, 20, 5, 6), (10, 20, 30, 31)):
+        edges = [edge(a, b, 0.9), edge(min(a, c), max(a, c), 0.8)]
+        nuclei = [(a, 70), (b, 80), (c, 70), (d, 80)]
+        found = constrained(edges, joined=[(c, d)], nuclei=nuclei)
+        assert found == dict.fromkeys((a, b, c, d), min(a, b, c, d))
