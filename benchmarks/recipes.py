@@ -1,4 +1,4 @@
-"""Compare training recipes: from the same weights and by FOVs, scored on volumes not trained on.
+"""Compare training recipes by what they reach with so many FOVs, from the same weights, on volumes not trained on.
 
     OMP_NUM_THREADS=1 python benchmarks/recipes.py                                  # phantoms, all recipes, three seeds
     python benchmarks/recipes.py --config config/mine.yaml --fovs 100000 --recipes paper-1e-3 cosine batch-4
