@@ -65,6 +65,12 @@ def test_a_training_that_went_wrong_is_warned_of(copied, has_curves):
     assert warning in text and ("No training curves" in text) != has_curves
 
 
+def test_step_0_is_said_to_be_the_weights_of_init(copied):
+    place = copied / "selected/selection.json"
+    place.write_text(place.read_text().replace("00000500", "00000000"))
+    assert "Step 00000000, the weights of init, has the best VOI" in Page(render(copied)).text
+
+
 def test_an_unscored_volume_is_shown_without_scores(tmp_path):
     labels = np.ones(BOX.shape, np.uint64)
     write(tmp_path / "segmentation/new/segmentation.zarr", labels)
