@@ -26,8 +26,8 @@ from ffn.assembly.reconcile import find_joins, reconcile
 from ffn.assembly.stacked import Stacked
 from ffn.assembly.subvolumes import open_subvolumes
 from ffn.config import ReconcileConfig
-from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.evaluation.scores import score
+from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, split_spec
@@ -68,18 +68,12 @@ def print_scores(whole: Volume, tiled: Volume, truth: Volume, box: Box) -> None:
     print(f"{'':18} {'VOI':>7} {'split':>7} {'merge':>7} {'covered':>8} {'segments':>9}")
     rows = [("tiled : whole", whole, tiled), ("whole : truth", truth, whole), ("tiled : truth", truth, tiled)]
     for name, first, second in rows:
-        table = compare(first, second, box)
+        table = tabulate(first.read, second.read, box.intersect(first.box).intersect(second.box), BLOCK)
         scores = score(table, "foreground")
         figures = " ".join(f"{scores[key]:7.4f}" for key in ("voi", "voi_split", "voi_merge"))
         known = table.keep(table.a != 0)
         covered = known.foreground().num_voxels / known.num_voxels
         print(f"{name:18} {figures} {covered:8.3f} {len(np.unique(table.b[table.b != 0])):9}")
-
-
-def compare(first: Volume, second: Volume, box: Box) -> ContingencyTable:
-    """Count the pairs of ids of two volumes over the part of `box` that both cover."""
-    box = box.intersect(first.box).intersect(second.box)
-    return merge_tables(count_pairs(first.read(block), second.read(block)) for block in box.blocks(BLOCK))
 
 
 def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -> tuple[int, int, int]:
@@ -101,7 +95,8 @@ def majority_bodies(hull: Box, specs: Sequence[str], nodes: Nodes, pool: VolumeP
     """Return the body of the majority of each node's ground truth, 0 if there is little of it or no majority."""
     bodies = np.zeros(nodes.num_nodes, np.uint64)
     for index, spec in enumerate(specs):
-        table = compare(truth, pool.open(spec), hull).foreground()
+        part = pool.open(spec)
+        table = tabulate(truth.read, part.read, hull.intersect(truth.box).intersect(part.box), BLOCK).foreground()
         node = nodes.find(index, table.b)
         total = np.bincount(node, table.voxels, nodes.num_nodes)[node]
         chosen = (total >= MIN_TRUTH_VOXELS) & (table.voxels > MIN_PURITY * total)
