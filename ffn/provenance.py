@@ -23,7 +23,7 @@ REVISIONS: dict[str, int] = {
     "merge": 3,
     "reconcile": 5,
     "report": 4,
-    "segment": 3,
+    "segment": 4,
     "study": 3,
     "sweep": 4,
     "train": 2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -47,8 +48,7 @@ def find_seeds(
     int64 ndarray of shape (N, 3)
         Seeds, zyx, relative to `box`, in the order in which they grow.
     """
-    seeds = _find(image, config, voxel_size_zyx_nm, box, points, masked)
-    return seeds[::-1] if config.seed_order == "reversed" else seeds
+    return _in_order(_find(image, config, voxel_size_zyx_nm, box, points, masked), config)
 
 
 def _find(
@@ -131,9 +131,7 @@ def slice_peak_seeds(
     """
     masks = [None] * len(image) if masked is None else masked
     planes = zip(image, masks, strict=True)
-    found = [peak_seeds(plane, voxel_size_zyx_nm[1:], min_distance, mask, at_faces) for plane, mask in planes]
-    heights = np.repeat(np.arange(len(image)), [len(peaks) for peaks in found])
-    return np.column_stack([heights, np.concatenate(found)])
+    return _stacked([peak_seeds(plane, voxel_size_zyx_nm[1:], min_distance, mask, at_faces) for plane, mask in planes])
 
 
 def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
@@ -189,11 +187,7 @@ def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
 
 
 def empty_space_seeds(
-    image: np.ndarray,
-    segmentation: np.ndarray,
-    voxel_size_zyx_nm: VoxelSize,
-    min_distance: int,
-    at_faces: bool = False,
+    image: np.ndarray, segmentation: np.ndarray, config: SegmentConfig, voxel_size_zyx_nm: VoxelSize
 ) -> np.ndarray:
     """Find the seeds of a second pass, in what the first left empty.
 
@@ -203,20 +197,43 @@ def empty_space_seeds(
         Normalised image.
     segmentation : int ndarray of shape (Z, Y, X)
         As in `Canvas.segmentation`: 0 and `REJECTED` are free.
-    voxel_size_zyx_nm, min_distance, at_faces
-        As in `peak_seeds`.
+    config : SegmentConfig
+        As in `find_seeds`. With the policy `peaks_2d`, peaks are those of every slice, else those in 3D.
+    voxel_size_zyx_nm : tuple of float
+        As in `find_seeds`.
 
     Returns
     -------
     int64 ndarray of shape (N, 3)
-        Free voxels, zyx, in ascending order: maxima of the distance to segments, masks and membranes.
+        Free voxels, zyx, in the order in which they grow: maxima of the distance to segments, masks and membranes.
     """
+    if config.seed_policy == "peaks_2d":
+        planes = zip(image, segmentation, strict=True)
+        seeds = _stacked([_free_peaks(*plane, config, voxel_size_zyx_nm[1:]) for plane in planes])
+    else:
+        seeds = _free_peaks(image, segmentation, config, voxel_size_zyx_nm)
+    return _in_order(seeds, config)
+
+
+def _free_peaks(
+    image: np.ndarray, segmentation: np.ndarray, config: SegmentConfig, voxel_size: tuple[float, ...]
+) -> np.ndarray:
     free = is_free(segmentation)
     masked = segmentation == MASKED
     walls = edges.edges(image, masked=masked if masked.any() else None)
     walls |= ~free
-    peaks = _peaks(walls, voxel_size_zyx_nm, min_distance, at_faces)
+    peaks = _peaks(walls, voxel_size, config.seed_min_distance, config.mirror)
     return peaks[free[tuple(peaks.T)]]
+
+
+def _in_order(seeds: np.ndarray, config: SegmentConfig) -> np.ndarray:
+    return seeds[::-1] if config.seed_order == "reversed" else seeds
+
+
+def _stacked(found: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the seeds of all slices, zyx, from those of each, yx."""
+    heights = np.repeat(np.arange(len(found)), [len(peaks) for peaks in found])
+    return np.column_stack([heights, np.concatenate(found)])
 
 
 def _peaks(walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int, at_faces: bool) -> np.ndarray:

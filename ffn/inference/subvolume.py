@@ -155,8 +155,7 @@ class SubvolumeFlood:
         """Seeds where the first pass and the masks left voxels free."""
         image, config = self._common.network.normalisation.apply(self._part.raw), self._common.config
         free = self.flood.claims.segmentation[self._part.frame.inside.slices()]
-        seeds = empty_space_seeds(image, free, self._part.voxel_size_zyx_nm, config.seed_min_distance, config.mirror)
-        return seeds[::-1] if config.seed_order == "reversed" else seeds
+        return empty_space_seeds(image, free, config, self._part.voxel_size_zyx_nm)
 
     def write(self) -> None:
         """Write the result."""

@@ -168,7 +168,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
     ),
     "normalize": (1, {"normalize.json": "e935af2aa4ab"}),
     "segment": (
-        3,
+        4,
         {
             "origins": "e82a99470488",
             "overlaps": "d62a5c4667df",

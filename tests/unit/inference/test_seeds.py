@@ -108,8 +108,9 @@ def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(policy, shape):
     """A tube along x, 5 voxels high, whose middle is 2 voxels from a face; in one section, it is that face."""
     image = image_with((slice(0, 5), slice(14, 21)), shape=shape)
     for mirror in (True, False):
-        first = find_seeds(image, SegmentConfig(seed_policy=policy, mirror=mirror), CUBES, Box.from_shape(shape))
-        second = empty_space_seeds(image, np.where(image < 0, 1, 0), CUBES, 3, mirror)
+        config = SegmentConfig(seed_policy=policy, mirror=mirror)
+        first = find_seeds(image, config, CUBES, Box.from_shape(shape))
+        second = empty_space_seeds(image, np.where(image < 0, 1, 0), config, CUBES)
         assert bool(len(bright(first, image))) == bool(len(bright(second, image))) == mirror
 
 
@@ -177,7 +178,7 @@ def test_seeds_of_the_second_pass_are_in_empty_space_only():
     segmentation[5:16, 5:16] = 7
     segmentation[18:27, 22:35, :30] = MASKED
     segmentation[22, 28, 45] = REJECTED
-    seeds = empty_space_seeds(image, segmentation, CUBES, 3)
+    seeds = empty_space_seeds(image, segmentation, SegmentConfig(mirror=False), CUBES)
     assert seeds.tolist() == sorted(seeds.tolist())
     values = segmentation[tuple(seeds.T)]
     assert len(seeds) > 2 and set(values.tolist()) <= {0, REJECTED}
@@ -185,8 +186,21 @@ def test_seeds_of_the_second_pass_are_in_empty_space_only():
     assert len(inside) > 0 and inside[:, 2].min() > 30  # maxima keep their distance from the mask
 
 
-def test_with_nothing_segmented_the_second_pass_has_the_seeds_of_the_first():
+@pytest.mark.parametrize("policy", ["peaks", "peaks_2d"])
+@pytest.mark.parametrize("order", ["forward", "reversed"])
+def test_with_nothing_segmented_the_second_pass_has_the_seeds_of_the_first(policy, order):
     image = two_tubes()
-    empty = np.zeros(image.shape, np.int32)
-    assert np.array_equal(empty_space_seeds(image, empty, (20, 10, 10), 3), peak_seeds(image, (20, 10, 10), 3))
-    assert empty_space_seeds(image, empty + 1, (20, 10, 10), 3).shape == (0, 3)
+    empty, config = np.zeros(image.shape, np.int32), SegmentConfig(seed_policy=policy, seed_order=order)
+    first = find_seeds(image, config, (20, 10, 10), Box.from_shape(image.shape))
+    assert len(first) and np.array_equal(empty_space_seeds(image, empty, config, (20, 10, 10)), first)
+    assert empty_space_seeds(image, empty + 1, config, (20, 10, 10)).shape == (0, 3)
+
+
+def test_seeds_of_the_second_pass_in_a_slice_depend_on_that_slice_alone():
+    image, config = sections(), SegmentConfig(seed_policy="peaks_2d", mirror=False)
+    segmentation = np.zeros(image.shape, np.int32)
+    segmentation[0, 10:20] = 7
+    seeds = empty_space_seeds(image, segmentation, config, (40, 8, 8))
+    assert [1, 14, 30] in seeds.tolist() and [0, 14, 12] not in seeds.tolist()
+    of_1 = empty_space_seeds(image[1:2], segmentation[1:2], config, (40, 8, 8))
+    assert np.array_equal(of_1[:, 1:], seeds[seeds[:, 0] == 1][:, 1:])
