@@ -46,8 +46,8 @@ rule checkpoint_segment:
         PATHS.benchmark("checkpoint_segment", "{step}")
     threads: max(1, CORES // max(1, len(RUN.selectable_steps)))
     resources:
-        mem_mb=flooding_memory(COSTED.model, VALIDATION_VOXELS),
-        runtime=flooding(COSTED.flooding_model, VALIDATION_VOXELS),
+        mem_mb=flooding_memory(COSTED.model, PIPELINE.selection_voxels),
+        runtime=flooding(COSTED.flooding_model, PIPELINE.selection_voxels),
         gpu=SEGMENT_GPU,
     params:
         masks=SELECT_MASKED,

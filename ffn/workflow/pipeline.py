@@ -412,6 +412,12 @@ class Pipeline:
         return math.prod(map(min, outer.shape, place.segment_box.shape))
 
     @property
+    def selection_voxels(self) -> int:
+        """Voxels that a candidate for the choice floods: those of the canvas of ``select.box``."""
+        run = self.run
+        return self._sizes("subvolumes")(run.select_volume, Box.parse(str(run.select.box))) if self.steps else 0
+
+    @property
     def trained_voxels(self) -> int:
         """Voxels of all training boxes."""
         return sum(self.places[name].train_box.num_voxels for name in self.trained)

@@ -426,9 +426,8 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
                 "evaluate_box": "labelled part of segment_box",
             }
             raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {what[key]}, {around}")
-        mirrored = key == "segment_box" and config.segment.mirror
-        frame = Frame.of(box, place.image, config.model.fov_radius_zyx if mirrored else (0, 0, 0))
-        if key in ("train_box", "segment_box") and not frame.has_room_for(config.model.fov_size_zyx):
+        fits = _sees(box, place, config) if key == "segment_box" else box.has_room_for(config.model.fov_size_zyx)
+        if key in ("train_box", "segment_box") and not fits:
             raise ConfigError(
                 f"model.fov_size_zyx: {config.model.fov_size_zyx} is larger than volumes.{name}.{key} with shape "
                 f"{box.shape}, expected a FOV that fits in"
@@ -437,6 +436,12 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
         _check_training(name, place, config)
     if place.config.is_validated_on:
         _check_validation(name, place, config)
+
+
+def _sees(box: Box, place: Place, config: RunConfig) -> bool:
+    """Whether FOVs see all of a box that is flooded: the image goes on as a mirror image, if `segment` wants it."""
+    radius = config.model.fov_radius_zyx if config.segment.mirror else (0, 0, 0)
+    return Frame.of(box, place.image, radius).has_room_for(config.model.fov_size_zyx)
 
 
 def _surroundings(place: Place, key: str) -> Box:
@@ -451,10 +456,10 @@ def _check_selection(config: RunConfig, place: Place) -> None:
     labelled = place.image.intersect(place.labels) if place.labels else Box((0, 0, 0), (0, 0, 0))
     if not labelled.contains(box):
         raise ConfigError(f"select.box: {box} leaves the labelled part of {config.select_volume}, {labelled}")
-    if not box.has_room_for(config.model.fov_size_zyx):
+    if not _sees(box, place, config):
         raise ConfigError(
             f"select.box: {box} with shape {box.shape} holds no FOV of {config.model.fov_size_zyx}, "
-            "expected a larger box"
+            "expected a larger box, or one that ends with the image on both sides"
         )
     if place.is_evaluated and not box.intersect(place.evaluate_box).is_empty:
         raise ConfigError(
