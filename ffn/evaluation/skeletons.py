@@ -20,6 +20,9 @@ from ffn.io import hdf5
 RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}  # attribute of precomputed skeletons
 SHORTEST = 4  # the median edge of skeletons is at least a voxel divided by this
 CACHE_BYTES = 2**26  # of the indices of shards, while many skeletons are read
+CHECKED_BYTES = 2**22  # of SWC files, whenever a run is planned, which takes a fifth of a second; our choice
+SWC_COLUMNS = ("node", "type", "x", "y", "z", "radius", "parent")  # in nm; the parent of a root is -1
+MEND_SWC = "Export the file again, or take it away"
 IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
 
 
@@ -115,22 +118,59 @@ def read_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize | None = None)
     kinds: dict[str, Callable[[Path], Skeletons]] = {
         "file": _read_hdf5,
         "precomputed": lambda folder: join(read_precomputed(folder)),
-        "swc": lambda place: join(_read_swc(place)),
+        "swc": lambda place: join(_read_swc(_swc_files(place))),
     }
-    kind = "precomputed" if (path / "info").is_file() else "swc" if path.is_dir() or path.suffix == ".swc" else "file"
-    skeletons = kinds[kind](path)
-    if kind != "file" and not len(skeletons.edges):
+    skeletons = kinds[_kind(path)](path)
+    if _kind(path) != "file":
+        _require_usable(skeletons, path, voxel_size_zyx_nm)
+    return skeletons
+
+
+def check_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> None:
+    """Refuse skeletons that `read_skeletons` would refuse, as far as a quick look tells.
+
+    Parameters
+    ----------
+    path, voxel_size_zyx_nm
+        As in `read_skeletons`. Of SWC files, the first `CHECKED_BYTES` are read; of others, what says what they hold.
+
+    Raises
+    ------
+    EvaluationError
+        As from `read_skeletons`.
+    """
+    path = Path(path)
+    if _kind(path) == "precomputed":
+        _read_info(path)
+    elif _kind(path) == "file":
+        with hdf5.open_file(path, EvaluationError):
+            return
+    else:
+        paths = _swc_files(path)
+        sizes = itertools.accumulate(file.stat().st_size for file in paths[:-1])
+        first = paths[:1] + [file for file, before in zip(paths[1:], sizes, strict=True) if before < CHECKED_BYTES]
+        skeletons = join(_read_swc(first))
+        if first == paths:
+            _require_usable(skeletons, path, voxel_size_zyx_nm)
+
+
+def _kind(path: Path) -> str:
+    return "precomputed" if (path / "info").is_file() else "swc" if path.is_dir() or path.suffix == ".swc" else "file"
+
+
+def _require_usable(skeletons: Skeletons, path: Path, voxel_size_zyx_nm: VoxelSize | None) -> None:
+    """Refuse no edges, and coordinates in another unit."""
+    if not len(skeletons.edges):
         raise EvaluationError(
             f"{path}: has no skeletons, expected a file of 'ffn skeletonize', a folder of SWC files or a "
             "precomputed folder of skeletons"
         )
-    usual = float(np.median(skeletons.edge_lengths_nm())) if len(skeletons.edges) else math.inf
+    usual = float(np.median(skeletons.edge_lengths_nm()))
     if voxel_size_zyx_nm and usual < min(voxel_size_zyx_nm) / SHORTEST:
         raise EvaluationError(
             f"{path}: its edges are {usual:.2g} nm long (median), voxels {voxel_size_zyx_nm} nm, expected coordinates "
             "in nm. If they are in µm, multiply them by 1000"
         )
-    return skeletons
 
 
 def _read_hdf5(path: Path) -> Skeletons:
@@ -141,23 +181,58 @@ def _read_hdf5(path: Path) -> Skeletons:
         raise EvaluationError(f"{path}: has no dataset {missing}, expected a file of 'ffn skeletonize'") from None
 
 
-def _read_swc(place: Path) -> Iterator[Skeleton]:
-    """Yield the skeletons of a folder of SWC files, or of a single one.
+def _swc_files(place: Path) -> list[Path]:
+    return sorted(place.glob("*.swc")) if place.is_dir() else [place]
 
-    Columns are node, type, x, y, z, radius, parent (-1 for a root).
-    """
-    paths = sorted(place.glob("*.swc")) if place.is_dir() else [place]
+
+def _read_swc(paths: Sequence[Path]) -> Iterator[Skeleton]:
+    """Yield the skeletons of SWC files."""
     taken = {int(path.stem) for path in paths if path.stem.isdecimal()}
     free = (number for number in itertools.count(1) if number not in taken)
     for path in paths:
+        yield _read_swc_file(path, int(path.stem) if path.stem.isdecimal() else next(free))
+
+
+def _read_swc_file(path: Path, owner: int) -> Skeleton:
+    rows = _swc_rows(path)
+    index = {int(row[0]): i for i, row in enumerate(rows.values())}
+    edges = []
+    for i, (number, row) in enumerate(rows.items()):
+        parent = int(row[6])
+        if parent >= 0 and parent not in index:
+            raise EvaluationError(
+                f"{path}: line {number}: parent {parent} is no node of this file, expected one of its {len(index)} "
+                f"nodes, or -1 for a root. {MEND_SWC}"
+            )
+        if parent >= 0:
+            edges.append((i, index[parent]))
+    nodes = np.array([row[4:1:-1] for row in rows.values()], np.float64)
+    return Skeleton(owner, nodes, np.array(edges, np.int64))
+
+
+def _swc_rows(path: Path) -> dict[int, list[float]]:
+    """Return the columns of each node by the number of its line."""
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError as reason:
+        raise EvaluationError(f"{path}: cannot be read ({reason.strerror}), expected an SWC file") from None
+    rows = {}
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
         try:
-            rows = np.loadtxt(path, comments="#", ndmin=2)
-            index = {int(node): i for i, node in enumerate(rows[:, 0])}
-            edges = [(i, index[int(parent)]) for i, parent in enumerate(rows[:, 6]) if parent >= 0]
-        except (OSError, ValueError, IndexError, KeyError) as reason:
-            raise EvaluationError(f"{path}: is not an SWC file ({reason}), expected 7 columns per line") from None
-        owner = int(path.stem) if path.stem.isdecimal() else next(free)
-        yield Skeleton(owner, rows[:, 4:1:-1], np.array(edges, np.int64))
+            row = [float(word) for word in words]
+        except ValueError:
+            row = []
+        if words and (len(row) < len(SWC_COLUMNS) or not all(map(math.isfinite, row))):
+            raise EvaluationError(
+                f"{path}: line {number}: {reprlib.repr(line)} is no node of an SWC file, expected the numbers "
+                f"{', '.join(SWC_COLUMNS)}. {MEND_SWC}"
+            )
+        if words:
+            rows[number] = row
+    if not rows:
+        raise EvaluationError(f"{path}: has no nodes, expected lines of {', '.join(SWC_COLUMNS)}. {MEND_SWC}")
+    return rows
 
 
 def read_precomputed(folder: Path) -> Iterator[Skeleton]:
@@ -168,16 +243,28 @@ def read_precomputed(folder: Path) -> Iterator[Skeleton]:
     EvaluationError
         If the folder has none, or a file is damaged.
     """
+    info = _read_info(folder)
     try:
-        info = json.loads((folder / "info").read_text())
-        if not isinstance(info, dict):
-            raise ValueError(f"its file info holds {reprlib.repr(info)}, expected a JSON object")
         transform = info.get("transform", IDENTITY_XYZ)
         has_radii = info.get("vertex_attributes", [])[:1] == [RADIUS]
         for owner, content in _precomputed_entries(folder, info.get("sharding")):
             yield skeleton_from_precomputed(owner, content, transform, has_radii)
     except (OSError, ValueError) as reason:
-        raise EvaluationError(f"{folder}: has no precomputed skeletons ({reason}). Export them again") from None
+        raise _no_precomputed(folder, reason) from None
+
+
+def _read_info(folder: Path) -> dict[str, Any]:
+    try:
+        info = json.loads((folder / "info").read_text())
+    except (OSError, ValueError) as reason:
+        raise _no_precomputed(folder, reason) from None
+    if not isinstance(info, dict):
+        raise _no_precomputed(folder, f"its file info holds {reprlib.repr(info)}, expected a JSON object")
+    return info
+
+
+def _no_precomputed(folder: Path, reason: object) -> EvaluationError:
+    return EvaluationError(f"{folder}: has no precomputed skeletons ({reason}). Export them again")
 
 
 def skeleton_from_precomputed(

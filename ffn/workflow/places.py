@@ -12,7 +12,8 @@ import numpy as np
 from ffn.assembly.calibration import CalibrationError, read_calibration
 from ffn.assembly.corrections import CorrectionError, read_corrections
 from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
-from ffn.errors import ConfigError, FfnError, VolumeError
+from ffn.errors import ConfigError, EvaluationError, FfnError, VolumeError
+from ffn.evaluation.skeletons import check_skeletons
 from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
 from ffn.inference.frame import Frame
 from ffn.inference.points import points_file, read_points
@@ -138,11 +139,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         for key in ("corrections", "nuclei"):
             _check_is_merged(f"volumes.{name}.{key}", getattr(volume, key), places[name], config)
         _check_corrections(name, places[name])
-        if volume.skeletons and not Path(volume.skeletons).exists():
-            raise ConfigError(
-                f"volumes.{name}.skeletons: {volume.skeletons} does not exist, expected an SWC file, a folder of "
-                "them or a precomputed folder"
-            )
+        _check_skeletons(f"volumes.{name}.skeletons", places[name])
     if config.train.use_best and not any(place.config.is_validated_on for place in places.values()):
         name, place = next((name, place) for name, place in places.items() if config.is_cut(place.config))
         raise ConfigError(
@@ -332,6 +329,20 @@ def _check_corrections(name: str, place: Place) -> None:
     for each in corrections:
         if not box.holds(np.array([each.a_zyx, each.b_zyx])).all():
             raise ConfigError(f"{key}: {path}: {each} leaves segment_box, {box}. Delete it, or enlarge the box")
+
+
+def _check_skeletons(key: str, place: Place) -> None:
+    path = place.config.skeletons
+    if path is None:
+        return
+    if not Path(path).exists():
+        raise ConfigError(
+            f"{key}: {path} does not exist, expected an SWC file, a folder of them or a precomputed folder"
+        )
+    try:
+        check_skeletons(path, place.voxel_size_zyx_nm)
+    except EvaluationError as error:
+        raise ConfigError(f"{key}: {error}") from None
 
 
 def _check_calibrations(config: RunConfig) -> None:

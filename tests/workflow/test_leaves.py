@@ -352,7 +352,7 @@ def write_sources(folder: Path) -> None:
     (folder / "calibration.yaml").write_text("intercept: 1\nfeatures: {iou: {mean: 0, spread: 1, weight: 2}}\n")
     for name in ("skeletons", "skeletons-too"):
         (folder / name).mkdir()
-        (folder / name / "1.swc").write_text("1 0 10 10 10 1 -1\n")
+        (folder / name / "1.swc").write_text("1 0 10 10 10 1 -1\n2 0 10 10 90 1 1\n")
     for name in ("published", "published-too"):
         (folder / f"{name}.index").touch()
         (folder / f"{name}.data-00000-of-00001").touch()
@@ -454,7 +454,7 @@ def test_a_file_of_the_user_with_other_content_repeats_what_reads_it(run, name, 
     finished = stubbed(run)
     path = finished.workflow.folder / name
     before, content = path.stat(), path.read_text()
-    path.write_text(content + "other\n")
+    path.write_text(content + "# other\n")
     assert finished.planned(RUNS[run]) == finished.downstream({rule}) - {"all"}
     path.write_text(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -35,6 +35,7 @@ def write_sources(folder, name: str) -> dict:
         file["labels"] = np.ones(SHAPE, np.uint64)
     (folder / f"{name}.csv").write_text("z,y,x\n1,2,3\n")
     (folder / f"{name}-skeletons").mkdir()
+    (folder / f"{name}-skeletons" / "1.swc").write_text("1 0 10 10 10 1 -1\n2 0 10 10 90 1 1\n")
     (folder / f"{name}-model").mkdir()
     (folder / f"{name}-model" / "model.yaml").write_text(yaml.safe_dump({"model": SMALL_RUN["model"]}))
     volume = {

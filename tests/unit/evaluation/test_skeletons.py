@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from ffn.errors import EvaluationError
-from ffn.evaluation.skeletons import read_skeletons
+from ffn.evaluation import skeletons
+from ffn.evaluation.skeletons import check_skeletons, read_skeletons
 from ffn.geometry import Box
 from ffn.io import hdf5
 
@@ -20,15 +21,15 @@ def test_cropping_keeps_the_edges_inside(two):
     assert inside.edge_lengths_nm().tolist() == pytest.approx([100.0] * (len(inside.owners) - 1))
 
 
-def write_swc(folder, skeletons):
+def write_swc(folder, found):
     folder.mkdir()
-    for owner in np.unique(skeletons.owners):
-        nodes = skeletons.nodes_zyx_nm[skeletons.owners == owner]
+    for owner in np.unique(found.owners):
+        nodes = found.nodes_zyx_nm[found.owners == owner]
         rows = [f"{i + 1} 0 {x} {y} {z} 1 {i if i else -1}" for i, (z, y, x) in enumerate(nodes.tolist())]
         (folder / f"{owner}.swc").write_text("# written by a test\n" + "\n".join(rows) + "\n")
 
 
-def write_precomputed(folder, skeletons, sharded):
+def write_precomputed(folder, found, sharded):
     import tensorstore
 
     sharding = {"@type": "neuroglancer_uint64_sharded_v1", "preshift_bits": 0, "minishard_bits": 1, "shard_bits": 1}
@@ -39,8 +40,8 @@ def write_precomputed(folder, skeletons, sharded):
     base = {"driver": "file", "path": f"{folder}/"}
     spec = {"driver": "neuroglancer_uint64_sharded", "metadata": sharding, "base": base} if sharded else base
     store = tensorstore.KvStore.open(spec).result()
-    for owner in np.unique(skeletons.owners).tolist():
-        nodes = skeletons.nodes_zyx_nm[skeletons.owners == owner][:, ::-1] - [0, 0, 7]
+    for owner in np.unique(found.owners).tolist():
+        nodes = found.nodes_zyx_nm[found.owners == owner][:, ::-1] - [0, 0, 7]
         edges = np.stack([np.arange(len(nodes) - 1), np.arange(1, len(nodes))], -1).astype("<u4")
         content = np.array([len(nodes), len(edges)], "<u4").tobytes()
         content += (nodes / [2, 1, 1]).astype("<f4").tobytes() + edges.tobytes()
@@ -82,12 +83,23 @@ def test_every_format_is_read(tmp_path, two, kind):
     assert np.array_equal(np.sort(read.edges), two.edges) and np.array_equal(read.owners, two.owners)
 
 
+def swc(text):
+    """Return a function that writes a folder with one SWC file."""
+    return lambda path: path.mkdir() or (path / "a.swc").write_text(text)
+
+
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
         (lambda p: p.mkdir(), "has no skeletons"),
-        (lambda p: p.mkdir() or (p / "a.swc").write_text("1 0 1 2\n"), "a.swc: is not an SWC file"),
-        (lambda p: p.mkdir() or (p / "a.swc").write_text("1 0 1 2 3 1 9\n"), "a.swc: is not an SWC file"),
+        (
+            swc("# x\n1 0 1 2\n"),
+            "a.swc: line 2: '1 0 1 2' is no node of an SWC file, expected .* Export the file again",
+        ),
+        (swc("1 0 1 2 3 1 -1\n2 0 nan 2 3 1 1\n"), "a.swc: line 2: '2 0 nan 2 3 1 1' is no node of an SWC file"),
+        (swc("1 0 1 2 3 1 -1\n2 0 1 2 4 1 root\n"), "a.swc: line 2: '2 0 1 2 4 1 root' is no node of an SWC file"),
+        (swc("1 0 1 2 3 1 9\n"), "a.swc: line 1: parent 9 is no node of this file, expected one of its 1 nodes, or -1"),
+        (swc("# nothing\n"), "a.swc: has no nodes, expected lines of node, type, x"),
         (lambda p: p.mkdir() or (p / "info").write_text("{"), "has no precomputed skeletons"),
         (lambda p: p.mkdir() or (p / "info").write_text("[]"), r"its file info holds \[\], expected a JSON object"),
         (lambda p: None, "no such file"),
@@ -96,5 +108,21 @@ def test_every_format_is_read(tmp_path, two, kind):
 )
 def test_bad_skeletons_are_an_error_of_one_line(tmp_path, prepare, message):
     prepare(tmp_path / "s")
-    with pytest.raises(EvaluationError, match=message):
+    with pytest.raises(EvaluationError, match=message) as error:
         read_skeletons(tmp_path / "s")
+    assert "\n" not in str(error.value)
+    if "dataset" not in message:  # a look does not read datasets
+        with pytest.raises(EvaluationError, match=message):
+            check_skeletons(tmp_path / "s", (10, 10, 10))
+
+
+def test_a_look_at_many_files_reads_the_first_of_them(tmp_path, two, monkeypatch):
+    write_swc(tmp_path / "swc", two)
+    for k in range(2):
+        monkeypatch.setattr(skeletons, "CHECKED_BYTES", (tmp_path / "swc/1.swc").stat().st_size + k)
+        check_skeletons(tmp_path / "swc", (10, 10, 10))
+    (tmp_path / "swc/2.swc").write_text("damaged")
+    with pytest.raises(EvaluationError, match="2.swc: line 1: 'damaged' is no node"):
+        check_skeletons(tmp_path / "swc", (10, 10, 10))
+    monkeypatch.setattr(skeletons, "CHECKED_BYTES", 1)
+    check_skeletons(tmp_path / "swc", (10, 10, 10))

@@ -470,6 +470,24 @@ def test_corrections_are_read_before_anything_runs(tmp_path):
     check_sources(run)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 0 10 10\n", r"volumes.phantom.skeletons: .*axon.swc: line 1: '1 0 10 10' is no node of an SWC file"),
+        ("1 0 10 10 10 1 -1\n", "volumes.phantom.skeletons: .*axon.swc: has no skeletons"),
+        ("1 0 1 1 1 1 -1\n2 0 1 1 1.01 1 1\n", "volumes.phantom.skeletons: .*axon.swc: its edges are 0.01 nm long"),
+    ],
+)
+def test_skeletons_are_looked_at_before_anything_runs(text, message, tmp_path):
+    path = tmp_path / "axon.swc"
+    run = load_run(changed(volumes={"phantom": {**PHANTOM, "skeletons": str(path)}}))
+    path.write_text("1 0 10 10 10 1 -1\n2 0 10 10 50 1 1\n")
+    check_sources(run)
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        check_sources(run)
+
+
 def test_files_that_segmentation_reads_are_inputs_of_the_rule(tmp_path):
     points, mask = tmp_path / "seeds.csv", tmp_path / "mask.h5"
     points.touch()
