@@ -25,7 +25,7 @@ REVISIONS: dict[str, int] = {
     "report": 4,
     "segment": 4,
     "study": 3,
-    "sweep": 4,
+    "sweep": 5,
     "train": 2,
 }
 

@@ -96,6 +96,8 @@ LABELS = PATHS.file("ingest", "labels")
 NORMALIZATION = PATHS.of("normalize")
 MODEL = f"{PIPELINE.used_model}/model.yaml"
 MASKED, MASKS, MASK_STAMPS = arguments.known(PIPELINE, "masks")
+CORRECTIONS, CORRECTION_FILES, CORRECTION_STAMPS = arguments.known(PIPELINE, "corrections")
+NUCLEI, NUCLEI_FILES, NUCLEI_STAMPS = arguments.known(PIPELINE, "nuclei")
 SEED = RUN.rng_seed
 CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node
 # Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.

@@ -1,8 +1,5 @@
 # Base segments joined along the merge graph. The base segmentation stays as it is.
 
-CORRECTIONS, CORRECTION_FILES, CORRECTION_STAMPS = arguments.known(PIPELINE, "corrections")
-NUCLEI, NUCLEI_FILES, NUCLEI_STAMPS = arguments.known(PIPELINE, "nuclei")
-
 
 rule merge:
     input:

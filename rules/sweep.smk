@@ -1,4 +1,4 @@
-# Scores of the merge graph at every threshold, for the report.
+# Scores of what merge would write at every threshold, for the report.
 
 
 rule sweep:
@@ -8,6 +8,8 @@ rule sweep:
         truth=LABELS,
         masks=MASKS,
         calibration=arguments.inputs(*calibration_files(RUN.sweep.calibration)),
+        corrections=CORRECTION_FILES,
+        nuclei=NUCLEI_FILES,
         blocks=lambda wildcards: PIPELINE.job_records("sweep", wildcards.volume),
     output:
         table=ensure(PATHS.of("sweep"), non_empty=True),
@@ -25,21 +27,28 @@ rule sweep:
         box=PIPELINE.box("evaluate_box"),
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         stamps=arguments.stamps(*calibration_files(RUN.sweep.calibration)),
+        corrections=CORRECTIONS,
+        correction_stamps=CORRECTION_STAMPS,
+        nuclei=NUCLEI,
+        nuclei_stamps=NUCLEI_STAMPS,
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
         job=PIPELINE.job_option("sweep"),
         out=lambda wildcards, output: output.table,
     shell:
         "ffn sweep {params.graphs} --segmentation {input.segmentation} --truth {input.truth} "
-        "--box {params.box} {params.masks} {params.flags} {params.untracked} {params.job} --out {params.out} > {log} 2>&1"
+        "--box {params.box} {params.masks} {params.corrections} {params.nuclei} {params.flags} {params.untracked} "
+        "{params.job} --out {params.out} > {log} 2>&1"
 
 
-# Parts of the blocks of a large volume: pairs of ids, which need no graph.
+# Parts of the blocks of a large volume: pairs of ids, and segments of nuclei, which need no graph.
 use rule sweep as sweep_blocks with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         truth=LABELS,
         masks=MASKS,
+        nuclei=NUCLEI_FILES,
+        earlier=PIPELINE.earlier_records("sweep"),
     output:
         record=ensure(PATHS.job("sweep"), non_empty=True),
     log:
@@ -49,6 +58,8 @@ use rule sweep as sweep_blocks with:
     params:
         graphs="",
         stamps="",
+        corrections="",
+        correction_stamps="",
         flags="",
         job=arguments.job,
         out=PATHS.of("sweep"),

@@ -11,15 +11,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
-from ffn.assembly.corrections import (
-    NOTHING_GIVEN,
-    Constraints,
-    Correction,
-    CorrectionError,
-    constraints_of,
-    corrections_text,
-    read_corrections,
-)
+from ffn.assembly.corrections import Constraints, CorrectionError, corrections_text, read_corrections
+from ffn.assembly.given import add_given_options, given_inputs, read_constraints
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, best_scores, mapping_text, merge_groups
 from ffn.assembly.nuclei import NUCLEI, SEGMENTS, learn_nuclei, warn_of_joined
 from ffn.config import MergeConfig
@@ -46,10 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
     add_volume_option(parser, "--segmentation", "base segmentation")
     add_volume_option(parser, "--out", "uint64 segmentation")
-    text = "also join and separate what it says; 'ffn view RUN --corrections FILE.csv' writes it"
-    parser.add_argument("--corrections", metavar="FILE.csv", help=text)
-    text = "labels of any resolution, one id for each nucleus or soma: no score joins two of them"
-    parser.add_argument("--nuclei", metavar="VOLUME", help=text)
+    add_given_options(parser)
     parser.add_argument("--mapping", metavar="FILE.csv", help="also write base_id,group_id of every joined segment")
     parser.add_argument(
         "--groups", metavar="FILE.csv", help="also write the largest groups, to check for runaway merging"
@@ -108,8 +98,7 @@ def merge(
     VolumeError
         If an output would overwrite an input, or jobs are missing before this one.
     """
-    given = {"corrections": corrections_path, "nuclei": nuclei_spec}
-    inputs = {"segmentation": segmentation_spec} | {name: spec for name, spec in given.items() if spec}
+    inputs = {"segmentation": segmentation_spec, **given_inputs(corrections_path, nuclei_spec)}
     require_other_file(out_spec, *inputs.values(), *graph_paths)
     for table in filter(None, (mapping_path, groups_path)):
         require_other_file(table, *inputs.values(), out_spec, *graph_paths)
@@ -125,7 +114,7 @@ def merge(
     made_of = fingerprint("merge", config, segmentation=identity(segmentation_spec), **asked, graphs=names)
 
     def joined(_: object) -> dict[str, np.ndarray]:
-        constraints = _constraints(corrections, corrections_path, segmentation_spec)
+        constraints = read_constraints(corrections, corrections_path, segmentation_spec)
         found = _joined(graph_paths, config, constraints, nuclei.read(SEGMENTS))
         warn_of_joined(nuclei.read(SEGMENTS), **found, where=str(corrections_path))
         return found
@@ -171,17 +160,6 @@ def merge(
 def _nothing(block: Box) -> Learnt:
     """Learn nothing: the mapping is made of graphs alone."""
     return {}
-
-
-def _constraints(
-    corrections: Sequence[Correction], corrections_path: str | None, segmentation_spec: str
-) -> Constraints:
-    if corrections_path is None:
-        return NOTHING_GIVEN
-    with open_segmentation(segmentation_spec) as base:
-        found = constraints_of(corrections, corrections_path, base)
-    log.info("%s: joins %d pairs, separates %d", corrections_path, len(found.joined), len(found.apart))
-    return found
 
 
 def _joined(

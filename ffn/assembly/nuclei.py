@@ -1,4 +1,4 @@
-"""Which base segments are of which nucleus, so that `ffn.assembly.merge` joins no two nuclei."""
+"""Which base segments are of which nucleus, so that `merge` and `sweep` join no two nuclei."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def learn_nuclei(spec: str | None, base_spec: str, out_path: str, block_size_zyx
     base_spec : str
         Base segmentation.
     out_path : str
-        What merge writes.
+        What the stage writes.
     block_size_zyx : tuple of int
         Voxels read at a time.
     job : Job

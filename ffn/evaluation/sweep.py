@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
-from ffn.assembly.merge_graph import apply_groups, best_scores, merge_groups
+from ffn.assembly.corrections import NOTHING_GIVEN, Constraints, read_corrections
+from ffn.assembly.given import add_given_options, given_inputs, read_constraints
+from ffn.assembly.merge_graph import NO_NUCLEI, apply_groups, best_scores, merge_groups
+from ffn.assembly.nuclei import NUCLEI, SEGMENTS, learn_nuclei
 from ffn.config import Mask
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import ConfigError
@@ -28,7 +31,7 @@ from ffn.options import add_box_option, add_masks_option, add_options, add_volum
 from ffn.provenance import fingerprint, provenance
 
 SWEPT_CONVENTIONS = ("foreground", "all")  # cremi leaves out borders of bodies, which these counts do not know
-NO_MERGES = 1.01  # no score reaches this threshold, so it gives the base segmentation
+NO_MERGES = 1.01  # no score reaches this threshold
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_volume_option(parser, "--segmentation", "base segmentation")
     add_volume_option(parser, "--truth", "labels of the ground truth")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores to write")
+    add_given_options(parser)
     add_box_option(parser)
-    add_job_options(parser)
+    add_job_options(parser, (NUCLEI,))
     add_masks_option(parser)
     add_options(parser, SweepConfig)
     parser.set_defaults(function=_run)
@@ -47,10 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     config, job = from_arguments(SweepConfig, arguments), job_of(arguments)
-    if job.finishes and not arguments.graphs:
+    if job.finishes and not job.step and not arguments.graphs:
         raise ConfigError("GRAPH.csv: no file is given, expected those of ffn agglomerate")
     specs = arguments.segmentation, arguments.truth, arguments.graphs, arguments.out
-    sweep(*specs, config, arguments.box, masks_from(arguments), job)
+    given = arguments.corrections, arguments.nuclei
+    sweep(*specs, config, arguments.box, masks_from(arguments), *given, job)
 
 
 def sweep(
@@ -61,9 +66,11 @@ def sweep(
     config: SweepConfig,
     box: Box | None = None,
     masks: tuple[Mask, ...] = (),
+    corrections_path: str | None = None,
+    nuclei_spec: str | None = None,
     job: Job = WHOLE,
 ) -> None:
-    """Write the scores that every threshold of the merge graph gives.
+    """Write the scores of what `merge` would write at every threshold of the merge graph.
 
     Blocks are compared once, whatever the thresholds; their counts are added up.
 
@@ -77,24 +84,33 @@ def sweep(
         Files of ``ffn agglomerate`` for this base segmentation.
     out : str
         JSON file to write. The scores are those of the agglomerated segmentation, not filled. Under ``sweep`` it has a
-        list of rows for each of `SWEPT_CONVENTIONS`, by falling threshold. The first row is without any merge.
+        list of rows for each of `SWEPT_CONVENTIONS`, by falling threshold. The first row is without any merge but
+        those of corrections.
     config : SweepConfig
         Thresholds, block size.
     box : Box, optional
         Part of the volumes to score.
     masks : tuple of Mask
         Voxels that are not scored.
+    corrections_path : str, optional
+        What people joined or separated, see `ffn.assembly.corrections`.
+    nuclei_spec : str, optional
+        Labels of nuclei, see `ffn.assembly.nuclei`. The step `NUCLEI` reads them; without them, there is none.
     job : Job
-        Which blocks to compare, and whether to score; see `ffn.io.blocks`.
+        Which blocks to compare, and whether to score; see `ffn.io.steps`.
 
     Raises
     ------
-    MergeGraphError, VolumeError, EvaluationError
-        If an input is missing or damaged, or the volumes do not overlap.
+    MergeGraphError, CorrectionError, VolumeError, EvaluationError
+        If an input is missing or damaged, the volumes do not overlap, or jobs are missing before this one.
     """
-    require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
-    scores = best_scores(read_scored(graph_paths, config.calibration) if job.finishes else [])
     inputs = {"segmentation": segmentation_spec, "truth": truth_spec}
+    given = given_inputs(corrections_path, nuclei_spec)
+    require_other_file(out, *inputs.values(), *given.values(), *graph_paths)
+    nuclei = learn_nuclei(nuclei_spec, segmentation_spec, out, config.block_size_zyx, job)
+    if nuclei is None:
+        return
+    scores = best_scores(read_scored(graph_paths, config.calibration) if job.finishes else [])
     with open_masked_truth(truth_spec, masks) as truth, open_segmentation(segmentation_spec) as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
@@ -108,16 +124,25 @@ def sweep(
     if not job.finishes:
         return
     table = merge_tables(ContingencyTable(**each) for each in learnt)
+    corrections = read_corrections(corrections_path) if corrections_path else []
+    constraints = read_constraints(corrections, corrections_path, segmentation_spec)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
-    steps = [sweep_step(table, scores, threshold) for threshold in thresholds]
+    segments = nuclei.read(SEGMENTS)
+    steps = [sweep_step(table, scores, threshold, constraints, segments) for threshold in thresholds]
     rows = {name: [step[name] for step in steps] for name in SWEPT_CONVENTIONS}
-    made_by = provenance("sweep", config, **inputs, graphs=len(graph_paths), **mask_inputs(masks))
+    made_by = provenance("sweep", config, **inputs, **given, graphs=len(graph_paths), **mask_inputs(masks))
     made = {"box": str(box), "segmentation": "agglomerated", "sweep": rows}
     write_json(out, {**made, "provenance": made_by})
     forget_blocks(blocks_folder(out), job)
 
 
-def sweep_step(table: ContingencyTable, scores: np.ndarray, threshold: float) -> dict[str, dict[str, Any]]:
+def sweep_step(
+    table: ContingencyTable,
+    scores: np.ndarray,
+    threshold: float,
+    constraints: Constraints = NOTHING_GIVEN,
+    nuclei: np.ndarray = NO_NUCLEI,
+) -> dict[str, dict[str, Any]]:
     """Score the segmentation that `threshold` would give.
 
     Parameters
@@ -128,6 +153,8 @@ def sweep_step(table: ContingencyTable, scores: np.ndarray, threshold: float) ->
         Of the merge graph, see `ffn.assembly.merge_graph.best_scores`.
     threshold : float
         Smallest score that joins.
+    constraints, nuclei
+        As in `ffn.assembly.merge_graph.merge_groups`.
 
     Returns
     -------
@@ -135,7 +162,7 @@ def sweep_step(table: ContingencyTable, scores: np.ndarray, threshold: float) ->
         For each of `SWEPT_CONVENTIONS`: ``threshold``, ``num_merges`` (segments that disappear), ``largest_group``
         (number of its segments; it reveals runaway merging even without ground truth) and the scores.
     """
-    base_ids, group_ids = merge_groups(scores, threshold)
+    base_ids, group_ids = merge_groups(scores, threshold, constraints, nuclei)
     joined = merge_tables([ContingencyTable(table.a, apply_groups(table.b, base_ids, group_ids), table.voxels)])
     merges = {
         "threshold": threshold,

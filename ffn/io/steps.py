@@ -1,8 +1,9 @@
 """Steps: what a stage has to learn from all blocks of a volume before it writes the first one.
 
-A step ends with tables, which are computed once and kept in the folder ``steps`` of the store, so that the jobs of the
-next step each read what they need. ``--job STEP-3-of-1000`` walks the blocks of a step, ``--job STEP-finish`` makes its
-tables, and the jobs of `ffn.io.blocks` write the voxels. One process without ``--job`` does all of it.
+A step ends with tables, which are computed once and kept in a folder (`ffn.io.store_names.steps_folder`), so that the
+jobs of the next step each read what they need. ``--job STEP-3-of-1000`` walks the blocks of a step, ``--job
+STEP-finish`` makes its tables, and the jobs of `ffn.io.blocks` write the voxels. One process without ``--job`` does all
+of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, Learnt, learn_blocks
 from ffn.io.scratch import Table
-from ffn.io.store_names import METADATA, STEPS, split_store
+from ffn.io.store_names import METADATA, steps_folder
 
 if TYPE_CHECKING:
     from ffn.io.store_folder import StoreFolder
@@ -79,7 +80,7 @@ def learn_tables(
     Parameters
     ----------
     path : str
-        Store ``NAME.zarr``, or HDF5 file, that the stage writes.
+        Store ``NAME.zarr``, JSON file or HDF5 file that the stage writes.
     step : str
         Name of the step; the steps of a stage have different ones.
     blocks : sequence of Box
@@ -105,13 +106,14 @@ def learn_tables(
         If the step is not finished and `job` does not belong to it, a block is missing at the end of it, or several
         jobs are to write an HDF5 file.
     """
-    if not split_store(path):
+    address = steps_folder(path)
+    if address is None:
         if not job.is_whole:
             raise VolumeError(f"{path}: cannot be written by several jobs, expected NAME.zarr. Leave out --job")
         return StepTables(combine(work(block) for block in blocks))
     from ffn.io.store_folder import StoreFolder
 
-    folder = StoreFolder(f"{path}/{STEPS}/{step}")
+    folder = StoreFolder(f"{address}/{step}")
     key = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     if job.is_whole or job.step == step:
         part = replace(job, record_path=None) if job.finishes else job

@@ -10,7 +10,7 @@ MAIN = "0"  # the volume of a store that has one; its array at full resolution
 METADATA = "zarr.json"  # of a group or an array in a store
 BLOCKS = "blocks"  # folder in a store with the records of finished blocks, see `ffn.io.blocks`
 JOBS = "jobs"  # folder in a store, or beside files, with the records of the workflow's jobs
-STEPS = "steps"  # folder in a store with the tables of earlier steps, see `ffn.io.steps`
+STEPS = "steps"  # folder in a store, or among records, with the tables of earlier steps, see `ffn.io.steps`
 OURS = "ffn"  # key of our attributes in the metadata of groups and arrays
 
 
@@ -48,6 +48,19 @@ def blocks_folder(path: str) -> str:
     ('run/raw.zarr/blocks', 'run/scores.json.blocks')
     """
     return f"{path}/{BLOCKS}" if split_store(path) else f"{path}.{BLOCKS}"
+
+
+def steps_folder(path: str) -> str | None:
+    """Return the folder with the tables of steps: in a store, among the records of a JSON file; None for HDF5 files.
+
+    Examples
+    --------
+    >>> steps_folder("run/raw.zarr"), steps_folder("run/scores.json"), steps_folder("raw.h5")
+    ('run/raw.zarr/steps', 'run/scores.json.blocks/steps', None)
+    """
+    if split_store(path):
+        return f"{path}/{STEPS}"
+    return f"{blocks_folder(path)}/{STEPS}" if path.endswith(".json") else None
 
 
 def how_to_make(path: Path) -> str:

@@ -449,11 +449,12 @@ class Pipeline:
         return [tracked_file(self.paths.base(self.run, volume=volume))] if volume in self.agglomerated else []
 
     # --- Blocks ----------------------------------------------------------------------------------------------
-    def jobs(self, stage: str, volume: str, output: str | None = None, blocks_per_job: int = 1) -> list[str]:
-        """Return the jobs that each walk a list of the blocks or boxes of a volume, of so many blocks at least.
+    def jobs(self, stage: str, volume: str, output: str | None = None, step: Step | None = None) -> list[str]:
+        """Return the jobs that each walk a list of the blocks or boxes of a volume, by default after all steps.
 
-        None if a single job does all blocks, if there are so few boxes that each is a job, or for an image that stays
-        where it is. Each list has at least `subvolumes_of_a_job` boxes to flood, if there are as many.
+        None if a single job does all blocks, those of steps with another box included, if there are so few boxes that
+        each is a job, or for an image that stays where it is. Each list has at least `subvolumes_of_a_job` boxes to
+        flood, if there are as many.
         """
         boxes, most = find_output(stage, output).boxes, self.run.workflow.max_jobs_per_stage
         if boxes:
@@ -462,12 +463,19 @@ class Pipeline:
             return jobs_of(number, most) if number > most else []
         if (stage, output) == ("ingest", "image") and self._refers(volume):
             return []
-        blocks = _blocks(stage, output)
-        box = getattr(self.places[volume], blocks.box)
-        shards = Shards(box, shard_shape(box.shape, blocks.itemsize))
-        number = len(shards.layers()) if blocks.layers else shards.number
-        jobs = jobs_of(number // blocks_per_job, most)
-        return jobs if len(jobs) > 1 else []
+        step = step or Step("")
+        numbers = self._numbers_of_blocks(stage, volume, output)
+        own, largest = (jobs_of(n // step.blocks_per_job, most) for n in (numbers[step.box], max(numbers.values())))
+        return own if len(largest) > 1 else []
+
+    def _numbers_of_blocks(self, stage: str, volume: str, output: str | None) -> dict[str, int]:
+        """Return how many blocks a stage has, and how many the steps that have another box."""
+        blocks, numbers = _blocks(stage, output), {}
+        for name in ("", *(step.box for step in self._steps(stage, volume))):
+            box = getattr(self.places[volume], name or blocks.box)
+            shards = Shards(box, shard_shape(box.shape, blocks.itemsize))
+            numbers[name] = len(shards.layers()) if blocks.layers else shards.number
+        return numbers
 
     def is_shared(self, stage: str) -> bool:
         """Whether several jobs share the blocks of a volume in this stage."""
@@ -484,8 +492,8 @@ class Pipeline:
         self, stage: str, volume: str, output: str | None = None, step: str = "", **wildcards: str
     ) -> list[str]:
         """Return what `jobs` leave; of an earlier step of the stage, what its jobs leave."""
-        size = next(each.blocks_per_job for each in _steps(stage) if each.name == step) if step else 1
-        jobs = (f"{step}-{job}" if step else job for job in self.jobs(stage, volume, output, size))
+        of = next(each for each in _steps(stage) if each.name == step) if step else None
+        jobs = (f"{step}-{job}" if step else job for job in self.jobs(stage, volume, output, of))
         return [self.paths.job(stage, job, output, volume=volume, **wildcards) for job in jobs]
 
     def earlier_records(self, stage: str) -> Callable[[Any], list[str]]:
@@ -535,9 +543,18 @@ class Pipeline:
         return lambda wildcards: "--job finish" if self.jobs(stage, wildcards.volume, output) else ""
 
     def voxels_of_blocks(self, stage: str, output: str | None = None) -> Callable[[Any], int]:
-        """Voxels that one of the `jobs` works on; if there are none, all."""
+        """Voxels that one of the `jobs` works on, also in steps; if there are none, all."""
         box = _blocks(stage, output).box
-        return lambda wildcards: self.voxels(box)(wildcards) // max(1, len(self.jobs(stage, wildcards.volume, output)))
+
+        def voxels(wildcards: Any) -> int:
+            parts: list[Step | None] = [None, *(step for step in self._steps(stage, wildcards.volume) if step.box)]
+            return max(
+                self.voxels(part.box if part else box)(wildcards)
+                // max(1, len(self.jobs(stage, wildcards.volume, output, part)))
+                for part in parts
+            )
+
+        return voxels
 
     def ingested_voxels(self, output: str) -> Callable[[Any], int]:
         """Voxels that one of the `jobs` of `ingest` reads; those of a mip that it makes are fewer."""

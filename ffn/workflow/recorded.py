@@ -172,8 +172,7 @@ def _inputs(pipeline: Pipeline, product: Product) -> dict[str, Any]:
             box = pipeline.contact_boxes[volume][product.wildcards["subvolume"]]
             return own | {"box": box, "segmentation": paths.base(run, volume=volume)}
         case "merge" | "sweep":
-            names = ("corrections", "nuclei") if product.stage == "merge" else ()
-            given = {name: getattr(run.volumes[volume], name) for name in names}
+            given = {name: getattr(run.volumes[volume], name) for name in ("corrections", "nuclei")}
             base = paths.base(run, volume=volume)
             return own | given | {"segmentation": base, "graphs": len(pipeline.contact_boxes[volume])}
         case "fill":

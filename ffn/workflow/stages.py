@@ -78,6 +78,8 @@ class Step(NamedTuple):
         Whether a job comes after those that share it.
     option : str
         Of a volume; one without it leaves the step out.
+    box : str
+        Attribute of `ffn.workflow.places.Place`, where its blocks are not of the box of the stage.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Step(NamedTuple):
     blocks_per_job: int = 1
     finishes: bool = True
     option: str = ""
+    box: str = ""
 
 
 class Blocks(NamedTuple):
@@ -361,7 +364,7 @@ STAGES = {
             need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=1),
             section="sweep",
             rules=("sweep_blocks", "sweep"),
-            blocks=LABELS,
+            blocks=LABELS._replace(steps=(Step("nuclei", option="nuclei", box="segment_box"),)),
             masked=True,
         ),
         Stage(

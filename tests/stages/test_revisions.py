@@ -227,7 +227,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
         },
     ),
     "merge": (3, {"base_id": "9b60e8bf0c78", "group_id": "e6d62c83745c", "segmentation": "ad90b75076f9"}),
-    "sweep": (4, {"sweep.json": "cd4a07c87286"}),
+    "sweep": (5, {"sweep.json": "cd4a07c87286"}),
     "fill": (3, {"segmentation": "ed69d31447d3"}),
     "skeletonize": (1, {"edges": "a36fb18313f3", "nodes_zyx_nm": 203.9671361, "owners": "c5306161ff15"}),
     "evaluate": (

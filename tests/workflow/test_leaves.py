@@ -102,8 +102,8 @@ READ_BY = {
         *("checkpoint_segment", "checkpoint_evaluate", *TRAININGS),
     ),
     "volumes.init_segmentation": ("segment", "checkpoint_segment"),
-    "volumes.corrections": ("merge",),
-    "volumes.nuclei": ("merge",),
+    "volumes.corrections": ("merge", "sweep"),
+    "volumes.nuclei": ("merge", "sweep"),
     "volumes.normalize": ("normalize", *TRAININGS),
     "volumes.train_box": ("membrane", "partition"),
     "volumes.train_weight": ("records",),
@@ -506,14 +506,16 @@ def test_merge_and_sweep_depend_on_their_calibrations(tmp_path):
         assert re.search(rf"^rule {rule}:\n    input: .*calibration.yaml", plan, re.MULTILINE)
 
 
-def test_merge_depends_on_the_file_of_nuclei(tmp_path):
+def test_merge_and_sweep_depend_on_the_files_of_nuclei_and_corrections(tmp_path):
     write_sources(tmp_path)
-    config = copy.deepcopy(EVERYTHING)
-    config["volumes"]["tissue"]["nuclei"] = "mask.npy"
-    plan = Workflow(tmp_path, config).plan("-p", "fill_all")
-    inputs = re.findall(r"^rule merge:\n    input: (.*)", plan, re.MULTILINE)
-    assert sorted("mask.npy" in files for files in inputs) == [False, True]
-    assert len(re.findall(r"ffn merge .*--nuclei mask.npy", plan)) == 1
+    config, given = copy.deepcopy(EVERYTHING), {"nuclei": "mask.npy", "corrections": "corrections.csv"}
+    config["volumes"]["tissue"] |= given
+    plan = Workflow(tmp_path, config).plan("-p", "fill_all", "sweep_all")
+    for rule in ("merge", "sweep"):
+        inputs = re.findall(rf"^rule {rule}:\n    input: (.*)", plan, re.MULTILINE)
+        for key, file in given.items():
+            assert sorted(file in files for files in inputs) == [False, True]
+            assert len(re.findall(rf"ffn {rule} .*--{key} {file}", plan)) == 1
 
 
 def test_a_parameter_that_snakemake_would_drop_is_an_error():

@@ -333,6 +333,7 @@ def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path)
         "reconcile": ["tiling", "match", "label", ""],
         "consensus": ["count", ""],
         "merge": ["nuclei", "mapping", ""],
+        "sweep": ["nuclei", ""],
         "export": ["plan", "mip0", "coarse", "pieces", ""],
     }
     before = ("ingest", "membrane", "partition", "coordinates")

@@ -5,15 +5,17 @@ import json
 import numpy as np
 import pytest
 
+from ffn.assembly.corrections import Correction, corrections_text
 from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, best_scores, header
 from ffn.cli import main
 from ffn.contingency import ContingencyTable, count_pairs
 from ffn.evaluation.config import SweepConfig
-from ffn.evaluation.sweep import NO_MERGES, sweep, sweep_step
+from ffn.evaluation.scores import score
+from ffn.evaluation.sweep import NO_MERGES, SWEPT_CONVENTIONS, sweep, sweep_step
 from ffn.geometry import Box
 
-from ..volumes import write
+from ..volumes import read, write
 
 TABLE = ContingencyTable(
     np.array([1, 1, 2, 3], np.uint64), np.array([10, 11, 20, 30], np.uint64), np.array([60, 40, 50, 50])
@@ -113,6 +115,53 @@ def test_a_finishing_job_needs_graphs_and_all_blocks(tmp_path, command, capsys):
     assert "GRAPH.csv: no file is given, expected those of ffn agglomerate" in capsys.readouterr().err
     assert main([*command, "--job", "finish", *out]) == 2
     assert "4 of 4 blocks are not finished, such as 0:6,0:6,1:7, expected all" in capsys.readouterr().err
+
+
+@pytest.fixture
+def given(tmp_path):
+    """Options with nuclei in segments 3 and 4, and a correction that joins 1 and 2, of a row of four segments."""
+    labels = np.repeat([1, 2, 3, 4], 6).reshape(1, 1, 24).astype(np.uint64)
+    nuclei = np.where(labels > 2, labels, 0)
+    names = {"base": labels, "truth": labels // 3 + 1, "nuclei": nuclei}
+    base, truth, nuclei = (write(tmp_path / f"{name}.zarr", array) for name, array in names.items())
+    (tmp_path / "graph.csv").write_text(header({}) + "".join(edge(k, k + 1, 0.9).row() + "\n" for k in (2, 3)))
+    (tmp_path / "corrections.csv").write_text(corrections_text([Correction("join", (0, 0, 0), (0, 0, 8))]))
+    words = [f"{tmp_path}/graph.csv", "--segmentation", base]
+    return words, ["--truth", truth], {"nuclei": nuclei, "corrections": f"{tmp_path}/corrections.csv"}
+
+
+@pytest.mark.parametrize("kinds", [(), ("nuclei",), ("corrections",), ("nuclei", "corrections")])
+def test_the_scores_are_those_of_what_merge_writes(tmp_path, given, kinds):
+    words, truth, specs = given
+    options = [word for kind in kinds for word in (f"--{kind}", specs[kind])]
+    assert main(["merge", *words, *options, "--threshold", "0.5", "--out", f"{tmp_path}/merged.zarr"]) == 0
+    assert main(["sweep", *words, *truth, *options, "--thresholds", "0.5", "--out", f"{tmp_path}/sweep.json"]) == 0
+    swept = json.loads((tmp_path / "sweep.json").read_text())
+    table = count_pairs(read(truth[1]), read(f"{tmp_path}/merged.zarr"))
+    for convention in SWEPT_CONVENTIONS:
+        first, row = swept["sweep"][convention]
+        assert {**row, **score(table, convention)} == row
+        assert first["num_merges"] == ("corrections" in kinds), "at this threshold, people alone join"
+    inputs = swept["provenance"]["inputs"]
+    assert {kind: inputs[kind] for kind in specs if kind in inputs} == {kind: specs[kind] for kind in kinds}
+
+
+def test_jobs_that_look_for_nuclei_do_not_show(tmp_path, given, monkeypatch):
+    monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
+    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 8)
+    words, truth, specs = given
+    options = [*truth, "--nuclei", specs["nuclei"]]
+    outs = {name: tmp_path / f"{name}/sweep.json" for name in ("one", "many", "none")}
+    assert main(["sweep", *words, *options, "--out", str(outs["one"])]) == 0
+    assert [path.name for path in outs["one"].parent.iterdir()] == ["sweep.json"]
+    assert main(["sweep", *words, *options, "--job", "finish", "--out", str(outs["none"])]) == 2
+    for job in ("nuclei-3-of-3", "nuclei-1-of-3", "nuclei-2-of-3", "nuclei-finish", "2-of-2", "1-of-2"):
+        record = ["--job-record", f"{outs['many']}.jobs/{job}.json"]
+        assert main(["sweep", *words[1:], *options, "--job", job, *record, "--out", str(outs["many"])]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("ffn.assembly.nuclei.count_pairs", None)  # no block is looked at again
+        assert main(["sweep", *words, *options, "--job", "finish", "--out", str(outs["many"])]) == 0
+    assert outs["many"].read_bytes() == outs["one"].read_bytes()
 
 
 def test_other_thresholds_need_no_new_comparison_but_other_volumes_do(tmp_path, command, random_volumes, capsys):

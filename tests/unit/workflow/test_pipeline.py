@@ -400,6 +400,31 @@ def test_jobs_wait_for_the_step_before_theirs(tmp_path):
     assert graphs(Wildcards(volume="large", job="mapping-finish")) == made.files("agglomerate")
 
 
+def test_jobs_of_a_sweep_of_a_small_box_look_for_nuclei_in_the_whole_volume(tmp_path):
+    np.save(tmp_path / "nuclei.npy", np.zeros((300, 300, 600), np.uint64))
+    volume = {"synthetic": {"shape_zyx": [300, 300, 600]}, "evaluate_box": "0:40,0:48,0:80"}
+    numbers = {}
+    for nuclei in (None, f"{tmp_path}/nuclei.npy"):
+        volumes = {"large": {**volume, "nuclei": nuclei}}
+        made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 2}, agglomerate={"enabled": True})
+        large = Wildcards(volume="large")
+        numbers[bool(nuclei)] = made.voxels_of_blocks("sweep")(large)
+        assert made.is_shared("sweep") == bool(nuclei)
+        assert made.job_option("sweep")(large) == ("--job finish" if nuclei else "")
+    assert numbers == {False: 40 * 48 * 80, True: 300 * 300 * 600 // 2}
+
+    def names(paths):
+        return [path.removeprefix("results/small/agglomeration/large/sweep.json.jobs/") for path in paths]
+
+    assert names(made.job_records("sweep", "large")) == ["1-of-1.json"]
+    for job, earlier in {
+        "nuclei-2-of-2": [],
+        "nuclei-finish": ["nuclei-1-of-2.json", "nuclei-2-of-2.json"],
+        "1-of-1": ["nuclei-finish.json"],
+    }.items():
+        assert names(made.earlier_records("sweep")(Wildcards(volume="large", job=job))) == earlier
+
+
 def test_a_mip_of_an_export_waits_for_the_finer_one_and_small_ones_have_no_jobs():
     volumes = {"large": {"synthetic": {"shape_zyx": [300, 700, 600]}}}  # 2 x 3 x 3 shards of labels
     made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 3})
