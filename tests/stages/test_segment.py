@@ -533,6 +533,25 @@ def test_without_a_voxel_size_masks_and_given_segments_have_that_of_the_image(sc
     assert np.array_equal(found == 1, (labels > 0) & (masked == 0)) and not found[masked > 0].any()
 
 
+def test_masks_and_given_segments_are_read_from_copies_but_the_result_names_the_originals(scene, monkeypatch):
+    for name, side in (("soma", 12), ("mask", 5)):
+        voxels = np.zeros(IMAGE.shape, np.uint64)
+        voxels[8:18, 8:18, :side] = 9
+        with create_volume(f"{scene}/{name}.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
+            writer.write(IMAGE, voxels)
+    options = ["--init-segmentation", f"{scene}/soma.h5:labels", "--masks", f"{scene}/mask.h5:labels#values=9"]
+    whole = segment(scene, *options, name="far").read_bytes()
+    paths, read = [], SubvolumeFlood.read
+
+    def noted(job):
+        paths.extend([job._common.init_segmentation, *(mask.path for mask in job._common.masks)])
+        read(job)
+
+    monkeypatch.setattr(SubvolumeFlood, "read", noted)
+    assert segment(scene, *options, "--stage-to", f"{scene}/near").read_bytes() == whole
+    assert len(paths) == 2 and all(path.startswith(f"{scene}/near/") for path in paths)
+
+
 def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch):
     labels = np.zeros(IMAGE.shape, np.uint64)
     labels[8:18, 8:18, :12] = 9
