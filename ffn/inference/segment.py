@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ffn.config import ImageConfig, Mask, SegmentConfig, SubvolumesConfig, flooding_model
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import ZYX, Box, Grid, tile, zyx
+from ffn.geometry import ZYX, Box, Grid, VoxelSize, tile, zyx
 from ffn.inference.checkpoint import Termination
 from ffn.inference.choice import Network, chosen
 from ffn.inference.flood_all import flood_all
@@ -22,8 +22,8 @@ from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
 from ffn.io.create import require_replaceable, volume_name
-from ffn.io.masks import mask_inputs
-from ffn.io.open import identity, open_volume
+from ffn.io.masks import mask_inputs, open_masks
+from ffn.io.open import identity, open_truth, open_volume
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.io.volume import Volume, file_of, require_image, require_inside, require_other_file
 from ffn.machine.threads import threads_here
@@ -182,6 +182,7 @@ def segment(
         radius_zyx = mirrored_radius(model, config)
         boxes, dtype = _checked(volume, boxes or [volume.box], model, radius_zyx, len(targets)), volume.dtype
         of_boxes = of_boxes or boxes
+        _require_known(near, boxes, volume.voxel_size_zyx_nm)
         shapes = {Frame.of(box, volume.box, radius_zyx).canvas.shape for box in of_boxes}
     network = Network(model, normalisation, chosen(model, config, machine))
     largest = zyx(map(max, zip(*shapes, strict=True)))
@@ -266,6 +267,16 @@ def _staged(image_spec: str, known: Known, folder: str) -> tuple[str, Known]:
     given = known.init_segmentation and staged_spec(known.init_segmentation, folder)
     near = known._replace(masks=staged_masks(known.masks, folder), init_segmentation=given)
     return staged_spec(image_spec, folder), near
+
+
+def _require_known(known: Known, boxes: Sequence[Box], voxel_size_zyx_nm: VoxelSize | None) -> None:
+    """Refuse masks and given segments that cannot be read before the engine is chosen, which may take minutes."""
+    with open_masks(known.masks, voxel_size_zyx_nm) as masks:
+        for box in boxes:
+            masks.require(box)
+    if known.init_segmentation:
+        with open_truth(known.init_segmentation):
+            pass
 
 
 def _require_overlap(boxes: Grid, overlap_zyx: ZYX, fov_size_zyx: ZYX) -> None:
