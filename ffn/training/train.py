@@ -217,8 +217,8 @@ def _of_rank_0(model: Model | None, group: ProcessGroup) -> Model:
 def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingData:
     """Copy the inputs to the node, once, and return their new paths."""
     if group.local_rank == 0:
-        masks = [mask.path for mask in itertools.chain(*data.masks.values()) if mask.path]
-        stage_specs([data.records, *itertools.chain(*_sources(data).values()), *masks], folder)
+        masked = [mask.path for mask in itertools.chain(*data.masks.values()) if mask.path]
+        stage_specs([data.records, *itertools.chain(*_sources(data).values()), *masked], folder)
     group.barrier()
     volumes = {name: (staged_spec(a, folder), staged_spec(b, folder)) for name, (a, b) in data.volumes.items()}
     validation = {
