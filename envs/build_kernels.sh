@@ -16,7 +16,8 @@ from ffn import kernels
 from ffn.kernels import inference
 print(inference.library_path(), kernels.library_path(), sep="\n")')
 is_up_to_date() { [[ -e $1 && ! $0 -nt $1 ]]; } # its name has the checksum of its sources
-built_with=$(uname -m)-$(getconf GNU_LIBC_VERSION | tr -d ' ')-$({ c++ --version || true; cat "$0"; } | sha256sum | cut -c1-8)
+compiler_and_script=$({ c++ --version || true; cat "$0"; } | sha256sum | cut -c1-8)
+built_with=$(uname -m)-$(getconf GNU_LIBC_VERSION | tr -d ' ')-$compiler_and_script
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ffn-pipeline/kernels/$built_with
 put() { # FILE PLACE: a process that loads it meanwhile gets the old or the new one
     mkdir -p "$(dirname "$2")" && cp "$1" "$2.$$" && mv "$2.$$" "$2"
@@ -24,7 +25,8 @@ put() { # FILE PLACE: a process that loads it meanwhile gets the old or the new 
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-common=(-O3 -fPIC -Wall -Wextra -Wno-uninitialized -Wno-maybe-uninitialized) # the headers of GCC 12 cause these two warnings
+# The headers of GCC 12 cause the two warnings that are switched off.
+common=(-O3 -fPIC -Wall -Wextra -Wno-uninitialized -Wno-maybe-uninitialized)
 link() { # LIBRARY ARGUMENTS...
     c++ -shared "${@:2}" -o "$work/library.so"
     put "$work/library.so" "$1"
@@ -71,7 +73,8 @@ print(" ".join(tf.sysconfig.get_compile_flags()).replace("-I", "-isystem "))
 print(" ".join(tf.sysconfig.get_link_flags()))
 PYTHON
     wait # the other compilers write to the folder that is removed now
-    echo "envs/build_kernels.sh: TensorFlow does not load ($(tail -n 1 "$work/log")), so the kernels for training were not built" >&2
+    reason=$(tail -n 1 "$work/log")
+    echo "envs/build_kernels.sh: TensorFlow does not load ($reason), so the kernels for training were not built" >&2
     exit 1
 }
 mapfile -t flags <"$work/flags"

@@ -15,7 +15,8 @@ compile() { # INPUT OUTPUT [OPTION...]: one version per package for every Python
     shift 2
     "$work/venv/bin/uv" pip compile -q --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
         --no-emit-index-url --no-emit-find-links --no-header --annotation-style line "$input" -o "$output" "$@"
-    sed -i "1i # Made by 'make lock' from ${input##*/}: edit that file, not this one. For Python 3.11, 3.12 and 3.13." "$output"
+    local made="Made by 'make lock' from ${input##*/}: edit that file, not this one. For Python 3.11, 3.12 and 3.13."
+    sed -i "1i # $made" "$output"
 }
 
 compile requirements.in requirements.lock ${UPGRADE:+--upgrade}

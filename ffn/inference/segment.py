@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ffn.config import ImageConfig, Mask, SegmentConfig, SubvolumesConfig, flooding_model
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import ZYX, Box, Grid, tile, zyx
+from ffn.geometry import ZYX, Box, Grid, VoxelSize, tile, zyx
 from ffn.inference.checkpoint import Termination
 from ffn.inference.choice import Network, chosen
 from ffn.inference.flood_all import flood_all
@@ -22,9 +22,9 @@ from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
 from ffn.io.create import require_replaceable, volume_name
-from ffn.io.masks import mask_inputs
-from ffn.io.open import identity, open_volume
-from ffn.io.staging import stage_specs, staged_spec
+from ffn.io.masks import mask_inputs, open_masks
+from ffn.io.open import identity, open_truth, open_volume
+from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.io.volume import Volume, file_of, require_image, require_inside, require_other_file
 from ffn.machine.threads import threads_here
 from ffn.model.choice import FOLDER
@@ -102,6 +102,12 @@ class Known(NamedTuple):
     masks: tuple[Mask, ...] = ()
     init_segmentation: str | None = None
 
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Masks and given segments for the provenance; nothing if there are none."""
+        given = {"init_segmentation": self.init_segmentation} if self.init_segmentation else {}
+        return {**mask_inputs(self.masks), **given}
+
 
 def segment(
     image_spec: str,
@@ -136,7 +142,8 @@ def segment(
         Subvolumes; default: the whole image. Each takes about 25 bytes of memory per voxel while seeds are found, then
         15 while it is on a canvas, also for what is mirrored.
     stage_to : str, optional
-        Node-local folder to which the whole image is copied first, for all jobs on this node.
+        Node-local folder to which the whole image, and masks and given segments, are copied first, for all jobs on this
+        node.
     machine : str, optional
         Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.choice.chosen`.
     known : Known, optional
@@ -170,20 +177,20 @@ def segment(
     model = load_model(model_folder)
     normalisation = read_normalisation(known.normalization, model.config)
     model = replace(model, config=flooding_model(model.config, config))
-    if stage_to:
-        stage_specs([image_spec], stage_to)
-    staged = staged_spec(image_spec, stage_to) if stage_to else image_spec
-    with open_volume(staged) as volume:
+    near_spec, near = _staged(image_spec, known, stage_to) if stage_to else (image_spec, known)
+    with open_volume(near_spec) as volume:
         radius_zyx = mirrored_radius(model, config)
         boxes, dtype = _checked(volume, boxes or [volume.box], model, radius_zyx, len(targets)), volume.dtype
         of_boxes = of_boxes or boxes
+        _require_known(near, boxes, volume.voxel_size_zyx_nm)
         shapes = {Frame.of(box, volume.box, radius_zyx).canvas.shape for box in of_boxes}
     network = Network(model, normalisation, chosen(model, config, machine))
     largest = zyx(map(max, zip(*shapes, strict=True)))
     lanes = open_lanes(network, config, len(of_boxes), largest, dtype)
     inputs = {"image": image_spec, "weights": weights_checksum(model.weights), "engine": lanes.name}
     inputs["grey_levels"] = str(normalisation)
-    common = Common(staged, network, config, points, inputs, lanes.size, known.masks, known.init_segmentation)
+    read = near.masks, near.init_segmentation
+    common = Common(near_spec, network, config, points, inputs, lanes.size, *read, known.inputs)
     jobs = [SubvolumeFlood(common, box, *target) for box, target in zip(boxes, targets, strict=True)]
     termination = Termination()
     with termination.noticed() if config.checkpoint_seconds else contextlib.nullcontext():
@@ -251,6 +258,25 @@ def segment_subvolumes(
         segment(image_spec, model_folder, outs, config, left, stage_to, machine, known, finished, mine)
 
     make_files(folder, ".h5", boxes, work, fingerprint(config, model, inputs), job)
+
+
+def _staged(image_spec: str, known: Known, folder: str) -> tuple[str, Known]:
+    """Copy the inputs to the node, once, and return their new paths."""
+    masks = [mask.path for mask in known.masks]
+    stage_specs([spec for spec in (image_spec, *masks, known.init_segmentation) if spec], folder)
+    given = known.init_segmentation and staged_spec(known.init_segmentation, folder)
+    near = known._replace(masks=staged_masks(known.masks, folder), init_segmentation=given)
+    return staged_spec(image_spec, folder), near
+
+
+def _require_known(known: Known, boxes: Sequence[Box], voxel_size_zyx_nm: VoxelSize | None) -> None:
+    """Refuse masks and given segments that cannot be read before the engine is chosen, which may take minutes."""
+    with open_masks(known.masks, voxel_size_zyx_nm) as masks:
+        for box in boxes:
+            masks.require(box)
+    if known.init_segmentation:
+        with open_truth(known.init_segmentation):
+            pass
 
 
 def _require_overlap(boxes: Grid, overlap_zyx: ZYX, fov_size_zyx: ZYX) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from ffn.inference.lanes import Lanes
 from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
 from ffn.io.create import create_volumes
-from ffn.io.masks import mask_inputs, open_masks
+from ffn.io.masks import open_masks
 from ffn.io.nearest import read_nearest
 from ffn.io.open import open_truth, open_volume
 from ffn.io.volume import Placement, voxel_size_of
@@ -63,6 +63,8 @@ class Common:
         Voxels that are never seeded, entered or segmented.
     init_segmentation : str, optional
         Labels of any resolution that are segments from the start.
+    recorded : mapping of str to object
+        Masks and given segments, as provenance names them; `masks` and `init_segmentation` may be staged copies.
     """
 
     image_spec: str
@@ -73,6 +75,7 @@ class Common:
     canvases: int
     masks: tuple[Mask, ...] = ()
     init_segmentation: str | None = None
+    recorded: Mapping[str, object] = field(default_factory=dict)
 
 
 class SubvolumeFlood:
@@ -167,9 +170,7 @@ class SubvolumeFlood:
         sanity = measured(filling, self._part.voxel_size_zyx_nm)
         for finding in findings([Facts(self.box.stem, **sanity, counters=filling.counters)]):
             log.warning("%s", finding)
-        inputs = {**self._common.inputs, "box": self.box, **mask_inputs(self._common.masks)}
-        if self._common.init_segmentation:
-            inputs["init_segmentation"] = self._common.init_segmentation
+        inputs = {**self._common.inputs, "box": self.box, **self._common.recorded}
         record = provenance("segment", self._common.config, **inputs)
         record |= {"counters": filling.counters, "sanity": sanity}
         placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)

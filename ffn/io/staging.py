@@ -22,11 +22,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ffn.config import Mask
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path, write_json
 from ffn.io.open import files_in
 from ffn.io.reference import is_reference
-from ffn.io.volume import HDF5_SUFFIXES, split_spec
+from ffn.io.volume import split_spec
 
 CHUNK_BYTES = 2**24
 SAMPLES = 4  # 64 MiB; our choice
@@ -47,7 +48,7 @@ def stage_specs(specs: Sequence[str], folder: str) -> None:
     Parameters
     ----------
     specs : sequence of str
-        ``FILE.h5:DATASET`` or folders; anything else, such as a URL, is not copied.
+        Files, as ``FILE.h5:DATASET``, or folders; anything else, such as a URL, is not copied.
     folder : str
         Scratch folder of the node; may contain variables such as ``$TMPDIR``.
     """
@@ -84,6 +85,20 @@ def staged_spec(spec: str, folder: str) -> str:
     return f"{copy}:{dataset}" if dataset else str(copy)
 
 
+def staged_masks(masks: Sequence[Mask], folder: str) -> tuple[Mask, ...]:
+    """Return the masks of a volume, each of its own with the `staged_spec`.
+
+    Parameters
+    ----------
+    masks : sequence of Mask
+        As in the configuration.
+    folder : str
+        As in `stage_specs`.
+    """
+    near = [mask.path and staged_spec(mask.path, folder) for mask in masks]
+    return tuple(mask.model_copy(update={"path": path}) for mask, path in zip(masks, near, strict=True))
+
+
 def _source(spec: str) -> Path | None:
     """File or folder to copy, None if the spec cannot be copied."""
     if Path(spec).is_dir():
@@ -91,7 +106,7 @@ def _source(spec: str) -> Path | None:
 
         return None if is_reference(spec) else Location.parse(spec).path
     file = Path(split_spec(spec)[0])
-    return file if file.suffix in HDF5_SUFFIXES and file.is_file() else None
+    return file if file.is_file() else None
 
 
 def _scratch(folder: str) -> Path | None:

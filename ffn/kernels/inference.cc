@@ -75,7 +75,8 @@ class InferenceNetwork {
     const int64_t planes = plan_.shape.z;
     return {kRest, batch * planes, [=, this](int, int64_t unit) {
               const int64_t sample = unit / planes, first = sample * plan_.voxels();
-              plan_.read_inputs(image + first, pom + first, unit % planes, pairs_->as<float>() + sample * plan_.pairs());
+              float* pairs = pairs_->as<float>() + sample * plan_.pairs();
+              plan_.read_inputs(image + first, pom + first, unit % planes, pairs);
             }};
   }
 
@@ -99,7 +100,8 @@ class InferenceNetwork {
                                          ends && index ? net : nullptr,
                                          {kernels_[index]->as<float>(), biases_[index].data()},
                                          range * z / ranges_, (range + 1) * z / ranges_, plan_.row_begin(strip),
-                                         plan_.row_begin(strip + 1), workspace_->as<float>() + worker * plan_.workspace()});
+                                         plan_.row_begin(strip + 1),
+                                         workspace_->as<float>() + worker * plan_.workspace()});
             }};
   }
 

@@ -101,7 +101,8 @@ inline void transform_weights(const float* weights, int64_t features, bool mirro
           for (int64_t lane = 0; lane < width; ++lane) given[tap][lane] = weight(z * 9 + tap, input, out + lane);
         for (int64_t y = 0; y < kPatch; ++y)
           for (int64_t tap = 0; tap < 9; ++tap)
-            for (int64_t lane = 0; lane < width; ++lane) half[y][tap % 3][lane] += points.of[y][tap / 3] * given[tap][lane];
+            for (int64_t lane = 0; lane < width; ++lane)
+              half[y][tap % 3][lane] += points.of[y][tap / 3] * given[tap][lane];
         for (int64_t position = 0; position < kPositions; ++position) {
           const auto& row = half[position / kPatch];
           const double* x = points.of[position % kPatch];

@@ -1,4 +1,5 @@
-// The network in float32 with Winograd's convolution F(4 x 4, 3 x 3): what one unit of work does, for one instruction set.
+// The network in float32 with Winograd's convolution F(4 x 4, 3 x 3): what one unit of work does, for one instruction
+// set.
 //
 // A tile of 4 x 4 outputs of a z plane needs a patch of 6 x 6 inputs. Along y and x, patch and kernel are evaluated at
 // six points, as polynomials are (0, +-a, +-b, infinity); their 36 products give the 16 outputs: a quarter of the
@@ -58,7 +59,8 @@ struct Strip {
 struct GradientStrip {
   const float* from;      // input of the convolution, before its ReLU
   const float* gradient;  // of its output
-  // Sums over the tiles: [output block][position][input block][z tap][32 inputs][32 outputs], then one sum for each bias.
+  // Sums over the tiles: [output block][position][input block][z tap][32 inputs][32 outputs], then one sum for each
+  // bias.
   float* sums;
   int64_t z_begin, z_end, row_begin, row_end;
   float* workspace;  // 4 * blocks times tile_block floats
@@ -75,7 +77,8 @@ struct Instructions {
   // Adds to the sums; for the weights of the first convolution, [output block][tap, image or POM][32 outputs].
   void (*weight_gradient)(const Shape&, const GradientStrip&);
   void (*input_weight_gradient)(const Shape&, const float* pairs, const float* gradient, int64_t z, float* sums);
-  // Back through the last convolution: writes the gradient of `from`, adds that of the weights and, behind it, the bias.
+  // Back through the last convolution: writes the gradient of `from`, adds that of the weights and, behind it, the
+  // bias.
   void (*update_gradient)(const Shape&, const float* from, const float* weights, int64_t z, const float* gradient,
                           float* to, float* sums);
 };

@@ -18,7 +18,8 @@ from ffn.workflow.paths import RunPaths, finished
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import ingested_places
 from ffn.workflow.run import RunConfig
-from ffn.workflow.stages import RULES
+from ffn.workflow.stages import RULES, STAGES
+from ffn.workflow.subvolume_lists import subvolumes_of_a_job
 
 MOST_FILES = 1000  # in a folder, which may have a million, whose provenance is read; each takes 2 ms of one core
 
@@ -72,7 +73,11 @@ class StageCost(NamedTuple):
 def configured_pipeline(paths: RunPaths) -> Pipeline | None:
     """Return what the run's configuration makes; without volumes if one of them was not brought in."""
     config = paths.read_config()
-    return None if config is None else Pipeline(config, ingested_places(config, paths))
+    if config is None:
+        return None
+    pipeline = Pipeline(config, ingested_places(config, paths))
+    pipeline.subvolumes_of_a_job = subvolumes_of_a_job(config.segment, paths, 0, 0)  # kept in this folder, if it moved
+    return pipeline
 
 
 def read_volumes(run_dir: Path) -> list[VolumeFiles]:
@@ -156,14 +161,31 @@ def read_grey_levels(run_dir: Path, name: str) -> dict[str, Any]:
 
 
 def read_costs(run_dir: Path) -> list[StageCost]:
-    """Add up Snakemake's benchmark files by stage. They are named ``benchmarks/<stage>[.<name>].tsv``."""
+    """Add up Snakemake's benchmark files by stage, without subvolumes that an earlier configuration had.
+
+    They are named ``benchmarks/<stage>[.<volume>[.<job>]].tsv``.
+    """
     jobs: dict[str, list[dict[str, float]]] = {}
-    root = run_dir / "benchmarks"
+    root, pipeline = run_dir / "benchmarks", configured_pipeline(RunPaths(run_dir))
     for path in sorted(root.rglob("*.tsv")):
-        stage = path.relative_to(root).parts[0].removesuffix(".tsv").split(".")[0]
-        jobs.setdefault(stage, []).extend(_benchmark_rows(path))
+        stage, *job = path.relative_to(root).parts[0].removesuffix(".tsv").split(".")
+        if pipeline is None or not pipeline.places or _is_planned(pipeline, stage, *job):
+            jobs.setdefault(stage, []).extend(_benchmark_rows(path))
     costs = [_stage_cost(stage, rows) for stage, rows in jobs.items() if rows]
     return sorted(costs, key=lambda cost: (_place_in_pipeline(cost.stage), cost.stage))
+
+
+def _is_planned(pipeline: Pipeline, rule: str, volume: str = "", job: str = "") -> bool:
+    """Whether the configuration has this job; only jobs on a subvolume, or a list of them, may be earlier ones."""
+    name, dash, order = rule.partition("-")
+    stage = name.removesuffix("_list")
+    boxes = STAGES[stage].outputs[0].boxes if stage in STAGES else ""
+    if not boxes:
+        return True
+    found = getattr(pipeline, boxes)
+    return (
+        volume in found and dash + order in pipeline.orders and job in (pipeline.jobs(stage, volume) or found[volume])
+    )
 
 
 def _flood_findings(paths: RunPaths, pipeline: Pipeline | None, name: str) -> list[str]:

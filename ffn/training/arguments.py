@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from ffn.config import ImageConfig, Mask, Normalize, explain
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.options import add_staging_option, whole_number
+from ffn.options import whole_number
 from ffn.training.plan import ValidationSource
 
 
@@ -41,7 +41,6 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of everything random (default: 1)"
     )
-    add_staging_option(parser)
 
 
 def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:

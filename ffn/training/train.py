@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ffn.config import ModelConfig
-from ffn.io.staging import stage_specs, staged_spec
+from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.machine.runlock import take_lock
 from ffn.model.choice import FOLDER
 from ffn.model.grey_levels import Histogram
 from ffn.model.store import Model, save_model
-from ffn.options import add_options, from_arguments
+from ffn.options import add_options, add_staging_option, from_arguments
 from ffn.provenance import provenance
 from ffn.training.arguments import add_data_arguments, parse_masks, parse_normalize, parse_validation, parse_volumes
 from ffn.training.choice import chosen_engine
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     The same command resumes an interrupted run from its newest checkpoint.
     """
     add_data_arguments(parser)
+    add_staging_option(parser)
     parser.add_argument(
         "--validate",
         action="append",
@@ -111,7 +112,7 @@ def train(
     init_folder : str, optional
         Model folder or checkpoint to start from. The default draws new weights.
     stage_to : str, optional
-        Node-local folder. Records and volumes are copied there first, once per node.
+        Node-local folder. Records, volumes and masks are copied there first, once per node.
     machine : str, optional
         Folder that records what ``auto`` takes as engine and precision, by default one in the model folder. A training
         that resumes elsewhere takes the same.
@@ -162,7 +163,7 @@ def training_job(
             configure_libraries(group, config, rng_seed)
         group.watch()
         near = group.together(lambda: _staged(data, stage_to, group)) if stage_to else data
-        opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near), data.masks)))
+        opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near), near.masks)))
         for volume in opened.values():
             volume.load(group)
         volumes = {name: opened[name] for name in data.volumes}
@@ -170,7 +171,8 @@ def training_job(
         chosen = group.together(lambda: choose_model(model, init_folder, rng_seed, trains) if group.rank == 0 else None)
         initial = with_normalisation(_of_rank_0(chosen, group), volumes, group)
         initial = with_contrast(initial, opened, volumes, data.normalize, group)
-        plan = group.together(lambda: make_training_plan(near, volumes, initial, config, rng_seed))
+        named = dataclasses.replace(data, records=near.records)  # checkpoints are of the originals, not of copies
+        plan = group.together(lambda: make_training_plan(named, volumes, initial, config, rng_seed))
         yield group, plan, opened
 
 
@@ -215,14 +217,18 @@ def _of_rank_0(model: Model | None, group: ProcessGroup) -> Model:
 def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingData:
     """Copy the inputs to the node, once, and return their new paths."""
     if group.local_rank == 0:
-        stage_specs([data.records, *itertools.chain(*_sources(data).values())], folder)
+        masked = [mask.path for mask in itertools.chain(*data.masks.values()) if mask.path]
+        stage_specs([data.records, *itertools.chain(*_sources(data).values()), *masked], folder)
     group.barrier()
     volumes = {name: (staged_spec(a, folder), staged_spec(b, folder)) for name, (a, b) in data.volumes.items()}
     validation = {
         name: source._replace(image=staged_spec(source.image, folder), labels=staged_spec(source.labels, folder))
         for name, source in data.validation.items()
     }
-    return dataclasses.replace(data, records=staged_spec(data.records, folder), volumes=volumes, validation=validation)
+    masks = {name: staged_masks(masks, folder) for name, masks in data.masks.items()}
+    return dataclasses.replace(
+        data, records=staged_spec(data.records, folder), volumes=volumes, validation=validation, masks=masks
+    )
 
 
 def _sources(data: TrainingData) -> dict[str, tuple[str, str]]:

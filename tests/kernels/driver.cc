@@ -1,8 +1,10 @@
 // Forward and backward pass of the network without TensorFlow, so that sanitizers see nothing but the kernels.
 //
-//     driver LANES BATCH Z Y X FEATURES NUM_CONVOLUTIONS THREADS < weights, image, POM, gradient > updated POM, gradients
+//     driver LANES BATCH Z Y X FEATURES NUM_CONVOLUTIONS THREADS
+//         < weights, image, POM, gradient > updated POM, gradients
 //
-// LANES 0 computes in bfloat16, others in float32 with vectors of that size. All numbers are float32, in the order of the operations' arguments; each array has memory of its own.
+// LANES 0 computes in bfloat16, others in float32 with vectors of that size. All numbers are float32, in the order of
+// the operations' arguments; each array has memory of its own.
 #include <cstdio>
 #include <cstdlib>
 #include <thread>

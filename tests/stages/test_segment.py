@@ -533,6 +533,25 @@ def test_without_a_voxel_size_masks_and_given_segments_have_that_of_the_image(sc
     assert np.array_equal(found == 1, (labels > 0) & (masked == 0)) and not found[masked > 0].any()
 
 
+def test_masks_and_given_segments_are_read_from_copies_but_the_result_names_the_originals(scene, monkeypatch):
+    for name, side in (("soma", 12), ("mask", 5)):
+        voxels = np.zeros(IMAGE.shape, np.uint64)
+        voxels[8:18, 8:18, :side] = 9
+        with create_volume(f"{scene}/{name}.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
+            writer.write(IMAGE, voxels)
+    options = ["--init-segmentation", f"{scene}/soma.h5:labels", "--masks", f"{scene}/mask.h5:labels#values=9"]
+    whole = segment(scene, *options, name="far").read_bytes()
+    paths, read = [], SubvolumeFlood.read
+
+    def noted(job):
+        paths.extend([job._common.init_segmentation, *(mask.path for mask in job._common.masks)])
+        read(job)
+
+    monkeypatch.setattr(SubvolumeFlood, "read", noted)
+    assert segment(scene, *options, "--stage-to", f"{scene}/near").read_bytes() == whole
+    assert len(paths) == 2 and all(path.startswith(f"{scene}/near/") for path in paths)
+
+
 def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch):
     labels = np.zeros(IMAGE.shape, np.uint64)
     labels[8:18, 8:18, :12] = 9
@@ -575,6 +594,14 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_flood(scene, mon
     words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model"]
     assert main([*words, "--out", out.format(scene=scene)]) == 2
     assert re.search(said, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("option", ["--masks", "--init-segmentation"])
+def test_a_mask_that_is_not_there_is_named_before_the_engine_is_chosen(scene, monkeypatch, capsys, option):
+    monkeypatch.setattr("ffn.inference.segment.chosen", lambda *_: pytest.fail("it has measured for minutes"))
+    words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", option, f"{scene}/no.h5:labels"]
+    assert main([*words, "--out", f"{scene}/seg.h5:segmentation"]) == 2
+    assert "no.h5: no such file" in capsys.readouterr().err
 
 
 def test_a_given_segment_is_one_segment_of_the_whole(scene):

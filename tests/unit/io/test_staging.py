@@ -13,11 +13,12 @@ import pytest
 import tensorstore as ts
 import zarr
 
+from ffn.config import Mask
 from ffn.geometry import Box
 from ffn.io import staging
 from ffn.io.create import create_volume, create_volumes
 from ffn.io.open import open_volume
-from ffn.io.staging import stage_specs, staged_spec
+from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.io.volume import Placement
 
 
@@ -111,6 +112,25 @@ def test_urls_and_missing_files_are_not_staged(tmp_path):
     for spec in ("precomputed://https://somewhere/x", f"{tmp_path}/none.h5:raw"):
         stage_specs([spec], str(tmp_path / "scratch"))
         assert staged_spec(spec, str(tmp_path / "scratch")) == spec
+
+
+def test_files_of_other_formats_are_staged(tmp_path):
+    """A mask may be one."""
+    spec, scratch = f"{tmp_path}/mask.npy", str(tmp_path / "scratch")
+    np.save(spec, np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
+    stage_specs([spec], scratch)
+    staged = staged_spec(spec, scratch)
+    assert staged.startswith(scratch)
+    np.testing.assert_array_equal(voxels_of(staged)[1], voxels_of(spec)[1])
+
+
+def test_a_mask_keeps_its_terms_and_gets_the_path_of_the_copy(volume, tmp_path):
+    scratch = str(tmp_path / "scratch")
+    masks = [Mask.model_validate(text) for text in (f"{volume}#values=3,4#invert", "#box=0:4,0:5,0:6")]
+    stage_specs([volume], scratch)
+    near, box = staged_masks(masks, scratch)
+    assert str(near) == f"{staged_spec(volume, scratch)}#values=3,4#invert" and near.path.startswith(scratch)
+    assert box == masks[1]
 
 
 def test_processes_of_one_node_make_one_copy(volume, tmp_path):

@@ -19,6 +19,8 @@ from ..volumes import write
 
 BOX = Box.parse("10:22,0:16,4:24")
 SIZE_ZYX_NM = (40.0, 10.0, 10.0)
+CONFIG = "{volumes: {cube: {synthetic: {}}}, subvolumes: {size_zyx: [128, 128, 128]}}"
+SUBVOLUMES = ("z000000-y000000-x000000", "z000032-y000000-x000000")
 BENCHMARK = "s\th:m:s\tmax_rss\tmax_vms\tcpu_time\n{}\t0:00:01\t{}\t1\t18\n"
 SCORES = {"are": 0.2, "are_precision": 0.9, "are_recall": 0.8, "voi": 1.25, "voi_split": 1.0, "voi_merge": 0.25}
 SELECTION = {"best": "00000500", "box": "0:5,0:6,0:7", "metric": "voi", "convention": "all"}
@@ -81,9 +83,9 @@ def run(tmp_path_factory):
     (run / "model/metrics.csv").write_text("step,loss,accuracy,f1\n10,0.7,0.5,nan\n20,0.5,0.75,0.25\n30,0.4,0.9,0.5\n")
     (run / "benchmarks").mkdir()
     (run / "benchmarks/train.tsv").write_text(BENCHMARK.format(95.5, 2048.2))
-    (run / "benchmarks/segment.cube.z0.tsv").write_text(BENCHMARK.format(20, 512))
-    (run / "benchmarks/segment.cube.z1.tsv").write_text(BENCHMARK.format(30, "NA"))
-    (run / "config.yaml").write_text("volumes: {cube: {synthetic: {}}} # <script>alert(1)</script>\n")
+    for subvolume, seconds, mib in zip(SUBVOLUMES, (20, 30), (512, "NA"), strict=True):
+        (run / f"benchmarks/segment.cube.{subvolume}.tsv").write_text(BENCHMARK.format(seconds, mib))
+    (run / "config.yaml").write_text(f"{CONFIG} # <script>alert(1)</script>\n")
     return run
 
 

@@ -3,16 +3,21 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import ModelConfig
+from ffn.config import Mask, ModelConfig
+from ffn.io.create import create_volume
+from ffn.io.volume import Placement
 from ffn.machine.launchers import RANK_VARIABLES
 from ffn.machine.runlock import take_lock
 from ffn.model.store import Model, load_model, save_model
+from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
+from ffn.training.train import training_job
 
 from ...lock_holders import lock_held
 from .conftest import VOLUME_BOX
@@ -88,6 +93,21 @@ def test_staged_inputs_are_read_near_but_the_model_names_the_originals(no_steps,
         "rng_seed": "7",
         "init": f"{tmp_path}/init",
     }
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_masks_are_read_from_copies_and_a_checkpoint_is_of_the_originals(data, tmp_path):
+    spec = f"{tmp_path}/mask.h5:mask"
+    with create_volume(spec, np.uint8, Placement(VOLUME_BOX)) as writer:
+        writer.write(VOLUME_BOX, np.ones(VOLUME_BOX.shape, np.uint8))
+    masked = replace(data, masks={"a": (Mask.model_validate(f"{spec}#values=2"),)})
+    config, found = TrainConfig(num_workers=1, batch_size=1, permutable_axes=(), max_steps=0), []
+    for folder in (None, f"{tmp_path}/near"):
+        with training_job(masked, MODEL, config, 1, stage_to=folder) as (_, plan, opened):
+            (_, volume), *_ = opened["a"]._masks._masks
+            found.append((volume.name, plan.fingerprint()))
+    (far, of_far), (near, of_near) = found
+    assert far == spec and near.startswith(f"{tmp_path}/near/") and of_near == of_far
 
 
 @pytest.mark.parametrize(
