@@ -569,7 +569,7 @@ class AgglomerateConfig(FloodConfig):
         description="share of the other segment that a side must enter; if only one does, the score is 0.6 of it",
     )
     max_deleted: Fraction = Field(
-        0.02, description="largest share of its object that a side may lose again while it grows, or the score is 0"
+        0.1, description="largest share of its object that a side may lose again while it grows, or the score is 0"
     )
     max_tries: PositiveInt = Field(3, description="most seeds of a side until one moves and recovers its own segment")
     job_size_zyx: PositiveZYX = JOB_SIZE

@@ -61,8 +61,8 @@ def test_an_object_that_lost_much_of_itself_is_no_evidence():
     a, b = halves()
     found = evidence(a | b, a | b, num_deleted=(0, 8))
     assert (found.deleted_a, found.deleted_b) == (0, 0.1)
-    assert found.score(CONFIG) == 0.0
-    assert found.score(CONFIG.model_copy(update={"max_deleted": 0.1})) == 1.0
+    assert found.score(CONFIG) == 1.0
+    assert found.score(CONFIG.model_copy(update={"max_deleted": 0.09})) == 0.0
 
 
 def test_agreement_counts_the_smaller_object():
