@@ -33,7 +33,7 @@ from ffn.io.open import identity, open_segmentation, open_volume, read_table
 from ffn.io.volume import Volume, require_image_of, require_other_file, voxel_size_of
 from ffn.machine.threads import threads_here
 from ffn.model.normalize import read_normalisation
-from ffn.model.store import load_model, weights_checksum
+from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import (
     add_box_option,
     add_machine_option,
@@ -177,8 +177,9 @@ def agglomerate(
     (the table ``overlaps`` in the segmentation's file). Places with few such voxels for the size of the contact there
     are left out. The brightest of the others are the decision points, and the network grows both segments in a window
     around each: one after the other, and as many windows at once as there are canvases. Points do not depend on `box`,
-    so jobs that tile the volume find each once. Edges are appended in order to ``<out>.partial``, from which a killed
-    job resumes.
+    so jobs that tile the volume find each once. With larger steps than the model's (`effort`), points where only one
+    side entered the other are judged once more in the model's steps, and the higher score counts. Edges are appended in
+    order to ``<out>.partial``, and those judged again to ``<out>.again.partial``, from which a killed job resumes.
 
     Parameters
     ----------
@@ -218,8 +219,8 @@ def agglomerate(
     Source: agglomeration in Januszewski et al. 2018, Methods.
     """
     _require_new_file(out_path, segmentation_spec, image_spec)
-    model = load_model(model_folder)
-    model = replace(model, config=flooding_model(model.config, config))
+    own = load_model(model_folder)
+    model = replace(own, config=flooding_model(own.config, config))
     normalisation = read_normalisation(normalization, model.config)
     require_window(config.window_radius_zyx, model.config, "window_radius_zyx")
     with (
@@ -238,12 +239,17 @@ def agglomerate(
         voxels, size = _checksum(segmentation, image, masked, box, config), segmentation.voxel_size_zyx_nm
         inputs |= {"voxels": voxels, "size": str(size), "engine": lanes.name, "box": str(box)}
         inputs |= {"network": model.config.model_dump_json(), "image_box": str(image.box)}
-        inputs |= {"grey_levels": str(normalisation), **mask_inputs(masks)}
-        partial = Path(f"{out_path}.partial")
+        inputs |= {"own_deltas": str(own.config.deltas_zyx), "grey_levels": str(normalisation), **mask_inputs(masks)}
+        partials = Path(f"{out_path}.partial"), Path(f"{out_path}.again.partial")
         head = header(fingerprint("agglomerate", config, **inputs, canvases=lanes.size))
-        lines = _judged(partial, head, candidates, around, lanes)
+        lines = _judged(partials[0], head, candidates, around, lanes)
+        del lanes  # a device may have no room for others beside them
+        finer = _with_smaller_steps(around, own)
+        if finer:
+            lines = _judged_again(partials[1], head, lines, candidates, finer)
         _write(out_path, header(provenance("agglomerate", config, **inputs)), lines)
-        partial.unlink()
+        for partial in partials:
+            partial.unlink(missing_ok=True)
 
 
 def _require_here(out_path: str) -> None:
@@ -344,6 +350,28 @@ def _judged(partial: Path, head: str, candidates: list[Contact], around: Surroun
             file.write(lines[-1] + "\n")
             file.flush()
     return lines
+
+
+def _with_smaller_steps(around: Surroundings, own: Model) -> Surroundings | None:
+    """Return the surroundings with the steps of the model where these are smaller; None if they are not on any axis."""
+    used = around.network.model.config.deltas_zyx
+    deltas_zyx = zyx(map(min, used, own.config.deltas_zyx))
+    if deltas_zyx == used:
+        return None
+    model = replace(own, config=own.config.model_copy(update={"deltas_zyx": deltas_zyx}))
+    return replace(around, network=replace(around.network, model=model))
+
+
+def _judged_again(
+    partial: Path, head: str, lines: list[str], candidates: list[Contact], finer: Surroundings
+) -> list[str]:
+    """Judge again, in smaller steps, what large ones leave open; return all lines, with the higher score of both."""
+    edges = [parse_edge(line, "") for line in lines]
+    left = [n for n, edge in enumerate(edges) if edge.evidence.is_open(finer.config)]
+    found = _judged(partial, head, [candidates[n] for n in left], finer, finer.open_lanes(len(left)))
+    better = {n: line for n, line in zip(left, found, strict=True) if parse_edge(line, "").score > edges[n].score}
+    log.info("%d decision points judged again in smaller steps, %d with a higher score", len(left), len(better))
+    return [better.get(n, line) for n, line in enumerate(lines)]
 
 
 def _resumed(partial: Path, head: str, expected: list[Contact]) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from ffn.config import AgglomerateConfig
 
 ONE_SIDED = 0.6  # our choice: a threshold above it needs both sides
+OPEN = 0.7  # least agreement with which a second side would decide; the default of merge.threshold
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ class Evidence:
         if own < config.min_recovered or crossing[1] < config.min_crossing or not steady:
             return 0.0
         return self.agreement if crossing[0] >= config.min_crossing else ONE_SIDED * self.agreement
+
+    def is_open(self, config: AgglomerateConfig) -> bool:
+        """Whether the segments would be joined if both sides grew into the other; only one did."""
+        entered = min(self.recovered_ab, self.recovered_ba)
+        return self.score(config) > 0 and entered < config.min_crossing and self.agreement >= OPEN
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """`ffn agglomerate`, `merge` and `sweep`: two halves of a tube are joined, two tubes are not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import yaml
 
 from ffn.assembly import agglomerate as agglomerating
+from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, read_graph
 from ffn.assembly.places import Places
 from ffn.cli import main
@@ -105,6 +107,32 @@ def test_larger_steps_take_fewer_fovs(scene, capsys):
     assert num_fovs[0] > num_fovs[1] > num_fovs[2]
     assert agglomerate(scene, "--deltas", "3", "1", "1")[0] == 2
     assert "agglomerate.deltas_zyx: 3 on axis z is not less than half the FOV (5)" in capsys.readouterr().err
+
+
+OPEN = Evidence(9, 9, 2.0, 2.0, 1, 1, 5, 5, 0.9, 0.1, 0.9, 0.9, 0.8, 0.5, 0.0, 0.0, 0.0)  # only b enters a
+
+
+def test_what_large_steps_leave_open_is_judged_again_in_those_of_the_model(scene, monkeypatch):
+    asked = []
+
+    def grown(around, contacts, lanes, threads):
+        deltas_zyx = around.network.model.config.deltas_zyx
+        asked.append((deltas_zyx, [contact.pair for contact in contacts]))
+        for contact in contacts:
+            is_open = contact.pair == (FIRST, SECOND)
+            found = OPEN if is_open else replace(OPEN, agreement=0.6)  # too little, whatever a does
+            yield contact, found if deltas_zyx == (2, 2, 3) else replace(found, recovered_ab=0.9)
+
+    monkeypatch.setattr(agglomerating, "resegmented", grown)
+    code, graph = agglomerate(scene, "--deltas", "2", "2", "3")
+    (large, pairs), (small, again) = asked
+    assert code == 0 and large == (2, 2, 3) and max(small) < 3 and pairs == [(FIRST, SECOND), (FIRST, OTHER)]
+    assert again == [(FIRST, SECOND)]
+    assert [edge.score for edge in read_graph(graph)] == pytest.approx([0.8, 0.36])
+    assert not list(scene.glob("*.partial"))
+    asked.clear()
+    agglomerate(scene, "--effort", "best", name="best")
+    assert len(asked) == 1  # no smaller steps than these
 
 
 def test_negative_ids_of_a_segmentation_are_no_segments(scene):

@@ -196,7 +196,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
         },
     ),
     "agglomerate": (
-        4,
+        5,
         {
             "agreement": "397b0121514a",
             "brightness": "78cf06bde1b3",
