@@ -106,7 +106,8 @@ def _agglomerate_parts(
     specs = segmentation_spec, image_spec, *(mask.path for mask in masks)
     inputs: dict[str, object] = {"volumes": [identity(spec) for spec in specs if spec], "box": box, "size": size_zyx}
     inputs |= {"weights": weights_checksum(model.weights), "engine": (choice.engine, choice.precision)}
-    inputs |= {"grey_levels": read_normalisation(normalization, model.config), **mask_inputs(masks)}
+    inputs |= {"network": model.config.model_dump_json(), **mask_inputs(masks)}
+    inputs |= {"grey_levels": read_normalisation(normalization, model.config)}
 
     def work(left: list[Box], finished: Callable[[Box], None]) -> None:
         objects = read_objects(segmentation_spec)  # of the whole volume, so not for each part

@@ -195,6 +195,21 @@ def test_a_folder_gets_a_graph_of_each_part(scene, capsys):
     assert "is a file, --job-size and --job need --out FOLDER/" in capsys.readouterr().err
 
 
+def test_the_graphs_of_a_folder_are_made_again_for_other_steps_of_the_model(scene):
+    parts = {"name": "parts/"}
+    (graph,) = agglomerate(scene, **parts)[1].glob("*.csv")
+    before = graph.stat().st_mtime_ns
+    assert agglomerate(scene, **parts)[0] == 0 and graph.stat().st_mtime_ns == before
+    give_deltas(scene, [1, 2, 2])
+    assert agglomerate(scene, **parts)[0] == 0 and graph.stat().st_mtime_ns > before
+
+
+def give_deltas(scene, deltas_zyx):
+    model = yaml.safe_load((scene / "model/model.yaml").read_text())
+    model["model"]["deltas_zyx"] = deltas_zyx
+    (scene / "model/model.yaml").write_text(yaml.safe_dump(model))
+
+
 def test_parts_beyond_the_segmentation_are_left_out(scene):
     """One file for such a box is what the part inside gives, so a folder is no reason to fail after the work."""
     code, folder = agglomerate(scene, "--box", "100:164,20:54,3:63", "--job-size", "32", "34", "60", name="parts/")
@@ -331,9 +346,7 @@ def test_a_partial_graph_of_other_options_is_not_resumed(scene, killed, caplog):
 def test_a_partial_graph_of_other_steps_or_another_image_box_is_not_resumed(scene, killed, caplog, tubes):
     """The steps are the model's; where the image ends, windows see its mirror image."""
     killed()
-    model = yaml.safe_load((scene / "model/model.yaml").read_text())
-    model["model"]["deltas_zyx"] = [1, 2, 2]
-    (scene / "model/model.yaml").write_text(yaml.safe_dump(model))
+    give_deltas(scene, [1, 2, 2])
     with caplog.at_level("INFO"):
         assert agglomerate(scene)[0] == 0
     killed()
