@@ -369,6 +369,8 @@ def _judged_again(
     """Judge again, in smaller steps, what large ones leave open; return all lines, with the higher score of both."""
     edges = [parse_edge(line, "") for line in lines]
     left = [n for n, edge in enumerate(edges) if edge.evidence.is_open(finer.config)]
+    if not left:
+        return lines  # an engine takes seconds to start
     found = _judged(partial, head, [candidates[n] for n in left], finer, finer.open_lanes(len(left)))
     better = {n: line for n, line in zip(left, found, strict=True) if parse_edge(line, "").score > edges[n].score}
     log.info("%d decision points judged again in smaller steps, %d with a higher score", len(left), len(better))

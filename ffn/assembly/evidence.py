@@ -10,7 +10,7 @@ import numpy as np
 from ffn.config import AgglomerateConfig
 
 ONE_SIDED = 0.6  # our choice: a threshold above it needs both sides
-OPEN = 0.7  # least agreement with which a second side would decide; the default of merge.threshold
+OPEN = 0.7  # default of merge.threshold; to judge again is to grow both sides in small steps
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Evidence:
         return self.agreement if crossing[0] >= config.min_crossing else ONE_SIDED * self.agreement
 
     def is_open(self, config: AgglomerateConfig) -> bool:
-        """Whether the segments would be joined if both sides grew into the other; only one did."""
+        """Whether only one side entered the other, and the default of `merge.threshold` would join them if both did."""
         entered = min(self.recovered_ab, self.recovered_ba)
         return self.score(config) > 0 and entered < config.min_crossing and self.agreement >= OPEN
 

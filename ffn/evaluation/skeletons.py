@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import reprlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,12 @@ from ffn.errors import EvaluationError
 from ffn.geometry import Box, VoxelSize
 from ffn.io import hdf5
 
+SKELETONS = "neuroglancer_skeletons"
 RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}  # attribute of precomputed skeletons
 SHORTEST = 4  # the median edge of skeletons is at least a voxel divided by this
 CACHE_BYTES = 2**26  # of the indices of shards, while many skeletons are read
-CHECKED_BYTES = 2**22  # of SWC files, whenever a run is planned, which takes a fifth of a second; our choice
+CHECKED_BYTES = 2**22  # of SWC files, whenever a run is planned, which takes less than a second; our choice
+DATASETS = ("nodes_zyx_nm", "edges", "owners")
 SWC_COLUMNS = ("node", "type", "x", "y", "z", "radius", "parent")  # in nm; the parent of a root is -1
 MEND_SWC = "Export the file again, or take it away"
 IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
@@ -132,7 +134,8 @@ def check_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> None:
     Parameters
     ----------
     path, voxel_size_zyx_nm
-        As in `read_skeletons`. Of SWC files, the first `CHECKED_BYTES` are read; of others, what says what they hold.
+        As in `read_skeletons`. Of SWC files, the first are read, with at most `CHECKED_BYTES` together; of others, what
+        says what they hold.
 
     Raises
     ------
@@ -143,15 +146,23 @@ def check_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> None:
     if _kind(path) == "precomputed":
         _read_info(path)
     elif _kind(path) == "file":
-        with hdf5.open_file(path, EvaluationError):
-            return
+        with hdf5.open_file(path, EvaluationError) as file:
+            _require_datasets(path, hdf5.list_datasets(file, EvaluationError))
     else:
         paths = _swc_files(path)
-        sizes = itertools.accumulate(file.stat().st_size for file in paths[:-1])
-        first = paths[:1] + [file for file, before in zip(paths[1:], sizes, strict=True) if before < CHECKED_BYTES]
+        first = list(_smaller_together(paths, CHECKED_BYTES))
         skeletons = join(_read_swc(first))
         if first == paths:
             _require_usable(skeletons, path, voxel_size_zyx_nm)
+
+
+def _smaller_together(paths: Sequence[Path], num_bytes: int) -> Iterator[Path]:
+    """Yield the first files, as long as they have at most so many bytes together."""
+    for path in paths:
+        num_bytes -= path.stat().st_size if path.is_file() else 0  # what is no file is an error when it is read
+        if num_bytes < 0:
+            return
+        yield path
 
 
 def _kind(path: Path) -> str:
@@ -175,10 +186,14 @@ def _require_usable(skeletons: Skeletons, path: Path, voxel_size_zyx_nm: VoxelSi
 
 def _read_hdf5(path: Path) -> Skeletons:
     arrays, _ = hdf5.read_arrays(path, EvaluationError)
-    try:
-        return Skeletons(arrays["nodes_zyx_nm"], arrays["edges"], arrays["owners"])
-    except KeyError as missing:
-        raise EvaluationError(f"{path}: has no dataset {missing}, expected a file of 'ffn skeletonize'") from None
+    _require_datasets(path, arrays)
+    return Skeletons(*(arrays[name] for name in DATASETS))
+
+
+def _require_datasets(path: Path, found: Container[str]) -> None:
+    for name in DATASETS:
+        if name not in found:
+            raise EvaluationError(f"{path}: has no dataset {name!r}, expected a file of 'ffn skeletonize'")
 
 
 def _swc_files(place: Path) -> list[Path]:
@@ -260,6 +275,9 @@ def _read_info(folder: Path) -> dict[str, Any]:
         raise _no_precomputed(folder, reason) from None
     if not isinstance(info, dict):
         raise _no_precomputed(folder, f"its file info holds {reprlib.repr(info)}, expected a JSON object")
+    kind = info.get("@type", SKELETONS)
+    if kind != SKELETONS:
+        raise _no_precomputed(folder, f"its file info says {kind!r}, expected {SKELETONS!r}")
     return info
 
 

@@ -107,10 +107,12 @@ def sweep(
     inputs = {"segmentation": segmentation_spec, "truth": truth_spec}
     given = given_inputs(corrections_path, nuclei_spec)
     require_other_file(out, *inputs.values(), *given.values(), *graph_paths)
+    ends = job.finishes and not job.step  # errors of what people give come before the work
+    scores = best_scores(read_scored(graph_paths, config.calibration) if ends else [])
+    corrections = read_corrections(corrections_path) if ends and corrections_path else []
     nuclei = learn_nuclei(nuclei_spec, segmentation_spec, out, config.block_size_zyx, job)
     if nuclei is None:
         return
-    scores = best_scores(read_scored(graph_paths, config.calibration) if job.finishes else [])
     with open_masked_truth(truth_spec, masks) as truth, open_segmentation(segmentation_spec) as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
@@ -124,7 +126,6 @@ def sweep(
     if not job.finishes:
         return
     table = merge_tables(ContingencyTable(**each) for each in learnt)
-    corrections = read_corrections(corrections_path) if corrections_path else []
     constraints = read_constraints(corrections, corrections_path, segmentation_spec)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
     segments = nuclei.read(SEGMENTS)

@@ -182,7 +182,7 @@ def segment(
         radius_zyx = mirrored_radius(model, config)
         boxes, dtype = _checked(volume, boxes or [volume.box], model, radius_zyx, len(targets)), volume.dtype
         of_boxes = of_boxes or boxes
-        _require_known(near, boxes, volume.voxel_size_zyx_nm)
+        _require_known(known, boxes, volume.voxel_size_zyx_nm)
         shapes = {Frame.of(box, volume.box, radius_zyx).canvas.shape for box in of_boxes}
     network = Network(model, normalisation, chosen(model, config, machine))
     largest = zyx(map(max, zip(*shapes, strict=True)))
@@ -236,6 +236,7 @@ def segment_subvolumes(
     with open_volume(image_spec) as volume:
         boxes = tile(box or volume.box, tiles.size_zyx, tiles.overlap_zyx)
         require_inside(volume, box or volume.box)
+        _require_known(known, job.part_of(boxes), volume.voxel_size_zyx_nm)
     model = load_model(model_folder)
     _require_overlap(boxes, tiles.overlap_zyx, model.config.fov_size_zyx)
     machine = machine or f"{folder}{FOLDER}"

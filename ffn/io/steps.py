@@ -109,7 +109,9 @@ def learn_tables(
     address = steps_folder(path)
     if address is None:
         if not job.is_whole:
-            raise VolumeError(f"{path}: cannot be written by several jobs, expected NAME.zarr. Leave out --job")
+            raise VolumeError(
+                f"{path}: cannot be written by several jobs, expected NAME.zarr or NAME.json. Leave out --job"
+            )
         return StepTables(combine(work(block) for block in blocks))
     from ffn.io.store_folder import StoreFolder
 

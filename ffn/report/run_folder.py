@@ -161,7 +161,7 @@ def read_grey_levels(run_dir: Path, name: str) -> dict[str, Any]:
 
 
 def read_costs(run_dir: Path) -> list[StageCost]:
-    """Add up Snakemake's benchmark files by stage, without subvolumes that an earlier configuration had.
+    """Add up Snakemake's benchmark files by stage, without jobs on subvolumes that an earlier configuration had.
 
     They are named ``benchmarks/<stage>[.<volume>[.<job>]].tsv``.
     """
@@ -176,16 +176,18 @@ def read_costs(run_dir: Path) -> list[StageCost]:
 
 
 def _is_planned(pipeline: Pipeline, rule: str, volume: str = "", job: str = "") -> bool:
-    """Whether the configuration has this job; only jobs on a subvolume, or a list of them, may be earlier ones."""
+    """Whether the configuration has this job on a subvolume, or jobs on lists as this one was; true of other jobs."""
     name, dash, order = rule.partition("-")
     stage = name.removesuffix("_list")
     boxes = STAGES[stage].outputs[0].boxes if stage in STAGES else ""
     if not boxes:
         return True
     found = getattr(pipeline, boxes)
-    return (
-        volume in found and dash + order in pipeline.orders and job in (pipeline.jobs(stage, volume) or found[volume])
-    )
+    if volume not in found or dash + order not in pipeline.orders:
+        return False
+    lists = pipeline.jobs(stage, volume)
+    # lists that were cut otherwise flooded the same subvolumes; those of the present cut skip these
+    return bool(lists) if stage != name else not lists and job in found[volume]
 
 
 def _flood_findings(paths: RunPaths, pipeline: Pipeline | None, name: str) -> list[str]:

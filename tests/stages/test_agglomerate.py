@@ -113,22 +113,26 @@ OPEN = Evidence(9, 9, 2.0, 2.0, 1, 1, 5, 5, 0.9, 0.1, 0.9, 0.9, 0.8, 0.5, 0.0, 0
 
 
 def test_what_large_steps_leave_open_is_judged_again_in_those_of_the_model(scene, monkeypatch):
-    asked = []
+    """Of two open points, smaller steps join one; they find nothing at the other, whose score stays."""
+    large, both, asked, kills = (2, 2, 3), [(FIRST, SECOND), (FIRST, OTHER)], [], [True]
 
     def grown(around, contacts, lanes, threads):
-        deltas_zyx = around.network.model.config.deltas_zyx
-        asked.append((deltas_zyx, [contact.pair for contact in contacts]))
+        is_large = around.network.model.config.deltas_zyx == large
+        asked.append((is_large, [contact.pair for contact in contacts]))
         for contact in contacts:
-            is_open = contact.pair == (FIRST, SECOND)
-            found = OPEN if is_open else replace(OPEN, agreement=0.6)  # too little, whatever a does
-            yield contact, found if deltas_zyx == (2, 2, 3) else replace(found, recovered_ab=0.9)
+            entered = 0.9 if contact.pair == both[0] else 0.0
+            yield contact, OPEN if is_large else replace(OPEN, recovered_ab=entered, recovered_ba=entered)
+            if not is_large and kills and kills.pop():
+                raise Killed
 
     monkeypatch.setattr(agglomerating, "resegmented", grown)
-    code, graph = agglomerate(scene, "--deltas", "2", "2", "3")
-    (large, pairs), (small, again) = asked
-    assert code == 0 and large == (2, 2, 3) and max(small) < 3 and pairs == [(FIRST, SECOND), (FIRST, OTHER)]
-    assert again == [(FIRST, SECOND)]
-    assert [edge.score for edge in read_graph(graph)] == pytest.approx([0.8, 0.36])
+    with pytest.raises(Killed):
+        agglomerate(scene, "--deltas", *map(str, large))
+    assert asked == [(True, both), (False, both)]
+    asked.clear()
+    code, graph = agglomerate(scene, "--deltas", *map(str, large))
+    assert code == 0 and asked == [(True, []), (False, both[1:])]
+    assert [edge.score for edge in read_graph(graph)] == pytest.approx([0.8, 0.48])
     assert not list(scene.glob("*.partial"))
     asked.clear()
     agglomerate(scene, "--effort", "best", name="best")

@@ -600,8 +600,10 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_flood(scene, mon
 def test_a_mask_that_is_not_there_is_named_before_the_engine_is_chosen(scene, monkeypatch, capsys, option):
     monkeypatch.setattr("ffn.inference.segment.chosen", lambda *_: pytest.fail("it has measured for minutes"))
     words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", option, f"{scene}/no.h5:labels"]
-    assert main([*words, "--out", f"{scene}/seg.h5:segmentation"]) == 2
-    assert "no.h5: no such file" in capsys.readouterr().err
+    for out in (f"{scene}/seg.h5:segmentation", f"{scene}/parts/"):
+        tiles = ["--size", "40", "40", "40", "--overlap", "16", "16", "16"] if out.endswith("/") else []
+        assert main([*words, *tiles, "--out", out]) == 2
+        assert "no.h5: no such file" in capsys.readouterr().err
 
 
 def test_a_given_segment_is_one_segment_of_the_whole(scene):

@@ -1,5 +1,7 @@
 """The evidence of two sides of a contact that have grown again."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,15 @@ def test_an_object_that_swallows_another_that_never_enters_it_is_weak_evidence()
         assert found.agreement == 1 and found.iou == 0.5
         assert found.score(CONFIG) == ONE_SIDED < 1
         assert found.score(CONFIG.model_copy(update={"min_crossing": 0})) == 1.0
+
+
+def test_a_point_is_open_where_a_second_side_would_decide():
+    a, b = halves()
+    assert evidence(a | b, b).is_open(CONFIG)
+    assert not evidence(a | b, a | b).is_open(CONFIG)  # both sides say so
+    assert not evidence(a, b).is_open(CONFIG)  # neither does
+    assert not replace(evidence(a | b, b), agreement=0.6).is_open(CONFIG)  # not even both would reach the threshold
+    assert not replace(evidence(a | b, b), deleted_a=0.5).is_open(CONFIG)
 
 
 def test_an_object_that_left_its_own_segment_is_no_evidence():

@@ -102,6 +102,11 @@ def swc(text):
         (swc("# nothing\n"), "a.swc: has no nodes, expected lines of node, type, x"),
         (lambda p: p.mkdir() or (p / "info").write_text("{"), "has no precomputed skeletons"),
         (lambda p: p.mkdir() or (p / "info").write_text("[]"), r"its file info holds \[\], expected a JSON object"),
+        (
+            lambda p: p.mkdir() or (p / "info").write_text('{"@type": "neuroglancer_multiscale_volume"}'),
+            "its file info says 'neuroglancer_multiscale_volume', expected 'neuroglancer_skeletons'",
+        ),
+        (lambda p: p.mkdir() or (p / "a.swc").symlink_to(p / "gone.swc"), "a.swc: cannot be read"),
         (lambda p: None, "no such file"),
         (lambda p: hdf5.write_arrays(p, {"edges": np.zeros((1, 2))}, {}), "has no dataset 'nodes_zyx_nm'"),
     ],
@@ -111,18 +116,17 @@ def test_bad_skeletons_are_an_error_of_one_line(tmp_path, prepare, message):
     with pytest.raises(EvaluationError, match=message) as error:
         read_skeletons(tmp_path / "s")
     assert "\n" not in str(error.value)
-    if "dataset" not in message:  # a look does not read datasets
-        with pytest.raises(EvaluationError, match=message):
-            check_skeletons(tmp_path / "s", (10, 10, 10))
+    with pytest.raises(EvaluationError, match=message):
+        check_skeletons(tmp_path / "s", (10, 10, 10))
 
 
 def test_a_look_at_many_files_reads_the_first_of_them(tmp_path, two, monkeypatch):
     write_swc(tmp_path / "swc", two)
-    for k in range(2):
-        monkeypatch.setattr(skeletons, "CHECKED_BYTES", (tmp_path / "swc/1.swc").stat().st_size + k)
-        check_skeletons(tmp_path / "swc", (10, 10, 10))
-    (tmp_path / "swc/2.swc").write_text("damaged")
-    with pytest.raises(EvaluationError, match="2.swc: line 1: 'damaged' is no node"):
-        check_skeletons(tmp_path / "swc", (10, 10, 10))
-    monkeypatch.setattr(skeletons, "CHECKED_BYTES", 1)
+    sizes = [(tmp_path / f"swc/{k}.swc").stat().st_size for k in (1, 2)]
     check_skeletons(tmp_path / "swc", (10, 10, 10))
+    (tmp_path / "swc/2.swc").write_text("x" * sizes[1])
+    with pytest.raises(EvaluationError, match="2.swc: line 1: 'xxx.* is no node"):
+        check_skeletons(tmp_path / "swc", (10, 10, 10))
+    for num_bytes in (1, sum(sizes) - 1):
+        monkeypatch.setattr(skeletons, "CHECKED_BYTES", num_bytes)
+        check_skeletons(tmp_path / "swc", (10, 10, 10))

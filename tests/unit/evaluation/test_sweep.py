@@ -146,6 +146,16 @@ def test_the_scores_are_those_of_what_merge_writes(tmp_path, given, kinds):
     assert {kind: inputs[kind] for kind in specs if kind in inputs} == {kind: specs[kind] for kind in kinds}
 
 
+@pytest.mark.parametrize("damaged", ["graph", "corrections"])
+def test_damaged_files_of_people_are_named_before_volumes_are_read(tmp_path, given, monkeypatch, capsys, damaged):
+    words, truth, specs = given
+    (tmp_path / f"{damaged}.csv").write_text("damaged\n")
+    monkeypatch.setattr("ffn.assembly.nuclei.count_pairs", lambda *_: pytest.fail("it has read for minutes"))
+    options = [word for kind, spec in specs.items() for word in (f"--{kind}", spec)]
+    assert main(["sweep", *words, *truth, *options, "--out", f"{tmp_path}/sweep.json"]) == 2
+    assert f"{damaged}.csv" in capsys.readouterr().err
+
+
 def test_jobs_that_look_for_nuclei_do_not_show(tmp_path, given, monkeypatch):
     monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 8)

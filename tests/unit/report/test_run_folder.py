@@ -29,7 +29,7 @@ def test_costs_add_up_by_stage_in_the_order_of_the_pipeline(run):
 def test_costs_are_those_of_the_present_subvolumes(copied, changed, counted):
     """A run that was tiled otherwise before, in lists or with a consensus has the files of that, too."""
     (copied / "config.yaml").write_text(yaml.safe_dump(yaml.safe_load(CONFIG) | changed))
-    for name in (f"segment-reversed.cube.{SUBVOLUMES[0]}", "segment_list.cube.1-of-1"):
+    for name in (f"segment-reversed.cube.{SUBVOLUMES[0]}", "segment_list.cube.1-of-7"):  # cut otherwise, the same work
         (copied / f"benchmarks/{name}.tsv").write_text(BENCHMARK.format(20, 512))
     assert {cost.stage: cost.num_jobs for cost in read_costs(copied)} == {"train": 1, **counted}
 
