@@ -2,8 +2,8 @@ r"""Measure how foreground scores depend on coverage: drop voxels of low POM fro
 
     cd results/fib25-whole
     python ../../benchmarks/coverage.py segmentation/fib25/subvolumes/*.h5 \
-        --segmentation segmentation/fib25/agglomerated.zarr/zarr.json --image volumes/fib25/raw.zarr/zarr.json \
-        --truth volumes/fib25/labels.zarr/zarr.json --max-distance 200
+        --segmentation segmentation/fib25/agglomerated.zarr --image volumes/fib25/raw.zarr \
+        --truth volumes/fib25/labels.zarr --max-distance 200
 
 Takes the POM of the subvolumes that the segmentation was made of, the larger one where they overlap. For every least
 POM, prints the share of the labelled voxels that keep a segment, VOI (bits) and ARE over these, and VOI and ARE over
