@@ -21,6 +21,7 @@ from ffn.report.made_with import outdated, read_made_with
 from ffn.report.run_folder import (
     MOST_FILES,
     VolumeFiles,
+    configured_pipeline,
     read_costs,
     read_flood_findings,
     read_grey_levels,
@@ -108,13 +109,14 @@ def render(run_dir: Path) -> str:
     environment.filters.update(figure=figure, percent=percent, duration=duration, core_hours=core_hours)
     environment.globals.update(cell_text=cell_text)
     volumes = read_volumes(run_dir)
-    costs = read_costs(run_dir)
     paths = RunPaths(run_dir)
+    pipeline = configured_pipeline(paths)
+    costs = read_costs(run_dir, pipeline)
     model = Path(paths.folder("train"))
     metrics, validation = (read_metrics(model / name) for name in ("metrics.csv", "validation.csv"))
     config = Path(paths.config)
     made = read_made_with(run_dir)
-    flood_findings = read_flood_findings(run_dir, [files.name for files in volumes])
+    flood_findings = read_flood_findings(run_dir, [files.name for files in volumes], pipeline)
     return environment.get_template("report.html.jinja").render(
         run=run_dir.resolve().name,
         run_path=str(run_dir),

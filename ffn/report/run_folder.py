@@ -71,7 +71,10 @@ class StageCost(NamedTuple):
 
 
 def configured_pipeline(paths: RunPaths) -> Pipeline | None:
-    """Return what the run's configuration makes; without volumes if one of them was not brought in."""
+    """Return what the run's configuration makes; without volumes if one of them was not brought in.
+
+    It opens all volumes, so ask once.
+    """
     config = paths.read_config()
     if config is None:
         return None
@@ -133,13 +136,13 @@ def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
     return _read_json(path, "sweep").get("sweep", {}) if path.is_file() else {}
 
 
-def read_flood_findings(run_dir: Path, names: Iterable[str]) -> dict[str, list[str]]:
+def read_flood_findings(run_dir: Path, names: Iterable[str], pipeline: Pipeline | None) -> dict[str, list[str]]:
     """Return what looks wrong in the flood filling of volumes, by their names; see `ffn.inference.sanity`.
 
     All subvolumes of the configuration are looked at, or of more than `MOST_FILES` in a volume so many, evenly spread.
+    `pipeline` is that of `configured_pipeline`.
     """
     paths = RunPaths(run_dir)
-    pipeline = configured_pipeline(paths)  # once: it opens all volumes
     return {name: _flood_findings(paths, pipeline, name) for name in names}
 
 
@@ -160,13 +163,13 @@ def read_grey_levels(run_dir: Path, name: str) -> dict[str, Any]:
     return _read_json(path, "normalize") if path.is_file() else {}
 
 
-def read_costs(run_dir: Path) -> list[StageCost]:
+def read_costs(run_dir: Path, pipeline: Pipeline | None) -> list[StageCost]:
     """Add up Snakemake's benchmark files by stage, without jobs on subvolumes that an earlier configuration had.
 
-    They are named ``benchmarks/<stage>[.<volume>[.<job>]].tsv``.
+    They are named ``benchmarks/<stage>[.<volume>[.<job>]].tsv``. `pipeline` is that of `configured_pipeline`.
     """
     jobs: dict[str, list[dict[str, float]]] = {}
-    root, pipeline = run_dir / "benchmarks", configured_pipeline(RunPaths(run_dir))
+    root = run_dir / "benchmarks"
     for path in sorted(root.rglob("*.tsv")):
         stage, *job = path.relative_to(root).parts[0].removesuffix(".tsv").split(".")
         if pipeline is None or not pipeline.places or _is_planned(pipeline, stage, *job):

@@ -10,8 +10,9 @@ from ffn.config import SegmentConfig
 from ffn.inference.sanity import Facts, facts_of, findings, measured
 from ffn.report import run_folder
 from ffn.report.page import render
-from ffn.report.run_folder import read_flood_findings
+from ffn.report.run_folder import configured_pipeline, read_flood_findings
 from ffn.report.score_table import format_summary
+from ffn.workflow.paths import RunPaths
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
@@ -111,10 +112,14 @@ def write_subvolumes(run, *names, volume="cube"):
         write(run / f"segmentation/{volume}/subvolumes/{name}.h5", labels, record=record)
 
 
+def findings_of(run):
+    return read_flood_findings(run, ["cube"], configured_pipeline(RunPaths(run)))["cube"]
+
+
 def test_the_summary_tells_it(tmp_path):
     write_subvolumes(tmp_path, "z0")
     write(tmp_path / "segmentation/cube/subvolumes/z4.h5", np.ones((4, 5, 6), np.uint64))  # of another version
-    (text, *_) = read_flood_findings(tmp_path, ["cube"])["cube"]
+    (text, *_) = findings_of(tmp_path)
     assert text.startswith("a segment holds 98% of z0.")
     assert f"segment      cube: {text}" in format_summary(tmp_path, "report.html")
 
@@ -122,9 +127,9 @@ def test_the_summary_tells_it(tmp_path):
 def test_summary_and_report_look_at_some_of_many_subvolumes(tmp_path, monkeypatch):
     """There may be a million, and the summary is printed on a login node."""
     write_subvolumes(tmp_path, *(f"z{n}" for n in range(7)))
-    assert "(7 of 7 subvolumes looked at are like that)" in read_flood_findings(tmp_path, ["cube"])["cube"][0]
+    assert "(7 of 7 subvolumes looked at are like that)" in findings_of(tmp_path)[0]
     monkeypatch.setattr("ffn.report.run_folder.MOST_FILES", 3)
-    assert "(3 of 3 subvolumes looked at are like that)" in read_flood_findings(tmp_path, ["cube"])["cube"][0]
+    assert "(3 of 3 subvolumes looked at are like that)" in findings_of(tmp_path)[0]
     assert "(3 of 3 subvolumes looked at are like that)" in format_summary(tmp_path, "report.html")
 
 
@@ -139,7 +144,7 @@ def test_subvolumes_of_an_earlier_tiling_tell_nothing(tmp_path):
     write_subvolumes(tmp_path, *made, "z000000-y000000-x000007")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(run.as_written()))
     assert len(made) == 2
-    assert "(2 of 2 subvolumes looked at are like that)" in read_flood_findings(tmp_path, ["cube"])["cube"][0]
+    assert "(2 of 2 subvolumes looked at are like that)" in findings_of(tmp_path)[0]
 
 
 @pytest.mark.parametrize("show, times", [(lambda run: format_summary(run, "report.html"), 1), (render, 2)])

@@ -8,7 +8,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 CHANGELOG = ROOT / "CHANGELOG.md"  # tells of files of its time
 PAGES = [*ROOT.glob("*.md"), ROOT / "config/README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "ffn").rglob("*.md")]
-CPP = [file for file in ROOT.glob("*/**/kernels/*") if file.suffix in (".h", ".cc")]  # of Python, ruff says it
+KERNELS = [*(ROOT / "ffn/kernels").rglob("*"), *(ROOT / "tests/kernels").rglob("*")]
+CPP = [file for file in KERNELS if file.suffix in (".h", ".cc")]  # of Python, ruff says it
 TO_BE_WRITTEN = {"ffn/machine/schedulers/lsf.py"}  # by who follows a recipe
 PATH = re.compile(r"(?<![\w/.])(?:benchmarks|docs|envs|ffn|rules|tests)/[\w./*-]*[\w*]")
 

@@ -4,13 +4,18 @@ import pytest
 import yaml
 
 from ffn.errors import ExportError
-from ffn.report.run_folder import find_export, read_costs, read_volumes
+from ffn.report.run_folder import configured_pipeline, find_export, read_costs, read_volumes
+from ffn.workflow.paths import RunPaths
 
 from .conftest import BENCHMARK, CONFIG, SUBVOLUMES
 
 
+def costs_of(run):
+    return read_costs(run, configured_pipeline(RunPaths(run)))
+
+
 def test_costs_add_up_by_stage_in_the_order_of_the_pipeline(run):
-    train, segment = read_costs(run)
+    train, segment = costs_of(run)
     assert (train.stage, train.num_jobs, train.seconds, train.peak_mib) == ("train", 1, 95.5, 2048.2)
     assert (segment.stage, segment.num_jobs, segment.seconds) == ("segment", 2, 50)
     assert (segment.longest_seconds, segment.peak_mib, segment.cpu_seconds) == (30, 512, 36)
@@ -31,7 +36,10 @@ def test_costs_are_those_of_the_present_subvolumes(copied, changed, counted):
     (copied / "config.yaml").write_text(yaml.safe_dump(yaml.safe_load(CONFIG) | changed))
     for name in (f"segment-reversed.cube.{SUBVOLUMES[0]}", "segment_list.cube.1-of-7"):  # cut otherwise, the same work
         (copied / f"benchmarks/{name}.tsv").write_text(BENCHMARK.format(20, 512))
-    assert {cost.stage: cost.num_jobs for cost in read_costs(copied)} == {"train": 1, **counted}
+    assert {cost.stage: cost.num_jobs for cost in costs_of(copied)} == {
+        "train": 1,
+        **counted,
+    }
 
 
 def test_volumes_are_found_by_segmentation_or_scores(run):
