@@ -3,7 +3,7 @@
 
 rule import_checkpoint:
     input:
-        checkpoint=arguments.inputs(*PIPELINE.imported_files),
+        checkpoint=arguments.inputs(*PIPELINE.imported_files, *reference_files(RUN.normalize)),
     output:
         model=ensure(PATHS.of("import-checkpoint"), non_empty=True),
         weights=ensure(PATHS.of("import-checkpoint", "weights"), non_empty=True),
@@ -17,8 +17,9 @@ rule import_checkpoint:
         runtime=by_attempt(10),
     params:
         checkpoint=quote(RUN.init or ""),
-        stamps=arguments.stamps(*PIPELINE.imported_files),
+        stamps=arguments.stamps(*PIPELINE.imported_files, *reference_files(RUN.normalize)),
         folder=subpath(output.model, parent=True),
         flags=flags(RUN.model, skip=("depth", "features")),
+        reference=flags(RUN.normalize),
     shell:
-        "ffn import-checkpoint {params.checkpoint} {params.flags} --out {params.folder} > {log} 2>&1"
+        "ffn import-checkpoint {params.checkpoint} {params.flags} {params.reference} --out {params.folder} > {log} 2>&1"

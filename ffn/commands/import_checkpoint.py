@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from ffn.config import ModelConfig
+from ffn.config import ModelConfig, NormalizeConfig
 from ffn.model.store import load_model, save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
@@ -15,7 +15,9 @@ from ffn.provenance import provenance
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Convert a checkpoint to a model folder: a published TensorFlow 1 FFN, or a checkpoint of 'ffn train'.
 
-    Depth and features come from the checkpoint. One of 'ffn train' also holds FOV, deltas and normalisation.
+    Depth and features come from the checkpoint. One of 'ffn train' also holds FOV, deltas and normalisation. A
+    published one does not record the grey levels of its training volumes either: with a reference image, the model
+    does, and other volumes can be matched to them.
     """
     parser.add_argument(
         "checkpoint",
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write")
     add_options(parser, ModelConfig, skip=("depth", "features"))
+    add_options(parser, NormalizeConfig)
     # the only published weights of this architecture are those for FIB-25
     parser.set_defaults(image_mean="128", image_stddev="33")
     parser.set_defaults(function=_run)
@@ -47,7 +50,10 @@ def _run(arguments: argparse.Namespace) -> None:
         return
     from ffn.model.published import import_checkpoint
 
-    import_checkpoint(arguments.checkpoint, arguments.out, from_arguments(ModelConfig, arguments))
+    known = from_arguments(NormalizeConfig, arguments)
+    import_checkpoint(
+        arguments.checkpoint, arguments.out, from_arguments(ModelConfig, arguments), known.reference_image
+    )
 
 
 def _export_start(init_folder: str, trained_folder: str, out_folder: str) -> None:

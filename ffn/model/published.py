@@ -10,13 +10,14 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import ModelError
 from ffn.model.network import Weights, weight_shapes
+from ffn.model.normalize import histogram_of
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
 
 _VARIABLE = re.compile(r"seed_update/(conv(?:\d+_[ab]|_lom)/(?:weights|biases))")
 
 
-def import_checkpoint(prefix: str, out_folder: str, config: ModelConfig) -> None:
+def import_checkpoint(prefix: str, out_folder: str, config: ModelConfig, reference_image: str | None = None) -> None:
     """Convert a published checkpoint to a model folder.
 
     Parameters
@@ -27,11 +28,15 @@ def import_checkpoint(prefix: str, out_folder: str, config: ModelConfig) -> None
         Model folder to write.
     config : ModelConfig
         FOV, deltas and normalisation, which a checkpoint does not hold; depth and features come from the checkpoint.
+    reference_image : str, optional
+        An image that the network was trained on, uint8 or uint16. The model records its grey levels, by default none.
 
     Raises
     ------
     ModelError
         If the files are missing or damaged or hold another network, or `config` lacks the normalisation.
+    VolumeError
+        If the reference image cannot be read, has another type, or is blank.
     """
     if config.image_mean is None or config.image_stddev is None:
         raise ModelError(
@@ -41,7 +46,10 @@ def import_checkpoint(prefix: str, out_folder: str, config: ModelConfig) -> None
     weights = read_checkpoint(prefix)
     architecture = {"depth": _depth(weights, prefix), "features": weights["conv0_a/weights"].shape[-1]}
     config = config.model_copy(update=architecture)
-    save_model(out_folder, Model(config, weights, provenance("import-checkpoint", config, checkpoint=prefix)))
+    seen = {"reference_image": reference_image} if reference_image else {}
+    origin = provenance("import-checkpoint", config, checkpoint=prefix, **seen)
+    histogram = histogram_of(reference_image) if reference_image else None
+    save_model(out_folder, Model(config, weights, origin, histogram))
 
 
 def read_checkpoint(prefix: str) -> Weights:

@@ -235,7 +235,7 @@ def make_training_plan(
     return plan
 
 
-def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int, trains: bool = True) -> Model:
+def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int, remeasures: bool = True) -> Model:
     """Return the network that training starts from.
 
     Parameters
@@ -247,9 +247,8 @@ def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int, tr
         Model folder or checkpoint of ours to start from. None draws new weights.
     rng_seed : int
         Seed of new weights.
-    trains : bool
-        Whether the weights will be trained. If so, they forget how their images were normalised: the training volumes
-        may have another contrast.
+    remeasures : bool
+        Whether the weights forget how their images were normalised: the training volumes may have another contrast.
 
     Raises
     ------
@@ -266,7 +265,7 @@ def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int, tr
             f"--features: found {features}, expected {model.config.features} as in the model {init_folder}. "
             "Omit the option"
         )
-    forgotten = dict.fromkeys(("image_mean", "image_stddev")) if trains else {}
+    forgotten = dict.fromkeys(("image_mean", "image_stddev")) if remeasures else {}
     try:
         config = ModelConfig(**{**model.config.model_dump(), **forgotten, **given})
     except ValidationError as error:

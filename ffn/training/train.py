@@ -167,8 +167,11 @@ def training_job(
         for volume in opened.values():
             volume.load(group)
         volumes = {name: opened[name] for name in data.volumes}
-        trains = config.max_steps > 0
-        chosen = group.together(lambda: choose_model(model, init_folder, rng_seed, trains) if group.rank == 0 else None)
+        # volumes that are matched to those of the initial weights come in grey levels that these know
+        remeasures = config.max_steps > 0 and "match" not in data.normalize.values()
+        chosen = group.together(
+            lambda: choose_model(model, init_folder, rng_seed, remeasures) if group.rank == 0 else None
+        )
         initial = with_normalisation(_of_rank_0(chosen, group), volumes, group)
         initial = with_contrast(initial, opened, volumes, data.normalize, group)
         named = dataclasses.replace(data, records=near.records)  # checkpoints are of the originals, not of copies

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ffn.config import Section
 from ffn.io.masks import mask_inputs
+from ffn.training.checkpoint_files import is_checkpoint
 from ffn.training.config import PROCESSES
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.run import RunConfig
@@ -24,7 +25,7 @@ BOXES = {name: stage.blocks.box for name, stage in STAGES.items() if stage.block
 WORKERS = {f"train.{name}" for name in PROCESSES}  # compared by their product
 MEASURED = ("model.image_mean", "model.image_stddev")  # null: the stage records what it found
 GIVEN = ("masks", "init_segmentation", "corrections", "nuclei", "skeletons")  # with a volume
-OPTIONAL_INPUTS = ("init", "normalize", "validation", *GIVEN)
+OPTIONAL_INPUTS = ("init", "normalize", "reference_image", "validation", *GIVEN)
 
 
 class Product(NamedTuple):
@@ -151,7 +152,8 @@ def _inputs(pipeline: Pipeline, product: Product) -> dict[str, Any]:
         own = {**own, "masks": None, **mask_inputs(run.volumes[volume].masks)}
     match product.stage:
         case "import-checkpoint":
-            return {"checkpoint": run.init}
+            known = None if is_checkpoint(run.init or "") else run.normalize.reference_image  # ours records its own
+            return {"checkpoint": run.init, "reference_image": known}
         case "records":
             weights = {name: run.volumes[name].train_weight for name in pipeline.trained}
             return {"rng_seed": run.rng_seed, "weights": weights}

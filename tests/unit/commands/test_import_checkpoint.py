@@ -17,9 +17,10 @@ def save(folder, value, **changes):
 def test_a_prefix_is_imported_as_a_published_checkpoint(monkeypatch):
     calls = []
     monkeypatch.setattr("ffn.model.published.import_checkpoint", lambda *given: calls.append(given))
-    assert main(["import-checkpoint", "model.ckpt-7", "--out", "model", "--image-mean", "99"]) == 0
-    ((prefix, folder, config),) = calls
-    assert (prefix, folder) == ("model.ckpt-7", "model")
+    words = ["import-checkpoint", "model.ckpt-7", "--out", "model", "--image-mean", "99"]
+    assert main([*words, "--reference-image", "raw.zarr"]) == 0
+    ((prefix, folder, config, reference_image),) = calls
+    assert (prefix, folder, reference_image) == ("model.ckpt-7", "model", "raw.zarr")
     assert (config.image_mean, config.image_stddev) == (99, 33), "the defaults are those of FIB-25"
 
 

@@ -257,7 +257,7 @@ def test_the_initial_model_decides_options_that_are_not_set(tmp_path):
     weights = initial_weights(stored, 5)
     save_model(tmp_path / "model", Model(stored, weights, {}))
     for wanted in (ModelConfig(), ModelConfig(depth=2, features=4)):
-        assert choose_model(wanted, str(tmp_path / "model"), 1, trains=False).config == stored
+        assert choose_model(wanted, str(tmp_path / "model"), 1, remeasures=False).config == stored
         chosen = choose_model(wanted, str(tmp_path / "model"), 1)
         assert chosen.config == MODEL  # whose normalisation is measured
         np.testing.assert_equal(chosen.weights, weights)
@@ -288,7 +288,7 @@ def test_a_checkpoint_as_initial_model_gives_its_moving_average(tmp_path):
     for step, more in ((1, {}), (2, {f"{AVERAGES_PREFIX}{name}": array for name, array in average.items()})):
         folder = CheckpointFolder(tmp_path, {"model": stored.model_dump(mode="json")}, Kept(3), ProcessGroup())
         folder.save(Checkpoint(step, shared | more, {"lanes/0": {"position": np.zeros(2)}}))
-        chosen = choose_model(ModelConfig(depth=2), str(tmp_path / f"step-{step:08d}"), 1, trains=False)
+        chosen = choose_model(ModelConfig(depth=2), str(tmp_path / f"step-{step:08d}"), 1, remeasures=False)
         assert chosen.config == stored
         np.testing.assert_equal(chosen.weights, average if more else last)
     (tmp_path / "step-00000002/shared.h5").write_bytes(b"damaged")

@@ -14,6 +14,7 @@ from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.machine.launchers import RANK_VARIABLES
 from ffn.machine.runlock import take_lock
+from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
@@ -108,6 +109,21 @@ def test_masks_are_read_from_copies_and_a_checkpoint_is_of_the_originals(data, t
             found.append((volume.name, plan.fingerprint()))
     (far, of_far), (near, of_near) = found
     assert far == spec and near.startswith(f"{tmp_path}/near/") and of_near == of_far
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_matched_volumes_come_in_the_grey_levels_that_the_initial_weights_know(data, image, tmp_path):
+    levels = np.random.default_rng(1).normal(120, 30, 9999).clip(0, 255).astype(np.uint8)
+    known = Model(MODEL, initial_weights(MODEL, 5), {}, Histogram.of_counts(count_levels(levels)))
+    save_model(tmp_path / "init", known)
+    train = TrainConfig(num_workers=1, max_steps=1, permutable_axes=())
+    for methods, mean in (({}, image.mean()), ({"a": "match"}, 120.0)):
+        with training_job(replace(data, normalize=methods), ModelConfig(), train, 1, str(tmp_path / "init")) as (
+            _,
+            plan,
+            _,
+        ):
+            assert plan.initial.config.image_mean == pytest.approx(mean)
 
 
 @pytest.mark.parametrize(
