@@ -23,7 +23,7 @@ FINE_TUNING = {"learning_rate": 1e-5, "warmup_steps": 100}
 
 # Options that only some values of another option use. Elsewhere they keep their defaults, or a mistake would go unseen.
 USED_WITH: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "weight_decay": ("optimizer", ("adamw", "lamb", "lars")),
+    "weight_decay": ("optimizer", ("adamw", "muon", "lamb", "lars")),
     "momentum": ("optimizer", ("momentum", "lars")),
     "scaling_exponent": ("scaling_rule", ("power",)),
     "cycle_steps": ("schedule", ("cyclic",)),
@@ -59,7 +59,7 @@ class TrainConfig(Section):
     batch_size: PositiveInt = Field(1, description="FOVs per worker and step")
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
 
-    optimizer: Literal["adam", "adamw", "lamb", "lars", "momentum", "sgd"] = Field(
+    optimizer: Literal["adam", "adamw", "muon", "lamb", "lars", "momentum", "sgd"] = Field(
         "adam",
         description="optimizer; for lamb and lars, learning_rate is the relative change of the weights per step",
     )
@@ -87,7 +87,7 @@ class TrainConfig(Section):
     )
 
     momentum: BelowOne = Field(0.9, description="momentum of the optimizers momentum and lars")
-    weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the optimizers adamw, lamb and lars")
+    weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the optimizers adamw, muon, lamb and lars")
     clip_norm: PositiveFloat | None = Field(
         None, description="norm to which longer gradients are clipped; null: no clipping"
     )
@@ -97,7 +97,7 @@ class TrainConfig(Section):
         "null: no clipping",
     )
     adam_epsilon: PositiveFloat = Field(
-        1e-7, description="ε of the optimizers adam, adamw and lamb, added to their divisor; google/ffn: 1e-8"
+        1e-7, description="ε of the optimizers adam, adamw, muon and lamb, added to their divisor; google/ffn: 1e-8"
     )
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="decay per step of a moving average of the weights, which the model then gets; null: none"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ffn.training import muon
 from ffn.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def make_optimizer(train: TrainConfig, shapes: Sequence[tuple[int, ...]]) -> Opt
         "momentum": lambda: _momentum(train.momentum),
         "adam": lambda: _adam(train.adam_epsilon, 0.0, tensors),
         "adamw": lambda: _adam(train.adam_epsilon, decay, tensors),
+        "muon": lambda: _muon(train.adam_epsilon, decay, tensors),
         "lamb": lambda: _lamb(train.adam_epsilon, decay, tensors),
         "lars": lambda: _lars(train.momentum, decay, tensors),
     }[train.optimizer]()
@@ -61,6 +63,7 @@ class _Tensors:
     """The weight tensors in a vector of all weights."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        self._shapes = shapes
         self._sizes = [int(np.prod(shape)) for shape in shapes]
         self._are_kernels = [len(shape) > 1 for shape in shapes]
 
@@ -68,11 +71,27 @@ class _Tensors:
         """Return a vector with `value` at the entries of kernels, 0 at those of biases."""
         return self._spread([value * is_kernel for is_kernel in self._are_kernels])
 
+    def of_matrices(self) -> jax.Array:
+        """Return a vector that is 1 where `ffn.training.muon` makes orthogonal steps, 0 elsewhere."""
+        return self._spread([float(muon.is_matrix(shape)) for shape in self._shapes])
+
     def norms(self, vector: jax.Array) -> list[jax.Array]:
         """Return the norm of each tensor."""
         import jax.numpy as jnp
 
-        return [jnp.linalg.norm(part) for part in jnp.split(vector, np.cumsum(self._sizes)[:-1])]
+        return [jnp.linalg.norm(part) for part in self._split(vector)]
+
+    def orthogonal_steps(self, vector: jax.Array) -> jax.Array:
+        """Return the steps of `ffn.training.muon` for the momentum of all weights, 0 where it has none."""
+        import jax.numpy as jnp
+
+        steps = [
+            muon.orthogonal_step(part.reshape(-1, shape[-1]), jnp.transpose, jnp.linalg.norm).ravel()
+            if muon.is_matrix(shape)
+            else jnp.zeros_like(part)
+            for part, shape in zip(self._split(vector), self._shapes, strict=True)
+        ]
+        return jnp.concatenate(steps)
 
     def trust(self, norms: Sequence[jax.Array], divisors: Sequence[jax.Array]) -> jax.Array:
         """Return at every entry the quotient of two norms of its tensor, 1 in biases and where one of them is 0."""
@@ -83,6 +102,11 @@ class _Tensors:
             for norm, divisor, is_kernel in zip(norms, divisors, self._are_kernels, strict=True)
         ]
         return self._spread(quotients)
+
+    def _split(self, vector: jax.Array) -> list[jax.Array]:
+        import jax.numpy as jnp
+
+        return jnp.split(vector, np.cumsum(self._sizes)[:-1])
 
     def _spread(self, values: Sequence[Any]) -> jax.Array:
         """Repeat one value of each tensor at all its entries."""
@@ -115,6 +139,25 @@ def _adam(epsilon: float, decay: float, tensors: _Tensors) -> Optimizer:
             weights -= rate * tensors.of_kernels(decay) * weights
         step = rate * jnp.sqrt(1 - BETA_2**count) / (1 - BETA_1**count)
         return weights - step * mean / (jnp.sqrt(square) + epsilon), (mean, square)
+
+    return Optimizer(2, update)
+
+
+def _muon(epsilon: float, decay: float, tensors: _Tensors) -> Optimizer:
+    adam = _adam(epsilon, decay, tensors)
+
+    def update(
+        weights: jax.Array, gradient: jax.Array, slots: Slots, rate: jax.Array, count: jax.Array
+    ) -> tuple[jax.Array, Slots]:
+        import jax.numpy as jnp
+
+        matrices = tensors.of_matrices() > 0
+        momentum = muon.MOMENTUM * slots[0] + gradient
+        step = rate * tensors.orthogonal_steps(gradient + muon.MOMENTUM * momentum)
+        decayed = weights - rate * tensors.of_kernels(decay) * weights if decay else weights
+        by_adam, (mean, square) = adam.update(weights, gradient, slots, rate, count)
+        kept = jnp.where(matrices, momentum, mean), jnp.where(matrices, 0.0, square)
+        return jnp.where(matrices, decayed - step, by_adam), kept
 
     return Optimizer(2, update)
 

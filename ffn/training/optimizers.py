@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from ffn.training import muon
 from ffn.training.config import TrainConfig
 
 
@@ -31,6 +32,26 @@ class FusedAdam(keras.optimizers.Adam):
             epsilon=self.epsilon,
             grad=gradient,
         )
+
+
+class Muon(FusedAdam):
+    """Momentum with orthogonal steps for kernels, see `ffn.training.muon`; Adam for biases and the last convolution.
+
+    For a kernel W as a matrix of inputs × outputs, with gradient G and learning rate γ::
+
+        M ← 0.95 M + G        W ← W − γ orthogonal_step(G + 0.95 M)
+    """
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        """Change one variable."""
+        if not muon.is_matrix(variable.shape):
+            super().update_step(gradient, variable, learning_rate)
+            return
+        momentum = self._momentums[self._get_variable_index(variable)].value
+        momentum.assign(muon.MOMENTUM * momentum + gradient)
+        matrix = tf.reshape(gradient + muon.MOMENTUM * momentum, (-1, variable.shape[-1]))
+        step = muon.orthogonal_step(matrix, tf.transpose, tf.norm)
+        variable.assign_sub(learning_rate * tf.reshape(step, variable.shape))
 
 
 class Lamb(keras.optimizers.Adam):
@@ -140,6 +161,7 @@ def make_optimizer(train: TrainConfig, variables: Sequence[keras.Variable]) -> k
         "momentum": lambda: keras.optimizers.SGD(rate, momentum=train.momentum),
         "adam": lambda: FusedAdam(rate, epsilon=epsilon),
         "adamw": lambda: FusedAdam(rate, epsilon=epsilon, weight_decay=decay or None),
+        "muon": lambda: Muon(rate, epsilon=epsilon, weight_decay=decay or None),
         "lamb": lambda: Lamb(rate, decay, epsilon),
         "lars": lambda: Lars(rate, train.momentum, decay),
     }

@@ -8,7 +8,7 @@ import tensorflow as tf
 from ffn.training.config import TrainConfig
 from ffn.training.optimizers import make_optimizer
 
-NAMES = ["adam", "adamw", "lamb", "lars", "momentum", "sgd"]
+NAMES = ["adam", "adamw", "lamb", "lars", "momentum", "muon", "sgd"]
 RATE = 0.02
 
 
@@ -95,7 +95,33 @@ def test_lamb_steps_in_proportion_to_the_weights_and_treats_biases_like_adam():
     np.testing.assert_allclose(found[1], ours(optimizer="adam")[1], rtol=1e-5)
 
 
-DECAYED = {"adamw": 1 - RATE * 0.5, "lamb": 1 - RATE, "lars": 1 - RATE}  # lamb and lars always step by the rate
+def test_muon_moves_kernels_equally_far_in_all_directions_and_the_rest_like_adam():
+    kernel, momentum = np.asarray(variables()[0]).reshape(6, 4), np.zeros((6, 4))
+    for step in range(4):
+        gradient = gradients(step)[0].numpy().reshape(6, 4)
+        momentum = 0.95 * momentum + gradient
+        left, values, right = np.linalg.svd(gradient + 0.95 * momentum, full_matrices=False)
+        values /= np.linalg.norm(values)
+        for _ in range(5):
+            values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+        assert (values > 0.6).all() and (values < 1.3).all()
+        kernel = kernel - RATE * 0.2 * np.sqrt(6) * (left * values) @ right
+    found = ours(optimizer="muon")
+    np.testing.assert_allclose(found[0].reshape(6, 4), kernel, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(found[1], ours(optimizer="adam")[1], rtol=1e-5)
+    single = [[keras.Variable(np.ones((3, 2, 1), np.float32))] for _ in range(2)]
+    for weights, name in zip(single, ("muon", "adam"), strict=True):
+        optimizer = make_optimizer(TrainConfig(learning_rate=RATE, optimizer=name), weights)
+        optimizer.apply([tf.ones((3, 2, 1))], weights)
+    np.testing.assert_array_equal(*(weights[0] for weights in single))  # one output has one direction only
+
+
+DECAYED = {
+    "adamw": 1 - RATE * 0.5,
+    "muon": 1 - RATE * 0.5,
+    "lamb": 1 - RATE,
+    "lars": 1 - RATE,
+}  # lamb and lars always step by the rate
 
 
 @pytest.mark.parametrize("name", NAMES)
