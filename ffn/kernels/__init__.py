@@ -64,7 +64,8 @@ def operations(precision: str) -> ModuleType | None:
     if obstacle is None and precision == "bfloat16" and ctypes.CDLL(str(library_path())).ffn_kernels_request_amx():
         obstacle = "Linux does not let this process use AMX"
     ours = "AMX" if precision == "bfloat16" else f"float32, vectors of {vector_lanes()}"
-    log.info("training kernels: %s", f"TensorFlow's convolutions, because {obstacle}" if obstacle else ours)
+    level = logging.WARNING if obstacle and obstacle == not_built(library_path()) else logging.INFO  # can be mended
+    log.log(level, "training kernels: %s", f"TensorFlow's convolutions, because {obstacle}" if obstacle else ours)
     return None if obstacle else operations
 
 

@@ -5,6 +5,7 @@ one that has theirs.
 import functools
 import hashlib
 import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,25 @@ def compile_cpp(*arguments: str | Path) -> None:
         pytest.skip("no C++ compiler; Debian's package is called g++")
     # A CPU without registers of 64 bytes takes emulated vectors as arguments in memory, which GCC would note.
     subprocess.run(["c++", "-Og", "-g1", "-Wno-psabi", *map(str, arguments)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "level", "reason"),
+    [
+        (kernels.FLOAT32_FLAGS, "WARNING", r"none.so is missing \(make setup builds it\)"),
+        ((), "INFO", "the CPU has no avx2"),
+    ],
+)
+def test_a_library_that_was_not_built_is_warned_of_where_the_cpu_could_use_it(
+    monkeypatch, caplog, tmp_path, flags, level, reason
+):
+    """After an update without `make setup`, training took several times as long, and only a line of the log said so."""
+    monkeypatch.setattr(kernels, "library_path", lambda: tmp_path / "none.so")
+    monkeypatch.setattr(kernels, "cpu_flags", lambda: frozenset(flags))
+    with caplog.at_level(logging.INFO, logger="ffn.kernels"):
+        assert kernels.operations.__wrapped__("float32") is None
+    (record,) = caplog.records
+    assert record.levelname == level and re.search(reason, record.message)
 
 
 @pytest.fixture(scope="session")
