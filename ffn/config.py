@@ -334,7 +334,7 @@ class ImageConfig(Section):
 
 
 class NormalizeConfig(Section):
-    """What the grey levels of the segmented volumes are compared with."""
+    """What the grey levels of volumes are compared with, and matched to."""
 
     reference_image: PathText | None = Field(
         None, description="an image that the network was trained on, for weights that do not record its histogram"

@@ -26,7 +26,7 @@ from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import training_mb
 from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline, take_software
-from ffn.workflow.places import calibration_files, check_sources, reference_files, segment_files
+from ffn.workflow.places import calibration_files, check_sources, files_among, reference_files, segment_files
 from ffn.workflow.rank_layout import layout_of
 from ffn.workflow.repeated_keys import check_keys
 from ffn.workflow.resources import (

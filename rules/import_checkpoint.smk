@@ -3,7 +3,8 @@
 
 rule import_checkpoint:
     input:
-        checkpoint=arguments.inputs(*PIPELINE.imported_files, *reference_files(RUN.normalize)),
+        checkpoint=arguments.inputs(*PIPELINE.imported_files),
+        reference=arguments.inputs(*files_among([PIPELINE.reference_of_initial])),
     output:
         model=ensure(PATHS.of("import-checkpoint"), non_empty=True),
         weights=ensure(PATHS.of("import-checkpoint", "weights"), non_empty=True),
@@ -17,9 +18,8 @@ rule import_checkpoint:
         runtime=by_attempt(10),
     params:
         checkpoint=quote(RUN.init or ""),
-        stamps=arguments.stamps(*PIPELINE.imported_files, *reference_files(RUN.normalize)),
+        stamps=arguments.stamps(*PIPELINE.imported_files, *files_among([PIPELINE.reference_of_initial])),
         folder=subpath(output.model, parent=True),
-        flags=flags(RUN.model, skip=("depth", "features")),
-        reference=flags(RUN.normalize),
+        flags=arguments.import_flags(PIPELINE),
     shell:
-        "ffn import-checkpoint {params.checkpoint} {params.flags} {params.reference} --out {params.folder} > {log} 2>&1"
+        "ffn import-checkpoint {params.checkpoint} {params.flags} --out {params.folder} > {log} 2>&1"

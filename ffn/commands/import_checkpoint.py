@@ -15,9 +15,9 @@ from ffn.provenance import provenance
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Convert a checkpoint to a model folder: a published TensorFlow 1 FFN, or a checkpoint of 'ffn train'.
 
-    Depth and features come from the checkpoint. One of 'ffn train' also holds FOV, deltas and normalisation. A
-    published one does not record the grey levels of its training volumes either: with a reference image, the model
-    does, and other volumes can be matched to them.
+    Depth and features come from the checkpoint. One of 'ffn train' also holds FOV, deltas and normalisation. Where it
+    does not record the grey levels of its training volumes, as published ones, the model records those of the reference
+    image, and other volumes can be matched to them.
     """
     parser.add_argument(
         "checkpoint",
@@ -39,21 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    path = Path(arguments.checkpoint)
+    path, reference_image = Path(arguments.checkpoint), from_arguments(NormalizeConfig, arguments).reference_image
     if arguments.trained:
         _export_start(arguments.checkpoint, arguments.trained, arguments.out)
         return
     if path.is_dir() or path.name.startswith("step-"):
         from ffn.training.checkpoint_files import export_checkpoint
 
-        export_checkpoint(arguments.checkpoint, arguments.out)
+        export_checkpoint(arguments.checkpoint, arguments.out, reference_image)
         return
     from ffn.model.published import import_checkpoint
 
-    known = from_arguments(NormalizeConfig, arguments)
-    import_checkpoint(
-        arguments.checkpoint, arguments.out, from_arguments(ModelConfig, arguments), known.reference_image
-    )
+    import_checkpoint(arguments.checkpoint, arguments.out, from_arguments(ModelConfig, arguments), reference_image)
 
 
 def _export_start(init_folder: str, trained_folder: str, out_folder: str) -> None:

@@ -104,7 +104,7 @@ def _obstacle(precision: str) -> str | None:
     missing = (CPU_FLAGS if precision == "bfloat16" else FLOAT32_FLAGS) - cpu_flags()
     if missing:
         return f"the CPU has no {', '.join(sorted(missing))}"
-    return not_built(library_path()) or ("TensorFlow sees a GPU" if gpu_visible() else None)
+    return "TensorFlow sees a GPU" if gpu_visible() else not_built(library_path())
 
 
 def _tensorflow_version() -> str:

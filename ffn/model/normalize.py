@@ -148,7 +148,7 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig, co
         If the model is damaged, or has neither histogram nor reference image for a match.
     """
     model = load_architecture(model_folder)
-    reference = histogram_of(config.reference_image) if config.reference_image else load_histogram(model_folder)
+    reference = reference_histogram(config.reference_image) or load_histogram(model_folder)
     method, found = how.normalize, histogram_of(image_spec, how.masks)
     try:
         normalisation = choose(method, found, model, reference)
@@ -203,6 +203,16 @@ def histogram_of(spec: str, masks: Sequence[Mask] = ()) -> Histogram:
     return histogram
 
 
+def reference_histogram(image_spec: str | None) -> Histogram | None:
+    """Return the histogram of a reference image, None without one."""
+    return histogram_of(image_spec) if image_spec else None
+
+
+def reference_input(image_spec: str | None) -> dict[str, str]:
+    """Return what the provenance says of a reference image."""
+    return {"reference_image": image_spec} if image_spec else {}
+
+
 def choose(
     method: Normalize, found: Histogram | None, model: ModelConfig, reference: Histogram | None
 ) -> Normalisation:
@@ -224,7 +234,8 @@ def choose(
     if reference is None:
         raise ModelError(
             "does not record the histogram of its training volumes, match needs it. Name an image that the network was "
-            "trained on in normalize.reference_image, or take normalize: volume"
+            "trained on in normalize.reference_image (by hand: ffn import-checkpoint --reference-image), or take "
+            "normalize: volume"
         )
     bins = found.coarse()
     return Normalisation(trained.mean, trained.stddev, (bins.levels, reference.at(bins.ranks)))

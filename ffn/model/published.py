@@ -10,7 +10,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import ModelError
 from ffn.model.network import Weights, weight_shapes
-from ffn.model.normalize import histogram_of
+from ffn.model.normalize import reference_histogram, reference_input
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
 
@@ -46,10 +46,8 @@ def import_checkpoint(prefix: str, out_folder: str, config: ModelConfig, referen
     weights = read_checkpoint(prefix)
     architecture = {"depth": _depth(weights, prefix), "features": weights["conv0_a/weights"].shape[-1]}
     config = config.model_copy(update=architecture)
-    seen = {"reference_image": reference_image} if reference_image else {}
-    origin = provenance("import-checkpoint", config, checkpoint=prefix, **seen)
-    histogram = histogram_of(reference_image) if reference_image else None
-    save_model(out_folder, Model(config, weights, origin, histogram))
+    origin = provenance("import-checkpoint", config, checkpoint=prefix, **reference_input(reference_image))
+    save_model(out_folder, Model(config, weights, origin, reference_histogram(reference_image)))
 
 
 def read_checkpoint(prefix: str) -> Weights:

@@ -14,6 +14,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError
 from ffn.io import hdf5
 from ffn.model.grey_levels import Histogram
+from ffn.model.normalize import reference_histogram, reference_input
 from ffn.model.store import DESCRIPTION, Model, load_histogram, save_model
 from ffn.provenance import provenance
 from ffn.training.step import model_weights
@@ -79,7 +80,7 @@ def describe_checkpoint(path: str | Path) -> dict[str, Any]:
     return {"step": manifest["step"], "processes": manifest["processes"], "fingerprint": manifest["fingerprint"]}
 
 
-def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
+def export_checkpoint(path: str | Path, out_folder: str | Path, reference_image: str | None = None) -> None:
     """Write the model in a checkpoint as a model folder.
 
     Parameters
@@ -88,15 +89,20 @@ def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
         Checkpoint, such as ``model/checkpoints/step-00000500``.
     out_folder : path
         Model folder to write.
+    reference_image : str, optional
+        An image that the network was trained on, for a checkpoint whose training did not record its grey levels.
 
     Raises
     ------
     ModelError
         If the checkpoint is missing or damaged.
+    VolumeError
+        If the reference image cannot be read, has another type, or is blank.
     """
     model = load_checkpoint(path)
-    origin = provenance("import-checkpoint", model.config, checkpoint=path)
-    save_model(out_folder, Model(model.config, model.weights, origin, _histogram(Path(path))))
+    origin = provenance("import-checkpoint", model.config, checkpoint=path, **reference_input(reference_image))
+    histogram = _histogram(Path(path)) or reference_histogram(reference_image)
+    save_model(out_folder, Model(model.config, model.weights, origin, histogram))
 
 
 def _histogram(checkpoint: Path) -> Histogram | None:

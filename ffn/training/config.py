@@ -241,6 +241,15 @@ class TrainConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _small_gradients_count(self) -> TrainConfig:
+        if self.optimizer == "muon" and self.tolerated_loss is not None:
+            raise ValueError(
+                f"tolerated_loss: found {self.tolerated_loss:g}, expected null for optimizer muon, whose steps are as "
+                "long where the gradient is left out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _options_are_used(self) -> TrainConfig:
         for name, (other, users) in USED_WITH.items():
             value, usual, found = getattr(self, name), type(self).model_fields[name].default, getattr(self, other)

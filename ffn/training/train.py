@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn.config import ModelConfig
+from ffn.errors import ConfigError
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.machine.runlock import take_lock
 from ffn.model.choice import FOLDER
@@ -167,8 +168,7 @@ def training_job(
         for volume in opened.values():
             volume.load(group)
         volumes = {name: opened[name] for name in data.volumes}
-        # volumes that are matched to those of the initial weights come in grey levels that these know
-        remeasures = config.max_steps > 0 and "match" not in data.normalize.values()
+        remeasures = config.max_steps > 0 and not _matched(data)
         chosen = group.together(
             lambda: choose_model(model, init_folder, rng_seed, remeasures) if group.rank == 0 else None
         )
@@ -177,6 +177,24 @@ def training_job(
         named = dataclasses.replace(data, records=near.records)  # checkpoints are of the originals, not of copies
         plan = group.together(lambda: make_training_plan(named, volumes, initial, config, rng_seed))
         yield group, plan, opened
+
+
+def _matched(data: TrainingData) -> bool:
+    """Whether volumes come in the grey levels that the initial weights know.
+
+    Raises
+    ------
+    ConfigError
+        If only some do: no mean and deviation fit both.
+    """
+    methods = {name: data.normalize.get(name, "training") for name in {**data.volumes, **data.validation}}
+    matched, other = ([name for name in methods if methods[name] == method] for method in ("match", "training"))
+    if matched and other:
+        raise ConfigError(
+            f"volumes.{other[0]}.normalize: found training, expected match as for {matched[0]}, or volume: the volumes "
+            "of a training that are neither have one mean and deviation, and it is that of the initial weights"
+        )
+    return bool(matched)
 
 
 def _computes(config: TrainConfig) -> bool:

@@ -32,6 +32,13 @@ def option(name: str, files: Iterable[str], suffix: str = "") -> str:
     return " ".join([name, *words]) if words else ""
 
 
+def import_flags(pipeline: Pipeline) -> str:
+    """Return the options of the import, as one parameter: without a reference image, it is as it was before."""
+    reference = pipeline.reference_of_initial
+    network = flags(pipeline.run.model, skip=("depth", "features"))
+    return f"{network} {option('--reference-image', [reference] if reference else [])}".strip()
+
+
 def named(name: str, names: Iterable[str], files: Iterable[str], suffix: str = "") -> str:
     """Return an option for each of these files, with its name.
 

@@ -261,6 +261,12 @@ class Pipeline:
         return found
 
     @property
+    def reference_of_initial(self) -> str | None:
+        """The image whose grey levels the import records, because training matches volumes to them."""
+        matches = any(self.run.volumes[name].normalize == "match" for name in self.learnt_from)
+        return self.run.normalize.reference_image if matches else None
+
+    @property
     def initial(self) -> str | None:
         """Model folder that training starts from."""
         if self.imported:

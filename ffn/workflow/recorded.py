@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from ffn.config import Section
 from ffn.io.masks import mask_inputs
-from ffn.training.checkpoint_files import is_checkpoint
 from ffn.training.config import PROCESSES
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.run import RunConfig
@@ -138,7 +137,12 @@ def _sections(pipeline: Pipeline, command: str, product: Product) -> dict[str, S
 def _named(inputs: dict[str, Any], product: Product) -> Values:
     """Return inputs by their keys in the configuration, where they have one; all are text, as in the records."""
     box = {"select": "select.box"} | {stage: f"volumes.{product.volume}.{key}" for stage, key in BOXES.items()}
-    keys = {"box": box.get(product.stage, "box"), "checkpoint": "init", "weights": "train_weight"}
+    keys = {
+        "box": box.get(product.stage, "box"),
+        "checkpoint": "init",
+        "reference_image": "normalize.reference_image",
+        "weights": "train_weight",
+    }
     return {keys.get(name, name): None if value is None else str(value) for name, value in inputs.items()}
 
 
@@ -152,8 +156,7 @@ def _inputs(pipeline: Pipeline, product: Product) -> dict[str, Any]:
         own = {**own, "masks": None, **mask_inputs(run.volumes[volume].masks)}
     match product.stage:
         case "import-checkpoint":
-            known = None if is_checkpoint(run.init or "") else run.normalize.reference_image  # ours records its own
-            return {"checkpoint": run.init, "reference_image": known}
+            return {"checkpoint": run.init, "reference_image": pipeline.reference_of_initial}
         case "records":
             weights = {name: run.volumes[name].train_weight for name in pipeline.trained}
             return {"rng_seed": run.rng_seed, "weights": weights}

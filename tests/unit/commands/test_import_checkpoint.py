@@ -29,7 +29,7 @@ def test_a_step_of_training_is_exported(monkeypatch, tmp_path):
     monkeypatch.setattr("ffn.training.checkpoint_files.export_checkpoint", lambda *given: calls.append(given))
     for checkpoint in ("checkpoints/step-00000500", str(tmp_path)):
         assert main(["import-checkpoint", checkpoint, "--out", "model"]) == 0
-    assert calls == [("checkpoints/step-00000500", "model"), (str(tmp_path), "model")]
+    assert calls == [("checkpoints/step-00000500", "model", None), (str(tmp_path), "model", None)]
 
 
 def test_initial_weights_are_written_with_the_network_of_the_training_that_started_from_them(tmp_path):

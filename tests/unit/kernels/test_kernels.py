@@ -37,18 +37,20 @@ def compile_cpp(*arguments: str | Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "level", "reason"),
+    ("flags", "gpu", "level", "reason"),
     [
-        (kernels.FLOAT32_FLAGS, "WARNING", r"none.so is missing \(make setup builds it\)"),
-        ((), "INFO", "the CPU has no avx2"),
+        (kernels.FLOAT32_FLAGS, False, "WARNING", r"none.so is missing \(make setup builds it\)"),
+        (kernels.FLOAT32_FLAGS, True, "INFO", "TensorFlow sees a GPU"),
+        ((), False, "INFO", "the CPU has no avx2"),
     ],
 )
 def test_a_library_that_was_not_built_is_warned_of_where_the_cpu_could_use_it(
-    monkeypatch, caplog, tmp_path, flags, level, reason
+    monkeypatch, caplog, tmp_path, flags, gpu, level, reason
 ):
     """After an update without `make setup`, training took several times as long, and only a line of the log said so."""
     monkeypatch.setattr(kernels, "library_path", lambda: tmp_path / "none.so")
     monkeypatch.setattr(kernels, "cpu_flags", lambda: frozenset(flags))
+    monkeypatch.setattr(kernels, "gpu_visible", lambda: gpu)
     with caplog.at_level(logging.INFO, logger="ffn.kernels"):
         assert kernels.operations.__wrapped__("float32") is None
     (record,) = caplog.records

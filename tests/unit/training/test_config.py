@@ -20,7 +20,7 @@ def test_only_max_pred_makes_more_than_one_move():
             {"weight_decay": 0.1},
             "weight_decay: found 0.1, expected 0 for optimizer adam. Or choose the optimizer adamw, ",
         ),
-        ({"weight_decay": 0.1, "optimizer": "sgd"}, "expected 0 for optimizer sgd. Or choose .* adamw, lamb or lars"),
+        ({"weight_decay": 0.1, "optimizer": "sgd"}, "expected 0 for optimizer sgd. Or choose .* adamw, muon, lamb or lars"),
         ({"momentum": 0.8}, "momentum: found 0.8, expected 0.9 for optimizer adam. Or .* momentum or lars"),
         ({"scaling_exponent": 0.3}, "scaling_exponent: found 0.3, expected 0.5 for scaling_rule constant. Or .* power"),
         (
@@ -43,6 +43,11 @@ def test_options_that_something_uses_are_kept():
     constant = config.model_copy(update={"schedule": "constant", "optimizer": "adam"}).without_unused()
     assert (constant.cycle_low, constant.cycle_steps, constant.momentum, constant.weight_decay) == (0.1, 2000, 0.9, 0.0)
     assert constant.qsgd_levels == 3
+
+
+def test_steps_of_muon_have_one_length_so_no_gradient_is_left_out():
+    with pytest.raises(ValidationError, match=r"tolerated_loss: found 0.01, expected null for optimizer muon"):
+        TrainConfig(optimizer="muon", tolerated_loss=0.01)
 
 
 def test_a_walltime_within_its_margin_is_refused():

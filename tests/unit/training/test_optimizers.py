@@ -104,7 +104,7 @@ def test_muon_moves_kernels_equally_far_in_all_directions_and_the_rest_like_adam
         values /= np.linalg.norm(values)
         for _ in range(5):
             values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
-        assert (values > 0.6).all() and (values < 1.3).all()
+        assert (values > 0.65).all() and (values < 1.25).all()
         kernel = kernel - RATE * 0.2 * np.sqrt(6) * (left * values) @ right
     found = ours(optimizer="muon")
     np.testing.assert_allclose(found[0].reshape(6, 4), kernel, rtol=1e-3, atol=1e-5)

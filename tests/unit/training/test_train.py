@@ -10,6 +10,7 @@ import pytest
 
 from ffn.cli import main
 from ffn.config import Mask, ModelConfig
+from ffn.errors import ConfigError
 from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.machine.launchers import RANK_VARIABLES
@@ -18,6 +19,7 @@ from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
+from ffn.training.plan import ValidationSource
 from ffn.training.train import training_job
 
 from ...lock_holders import lock_held
@@ -116,14 +118,17 @@ def test_matched_volumes_come_in_the_grey_levels_that_the_initial_weights_know(d
     levels = np.random.default_rng(1).normal(120, 30, 9999).clip(0, 255).astype(np.uint8)
     known = Model(MODEL, initial_weights(MODEL, 5), {}, Histogram.of_counts(count_levels(levels)))
     save_model(tmp_path / "init", known)
-    train = TrainConfig(num_workers=1, max_steps=1, permutable_axes=())
-    for methods, mean in (({}, image.mean()), ({"a": "match"}, 120.0)):
-        with training_job(replace(data, normalize=methods), ModelConfig(), train, 1, str(tmp_path / "init")) as (
-            _,
-            plan,
-            _,
-        ):
-            assert plan.initial.config.image_mean == pytest.approx(mean)
+    train, init = TrainConfig(num_workers=1, max_steps=1, permutable_axes=()), str(tmp_path / "init")
+    for methods, expected in (({}, (image.mean(), image.std())), ({"a": "match"}, (120.0, 30.0))):
+        with training_job(replace(data, normalize=methods), ModelConfig(), train, 1, init) as (_, plan, opened):
+            config, seen = plan.initial.config, opened["a"].normalisation.apply(image)
+        assert (config.image_mean, config.image_stddev) == pytest.approx(expected)
+        assert (seen.mean(), seen.std()) == pytest.approx((0, 1), abs=0.05)
+    validation = {"b": ValidationSource(*data.volumes["a"], VOLUME_BOX)}
+    mixed = replace(data, normalize={"b": "match"}, validation=validation)
+    message = "volumes.a.normalize: found training, expected match as for b, or volume"
+    with pytest.raises(ConfigError, match=message), training_job(mixed, ModelConfig(), train, 1, init):
+        pass
 
 
 @pytest.mark.parametrize(
