@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--init",
         metavar="MODEL_DIR",
         help="model folder or checkpoint (checkpoints/step-…) to start from; sets model options that are not given, "
-        "except the normalisation, which is measured anew",
+        "except the normalisation, which is measured anew unless volumes are matched",
     )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to resume")
     add_options(parser, ModelConfig)
