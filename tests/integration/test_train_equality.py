@@ -80,7 +80,10 @@ def test_four_workers_give_the_same_bits_on_any_number_of_processes(trained, nam
     assert_same(trained["four processes"], trained[name], range(1, 11))
 
 
-@pytest.mark.parametrize("options", [(), ("--compression", "1-bit", *MAX_PRED, "--ema-decay", "0.9")])
+OTHERWISE = ("--compression", "1-bit", *MAX_PRED, "--ema-decay", "0.9", "--optimizer", "muon")
+
+
+@pytest.mark.parametrize("options", [(), OTHERWISE])
 def test_a_training_goes_on_with_another_number_of_processes(tubes, trained, options):
     unchanged = trained["two processes for four"]
     if options:

@@ -20,7 +20,10 @@ def test_only_max_pred_makes_more_than_one_move():
             {"weight_decay": 0.1},
             "weight_decay: found 0.1, expected 0 for optimizer adam. Or choose the optimizer adamw, ",
         ),
-        ({"weight_decay": 0.1, "optimizer": "sgd"}, "expected 0 for optimizer sgd. Or choose .* adamw, muon, lamb or lars"),
+        (
+            {"weight_decay": 0.1, "optimizer": "sgd"},
+            "expected 0 for optimizer sgd. Or choose .* adamw, muon, lamb or lars",
+        ),
         ({"momentum": 0.8}, "momentum: found 0.8, expected 0.9 for optimizer adam. Or .* momentum or lars"),
         ({"scaling_exponent": 0.3}, "scaling_exponent: found 0.3, expected 0.5 for scaling_rule constant. Or .* power"),
         (
