@@ -74,6 +74,7 @@ PAPER = {"preset": "dong2019", "scaling_rule": "constant"}
 COSINE = {**PAPER, "warmup": 0.05, "schedule": "cosine", "average": 0.05}
 BATCH = {**COSINE, "batch_size": 4, "learning_rate": 2e-3}
 MUON = {**BATCH, "optimizer": "muon"}
+MUON_FACES = {**MUON, "fov_policy": "faces"}
 TUNE = {**BATCH, "schedule": "constant"}  # from trained weights; with a preset, their defaults are those of new ones
 THIRD: tuple[tuple[float, dict[str, Any]], ...] = ((1 / 3, {}),)
 # Options of `train`, by name. `warmup` and `average` are shares of the steps: of warmup_steps, and of what ema_decay
@@ -109,16 +110,13 @@ RECIPES: dict[str, dict[str, Any]] = {
     "skip-right": {**BATCH, "batch_size": 1, "virtual_workers": 4, "tolerated_loss": 0.01},
     "hard": {**BATCH, "easy_share": 0.2},
     "muon": MUON,
-    "muon-faces": {**MUON, "fov_policy": "faces"},
+    "muon-faces": MUON_FACES,
     "batch-4-third": {**BATCH, "phases": THIRD},
     "faces-third": {**BATCH, "fov_policy": "faces", "phases": THIRD},
     "faces-batch-1-third": {**COSINE, "learning_rate": 2e-3, "fov_policy": "faces", "phases": THIRD},
     "muon-third": {**MUON, "phases": THIRD},
-    "muon-faces-third": {**MUON, "fov_policy": "faces", "phases": THIRD},
-    "muon-faces-batch-1-third": {
-        **{**MUON, "batch_size": 1, "learning_rate": 1e-3},
-        **{"fov_policy": "faces", "phases": THIRD},
-    },
+    "muon-faces-third": {**MUON_FACES, "phases": THIRD},
+    "muon-faces-batch-1-third": {**MUON_FACES, "batch_size": 1, "learning_rate": 1e-3, "phases": THIRD},
     "tune-1e-6": {**TUNE, "learning_rate": 1e-6},
     "tune-1e-5": {**TUNE, "learning_rate": 1e-5},
     "tune-1e-4-cosine": {**BATCH, "learning_rate": 1e-4},

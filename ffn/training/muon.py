@@ -7,9 +7,7 @@ Source: Jordan et al. 2024, Muon: an optimizer for hidden layers in neural netwo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
-
-Array = TypeVar("Array")
+from typing import Any
 
 MOMENTUM = 0.95
 SCALE = 0.2  # root mean square of the entries of a step at rate 1, about that of Adam's: both take the same rates
@@ -21,7 +19,7 @@ def is_matrix(shape: Sequence[int]) -> bool:
     return len(shape) > 1 and shape[-1] > 1
 
 
-def orthogonal_step(matrix: Array, transpose: Callable[[Array], Array], norm: Callable[[Array], Array]) -> Array:
+def orthogonal_step(matrix: Any, transpose: Callable[[Any], Any], norm: Callable[[Any], Any]) -> Any:
     """Return a step in which all directions of a matrix count alike.
 
     Parameters

@@ -168,7 +168,7 @@ def training_job(
         for volume in opened.values():
             volume.load(group)
         volumes = {name: opened[name] for name in data.volumes}
-        remeasures = config.max_steps > 0 and not _matched(data)
+        remeasures = config.max_steps > 0 and not _matched(data, model)
         chosen = group.together(
             lambda: choose_model(model, init_folder, rng_seed, remeasures) if group.rank == 0 else None
         )
@@ -179,20 +179,20 @@ def training_job(
         yield group, plan, opened
 
 
-def _matched(data: TrainingData) -> bool:
+def _matched(data: TrainingData, model: ModelConfig) -> bool:
     """Whether volumes come in the grey levels that the initial weights know.
 
     Raises
     ------
     ConfigError
-        If only some do: no mean and deviation fit both.
+        If only some do, and nobody gave mean and deviation: measured ones would not fit both.
     """
     methods = {name: data.normalize.get(name, "training") for name in {**data.volumes, **data.validation}}
     matched, other = ([name for name in methods if methods[name] == method] for method in ("match", "training"))
-    if matched and other:
+    if matched and other and None in (model.image_mean, model.image_stddev):
         raise ConfigError(
-            f"volumes.{other[0]}.normalize: found training, expected match as for {matched[0]}, or volume: the volumes "
-            "of a training that are neither have one mean and deviation, and it is that of the initial weights"
+            f"volumes.{other[0]}.normalize: found training, expected match as for {matched[0]}, or volume. If its grey "
+            "levels are those of the initial weights, give model.image_mean and image_stddev as these have them"
         )
     return bool(matched)
 

@@ -129,6 +129,9 @@ def test_matched_volumes_come_in_the_grey_levels_that_the_initial_weights_know(d
     message = "volumes.a.normalize: found training, expected match as for b, or volume"
     with pytest.raises(ConfigError, match=message), training_job(mixed, ModelConfig(), train, 1, init):
         pass
+    given = ModelConfig(image_mean=120.0, image_stddev=30.0)  # as where `a` is what the weights were trained on
+    with training_job(mixed, given, train, 1, init) as (_, plan, _):
+        assert plan.initial.config.image_mean == 120
 
 
 @pytest.mark.parametrize(
