@@ -27,6 +27,7 @@ from ffn.training.data.contrast import with_contrast
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
+from ffn.training.near_tensorflow import load_from_node
 from ffn.training.parallel.joining import process_group
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
@@ -113,7 +114,7 @@ def train(
     init_folder : str, optional
         Model folder or checkpoint to start from. The default draws new weights.
     stage_to : str, optional
-        Node-local folder. Records, volumes and masks are copied there first, once per node.
+        Node-local folder. TensorFlow, records, volumes and masks are copied there first, once per node.
     machine : str, optional
         Folder that records what ``auto`` takes as engine and precision, by default one in the model folder. A training
         that resumes elsewhere takes the same.
@@ -157,6 +158,8 @@ def training_job(
         The processes; the training; all open volumes, including those for validation.
     """
     with_timeline = config.horovod_timeline is not None
+    if stage_to and _computes(config):
+        load_from_node(stage_to)
     with contextlib.ExitStack() as stack:
         joined = process_group(config.num_workers, config.stall_seconds, with_timeline, config.collective)
         group = stack.enter_context(joined)

@@ -15,7 +15,7 @@ import zarr
 
 from ffn.config import Mask
 from ffn.geometry import Box
-from ffn.io import staging
+from ffn.io import node_copy
 from ffn.io.create import create_volume, create_volumes
 from ffn.io.open import open_volume
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
@@ -94,14 +94,14 @@ def test_without_scratch_the_original_is_used(folder, volume, caplog):
 
 
 def test_on_a_full_disk_the_original_is_used(volume, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(staging, "MIN_FREE_BYTES", shutil.disk_usage(tmp_path).total)
+    monkeypatch.setattr(node_copy, "MIN_FREE_BYTES", shutil.disk_usage(tmp_path).total)
     stage_specs([volume], str(tmp_path / "scratch"))
     assert "MiB free" in caplog.text
     assert staged_spec(volume, str(tmp_path / "scratch")) == volume
 
 
 def test_a_copy_that_differs_is_not_used(volume, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(staging, "_checksums", lambda path: ["other"])
+    monkeypatch.setattr(node_copy, "_checksums", lambda path: ["other"])
     stage_specs([volume], str(tmp_path / "scratch"))
     assert "differs" in caplog.text
     assert staged_spec(volume, str(tmp_path / "scratch")) == volume
@@ -336,7 +336,7 @@ class TestStrangers:
             folder.symlink_to(tmp_path / "home")
             yield
 
-        monkeypatch.setattr(staging, "_exclusive", swapped)
+        monkeypatch.setattr(node_copy, "_exclusive", swapped)
         stage_specs([volume], str(scratch))
         assert (tmp_path / "home/precious").exists()
         assert "is a link" in caplog.text
@@ -345,7 +345,7 @@ class TestStrangers:
         def opened(lock, operation):
             self.own_folder(scratch).chmod(0o770)
 
-        monkeypatch.setattr(staging.fcntl, "flock", opened)
+        monkeypatch.setattr(node_copy.fcntl, "flock", opened)
         stage_specs([volume], str(scratch))
         assert "can be written to by other users" in caplog.text and copies(scratch) == []
 
@@ -376,9 +376,9 @@ class TestStrangers:
         assert staged_spec(volume, str(scratch)) == volume
 
     def test_few_chunks_of_a_large_copy_are_read(self, records, scratch, monkeypatch):
-        monkeypatch.setattr(staging, "CHUNK_BYTES", 7)
+        monkeypatch.setattr(node_copy, "CHUNK_BYTES", 7)
         stage_specs([str(records)], str(scratch))
-        read, checksum = [], staging._checksum
-        monkeypatch.setattr(staging, "_checksum", lambda *chunk: read.append(chunk) or checksum(*chunk))
+        read, checksum = [], node_copy._checksum
+        monkeypatch.setattr(node_copy, "_checksum", lambda *chunk: read.append(chunk) or checksum(*chunk))
         assert staged_spec(str(records), str(scratch)) != str(records)
-        assert len(set(read)) == staging.SAMPLES
+        assert len(set(read)) == node_copy.SAMPLES
