@@ -28,7 +28,7 @@ from ffn.training.checkpoint_files import MANIFEST, is_checkpoint, load_checkpoi
 from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.job_boxes import JobBoxes, contact_boxes, subvolume_boxes
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
-from ffn.workflow.places import Place, check_sources, files_among, trained_in
+from ffn.workflow.places import Place, check_sources, files_among, selection_box, trained_in
 from ffn.workflow.repeated_keys import check_keys
 from ffn.workflow.resources import most_canvases
 from ffn.workflow.run import RunConfig, load_run
@@ -419,9 +419,14 @@ class Pipeline:
 
     @property
     def selection_voxels(self) -> int:
-        """Voxels that a candidate for the choice floods: those of the canvas of ``select.box``."""
-        run = self.run
-        return self._sizes("subvolumes")(run.select_volume, Box.parse(str(run.select.box))) if self.steps else 0
+        """Voxels that a candidate for the choice floods: those of the canvas of its box."""
+        box = self.selection_box
+        return self._sizes("subvolumes")(self.run.select_volume, box) if box else 0
+
+    @property
+    def selection_box(self) -> Box | None:
+        """Box that candidates for the choice segment, None if there are none."""
+        return selection_box(self.run, self.places[self.run.select_volume]) if self.steps else None
 
     @property
     def trained_voxels(self) -> int:

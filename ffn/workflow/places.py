@@ -157,6 +157,14 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     return places
 
 
+def selection_box(config: RunConfig, place: Place) -> Box:
+    """Return what is segmented to choose a checkpoint: ``select.box``, and around it what a FOV on its face sees.
+
+    Without these surroundings, objects would not reach the faces of the box, and in a thin one much would stay empty.
+    """
+    return Box.parse(str(config.select.box)).grow(config.model.fov_radius_zyx).intersect(place.image)
+
+
 def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:
     """Return the volumes that are trained on in a box of volume `name`: itself, and others of the same image."""
     here = places[name]
@@ -275,7 +283,7 @@ def _check_masks(name: str, place: Place, config: RunConfig) -> None:
     if place.config.is_trained_on and config.train.max_steps:
         boxes["train_box"] = place.train_box
     if config.select.checkpoints and name == config.select_volume:
-        boxes["select.box"] = Box.parse(str(config.select.box))
+        boxes["select.box"] = selection_box(config, place)
     for key, box in boxes.items():
         try:
             with open_masks(place.config.masks, place.voxel_size_zyx_nm) as masks:
@@ -467,10 +475,10 @@ def _check_selection(config: RunConfig, place: Place) -> None:
     labelled = place.image.intersect(place.labels) if place.labels else Box((0, 0, 0), (0, 0, 0))
     if not labelled.contains(box):
         raise ConfigError(f"select.box: {box} leaves the labelled part of {config.select_volume}, {labelled}")
-    if not _sees(box, place, config):
+    if not _sees(selection_box(config, place), place, config):
         raise ConfigError(
-            f"select.box: {box} with shape {box.shape} holds no FOV of {config.model.fov_size_zyx}, "
-            "expected a larger box, or one that ends with the image on both sides"
+            f"select.box: {box} lies in an image of shape {place.image.shape}, which holds no FOV of "
+            f"{config.model.fov_size_zyx}. Set segment.mirror: true, or choose a smaller FOV"
         )
     if place.is_evaluated and not box.intersect(place.evaluate_box).is_empty:
         raise ConfigError(

@@ -510,7 +510,6 @@ def test_files_that_segmentation_reads_are_inputs_of_the_rule(tmp_path):
         ({"volume": "other"}, "select.volume: 'other' is none of"),
         ({"box": "30:45,0:48,0:80"}, "select.box: .* overlaps volumes.phantom.evaluate_box 44:64"),
         ({"box": "30:44,0:48,0:81"}, "select.box: .* leaves the labelled part"),
-        ({"box": "30:44,0:48,0:12"}, "select.box: .* holds no FOV .* or one that ends with the image on both sides"),
     ],
 )
 def test_a_bad_selection_stops_before_anything_runs(change, message):
@@ -526,7 +525,7 @@ def test_a_mask_has_to_cover_the_box_that_checkpoints_are_chosen_on(tmp_path):
     place = {"train_box": "0:30,0:48,0:80", "segment_box": "none", "evaluate_box": "none"}
     volumes = {name: {**volume, **place} for name, volume in SELECTING["volumes"].items()}
     volumes["phantom"]["masks"] = [{"path": mask}]
-    with pytest.raises(ConfigError, match="phantom.masks, select.box: .*covers 0:40,.* expected all of 30:44,"):
+    with pytest.raises(ConfigError, match="phantom.masks, select.box: .*covers 0:40,.* expected all of 26:48,"):
         check_sources(load_run({**SELECTING, "volumes": volumes}))
 
 
@@ -566,8 +565,14 @@ def test_checkpoints_can_be_chosen_on_a_stack_thinner_than_the_fov(tmp_path, mon
     run = load_run(selecting)
     canvas = Box.from_shape((3, 48, 80)).grow(run.model.fov_radius_zyx)
     assert Pipeline(run, check_sources(run)).selection_voxels == canvas.num_voxels
-    with pytest.raises(ConfigError, match="select.box: .* holds no FOV"):
+    with pytest.raises(ConfigError, match=r"select.box: .* image of shape \(3, 48, 80\), which holds no FOV"):
         check_sources(load_run({**selecting, "segment": {"mirror": False}}))
+
+
+def test_candidates_segment_what_is_around_the_box_too_as_far_as_there_is_image():
+    run = load_run({**SELECTING, "select": {**SELECTING["select"], "box": "30:33,0:48,20:24"}})
+    (z, y, x), found = run.model.fov_radius_zyx, Pipeline(run, check_sources(run)).selection_box
+    assert found == Box((30 - z, 0, 20 - x), (33 + z, 48, 24 + x)) and y > 0
 
 
 def test_a_validation_box_that_is_trained_on_is_noticed():
