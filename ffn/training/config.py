@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import Axes, Fraction, NonNegativeInt, PathText, SameResult, Section
+from ffn.config import Axes, Fraction, ModelConfig, NonNegativeInt, Normalize, PathText, SameResult, Section
+from ffn.errors import ConfigError
 from ffn.training.presets import PRESETS
 
 NonNegativeFloat = Annotated[float, Field(ge=0)]
@@ -309,3 +310,27 @@ def fine_tuning_defaults(config: TrainConfig, is_validated: bool) -> dict[str, f
     if config.preset:
         return {}
     return {**FINE_TUNING, "use_best": is_validated and config.validation_steps > 0}
+
+
+def are_matched(methods: Mapping[str, Normalize], model: ModelConfig) -> bool:
+    """Whether volumes come in the grey levels that the initial weights know.
+
+    Parameters
+    ----------
+    methods : mapping of str to Normalize
+        How each volume that training reads is normalised, by its name.
+    model : ModelConfig
+        With mean and deviation, if somebody gave them.
+
+    Raises
+    ------
+    ConfigError
+        If only some do, and nobody gave mean and deviation: measured ones would not fit both.
+    """
+    matched, other = ([name for name in methods if methods[name] == method] for method in ("match", "training"))
+    if matched and other and None in (model.image_mean, model.image_stddev):
+        raise ConfigError(
+            f"volumes.{other[0]}.normalize: found training, expected match as for {matched[0]}, or volume. If its grey "
+            "levels are those of the initial weights, give model.image_mean and image_stddev as these have them"
+        )
+    return bool(matched)

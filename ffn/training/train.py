@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ffn.config import ModelConfig
-from ffn.errors import ConfigError
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.machine.runlock import take_lock
 from ffn.model.choice import FOLDER
@@ -22,7 +21,7 @@ from ffn.options import add_options, add_staging_option, from_arguments
 from ffn.provenance import provenance
 from ffn.training.arguments import add_data_arguments, parse_masks, parse_normalize, parse_validation, parse_volumes
 from ffn.training.choice import chosen_engine
-from ffn.training.config import TrainConfig, fine_tuning_defaults
+from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.training.data.contrast import with_contrast
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.interruption import Interruption
@@ -171,7 +170,8 @@ def training_job(
         for volume in opened.values():
             volume.load(group)
         volumes = {name: opened[name] for name in data.volumes}
-        remeasures = config.max_steps > 0 and not _matched(data, model)
+        methods = {name: data.normalize.get(name, "training") for name in opened}
+        remeasures = config.max_steps > 0 and not are_matched(methods, model)
         chosen = group.together(
             lambda: choose_model(model, init_folder, rng_seed, remeasures) if group.rank == 0 else None
         )
@@ -180,24 +180,6 @@ def training_job(
         named = dataclasses.replace(data, records=near.records)  # checkpoints are of the originals, not of copies
         plan = group.together(lambda: make_training_plan(named, volumes, initial, config, rng_seed))
         yield group, plan, opened
-
-
-def _matched(data: TrainingData, model: ModelConfig) -> bool:
-    """Whether volumes come in the grey levels that the initial weights know.
-
-    Raises
-    ------
-    ConfigError
-        If only some do, and nobody gave mean and deviation: measured ones would not fit both.
-    """
-    methods = {name: data.normalize.get(name, "training") for name in {**data.volumes, **data.validation}}
-    matched, other = ([name for name in methods if methods[name] == method] for method in ("match", "training"))
-    if matched and other and None in (model.image_mean, model.image_stddev):
-        raise ConfigError(
-            f"volumes.{other[0]}.normalize: found training, expected match as for {matched[0]}, or volume. If its grey "
-            "levels are those of the initial weights, give model.image_mean and image_stddev as these have them"
-        )
-    return bool(matched)
 
 
 def _computes(config: TrainConfig) -> bool:

@@ -47,7 +47,7 @@ from ffn.io.foreign import readable_formats
 from ffn.io.store_names import without_metadata
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
-from ffn.training.config import TrainConfig, fine_tuning_defaults
+from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.viewing.config import ExportConfig
 
 VOLUME_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a part of file names and of NAME=FILE in options
@@ -345,6 +345,16 @@ class RunConfig(StageSections):
             raise ValueError(
                 "volumes: none has labels and a train_box, training needs one. Set train.max_steps: 0 to skip it"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _grey_levels_fit(self) -> RunConfig:
+        learnt = {name: v for name, v in self.volumes.items() if v.is_trained_on or v.is_validated_on}
+        try:
+            if self.train.max_steps > 0:
+                are_matched({name: volume.normalize for name, volume in learnt.items()}, self.model)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
         return self
 
     @model_validator(mode="after")

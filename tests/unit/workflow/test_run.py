@@ -117,6 +117,10 @@ def test_bad_configuration_is_one_line(change, message):
             },
             "train.use_best: true, but select.checkpoints: 2 chooses",
         ),
+        (
+            {"volumes": {"b": {**PHANTOM, "normalize": "match"}}},
+            "volumes.phantom.normalize: found training, expected match as for b, or volume.",
+        ),
     ],
 )
 def test_sections_that_contradict_each_other_are_named_in_one_line(change, message):
