@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import itertools
 import logging
 import math
 from collections.abc import Callable
@@ -16,24 +15,22 @@ import numpy as np
 
 from ffn.assembly.carried import overlap_rows, read_rows
 from ffn.assembly.contacts import Contact, add_contacts, decision_points, find_contacts, with_overlaps
-from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
+from ffn.assembly.judging import judged, judged_again, with_smaller_steps, write_lines
+from ffn.assembly.merge_graph import header
 from ffn.assembly.objects import Objects
 from ffn.assembly.places import OVERLAPS, Places, ranges_near
-from ffn.assembly.resegment import Surroundings, resegmented
+from ffn.assembly.resegment import Surroundings
 from ffn.config import AgglomerateConfig, AgglomerateJobs, Mask, flooding_model, require_window
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import CELL, ZYX, Box, cell_shape, cut, scale, zyx
 from ffn.inference.choice import Network, chosen
-from ffn.inference.lanes import Lanes
-from ffn.io import atomic
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
 from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import identity, open_segmentation, open_volume, read_table
 from ffn.io.volume import Volume, require_image_of, require_other_file, voxel_size_of
-from ffn.machine.threads import threads_here
 from ffn.model.normalize import read_normalisation
-from ffn.model.store import Model, load_model, weights_checksum
+from ffn.model.store import load_model, weights_checksum
 from ffn.options import (
     add_box_option,
     add_machine_option,
@@ -243,12 +240,12 @@ def agglomerate(
         inputs |= {"own_deltas": str(own.config.deltas_zyx), "grey_levels": str(normalisation), **mask_inputs(masks)}
         partials = Path(f"{out_path}.partial"), Path(f"{out_path}.again.partial")
         head = header(fingerprint("agglomerate", config, **inputs, canvases=lanes.size))
-        lines = _judged(partials[0], head, candidates, around, lanes)
+        lines = judged(partials[0], head, candidates, around, lanes)
         del lanes  # a device may have no room for others beside them
-        finer = _with_smaller_steps(around, own)
+        finer = with_smaller_steps(around, own)
         if finer:
-            lines = _judged_again(partials[1], head, lines, candidates, finer)
-        _write(out_path, header(provenance("agglomerate", config, **inputs)), lines)
+            lines = judged_again(partials[1], head, lines, candidates, finer)
+        write_lines(out_path, header(provenance("agglomerate", config, **inputs)), lines)
         for partial in partials:
             partial.unlink(missing_ok=True)
 
@@ -338,69 +335,3 @@ def _whole_cells(box: Box, cell_zyx: ZYX) -> Box:
     """Return the smallest box of whole cells that contains `box`."""
     start, stop = (np.array(corner) for corner in (box.start, box.stop))
     return Box(zyx(start // cell_zyx * cell_zyx), zyx(-(-stop // cell_zyx) * cell_zyx))
-
-
-def _judged(partial: Path, head: str, candidates: list[Contact], around: Surroundings, lanes: Lanes) -> list[str]:
-    """Judge the candidates that a killed job did not get to; return the lines of all edges."""
-    lines = _resumed(partial, head, candidates)
-    with open(partial, "a") as file:
-        rest, config = candidates[len(lines) :], around.config
-        found = resegmented(around, rest, lanes, config.threads or threads_here())
-        for contact, evidence in track(found, len(rest), "agglomerate", "point"):
-            lines.append(MergeEdge.of(contact, evidence, evidence.score(config)).row())
-            file.write(lines[-1] + "\n")
-            file.flush()
-    return lines
-
-
-def _with_smaller_steps(around: Surroundings, own: Model) -> Surroundings | None:
-    """Return the surroundings with the steps of the model where these are smaller; None if they are not on any axis."""
-    used = around.network.model.config.deltas_zyx
-    deltas_zyx = zyx(map(min, used, own.config.deltas_zyx))
-    if deltas_zyx == used:
-        return None
-    model = replace(own, config=own.config.model_copy(update={"deltas_zyx": deltas_zyx}))
-    return replace(around, network=replace(around.network, model=model))
-
-
-def _judged_again(
-    partial: Path, head: str, lines: list[str], candidates: list[Contact], finer: Surroundings
-) -> list[str]:
-    """Judge again, in smaller steps, what large ones leave open; return all lines, with the higher score of both."""
-    edges = [parse_edge(line, "") for line in lines]
-    left = [n for n, edge in enumerate(edges) if edge.evidence.is_open(finer.config)]
-    if not left:
-        return lines  # an engine takes seconds to start
-    found = _judged(partial, head, [candidates[n] for n in left], finer, finer.open_lanes(len(left)))
-    better = {n: line for n, line in zip(left, found, strict=True) if parse_edge(line, "").score > edges[n].score}
-    log.info("%d decision points judged again in smaller steps, %d with a higher score", len(left), len(better))
-    return [better.get(n, line) for n, line in enumerate(lines)]
-
-
-def _resumed(partial: Path, head: str, expected: list[Contact]) -> list[str]:
-    """Return the finished lines of a killed job with the same configuration and inputs; drop all else from its file."""
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    text = partial.read_text(errors="replace") if partial.exists() else ""
-    whole = text[len(head) :].rpartition("\n")[0] if text.startswith(head) else ""
-    lines = whole.split("\n") if whole else []
-    known = list(itertools.takewhile(_is_of, zip(lines, expected, strict=False)))
-    lines = [line for line, _ in known]
-    if lines:
-        log.info("%s: resuming after %d decision points", partial, len(lines))
-    _write(partial, head, lines)
-    return lines
-
-
-def _write(path: str | Path, head: str, lines: list[str]) -> None:
-    atomic.write_text(path, head + "".join(line + "\n" for line in lines))
-
-
-def _is_of(finished: tuple[str, Contact]) -> bool:
-    """Whether a line is the complete edge of the expected contact."""
-    line, contact = finished
-    try:
-        edge = parse_edge(line, "")
-    except MergeGraphError:
-        return False
-    place = (edge.segment_a, edge.segment_b, (edge.z, edge.y, edge.x), edge.overlap_voxels, edge.contact_faces)
-    return place == (*contact.pair, contact.position_zyx, contact.overlap, contact.faces)
