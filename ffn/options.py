@@ -66,7 +66,7 @@ def add_volume_option(parser: argparse.ArgumentParser, name: str, text: str) -> 
 
 def add_staging_option(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the option ``--stage-to``, None where it is not given."""
-    text = "node-local folder to copy the inputs to first, where there is room, as in '$TMPDIR'"
+    text = "node-local folder to copy what is read to first, where there is room, as in '$TMPDIR'"
     parser.add_argument("--stage-to", metavar="FOLDER", help=text)
 
 

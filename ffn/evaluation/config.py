@@ -53,7 +53,10 @@ class SelectConfig(Section):
         "last one",
     )
     volume: str | None = Field(None, description="volume of the validation box; null if there is only one")
-    box: BoxText | None = Field(None, description="validation box: has labels and overlaps no evaluate_box")
+    box: BoxText | None = Field(
+        None,
+        description="validation box: has labels and overlaps no evaluate_box; what FOVs see around is segmented, too",
+    )
     metric: RankingName = Field("voi", description="score to choose by")
     convention: Literal["foreground", "all", "cremi"] = Field("all", description="convention of that score")
 

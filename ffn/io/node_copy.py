@@ -18,6 +18,7 @@ import os
 import random
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,11 +45,15 @@ class Source(NamedTuple):
         Returns a string of letters and digits that changes when the content does.
     files : callable
         Returns the files to copy. All lie beside or below `path`.
+    check : callable, optional
+        For code: raises VolumeError if it cannot be loaded from a folder with copies of these files. Copies of code
+        keep what Python and the system look at: the time of the last change, and whether a file can be executed.
     """
 
     path: Path
     version: Callable[[], str]
     files: Callable[[], list[Path]]
+    check: Callable[[Path], None] | None = None
 
 
 def scratch_folder(folder: str) -> Path | None:
@@ -61,8 +66,9 @@ def copy_sources(sources: Iterable[Source], scratch: Path) -> None:
     """Copy sources, unless copies exist.
 
     Nothing depends on success. If the disk is full, the folder cannot be made or belongs to another user, or a copy
-    differs from its source, this logs a warning. Copies of earlier versions of the same input are removed. Of the
-    processes that call this on a node, one copies, and the others wait for it.
+    differs from its source, this logs a warning. Copies of earlier versions of the same input are removed, but not of
+    code, of which a running program may load more later. Of the processes that call this on a node, one copies, and the
+    others wait for it; those that wait for code do not try again.
 
     Parameters
     ----------
@@ -123,36 +129,41 @@ def _copy_path(source: Source, scratch: Path) -> Path:
 def _copy_source(source: Source, scratch: Path) -> None:
     copy = _copy_path(source, scratch)
     version = copy.parents[1]
-    with _exclusive(version.parent, scratch):
+    with _exclusive(version.parent, scratch) as has_waited:
         if _is_trusted(copy, scratch):
-            log.info("%s is already in %s", source.path, copy.parent)
+            log.log(logging.DEBUG if source.check else logging.INFO, "%s is already in %s", source.path, copy.parent)
             return
+        if has_waited and source.check:
+            return  # who tried has said why it failed
         files = source.files()
         size, free = sum(file.stat().st_size for file in files), shutil.disk_usage(scratch).free
         if size + MIN_FREE_BYTES > free:
             raise VolumeError(f"it has {size / 2**20:.0f} MiB, {scratch} has {free / 2**20:.0f} MiB free")
         with atomic_path(copy.parent) as temporary:
-            checksums = _copy(files, source.path.parent, temporary)
+            checksums = _copy(files, source.path.parent, temporary, source.check is not None)
+            if source.check:
+                source.check(temporary)
         write_json(version / CHECKSUMS, checksums)
-        _remove_others(version)
+        if not source.check:
+            _remove_others(version)
     log.info("staged %s, %.1f MiB, in %s", source.path, size / 2**20, copy.parent)
 
 
-def _copy(files: Iterable[Path], root: Path, target: Path) -> dict[str, Any]:
+def _copy(files: Iterable[Path], root: Path, target: Path, is_code: bool) -> dict[str, Any]:
     """Copy files below a root into a folder; compare the checksums and return them by name."""
     checksums = {}
     for file in files:
         name = file.relative_to(root)
         copy = target / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        expected = _copy_file(file, copy)
+        expected = _copy_file(file, copy, is_code)
         if _checksums(copy) != expected:
             raise VolumeError(f"{copy} differs from {file}, so the disk is unreliable")
         checksums[str(name)] = {"bytes": copy.stat().st_size, "sha256": expected}
     return checksums
 
 
-def _copy_file(source: Path, target: Path) -> list[str]:
+def _copy_file(source: Path, target: Path, is_code: bool) -> list[str]:
     """Copy a file; return the checksums of the source's chunks."""
     checksums = []
     with source.open("rb") as reader, open(target, "xb", opener=_without_links) as writer:
@@ -160,8 +171,10 @@ def _copy_file(source: Path, target: Path) -> list[str]:
             checksums.append(hashlib.sha256(chunk).hexdigest())
             writer.write(chunk)
         writer.flush()
-        state = os.fstat(reader.fileno())
-        os.utime(writer.fileno(), ns=(state.st_atime_ns, state.st_mtime_ns))  # Python compares it with compiled files
+        if is_code:
+            state = os.fstat(reader.fileno())
+            os.utime(writer.fileno(), ns=(time.time_ns(), state.st_mtime_ns))  # compiled files are of that time
+            os.fchmod(writer.fileno(), 0o600 | (state.st_mode & 0o100))
         os.fsync(writer.fileno())
         os.posix_fadvise(writer.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # so that the comparison reads the disk
     return checksums
@@ -213,10 +226,15 @@ def _remove_others(version: Path) -> None:
 
 
 @contextlib.contextmanager
-def _exclusive(folder: Path, scratch: Path) -> Iterator[None]:
-    """Keep other processes on this node out; locks are reliable because the disk is local."""
+def _exclusive(folder: Path, scratch: Path) -> Iterator[bool]:
+    """Keep other processes on this node out; yield whether one had to end first. The disk is local, so locks hold."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w", opener=_without_links) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            has_waited = False
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            has_waited = True
         _require_private(scratch)
-        yield
+        yield has_waited

@@ -158,11 +158,13 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
 
 
 def selection_box(config: RunConfig, place: Place) -> Box:
-    """Return what is segmented to choose a checkpoint: ``select.box``, and around it what a FOV on its face sees.
+    """Return what is segmented to choose a checkpoint: ``select.box``, what FOVs on its faces see, at least one FOV.
 
     Without these surroundings, objects would not reach the faces of the box, and in a thin one much would stay empty.
     """
-    return Box.parse(str(config.select.box)).grow(config.model.fov_radius_zyx).intersect(place.image)
+    box = Box.parse(str(config.select.box))
+    one_fov = box.middle(config.model.fov_size_zyx).moved_into(place.image)  # a box at a face of the image has no more
+    return Box.hull([box.grow(config.model.fov_radius_zyx).intersect(place.image), one_fov])
 
 
 def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:
@@ -283,7 +285,7 @@ def _check_masks(name: str, place: Place, config: RunConfig) -> None:
     if place.config.is_trained_on and config.train.max_steps:
         boxes["train_box"] = place.train_box
     if config.select.checkpoints and name == config.select_volume:
-        boxes["select.box"] = selection_box(config, place)
+        boxes["select.box and what FOVs see around it"] = selection_box(config, place)
     for key, box in boxes.items():
         try:
             with open_masks(place.config.masks, place.voxel_size_zyx_nm) as masks:

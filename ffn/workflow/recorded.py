@@ -167,7 +167,9 @@ def _inputs(pipeline: Pipeline, product: Product) -> dict[str, Any]:
         case "normalize":
             return own | {"model": pipeline.model, "normalize": run.volumes[volume].normalize}
         case "select":
-            return {"box": run.select.box}
+            return {
+                "box": pipeline.selection_box if product.output.name == "candidate_segmentation" else run.select.box
+            }
         case "segment":
             own["init_segmentation"] = run.volumes[volume].init_segmentation
             return own | {"box": pipeline.subvolumes[volume][product.wildcards["subvolume"]]}

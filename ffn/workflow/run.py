@@ -349,7 +349,8 @@ class RunConfig(StageSections):
 
     @model_validator(mode="after")
     def _grey_levels_fit(self) -> RunConfig:
-        learnt = {name: v for name, v in self.volumes.items() if v.is_trained_on or v.is_validated_on}
+        validates = self.is_validated
+        learnt = {name: v for name, v in self.volumes.items() if v.is_trained_on or (validates and v.is_validated_on)}
         try:
             if self.train.max_steps > 0:
                 are_matched({name: volume.normalize for name, volume in learnt.items()}, self.model)

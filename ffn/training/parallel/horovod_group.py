@@ -21,7 +21,7 @@ from ffn.training.parallel.watchdog import START_SECONDS
 if TYPE_CHECKING:
     import tensorflow as tf
 
-MEETING_SECONDS = 600  # minimum for all processes to load TensorFlow from a busy file system; our choice
+MEETING_SECONDS = 600  # minimum for all processes to copy and load TensorFlow; our choice
 
 log = logging.getLogger(__name__)
 

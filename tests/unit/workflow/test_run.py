@@ -127,6 +127,16 @@ def test_sections_that_contradict_each_other_are_named_in_one_line(change, messa
     require_one_line(change, message)
 
 
+def test_volumes_that_training_does_not_read_may_have_other_grey_levels():
+    matched = {"a": {**PHANTOM, "normalize": "match"}}
+    validated = {**VALIDATED, "train_box": "none"}
+    for unread, train in (({"train_box": "none"}, {}), (validated, {"validation_steps": 0})):
+        volumes = {**matched, "b": {**PHANTOM, **unread}}
+        assert load_run({**GOOD, "volumes": volumes, "train": {**GOOD["train"], **train}}).volumes["b"]
+    given = {**SMALL, "image_mean": 120, "image_stddev": 30}
+    assert load_run({**GOOD, "volumes": {**matched, "b": PHANTOM}, "model": given})
+
+
 @pytest.mark.parametrize("value", [5, True, "text", "threads", [1, 2]])
 @pytest.mark.parametrize(
     "section", [name for name in RunConfig.model_fields if name not in ("run", "rng_seed", "init")]
