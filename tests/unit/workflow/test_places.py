@@ -529,7 +529,7 @@ def test_a_mask_has_to_cover_the_box_that_checkpoints_are_chosen_on(tmp_path):
     volumes["phantom"]["masks"] = [{"path": mask}]
     with pytest.raises(
         ConfigError,
-        match="phantom.masks, select.box and what FOVs see around it: .*covers 0:40,.* expected all of 26:48,",
+        match="phantom.masks, select.box and what FOVs .*covers 0:40,.* expected all of 26:48,",
     ):
         check_sources(load_run({**SELECTING, "volumes": volumes}))
 
