@@ -54,7 +54,7 @@ rule checkpoint_segment:
         mask_stamps=SELECT_MASK_STAMPS,
         given=SELECT_GIVEN,
         given_stamps=SELECT_GIVEN_STAMPS,
-        box=PIPELINE.selection_box,
+        box=str(PIPELINE.selection_box),
         model=subpath(input.model, parent=True),
         stamps=arguments.stamps(*segment_files(RUN.segment)),
         flags=flags(RUN.segment),

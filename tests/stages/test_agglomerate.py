@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from ffn.assembly import agglomerate as agglomerating
+from ffn.assembly import judging
 from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, read_graph
 from ffn.assembly.places import Places
@@ -125,7 +126,7 @@ def test_what_large_steps_leave_open_is_judged_again_in_those_of_the_model(scene
             if not is_large and kills and kills.pop():
                 raise Killed
 
-    monkeypatch.setattr(agglomerating, "resegmented", grown)
+    monkeypatch.setattr(judging, "resegmented", grown)
     with pytest.raises(Killed):
         agglomerate(scene, "--deltas", *map(str, large))
     assert asked == [(True, both), (False, both)]
