@@ -116,9 +116,11 @@ RECIPES: dict[str, dict[str, Any]] = {
     "faces-batch-1-third": {**COSINE, "learning_rate": 2e-3, "fov_policy": "faces", "phases": THIRD},
     "muon-third": {**MUON, "phases": THIRD},
     "muon-faces-third": {**MUON_FACES, "phases": THIRD},
+    "muon-max-pred-2-third": {**MUON, "fov_policy": "max_pred", "fov_moves": 2, "phases": THIRD},
     "muon-faces-batch-1-third": {**MUON_FACES, "batch_size": 1, "learning_rate": 1e-3, "phases": THIRD},
     "tune-1e-6": {**TUNE, "learning_rate": 1e-6},
     "tune-1e-5": {**TUNE, "learning_rate": 1e-5},
+    "tune-1e-5-max-pred": {**TUNE, "learning_rate": 1e-5, "fov_policy": "max_pred", "fov_moves": 2},
     "tune-1e-4-cosine": {**BATCH, "learning_rate": 1e-4},
 }
 
@@ -217,8 +219,9 @@ def require_boxes(pipeline: Pipeline) -> None:
 def make_job(name: str, seed: int, pipeline: Pipeline, out: Path, arguments: argparse.Namespace) -> Job:
     """Return the run of a recipe with a seed; make its records if there are none."""
     recipe, run = dict(RECIPES[name]), pipeline.run
-    # room for the patches of all walks, so that all recipes start from the same voxels
-    margin_zyx = np.maximum(run.coordinates.margin_zyx, training_reach(run.model, TrainConfig(fov_policy="max_pred")))
+    # room for the patches of all walks of one move, so that most recipes start from the same voxels
+    walk = TrainConfig(fov_policy="max_pred", fov_moves=recipe.get("fov_moves", 1))
+    margin_zyx = np.maximum(run.coordinates.margin_zyx, training_reach(run.model, walk))
     wanted = {"margin_zyx": zyx(margin_zyx), **recipe.pop("coordinates", {})}
     coordinates = run.coordinates.model_copy(update=wanted)
     whole = network(pipeline)
@@ -294,17 +297,18 @@ def train_config(recipe: Mapping[str, Any], fovs: int, points: int) -> TrainConf
 def records(coordinates: CoordinatesConfig, pipeline: Pipeline, out: Path) -> Path:
     """Return the folder of the records drawn with these options; make them if there are none of the present data."""
     kinds = "with-background" if coordinates.include_background else "without-background"
-    folder = out / f"records-{kinds}-{coordinates.min_membrane_distance:g}-from-membranes"
+    margin = "-".join(map(str, coordinates.margin_zyx))
+    folder = out / f"records-{kinds}-{coordinates.min_membrane_distance:g}-from-membranes-{margin}-from-faces"
     of, config = pipeline.paths.file, pipeline.run.volumes
     inputs, commands, tables, weights = {}, [], [], []
     for volume in pipeline.trained:
         stages = {stage: of(stage, volume=volume) for stage in ("partition", "membrane")}
         inputs[volume] = identities(stages, config[volume].masks)
-        tables.append(f"{volume}={out}/coordinates-{volume}.h5")
+        tables.append(f"{volume}={folder}-{volume}.h5")
         weights.append(f"--weight {volume}={config[volume].train_weight}")
         commands.append(
             f"coordinates --partitions {stages['partition']} --membrane {stages['membrane']} "
-            f"{image_option(pipeline, volume, 'masks')} {flags(coordinates)} --out {out}/coordinates-{volume}.h5"
+            f"{image_option(pipeline, volume, 'masks')} {flags(coordinates)} --out {folder}-{volume}.h5"
         )
     drawn = f"{' '.join(tables)} {' '.join(weights)} {flags(pipeline.run.records)}"
     commands.append(f"records --coordinates {drawn} --out {folder}")

@@ -87,6 +87,14 @@ def test_examples_avoid_the_masks_of_their_volume(recipes, tmp_path, commands):
     assert masks == pipeline.training_masks != []
 
 
+def test_examples_of_longer_walks_are_drawn_further_from_the_faces_and_kept_apart(recipes, tmp_path, commands):
+    pipeline = pipeline_of(init=save(tmp_path / "start"), volumes={"a": PHANTOM, "c": VALIDATED})
+    jobs = [recipes.make_job(name, 1, pipeline, tmp_path, OPTIONS) for name in ("tune-1e-5", "tune-1e-5-max-pred")]
+    margins = [words[words.index("--margin") + 1] for words in commands if words[0] == "coordinates"]
+    far, farther = map(int, margins)
+    assert farther == far + jobs[0].model.deltas_zyx[0] and jobs[0].data.records != jobs[1].data.records
+
+
 def test_volumes_have_the_weights_of_the_configuration(recipes, tmp_path, commands):
     volumes = {"a": PHANTOM, "b": {**PHANTOM, "train_weight": 3.0}, "c": VALIDATED}
     recipes.make_job("cosine", 1, pipeline_of(volumes=volumes), tmp_path, OPTIONS)
@@ -145,8 +153,10 @@ def test_all_recipes_start_from_the_weights_and_the_network_of_the_configuration
 
 def test_a_result_of_other_initial_weights_does_not_count(recipes, tmp_path, commands):
     made = []
-    (tmp_path / "records-without-background-1-from-membranes").mkdir()
-    (tmp_path / "records-without-background-1-from-membranes/index.json").touch()
+    for margin in ("24", "32"):
+        folder = tmp_path / f"records-without-background-1-from-membranes-{'-'.join([margin] * 3)}-from-faces"
+        folder.mkdir()
+        (folder / "index.json").touch()
     for name, depth in (("deep", 3), ("deeper", 4)):
         pipeline = pipeline_of(init=save(tmp_path / name, depth=depth), volumes={"a": PHANTOM, "c": VALIDATED})
         made.append(recipes.made_of(recipes.make_job("tune-1e-5", 1, pipeline, tmp_path, OPTIONS)))
@@ -283,8 +293,7 @@ def test_recipes_are_trained_scored_and_kept(tmp_path):
         kept = json.loads((tmp_path / f"results/small/recipes/{recipe}-seed-1.json").read_text())
         assert [point["fovs"] for point in kept["curve"]] == [8, 16] and kept["seconds"] > 0
     assert {path.name for path in (tmp_path / "results/small/recipes").glob("records-*") if path.is_dir()} == {
-        "records-with-background-1-from-membranes",
-        "records-without-background-1-from-membranes",
+        f"records-{kind}-background-1-from-membranes-8-11-12-from-faces" for kind in ("with", "without")
     }
     judge = {**SMALL_RUN, "run": "judge", "train": {"permutable_axes": []}, "agglomerate": None}
     (tmp_path / "judge.yaml").write_text(yaml.safe_dump(judge))
