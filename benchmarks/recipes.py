@@ -6,12 +6,12 @@
 
 The recipes are in RECIPES below: options on top of the paper's recipe, all without its centres on the background unless
 the configuration or the recipe has them. What describes data and machine (KEPT) and the network come from the
-configuration. Runs with the same seed start from the same weights and draw their examples from the same records. With
-`init` in the configuration, all start from its weights, the first score is theirs, and the recipes are by default those
-that fine-tune, `tune-…`. At equal intervals, the weights that the model would get are scored: walks to the 26
-neighbours, on `validation_examples` examples in the validation boxes. So the scores of all recipes can be compared,
-whatever their own walks are. Recipes whose names end with `-third` end after a third of the FOVs, and their rate falls
-within these.
+configuration. Runs with the same seed start from the same weights and draw their examples from the same records, those
+of longer walks from records further from the faces. With `init` in the configuration, all start from its weights, the
+first score is theirs, and the recipes are by default those that fine-tune, `tune-…`. At equal intervals, the weights
+that the model would get are scored: walks to the 26 neighbours, on `validation_examples` examples in the validation
+boxes. So the scores of all recipes can be compared, whatever their own walks are. Recipes whose names end with `-third`
+end after a third of the FOVs, and their rate falls within these.
 
 The F1 at the end is the mean over the last third of a run's own FOVs, because scores jump with a constant rate and
 without averaged weights. The baseline is the best, by that, of the recipes whose names begin with `paper`, or the first
