@@ -116,7 +116,6 @@ RECIPES: dict[str, dict[str, Any]] = {
     "faces-batch-1-third": {**COSINE, "learning_rate": 2e-3, "fov_policy": "faces", "phases": THIRD},
     "muon-third": {**MUON, "phases": THIRD},
     "muon-faces-third": {**MUON_FACES, "phases": THIRD},
-    "muon-max-pred-2-third": {**MUON, "fov_policy": "max_pred", "fov_moves": 2, "phases": THIRD},
     "muon-faces-batch-1-third": {**MUON_FACES, "batch_size": 1, "learning_rate": 1e-3, "phases": THIRD},
     "tune-1e-6": {**TUNE, "learning_rate": 1e-6},
     "tune-1e-5": {**TUNE, "learning_rate": 1e-5},

@@ -153,10 +153,8 @@ def test_all_recipes_start_from_the_weights_and_the_network_of_the_configuration
 
 def test_a_result_of_other_initial_weights_does_not_count(recipes, tmp_path, commands):
     made = []
-    for margin in ("24", "32"):
-        folder = tmp_path / f"records-without-background-1-from-membranes-{'-'.join([margin] * 3)}-from-faces"
-        folder.mkdir()
-        (folder / "index.json").touch()
+    (tmp_path / "records-without-background-1-from-membranes-32-32-32-from-faces").mkdir()
+    (tmp_path / "records-without-background-1-from-membranes-32-32-32-from-faces/index.json").touch()
     for name, depth in (("deep", 3), ("deeper", 4)):
         pipeline = pipeline_of(init=save(tmp_path / name, depth=depth), volumes={"a": PHANTOM, "c": VALIDATED})
         made.append(recipes.made_of(recipes.make_job("tune-1e-5", 1, pipeline, tmp_path, OPTIONS)))
