@@ -16,6 +16,7 @@ from ffn.training.data.examples import Example
 INIT_LOGIT = logit(0.95)  # POM at the central voxel (Januszewski et al. 2018, as in inference)
 PAD_LOGIT = logit(0.05)
 MOVE_LOGIT = logit(0.9)
+RUNAWAY_LOGIT = 100.0  # our choice; trained networks stay below 20
 WINDOW_RADIUS = 8  # voxels, of the policy fixed_window, as in google/ffn; a shorter delta counts instead
 
 MAX_DISTANCE = 3  # deltas from the centre; moves that lead further count as this one
@@ -52,7 +53,8 @@ class Walk:
     the threshold by then. ``fixed_window`` looks at the voxels near the position that are as far from the centre: on
     the surface of the box of ± deltas. ``max_pred`` moves as inference does, but not out of the object. Unlike
     inference, it continues when the POM at the centre drops below the threshold, because there is still something to
-    learn. Its patch is one delta larger on each side than what is scored.
+    learn. Its patch is one delta larger on each side than what is scored. A new network adds to its own output at every
+    visit; such a walk ends where a logit has run away, or loss and gradient would overflow.
 
     Source: google/ffn, whose walks visit the same positions (tests/unit/training/test_walk.py).
     """
@@ -86,7 +88,10 @@ class Walk:
     def advance(self) -> bool:
         """Move to the next position that the POM has reached; return False if none is left."""
         if self._policy == "max_pred":
-            self._movement.update(self.position_zyx, self.canvas_logit[self.window])
+            pom_logit = self.canvas_logit[self.window]
+            if np.abs(pom_logit).max() > RUNAWAY_LOGIT:
+                return False
+            self._movement.update(self.position_zyx, pom_logit)
         while (position := self._movement.pop()) is not None:
             if self._may_visit(position):
                 self.position_zyx = position
