@@ -16,7 +16,7 @@ from ffn.training.data.examples import Example
 INIT_LOGIT = logit(0.95)  # POM at the central voxel (Januszewski et al. 2018, as in inference)
 PAD_LOGIT = logit(0.05)
 MOVE_LOGIT = logit(0.9)
-RUNAWAY_LOGIT = 100.0  # our choice; trained networks stay below 20
+RUNAWAY_LOGIT = 100.0  # our choice; trained networks stay below 15 on FIB-25
 WINDOW_RADIUS = 8  # voxels, of the policy fixed_window, as in google/ffn; a shorter delta counts instead
 
 MAX_DISTANCE = 3  # deltas from the centre; moves that lead further count as this one
@@ -89,7 +89,7 @@ class Walk:
         """Move to the next position that the POM has reached; return False if none is left."""
         if self._policy == "max_pred":
             pom_logit = self.canvas_logit[self.window]
-            if np.abs(pom_logit).max() > RUNAWAY_LOGIT:
+            if not np.abs(pom_logit).max() <= RUNAWAY_LOGIT:  # or NaN
                 return False
             self._movement.update(self.position_zyx, pom_logit)
         while (position := self._movement.pop()) is not None:

@@ -240,7 +240,7 @@ def test_max_pred_starts_with_the_best_face():
     assert visited == [(-1, 0, 0), (0, -2, 1), (0, 0, 3)]
 
 
-@pytest.mark.parametrize("runaway", [101.0, -101.0, np.inf])
+@pytest.mark.parametrize("runaway", [101.0, -101.0, np.inf, np.nan])
 def test_max_pred_ends_where_a_logit_has_run_away(runaway):
     walk, output = make_walk(MAX_PRED), np.full(FOV, 99, np.float32)
     for _ in range(5):
