@@ -1,15 +1,30 @@
-"""The code keeps to the drawing in docs/architecture.md: no import points upwards, and there are no circles."""
+"""The code keeps to the drawing in docs/architecture.md and to its budgets.
 
+No import points upwards, and there are no circles. `python tests/unit/project/test_architecture.py` prints what the
+code weighs.
+"""
+
+import argparse
 import ast
 import functools
-from collections.abc import Set
+import importlib
+import io
+import tokenize
+from collections.abc import Callable, Iterator, Set
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any, NamedTuple, get_args
 from xml.etree import ElementTree
+
+import pytest
+from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "ffn"
 SVG = "{http://www.w3.org/2000/svg}"
+SENTENCE = 4  # words; a test that compares so many depends on the English of a message
+PARAMETERS = 6
+NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
 def modules() -> dict[str, Path]:
@@ -70,3 +85,141 @@ def test_modules_import_from_below_or_from_their_left():
 
 def test_no_modules_import_each_other_in_a_circle():
     list(TopologicalSorter(imports()).static_order())  # a CycleError names them
+
+
+@functools.cache
+def sources(folder: str) -> dict[Path, str]:
+    """Texts of the Python files of a folder."""
+    return {path: path.read_text() for path in sorted((ROOT / folder).rglob("*.py"))}
+
+
+@functools.cache
+def nodes(folder: str) -> list[ast.AST]:
+    return [node for text in sources(folder).values() for node in ast.walk(ast.parse(text))]
+
+
+def lines(folder: str) -> int:
+    return sum(len(text.splitlines()) for text in sources(folder).values())
+
+
+def code_lines(folder: str) -> int:
+    """Lines without blank ones, comments and docstrings."""
+    return sum(map(code_lines_of, sources(folder).values()))
+
+
+def code_lines_of(text: str) -> int:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    with_code = {
+        number for token in tokens if token.type not in NO_CODE for number in range(token.start[0], token.end[0] + 1)
+    }
+    docstrings = {
+        number
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if ast.get_docstring(node) is not None
+        for number in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+    }
+    return len(with_code - docstrings)
+
+
+def command_options() -> int:
+    """Options of all commands and their subcommands, `--help` left out."""
+    from ffn.cli import COMMANDS, Parser
+
+    total = 0
+    for command in COMMANDS.values():
+        parser = Parser()
+        importlib.import_module(command.module).add_arguments(parser)
+        total += options_of(parser)
+    return total
+
+
+def options_of(parser: argparse.ArgumentParser) -> int:
+    total = 0
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            total += sum(map(options_of, action.choices.values()))
+        else:
+            total += bool(action.option_strings) and not isinstance(action, argparse._HelpAction)
+    return total
+
+
+def configuration_leaves() -> int:
+    """Options of a configuration file with one volume."""
+    from ffn.workflow.run import RunConfig
+
+    return leaves_of(RunConfig)
+
+
+def leaves_of(section: type[BaseModel]) -> int:
+    total = 0
+    for field in section.model_fields.values():
+        models = [kind for kind in kinds(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        total += max(map(leaves_of, models), default=1)
+    return total
+
+
+def kinds(annotation: Any) -> Iterator[Any]:
+    """Types in an annotation, also those that unions and containers hold."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        yield annotation
+    for part in get_args(annotation):
+        yield from kinds(part)
+
+
+def imported_names(module: str) -> int:
+    """Names that a module imports from the package: what one must know to change it."""
+    tree = ast.parse((ROOT / module).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    return len({alias.name for node in imports if node.module.split(".")[0] == "ffn" for alias in node.names})
+
+
+def long_signatures() -> int:
+    """Functions with more than six parameters."""
+    functions = [node for node in nodes("ffn") if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    parameters = [[*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs] for node in functions]
+    return sum(len(names) > PARAMETERS for names in parameters)
+
+
+def asserted_sentences() -> int:
+    """Assertions, and `match=` of `pytest.raises`, on strings of four words or more."""
+    asserted = [node for node in nodes("tests") if isinstance(node, ast.Assert)]
+    matched = [node.value for node in nodes("tests") if isinstance(node, ast.keyword) and node.arg == "match"]
+    return sum(map(has_sentence, [*asserted, *matched]))
+
+
+def has_sentence(node: ast.AST) -> bool:
+    strings = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    return any(len(string.split()) >= SENTENCE for string in strings)
+
+
+class Budget(NamedTuple):
+    """A figure that may fall and must not rise."""
+
+    name: str
+    measure: Callable[[], int]
+    limit: int
+
+
+BUDGETS = [
+    Budget("lines of ffn/", lambda: lines("ffn"), 49_500),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 27_600),
+    Budget("lines of tests/", lambda: lines("tests"), 39_500),
+    Budget("command-line options", command_options, 634),
+    Budget("configuration leaves", configuration_leaves, 248),
+    Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 32),
+    Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 63),
+    Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 61),
+    Budget("functions with more than 6 parameters", long_signatures, 24),
+    Budget("assertions on sentences", asserted_sentences, 657),
+]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: budget.name)
+def test_budget_is_kept(budget):
+    assert budget.measure() <= budget.limit, budget.name
+
+
+if __name__ == "__main__":
+    for budget in BUDGETS:
+        print(f"{budget.name:40} {budget.measure():7,} of {budget.limit:7,}")
