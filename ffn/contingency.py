@@ -50,18 +50,6 @@ def find_runs(*labels: np.ndarray, within_rows: bool = False) -> tuple[np.ndarra
 
     On real tissue there are ten to twenty times fewer runs than voxels, so counting runs is faster.
 
-    Parameters
-    ----------
-    *labels : integer ndarrays of one shape
-        Read in C order.
-    within_rows : bool
-        Start a new run with every row along x.
-
-    Returns
-    -------
-    starts, lengths : int64 ndarrays of shape (N,)
-        Flat index of the first voxel of each run, and number of its voxels.
-
     Examples
     --------
     >>> starts, lengths = find_runs(np.array([[4, 4, 7], [7, 7, 7]]))
@@ -78,20 +66,7 @@ def find_runs(*labels: np.ndarray, within_rows: bool = False) -> tuple[np.ndarra
 
 
 def count_ids(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count the voxels of every id, including 0.
-
-    Parameters
-    ----------
-    labels : integer ndarray
-        Any shape.
-
-    Returns
-    -------
-    ids : uint64 ndarray of shape (N,)
-        In the order of their first voxels.
-    voxels : int64 ndarray of shape (N,)
-        Number of voxels of each id.
-    """
+    """Count the voxels of every id, including 0."""
     starts, lengths = find_runs(labels)
     ids, first, number = np.unique(labels.ravel()[starts], return_index=True, return_inverse=True)
     voxels = np.bincount(number.ravel(), lengths, len(ids)).astype(np.int64)
@@ -101,16 +76,6 @@ def count_ids(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def count_pairs(a: np.ndarray, b: np.ndarray) -> ContingencyTable:
     """Count the voxels of every pair of ids.
-
-    Parameters
-    ----------
-    a, b : integer ndarray of one shape
-        Labels, 0 is background.
-
-    Returns
-    -------
-    ContingencyTable
-        Exact counts.
 
     Examples
     --------
@@ -122,15 +87,7 @@ def count_pairs(a: np.ndarray, b: np.ndarray) -> ContingencyTable:
 
 
 class RowSum:
-    """Sum of rows that arrive in parts, see `add_up`. Memory grows with what is different, not with the parts.
-
-    Parameters
-    ----------
-    num_columns : int
-        Columns of a row.
-    dtype : dtype
-        Type of its values.
-    """
+    """Sum of rows that arrive in parts, see `add_up`. Memory grows with what is different, not with the parts."""
 
     def __init__(self, num_columns: int, dtype: np.dtype | type = np.int64) -> None:
         self._merged = np.empty((0, num_columns), dtype)
@@ -165,18 +122,7 @@ class TableSum:
 
 
 def merge_tables(tables: Iterable[ContingencyTable]) -> ContingencyTable:
-    """Add up the tables of disjoint blocks.
-
-    Parameters
-    ----------
-    tables : iterable of ContingencyTable
-        Consumed one at a time, see `TableSum`.
-
-    Returns
-    -------
-    ContingencyTable
-        Does not depend on how the volume was cut into blocks.
-    """
+    """Add up the tables of disjoint blocks."""
     total = TableSum()
     for table in tables:
         total.add(table)
@@ -185,16 +131,6 @@ def merge_tables(tables: Iterable[ContingencyTable]) -> ContingencyTable:
 
 def add_up(rows: np.ndarray) -> np.ndarray:
     """Add up the last column of rows that agree in all others.
-
-    Parameters
-    ----------
-    rows : int64 or uint64 ndarray of shape (N, K)
-        In any order.
-
-    Returns
-    -------
-    ndarray of shape (M, K)
-        Of the same type; ascending, each combination once.
 
     Examples
     --------
@@ -211,18 +147,6 @@ def add_up(rows: np.ndarray) -> np.ndarray:
 def largest_parts(owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray) -> np.ndarray:
     """Find the largest part of each owner.
 
-    Parameters
-    ----------
-    owners, parts : uint64 ndarray of shape (N,)
-        Pairs of ids; each pair occurs once.
-    voxels : int64 ndarray of shape (N,)
-        Voxels of each pair.
-
-    Returns
-    -------
-    int64 ndarray
-        One row number for each owner, by ascending owner. Of equal parts, the smallest id wins.
-
     Examples
     --------
     >>> largest_parts(np.array([5, 5, 5]), np.array([1, 2, 3]), np.array([4, 9, 9])).tolist()
@@ -234,11 +158,6 @@ def largest_parts(owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray) -> 
 
 class RowLookup:
     """Find rows of ids in a table, for whole columns at once.
-
-    Parameters
-    ----------
-    *columns : integer ndarrays of shape (N,)
-        Columns of the table. Its rows are distinct.
 
     Examples
     --------

@@ -117,28 +117,14 @@ def _agglomerate_parts(
 
 
 class Known(NamedTuple):
-    """What is known of the segments near a box.
+    """What is known of the segments near a box."""
 
-    Parameters
-    ----------
-    claims : int64 ndarray of shape (N, 6)
-        Of `read_claims`.
-    objects : Objects
-        Of which the segments are components.
-    """
-
-    claims: np.ndarray
-    objects: Objects
+    claims: np.ndarray  # of `read_claims`
+    objects: Objects  # of which the segments are components
 
 
 def read_claims(spec: str, segmentation: Volume, near: Box) -> np.ndarray:
-    """Read where objects claimed the same voxels, in cells whose first voxel is in `near`; not the rest of the table.
-
-    Returns
-    -------
-    int64 ndarray of shape (N, 6)
-        Id, larger id, first voxel of a cell, voxels, ascending.
-    """
+    """Read the rows of ``overlaps`` (N, 6) whose cell begins in `near`, ascending; not the rest of the table."""
 
     def is_near(rows: np.ndarray) -> np.ndarray:
         if rows.shape[1:] != (6,) or rows.dtype.kind != "i" or (rows[:, [0, 1, 5]] < 0).any():

@@ -51,25 +51,13 @@ def is_judged(edge: MergeEdge) -> bool:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coefficients of a logistic regression on standardised features.
+    """Coefficients of a logistic regression on standardised features."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        Features.
-    mean, spread : float64 ndarrays of shape (N,)
-        Mean and standard deviation of each in the examples.
-    weights : float64 ndarray of shape (N,)
-        Coefficients.
-    intercept : float
-        Constant term.
-    """
-
-    names: tuple[str, ...]
-    mean: np.ndarray
+    names: tuple[str, ...]  # features
+    mean: np.ndarray  # mean and standard deviation of each in the examples
     spread: np.ndarray
-    weights: np.ndarray
-    intercept: float
+    weights: np.ndarray  # coefficients
+    intercept: float  # constant term
 
     def probabilities(self, edges: Sequence[MergeEdge]) -> np.ndarray:
         """Return the probability of each decision point, float64 (N,); 0 where only one side was grown."""
@@ -86,13 +74,7 @@ class Calibration:
 
 
 def read_calibration(path: str | Path) -> Calibration:
-    """Read a file of ``ffn calibrate``.
-
-    Raises
-    ------
-    CalibrationError
-        If it is missing or damaged, or has features that this version lacks.
-    """
+    """Read a file of ``ffn calibrate``."""
     try:
         record = yaml.safe_load(Path(path).read_text())
         rows = {str(name): row for name, row in record["features"].items()}

@@ -19,27 +19,7 @@ def halo_of(max_gap: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
 
 
 def touching(fragments: np.ndarray, block: Box, outer: Box, voxel_size_zyx_nm: VoxelSize, max_gap: float) -> np.ndarray:
-    """Count the faces between fragments, also across gaps.
-
-    Parameters
-    ----------
-    fragments : uint64 ndarray of shape ``outer.shape``
-        Labels, 0 is background.
-    block : Box
-        A face counts if its lower voxel lies in the block, so disjoint blocks share no face.
-    outer : Box
-        The block with the halo of `halo_of`, cropped to the volume.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel.
-    max_gap : float
-        Largest distance from a fragment to the middle of a gap, in units of the smallest side. Agglomeration sees
-        contacts in the same way: between two fragments there is often one that was too small to keep.
-
-    Returns
-    -------
-    int64 ndarray of shape (N, 6)
-        Smaller label, larger label, first voxel of a cell (`ffn.geometry.cell_shape`), faces there.
-    """
+    """Count the faces between fragments, also across gaps."""
     near = spread(fragments, voxel_size_zyx_nm, max_gap)
     cell = cell_shape(voxel_size_zyx_nm)
     rows = [np.empty((0, 6), np.int64)]
@@ -61,28 +41,7 @@ def candidates(
     claims: tuple[np.ndarray, np.ndarray],
     objects: tuple[Objects, Objects] = (ALONE, ALONE),
 ) -> np.ndarray:
-    """List the touching fragments that are one object, or two overlapping ones, in one of the two segmentations.
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        Voxels of each pair (a, b). Its rows are the fragments.
-    ids : uint64 ndarray of shape (N,)
-        Id of each fragment, from `ffn.assembly.consensus.fragment_ids`.
-    faces : int64 ndarray of shape (F, 6)
-        Faces between fragments, as of `touching`, with the rows of `table` as labels.
-    claims : pair of int64 ndarrays of shape (M, 6)
-        ``overlaps`` of the two inputs: object, other object, first voxel of a cell, voxels.
-    objects : pair of Objects
-        Of which the ids of the two inputs are components.
-
-    Returns
-    -------
-    int64 ndarray of shape (K, 6)
-        Id, larger id, cell, and the evidence for the pair there in voxels, ascending. Each input adds the size of the
-        smaller fragment, wherever they touch, if it has both in one object; else the voxels that its two objects both
-        claimed.
-    """
+    """List the touching fragments that are one object, or two overlapping ones, in one of the two segmentations."""
     one, other = faces[:, 0], faces[:, 1]
     smaller = np.minimum(table.voxels[one], table.voxels[other])
     pairs = np.unique(faces[:, :2], axis=0)

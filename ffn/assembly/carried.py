@@ -20,30 +20,7 @@ from ffn.io.scratch import ScratchRows, Table, sort_rows
 def tables_of(
     spec: str, tiling: Tiling, index: int, voxel_size_zyx_nm: VoxelSize, ids: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the tables of a subvolume, as it wrote them.
-
-    Parameters
-    ----------
-    spec : str
-        The subvolume. It may have no tables.
-    tiling, index : Tiling, int
-        Boxes of all subvolumes, and the number of this one.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel.
-    ids : uint64 ndarray of shape (N,)
-        Its ids.
-
-    Returns
-    -------
-    dict of str to int64 ndarray
-        ``origins`` and ``overlaps``. A cell of ``overlaps`` counts where its middle is in the core, so that none counts
-        twice.
-
-    Raises
-    ------
-    VolumeError
-        If a table has another form, or names an id that the subvolume lacks.
-    """
+    """Return the tables of a subvolume, as it wrote them."""
     tables = {}
     for name, num_ids in (("overlaps", 2), ("origins", 1)):
         rows = read_rows(spec, name, 6)
@@ -58,28 +35,7 @@ def tables_of(
 def carried_tables(
     stacked: Stacked, nodes: Nodes, numbers: np.ndarray, places: Places, folder: Path | None = None
 ) -> dict[str, Table]:
-    """Return the tables that are stored with a reconciled volume.
-
-    Parameters
-    ----------
-    stacked : Stacked
-        What was learnt of all subvolumes.
-    nodes : Nodes
-        Their ids.
-    numbers : uint64 ndarray of shape (nodes.num_nodes,)
-        Global id of each node; 0 where no voxel of it is left.
-    places : Places
-        Of the volume.
-    folder : Path or None
-        Folder for the tables, which are gone at the end; None for the one that `tempfile` chooses.
-
-    Returns
-    -------
-    dict of str to int64 table
-        ``origins`` (id, seed z, y, x, FOVs, pass) has one row for each part of an object. ``overlaps`` (id, larger id,
-        first voxel z, y, x of a cell, voxels) counts the voxels that two objects both claimed, within subvolumes and
-        between them; it is sorted by place, and ``first_overlap`` has the first row of each.
-    """
+    """Return the tables that are stored with a reconciled volume."""
 
     def named(subvolumes: np.ndarray, ids: np.ndarray) -> np.ndarray:
         return numbers[nodes.find(subvolumes, ids)].astype(np.int64)
@@ -108,13 +64,7 @@ def _in_core(cells: np.ndarray, tiling: Tiling, index: int, shape_zyx: ZYX) -> n
 
 
 def read_rows(spec: str, name: str, num_columns: int) -> np.ndarray | None:
-    """Return the table `name` of a volume's file, or None if there is none.
-
-    Raises
-    ------
-    VolumeError
-        If it does not have `num_columns` columns.
-    """
+    """Return the table `name` of a volume's file, or None if there is none."""
     rows = read_table(spec, name)
     if rows is not None and rows.shape[1:] != (num_columns,):
         raise VolumeError(
@@ -133,18 +83,7 @@ def _require_held(missing: np.ndarray, spec: str, name: str) -> None:
 
 
 def overlap_rows(claims: np.ndarray) -> np.ndarray:
-    """Add up the claims of different objects by pair and cell.
-
-    Parameters
-    ----------
-    claims : int64 ndarray of shape (N, 6)
-        Id, other id, first voxel of a cell, voxels. Rows with an id 0 or twice the same id are left out.
-
-    Returns
-    -------
-    int64 ndarray of shape (M, 6)
-        The smaller id first, ascending, each pair and cell once.
-    """
+    """Add up the claims of different objects by pair and cell."""
     a, b = claims[:, 0], claims[:, 1]
     rows = (a != b) & (a != 0) & (b != 0)
     return add_up(np.column_stack([np.minimum(a, b), np.maximum(a, b), claims[:, 2:]])[rows])

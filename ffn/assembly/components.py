@@ -31,21 +31,11 @@ MAX_VOXEL = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Components:
-    """Connected components of objects.
+    """Connected components of objects."""
 
-    Parameters
-    ----------
-    objects : int64 ndarray of shape (N,)
-        Object of each component.
-    voxels : int64 ndarray of shape (N,)
-        Its size.
-    first : int64 ndarray of shape (N,)
-        Flat index of its first voxel in the volume.
-    """
-
-    objects: np.ndarray
-    voxels: np.ndarray
-    first: np.ndarray
+    objects: np.ndarray  # object of each component
+    voxels: np.ndarray  # its size
+    first: np.ndarray  # flat index of its first voxel in the volume
 
     @classmethod
     def of_pieces(cls, pieces: Components, numbers: np.ndarray) -> Components:
@@ -72,28 +62,6 @@ def write_components(
 
     The labels are read twice: the step `LABEL` finds the pieces of each block and ends with their ids, then the blocks
     are written. The result does not depend on blocks or jobs.
-
-    Parameters
-    ----------
-    out_spec : str
-        ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64.
-    placement : Placement
-        Box, voxel size and provenance of the volume.
-    read : function
-        Returns the labels of a block; 0 is background.
-    tables : StepTables
-        Those of `ffn.assembly.carried.carried_tables`, in the form of `with_seeds`. An origin goes with the component
-        at its seed, else with the largest. An overlap remains one of objects, see `Objects`; what touches decides which
-        of their components it concerns. ``components`` (id, object) is added: the components of every object that has
-        several.
-    min_voxels : int
-        Smaller components become background.
-    block_size_zyx : tuple of int
-        Voxels read at a time, the same in all jobs.
-    made_of : dict
-        What the labels depend on, see `ffn.io.blocks.write_blocks`.
-    job : Job
-        What to do, see `ffn.io.steps`.
     """
     path, name, blocks = file_of(out_spec), volume_name(out_spec), component_blocks(placement)
     number = {block.start: index for index, block in enumerate(blocks)}
@@ -158,21 +126,7 @@ def _rows_of(tables: StepTables, name: str, first: str, index: int) -> np.ndarra
 
 
 def component_ids(components: Components, min_voxels: int) -> np.ndarray:
-    """Choose the id of every component.
-
-    Parameters
-    ----------
-    components : Components
-        In any order.
-    min_voxels : int
-        Smaller components get 0.
-
-    Returns
-    -------
-    int64 ndarray of shape (N,)
-        The largest component of an object keeps its id; of equal ones, the one with the first voxel. All others get new
-        ids after the largest, in order of object and first voxel.
-    """
+    """Choose the id of every component."""
     objects, voxels, first = components.objects, components.voxels, components.first
     order = np.lexsort((first, -voxels, objects))
     largest = np.zeros(len(objects), bool)

@@ -149,15 +149,7 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
 
 
 class Fragments:
-    """The voxels that share a pair of ids, which are numbered by the rows of a table of all pairs.
-
-    Parameters
-    ----------
-    counted : StepTables
-        Of the step `COUNT`, see `_tables`.
-    blocks : list of Box
-        Of that step.
-    """
+    """The voxels that share a pair of ids, which are numbered by the rows of a table of all pairs."""
 
     def __init__(self, counted: StepTables, blocks: list[Box]) -> None:
         self._counted = counted

@@ -20,30 +20,18 @@ TRUNCATE = 4.0
 
 @dataclass(frozen=True)
 class Contact:
-    """A place where two segments touch or nearly touch: their contact in one cell, or around a decision point.
+    """A place where two segments touch or nearly touch: their contact in one cell, or around a decision point."""
 
-    Parameters
-    ----------
-    segment_a, segment_b : int
-        Ids, the smaller one first.
-    position_zyx : tuple of int
-        Decision point: the brightest place between them, full-volume voxels. Membranes are dark, so an object that
-        was split most likely continues there.
-    brightness : float
-        Smoothed image at the decision point, grey levels.
-    faces : int
-        Size of the contact: faces between voxels nearest to one segment and voxels nearest to the other, in the cell,
-        or, of a decision point, in its cell and the cells around it.
-    overlap : int
-        Of a decision point: voxels in the same cells that both segments claimed during flood filling.
-    """
-
-    segment_a: int
+    segment_a: int  # ids, the smaller one first
     segment_b: int
+    # decision point: the brightest place between them, full-volume voxels. Membranes are dark, so an object that was
+    # split most likely continues there
     position_zyx: ZYX
-    brightness: float
+    brightness: float  # smoothed image at the decision point, grey levels
+    # size of the contact: faces between voxels nearest to one segment and voxels nearest to the other, in the cell, or,
+    # of a decision point, in its cell and the cells around it
     faces: int
-    overlap: int = 0
+    overlap: int = 0  # of a decision point: voxels in the same cells that both segments claimed during flood filling
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -60,28 +48,7 @@ def find_contacts(
     objects: Objects = ALONE,
     masks: Masks = NO_MASKS,
 ) -> list[Contact]:
-    """Find the contacts of segments in a block. The block is read with the halo that it needs.
-
-    Parameters
-    ----------
-    segmentation, image : Volume
-        Labels, and the image they were made from.
-    block : Box
-        A face counts if its lower voxel lies in the block, so disjoint blocks share no face.
-    pairs : uint64 ndarray of shape (N, 2)
-        Objects whose segments to look at, smaller id first.
-    max_distance : float
-        Largest distance from a segment to the middle of a gap, in units of the smallest voxel side.
-    objects : Objects
-        Of which segments these are; those of one object are looked at, too.
-    masks : Masks
-        Voxels in which there is no contact.
-
-    Returns
-    -------
-    list of Contact
-        One for each pair and cell of the full volume; `add_contacts` combines them.
-    """
+    """Find the contacts of segments in a block. The block is read with the halo that it needs."""
     size = voxel_size_of(segmentation)
     reach = max(max_distance, TRUNCATE * SIGMA)
     halo = zyx(np.ceil([reach * steps + 1 for steps in _steps(size)]))
@@ -119,19 +86,7 @@ def add_contacts(contacts: Iterable[Contact], voxel_size_zyx_nm: VoxelSize) -> C
 def with_overlaps(
     contacts: Contacts, claims: np.ndarray, voxel_size_zyx_nm: VoxelSize, objects: Objects = ALONE
 ) -> Contacts:
-    """Return contacts that know the faces and the overlap around them, in their cell and the 26 cells next to it.
-
-    Parameters
-    ----------
-    contacts : Contacts
-        Of `add_contacts`; complete around the cells that count.
-    claims : int64 ndarray of shape (N, 6)
-        Objects (smaller id, larger id), first voxel of a cell, voxels that both claimed there; each pair and cell once.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel.
-    objects : Objects
-        Of which segments these are.
-    """
+    """Return contacts that know the faces and the overlap around them, in their cell and the 26 cells next to it."""
     cells = (claims[:, 2:5] // cell_shape(voxel_size_zyx_nm)).tolist()
     overlaps: dict[tuple[int, int], dict[ZYX, int]] = {}
     for (a, b), place, voxels in zip(claims[:, :2].tolist(), cells, claims[:, 5].tolist(), strict=True):
@@ -196,21 +151,7 @@ def _steps(voxel_size_zyx_nm: VoxelSize) -> list[float]:
 
 
 def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_distance: float) -> np.ndarray:
-    """Assign every background voxel within `max_distance` of a segment to the nearest segment.
-
-    Parameters
-    ----------
-    labels : uint64 ndarray of shape (Z, Y, X)
-        0 is background.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel.
-    max_distance : float
-        In units of the smallest side.
-
-    Returns
-    -------
-    uint64 ndarray of shape (Z, Y, X)
-    """
+    """Assign every background voxel within `max_distance` of a segment to the nearest segment."""
     from scipy import ndimage
 
     if not labels.any():

@@ -25,18 +25,10 @@ class CorrectionError(FfnError):
 
 
 class Correction(NamedTuple):
-    """One correction.
+    """One correction."""
 
-    Parameters
-    ----------
-    action : str
-        `JOIN` or `SEPARATE`.
-    a_zyx, b_zyx : tuple of int
-        A voxel of each of the two segments, in the full volume. Places stay valid when ids change.
-    """
-
-    action: str
-    a_zyx: ZYX
+    action: str  # `JOIN` or `SEPARATE`
+    a_zyx: ZYX  # A voxel of each of the two segments, in the full volume. Places stay valid when ids change
     b_zyx: ZYX
 
     def __str__(self) -> str:
@@ -45,14 +37,9 @@ class Correction(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """What corrections ask for, as base ids.
+    """What corrections ask for, as base ids."""
 
-    Parameters
-    ----------
-    joined, apart : uint64 ndarray of shape (N, 2)
-        Pairs of base segments that are in one group, and pairs that are not.
-    """
-
+    # pairs of base segments that are in one group, and pairs that are not
     joined: np.ndarray = np.empty((0, 2), np.uint64)
     apart: np.ndarray = np.empty((0, 2), np.uint64)
 
@@ -61,13 +48,7 @@ NOTHING_GIVEN = Constraints()
 
 
 def read_corrections(path: str | Path) -> list[Correction]:
-    """Read a file of corrections.
-
-    Raises
-    ------
-    CorrectionError
-        If the file cannot be read, or a line is not ``join`` or ``separate`` and two voxels.
-    """
+    """Read a file of corrections."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
         rows = list(csv.reader(text.splitlines()))
@@ -100,23 +81,7 @@ def corrections_text(corrections: Iterable[Correction]) -> str:
 
 
 def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Volume) -> Constraints:
-    """Look up the base segments that corrections name.
-
-    Parameters
-    ----------
-    corrections : sequence of Correction
-        What `read_corrections` returned.
-    path : str or Path
-        Their file, for messages.
-    base : Volume
-        Base segmentation.
-
-    Raises
-    ------
-    CorrectionError
-        If there is no segment near a place, or a correction separates a base segment from itself, or contradicts
-        others.
-    """
+    """Look up the base segments that corrections name."""
     found = [[_segment_at(base, place, f"{path}: {each}") for place in each[1:]] for each in corrections]
     pairs = np.array(found, np.uint64).reshape(-1, 2)
     is_join = np.array([each.action == JOIN for each in corrections], bool)
@@ -133,17 +98,7 @@ def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Vo
 
 
 def nearest_voxel(volume: Volume, place_zyx: ZYX, wanted: Callable[[Box], np.ndarray]) -> ZYX | None:
-    """Return the wanted voxel of a volume that is nearest to a place; None if there is none within `REACH`.
-
-    Parameters
-    ----------
-    volume : Volume
-        Where to look.
-    place_zyx : tuple of int
-        A voxel.
-    wanted : callable
-        Takes a box and returns which of its voxels to choose from, bool of ``box.shape``.
-    """
+    """Return the wanted voxel of a volume that is nearest to a place; None if there is none within `REACH`."""
     sides = np.array(relative_sides(voxel_size_of(volume)))
     box = Box.around(place_zyx, zyx((REACH // sides).astype(int))).intersect(volume.box)
     if box.is_empty:

@@ -80,22 +80,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Grown:
-    """What one side of a contact has grown to.
+    """What one side of a contact has grown to."""
 
-    Parameters
-    ----------
-    mask : bool ndarray of shape (Z, Y, X)
-        The object in the window; empty if the seed did not survive.
-    num_fovs, num_tries : int
-        As in `Evidence`.
-    num_deleted : int
-        As in `ffn.inference.canvas.Canvas`.
-    """
-
-    mask: np.ndarray
-    num_fovs: int = 0
+    mask: np.ndarray  # the object in the window; empty if the seed did not survive
+    num_fovs: int = 0  # as in `Evidence`
     num_tries: int = 0
-    num_deleted: int = 0
+    num_deleted: int = 0  # as in `ffn.inference.canvas.Canvas`
 
     @property
     def deleted(self) -> float:
@@ -108,17 +98,7 @@ class Grown:
 
 
 def compare(sides: list[np.ndarray], grown: list[Grown], radii: Sequence[float]) -> Evidence:
-    """Compare the objects grown from both sides with the segments and with each other.
-
-    Parameters
-    ----------
-    sides : two bool ndarrays of shape (Z, Y, X)
-        The segments a and b in the window.
-    grown : two Grown
-        The objects grown from them.
-    radii : two floats
-        Of the segments, as in `Evidence`.
-    """
+    """Compare the objects grown from both sides with the segments and with each other."""
     (a, b), (grown_a, grown_b) = sides, (g.mask for g in grown)
     both, either = np.count_nonzero(grown_a & grown_b), np.count_nonzero(grown_a | grown_b)
     smaller = min(np.count_nonzero(grown_a), np.count_nonzero(grown_b))

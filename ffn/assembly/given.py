@@ -29,13 +29,7 @@ def given_inputs(corrections_path: str | None, nuclei_spec: str | None) -> dict[
 def read_constraints(
     corrections: Sequence[Correction], corrections_path: str | None, segmentation_spec: str
 ) -> Constraints:
-    """Find the base segments of corrections; without a file, there are none.
-
-    Raises
-    ------
-    CorrectionError
-        If the corrections cannot be applied.
-    """
+    """Find the base segments of corrections; without a file, there are none."""
     if corrections_path is None:
         return NOTHING_GIVEN
     with open_segmentation(segmentation_spec) as base:

@@ -21,21 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def judged(partial: Path, head: str, candidates: list[Contact], around: Surroundings, lanes: Lanes) -> list[str]:
-    """Judge the candidates that a killed job did not get to; return the lines of all edges.
-
-    Parameters
-    ----------
-    partial : Path
-        File that each line is appended to as soon as it is known.
-    head : str
-        Its first lines, which tell configuration and inputs.
-    candidates : list of Contact
-        Decision points.
-    around : Surroundings
-        Image, segments and network.
-    lanes : Lanes
-        What judges several at once.
-    """
+    """Judge the candidates that a killed job did not get to; return the lines of all edges."""
     lines = _resumed(partial, head, candidates)
     with open(partial, "a") as file:
         rest, config = candidates[len(lines) :], around.config
@@ -60,17 +46,7 @@ def with_smaller_steps(around: Surroundings, own: Model) -> Surroundings | None:
 def judged_again(
     partial: Path, head: str, lines: list[str], candidates: list[Contact], finer: Surroundings
 ) -> list[str]:
-    """Judge again, in smaller steps, what large ones leave open; return all lines, with the higher score of both.
-
-    Parameters
-    ----------
-    partial, head, candidates
-        As in `judged`, with another file.
-    lines : list of str
-        From `judged`.
-    finer : Surroundings
-        From `with_smaller_steps`.
-    """
+    """Judge again, in smaller steps, what large ones leave open; return all lines, with the higher score of both."""
     edges = [parse_edge(line, "") for line in lines]
     left = [n for n, edge in enumerate(edges) if edge.evidence.is_open(finer.config)]
     if not left:

@@ -35,36 +35,18 @@ class MergeGraphError(FfnError):
 
 @dataclass(frozen=True, slots=True)
 class MergeEdge:
-    """One decision point between two segments, a row of the file.
+    """One decision point between two segments, a row of the file."""
 
-    Parameters
-    ----------
-    segment_a, segment_b : int
-        Base segments, the smaller id first.
-    score : float
-        From 0 to 1: how sure the network is that they are one object.
-    z, y, x : int
-        Decision point, full-volume voxels.
-    overlap_voxels : int
-        Voxels around the decision point that both claimed during flood filling.
-    contact_faces : int
-        Size of the contact around the decision point.
-    brightness : float
-        Smoothed image at the decision point.
-    evidence : Evidence
-        Result of growing both sides; each field is a column of the file.
-    """
-
-    segment_a: int
+    segment_a: int  # base segments, the smaller id first
     segment_b: int
-    score: float
-    z: int
+    score: float  # from 0 to 1: how sure the network is that they are one object
+    z: int  # decision point, full-volume voxels
     y: int
     x: int
-    overlap_voxels: int
-    contact_faces: int
-    brightness: float
-    evidence: Evidence
+    overlap_voxels: int  # voxels around the decision point that both claimed during flood filling
+    contact_faces: int  # size of the contact around the decision point
+    brightness: float  # smoothed image at the decision point
+    evidence: Evidence  # result of growing both sides; each field is a column of the file
 
     @classmethod
     def of(cls, contact: Contact, evidence: Evidence, score: float) -> MergeEdge:
@@ -87,13 +69,7 @@ def header(record: dict[str, Any]) -> str:
 
 
 def read_graph(path: str | Path) -> list[MergeEdge]:
-    """Read the edges of a merge graph.
-
-    Raises
-    ------
-    MergeGraphError
-        If the file is missing or has other columns, or a line is not an edge.
-    """
+    """Read the edges of a merge graph."""
     numbered = [(n, line) for n, line in enumerate(_lines(path), 1) if line and not line.startswith("#")]
     if not numbered or numbered[0][1].split(",") != list(COLUMNS):
         found = numbered[0][1] if numbered else "nothing"
@@ -102,13 +78,7 @@ def read_graph(path: str | Path) -> list[MergeEdge]:
 
 
 def read_graphs(paths: Sequence[str | Path]) -> Iterator[list[MergeEdge]]:
-    """Read a graph that several jobs wrote in parts, one of these at a time: of a large volume, not all fit in memory.
-
-    Raises
-    ------
-    MergeGraphError
-        As `read_graph`, or if the parts were made with different models or options, or of different segmentations.
-    """
+    """Read the parts of a graph one at a time, since those of a large volume do not fit in memory."""
     makers, mark_of_each = map(_maker, paths), cache(_mark)
     first = next(makers, _Maker())  # a sweep may have no graph
     for path, maker in zip(paths[1:], makers, strict=True):
@@ -126,13 +96,7 @@ def read_graphs(paths: Sequence[str | Path]) -> Iterator[list[MergeEdge]]:
 
 
 def parse_edge(line: str, where: str) -> MergeEdge:
-    """Read one line.
-
-    Raises
-    ------
-    MergeGraphError
-        If the line is not an edge: ids in order, a score from 0 to 1. The message names `where`.
-    """
+    """Read one line."""
     try:
         texts = zip(COLUMNS.items(), line.split(","), strict=True)
         values: dict[str, Any] = {name: kind(text) for (name, kind), text in texts}
@@ -194,18 +158,7 @@ def _mark(segmentation: str | None) -> str | None:
 
 
 def best_scores(edges: Iterable[MergeEdge]) -> np.ndarray:
-    """Return the best score between any two segments, which has several decision points for some.
-
-    Parameters
-    ----------
-    edges : iterable of MergeEdge
-        In any order; none stays in memory.
-
-    Returns
-    -------
-    uint64 ndarray of shape (N, 3)
-        Smaller id, larger id, score in steps of 10⁻⁶, ascending: whole numbers add up in any order.
-    """
+    """Return the best score between any two segments, which has several decision points for some."""
     found = ((edge.segment_a, edge.segment_b, round(edge.score * 10**DIGITS)) for edge in edges)
     rows = np.fromiter(found, np.dtype((np.uint64, 3)))
     rows = rows[np.lexsort(rows.T[::-1])]

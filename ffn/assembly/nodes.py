@@ -16,41 +16,21 @@ SLAB = 64  # sections read at a time, the depth of a chunk
 
 @dataclass(frozen=True)
 class SubvolumeIds:
-    """Ids of one subvolume, in the order of their first voxels, so that the order does not depend on their values.
+    """Ids of one subvolume, in the order of their first voxels, so that the order does not depend on their values."""
 
-    Parameters
-    ----------
-    ids : uint64 ndarray of shape (N,)
-        Without 0.
-    voxels : int64 ndarray of shape (N,)
-        Voxels of each in the whole subvolume.
-    in_core : bool ndarray of shape (N,)
-        Whether an id has voxels in the core, the part that the subvolume contributes.
-    """
-
-    ids: np.ndarray
-    voxels: np.ndarray
-    in_core: np.ndarray
+    ids: np.ndarray  # without 0
+    voxels: np.ndarray  # voxels of each in the whole subvolume
+    in_core: np.ndarray  # whether an id has voxels in the core, the part that the subvolume contributes
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Ids of all subvolumes, numbered consecutively.
+    """Ids of all subvolumes, numbered consecutively."""
 
-    Parameters
-    ----------
-    first : int64 ndarray of shape (S + 1,)
-        First node of each subvolume; the last entry is the number of nodes.
-    voxels, in_core : int64 and bool ndarrays of shape (number of nodes,)
-        As in `SubvolumeIds`.
-    sorted_ids, order : uint64 and int64 ndarrays of shape (number of nodes,)
-        Ids in ascending order within each subvolume, and their nodes.
-    """
-
-    first: np.ndarray
-    voxels: np.ndarray
+    first: np.ndarray  # first node of each subvolume; the last entry is the number of nodes
+    voxels: np.ndarray  # as in `SubvolumeIds`
     in_core: np.ndarray
-    sorted_ids: np.ndarray
+    sorted_ids: np.ndarray  # ids in ascending order within each subvolume, and their nodes
     order: np.ndarray
 
     @classmethod
@@ -86,20 +66,7 @@ class Nodes:
 
 
 def scan(volume: Volume, core: Box) -> SubvolumeIds:
-    """Find the ids of a subvolume, slab by slab.
-
-    Parameters
-    ----------
-    volume : Volume
-        Labels, 0 is background.
-    core : Box
-        The part that the subvolume contributes.
-
-    Returns
-    -------
-    SubvolumeIds
-        Apart from the ids themselves, it is the same for any labelling of the same objects.
-    """
+    """Find the ids of a subvolume, slab by slab."""
     voxels: dict[int, int] = {}
     in_core: set[int] = set()
     for slab in volume.box.blocks((SLAB, *volume.box.shape[1:])):

@@ -26,34 +26,7 @@ MIN_SHARE = 0.25  # our choice: pieces of a nucleus that was cut count, a neighb
 
 
 def learn_nuclei(spec: str | None, base_spec: str, out_path: str, block_size_zyx: ZYX, job: Job) -> StepTables | None:
-    """Do what `job` has to do of the step `NUCLEI`, which counts the voxels that nuclei and base segments share.
-
-    Parameters
-    ----------
-    spec : str or None
-        Labels of any resolution, an id for each nucleus or soma. They may cover a part of the segmentation. None: there
-        is no such step, and no nucleus.
-    base_spec : str
-        Base segmentation.
-    out_path : str
-        What the stage writes.
-    block_size_zyx : tuple of int
-        Voxels read at a time.
-    job : Job
-        See `ffn.io.steps`.
-
-    Returns
-    -------
-    StepTables or None
-        The table `SEGMENTS`, see `segments_of`. None if `job` does nothing after this step.
-
-    Raises
-    ------
-    VolumeError
-        If the nuclei are no labels or lie beside the segmentation, or jobs are missing before this one.
-    ConfigError
-        If `job` is of this step and there are no nuclei.
-    """
+    """Do what `job` has to do of the step `NUCLEI`, which counts the voxels that nuclei and base segments share."""
     if spec is None:
         if job.step == NUCLEI:
             raise ConfigError(f"--job: {NUCLEI}-… looks for nuclei, expected --nuclei. Give it, or leave the job out")
@@ -82,19 +55,6 @@ def learn_nuclei(spec: str | None, base_spec: str, out_path: str, block_size_zyx
 def segments_of(table: ContingencyTable, where: str = "nuclei") -> np.ndarray:
     """Return the base segments of nuclei.
 
-    Parameters
-    ----------
-    table : ContingencyTable
-        Voxels of each pair of nucleus and base segment, without background.
-    where : str
-        The nuclei, for messages.
-
-    Returns
-    -------
-    uint64 ndarray of shape (N, 2)
-        Segment, nucleus; by ascending segment. A segment is of a nucleus if it has at least `MIN_SHARE` of the voxels
-        of the nucleus that are in any segment; if that holds for several, of the one that has most voxels in it.
-
     Examples
     --------
     A nucleus in two pieces, and a neurite that touches it:
@@ -119,17 +79,7 @@ def segments_of(table: ContingencyTable, where: str = "nuclei") -> np.ndarray:
 
 
 def warn_of_joined(nuclei: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray, where: str) -> None:
-    """Warn of groups of several nuclei, which only people make.
-
-    Parameters
-    ----------
-    nuclei : uint64 ndarray of shape (N, 2)
-        Of `segments_of`.
-    base_ids, group_ids : uint64 ndarrays of shape (M,)
-        Segments that were joined, and their groups.
-    where : str
-        What joined them.
-    """
+    """Warn of groups of several nuclei, which only people make."""
     groups = dict(zip(base_ids.tolist(), group_ids.tolist(), strict=True))
     of: dict[int, set[int]] = {}
     for segment, nucleus in nuclei.tolist():

@@ -13,11 +13,6 @@ class Objects:
     Tables of pairs are by object, and turned into pairs of segments only where these are near each other: an object of
     n components has n² / 2 pairs of them.
 
-    Parameters
-    ----------
-    components : int64 ndarray of shape (N, 2), optional
-        Segment and object, for each component of an object that has several; each segment once.
-
     Examples
     --------
     >>> objects = Objects(np.array([[4, 4], [9, 4]]))
@@ -45,20 +40,7 @@ class Objects:
         return a, b
 
     def segments(self, pairs: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Return the pairs among segments that belong to given pairs of objects, or to one object.
-
-        Parameters
-        ----------
-        pairs : integer ndarray of shape (N, 2)
-            Different objects.
-        ids : integer ndarray of shape (M,)
-            Segments; each once.
-
-        Returns
-        -------
-        uint64 ndarray of shape (K, 2)
-            The smaller one first, ascending, each once.
-        """
+        """Return the pairs among segments that belong to given pairs of objects, or to one object."""
         objects = self.of(ids)
         by_object = ids.astype(np.uint64)[np.argsort(objects, kind="stable")]
         owners, start, count = np.unique(np.sort(objects), return_index=True, return_counts=True)

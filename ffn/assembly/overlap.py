@@ -15,20 +15,6 @@ def needed_voxels(
 ) -> np.ndarray:
     """Return how many voxels two ids must have in common to be joined: fewer for segments of a smaller cross-section.
 
-    Parameters
-    ----------
-    voxels : pair of int64 ndarrays of shape (N,)
-        Voxels of both ids in their whole subvolumes.
-    share : float64 ndarray of shape (N,), or float
-        Depth of the overlap as a share of the subvolume's side. A neurite that runs through both has this share of its
-        voxels in the overlap, whatever its cross-section.
-    config : ReconcileConfig
-        The number that is enough for every segment.
-
-    Returns
-    -------
-    float64 ndarray of shape (N,)
-
     Examples
     --------
     >>> needed_voxels((np.array([4096, 10**6]), np.array([3000, 5000])), 48 / 256, ReconcileConfig()).tolist()
@@ -69,23 +55,7 @@ def best_of_each_other(table: ContingencyTable, needed: np.ndarray, config: Reco
 
 
 def parts_inside(table: ContingencyTable, voxels: tuple[np.ndarray, np.ndarray], config: ReconcileConfig) -> np.ndarray:
-    """Choose the pairs in which one id lies almost wholly inside the other: one subvolume has split the object.
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        As in `best_of_each_other`.
-    voxels : pair of int64 ndarrays of shape (N,)
-        Voxels of both ids in their whole subvolumes. A part counts only if it ends in the overlap. One that
-        continues beyond it may be a separate neurite that the other subvolume merged with its neighbour. Matching it
-        would spread that merger from subvolume to subvolume.
-    config : ReconcileConfig
-        Minimum voxels, and minimum share of the part; None chooses no pair.
-
-    Returns
-    -------
-    bool ndarray of shape (N,)
-    """
+    """Choose the pairs in which one id lies almost wholly inside the other: one subvolume has split the object."""
     if config.min_inside_fraction is None:
         return np.zeros(len(table.voxels), bool)
     smaller = config.min_inside_fraction * np.minimum(*voxels)

@@ -23,27 +23,7 @@ def label_pieces(labels: np.ndarray) -> np.ndarray:
 def pieces_of_block(
     block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box], np.ndarray], seeds: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Find the pieces of a block, part by part.
-
-    Parameters
-    ----------
-    block, volume : Box
-        The block, and all of the volume.
-    part_zyx : tuple of int
-        Voxels read at a time.
-    read : function
-        Returns the labels of a box; 0 is background.
-    seeds : int64 ndarray of shape (S, 4)
-        Row in ``origins``, and voxel, of the origins in the block.
-
-    Returns
-    -------
-    dict of str to int64 ndarray
-        ``objects`` (id of each piece), ``voxels`` and ``first`` (flat index of its first voxel in the volume).
-        ``links`` (piece, flat index of a voxel) names a voxel of every contact between parts: with the piece that it
-        belongs to, and with those before it that go on there. So neighbours agree on the voxel without knowing each
-        other's pieces. ``seeds``: row in ``origins``, piece.
-    """
+    """Find the pieces of a block, part by part."""
     objects, voxels, first = ([np.empty(0, np.int64)] for _ in range(3))
     links, at_seeds, total = [NO_PART], [NO_PART], 0
     for part in block.blocks(part_zyx):

@@ -22,13 +22,6 @@ class Places:
     The table ``overlaps`` has the rows of the first place first, and so on, in zyx order of places. ``first_overlap``
     has the first row of each place, and the number of all rows at its end.
 
-    Parameters
-    ----------
-    box : Box
-        The volume.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel.
-
     Examples
     --------
     >>> places = Places(Box((0, 0, 100), (100, 200, 600)), (8.0, 8.0, 8.0))
@@ -68,13 +61,7 @@ class Places:
 
 
 def ranges_near(spec: str, places: Places, near: Box) -> list[tuple[int, int]] | None:
-    """Return the ranges of rows of a volume's ``overlaps`` in places near a box; None if it is not sorted by place.
-
-    Raises
-    ------
-    VolumeError
-        If it was sorted by other places.
-    """
+    """Return the ranges of rows of a volume's ``overlaps`` in places near a box; None if it is not sorted by place."""
     number = math.prod(places.shape)
     ends = [end for start, stop in places.runs(near) for end in (start, stop)]
     rows = read_table(spec, FIRST, ranges=[*((end, end + 1) for end in ends), (number, number + 2)])

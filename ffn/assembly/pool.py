@@ -13,13 +13,7 @@ MAX_OPEN = 16  # a subvolume and its neighbours further on; each may hold a chun
 
 
 class VolumePool:
-    """Open segmentations on demand, and close the least recently used one when there are too many.
-
-    Parameters
-    ----------
-    max_open : int
-        Largest number of open volumes.
-    """
+    """Open segmentations on demand, and close the least recently used one when there are too many."""
 
     def __init__(self, max_open: int = MAX_OPEN) -> None:
         self._max_open = max_open
@@ -37,13 +31,7 @@ class VolumePool:
             self._close_oldest()
 
     def open(self, spec: str) -> Volume:
-        """Return the volume of `spec`. It stays open at least until the next call.
-
-        Raises
-        ------
-        VolumeError
-            If it cannot be read.
-        """
+        """Return the volume of `spec`. It stays open at least until the next call."""
         if spec not in self._open:
             if len(self._open) >= self._max_open:
                 self._close_oldest()

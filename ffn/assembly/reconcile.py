@@ -61,18 +61,10 @@ def _run(arguments: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Joins:
-    """Matches found in the overlaps of subvolumes.
+    """Matches found in the overlaps of subvolumes."""
 
-    Parameters
-    ----------
-    pairs : int64 ndarray of shape (E, 2)
-        Nodes that are one object.
-    num_inside : int
-        Number of pairs that only `parts_inside` found.
-    """
-
-    pairs: np.ndarray
-    num_inside: int
+    pairs: np.ndarray  # nodes that are one object
+    num_inside: int  # number of pairs that only `parts_inside` found
 
 
 def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job: Job = WHOLE) -> None:
@@ -173,26 +165,7 @@ def _global_ids(
 
 
 def find_joins(tiling: Tiling, nodes: Nodes, first: np.ndarray, claims: np.ndarray, config: ReconcileConfig) -> Joins:
-    """Match the ids of some subvolumes with those of later ones that they overlap.
-
-    Parameters
-    ----------
-    tiling : Tiling
-        Boxes of all subvolumes.
-    nodes : Nodes
-        Their ids.
-    first : int64 ndarray of shape (N,)
-        Number of the subvolume of each row of `claims`.
-    claims : int64 ndarray of shape (N, 7)
-        All that these subvolumes share with later ones, see `Subvolumes.look_at`.
-    config : ReconcileConfig
-        Criteria of a match.
-
-    Returns
-    -------
-    Joins
-        In the order of the nodes.
-    """
+    """Match the ids of some subvolumes with those of later ones that they overlap."""
     found = np.column_stack([nodes.find(first, claims[:, 1]), nodes.find(claims[:, 0], claims[:, 2]), claims[:, 6]])
     a, b, counts = add_up(found).T
     of_a, of_b = nodes.subvolumes_of(a), nodes.subvolumes_of(b)

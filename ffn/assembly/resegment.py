@@ -28,25 +28,13 @@ NEARNESS = 0.25  # our choice: being one voxel deeper is worth being four voxels
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the contacts of a call have in common.
+    """What the contacts of a call have in common."""
 
-    Parameters
-    ----------
-    image, segmentation : Volume
-        Raw image and base segmentation, read one window at a time.
-    network : Network
-        What is run on the image.
-    config : AgglomerateConfig
-        Thresholds, window size, limit of FOVs.
-    masks : Masks
-        Voxels that no object enters.
-    """
-
-    image: Volume
+    image: Volume  # raw image and base segmentation, read one window at a time
     segmentation: Volume
-    network: Network
-    config: AgglomerateConfig
-    masks: Masks
+    network: Network  # what is run on the image
+    config: AgglomerateConfig  # thresholds, window size, limit of FOVs
+    masks: Masks  # voxels that no object enters
     _one_reads: threading.Lock = field(default_factory=threading.Lock)  # not every format is read by several threads
 
     def open_lanes(self, num_windows: int) -> Lanes:
@@ -69,37 +57,15 @@ class Surroundings:
 
 
 class Side(NamedTuple):
-    """One segment of a contact, in the window.
+    """One segment of a contact, in the window."""
 
-    Parameters
-    ----------
-    mask : bool ndarray of shape (Z, Y, X)
-        The segment.
-    radius : float
-        As in `Evidence`.
-    merit : float64 ndarray
-        How good a seed each voxel in the canvas's reach is; -inf outside the segment.
-    """
-
-    mask: np.ndarray
-    radius: float
-    merit: np.ndarray
+    mask: np.ndarray  # the segment
+    radius: float  # as in `Evidence`
+    merit: np.ndarray  # how good a seed each voxel in the canvas's reach is; -inf outside the segment
 
 
 class Resegmentation:
     """One contact: a job of `run_jobs` that grows one side after the other on its canvas.
-
-    Parameters
-    ----------
-    around : Surroundings
-        Image, segmentation, network and options.
-    contact : Contact
-        Decision point.
-
-    Attributes
-    ----------
-    evidence : Evidence, optional
-        Set once both sides have grown.
 
     Notes
     -----
@@ -195,19 +161,7 @@ class Resegmentation:
 def resegmented(
     around: Surroundings, contacts: Sequence[Contact], lanes: Lanes, threads: int
 ) -> Iterator[tuple[Contact, Evidence]]:
-    """Grow both sides of many contacts, as many at once as there are canvases; yield the evidence in their order.
-
-    Parameters
-    ----------
-    around : Surroundings
-        Image, segmentation, network and options.
-    contacts : sequence of Contact
-        Decision points.
-    lanes : Lanes
-        Canvases that hold a window.
-    threads : int
-        As in `run_jobs`.
-    """
+    """Grow both sides of many contacts, as many at once as there are canvases; yield the evidence in their order."""
     jobs = deque(Resegmentation(around, contact) for contact in contacts)
     for _ in run_jobs(list(jobs), lanes, threads):
         while jobs and (evidence := jobs[0].evidence) is not None:
@@ -215,21 +169,7 @@ def resegmented(
 
 
 def measured_side(mask: np.ndarray, near_zyx: ZYX, reach: Box, units_zyx: VoxelSize, within: Box | None = None) -> Side:
-    """Measure a segment in its window. Good seeds lie deep inside it and near a point.
-
-    Parameters
-    ----------
-    mask : bool ndarray of shape (Z, Y, X)
-        The segment, which goes on as its mirror image where the image does.
-    near_zyx : tuple of int
-        The decision point, in voxels of `mask`.
-    reach : Box
-        Positions where a FOV may be centred.
-    units_zyx : tuple of float
-        Sides of a voxel in units of the smallest.
-    within : Box, optional
-        What is no mirror image, default all: only there is the segment, and seeds.
-    """
+    """Measure a segment in its window. Good seeds lie deep inside it and near a point."""
     depth = _depth(mask, units_zyx)
     if within is not None:
         beyond = np.ones(mask.shape, bool)

@@ -22,15 +22,7 @@ TABLES: dict[str, tuple[tuple[int, ...], type]] = {
 
 
 class Stacked:
-    """Tables of all subvolumes, one below the other, read a few subvolumes at a time.
-
-    Parameters
-    ----------
-    learnt : iterable of dict
-        What `Subvolumes.look_at` returns for each subvolume, in the order of their tiling; goes through them once.
-    folder : Path or None
-        Folder for the tables, which are gone at the end; None for the one that `tempfile` chooses.
-    """
+    """Tables of all subvolumes, one below the other, read a few subvolumes at a time."""
 
     def __init__(self, learnt: Iterable[Learnt], folder: Path | None = None) -> None:
         self._tables = {name: ScratchRows(*kind, folder) for name, kind in TABLES.items()}

@@ -26,21 +26,11 @@ MAX_CACHED = 32  # subvolumes whose ids stay in memory
 
 @dataclass(frozen=True)
 class Subvolumes:
-    """Segmented subvolumes of one tiling.
+    """Segmented subvolumes of one tiling."""
 
-    Parameters
-    ----------
-    tiling : Tiling
-        Their boxes.
-    specs : list of str
-        Where they are, in the order of the tiling.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel.
-    """
-
-    tiling: Tiling
-    specs: list[str]
-    voxel_size_zyx_nm: VoxelSize
+    tiling: Tiling  # their boxes
+    specs: list[str]  # where they are, in the order of the tiling
+    voxel_size_zyx_nm: VoxelSize  # sides of a voxel
 
     @classmethod
     def read(cls, tables: StepTables, specs: Sequence[str]) -> Subvolumes:
@@ -65,23 +55,7 @@ class Subvolumes:
         }
 
     def look_at(self, index: int, pool: VolumePool, block_size_zyx: ZYX) -> Learnt:
-        """Return all that a subvolume adds to what is known of the whole volume.
-
-        Parameters
-        ----------
-        index : int
-            Its number in the tiling.
-        pool : VolumePool
-            Opens it and its neighbours.
-        block_size_zyx : tuple of int
-            Voxels compared at a time.
-
-        Returns
-        -------
-        dict of str to ndarray
-            Its ids as in `SubvolumeIds`, its tables as in `tables_of`, and ``claims`` (int64, (N, 7)): the number of a
-            later subvolume, its own id and that of the other one, first voxel of a cell, voxels that both have there.
-        """
+        """Return all that a subvolume adds to what is known of the whole volume."""
         spec = self.specs[index]
         found = scan(pool.open(spec), self.tiling.core(index))
         claims = [np.empty((0, 7), np.int64)]
@@ -100,18 +74,7 @@ class Subvolumes:
 
 
 def open_subvolumes(specs: Sequence[str]) -> Subvolumes:
-    """Find the tiling that subvolumes form, and check it.
-
-    Parameters
-    ----------
-    specs : sequence of str
-        Segmented subvolumes, in any order.
-
-    Raises
-    ------
-    VolumeError
-        If there is no subvolume, a box occurs twice, the subvolumes do not tile a box, or their voxel sizes differ.
-    """
+    """Find the tiling that subvolumes form, and check it."""
     places: dict[Box, str] = {}
     first: Volume | None = None
     for spec in specs:
@@ -130,22 +93,7 @@ def open_subvolumes(specs: Sequence[str]) -> Subvolumes:
 
 
 def count_in_cells(a: np.ndarray, b: np.ndarray, offset_zyx: ZYX, cell_zyx: ZYX) -> np.ndarray:
-    """Count the voxels of every pair of ids in every cell.
-
-    Parameters
-    ----------
-    a, b : integer ndarrays of one shape (Z, Y, X)
-        Labels; voxels where one is 0 do not count.
-    offset_zyx : tuple of int
-        First voxel of both in the full volume.
-    cell_zyx : tuple of int
-        Shape of a cell.
-
-    Returns
-    -------
-    int64 ndarray of shape (N, 6)
-        Id in a, id in b, first voxel of the cell, voxels.
-    """
+    """Count the voxels of every pair of ids in every cell."""
     cells_along_x = np.broadcast_to((np.arange(a.shape[2]) + offset_zyx[2]) // cell_zyx[2], a.shape)
     starts, lengths = find_runs(a, b, cells_along_x, within_rows=True)
     ids = np.stack([a.ravel()[starts], b.ravel()[starts]], axis=1).astype(np.int64)
@@ -154,16 +102,7 @@ def count_in_cells(a: np.ndarray, b: np.ndarray, offset_zyx: ZYX, cell_zyx: ZYX)
 
 
 class GlobalIds:
-    """The global ids of subvolumes, read as they are needed.
-
-    Parameters
-    ----------
-    subvolumes : Subvolumes
-        Where they are.
-    tables : StepTables
-        With ``ids`` (uint64, ascending within each subvolume), their global ``numbers`` (uint64), and the ``first`` row
-        of each subvolume.
-    """
+    """The global ids of subvolumes, read as they are needed."""
 
     def __init__(self, subvolumes: Subvolumes, tables: StepTables) -> None:
         self._subvolumes = subvolumes

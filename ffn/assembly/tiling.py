@@ -19,12 +19,6 @@ Ranges = tuple[tuple[int, int], ...]
 class Tiling:
     """A grid of boxes, as `ffn.geometry.tile` makes it, numbered in zyx order.
 
-    Parameters
-    ----------
-    ranges_zyx : three tuples of (start, stop)
-        Ranges along each axis; every combination is a box. Starts and stops ascend, and no range begins after the
-        previous one ends.
-
     Examples
     --------
     >>> tiling = Tiling.of([Box((0, 0, 0), (6, 4, 4)), Box((4, 0, 0), (10, 4, 4))])
@@ -32,17 +26,13 @@ class Tiling:
     ('0:5,0:4,0:4', '5:10,0:4,0:4', [(0, 1)])
     """
 
+    # ranges along each axis; every combination is a box. Starts and stops ascend, and no range begins after the
+    # previous one ends
     ranges_zyx: tuple[Ranges, Ranges, Ranges]
 
     @classmethod
     def of(cls, boxes: Sequence[Box]) -> Tiling:
-        """Return the tiling that distinct `boxes` form, in any order.
-
-        Raises
-        ------
-        VolumeError
-            If they leave a hole or do not form a grid.
-        """
+        """Return the tiling that distinct `boxes` form, in any order."""
         z, y, x = (tuple(sorted({(b.start[axis], b.stop[axis]) for b in boxes})) for axis in range(3))
         tiling = cls((z, y, x))
         if tiling.num_boxes != len(boxes):
@@ -99,18 +89,7 @@ class Tiling:
                 yield number
 
     def overlap_shares(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return the depth of the overlaps of boxes, as a share of the first ones' sides.
-
-        Parameters
-        ----------
-        first, second : int64 ndarrays of shape (N,)
-            Numbers of boxes that share voxels.
-
-        Returns
-        -------
-        float64 ndarray of shape (N,)
-            On the axis where it is smallest.
-        """
+        """Return the depth of the overlaps of boxes, as a share of the first ones' sides."""
         places = (np.unravel_index(numbers, self.shape) for numbers in (first, second))
         shares = []
         for ranges, of_first, of_second in zip(self.ranges_zyx, *places, strict=True):

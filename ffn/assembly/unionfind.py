@@ -6,13 +6,7 @@ import numpy as np
 
 
 class Forest:
-    """Connected components of a graph whose edges arrive a part at a time; no more of them are in memory.
-
-    Parameters
-    ----------
-    num_nodes : int
-        Nodes are numbered 0 … num_nodes - 1.
-    """
+    """Connected components of a graph whose edges arrive a part at a time; no more of them are in memory."""
 
     def __init__(self, num_nodes: int) -> None:
         self._parents = np.arange(num_nodes)  # of the same component, and never larger than the node
@@ -44,18 +38,6 @@ class Forest:
 
 def connected_roots(num_nodes: int, edges: np.ndarray) -> np.ndarray:
     """Return a representative for every node: the smallest index of its component.
-
-    Parameters
-    ----------
-    num_nodes : int
-        Nodes are numbered 0 … num_nodes - 1.
-    edges : int ndarray of shape (E, 2)
-        Pairs of nodes to join, in any order.
-
-    Returns
-    -------
-    int64 ndarray of shape (num_nodes,)
-        Independent of the order of `edges`.
 
     Examples
     --------

@@ -173,15 +173,7 @@ class Canvas:
         return self.image[where], pom
 
     def put(self, position_zyx: ZYX, pom_logit: np.ndarray, count: bool = False) -> Advance:
-        """Write the output of the network, as `write` does, and find the moves from there.
-
-        Parameters
-        ----------
-        position_zyx, pom_logit
-            As in `write`.
-        count : bool
-            Whether to count voxels, which costs time.
-        """
+        """Write the output of the network, as `write` does, and find the moves from there."""
         before = self._num_voxels_in(position_zyx) if count else 0
         moves = face_max_offsets(self.write(position_zyx, pom_logit), self.deltas_zyx, self.thresholds.move)
         return Advance(moves, self._num_voxels_in(position_zyx) - before if count else 0)
@@ -192,20 +184,7 @@ class Canvas:
         return int(np.count_nonzero(self.pom_logit[where] >= self.thresholds.segment))
 
     def write(self, position_zyx: ZYX, pom_logit: np.ndarray) -> np.ndarray:
-        """Write the output of the network to the canvas, under the freeze rule, and count the voxels that are lost.
-
-        Parameters
-        ----------
-        position_zyx : tuple of int
-            Centre of the FOV.
-        pom_logit : float32 ndarray of the FOV's shape
-            Updated logits; this array is changed in place.
-
-        Returns
-        -------
-        float32 ndarray
-            Logits that are now on the canvas.
-        """
+        """Write the output of the network to the canvas, under the freeze rule, and count the voxels that are lost."""
         fov = self.fov(position_zyx)
         where = fov.slices()
         old = self.pom_logit[where].copy()  # comparisons with NaN are false, so what follows leaves new voxels alone

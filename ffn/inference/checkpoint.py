@@ -26,17 +26,7 @@ BYTES_AT_ONCE = 2**24
 
 
 class CheckpointFile:
-    """A file, written at intervals while a job runs.
-
-    Parameters
-    ----------
-    path : path
-        Path of the file, such as `path_for` returns.
-    fingerprint : dict of str to str
-        What the result depends on; a checkpoint with another fingerprint is not used.
-    seconds : float
-        Seconds between checkpoints; 0 writes none.
-    """
+    """A file, written at intervals while a job runs."""
 
     def __init__(self, path: str | Path, fingerprint: Mapping[str, str], seconds: float) -> None:
         self.path = Path(path)
@@ -50,13 +40,7 @@ class CheckpointFile:
         return self._seconds > 0
 
     def load(self) -> Arrays | None:
-        """Return the saved arrays; return None and log the reason if they cannot be used.
-
-        Raises
-        ------
-        OSError
-            If the file system does not let the file be read. It may be whole, and starting over would replace it.
-        """
+        """Return the saved arrays; return None and log the reason if they cannot be used."""
         if self._seconds == 0 or not self.path.exists():
             return None
         try:
@@ -112,12 +96,7 @@ class CheckpointFile:
 
 
 class Termination:
-    """Whether SIGTERM has arrived, after which jobs save their state and end.
-
-    Attributes
-    ----------
-    arrived : bool
-    """
+    """Whether SIGTERM has arrived, after which jobs save their state and end."""
 
     def __init__(self) -> None:
         self.arrived = False

@@ -30,40 +30,15 @@ FEW_FEATURES = 12  # with fewer, OpenVINO is faster
 
 @dataclass(frozen=True)
 class Network:
-    """What is run on an image.
+    """What is run on an image."""
 
-    Parameters
-    ----------
-    model : Model
-        Architecture and weights.
-    normalisation : Normalisation
-        Of the image.
-    choice : Choice
-        Engine and precision.
-    """
-
-    model: Model
-    normalisation: Normalisation
-    choice: Choice
+    model: Model  # architecture and weights
+    normalisation: Normalisation  # of the image
+    choice: Choice  # engine and precision
 
 
 def chosen(model: Model, config: FloodConfig, machine: str | None = None) -> Choice:
-    """Return engine and precision of the options; where they say ``auto``, what is fastest here or was chosen before.
-
-    Parameters
-    ----------
-    model : Model
-        Architecture and weights.
-    config : FloodConfig
-        Engine, precision and threads.
-    machine : str, optional
-        Folder with the choices of the run. The first job records there what `auto` takes, and all others take the same.
-
-    Raises
-    ------
-    ConfigError
-        If this machine cannot run the choice.
-    """
+    """Return engine and precision of the options; ``auto`` becomes what is fastest here or was chosen before."""
     choice = Choice(config.engine, config.precision)
     if "auto" in (config.engine, config.precision):
         name = choice_name("inference", config.engine, config.precision, model.config)

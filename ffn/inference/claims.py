@@ -22,18 +22,10 @@ COUNTERS = ("fovs", "seeds", *OUTCOMES, "limited", *SIGNS)
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of the full volume, as seen from a subvolume.
+    """Cells of the full volume, as seen from a subvolume."""
 
-    Parameters
-    ----------
-    shape_zyx : tuple of int
-        See `ffn.geometry.cell_shape`.
-    offset_zyx : tuple of int
-        First voxel of the subvolume.
-    """
-
-    shape_zyx: ZYX = (CELL, CELL, CELL)
-    offset_zyx: ZYX = (0, 0, 0)
+    shape_zyx: ZYX = (CELL, CELL, CELL)  # see `ffn.geometry.cell_shape`
+    offset_zyx: ZYX = (0, 0, 0)  # first voxel of the subvolume
 
     def first_voxels(self, points: np.ndarray) -> np.ndarray:
         """Return the first voxels of the cells of `points`, int64 (N, 3), full-volume voxels."""
@@ -42,49 +34,25 @@ class Cells:
 
 @dataclass(frozen=True)
 class Origin:
-    """How a segment was grown.
+    """How a segment was grown."""
 
-    Parameters
-    ----------
-    segment_id : int
-        Id in this subvolume.
-    seed_zyx : tuple of int
-        Seed voxel, relative to the subvolume.
-    num_fovs : int
-        Network evaluations that it took.
-    overlaps : dict of tuple of int to int
-        Number of its voxels that belong to earlier segments, by their id and the first voxel (z, y, x) of their cell.
-    pass_number : int
-        1, or 2 for the second pass; 0 for a segment that was given.
-    """
-
-    segment_id: int
-    seed_zyx: ZYX
-    num_fovs: int
+    segment_id: int  # id in this subvolume
+    seed_zyx: ZYX  # seed voxel, relative to the subvolume
+    num_fovs: int  # network evaluations that it took
+    # number of its voxels that belong to earlier segments, by their id and the first voxel (z, y, x) of their cell
     overlaps: dict[tuple[int, ...], int]
-    pass_number: int = 1
+    pass_number: int = 1  # 1, or 2 for the second pass; 0 for a segment that was given
 
 
 @dataclass
 class Filling:
-    """Result of flood filling a subvolume.
+    """Result of flood filling a subvolume."""
 
-    Parameters
-    ----------
-    segmentation : int32 ndarray of shape (Z, Y, X)
-        Ids from 1; 0 is background.
-    probability : uint8 ndarray of shape (Z, Y, X)
-        POM of each segment at its voxels, with 1 … 255 for 0 … 1; 0 in the background.
-    origins : list of Origin
-        One per id, in order.
-    counters : dict of str to int
-        Outcomes of the seeds, and number of FOVs. ``stuck`` objects took one FOV; `PomVoxels` are added up over all
-        objects.
-    """
-
-    segmentation: np.ndarray
-    probability: np.ndarray
-    origins: list[Origin] = field(default_factory=list)
+    segmentation: np.ndarray  # ids from 1; 0 is background
+    probability: np.ndarray  # POM of each segment at its voxels, with 1 … 255 for 0 … 1; 0 in the background
+    origins: list[Origin] = field(default_factory=list)  # one per id, in order
+    # outcomes of the seeds, and number of FOVs. ``stuck`` objects took one FOV; `PomVoxels` are added up over all
+    # objects
     counters: dict[str, int] = field(default_factory=dict)
 
 
@@ -123,18 +91,7 @@ class Claims:
         self.num_filled = 0
 
     def adopt(self, labels: np.ndarray) -> np.ndarray:
-        """Make segments of what is segmented already, before any object grows; masked voxels stay masked.
-
-        Parameters
-        ----------
-        labels : integer ndarray of shape (Z, Y, X)
-            Their ids, 0 is background.
-
-        Returns
-        -------
-        ndarray of shape (N,)
-            Those ids by ascending id here, from 1.
-        """
+        """Make segments of what is segmented already, before any object grows; masked voxels stay masked."""
         there = (labels != 0) & is_free(self.segmentation)
         ids, first, numbers = np.unique(labels[there], return_index=True, return_inverse=True)
         self.segmentation[there] = numbers + 1
@@ -164,17 +121,7 @@ class Claims:
             self.segmentation[seed] = REJECTED
 
     def settle(self, grown: GrownObject, min_voxels: int, pass_number: int) -> bool:
-        """Turn an object into a segment if it is strong and large enough; return whether it has become one.
-
-        Parameters
-        ----------
-        grown : GrownObject
-            Object that is valid in the current segmentation.
-        min_voxels : int
-            Smallest number of free voxels that makes a segment.
-        pass_number : int
-            Recorded in its origin.
-        """
+        """Turn an object into a segment if it is strong and large enough; return whether it has become one."""
         outcome = self._claim(grown, min_voxels, pass_number) if grown.is_strong else "weak"
         if outcome != "segments":
             self.segmentation[grown.seed_zyx] = REJECTED

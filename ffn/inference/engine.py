@@ -28,13 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
-    """The network as a function.
-
-    Attributes
-    ----------
-    name : str
-        Engine and precision, for example ``openvino bfloat16``.
-    """
+    """The network as a function."""
 
     name: str
 
@@ -82,13 +76,7 @@ class TensorFlowEngine:
 
 
 class JaxEngine:
-    """The network in JAX as one compiled function, on a GPU if JAX sees one; else XLA takes all cores of the process.
-
-    Raises
-    ------
-    ConfigError
-        If JAX is not installed.
-    """
+    """The network in JAX as one compiled function, on a GPU if JAX sees one, else on all cores of the process."""
 
     def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
         device = jax_device()
@@ -197,26 +185,7 @@ KINDS: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine] | type[KernelEngi
 
 
 def create_engine(model: Model, engine: str, precision: str, threads: int = 0, batch_size: int = 1) -> Engine:
-    """Build an engine.
-
-    Parameters
-    ----------
-    model : Model
-        Architecture and weights.
-    engine : str
-        What runs the network, one of `ffn.config.ENGINES`.
-    precision : {'float32', 'bfloat16'}
-        Type in which convolutions compute.
-    threads : int
-        CPU threads; 0 takes ``OMP_NUM_THREADS``, which the workflow sets, or else all cores of this process.
-    batch_size : int
-        Largest number of FOVs in a call.
-
-    Raises
-    ------
-    ConfigError
-        If this machine cannot run the engine in this precision, or ``OMP_NUM_THREADS`` is needed but not a number.
-    """
+    """Build an engine."""
     threads = threads or threads_here()
     log.info("engine: %s %s, %d threads, batch size %d", engine, precision, threads, batch_size)
     return KINDS[engine](model, precision, threads, batch_size)

@@ -39,17 +39,6 @@ def run_jobs(
     """Yield each job when all its objects have grown.
 
     The jobs on the canvases advance together, one FOV at a time. Each gets what it would get alone.
-
-    Parameters
-    ----------
-    jobs : sequence of CanvasJob
-        In the order in which they begin.
-    lanes : Lanes
-        Canvases.
-    threads : int
-        Number of jobs that are read while others grow; at most `MOST_READERS`, and one for each canvas.
-    after_step : callable, optional
-        Is called with the number of FOVs of a step and the jobs on the canvases, when their states can be saved.
     """
     threads = min(MOST_READERS, threads, lanes.size)
     with ThreadPoolExecutor(threads) as pool:

@@ -28,24 +28,6 @@ def flood_all(
 
     Unless someone remembers what is `finished`, checkpoints are kept until all are done, so that a call that was killed
     does not flood again what it had finished.
-
-    Parameters
-    ----------
-    jobs : sequence of SubvolumeFlood
-        Subvolumes, in the order in which they begin.
-    lanes : Lanes
-        Canvases.
-    termination : Termination
-        When it has arrived, all states are saved and the call ends, unless all subvolumes are done by then.
-    threads : int
-        As in `run_jobs`.
-    finished : callable, optional
-        Told the box of each subvolume that is written.
-
-    Raises
-    ------
-    SegmentError
-        After SIGTERM, once the states are saved.
     """
     progress = _Progress(len(jobs))
 

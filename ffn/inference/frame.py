@@ -17,17 +17,10 @@ class Frame(NamedTuple):
 
     A FOV has to lie on the canvas as a whole. Without a frame, no FOV is centred within its radius of a face of the
     image, and only the rims of FOVs see what is there: a third of the voxels of a cube of 250³ with a FOV of 33³.
-
-    Parameters
-    ----------
-    box : Box
-        Where objects are wanted.
-    canvas : Box
-        That box, and the radius of the FOV more where it ends with the image.
     """
 
-    box: Box
-    canvas: Box
+    box: Box  # where objects are wanted
+    canvas: Box  # that box, and the radius of the FOV more where it ends with the image
 
     @classmethod
     def of(cls, box: Box, image: Box, radius_zyx: ZYX) -> Frame:

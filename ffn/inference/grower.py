@@ -30,24 +30,7 @@ class Limits:
 
 
 class ObjectGrower:
-    """An object that grows from its seed until no position is left.
-
-    Parameters
-    ----------
-    canvas : Canvas
-        Cleared for this object; no other may use it until this one has grown.
-    seed_zyx : tuple of int
-        Free voxel in the reach of the canvas.
-    deltas_zyx : tuple of int
-        FOV step.
-    limits : Limits
-        When to stop early.
-
-    Attributes
-    ----------
-    limited : bool
-        Whether a limit has stopped it.
-    """
+    """An object that grows from its seed until no position is left."""
 
     def __init__(self, canvas: Canvas, seed_zyx: ZYX, deltas_zyx: ZYX, limits: Limits | None = None) -> None:
         canvas.start(seed_zyx)
@@ -132,17 +115,7 @@ class ObjectGrower:
 
 
 class FovBatch:
-    """Evaluate the network for up to `size` objects at once.
-
-    Parameters
-    ----------
-    engine : Engine
-        Network, built for batches of `size`.
-    fov_size_zyx : tuple of int
-        Size of the FOV.
-    size : int
-        Largest number of FOVs in a call.
-    """
+    """Evaluate the network for up to `size` objects at once."""
 
     def __init__(self, engine: Engine, fov_size_zyx: ZYX, size: int = 1) -> None:
         self.size = size

@@ -20,33 +20,13 @@ MOST_READERS = 8  # jobs that are read, and searched for seeds, at the same time
 
 
 class Lanes(Protocol):
-    """Canvases on which objects of different subvolumes, or windows, grow in lockstep.
-
-    Attributes
-    ----------
-    name : str
-        Engine and precision.
-    size : int
-        Number of canvases.
-    """
+    """Canvases on which objects of different subvolumes, or windows, grow in lockstep."""
 
     name: str
     size: int
 
     def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray, inside: Box | None = None) -> Canvas:
-        """Return canvas number `lane`, for another subvolume than before.
-
-        Parameters
-        ----------
-        lane : int
-            Below `size`.
-        raw : ndarray of shape (Z, Y, X)
-            Image as stored.
-        segmentation : int32 ndarray of shape (Z, Y, X)
-            As in `Canvas`.
-        inside : Box, optional
-            As in `Canvas`.
-        """
+        """Return canvas number `lane`, for another subvolume than before."""
         ...
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
@@ -55,17 +35,7 @@ class Lanes(Protocol):
 
 
 class HostLanes:
-    """Canvases in the memory of the host, for any engine.
-
-    Parameters
-    ----------
-    network : Network
-        What is run on the image.
-    config : FloodConfig
-        Thresholds and threads.
-    size : int
-        Number of canvases.
-    """
+    """Canvases in the memory of the host, for any engine."""
 
     def __init__(self, network: Network, config: FloodConfig, size: int = 1) -> None:
         model, choice = network.model, network.choice
@@ -85,26 +55,7 @@ class HostLanes:
 
 
 def open_lanes(network: Network, config: FloodConfig, num_jobs: int, shape_zyx: ZYX, dtype: np.dtype) -> Lanes:
-    """Open as many canvases as the options say: on the device with the engine jax, on the host with others.
-
-    Parameters
-    ----------
-    network : Network
-        What is run on the image.
-    config : FloodConfig
-        Thresholds, threads and number of canvases.
-    num_jobs : int
-        Number of subvolumes, or windows; there are never more canvases.
-    shape_zyx : tuple of int
-        Shape that holds each of them, at least the FOV.
-    dtype : dtype
-        Type of the image.
-
-    Raises
-    ------
-    ConfigError
-        If this machine cannot run the engine, or the device does not hold the canvases.
-    """
+    """Open as many canvases as the options say: on the device with the engine jax, on the host with others."""
     wanted = None if config.canvases == "auto" else config.canvases
     if network.choice.engine != "jax":
         return HostLanes(network, config, min(wanted or 1, num_jobs))

@@ -16,29 +16,6 @@ ScoredOffset = tuple[float, ZYX]
 class FaceMaxMovement:
     """Queue of positions: breadth first, and the best face first among the moves of one FOV.
 
-    Parameters
-    ----------
-    seed_zyx : tuple of int
-        Origin of the cells.
-    deltas_zyx : tuple of int
-        FOV step.
-    move_logit : float
-        Logit that a face must reach to be queued.
-    queue : iterable of tuple of int, optional
-        Positions to visit; default: the seed alone.
-    evaluated : iterable of tuple of int, optional
-        Positions evaluated already, for an object that resumes.
-    inside : Box, optional
-        What the image is, beyond which there is its mirror image: moves beyond a face lead to what they show of it.
-        Without it, moves are left as they are.
-
-    Attributes
-    ----------
-    queue : deque of tuple of int
-        Positions to visit, the next one first.
-    evaluated : list of tuple of int
-        Positions evaluated so far, in order.
-
     Notes
     -----
     Source: Januszewski et al. 2018, Methods. A position belongs to the cell
@@ -91,22 +68,7 @@ class FaceMaxMovement:
 
 
 def face_max_offsets(pom_logit: np.ndarray, deltas_zyx: ZYX, move_logit: float) -> list[ScoredOffset]:
-    """Find the strongest voxel of each of the six faces at ± deltas.
-
-    Parameters
-    ----------
-    pom_logit : float32 ndarray of shape (Z, Y, X)
-        POM of one FOV, with odd axes.
-    deltas_zyx : tuple of int
-        Half-size of the box whose faces are searched; an axis where it is 0 has no faces.
-    move_logit : float
-        Faces that do not reach it are left out.
-
-    Returns
-    -------
-    list of (float, tuple of int)
-        Score and offset from the centre, best first; ties by descending offset.
-    """
+    """Find the strongest voxel of each of the six faces at ± deltas."""
     center = zyx(n // 2 for n in pom_logit.shape)
     (z, y, x), (dz, dy, dx) = center, deltas_zyx
     box = pom_logit[z - dz : z + dz + 1, y - dy : y + dy + 1, x - dx : x + dx + 1]
@@ -130,17 +92,7 @@ def sides(deltas_zyx: ZYX) -> list[tuple[int, int]]:
 def offsets_of_maxima(
     scores: Sequence[float], flats: Sequence[int], deltas_zyx: ZYX, move_logit: float
 ) -> list[ScoredOffset]:
-    """Turn the maxima of the faces, in the order of `sides`, into moves.
-
-    Parameters
-    ----------
-    scores : sequence of float
-        Strongest logit of each face.
-    flats : sequence of int
-        Index of the voxel in its face, row by row.
-    deltas_zyx, move_logit
-        As in `face_max_offsets`, and so is what it returns.
-    """
+    """Turn the maxima of the faces, in the order of `sides`, into moves."""
     found: set[ScoredOffset] = set()
     for (axis, sign), score, flat in zip(sides(deltas_zyx), scores, flats, strict=True):
         if score >= move_logit:

@@ -28,31 +28,16 @@ class PomVoxels(NamedTuple):
 
 @dataclass(frozen=True)
 class GrownObject:
-    """An object that has stopped growing, without its canvas.
+    """An object that has stopped growing, without its canvas."""
 
-    Parameters
-    ----------
-    seed_zyx : tuple of int
-        Seed voxel.
-    num_fovs : int
-        Number of network evaluations.
-    is_strong, limited : bool
-        Whether it still includes its seed; whether a limit has stopped it.
-    box : Box
-        Bounding box of its voxels.
-    probability : uint8 ndarray of ``box.shape``
-        1 … 255 at its voxels, 0 elsewhere; empty if the object is too weak or too small to become a segment.
-    pom_voxels : PomVoxels
-        How far its POM tells object from background.
-    """
-
-    seed_zyx: ZYX
-    num_fovs: int
-    is_strong: bool
+    seed_zyx: ZYX  # seed voxel
+    num_fovs: int  # number of network evaluations
+    is_strong: bool  # whether it still includes its seed; whether a limit has stopped it
     limited: bool
-    box: Box
+    box: Box  # bounding box of its voxels
+    # 1 … 255 at its voxels, 0 elsewhere; empty if the object is too weak or too small to become a segment
     probability: np.ndarray
-    pom_voxels: PomVoxels = PomVoxels()
+    pom_voxels: PomVoxels = PomVoxels()  # how far its POM tells object from background
 
     @classmethod
     def harvest(cls, grower: ObjectGrower, min_voxels: int) -> GrownObject:

@@ -29,30 +29,14 @@ CAUSE = (
 
 
 class Facts(NamedTuple):
-    """What a subvolume says about its flood.
+    """What a subvolume says about its flood."""
 
-    Parameters
-    ----------
-    name : str
-        Of the subvolume.
-    largest_share : float
-        Share of the subvolume's voxels that its largest segment holds.
-    num_through : int
-        Segments that touch all six faces of the subvolume.
-    num_given : int
-        Segments that were there from the start.
-    side_um : float
-        Side of a cube as large as the subvolume, µm.
-    counters : mapping of str to int
-        As in `Filling`.
-    """
-
-    name: str
-    largest_share: float
-    num_through: int
-    num_given: int
-    side_um: float
-    counters: Mapping[str, int]
+    name: str  # of the subvolume
+    largest_share: float  # share of the subvolume's voxels that its largest segment holds
+    num_through: int  # segments that touch all six faces of the subvolume
+    num_given: int  # segments that were there from the start
+    side_um: float  # side of a cube as large as the subvolume, µm
+    counters: Mapping[str, int]  # as in `Filling`
 
     @property
     def largest_allowed(self) -> float:
@@ -83,18 +67,7 @@ def facts_of(name: str, record: Mapping[str, Any]) -> Facts | None:
 
 
 def findings(facts: Sequence[Facts]) -> list[str]:
-    """Return what looks wrong in the subvolumes of one segmentation, one line for each kind of sign.
-
-    Parameters
-    ----------
-    facts : sequence of Facts
-        Of all subvolumes, or of one.
-
-    Returns
-    -------
-    list of str
-        Empty if nothing does. Each names the worst subvolume.
-    """
+    """Return what looks wrong in the subvolumes of one segmentation, one line for each kind of sign."""
     lines = []
     for measure, text in SIGNS:
         found = [(measure(one), one.name) for one in facts if measure(one)]

@@ -117,18 +117,7 @@ def slice_peak_seeds(
     masked: np.ndarray | None = None,
     at_faces: bool = False,
 ) -> np.ndarray:
-    """Find the seeds of every z slice separately, for sections too thick to compare voxels across them.
-
-    Parameters
-    ----------
-    image, voxel_size_zyx_nm, min_distance, masked, at_faces
-        As in `peak_seeds`; `min_distance` counts within a slice.
-
-    Returns
-    -------
-    int64 ndarray of shape (N, 3)
-        Seeds, zyx, in ascending order; the seeds of a slice depend on that slice alone.
-    """
+    """Find the seeds of every z slice separately, for sections too thick to compare voxels across them."""
     masks = [None] * len(image) if masked is None else masked
     planes = zip(image, masks, strict=True)
     return _stacked([peak_seeds(plane, voxel_size_zyx_nm[1:], min_distance, mask, at_faces) for plane, mask in planes])
@@ -166,20 +155,7 @@ def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
 
 
 def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
-    """Select the points in `box`; log a warning if there is none.
-
-    Parameters
-    ----------
-    points : int64 ndarray of shape (N, 3)
-        Full-volume voxels, zyx.
-    box : Box
-        Box of the subvolume.
-
-    Returns
-    -------
-    int64 ndarray of shape (M, 3)
-        Points relative to `box`, in the given order.
-    """
+    """Select the points in `box`; log a warning if there is none."""
     inside = box.holds(points)
     if not inside.any():
         log.warning("0 of %d seed points lie in %s, so nothing will be segmented there", len(points), box)
@@ -189,24 +165,7 @@ def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
 def empty_space_seeds(
     image: np.ndarray, segmentation: np.ndarray, config: SegmentConfig, voxel_size_zyx_nm: VoxelSize
 ) -> np.ndarray:
-    """Find the seeds of a second pass, in what the first left empty.
-
-    Parameters
-    ----------
-    image : float32 ndarray of shape (Z, Y, X)
-        Normalised image.
-    segmentation : int ndarray of shape (Z, Y, X)
-        As in `Canvas.segmentation`: 0 and `REJECTED` are free.
-    config : SegmentConfig
-        As in `find_seeds`. With the policy `peaks_2d`, peaks are those of every slice, else those in 3D.
-    voxel_size_zyx_nm : tuple of float
-        As in `find_seeds`.
-
-    Returns
-    -------
-    int64 ndarray of shape (N, 3)
-        Free voxels, zyx, in the order in which they grow: maxima of the distance to segments, masks and membranes.
-    """
+    """Find the seeds of a second pass, in what the first left empty."""
     if config.seed_policy == "peaks_2d":
         planes = zip(image, segmentation, strict=True)
         seeds = _stacked([_free_peaks(*plane, config, voxel_size_zyx_nm[1:]) for plane in planes])

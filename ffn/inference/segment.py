@@ -86,21 +86,11 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 class Known(NamedTuple):
-    """What is known of a volume besides its image.
+    """What is known of a volume besides its image."""
 
-    Parameters
-    ----------
-    normalization : str, optional
-        File of `ffn normalize`; default: mean and deviation of the model.
-    masks : tuple of Mask
-        Voxels that are never seeded, entered or segmented.
-    init_segmentation : str, optional
-        Labels of any resolution that are segments from the start.
-    """
-
-    normalization: str | None = None
-    masks: tuple[Mask, ...] = ()
-    init_segmentation: str | None = None
+    normalization: str | None = None  # file of `ffn normalize`; default: mean and deviation of the model
+    masks: tuple[Mask, ...] = ()  # voxels that are never seeded, entered or segmented
+    init_segmentation: str | None = None  # labels of any resolution that are segments from the start
 
     @property
     def inputs(self) -> dict[str, str]:

@@ -43,53 +43,22 @@ class ImagePart(NamedTuple):
 
 @dataclass(frozen=True)
 class Common:
-    """What the subvolumes of a call have in common.
+    """What the subvolumes of a call have in common."""
 
-    Parameters
-    ----------
-    image_spec : str
-        Raw image, or its staged copy.
-    network : Network
-        What is run on the image.
-    config : SegmentConfig
-        All options.
-    points : int64 ndarray of shape (N, 3), optional
-        Seed points.
-    inputs : mapping of str to object
-        What provenance names as inputs, but for the box.
-    canvases : int
-        Number of subvolumes that are flooded at once; the engine may round otherwise with another number.
-    masks : tuple of Mask
-        Voxels that are never seeded, entered or segmented.
-    init_segmentation : str, optional
-        Labels of any resolution that are segments from the start.
-    recorded : mapping of str to object
-        Masks and given segments, as provenance names them; `masks` and `init_segmentation` may be staged copies.
-    """
-
-    image_spec: str
-    network: Network
-    config: SegmentConfig
-    points: np.ndarray | None
-    inputs: Mapping[str, object]
-    canvases: int
-    masks: tuple[Mask, ...] = ()
-    init_segmentation: str | None = None
+    image_spec: str  # raw image, or its staged copy
+    network: Network  # what is run on the image
+    config: SegmentConfig  # all options
+    points: np.ndarray | None  # seed points
+    inputs: Mapping[str, object]  # what provenance names as inputs, but for the box
+    canvases: int  # number of subvolumes that are flooded at once; the engine may round otherwise with another number
+    masks: tuple[Mask, ...] = ()  # voxels that are never seeded, entered or segmented
+    init_segmentation: str | None = None  # labels of any resolution that are segments from the start
+    # masks and given segments, as provenance names them; `masks` and `init_segmentation` may be staged copies
     recorded: Mapping[str, object] = field(default_factory=dict)
 
 
 class SubvolumeFlood:
-    """The flood of one box: `read`, `enter` a canvas, grow all that `growing` returns, `write`, `leave`.
-
-    Parameters
-    ----------
-    common : Common
-        Image, model and options.
-    box : Box
-        Box to segment, inside the image.
-    path, dataset : str
-        File to write, and name of the segmentation in it.
-    """
+    """The flood of one box: `read`, `enter` a canvas, grow all that `growing` returns, `write`, `leave`."""
 
     def __init__(self, common: Common, box: Box, path: str, dataset: str) -> None:
         self.box = box

@@ -30,23 +30,7 @@ SMALLEST_FETCH = 32  # sides of a fetched box are powers of 2 from here, so that
 
 
 class DeviceCanvas(Canvas):
-    """A canvas whose image and POM are on the device: one lane of `DeviceLanes`. `put` takes what the device returned.
-
-    Parameters
-    ----------
-    lanes : DeviceLanes
-        Hold image and POM.
-    lane : int
-        Number of this canvas among them.
-    model : ModelConfig
-        FOV and deltas.
-    thresholds : Thresholds
-        Logits that control the flood.
-    segmentation : int32 ndarray of shape (Z, Y, X)
-        As in `Canvas`; it stays on the host.
-    inside : Box, optional
-        As in `Canvas`.
-    """
+    """A canvas whose image and POM are on the device. Its `put` takes the answer of the device."""
 
     def __init__(
         self,
@@ -91,17 +75,7 @@ class DeviceCanvas(Canvas):
         return self._logits[position_zyx]
 
     def put(self, position_zyx: ZYX, answer: np.ndarray, count: bool = False) -> Advance:
-        """Take the answer of `Stepper.step`, whose FOV is on the device already.
-
-        Parameters
-        ----------
-        position_zyx : tuple of int
-            Centre of the FOV.
-        answer : int32 ndarray
-            Row of this canvas.
-        count : bool
-            Without effect: voxels are counted in any case.
-        """
+        """Take the answer of `Stepper.step`, whose FOV is on the device already."""
         num_sides = len(sides(self.deltas_zyx))
         logits = answer.view(np.float32)
         *flats, num_new_voxels, num_deleted = answer[num_sides : 2 * num_sides + 2].tolist()
@@ -125,26 +99,7 @@ class DeviceCanvas(Canvas):
 
 
 class DeviceLanes:
-    """Images and POMs of `size` subvolumes on a device, padded to one shape, so that one compiled step serves all.
-
-    Parameters
-    ----------
-    network : Network
-        What is run on the image.
-    thresholds : Thresholds
-        Of the flood.
-    size : int
-        Number of canvases.
-    shape_zyx : tuple of int
-        Shape that holds each subvolume, at least the FOV.
-    dtype : dtype
-        Type of the images. Those of uint8 or uint16 stay on the device as they are stored, others as float32.
-
-    Raises
-    ------
-    ConfigError
-        If JAX is not installed, or the device refuses memory, also later.
-    """
+    """Images and POMs of `size` subvolumes on a device, padded to one shape, so that one compiled step serves all."""
 
     def __init__(self, network: Network, thresholds: Thresholds, size: int, shape_zyx: ZYX, dtype: np.dtype) -> None:
         device = jax_device()

@@ -67,26 +67,7 @@ def num_canvases(
     dtype: np.dtype,
     on_host: int | None = None,
 ) -> int:
-    """Return how many canvases to put on a device.
-
-    Parameters
-    ----------
-    wanted : int, optional
-        Number that the options ask for; default: as many as the memory holds, at most `MOST_CANVASES`.
-    num_jobs : int
-        Number of subvolumes, or windows; there are never more canvases.
-    free : int
-        What `free_bytes` returned.
-    model, shape_zyx, dtype
-        As in `bytes_of_canvas`.
-    on_host : int, optional
-        What `fitting_on_host` returned, if the device has its own memory.
-
-    Raises
-    ------
-    ConfigError
-        If the memory does not hold them.
-    """
+    """Return how many canvases to put on a device."""
     each = bytes_of_canvas(model, shape_zyx, dtype)
     on_device = int(USABLE * free) // each
     fitting = on_device if on_host is None else min(on_device, max(1, on_host))

@@ -28,21 +28,11 @@ class CanvasState(NamedTuple):
 
 @dataclass(frozen=True)
 class Stepper:
-    """One step of all canvases as a pure function.
+    """One step of all canvases as a pure function."""
 
-    Parameters
-    ----------
-    model : ModelConfig
-        FOV, deltas and depth.
-    thresholds : Thresholds
-        Of the flood.
-    precision : {'float32', 'bfloat16'}
-        Type in which convolutions compute.
-    """
-
-    model: ModelConfig
-    thresholds: Thresholds
-    precision: str
+    model: ModelConfig  # FOV, deltas and depth
+    thresholds: Thresholds  # of the flood
+    precision: str  # type in which convolutions compute
 
     def step(
         self, params: Params, seen: jax.Array | None, state: CanvasState, requests: jax.Array
