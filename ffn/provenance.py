@@ -22,7 +22,7 @@ REVISIONS: dict[str, int] = {
     "ingest": 2,
     "merge": 3,
     "reconcile": 5,
-    "report": 4,
+    "report": 5,
     "segment": 4,
     "study": 3,
     "sweep": 5,

@@ -21,7 +21,6 @@ from ffn.options import flags, quote
 from ffn.viewing.config import OF_TABLES
 from ffn.workflow import arguments, snakemake_patches, subvolume_lists
 from ffn.workflow.file_lists import write_file_lists
-from ffn.workflow.forecast import announcement
 from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import training_mb
 from ffn.workflow.paths import any_of
@@ -165,10 +164,6 @@ onstart:
         subvolume_lists.keep(PATHS, PIPELINE.subvolumes_of_a_job)
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     if not snakemake_patches.is_quiet(workflow):
-        boxes = [PIPELINE.voxels_of_job("subvolumes")(job.wildcards) for job in jobs_of("segment")]
-        boxes += [PIPELINE.voxels_of_list("subvolumes")(job.wildcards) for job in jobs_of("segment_list")]
-        for line in announcement(COSTED, trains, boxes, None if snakemake_patches.submits(workflow) else CORES):
-            logger.info(line)
         LiveJobs().start(logger)
 
 

@@ -29,9 +29,7 @@ from ffn.io import atomic
 from ffn.kernels import inference
 from ffn.machine.description import this_machine
 from ffn.machine.schedulers import Scheduler
-from ffn.workflow.forecast import describe_pace, pace_of, times
 from ffn.workflow.needs import memory_mb
-from ffn.workflow.pipeline import read_pipeline
 
 RESULT = "findings.json"
 
@@ -54,8 +52,6 @@ class Check:
         Seconds for each command, and for the submitted job including its time in the queue.
     result : Path or None
         JSON file for the findings, in addition to the table.
-    configuration : Path or None
-        Run whose training and flood filling are to be timed.
     collective : str
         What joins the processes, ``horovod`` or ``mpi``.
     """
@@ -65,7 +61,6 @@ class Check:
     latency: float = 60.0
     timeout: float = 600.0
     result: Path | None = None
-    configuration: Path | None = None
     collective: str = "horovod"
 
 
@@ -102,7 +97,7 @@ def _findings(site: Site, check: Check) -> list[Finding]:
     if any(finding.verdict == "FAIL" for finding in findings):
         findings.append(Finding("nodes", "skip", "fix the above first"))
     elif site.is_inside_job:
-        findings += [*_machine(check), *_gpu(site, check), *_nodes(site, check)]
+        findings += [*_machine(), *_gpu(site, check), *_nodes(site, check)]
     elif check.submit:
         findings += _submitted(site, check)
     else:
@@ -139,19 +134,11 @@ def _collective(site: Site, check: Check) -> Finding:
     return judge(found[0] if found else {"error": "Python crashed"}, shlex.join(site.layout.words) or "ffn launch")
 
 
-def _machine(check: Check) -> list[Finding]:
-    """Describe this machine, on which jobs run: what it has, how fast it is and why not faster."""
+def _machine() -> list[Finding]:
+    """Describe this machine, on which jobs run, and why it is not faster."""
     machine = this_machine()
-    pace = pace_of(machine)
-    findings = [Finding("machine", "ok", machine.title), Finding("speed", "ok", describe_pace(pace))]
     reasons = [*machine.slowed_by, *([] if machine.cards else _missing_kernels())]
-    findings += [Finding("slow", "warn", reason) for reason in reasons]
-    if check.configuration is not None:
-        pipeline = read_pipeline(check.configuration)
-        boxes = [box.num_voxels for volume in pipeline.subvolumes.values() for box in volume.values()]
-        expected = times(pipeline.run, pace, bool(pipeline.trained), boxes * len(pipeline.orders))
-        findings.append(Finding("run", "ok", "; ".join(expected) or "neither trains nor segments"))
-    return findings
+    return [Finding("machine", "ok", machine.title), *(Finding("slow", "warn", reason) for reason in reasons)]
 
 
 def _missing_kernels() -> list[str]:
@@ -236,8 +223,6 @@ def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
     inside = [sys.executable, "-m", "ffn", "doctor", "--profile", str(Path(site.name).resolve())]
     inside += ["--result", str(result), "--folder", str(check.folder.absolute()), "--nodes", str(site.layout.nodes)]
     inside += ["--collective", check.collective, "--latency", f"{check.latency:g}", "--timeout", f"{check.timeout:g}"]
-    if check.configuration is not None:
-        inside += ["--configfile", str(check.configuration.absolute())]
     ended = json.dumps([Finding("job", "FAIL", f"ended without findings. Look at {LOG}")._asdict()])
     place = shlex.quote(str(result))
     lines = ["#!/bin/bash", *exports(), f"cd {shlex.quote(os.getcwd())}", shlex.join(inside)]

@@ -10,7 +10,7 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Check before the first long job whether this site works: one line per check, exit code 1 if one fails.
 
-    It says what this machine has for a network, how fast that is and what makes it slow. On a login node it checks the
+    It says what this machine has for a network, and what makes it slow. On a login node it checks the
     scheduler's commands and Horovod or mpi4py; with --submit it also submits a job of a few minutes, which checks a
     node in this way, and all nodes together. Inside a job of the scheduler it checks the nodes of that job.
     """
@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="limit for the queue and for each step (default: %(default)g)",
     )
-    parser.add_argument("--configfile", metavar="FILE", help="also say how long this run takes on this machine, about")
     parser.add_argument(
         "--collective",
         choices=("horovod", "mpi"),
@@ -53,9 +52,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from ffn.cluster.site import read_site
 
     result = Path(arguments.result) if arguments.result else None
-    configuration = Path(arguments.configfile) if arguments.configfile else None
     folder, collective = Path(arguments.folder), arguments.collective
-    check = Check(folder, arguments.submit, arguments.latency, arguments.timeout, result, configuration, collective)
+    check = Check(folder, arguments.submit, arguments.latency, arguments.timeout, result, collective)
     findings = examine(read_site(arguments.profile, arguments.nodes), check)
     failed = sum(finding.verdict == "FAIL" for finding in findings)
     verdict = f"{failed} of {len(findings)} checks failed" if failed else "no check failed"

@@ -16,7 +16,6 @@ from ffn.io import hdf5
 from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import METADATA, OURS
 from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec, volume_in
-from ffn.report.made_with import read_made_with
 from ffn.report.run_folder import MOST_FILES
 from ffn.viewing.points import POINTS_FOLDER
 from ffn.workflow.paths import RunPaths, finished
@@ -272,13 +271,11 @@ def _export(folder: Path, check: bool) -> Description:
 
 def _run(folder: Path, check: bool) -> Description:
     paths = RunPaths(folder)
-    made = read_made_with(folder)
     makers = {stage.outputs[0].path: name for name, stage in STAGES.items()}  # `ingest` also stands for `synth`
     found = {name: _count(paths, name) for name in makers.values()}
     return {
         "kind": "run",
         "stages": {name: count for name, count in found.items() if count},
-        "differences": [{"files": one.named_files, "what": what} for one in made for what in one.statements],
         "scores": {path.stem: _scores(path, check) for path in paths.existing("evaluate")},
         "report": paths.of("report"),
     }

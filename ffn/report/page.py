@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import logging
+import platform
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 
 from ffn import __version__
 from ffn.errors import EvaluationError
 from ffn.evaluation.intervals import NUM_RESAMPLES
 from ffn.evaluation.metrics import METRICS
 from ffn.io.atomic import write_text
-from ffn.report.charts import Chart, Line, chart
-from ffn.report.made_with import outdated, read_made_with
+from ffn.report.charts import sweep_charts, training_charts
 from ffn.report.run_folder import (
-    MOST_FILES,
     VolumeFiles,
-    configured_pipeline,
     read_costs,
     read_flood_findings,
     read_grey_levels,
@@ -30,7 +29,6 @@ from ffn.report.run_folder import (
     read_volumes,
 )
 from ffn.report.score_table import (
-    SHOWN_CONVENTIONS,
     cell_text,
     figure,
     method_names,
@@ -38,8 +36,6 @@ from ffn.report.score_table import (
     run_lengths,
     score_rows,
 )
-from ffn.report.training_charts import training_charts
-from ffn.report.versions import package_versions
 from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices
 from ffn.training.monitoring.health import read_complaints
 from ffn.training.monitoring.metrics import best_validation, read_metrics
@@ -55,8 +51,8 @@ PUBLISHED = (
     ("FFN (Januszewski et al. 2018)", 0.0973, 3.2085),
     ("FFN, distributed (Dong et al. 2019)", 0.1074, 1.9518),
 )
-SWEPT = {"voi": "sum", "voi_split": "split", "voi_merge": "merge"}
-SWEEP_AXIS = "merge threshold; at 1 nothing is merged"
+PACKAGES = """tensorflow-cpu tensorflow keras horovod openvino jax numpy scipy scikit-image h5py tensorstore kimimaro
+neuroglancer snakemake""".split()  # that results depend on
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -110,13 +106,9 @@ def render(run_dir: Path) -> str:
     environment.globals.update(cell_text=cell_text)
     volumes = read_volumes(run_dir)
     paths = RunPaths(run_dir)
-    pipeline = configured_pipeline(paths)
-    costs = read_costs(run_dir, pipeline)
     model = Path(paths.folder("train"))
     metrics, validation = (read_metrics(model / name) for name in ("metrics.csv", "validation.csv"))
     config = Path(paths.config)
-    made = read_made_with(run_dir)
-    flood_findings = read_flood_findings(run_dir, [files.name for files in volumes], pipeline)
     return environment.get_template("report.html.jinja").render(
         run=run_dir.resolve().name,
         run_path=str(run_dir),
@@ -124,17 +116,14 @@ def render(run_dir: Path) -> str:
         metrics=METRICS,
         resamples=NUM_RESAMPLES,
         published=PUBLISHED,
-        volumes=[_volume_context(files, run_dir, flood_findings[files.name]) for files in volumes],
+        volumes=[_volume_context(files, run_dir) for files in volumes],
         charts=training_charts(metrics, validation),
         best_validation=best_validation(validation),
         training_warnings=read_complaints(model),
-        costs=costs,
+        costs=read_costs(run_dir),
         selection=read_selection(run_dir),
         versions=package_versions(),
         config=config.read_text() if config.is_file() else "",
-        made=made,
-        outdated=outdated(made),
-        most_files=MOST_FILES if any(one.is_sample for one in made) else None,
     )
 
 
@@ -164,7 +153,7 @@ def core_hours(seconds: float) -> str:
     return f"{hours:.3f}" if hours < 1 else f"{hours:.1f}"
 
 
-def _volume_context(files: VolumeFiles, run_dir: Path, flood_findings: list[str]) -> dict[str, Any]:
+def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
     """Return everything that the template shows of one volume."""
     rows = score_rows(files.scores) if files.scores else []
     errors = (files.scores or {}).get("errors", [])
@@ -182,36 +171,17 @@ def _volume_context(files: VolumeFiles, run_dir: Path, flood_findings: list[str]
             "has_links": (export / LINKS_FOLDER).is_dir(),
             "tables": [str(table.relative_to(run_dir)) for table in sorted(export.glob("*.csv"))],
             "grey_levels": read_grey_levels(run_dir, files.name),
-            "flood_findings": flood_findings,
+            "flood_findings": read_flood_findings(run_dir, files.name),
             "sweep": sweep_charts(read_sweep(run_dir, files.name)),
             "middle": str(volumes.drawn) if volumes and volumes.drawn != volumes.box else "",
             **shown,
         }
 
 
-def sweep_charts(sweep: dict[str, list[dict[str, Any]]]) -> list[Chart]:
-    """Draw the scores as a function of the merge threshold. The row without merges is drawn at 1.
-
-    Parameters
-    ----------
-    sweep : dict of str to list of dict
-        For each convention, rows with ``threshold``, ``voi_split``, ``voi_merge``, ``voi`` and ``are``.
-
-    Returns
-    -------
-    list of Chart
-        Variation of information and adapted Rand error, for each of `SHOWN_CONVENTIONS` that has scores.
-    """
-    charts = []
-    for convention in SHOWN_CONVENTIONS:
-        rows = [row for row in sweep.get(convention, []) if row["voi"] is not None and row["are"] is not None]
-        if rows:
-            x = np.minimum([row["threshold"] for row in rows], 1.0)  # no score exceeds 1
-            y = {name: np.array([row[name] for row in rows]) for name in (*SWEPT, "are")}
-            lines = [Line(text, x, y[name], f"s{i}") for i, (name, text) in enumerate(SWEPT.items())]
-            charts.append(
-                chart(f"Variation of information, bits: agglomerated, {convention}", lines, (0.0, None), SWEEP_AXIS)
-            )
-            lines = [Line("ARE", x, y["are"], "s0")]
-            charts.append(chart(f"Adapted Rand error: agglomerated, {convention}", lines, (0.0, None), SWEEP_AXIS))
-    return charts
+def package_versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed packages that results depend on."""
+    versions = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions

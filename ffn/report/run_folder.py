@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +15,8 @@ from ffn.io.provenance import read_provenance
 from ffn.io.store_names import tracked_file
 from ffn.viewing.state import STATE_FILE
 from ffn.workflow.paths import RunPaths, finished
-from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import ingested_places
 from ffn.workflow.run import RunConfig
-from ffn.workflow.stages import RULES, STAGES
-from ffn.workflow.subvolume_lists import subvolumes_of_a_job
+from ffn.workflow.stages import RULES
 
 MOST_FILES = 1000  # in a folder, which may have a million, whose provenance is read; each takes 2 ms of one core
 
@@ -68,19 +65,6 @@ class StageCost(NamedTuple):
     longest_seconds: float
     peak_mib: float | None
     cpu_seconds: float
-
-
-def configured_pipeline(paths: RunPaths) -> Pipeline | None:
-    """Return what the run's configuration makes; without volumes if one of them was not brought in.
-
-    It opens all volumes, so ask once.
-    """
-    config = paths.read_config()
-    if config is None:
-        return None
-    pipeline = Pipeline(config, ingested_places(config, paths))
-    pipeline.subvolumes_of_a_job = subvolumes_of_a_job(config.segment, paths, 0, 0)  # kept in this folder, if it moved
-    return pipeline
 
 
 def read_volumes(run_dir: Path) -> list[VolumeFiles]:
@@ -136,19 +120,15 @@ def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
     return _read_json(path, "sweep").get("sweep", {}) if path.is_file() else {}
 
 
-def read_flood_findings(run_dir: Path, names: Iterable[str], pipeline: Pipeline | None) -> dict[str, list[str]]:
-    """Return what looks wrong in the flood filling of volumes, by their names; see `ffn.inference.sanity`.
+def read_flood_findings(run_dir: Path, name: str) -> list[str]:
+    """Return what looks wrong in the flood filling of a volume, see `ffn.inference.sanity`.
 
-    All subvolumes of the configuration are looked at, or of more than `MOST_FILES` in a volume so many, evenly spread.
-    `pipeline` is that of `configured_pipeline`.
+    All subvolumes are looked at, or of more than `MOST_FILES` so many, evenly spread.
     """
-    paths = RunPaths(run_dir)
-    return {name: _flood_findings(paths, pipeline, name) for name in names}
-
-
-def sample(files: Sequence[str]) -> Sequence[str]:
-    """Return all files, or of more than `MOST_FILES` as many at most, evenly spread."""
-    return files[:: math.ceil(len(files) / MOST_FILES) or 1]
+    found = RunPaths(run_dir).named("segment", volume=name, order="")
+    chosen = found[:: math.ceil(len(found) / MOST_FILES) or 1]
+    facts = [facts_of(path.stem, read_provenance(path)) for path in finished(chosen)]
+    return findings([one for one in facts if one])
 
 
 def read_selection(run_dir: Path) -> dict[str, Any]:
@@ -163,42 +143,15 @@ def read_grey_levels(run_dir: Path, name: str) -> dict[str, Any]:
     return _read_json(path, "normalize") if path.is_file() else {}
 
 
-def read_costs(run_dir: Path, pipeline: Pipeline | None) -> list[StageCost]:
-    """Add up Snakemake's benchmark files by stage, without jobs on subvolumes that an earlier configuration had.
-
-    They are named ``benchmarks/<stage>[.<volume>[.<job>]].tsv``. `pipeline` is that of `configured_pipeline`.
-    """
+def read_costs(run_dir: Path) -> list[StageCost]:
+    """Add up Snakemake's benchmark files by stage: ``benchmarks/<stage>[.<volume>[.<job>]].tsv``."""
     jobs: dict[str, list[dict[str, float]]] = {}
     root = run_dir / "benchmarks"
     for path in sorted(root.rglob("*.tsv")):
-        stage, *job = path.relative_to(root).parts[0].removesuffix(".tsv").split(".")
-        if pipeline is None or not pipeline.places or _is_planned(pipeline, stage, *job):
-            jobs.setdefault(stage, []).extend(_benchmark_rows(path))
+        stage = path.relative_to(root).parts[0].removesuffix(".tsv").partition(".")[0]
+        jobs.setdefault(stage, []).extend(_benchmark_rows(path))
     costs = [_stage_cost(stage, rows) for stage, rows in jobs.items() if rows]
     return sorted(costs, key=lambda cost: (_place_in_pipeline(cost.stage), cost.stage))
-
-
-def _is_planned(pipeline: Pipeline, rule: str, volume: str = "", job: str = "") -> bool:
-    """Whether the configuration has this job on a subvolume, or jobs on lists as this one was; true of other jobs."""
-    name, dash, order = rule.partition("-")
-    stage = name.removesuffix("_list")
-    boxes = STAGES[stage].outputs[0].boxes if stage in STAGES else ""
-    if not boxes:
-        return True
-    found = getattr(pipeline, boxes)
-    if volume not in found or dash + order not in pipeline.orders:
-        return False
-    lists = pipeline.jobs(stage, volume)
-    # lists that were cut otherwise flooded the same subvolumes; those of the present cut skip these
-    return bool(lists) if stage != name else not lists and job in found[volume]
-
-
-def _flood_findings(paths: RunPaths, pipeline: Pipeline | None, name: str) -> list[str]:
-    found = paths.named("segment", volume=name, order="")
-    if pipeline and pipeline.places and name in pipeline.segmented:
-        found = [path for path in found if Path(path).stem in pipeline.subvolumes[name]]
-    facts = [facts_of(path.stem, read_provenance(path)) for path in finished(sample(found))]
-    return findings([one for one in facts if one])
 
 
 def _volume_files(paths: RunPaths, name: str, config: RunConfig | None) -> VolumeFiles:

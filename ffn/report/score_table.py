@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.evaluation.metrics import METRICS, Metric
-from ffn.report.run_folder import VolumeFiles, configured_pipeline, read_flood_findings, read_grey_levels, read_volumes
+from ffn.report.run_folder import VolumeFiles, read_flood_findings, read_grey_levels, read_volumes
 from ffn.training.monitoring.health import read_complaints
 from ffn.workflow.paths import RunPaths
 
@@ -132,12 +132,10 @@ def format_summary(run_dir: str | Path, report: str | Path) -> str:
     paths, volumes = RunPaths(run_dir), read_volumes(Path(run_dir))
     lines = [format_scores(run_dir), ""]
     lines += [f"training     {warning}" for warning in read_complaints(paths.folder("train"))]
-    names = [volume.name for volume in volumes]
-    flood_findings = read_flood_findings(Path(run_dir), names, configured_pipeline(paths))
     for volume in volumes:
         contrast = read_grey_levels(Path(run_dir), volume.name).get("warning")
         lines += [f"contrast     {volume.name}: {contrast}"] if contrast else []
-        lines += [f"segment      {volume.name}: {text}" for text in flood_findings[volume.name]]
+        lines += [f"segment      {volume.name}: {text}" for text in read_flood_findings(Path(run_dir), volume.name)]
     lines += [f"model        {model.parent}" for stage in ("train", "select") for model in paths.existing(stage)]
     lines += [f"segmentation {volume.segmentation}" for volume in volumes if volume.segmentation]
     page = report if Path(report).is_file() else f"none yet, write it: {program} report {given}"

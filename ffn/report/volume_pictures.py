@@ -23,8 +23,7 @@ from ffn.report.score_table import method_names
 
 NUM_NEURONS = 14  # in 3D; more of them hide each other
 MAX_NEURON_FRACTION = 0.06  # of the volume; a larger neuron hides all others
-SAMPLES_3D = 96  # along the longest axis, at least; up to twice as many
-WIDTH_3D = 560
+SAMPLES_3D = 64  # along the longest axis, at least; up to twice as many
 NUM_CLOSE_UPS = 3  # of each kind of error
 CLOSE_UP_NM = 1600.0  # side of a close-up
 MAX_DRAWN_VOXELS = 10**9  # slices and neurons of a larger box show its middle: one job reads all of that
@@ -105,8 +104,6 @@ def slices(volumes: OpenVolumes) -> list[dict[str, Any]]:
 
 def neurons(volumes: OpenVolumes) -> list[Picture]:
     """Draw the largest neurons of the segmentation in 3D, and the bodies that they match."""
-    from ffn.report.render3d import render
-
     size = volumes.voxel_size_zyx_nm
     longest = max(n * side for n, side in zip(volumes.drawn.shape, size, strict=True))
     step = step_for(longest / SAMPLES_3D, size, volumes.drawn.shape)
@@ -121,8 +118,7 @@ def neurons(volumes: OpenVolumes) -> list[Picture]:
     for title, labels in shown.items():
         ids = chosen[title]
         colors = pictures.colors(_shown_ids(ids, volumes.color_ids[title]))
-        picture = render(labels, spacing, dict(zip(ids, colors, strict=True)), WIDTH_3D)
-        row.append(Picture(title, pictures.transparent_uri(picture)))
+        row.append(Picture(title, pictures.surfaces_uri(labels, spacing, dict(zip(ids, colors, strict=True)))))
     return row
 
 

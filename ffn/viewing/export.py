@@ -72,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--supervoxels", metavar="VOLUME", help="segmentation before agglomeration")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to create")
-    parser.add_argument("--check", action="store_true", help="read everything back with cloud-volume and compare")
     add_job_options(parser, STEPS)
     group = parser.add_argument_group("segment properties, and layers for debugging (hidden at first)")
     many: dict[str, Any] = {"nargs": "+", "default": ()}
@@ -94,7 +93,7 @@ def _run(arguments: argparse.Namespace) -> None:
     given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     sources = Sources(**given)
     config = from_arguments(ExportConfig, arguments)
-    export(sources, arguments.out, config, arguments.box, arguments.check, job_of(arguments))
+    export(sources, arguments.out, config, arguments.box, job_of(arguments))
 
 
 def export(
@@ -102,7 +101,6 @@ def export(
     out: str | Path,
     config: ExportConfig,
     box: Box | None = None,
-    check: bool = False,
     job: Job = WHOLE,
 ) -> None:
     """Write an export folder. It appears complete or not at all.
@@ -120,8 +118,6 @@ def export(
         Encoding, meshes, skeletons, threads.
     box : Box, optional
         Part to export, full-volume voxels; default all. Each volume contributes the part that it covers.
-    check : bool
-        Whether to read everything back with an independent reader before the export appears.
     job : Job
         What to do of the `STEPS`, and of what comes after them; see `ffn.io.blocks`.
 
@@ -129,16 +125,12 @@ def export(
     ------
     ExportError
         If no volume is given, a volume has an unusable type or does not overlap `box`, voxel sizes are missing or
-        differ, a table cannot be read, or the check finds a difference. Also if `out` cannot be written, is a folder
+        differ, or a table cannot be read. Also if `out` cannot be written, is a folder
         that is not an export, or is being filled by another process that does everything; or if an
         earlier step is missing.
     VolumeError
         If a block is missing.
     """
-    if check:
-        from ffn.viewing.check import check_export, require_reader
-
-        require_reader()
     _require_job(job)
     require_writers(config.formats)
     _require_replaceable(Path(out))
@@ -156,13 +148,11 @@ def export(
             if job.step == STEPS[0]:
                 (folder / STATE_FILE).unlink(missing_ok=True)  # what was finished is not any more
             record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
-            everything = {**record, "checked": check, "contents": _contents(sources.specs)} if job.is_whole else {}
+            everything = {**record, "contents": _contents(sources.specs)} if job.is_whole else {}
             if not (job.is_whole and is_finished(folder, everything)):
                 _do_steps(work, sources, job)
                 if ends:
                     state = _write(folder, parts, tables, config, work)
-                    if check:
-                        check_export(folder, parts, config)
                     write_json(folder / PROVENANCE_FILE, record)
                     write_json(folder / STATE_FILE, state)
                 if job.is_whole:

@@ -19,13 +19,11 @@ from ffn.inference.frame import Frame
 from ffn.inference.points import points_file, read_points
 from ffn.io.masks import open_masks
 from ffn.io.nearest import reaches
-from ffn.io.reference import is_reference
 from ffn.io.store_names import tracked_file
-from ffn.io.volume import Volume, file_of, is_same_source, require_labels, voxel_size_of
+from ffn.io.volume import file_of, is_same_source, require_labels
 from ffn.model.store import load_architecture
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint_architecture
 from ffn.training.data.examples import patch_size
-from ffn.workflow.paths import RunPaths
 from ffn.workflow.run import NEEDED, RunConfig, VolumeConfig
 from ffn.workflow.sources import Finer, find_image, find_labels, open_source
 
@@ -177,40 +175,6 @@ def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:
         and (other == name or place.is_of_image_of(here))
         and not place.train_box.intersect(box).is_empty
     ]
-
-
-def ingested_places(config: RunConfig, paths: RunPaths) -> dict[str, Place]:
-    """Return where the volumes lie, from what `synth` and `ingest` made, without opening their sources.
-
-    Returns
-    -------
-    dict of str to Place
-        By name of the volume; empty if one of them is not there.
-    """
-    places = {}
-    for name, volume in config.volumes.items():
-        if volume.synthetic is not None:
-            places[name] = _with_validation(_place(name, volume), config)
-            continue
-        files = {kind: paths.of("ingest", kind, volume=name) for kind in ("image", "labels") if getattr(volume, kind)}
-        if not all(Path(tracked_file(file)).is_file() for file in files.values()):
-            return {}
-        found = {kind: open_source(f"volumes.{name}.{kind}", file)[0] for kind, file in files.items()}
-        labels = _labels_now(found["labels"], volume) if "labels" in found else None
-        places[name] = _with_validation(
-            Place(found["image"].box, labels, voxel_size_of(found["image"]), volume, is_reference(files["image"])),
-            config,
-        )
-    return places
-
-
-def _labels_now(labels: Volume, volume: VolumeConfig) -> Box:
-    """Return where labels that were brought in would lie now; of those that were made coarser, where they lie."""
-    is_made = labels.provenance.get("config", {}).get("mip") is not None
-    is_whole = volume.image_box == "all" or (volume.image_box == NEEDED and not _is_remote(volume))
-    if volume.labels_offset_zyx is None or not is_whole or is_made:
-        return labels.box
-    return Box.from_shape(labels.box.shape, volume.labels_offset_zyx)
 
 
 def segment_files(config: SegmentConfig) -> list[str]:

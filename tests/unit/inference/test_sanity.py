@@ -4,18 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import yaml
 
 from ffn.config import SegmentConfig
 from ffn.inference.sanity import Facts, facts_of, findings, measured
-from ffn.report import run_folder
-from ffn.report.page import render
-from ffn.report.run_folder import configured_pipeline, read_flood_findings
+from ffn.report.run_folder import read_flood_findings
 from ffn.report.score_table import format_summary
-from ffn.workflow.paths import RunPaths
-from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import check_sources
-from ffn.workflow.run import load_run
 
 from ..volumes import write
 from .test_flood import Connected, batch, flood_of, two_tubes
@@ -113,7 +106,7 @@ def write_subvolumes(run, *names, volume="cube"):
 
 
 def findings_of(run):
-    return read_flood_findings(run, ["cube"], configured_pipeline(RunPaths(run)))["cube"]
+    return read_flood_findings(run, "cube")
 
 
 def test_the_summary_tells_it(tmp_path):
@@ -131,35 +124,6 @@ def test_summary_and_report_look_at_some_of_many_subvolumes(tmp_path, monkeypatc
     monkeypatch.setattr("ffn.report.run_folder.MOST_FILES", 3)
     assert "(3 of 3 subvolumes looked at are like that)" in findings_of(tmp_path)[0]
     assert "(3 of 3 subvolumes looked at are like that)" in format_summary(tmp_path, "report.html")
-
-
-def test_subvolumes_of_an_earlier_tiling_tell_nothing(tmp_path):
-    config = {
-        "volumes": {"cube": {"synthetic": {"shape_zyx": [16, 16, 48]}}},
-        "model": {"fov_size_zyx": [3, 3, 3], "deltas_zyx": [1, 1, 1]},
-        "subvolumes": {"size_zyx": [16, 16, 28], "overlap_zyx": [8, 8, 8]},
-    }
-    run = load_run(config)
-    made = list(Pipeline(run, check_sources(run)).subvolumes["cube"])
-    write_subvolumes(tmp_path, *made, "z000000-y000000-x000007")
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(run.as_written()))
-    assert len(made) == 2
-    assert "(2 of 2 subvolumes looked at are like that)" in findings_of(tmp_path)[0]
-
-
-@pytest.mark.parametrize("show, times", [(lambda run: format_summary(run, "report.html"), 1), (render, 2)])
-def test_where_volumes_lie_is_looked_up_once_for_all(tmp_path, monkeypatch, show, times):
-    """It opens the stores of all of them."""
-    names = ("cube", "rod", "plate")
-    for name in names:
-        write_subvolumes(tmp_path, "z0", volume=name)
-    config = {"volumes": {name: {"synthetic": {"shape_zyx": [16, 16, 48]}} for name in names}}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(load_run(config).as_written()))
-    looked_up = []
-    monkeypatch.setattr(run_folder, "ingested_places", lambda *given: looked_up.append(given) or {})
-    shown = show(tmp_path)
-    assert shown.count("a segment holds 98% of z0.") == len(names)
-    assert len(looked_up) == times  # the page also compares what was made with the configuration
 
 
 def test_given_segments_may_be_large():

@@ -1,7 +1,6 @@
 """A small run with all that a report shows, and the page as a browser sees it."""
 
 import json
-import re
 import shutil
 from html.parser import HTMLParser
 
@@ -30,7 +29,7 @@ SELECTION |= {"candidates": [{"name": name, "covered_fraction": 0.5, **SCORES} f
 class Page(HTMLParser):
     """What a browser would load and show."""
 
-    VOID = ("meta", "link", "img", "br", "polyline", "line", "polygon", "circle")
+    VOID = ("meta", "link", "img", "br")
 
     def __init__(self, text):
         super().__init__()
@@ -94,9 +93,3 @@ def copied(run, tmp_path):
     """A copy of the run."""
     shutil.copytree(run, tmp_path / "run")
     return tmp_path / "run"
-
-
-def curves(svg):
-    """Return the points of every curve of a chart, in screen coordinates."""
-    found = re.findall(r'<polyline[^>]* points="([^"]*)"', svg)
-    return [np.array([[float(n) for n in point.split(",")] for point in points.split()]) for points in found]

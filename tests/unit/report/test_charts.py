@@ -1,31 +1,69 @@
-"""Line charts."""
+"""Curves of a training and of a sweep."""
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from ffn.report.charts import Line, line_chart, stacked, ticks
-
-from .conftest import curves
-
-
-def test_areas_are_stacked():
-    low, high = stacked(np.arange(2.0), {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 1.0])})
-    assert low.base.tolist() == [0, 0] and high.base.tolist() == low.y.tolist() == [1, 2]
-    assert high.y.tolist() == [4, 3]
+from ffn.report import charts
+from ffn.report.charts import sweep_charts, training_charts
+from ffn.report.run_folder import read_sweep
+from ffn.training.monitoring.metrics import read_metrics
 
 
-def test_a_curve_lies_inside_its_frame():
-    y = np.array([3.0, np.nan, -7.0, 12.0])
-    svg = line_chart([Line("a", np.arange(4.0), y, "s0")], "t", "step")
-    (points,) = curves(svg)
-    assert len(points) == 3
-    assert points[1][1] > points[0][1] > points[2][1]  # downwards on the screen
-    assert all(46 <= x <= 462 and 10 <= y <= 230 for x, y in points)
+@pytest.fixture
+def drawn(monkeypatch):
+    """Axes of all charts, by title."""
+    found = {}
+
+    def chart(title, draw, x_label="step", top=None):
+        found[title] = Figure().subplots()
+        draw(found[title])
+        return charts.Chart(title, "")
+
+    monkeypatch.setattr(charts, "chart", chart)
+    return found
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (0.003, 0.0041), (-7, 12), (5, 5), (0, 0), (1e5, 3e6)])
-def test_ticks_enclose_the_data(low, high):
-    values = ticks(low, high)
-    assert values[0] <= low and high <= values[-1]
-    assert 2 <= len(values) <= 8
-    assert np.allclose(np.diff(values), values[1] - values[0])
+def curves(axes):
+    return {line.get_label(): line.get_xydata() for line in axes.get_lines()}
+
+
+def test_a_training_has_a_chart_for_each_set_of_columns(run, drawn):
+    training_charts(read_metrics(run / "model/metrics.csv"), [{"step": 20, "loss": 0.6}])
+    loss, shares = drawn.values()
+    assert curves(loss)["as logged"].tolist() == [[10, 0.7], [20, 0.5], [30, 0.4]]
+    assert curves(loss)["validation"].tolist() == [[20, 0.6]]
+    assert {"accuracy", "F1"} <= curves(shares).keys()
+
+
+def test_columns_without_a_finite_value_are_left_out(drawn):
+    rows = [{"step": step, "loss": np.nan, "reach_1": 0.5} for step in (1, 2)]
+    training_charts(rows, [{"step": 2, "reach_1": 0.8}])
+    assert list(drawn) == ["Share of the moves made, by distance (dots: validation)"]
+    assert training_charts([]) == []
+
+
+def test_the_parts_of_a_step_leave_out_the_row_with_compilation(drawn):
+    parts = dict(zip(charts.STEP_PARTS, (1.0, 2.0, 3.0, 4.0), strict=True))
+    training_charts([{"step": step, **parts} for step in (1, 2, 3)])
+    (areas,) = drawn.values()
+    top = areas.collections[-1].get_paths()[0].vertices
+    assert top[:, 0].min() == 2 and top[:, 1].max() == 10
+
+
+def test_a_sweep_is_drawn_with_no_merges_at_the_right_end(run, drawn):
+    titles = [chart.title for chart in sweep_charts(read_sweep(run, "cube"))]
+    assert len(titles) == len(set(titles)) == 4
+    for axes in list(drawn.values())[::2]:
+        both, split, merge = (curve[:, 1] for curve in curves(axes).values())  # falling threshold
+        assert split[0] == split[1] > split[2] == split[3]  # 0.8 joins what was split
+        assert merge[0] == merge[1] == merge[2] < merge[3]  # 0.4 joins two bodies
+        assert both[1] > both[2]
+    ((error,),) = (curves(axes).values() for axes in list(drawn.values())[1:2])
+    assert error[0, 0] == 1 and (np.diff(error[:, 0]) < 0).all()
+    assert sweep_charts({}) == [] and sweep_charts({"all": [{"threshold": 0.5, "voi": None, "are": None}]}) == []
+
+
+def test_a_chart_has_the_same_bytes_every_time_and_names_no_other_file():
+    one, other = (charts.chart("t", lambda axes: axes.plot([1, 2], [3, 4], label="a")) for _ in range(2))
+    assert one == other and one.svg.startswith("<svg") and "a</text>" in one.svg

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.report.page import render, sweep_charts
-from ffn.report.run_folder import read_sweep
+from ffn.report.page import render
 from ffn.report.score_table import format_scores
 
 from ..volumes import write
-from .conftest import BOX, Page, curves
+from .conftest import BOX, Page
 
 
 def test_the_page_is_self_contained_and_well_formed(run):
@@ -138,25 +137,6 @@ def test_what_a_stage_changes_is_told_with_its_interval(copied):
     assert "From base to filled, over all voxels, VOI changes by -0.400 to -0.050" in Page(render(copied)).text
     told = "95 %, all, from base to filled: ARE -0.020 to +0.010, VOI -0.400 to -0.050"
     assert told in format_scores(copied).splitlines()
-
-
-def test_a_sweep_is_drawn_with_no_merges_at_the_right_end(run):
-    charts = sweep_charts(read_sweep(run, "cube"))
-    names = [
-        f"{name}: agglomerated, {c}"
-        for c in ("foreground", "all")
-        for name in ("Variation of information, bits", "Adapted Rand error")
-    ]
-    assert [chart.title for chart in charts] == names
-    for voi, error in (charts[:2], charts[2:]):
-        assert [name for _, name, _ in voi.legend] == ["sum", "split", "merge"] and "at 1 nothing is merged" in voi.svg
-        both, split, merge = (curve[:, 1] for curve in curves(voi.svg))  # downwards on the screen, falling threshold
-        assert split[0] == split[1] < split[2] == split[3]  # 0.8 joins what was split
-        assert merge[0] == merge[1] == merge[2] > merge[3]  # 0.4 joins two bodies
-        assert both[1] < both[2]
-        ((x, y),) = [curve.T for curve in curves(error.svg)]
-        assert x[0] == 462 and (np.diff(x) < 0).all() and y[1] < y[2] > y[3]
-    assert sweep_charts({}) == [] and sweep_charts({"all": [{"threshold": 0.5, "voi": None, "are": None}]}) == []
 
 
 @pytest.mark.parametrize(

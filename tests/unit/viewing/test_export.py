@@ -182,9 +182,9 @@ def test_every_input_is_passed_on(monkeypatch):
     names = ("image", "segmentation", "truth", "supervoxels", "agglomeration", "errors", "edges", "coordinates")
     options = [word for name in names for word in (f"--{name}", f"{name}.h5")]
     several = ["--origins", "a.h5", "b.h5", "--probability", "c.h5:p", "--job", "mip1-2-of-3"]
-    assert main(["export", *options, *several, "--out", "out", "--check", "--threads", "3"]) == 0
-    ((sources, out, config, box, check, job),) = calls
+    assert main(["export", *options, *several, "--out", "out", "--threads", "3"]) == 0
+    ((sources, out, config, box, job),) = calls
     given = {name: f"{name}.h5" for name in names} | {"origins": ("a.h5", "b.h5"), "probability": ("c.h5:p",)}
     assert sources == Sources(**given) and vars(sources) == given
-    assert (out, config.threads, box, check) == ("out", 3, None, True)
+    assert (out, config.threads, box) == ("out", 3, None)
     assert (job.step, job.number, job.of) == ("mip1", 2, 3)

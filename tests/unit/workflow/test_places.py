@@ -21,9 +21,7 @@ from ffn.model.store import Model, save_model
 from ffn.workflow.arguments import source
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import calibration_files, check_sources, files_among, segment_files, trained_in
-from ffn.workflow.recorded import Product, configured_recipe
 from ffn.workflow.run import load_run
-from ffn.workflow.stages import STAGES
 
 from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED, changed
 
@@ -578,11 +576,6 @@ def test_candidates_segment_what_is_around_the_box_too_as_far_as_there_is_image(
     run = load_run({**SELECTING, "select": {**SELECTING["select"], "box": "30:33,0:48,20:24"}})
     (z, y, x), found = run.model.fov_radius_zyx, Pipeline(run, check_sources(run)).selection_box
     assert found == Box((30 - z, 0, 20 - x), (33 + z, 48, 24 + x)) and y > 0
-    outputs = {output.name: output for output in STAGES["select"].outputs}
-    for name, box in (("candidate_segmentation", found), ("selection", run.select.box)):
-        product = Product("select", outputs[name], {"step": "00000050"})
-        made_of = configured_recipe(Pipeline(run, check_sources(run)), "select", product).inputs
-        assert made_of["select.box"] == str(box), "what the report expects a finished file to record"
     run = load_run({**SELECTING, "select": {**SELECTING["select"], "box": "30:44,0:48,0:3"}})
     assert Pipeline(run, check_sources(run)).selection_box.shape[2] == run.model.fov_size_zyx[2] > 3 + x
 
