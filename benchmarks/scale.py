@@ -85,7 +85,7 @@ def main() -> None:
             folder = given.folder / f"run-{side}-{jobs}{'-killed' * bool(kills)}"
             seconds = run_workflow(folder, phantom, side, jobs, kills)
             print(f"\n{side}³ voxels, {jobs} jobs at the same time, killed {kills} times")
-            costs[side] = exactly(read_costs(folder / RUN, None), folder)
+            costs[side] = exactly(read_costs(folder / RUN), folder)
             print_costs(costs[side], seconds)
             print_disk(folder / RUN, side**3)
             digests.add(digest := digest_of(folder / RUN))

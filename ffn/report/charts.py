@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from ffn.report.score_table import SHOWN_CONVENTIONS
 from ffn.training.monitoring.metrics import MOVE_SCORES, SCORES, MetricsRow, smoothed
 
-STYLE = {
+STYLE: Any = {
     "svg.hashsalt": "report",  # so that reruns give the same bytes
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -27,7 +27,7 @@ STYLE = {
     "legend.fontsize": "small",
 }
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-FAINT = {"alpha": 0.35, "linewidth": 1}
+FAINT: dict[str, Any] = {"alpha": 0.35, "linewidth": 1}
 SCORE_NAMES = {name: "F1" if name == "f1" else name for name in SCORES}
 REACHES = dict(zip(MOVE_SCORES[:3], ("1 delta", "2 deltas", "3 deltas"), strict=True))
 SHARES = {"Accuracy, precision, recall, F1": SCORE_NAMES, "Share of the moves made, by distance": REACHES}

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import imageio.v3 as iio
 import numpy as np
 from matplotlib.figure import Figure
+from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from scipy import ndimage
 from skimage.color import hsv2rgb
@@ -149,7 +150,9 @@ def surfaces_uri(labels: np.ndarray, spacing_zyx_nm: np.ndarray, color_of: dict[
         RGB in [0, 1] of each label to draw.
     """
     figure = Figure(figsize=(5.6, 5.6), dpi=120)
-    axes = figure.add_axes((0, 0, 1, 1), projection="3d", elev=24, azim=-52)
+    axes = Axes3D(figure, elev=24, azim=-52)
+    figure.add_axes(axes)
+    axes.set_position((0, 0, 1, 1))
     axes.set_axis_off()
     lengths = np.array(labels.shape)[::-1] * spacing_zyx_nm[::-1]
     axes.set(xlim=(0, lengths[0]), ylim=(lengths[1], 0), zlim=(lengths[2], 0))
