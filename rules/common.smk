@@ -148,15 +148,14 @@ onstart:
         check_commands(snakemake_patches.executor(workflow), submit, LAYOUT.words if trains else [])
         if jobs_of("checkpoint_model") and not trains:
             PIPELINE.check_checkpoints()
-        lock_run(PATHS.root)
+        if not lock_run(PATHS.root):
+            snakemake_patches.lock(workflow)
         if submit:
             make_state()  # or a line that the records of jobs are another user's
             check_none_left(submit, PATHS.root)
             warn_of_secrets()
     except FfnError as error:
         raise WorkflowError(str(error)) from None
-    logger.info("Looking for what killed jobs left behind")
-    atomic.remove_leftovers(PATHS.root)
     write_file_lists(PIPELINE)
     if jobs_of("segment") or jobs_of("segment_list"):
         for warning in PIPELINE.unfit_lists:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.io.atomic import atomic_path
+from ffn.io.atomic import atomic_path, this_process
 from ffn.io.foreign.locations import RETRIES, Location, first_line, writable_store, write_refusal
 from ffn.io.ome_zarr import encode, table_metadata
 from ffn.io.store_names import METADATA
@@ -66,8 +66,8 @@ class StoreFolder:
             result = self._files.read(key).result()
         return result.value if result.state == "value" else None
 
-    def write(self, key: str, content: bytes) -> None:
-        """Write a file.
+    def write(self, key: str, content: bytes, writer: str = "") -> None:
+        """Write a file; `writer` as in `atomic_path`.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class StoreFolder:
         """
         with self._reached(key):
             if self.path:
-                with atomic_path(self.path / key) as temporary:
+                with atomic_path(self.path / key, writer) as temporary:
                     temporary.write_bytes(content)
             else:
                 self._files.write(key, content).result()
@@ -85,7 +85,7 @@ class StoreFolder:
         """Write the metadata of an array or a group, unless they are there; several processes may do so at once."""
         key, content = f"{name}/{METADATA}".lstrip("/"), encode(metadata)
         if self.read(key) != content:
-            self.write(key, content)
+            self.write(key, content, this_process())
 
     def write_table(self, name: str, table: np.ndarray) -> None:
         """Write a small array, in place of any that is there."""

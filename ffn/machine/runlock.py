@@ -1,77 +1,33 @@
-"""Lock a folder for one process, on every file system and over all machines that share it.
-
-Two things keep others out: the kernel's lock, which ends with its process but which Lustre and NFS may lack, or keep to
-one machine; and a lease, which works everywhere. What is known of its holder decides. On the same machine, a process is
-gone when the process table says so. Elsewhere it is gone when it has given no sign of life for a whole lease.
-"""
+"""Lock a folder for one process. The kernel releases the lock with the process, also after a kill -9."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import fcntl
 import logging
+import os
+import socket
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from ffn.errors import ConfigError
-from ffn.machine.heartbeat import beating
-from ffn.machine.lease import LEASE_SECONDS, Holder, Lease
 
 POLL_SECONDS = 0.5
-KERNEL_LOCK = ".lock"  # a file in the locked folder
-LEASE = ".lease"  # a folder there
-SILENCE = (
-    f"Waiting up to {LEASE_SECONDS:g} s for a sign of life from that machine; if there is none, this process takes over"
-)
+LOCK_FILE = ".lock"  # in the locked folder
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Lock(contextlib.AbstractContextManager["Lock"]):
-    """The lock of a folder, which ends with a ``with`` block, when it is closed, or with the process."""
-
-    _held: contextlib.ExitStack
-    _beats: contextlib.ExitStack
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
-
-    def close(self) -> None:
-        """Release the lock."""
-        self.stop_beats()
-        self._held.close()
-
-    def stop_beats(self) -> None:
-        """Give no more signs of life, because the folder is about to be renamed.
-
-        The next process may work under the old name at once, and would be taken for one that has taken over.
-        """
-        self._beats.close()
+def lock_run(folder: str | Path) -> bool:
+    """Lock the folder of a run until this process ends; return False if its file system has no locks."""
+    lock = _open(Path(folder))
+    atexit.register(lock.close)
+    return _acquire(lock, folder, 0.0)
 
 
-def lock_run(folder: str | Path) -> None:
-    """Lock the folder of a run until this process ends.
-
-    The lock files of Snakemake outlive a killed process and would have to be removed by hand.
-
-    Raises
-    ------
-    ConfigError
-        If another process holds it.
-    """
-    atexit.register(take_lock(folder).close)
-
-
-def take_lock(folder: str | Path, seconds: float = 0.0) -> Lock:
-    """Lock a folder until what is returned is closed, or this process ends.
-
-    If a process on another machine has locked it, wait for a sign of life from it. If there is none for
-    `LEASE_SECONDS`, take over; should that process wake up again, it ends itself.
+def take_lock(folder: str | Path, seconds: float = 0.0) -> IO[str]:
+    """Lock a folder until the file that is returned is closed, or this process ends.
 
     Parameters
     ----------
@@ -82,60 +38,51 @@ def take_lock(folder: str | Path, seconds: float = 0.0) -> Lock:
 
     Returns
     -------
-    Lock
-        What holds the lock.
+    file
+        A context manager. On a file system without locks it locks nothing, and a warning is logged.
 
     Raises
     ------
     ConfigError
-        If another process holds it, or the folder cannot be written to.
+        If another process holds the lock, or the folder cannot be written to.
     """
-    folder = Path(folder)
+    lock = _open(Path(folder))
+    try:
+        if not _acquire(lock, folder, seconds):
+            log.warning("%s: the file system has no locks, so make sure that only one process works on it", folder)
+    except ConfigError:
+        lock.close()
+        raise
+    return lock
+
+
+def _open(folder: Path) -> IO[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context((folder / KERNEL_LOCK).open("a"))
-            held = _acquire(file, Lease(folder / LEASE, looks=round(LEASE_SECONDS / POLL_SECONDS)), folder, seconds)
-            stack.callback(held.release)
-            beats = contextlib.ExitStack()
-            beats.enter_context(beating(held.beat))
-            return Lock(stack.pop_all(), beats)
+        return (folder / LOCK_FILE).open("a+")
     except OSError as reason:
         raise ConfigError(f"{folder}: cannot be locked ({reason}), expected a folder to write to") from None
 
 
-def _acquire(file: IO[str], lease: Lease, folder: Path, seconds: float) -> Lease:
-    """Wait for the lock as `take_lock` describes."""
-    deadline, told = time.monotonic() + seconds, ""
+def _acquire(lock: IO[str], folder: str | Path, seconds: float) -> bool:
+    """Wait for the kernel's lock; return False if the file system has none, as Lustre mounted without `flock`."""
+    deadline, has_told = time.monotonic() + seconds, False
     while True:
-        is_locked = _is_locked(file)
-        holder = lease.look()
-        if (holder.is_gone if holder else not is_locked) and lease.claim(holder):
-            return lease
-        is_alive = _is_alive(holder, is_locked)
-        name = holder.title if holder else "another process"
-        if is_alive and time.monotonic() >= deadline:
-            raise ConfigError(f"{folder}: {name} works on it, expected only one process. Wait for it or stop it")
-        message = f"waiting for {name}, which works on it" if is_alive else f"{name} has locked it. {SILENCE}"
-        if message != told:
-            log.log(logging.INFO if is_alive else logging.WARNING, "%s: %s", folder, message)
-            told = message
-        time.sleep(POLL_SECONDS)
-
-
-def _is_alive(holder: Holder | None, is_locked: bool) -> bool:
-    """Whether a process certainly works in the folder; the kernel's lock tells only of processes on this machine."""
-    if holder and (holder.is_alive or holder.is_gone):
-        return holder.is_alive
-    return is_locked and (holder is None or (holder.process is not None and holder.process.is_of_this_machine))
-
-
-def _is_locked(file: IO[str]) -> bool:
-    """Try to take the kernel's lock; return whether another process has it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # Lustre may be mounted without locks; then there is only the lease
-        return False
-    return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read() or "another process"
+            if time.monotonic() >= deadline:
+                raise ConfigError(f"{folder}: {holder} works on it. Wait for it or stop it") from None
+            if not has_told:
+                log.info("%s: waiting for %s, which works on it", folder, holder)
+                has_told = True
+            time.sleep(POLL_SECONDS)
+        except OSError:
+            return False
+        else:
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+            lock.flush()
+            return True

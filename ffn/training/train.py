@@ -202,8 +202,7 @@ def with_engine(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> Train
 def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
     """Keep other trainings out of a folder for the length of a ``with`` block.
 
-    If the launcher of an earlier training was killed, wait for its processes to write their last checkpoint. If its
-    machine is gone, wait for the end of its lease.
+    If the launcher of an earlier training was killed, wait for its processes to write their last checkpoint.
     """
     lock = group.together(lambda: take_lock(folder, LOCK_SECONDS) if group.rank == 0 else None)
     with lock or contextlib.nullcontext():

@@ -12,7 +12,7 @@ from typing import Any
 
 from ffn.errors import ExportError
 from ffn.io.atomic import atomic_path, write_json
-from ffn.machine.runlock import KERNEL_LOCK, LEASE, take_lock
+from ffn.machine.runlock import LOCK_FILE, take_lock
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +53,9 @@ def resumable_folder(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
             (partial / PLAN_FILE).unlink()
             raise
         with atomic_path(out) as temporary:
-            lock.stop_beats()
             partial.rename(temporary)  # with the lock in it, so nobody else gets the folder
             lock.close()
-            shutil.rmtree(temporary / LEASE)
-            for name in (PLAN_FILE, KERNEL_LOCK, FINISHED_FILE):
+            for name in (PLAN_FILE, LOCK_FILE, FINISHED_FILE):
                 (temporary / name).unlink(missing_ok=True)
 
 
@@ -110,7 +108,7 @@ def _keep_if_same(folder: Path, plan: dict[str, Any]) -> None:
         return
     write_json(folder / PLAN_FILE, {})  # a killed wipe leaves an export of no plan
     for entry in folder.iterdir():
-        if entry.name in (KERNEL_LOCK, LEASE, PLAN_FILE):
+        if entry.name in (LOCK_FILE, PLAN_FILE):
             continue
         if entry.is_dir():
             shutil.rmtree(entry)

@@ -7,6 +7,8 @@ Each patch says what Snakemake does without it, and where that was reported. Whe
 from __future__ import annotations
 
 import _thread
+import atexit
+import contextlib
 import functools
 import itertools
 import logging
@@ -126,6 +128,18 @@ def executor(workflow: Workflow) -> str:
 def jobs_to_run(workflow: Workflow, rule: str) -> list[Job]:
     """Return the jobs of a rule that this run has to make; known when the run starts."""
     return [job for job in workflow.dag.needrun_jobs() if job.rule.name == rule]
+
+
+def lock(workflow: Workflow) -> None:
+    """Take Snakemake's own lock until this process ends, although the profile says `nolock`.
+
+    It is for file systems without locks of the kernel. It outlives a killed Snakemake, which says how to remove it.
+    """
+    for name in ("lock", "unlock"):
+        vars(workflow.persistence).pop(name, None)  # `nolock` replaces the methods
+    held = contextlib.ExitStack()
+    held.enter_context(workflow.persistence.lock())
+    atexit.register(held.close)
 
 
 # --- What the rules have no hook for ----------------------------------------------------------------------------

@@ -1,10 +1,8 @@
 """The whole workflow on a small phantom: everything is made, nothing is made twice, every stage is a target."""
 
 import json
-import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 
@@ -15,7 +13,6 @@ import yaml
 
 from ffn.io.open import open_volume
 
-from ..lock_holders import lock_held
 from ..small_run import ROOT, SMALL_RUN, Workflow, fork_snakemake, shown
 
 STAGES = [
@@ -273,31 +270,9 @@ def test_two_runs_at_once_are_refused(finished):
         assert holder.stdout.readline() == b"locked\n"
         done = finished.fork("--forcerun", "report")
         assert done.returncode != 0
-        assert f"process {holder.pid} on {socket.gethostname()} works on it" in done.stdout + done.stderr
+        assert f"process {holder.pid} on " in done.stdout + done.stderr
     finally:
         holder.communicate(b"\n")
-
-
-def test_a_run_is_refused_while_another_machine_works_on_it(tmp_path):
-    """Where the file system has no locks, with Snakemake's own turned off, as in all profiles for clusters."""
-    workflow = Workflow(tmp_path, SMALL_RUN)
-    with lock_held(workflow.results, kernel="0e15e000") as holder:
-        done = workflow.fork("--nolock", "synth_all")
-    assert done.returncode != 0
-    assert f"process {holder.pid} on " in done.stdout and "works on it, expected only one process" in done.stdout
-    assert not list(workflow.results.rglob("*.h5"))
-
-
-def test_a_run_removes_what_was_left_by_jobs_that_were_killed_on_other_machines(tmp_path):
-    workflow = Workflow(tmp_path, SMALL_RUN)
-    folder = workflow.results / "segmentation/phantom"
-    folder.mkdir(parents=True)
-    gone, living = (folder / f".fill.h5.tmp-node9-0e15e000-1-{pid}-1.h5" for pid in (7, 8))
-    for path in (gone, living):
-        path.touch()
-    os.utime(gone, (1, 1))
-    workflow.succeed("synth_all")
-    assert list(folder.iterdir()) == [living]
 
 
 def test_more_subvolumes_than_jobs_are_lists(tmp_path):

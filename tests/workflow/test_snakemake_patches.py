@@ -59,6 +59,20 @@ def wait_for(path: Path, process):
         time.sleep(0.05)
 
 
+def test_snakemake_locks_what_the_kernel_cannot(tmp_path):
+    """Although the profile says `nolock`."""
+    rules = f"onstart:\n    snakemake_patches.lock(workflow)\n{LONG}"
+    first = snakemake(tmp_path, rules, "--cores", "1", "never")
+    try:
+        wait_for(tmp_path / "started", first)
+        second = snakemake(tmp_path, rules, "--cores", "1", "never", output=subprocess.PIPE)
+        assert "--unlock" in second.communicate()[0].decode() and second.returncode == 1
+    finally:
+        (tmp_path / "enough").touch()
+        first.wait()
+    assert not list(tmp_path.glob(".snakemake/locks/*"))
+
+
 def test_another_version_is_one_line(monkeypatch):
     monkeypatch.setattr("snakemake.__version__", "9.30.1")
     with pytest.raises(Exception, match=r"^Snakemake 9.30.1: this workflow needs 9.27.x. Run 'make setup'"):

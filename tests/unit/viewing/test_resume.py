@@ -1,7 +1,6 @@
 """A folder that is resumed after an interruption."""
 
 import shutil
-import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -93,27 +92,8 @@ class TestInterruption:
             export(all_sources, tmp_path / "out", ExportConfig())
 
         monkeypatch.setattr("ffn.viewing.export.ExportWork.create", again)
-        with pytest.raises(ConfigError, match=r"\.out\.partial: process \d+ on \S+ works on it"):
+        with pytest.raises(ConfigError, match=r"\.out\.partial: process"):
             export(all_sources, tmp_path / "out", ExportConfig())
-
-
-def test_another_process_under_the_old_name_does_not_end_this_one(tmp_path, monkeypatch):
-    """As soon as the folder is renamed, the next export may take the hidden one; a heartbeat would find its lease."""
-    monkeypatch.setattr("ffn.machine.heartbeat.BEAT_SECONDS", 0.0)
-    rename = Path.rename
-
-    def renamed(self, target):
-        rename(self, target)
-        if self.name == ".out.partial":
-            assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat" and thread in ours]
-            assert (target / ".lease").exists()
-
-    with resumable_folder(tmp_path / "out", {"a": 1}) as folder:
-        ours = [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
-        assert ours
-        (folder / "whole").touch()
-        monkeypatch.setattr(Path, "rename", renamed)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
 
 
 def test_a_block_that_fails_starts_over(tmp_path):
