@@ -73,10 +73,12 @@ def make_volumes(folder: Path, size: int, num_labels: int) -> int:
 def ours(folder: str) -> tuple[float, float]:
     """Score with `ffn evaluate`: all conventions, costs of all bodies, places of the worst errors."""
     from ffn.evaluation.config import EvaluateConfig
-    from ffn.evaluation.evaluate import evaluate
+    from ffn.evaluation.evaluate import Inputs, evaluate
 
     out = f"{folder}/scores.json"
-    scores = evaluate(f"{folder}/seg.h5:labels", f"{folder}/truth.h5:labels", out, EvaluateConfig())["scores"]["all"]
+    scores = evaluate(Inputs(f"{folder}/seg.h5:labels", f"{folder}/truth.h5:labels"), out, EvaluateConfig())["scores"][
+        "all"
+    ]
     return scores["are"], scores["voi"]
 
 

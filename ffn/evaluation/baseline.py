@@ -1,21 +1,28 @@
-"""The baseline: a watershed of the smoothed image, with markers from the distance to membranes."""
+"""The baseline: a watershed of the smoothed image with markers from the distance to membranes, scored and saved."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import ndimage
-from skimage.filters import threshold_otsu
-from skimage.segmentation import watershed
 
 from ffn.contingency import count_pairs
+from ffn.errors import EvaluationError
 from ffn.evaluation.scores import score
-from ffn.geometry import VoxelSize
+from ffn.evaluation.scoring import Scorer
+from ffn.geometry import Box, VoxelSize, zyx
+from ffn.io.atomic import write_json
+from ffn.io.create import create_volume
+from ffn.io.volume import Placement, Read, Volume
 from ffn.progress import track
+from ffn.provenance import provenance
 
 SIGMAS = (1.0, 1.5)
 LEVELS = (0.0, 0.3)
@@ -27,17 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Settings(NamedTuple):
-    """One setting of the sweep. Lengths are in units of the smallest voxel side.
-
-    Parameters
-    ----------
-    sigma : float
-        Standard deviation of the Gaussian that smooths the image.
-    level : float
-        Brightness that separates cytoplasm from membrane, in standard deviations above Otsu's threshold.
-    distance : float
-        Markers are connected sets of voxels farther than this from a membrane.
-    """
+    """One setting of the sweep. Lengths are in units of the smallest voxel side."""
 
     sigma: float
     level: float
@@ -47,48 +44,45 @@ class Settings(NamedTuple):
 SWEEP = tuple(Settings(*values) for values in itertools.product(SIGMAS, LEVELS, DISTANCES))
 
 
+class KeptSweep(NamedTuple):
+    """Scores of finished settings, so that a killed process does not make their watersheds again."""
+
+    path: Path
+    made_of: dict[str, Any]
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return what was kept last; empty if there is none."""
+        try:
+            content = json.loads(self.path.read_text())
+            return content["sweep"] if content["made_of"] == self.made_of else []
+        except (OSError, ValueError, LookupError, TypeError):
+            return []
+
+    def write(self, sweep: list[dict[str, Any]]) -> None:
+        """Keep the finished part of a sweep."""
+        write_json(self.path, {"made_of": self.made_of, "sweep": sweep})
+
+
 def best_watershed(
     image: np.ndarray,
     truth: np.ndarray,
     voxel_size_zyx_nm: VoxelSize,
-    finished: Sequence[dict[str, Any]] = (),
-    keep: Callable[[list[dict[str, Any]]], None] = lambda sweep: None,
+    kept: KeptSweep | None = None,
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Segment with every setting of the sweep and keep the best. Choosing by the truth favours the baseline.
 
-    Parameters
-    ----------
-    image : ndarray of shape (Z, Y, X)
-        Dark membranes, bright cytoplasm.
-    truth : integer ndarray of shape (Z, Y, X)
-        Labels; at least one voxel is not 0.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel.
-    finished : sequence of dict
-        What `keep` took last, if a process before was killed: these settings are left out. If one of them is the best,
-        its watershed is made again.
-    keep : callable
-        Takes the finished part of the sweep after each setting, in the order of `SWEEP`.
-
-    Returns
-    -------
-    segmentation : int32 ndarray of shape (Z, Y, X)
-        The segmentation with the lowest VOI under the convention ``all``.
-    sweep : list of dict
-        ``settings``, ``are`` and ``voi`` of every setting, best first.
-
-    Notes
-    -----
     Holds the whole box in memory, with `BYTES_PER_VOXEL` bytes per voxel.
     """
     gibibytes = image.size * BYTES_PER_VOXEL / 2**30
     log.info("baseline: %d watersheds of %s voxels, %.1f GiB of memory", len(SWEEP), image.shape, gibibytes)
     best: np.ndarray | None = None
-    sweep, left = list(finished), SWEEP[len(finished) :]
+    sweep = kept.read() if kept else []
+    left = SWEEP[len(sweep) :]
     for settings, labels in track(watersheds(image, voxel_size_zyx_nm, left), len(left), "baseline", "setting"):
         scores = score(count_pairs(truth, labels), "all")
         sweep.append({"settings": settings._asdict(), "are": scores["are"], "voi": scores["voi"]})
-        keep(sweep)
+        if kept:
+            kept.write(sweep)
         if all(sweep[-1]["voi"] < earlier["voi"] for earlier in sweep[:-1]):
             best = labels
     sweep.sort(key=lambda entry: entry["voi"])
@@ -100,15 +94,10 @@ def best_watershed(
 def watersheds(
     image: np.ndarray, voxel_size_zyx_nm: VoxelSize, wanted: Sequence[Settings] = SWEEP
 ) -> Iterator[tuple[Settings, np.ndarray]]:
-    """Yield the segmentation of every setting.
+    """Yield the segmentation of every setting; what neighbours in the order of `SWEEP` share is computed once."""
+    from skimage.filters import threshold_otsu  # the command line imports this module
+    from skimage.segmentation import watershed
 
-    Parameters
-    ----------
-    image, voxel_size_zyx_nm
-        As in `best_watershed`.
-    wanted : sequence of Settings
-        In the order of `SWEEP`, so that what they share is computed once.
-    """
     sampling = np.asarray(voxel_size_zyx_nm) / min(voxel_size_zyx_nm)
     for sigma, of_sigma in itertools.groupby(wanted, lambda settings: settings.sigma):
         smooth = ndimage.gaussian_filter(image.astype(np.float32), sigma / sampling)
@@ -120,21 +109,67 @@ def watersheds(
 
 
 def markers(membrane_distance: np.ndarray, distance: float) -> np.ndarray:
-    """Label the connected sets of voxels farther than `distance` from a membrane.
-
-    Parameters
-    ----------
-    membrane_distance : float32 ndarray of shape (Z, Y, X)
-        Distance to the nearest membrane voxel.
-    distance : float
-        In the same unit.
-
-    Returns
-    -------
-    int32 ndarray of shape (Z, Y, X)
-        0 where there is no marker. Sets of fewer than `MIN_MARKER_VOXELS` voxels are dropped.
-    """
+    """Label the connected sets of voxels farther than `distance` from a membrane."""
     labels, _ = ndimage.label(membrane_distance > distance)
     is_small = np.bincount(labels.ravel()) < MIN_MARKER_VOXELS
     labels[is_small[labels]] = 0
     return labels
+
+
+def score_watershed(
+    scorer: Scorer,
+    image: Volume,
+    segmentations: Mapping[str, Volume],
+    box: Box,
+    kept: KeptSweep,
+    out: str | None = None,
+) -> dict[str, Any]:
+    """Segment the middle of `box` by the best watershed of a sweep, and score it."""
+    middle = middle_of(box, scorer.config.watershed_max_voxels)
+    truth = scorer.truth.read(middle)
+    if not truth.any():
+        raise EvaluationError(
+            f"{scorer.truth.name}: the truth has no labelled voxel in {middle}, the middle of {box}, at least one is "
+            "needed to choose a watershed. Raise evaluate.watershed_max_voxels, choose another box, or set "
+            "evaluate.watershed: false"
+        )
+    labels, sweep = best_watershed(image.read(middle), truth, scorer.voxel_size_zyx_nm, kept)
+    if out:
+        _keep(labels, middle, scorer, image.name, out)
+    result = {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, "box": str(middle)}
+    if middle != box:
+        scorer = scorer.within(middle)
+    reads = {name: volume.read for name, volume in segmentations.items()}
+    if middle != box:
+        log.info("baseline: covers only %s, so the segmentation is scored there too", middle)
+        name, last = reads.popitem()
+        reads = {name: last}
+        result["beside"] = scorer.scores(scorer.compare(last, middle))
+    return result | score_baseline(scorer, lambda block: labels[block.slices(middle.start)], reads, middle)
+
+
+def score_baseline(scorer: Scorer, read: Read, others: Mapping[str, Read], box: Box) -> dict[str, Any]:
+    """Score a baseline in a box, and on the voxels there that others cover."""
+    return {**scorer.scores(scorer.compare(read, box)), "same_voxels": scorer.scores_where(read, others, box)}
+
+
+def middle_of(box: Box, max_voxels: int) -> Box:
+    """Return the middle of a box: the same proportions, `max_voxels` at most; of a thin stack, a section.
+
+    Examples
+    --------
+    >>> str(middle_of(Box((0, 0, 0), (8, 16, 32)), 512)), middle_of(Box((0, 0, 0), (1, 50, 50)), 100).num_voxels
+    ('2:6,4:12,8:24', 100)
+    """
+    if box.num_voxels <= max_voxels:
+        return box
+    factor = (max_voxels / box.num_voxels) ** (1 / 3)
+    while math.prod(shape := zyx(max(1, int(n * factor + 1e-9)) for n in box.shape)) > max_voxels:
+        factor *= 0.99
+    return box.middle(shape)
+
+
+def _keep(labels: np.ndarray, box: Box, scorer: Scorer, image_name: str, out: str) -> None:
+    made_by = provenance("evaluate", None, image=image_name)
+    with create_volume(out, np.uint64, Placement(box, scorer.voxel_size_zyx_nm, made_by)) as writer:
+        writer.write(box, labels.astype(np.uint64))

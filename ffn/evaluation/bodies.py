@@ -19,17 +19,7 @@ CSV_COLUMNS = ("kind", "id", "voxels", "parts", "voi", "share")
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of all bodies or all segments, by ascending id.
-
-    Parameters
-    ----------
-    ids : uint64 ndarray of shape (N,)
-        Bodies of the ground truth, or segments.
-    voxels, num_parts : int64 ndarray of shape (N,)
-        Voxels that have both a body and a segment, and the number of objects of the other kind that they lie in.
-    voi : float64 ndarray of shape (N,)
-        Bits. The sum is ``voi_split`` for bodies and ``voi_merge`` for segments.
-    """
+    """Costs of all bodies or all segments, by ascending id."""
 
     ids: np.ndarray
     voxels: np.ndarray
@@ -38,38 +28,13 @@ class Costs:
 
 
 def body_costs(table: ContingencyTable) -> tuple[Costs, Costs]:
-    """Divide the VOI of the convention ``foreground`` among bodies (splits) and segments (mergers).
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        Pairs of body and segment.
-
-    Returns
-    -------
-    Costs, Costs
-        Of bodies and of segments.
-    """
+    """Divide the VOI of the convention ``foreground`` among bodies (splits) and segments (mergers)."""
     both = table.foreground()
     return _costs(both.a, both.voxels), _costs(both.b, both.voxels)
 
 
 def worst_bodies(table: ContingencyTable, count: int = NUM_WORST) -> dict[str, list[dict[str, Any]]]:
-    """List the bodies and segments that cost the most VOI under the convention ``foreground``.
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        Pairs of body and segment.
-    count : int
-        Maximum length of each list. Objects without error are not listed.
-
-    Returns
-    -------
-    dict
-        ``worst_splits`` (bodies; their parts are segments) and ``worst_mergers`` (segments; their parts are bodies).
-        Each entry has ``id``, ``voxels``, ``voi`` and the largest ``parts`` with ``id`` and ``voxels``.
-    """
+    """List the bodies and segments that cost the most VOI under the convention ``foreground``."""
     both = table.foreground()
     bodies, segments = body_costs(table)
     return {
@@ -79,17 +44,7 @@ def worst_bodies(table: ContingencyTable, count: int = NUM_WORST) -> dict[str, l
 
 
 def best_bodies(table: ContingencyTable, min_share: float = 0.0, min_labelled: float = 0.0) -> dict[int, int]:
-    """Map each segment to the body that it shares most voxels with; leave out segments that share none.
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        Pairs of body and segment.
-    min_share : float
-        Also leaves out segments of whose labelled voxels the body has a smaller share.
-    min_labelled : float
-        Also leaves out segments of whose voxels a smaller share is labelled.
-    """
+    """Map each segment to the body that it shares most voxels with; leave out segments that share none."""
     labelled = np.where(table.a != 0, table.voxels, 0)
     both = table.keep(group_totals(table.b, labelled) >= min_labelled * group_totals(table.b, table.voxels))
     both = both.foreground()
@@ -100,19 +55,7 @@ def best_bodies(table: ContingencyTable, min_share: float = 0.0, min_labelled: f
 
 
 def bodies_csv(table: ContingencyTable) -> str:
-    """Return the costs of all bodies and segments as CSV, the costliest first.
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        Pairs of body and segment.
-
-    Returns
-    -------
-    str
-        Columns ``kind`` (truth, segment), ``id``, ``voxels``, ``parts``, ``voi`` (bits), ``share`` (of the sum over
-        its kind).
-    """
+    """Return the costs of all bodies and segments as CSV, the costliest first."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)

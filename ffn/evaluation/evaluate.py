@@ -7,23 +7,24 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ffn.config import Mask
 from ffn.errors import ConfigError, EvaluationError
+from ffn.evaluation.baseline import KeptSweep, score_baseline, score_watershed
 from ffn.evaluation.bodies import bodies_csv, worst_bodies
 from ffn.evaluation.config import EvaluateConfig
+from ffn.evaluation.errors import error_entries, errors_csv, worst_errors
 from ffn.evaluation.intervals import change_intervals
-from ffn.evaluation.references import References
 from ffn.evaluation.scores import CONVENTIONS
 from ffn.evaluation.scoring import Comparison, Scorer, ScoreTables
 from ffn.evaluation.skeletons import read_skeletons
-from ffn.evaluation.watershed_baseline import KeptSweep, score_baseline, score_watershed
-from ffn.evaluation.worst_errors import error_entries, errors_csv, worst_errors
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
-from ffn.io.masks import identities, open_masked_truth
+from ffn.io.masks import identities, mask_inputs, open_masked_truth
 from ffn.io.open import identity, open_segmentation, open_volume
 from ffn.io.store_names import blocks_folder
 from ffn.io.volume import (
@@ -81,12 +82,18 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.baseline_out and not arguments.image:
         raise ConfigError(f"--baseline-out: {arguments.baseline_out} is for a watershed, which needs --image")
     config = from_arguments(EvaluateConfig, arguments)
-    image = arguments.image if config.watershed else None
-    earlier = _parse_earlier(arguments.earlier)
-    masks = masks_from(arguments)
-    references = References(image, arguments.baseline, arguments.baseline_out, arguments.skeletons, earlier, masks)
-    places = arguments.segmentation, arguments.truth, arguments.out
-    evaluate(*places, config, arguments.box, references, arguments.rng_seed, arguments.name, job_of(arguments))
+    inputs = Inputs(
+        segmentation=arguments.segmentation,
+        truth=arguments.truth,
+        name=arguments.name,
+        image=arguments.image if config.watershed else None,
+        baseline=arguments.baseline,
+        baseline_out=arguments.baseline_out,
+        skeletons=arguments.skeletons,
+        earlier=_parse_earlier(arguments.earlier),
+        masks=masks_from(arguments),
+    )
+    evaluate(inputs, arguments.out, config, arguments.box, arguments.rng_seed, job_of(arguments))
 
 
 def _parse_earlier(words: list[str]) -> dict[str, str]:
@@ -97,15 +104,63 @@ def _parse_earlier(words: list[str]) -> dict[str, str]:
     return {name: spec for name, _, spec in named}
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What to score, and what to compare it with.
+
+    Parameters
+    ----------
+    segmentation, truth : str
+        Volumes of integer labels.
+    name : str
+        Name of the segmentation in its run, such as ``filled``; recorded under the key ``segmentation``.
+    image : str, optional
+        Image to segment by watershed, as the baseline.
+    baseline : str, optional
+        Segmentation to use as the baseline instead.
+    baseline_out : str, optional
+        ``NAME.zarr`` or ``FILE.h5:DATASET`` to save the best watershed in.
+    skeletons : str, optional
+        Skeletons of the ground truth, for the expected run length; see `ffn.evaluation.skeletons.read_skeletons`.
+    earlier : mapping of str to str
+        Segmentations of earlier stages of the run, by their names.
+    masks : tuple of Mask
+        Voxels that are not scored.
+    """
+
+    segmentation: str
+    truth: str
+    name: str = ""
+    image: str | None = None
+    baseline: str | None = None
+    baseline_out: str | None = None
+    skeletons: str | None = None
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    masks: tuple[Mask, ...] = ()
+
+    def given(self) -> dict[str, str]:
+        """Return the volumes and files that are read, by name, without the masks."""
+        named = ("segmentation", "truth", "image", "baseline", "skeletons")
+        return {name: spec for name in named if (spec := getattr(self, name))} | dict(self.earlier)
+
+    def identities(self) -> dict[str, str]:
+        """Return texts that change with the content of everything that blocks compare, in its order."""
+        specs = {name: self.given()[name] for name in ("segmentation", "truth", "skeletons") if name in self.given()}
+        return identities(specs | {f"earlier {i}": v for i, v in enumerate(self.earlier.values())}, self.masks)
+
+    def require_no_output(self, *written: str | None) -> None:
+        """Refuse to write into what is read."""
+        read = [*self.given().values(), *self.earlier.values(), *(mask.path for mask in self.masks if mask.path)]
+        for path in filter(None, written):
+            require_other_file(path, *read)
+
+
 def evaluate(
-    segmentation_spec: str,
-    truth_spec: str,
+    inputs: Inputs,
     out: str | Path,
     config: EvaluateConfig,
     box: Box | None = None,
-    references: References = References(),  # noqa: B008 (frozen)
     rng_seed: int = 1,
-    name: str = "",
     job: Job = WHOLE,
 ) -> dict[str, Any]:
     """Score a segmentation where it overlaps the ground truth, and write the scores as JSON.
@@ -115,24 +170,18 @@ def evaluate(
 
     Parameters
     ----------
-    segmentation_spec, truth_spec : str
-        Volumes of integer labels.
+    inputs : Inputs
+        Volumes and files to read. The scores of a baseline, on the same voxels, are under the key ``baseline``, those
+        of earlier segmentations under the key ``earlier``.
     out : path
-        JSON file to write. For its keys, see `ffn.evaluation.scores.summarize`, `ffn.evaluation.bodies.worst_bodies`,
-        `ffn.evaluation.worst_errors.error_entries` and `ffn.evaluation.run_length.expected_run_length`. Two CSV files
-        are written to the same folder: ``<name>-bodies.csv``, the cost of every body and segment, and
-        ``<name>-errors.csv``.
+        JSON file to write. Its keys are in docs/formats.md. Two CSV files are written to the same folder:
+        ``<name>-bodies.csv``, the cost of every body and segment, and ``<name>-errors.csv``.
     config : EvaluateConfig
         Block size, border band, number of errors, limits of the baseline.
     box : Box, optional
         Part of the volumes to score.
-    references : References, optional
-        A baseline, which is scored on the same voxels under the key ``baseline``, skeletons, and earlier segmentations,
-        whose scores are under the key ``earlier``.
     rng_seed : int
         Fixes the intervals.
-    name : str
-        What the segmentation is in its run, such as ``filled``; recorded under the key ``segmentation``.
     job : Job
         Which blocks to compare, and whether to score; see `ffn.io.blocks`.
 
@@ -149,42 +198,40 @@ def evaluate(
         If a volume is missing, has no integer type or another voxel size, or an output would overwrite an input.
     """
     folder = blocks_folder(str(out))
-    for written in filter(None, (str(out), references.baseline_out)):
-        require_other_file(written, segmentation_spec, truth_spec, *references.files())
-    if name in references.earlier:
-        raise ConfigError(f"--earlier: {name!r} is also the --name of the segmentation, expected another name")
+    inputs.require_no_output(str(out), inputs.baseline_out)
+    if inputs.name in inputs.earlier:
+        raise ConfigError(f"--earlier: {inputs.name!r} is also the --name of the segmentation, expected another name")
     with (
         _writable(out),
-        open_masked_truth(truth_spec, references.masks) as truth,
-        open_segmentation(segmentation_spec) as segmentation,
+        open_masked_truth(inputs.truth, inputs.masks) as truth,
+        open_segmentation(inputs.segmentation) as segmentation,
         contextlib.ExitStack() as volumes,
     ):
         require_labels(segmentation)
         place = common_box(segmentation, truth, box)
-        size = _voxel_size(truth, segmentation, config, references)
-        skeletons = read_skeletons(references.skeletons, size) if references.skeletons else None
-        scorer = Scorer(truth, size, config, skeletons, rng_seed, truth.known, truth.masks)
-        earlier = {key: volumes.enter_context(open_segmentation(spec)) for key, spec in references.earlier.items()}
+        size = _voxel_size(truth, segmentation, config, inputs.skeletons)
+        skeletons = read_skeletons(inputs.skeletons, size) if inputs.skeletons else None
+        scorer = Scorer(truth, size, config, skeletons, rng_seed)
+        earlier = {key: volumes.enter_context(open_segmentation(spec)) for key, spec in inputs.earlier.items()}
         for volume in earlier.values():
             require_labels(volume)
             require_inside(volume, place)
         reads = [volume.read for volume in (segmentation, *earlier.values())]
         comparison = Comparison(scorer, reads, place)
-        specs = {"segmentation": segmentation_spec, "truth": truth_spec, **references.compared()}
-        made_of = {**identities(specs, references.masks), "box": place, "size": size, "border_nm": config.border_nm}
+        made_of = {**inputs.identities(), "box": place, "size": size, "border_nm": config.border_nm}
         depends_on = fingerprint("evaluate", None, **made_of)
         learnt = learn_blocks(folder, comparison.blocks, comparison.look, depends_on, job)
         if not job.finishes:
             return {}
-        result, bodies = _scores(scorer, comparison, learnt, [name, *earlier])
-        result = {"box": str(place), "segmentation": name, **result}
-        segmentations = {**earlier, name or "segmentation": segmentation}
+        result, bodies = _scores(scorer, comparison, learnt, [inputs.name, *earlier])
+        result = {"box": str(place), "segmentation": inputs.name, **result}
+        segmentations = {**earlier, inputs.name or "segmentation": segmentation}
         kept = KeptSweep(Path(folder, "baseline/sweep.json"), depends_on)
-        baseline = _score_baseline(references, scorer, segmentations, place, kept)
+        baseline = _score_baseline(inputs, scorer, segmentations, place, kept)
         if baseline:
             result["baseline"] = baseline
-        inputs = {"segmentation": segmentation_spec, "truth": truth_spec, **references.inputs(), "rng_seed": rng_seed}
-        result["provenance"] = provenance("evaluate", config, **inputs)
+        given = {**inputs.given(), **mask_inputs(inputs.masks), "rng_seed": rng_seed}
+        result["provenance"] = provenance("evaluate", config, **given)
         _write(Path(out), result, bodies)
     forget_blocks(folder, job)
     return result
@@ -193,7 +240,7 @@ def evaluate(
 def _scores(
     scorer: Scorer, comparison: Comparison, learnt: Sequence[Learnt], names: Sequence[str]
 ) -> tuple[dict[str, Any], str]:
-    """Return the part of the score file that blocks tell, and the table of bodies; the first name is what is scored."""
+    """Return what the score file has from the blocks, and the table of bodies; the first name is that of the result."""
     compared = dict(zip(names, comparison.add_up(learnt), strict=True))
     scores = {key: scorer.scores(one) for key, one in compared.items()}
     table = compared[names[0]].tables.all
@@ -228,15 +275,7 @@ def _changes(tables: Mapping[str, ScoreTables], rng_seed: int) -> list[dict[str,
 
 
 def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
-    """Return the box that both volumes cover, within `box` if given.
-
-    Raises
-    ------
-    EvaluationError
-        If it is empty.
-    VolumeError
-        If the voxel sizes differ, so that the same box is another place.
-    """
+    """Return the box that both volumes cover, within `box` if given; an error if there is none."""
     require_same_voxel_size(segmentation, truth)
     common = segmentation.box.intersect(truth.box)
     if common.is_empty:
@@ -252,23 +291,23 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
 
 
 def _score_baseline(
-    references: References, scorer: Scorer, segmentations: Mapping[str, Volume], box: Box, kept: KeptSweep
+    inputs: Inputs, scorer: Scorer, segmentations: Mapping[str, Volume], box: Box, kept: KeptSweep
 ) -> dict[str, Any] | None:
     """Score the given baseline, or the best watershed of the image; return None if neither is given."""
-    if references.baseline:
-        with open_segmentation(references.baseline) as volume:
+    if inputs.baseline:
+        with open_segmentation(inputs.baseline) as volume:
             require_labels(volume)
             require_same_voxel_size(volume, scorer.truth)
             require_inside(volume, box)
             reads = {name: segmentation.read for name, segmentation in segmentations.items()}
             return {"method": volume.name, "box": str(box), **score_baseline(scorer, volume.read, reads, box)}
-    if not references.image:
+    if not inputs.image:
         return None
-    with open_volume(references.image) as image:
+    with open_volume(inputs.image) as image:
         require_inside(image, box)
-        depends_on = {"image": identity(references.image), "max_voxels": scorer.config.watershed_max_voxels}
+        depends_on = {"image": identity(inputs.image), "max_voxels": scorer.config.watershed_max_voxels}
         kept = kept._replace(made_of={**kept.made_of, **depends_on})
-        return score_watershed(scorer, image, segmentations, box, kept, references.baseline_out)
+        return score_watershed(scorer, image, segmentations, box, kept, inputs.baseline_out)
 
 
 def _write(out: Path, result: dict[str, Any], bodies: str) -> None:
@@ -278,11 +317,11 @@ def _write(out: Path, result: dict[str, Any], bodies: str) -> None:
     write_json(out, result)
 
 
-def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, references: References) -> VoxelSize:
+def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, skeletons: str | None) -> VoxelSize:
     """Return the voxel size of either volume, or (1, 1, 1) if neither has one and no length is measured."""
     size = truth.voxel_size_zyx_nm or segmentation.voxel_size_zyx_nm
-    if size is None and (config.border_nm or references.skeletons):
-        where = f"--border: {config.border_nm} nm" if config.border_nm else f"--skeletons: {references.skeletons}"
+    if size is None and (config.border_nm or skeletons):
+        where = f"--border: {config.border_nm} nm" if config.border_nm else f"--skeletons: {skeletons}"
         raise EvaluationError(
             f"{where} cannot be measured: neither {truth.name} nor {segmentation.name} has a voxel size, "
             "one is needed. Ingest one of them with 'ffn ingest --voxel-size', or give --border 0 and no --skeletons"

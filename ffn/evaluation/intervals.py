@@ -20,22 +20,6 @@ def intervals(table: ContingencyTable, convention: str, rng_seed: int) -> Interv
     Bodies are drawn with replacement, as many as there are. A body brings its own voxels and its share of the mergers
     that it is part of, so the scores of all bodies together are those of `ffn.evaluation.scores.score`.
 
-    Parameters
-    ----------
-    table : ContingencyTable
-        Pairs of body and segment. No second pass over voxels is needed.
-    convention : {"foreground", "all", "cremi"}
-        Key of `CONVENTIONS`.
-    rng_seed : int
-        Fixes the draws. Equal bodies get equal draws, whatever their segmentation.
-
-    Returns
-    -------
-    dict
-        For each score its lower and upper limit; None if fewer than two bodies have voxels to score.
-
-    Notes
-    -----
     Source: percentile bootstrap of a ratio, Efron and Tibshirani 1993. Two bodies may hold half of all errors, which no
     number of voxels makes up for. With fewer than about ten bodies the intervals are too narrow.
     """
@@ -50,13 +34,6 @@ def change_intervals(before: ContingencyTable, after: ContingencyTable, conventi
 
     Both are scored on the same draws, so these are narrower than the intervals of the two suggest: what makes a body
     hard makes it hard for both.
-
-    Parameters
-    ----------
-    before, after : ContingencyTable
-        Pairs of body and segment, with the same bodies.
-    convention, rng_seed
-        As in `intervals`.
     """
     terms = [_terms(table, CONVENTIONS[convention]) for table in (before, after)]
     if min(np.count_nonzero(one[-1]) for one in terms) < 2:

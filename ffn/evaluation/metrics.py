@@ -13,21 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric.
-
-    Parameters
-    ----------
-    name : str
-        Key in a score file.
-    title : str
-        Column title in tables.
-    better : {"lower", "higher"}, optional
-        The better one of two values. None for a metric that does not rank segmentations.
-    by_convention : bool
-        Whether each convention has a value, or the segmentation has a single one.
-    is_fraction : bool
-        Whether tables show it in percent.
-    """
+    """One metric."""
 
     name: str
     title: str

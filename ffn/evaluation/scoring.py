@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.ndimage import distance_transform_edt
 
 from ffn.contingency import ContingencyTable, TableSum, count_pairs, merge_tables
 from ffn.errors import EvaluationError
-from ffn.evaluation.border import read_without_border
 from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.error_places import ErrorPlace, Parts, find_places
+from ffn.evaluation.errors import ErrorPlace, Parts, Search, find_places
 from ffn.evaluation.intervals import intervals
 from ffn.evaluation.run_length import expected_run_length
 from ffn.evaluation.scores import CONVENTIONS, summarize
 from ffn.evaluation.skeletons import Skeletons
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.blocks import Learnt, blocks_of
-from ffn.io.masks import NO_MASKS, Masks
+from ffn.io.masks import MaskedTruth
 from ffn.io.store_names import MAIN
-from ffn.io.volume import Placement, Read, Volume
+from ffn.io.volume import Placement, Read
 from ffn.progress import track
 
 
@@ -33,17 +34,7 @@ def blocks_in(box: Box) -> list[Box]:
 
 
 def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> ContingencyTable:
-    """Count the pairs of ids in `box`, block by block.
-
-    Parameters
-    ----------
-    truth, segmentation : callable
-        Return the labels of a box.
-    box : Box
-        Where to compare.
-    block_size_zyx : tuple of int
-        Voxels read at a time. The result does not depend on it.
-    """
+    """Count the pairs of ids in `box`, block by block."""
     blocks = list(box.blocks(block_size_zyx))
     return merge_tables(
         count_pairs(truth(block), segmentation(block)) for block in track(blocks, len(blocks), "compare")
@@ -62,16 +53,9 @@ class ScoreTables(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """All that the scores of a segmentation in a box are computed from.
+    """Everything the scores of a segmentation are computed from; without skeletons if all lie elsewhere or are masked.
 
-    Parameters
-    ----------
-    tables : ScoreTables
-        Pairs of body and segment.
-    skeletons : Skeletons or None
-        Those of the ground truth, inside the box and not masked.
-    segments : uint64 ndarray of shape (N,)
-        The segment at each of their nodes.
+    `segments` has the segment at each node of the skeletons.
     """
 
     tables: ScoreTables
@@ -81,33 +65,13 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True)
 class Scorer:
-    """Score any segmentation against one ground truth.
+    """Score any segmentation against one ground truth. The seed fixes the intervals."""
 
-    Parameters
-    ----------
-    truth : Volume
-        Labels of the ground truth.
-    voxel_size_zyx_nm : tuple of float
-        Its voxel size.
-    config : EvaluateConfig
-        Block size, border band, tolerance.
-    skeletons : Skeletons, optional
-        Its skeletons.
-    rng_seed : int
-        Fixes the intervals.
-    known : Box, optional
-        What can be read of the ground truth; default all.
-    masks : Masks
-        Voxels in which no skeleton counts.
-    """
-
-    truth: Volume
+    truth: MaskedTruth
     voxel_size_zyx_nm: VoxelSize
     config: EvaluateConfig
     skeletons: Skeletons | None = None
     rng_seed: int = 1
-    known: Box | None = None
-    masks: Masks = NO_MASKS
 
     def compare(self, read: Read, box: Box) -> Compared:
         """Compare the segments that `read` returns in one pass over the blocks."""
@@ -120,38 +84,22 @@ class Scorer:
         return replace(self, skeletons=inside if inside and inside.edge_lengths_nm().any() else None)
 
     def scores(self, compared: Compared) -> dict[str, Any]:
-        """Score a segmentation.
-
-        Returns
-        -------
-        dict
-            See `ffn.evaluation.scores.summarize`. ``intervals`` has the limits of each score, see
-            `ffn.evaluation.intervals.intervals`. With skeletons, there are also ``erl`` (strict) and
-            ``erl_tolerant``; see `expected_run_length`.
-        """
+        """Score a segmentation: its summary and intervals, with skeletons also ``erl`` and ``erl_tolerant``."""
         tables = compared.tables
         limits = {name: intervals(tables.of(name), name, self.rng_seed) for name in CONVENTIONS}
-        return {**summarize(*tables), "intervals": limits, **self._run_length(compared)}
+        result = {**summarize(*tables), "intervals": limits}
+        if compared.skeletons is not None:
+            tolerance = self.config.erl_tolerance_nm
+            tolerant = expected_run_length(compared.skeletons, compared.segments, tolerance)
+            result["erl"] = expected_run_length(compared.skeletons, compared.segments)
+            result["erl_tolerant"] = {"tolerance_nm": tolerance, **tolerant}
+        return result
 
     def scores_where(self, read: Read, others: Mapping[str, Read], box: Box) -> dict[str, Any]:
         """Score a segmentation under the convention ``foreground``, on the voxels that others cover.
 
         A segmentation that leaves out what is difficult scores well under that convention. So it can only be compared
         with scores on the same voxels.
-
-        Parameters
-        ----------
-        read : callable
-            Returns the segments of a box.
-        others : dict of str to callable
-            The same of other segmentations, by name.
-        box : Box
-            Where to compare.
-
-        Returns
-        -------
-        dict
-            For each name ``scores``, ``covered_fraction`` and ``intervals``, as in `scores`.
         """
         reads = [lambda part, other=other: np.where(other(part) != 0, read(part), 0) for other in others.values()]
         comparison = Comparison(replace(self, skeletons=None), reads, box)
@@ -167,32 +115,9 @@ class Scorer:
             "intervals": {"foreground": limits},
         }
 
-    def _run_length(self, compared: Compared) -> dict[str, Any]:
-        if compared.skeletons is None:
-            return {}
-        tolerance = self.config.erl_tolerance_nm
-        tolerant = expected_run_length(compared.skeletons, compared.segments, tolerance)
-        strict = expected_run_length(compared.skeletons, compared.segments)
-        return {"erl": strict, "erl_tolerant": {"tolerance_nm": tolerance, **tolerant}}
-
 
 class Comparison:
-    """Several segmentations beside the ground truth, block by block.
-
-    Parameters
-    ----------
-    scorer : Scorer
-        Has the ground truth and its skeletons.
-    reads : sequence of callable
-        Each returns the segments of a box.
-    box : Box
-        Where to compare; its `blocks` tile it.
-
-    Raises
-    ------
-    EvaluationError
-        If there are skeletons, but none in `box`.
-    """
+    """Several segmentations compared with the ground truth, block by block."""
 
     def __init__(self, scorer: Scorer, reads: Sequence[Read], box: Box) -> None:
         self._scorer, self._reads, self._box = scorer, reads, box
@@ -205,24 +130,19 @@ class Comparison:
         self._z = self._nodes[self._by_z, 0]
 
     def look(self, block: Box) -> Learnt:
-        """Compare one block.
+        """Compare one block: pairs of ids of each segmentation, and its segments at the skeletons' nodes there.
 
-        Returns
-        -------
-        dict of str to ndarray
-            For each segmentation, by its number, its pairs: ``all0`` and, with a border band, ``inner0``. ``nodes`` are
-            rows of the skeletons' nodes in the block that are not masked, ``segments`` the segments there, in a row
-            for each segmentation.
+        The pairs of segmentation i are ``all{i}`` and, without the border band, ``inner{i}``. ``nodes`` are rows of
+        nodes that are not masked; ``segments`` has a row for each segmentation.
         """
-        config, truth = self._scorer.config, self._scorer.truth
+        scorer, truth = self._scorer, self._scorer.truth
         sums: dict[str, TableSum] = defaultdict(TableSum)
         near = self._nodes_in(block)
         nodes, segments = [np.zeros(0, np.int64)], [np.zeros((len(self._reads), 0), np.uint64)]
-        for part in block.blocks(config.block_size_zyx):
+        for part in block.blocks(scorer.config.block_size_zyx):
             bodies = {"all": truth.read(part)}
-            if config.border_nm:
-                size, known = self._scorer.voxel_size_zyx_nm, self._scorer.known
-                bodies["inner"] = read_without_border(truth, part, config.border_nm, size, known)
+            if scorer.config.border_nm:
+                bodies["inner"] = read_without_border(truth, part, scorer.config.border_nm, scorer.voxel_size_zyx_nm)
             labels = [read(part) for read in self._reads]
             for (kind, of_kind), (number, one) in itertools.product(bodies.items(), enumerate(labels)):
                 sums[f"{kind}{number}"].add(count_pairs(of_kind, one))
@@ -240,18 +160,13 @@ class Comparison:
 
     def _unmasked(self, rows: np.ndarray, part: Box) -> np.ndarray:
         """Return the rows of nodes in `part` that are not masked."""
-        if not len(rows) or not self._scorer.masks:
+        masks = self._scorer.truth.masks
+        if not len(rows) or not masks:
             return rows
-        return rows[~self._scorer.masks.read(part)[tuple((self._nodes[rows] - part.start).T)]]
+        return rows[~masks.read(part)[tuple((self._nodes[rows] - part.start).T)]]
 
     def add_up(self, learnt: Iterable[Learnt]) -> list[Compared]:
-        """Return what all blocks together say about each segmentation.
-
-        Raises
-        ------
-        EvaluationError
-            If the ground truth is empty in the box.
-        """
+        """Return what all blocks together say about each segmentation."""
         sums: dict[str, TableSum] = defaultdict(TableSum)
         segments = np.zeros((len(self._reads), len(self._nodes)), np.uint64)
         is_scored = np.zeros(len(self._nodes), bool)
@@ -274,9 +189,10 @@ class Comparison:
 
     def places(self, parts: Sequence[Parts], learnt: Iterable[Learnt]) -> list[ErrorPlace]:
         """Return where to look at errors of the first segmentation; see `find_places`."""
-        config, truth, size = self._scorer.config, self._scorer.truth, self._scorer.voxel_size_zyx_nm
+        scorer, read = self._scorer, self._reads[0]
         tables = zip(self.blocks, (_unpacked(each["all0"]) for each in learnt), strict=True)
-        return find_places(parts, truth.read, self._reads[0], self._box, tables, config.block_size_zyx, size)
+        size = scorer.config.block_size_zyx
+        return find_places(parts, tables, Search(scorer.truth.read, read, self._box, size, scorer.voxel_size_zyx_nm))
 
 
 def _packed(table: ContingencyTable) -> np.ndarray:
@@ -298,3 +214,37 @@ def _skeletons_inside(scorer: Scorer, box: Box) -> Skeletons | None:
             "Are they in nanometres from the volume's origin?"
         )
     return inside
+
+
+def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
+    """Mark voxels within `border_nm` of a voxel that differs from one of its 4 neighbours in the xy section.
+
+    Background, 0, counts as a label. The convention ``cremi`` leaves this band out, as the challenge does.
+    """
+    near = np.zeros(labels.shape, dtype=bool)
+    for z, section in enumerate(labels):
+        interior = _interior(section)
+        if not interior.all():
+            near[z] = distance_transform_edt(interior, voxel_size_zyx_nm[1:]) <= border_nm
+    return near
+
+
+def read_without_border(truth: MaskedTruth, box: Box, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
+    """Read the ground truth with the border band set to 0. The result does not depend on how a volume is cut."""
+    _, y, x = voxel_size_zyx_nm
+    margin = (0, math.ceil(border_nm / y) + 1, math.ceil(border_nm / x) + 1)
+    wide = box.grow(margin).intersect(truth.known)
+    labels = truth.read(wide)
+    labels[near_border(labels, border_nm, voxel_size_zyx_nm)] = 0
+    return labels[box.slices(wide.start)]
+
+
+def _interior(section: np.ndarray) -> np.ndarray:
+    """Whether a voxel has the same label as all its neighbours (4 at most) in the section."""
+    inner = np.ones(section.shape, dtype=bool)
+    for axis in (0, 1):
+        same = np.diff(section.astype(np.int64), axis=axis) == 0
+        before, after = [(0, 0), (0, 0)], [(0, 0), (0, 0)]
+        before[axis], after[axis] = (1, 0), (0, 1)
+        inner &= np.pad(same, before, constant_values=True) & np.pad(same, after, constant_values=True)
+    return inner

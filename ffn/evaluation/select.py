@@ -36,12 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=FORM,
         help="a model and its scores on the validation box; repeat for each",
     )
-    parser.add_argument(
-        "--report-box",
-        type=Box.parse,
-        metavar="Z0:Z1,Y0:Y1,X0:X1",
-        help="box that the chosen model will be reported on; it must not overlap the validation box",
-    )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="copy of the best model, with selection.json")
     add_options(parser, SelectConfig)
     parser.set_defaults(function=_run)
@@ -55,30 +49,17 @@ def _run(arguments: argparse.Namespace) -> None:
         if not (name and equals and model and comma and scores):
             raise ConfigError(f"--candidate: {text!r} is incomplete, expected {FORM}")
         candidates[name] = Candidate(model, scores)
-    select(candidates, arguments.out, from_arguments(SelectConfig, arguments), arguments.report_box)
+    select(candidates, arguments.out, from_arguments(SelectConfig, arguments))
 
 
 class Candidate(NamedTuple):
-    """A checkpoint to choose from.
-
-    Parameters
-    ----------
-    model : str
-        Model folder.
-    scores : str
-        Score file of ``ffn evaluate``.
-    """
+    """A checkpoint to choose from."""
 
     model: str
     scores: str
 
 
-def select(
-    candidates: Mapping[str, Candidate],
-    out_folder: str | Path,
-    config: SelectConfig,
-    report_box: Box | None = None,
-) -> dict[str, Any]:
+def select(candidates: Mapping[str, Candidate], out_folder: str | Path, config: SelectConfig) -> dict[str, Any]:
     """Copy the model of the best candidate, and write the scores of all.
 
     Parameters
@@ -89,8 +70,6 @@ def select(
         Model folder to write; it also gets ``selection.json``.
     config : SelectConfig
         Metric and convention.
-    report_box : Box, optional
-        Box that the scores of the selected model will be reported for.
 
     Returns
     -------
@@ -101,18 +80,13 @@ def select(
     Raises
     ------
     EvaluationError
-        If a score file is damaged, the candidates were scored on different boxes or truths, none has a score, or the
-        validation box overlaps `report_box`.
+        If a score file is damaged, the candidates were scored on different boxes or truths, or none has a
+        score.
     ModelError
         If the best model is missing or damaged.
     """
     scores = {name: _read(candidate.scores, config.convention) for name, candidate in candidates.items()}
     box = _common_place(scores)
-    if report_box is not None and not box.intersect(report_box).is_empty:
-        raise EvaluationError(
-            f"--report-box: {report_box} overlaps the validation box {box}, so the reported scores would be biased by "
-            "the selection. Choose boxes that do not overlap"
-        )
     table = {name: {m.name: m.value(entry, config.convention) for m in METRICS} for name, entry in scores.items()}
     best = _best({name: row[config.metric] for name, row in table.items()}, config)
     result = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +15,16 @@ from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
 from ffn.evaluation.scoring import blocks_in
 from ffn.evaluation.skeletons import Skeleton, Skeletons, join
-from ffn.evaluation.thinning import assemble, step_for, thin
-from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
 from ffn.io.masks import identities, mask_inputs, open_masked_truth
 from ffn.io.store_names import blocks_folder
-from ffn.io.volume import require_inside, require_other_file
+from ffn.io.volume import Volume, require_inside, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
+from ffn.progress import track
 from ffn.provenance import fingerprint, provenance
+
+READ_AT_ONCE = 256  # voxels along each axis, rounded down to whole steps
 
 log = logging.getLogger(__name__)
 
@@ -137,3 +139,46 @@ def _trace(
     for owner in sorted(found):
         voxels = np.rint(found[owner].vertices / spacing).astype(np.int64) * np.array(step_zyx) + first
         yield Skeleton(int(owner), (voxels + 0.5) * np.array(voxel_size_zyx_nm), found[owner].edges)
+
+
+def step_for(spacing_nm: float, voxel_size_zyx_nm: VoxelSize, shape_zyx: ZYX) -> ZYX:
+    """Return how many voxels along each axis fit into `spacing_nm`, at least 1 and at most all of a thin stack's."""
+    sides = zip(voxel_size_zyx_nm, shape_zyx, strict=True)
+    return zyx(min(n, max(1, math.floor(spacing_nm / side + 1e-9))) for side, n in sides)
+
+
+def read_thinned(volume: Volume, box: Box, step_zyx: ZYX) -> np.ndarray:
+    """Read one voxel of every `step_zyx` voxels, the middle one."""
+    blocks = list(box.blocks(zyx(s * max(1, READ_AT_ONCE // s) for s in step_zyx)))
+    parts = (thin(volume, block, box, step_zyx) for block in track(blocks, len(blocks), "read labels"))
+    return assemble(parts, blocks, box, step_zyx)
+
+
+def thin(volume: Volume, block: Box, box: Box, step_zyx: ZYX) -> np.ndarray:
+    """Read what a block of `box` has of the result of `read_thinned`."""
+    inside = _thinned(block, box, step_zyx)
+    first = [start + s // 2 + i * s for start, s, i in zip(box.start, step_zyx, inside.start, strict=True)]
+    return volume.read(block)[
+        tuple(slice(a - b, None, s) for a, b, s in zip(first, block.start, step_zyx, strict=True))
+    ]
+
+
+def assemble(parts: Iterable[np.ndarray], blocks: Sequence[Box], box: Box, step_zyx: ZYX) -> np.ndarray:
+    """Return the result of `read_thinned` from that of `thin` for blocks that tile `box`."""
+    thinned: np.ndarray | None = None
+    for block, part in zip(blocks, parts, strict=True):
+        if thinned is None:
+            thinned = np.zeros(_thinned(box, box, step_zyx).shape, part.dtype)
+        thinned[_thinned(block, box, step_zyx).slices()] = part
+    assert thinned is not None, box
+    return thinned
+
+
+def _thinned(block: Box, box: Box, step_zyx: ZYX) -> Box:
+    """Return where the voxels of a block are in the result."""
+
+    def number(voxels: ZYX) -> ZYX:
+        places = zip(voxels, box.start, step_zyx, strict=True)
+        return zyx(-((start + s // 2 - voxel) // s) for voxel, start, s in places)
+
+    return Box(number(block.start), number(block.stop))

@@ -21,7 +21,6 @@ SKELETONS = "neuroglancer_skeletons"
 RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}  # attribute of precomputed skeletons
 SHORTEST = 4  # the median edge of skeletons is at least a voxel divided by this
 CACHE_BYTES = 2**26  # of the indices of shards, while many skeletons are read
-CHECKED_BYTES = 2**22  # of SWC files, whenever a run is planned, which takes less than a second; our choice
 DATASETS = ("nodes_zyx_nm", "edges", "owners")
 SWC_COLUMNS = ("node", "type", "x", "y", "z", "radius", "parent")  # in nm; the parent of a root is -1
 MEND_SWC = "Export the file again, or take it away"
@@ -129,19 +128,7 @@ def read_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize | None = None)
 
 
 def check_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> None:
-    """Refuse skeletons that `read_skeletons` would refuse, as far as a quick look tells.
-
-    Parameters
-    ----------
-    path, voxel_size_zyx_nm
-        As in `read_skeletons`. Of SWC files, the first are read, with at most `CHECKED_BYTES` together; of others, what
-        says what they hold.
-
-    Raises
-    ------
-    EvaluationError
-        As from `read_skeletons`.
-    """
+    """Refuse skeletons that `read_skeletons` would refuse, as far as the first SWC file or other headers tell."""
     path = Path(path)
     if _kind(path) == "precomputed":
         _read_info(path)
@@ -150,19 +137,9 @@ def check_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> None:
             _require_datasets(path, hdf5.list_datasets(file, EvaluationError))
     else:
         paths = _swc_files(path)
-        first = list(_smaller_together(paths, CHECKED_BYTES))
-        skeletons = join(_read_swc(first))
-        if first == paths:
-            _require_usable(skeletons, path, voxel_size_zyx_nm)
-
-
-def _smaller_together(paths: Sequence[Path], num_bytes: int) -> Iterator[Path]:
-    """Yield the first files, as long as they have at most so many bytes together."""
-    for path in paths:
-        num_bytes -= path.stat().st_size if path.is_file() else 0  # what is no file is an error when it is read
-        if num_bytes < 0:
-            return
-        yield path
+        first = join(_read_swc(paths[:1]))
+        if len(first.edges) or len(paths) < 2:
+            _require_usable(first, path, voxel_size_zyx_nm)
 
 
 def _kind(path: Path) -> str:

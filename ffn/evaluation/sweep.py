@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -53,35 +54,52 @@ def _run(arguments: argparse.Namespace) -> None:
     config, job = from_arguments(SweepConfig, arguments), job_of(arguments)
     if job.finishes and not job.step and not arguments.graphs:
         raise ConfigError("GRAPH.csv: no file is given, expected those of ffn agglomerate")
-    specs = arguments.segmentation, arguments.truth, arguments.graphs, arguments.out
-    given = arguments.corrections, arguments.nuclei
-    sweep(*specs, config, arguments.box, masks_from(arguments), *given, job)
+    inputs = SweepInputs(
+        arguments.segmentation,
+        arguments.truth,
+        arguments.graphs,
+        masks_from(arguments),
+        arguments.corrections,
+        arguments.nuclei,
+    )
+    sweep(inputs, arguments.out, config, arguments.box, job)
 
 
-def sweep(
-    segmentation_spec: str,
-    truth_spec: str,
-    graph_paths: Sequence[str],
-    out: str,
-    config: SweepConfig,
-    box: Box | None = None,
-    masks: tuple[Mask, ...] = (),
-    corrections_path: str | None = None,
-    nuclei_spec: str | None = None,
-    job: Job = WHOLE,
-) -> None:
+@dataclass(frozen=True)
+class SweepInputs:
+    """Files and volumes that a sweep reads.
+
+    Parameters
+    ----------
+    segmentation, truth : str
+        Base segmentation, and labels of the ground truth.
+    graphs : sequence of str
+        Files of ``ffn agglomerate`` for this base segmentation.
+    masks : tuple of Mask
+        Voxels that are not scored.
+    corrections : str, optional
+        What people joined or separated, see `ffn.assembly.corrections`.
+    nuclei : str, optional
+        Labels of nuclei, see `ffn.assembly.nuclei`. The step `NUCLEI` reads them; without them, there is none.
+    """
+
+    segmentation: str
+    truth: str
+    graphs: Sequence[str]
+    masks: tuple[Mask, ...] = ()
+    corrections: str | None = None
+    nuclei: str | None = None
+
+
+def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = None, job: Job = WHOLE) -> None:
     """Write the scores of what `merge` would write at every threshold of the merge graph.
 
     Blocks are compared once, whatever the thresholds; their counts are added up.
 
     Parameters
     ----------
-    segmentation_spec : str
-        Base segmentation.
-    truth_spec : str
-        Labels of the ground truth.
-    graph_paths : sequence of str
-        Files of ``ffn agglomerate`` for this base segmentation.
+    inputs : SweepInputs
+        Files and volumes to read.
     out : str
         JSON file to write. The scores are those of the agglomerated segmentation, not filled. Under ``sweep`` it has a
         list of rows for each of `SWEPT_CONVENTIONS`, by falling threshold. The first row is without any merge but
@@ -90,12 +108,6 @@ def sweep(
         Thresholds, block size.
     box : Box, optional
         Part of the volumes to score.
-    masks : tuple of Mask
-        Voxels that are not scored.
-    corrections_path : str, optional
-        What people joined or separated, see `ffn.assembly.corrections`.
-    nuclei_spec : str, optional
-        Labels of nuclei, see `ffn.assembly.nuclei`. The step `NUCLEI` reads them; without them, there is none.
     job : Job
         Which blocks to compare, and whether to score; see `ffn.io.steps`.
 
@@ -104,16 +116,16 @@ def sweep(
     MergeGraphError, CorrectionError, VolumeError, EvaluationError
         If an input is missing or damaged, the volumes do not overlap, or jobs are missing before this one.
     """
-    inputs = {"segmentation": segmentation_spec, "truth": truth_spec}
-    given = given_inputs(corrections_path, nuclei_spec)
-    require_other_file(out, *inputs.values(), *given.values(), *graph_paths)
+    volumes = {"segmentation": inputs.segmentation, "truth": inputs.truth}
+    given = given_inputs(inputs.corrections, inputs.nuclei)
+    require_other_file(out, *volumes.values(), *given.values(), *inputs.graphs)
     ends = job.finishes and not job.step  # errors of what people give come before the work
-    scores = best_scores(read_scored(graph_paths, config.calibration) if ends else [])
-    corrections = read_corrections(corrections_path) if ends and corrections_path else []
-    nuclei = learn_nuclei(nuclei_spec, segmentation_spec, out, config.block_size_zyx, job)
+    scores = best_scores(read_scored(inputs.graphs, config.calibration) if ends else [])
+    corrections = read_corrections(inputs.corrections) if ends and inputs.corrections else []
+    nuclei = learn_nuclei(inputs.nuclei, inputs.segmentation, out, config.block_size_zyx, job)
     if nuclei is None:
         return
-    with open_masked_truth(truth_spec, masks) as truth, open_segmentation(segmentation_spec) as segmentation:
+    with open_masked_truth(inputs.truth, inputs.masks) as truth, open_segmentation(inputs.segmentation) as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
 
@@ -121,17 +133,17 @@ def sweep(
             parts = block.blocks(config.block_size_zyx)
             return vars(merge_tables(count_pairs(truth.read(part), segmentation.read(part)) for part in parts))
 
-        made_of = fingerprint("sweep", None, box=box, **identities(inputs, masks))
+        made_of = fingerprint("sweep", None, box=box, **identities(volumes, inputs.masks))
         learnt = learn_blocks(blocks_folder(out), blocks_in(box), work, made_of, job)
     if not job.finishes:
         return
     table = merge_tables(ContingencyTable(**each) for each in learnt)
-    constraints = read_constraints(corrections, corrections_path, segmentation_spec)
+    constraints = read_constraints(corrections, inputs.corrections, inputs.segmentation)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
     segments = nuclei.read(SEGMENTS)
     steps = [sweep_step(table, scores, threshold, constraints, segments) for threshold in thresholds]
     rows = {name: [step[name] for step in steps] for name in SWEPT_CONVENTIONS}
-    made_by = provenance("sweep", config, **inputs, **given, graphs=len(graph_paths), **mask_inputs(masks))
+    made_by = provenance("sweep", config, **volumes, **given, graphs=len(inputs.graphs), **mask_inputs(inputs.masks))
     made = {"box": str(box), "segmentation": "agglomerated", "sweep": rows}
     write_json(out, {**made, "provenance": made_by})
     forget_blocks(blocks_folder(out), job)
@@ -144,25 +156,7 @@ def sweep_step(
     constraints: Constraints = NOTHING_GIVEN,
     nuclei: np.ndarray = NO_NUCLEI,
 ) -> dict[str, dict[str, Any]]:
-    """Score the segmentation that `threshold` would give.
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        Pairs of body and base segment.
-    scores : uint64 ndarray of shape (N, 3)
-        Of the merge graph, see `ffn.assembly.merge_graph.best_scores`.
-    threshold : float
-        Smallest score that joins.
-    constraints, nuclei
-        As in `ffn.assembly.merge_graph.merge_groups`.
-
-    Returns
-    -------
-    dict of str to dict
-        For each of `SWEPT_CONVENTIONS`: ``threshold``, ``num_merges`` (segments that disappear), ``largest_group``
-        (number of its segments; it reveals runaway merging even without ground truth) and the scores.
-    """
+    """Score the segmentation that `threshold` would give."""
     base_ids, group_ids = merge_groups(scores, threshold, constraints, nuclei)
     joined = merge_tables([ContingencyTable(table.a, apply_groups(table.b, base_ids, group_ids), table.voxels)])
     merges = {

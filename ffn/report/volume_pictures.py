@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ffn.evaluation.baseline import middle_of
 from ffn.evaluation.bodies import best_bodies
+from ffn.evaluation.errors import worst_of_each_kind
 from ffn.evaluation.scoring import tabulate
-from ffn.evaluation.thinning import read_thinned, step_for
-from ffn.evaluation.watershed_baseline import middle_of
-from ffn.evaluation.worst_errors import worst_of_each_kind
+from ffn.evaluation.skeletonize import read_thinned, step_for
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.open import open_truth, open_volume

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ffn.evaluation.worst_errors import worst_of_each_kind
+from ffn.evaluation.errors import worst_of_each_kind
 from ffn.geometry import Box
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Sources, read_coordinates, read_errors, read_groups, read_origins

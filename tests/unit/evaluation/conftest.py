@@ -3,16 +3,11 @@
 import numpy as np
 import pytest
 
-from ffn.contingency import count_pairs
-from ffn.evaluation.error_places import find_places
 from ffn.evaluation.skeletons import Skeleton, join
-from ffn.evaluation.worst_errors import worst_errors
-from ffn.geometry import Box
 
 from ..volumes import write
 
 SIZE_ZYX_NM = (30.0, 10.0, 20.0)
-BOX = Box((5, -3, 100), (13, 9, 120))  # of errors
 TUBE_SIZE_NM = (40.0, 10.0, 20.0)
 
 
@@ -42,13 +37,6 @@ def specs(tmp_path, truth, segmentation):
 def image(tmp_path, truth):
     edges = np.stack([abs(np.gradient(truth.astype(float), axis=axis)) > 0 for axis in (1, 2)]).any(0)
     return write(tmp_path / "raw.h5", np.where(edges, 50, 200).astype(np.uint8), size=SIZE_ZYX_NM)
-
-
-def tables_of(truth, segmentation, box, block_zyx):
-    """Iterate over blocks and their pairs of body and segment."""
-    for block in box.blocks(block_zyx):
-        part = block.slices(box.start)
-        yield block, count_pairs(truth[part], segmentation[part])
 
 
 def line(owner, num_nodes, step_nm=100.0):
@@ -87,15 +75,3 @@ def random_volumes():
     truth = rng.integers(0, 9, (7, 11, 13)).astype(np.uint64)
     segmentation = np.where(rng.random(truth.shape) < 0.7, truth // 2, rng.integers(0, 6, truth.shape))
     return truth, segmentation.astype(np.uint64)
-
-
-def reader(labels):
-    """Return the function that reads labels of `BOX`."""
-    return lambda box: labels[box.slices(BOX.start)]
-
-
-def places_of(volumes, block=(4, 5, 6)):
-    """Return the worst errors of truth and segments, and their places."""
-    errors = worst_errors(count_pairs(*volumes), 10)
-    tables = tables_of(*volumes, BOX, block)
-    return errors, find_places([e.parts for e in errors], *map(reader, volumes), BOX, tables, (3, 5, 6), SIZE_ZYX_NM)

@@ -1,12 +1,24 @@
-"""The watershed baseline finds clear membranes."""
+"""The watershed baseline finds clear membranes and is scored like the segmentation."""
+
+import json
 
 import numpy as np
 import pytest
 from scipy import ndimage
+from skimage import segmentation as skimage_segmentation
 
+from ffn.cli import main
 from ffn.contingency import count_pairs
-from ffn.evaluation.baseline import SWEEP, best_watershed, markers, watersheds
+from ffn.evaluation.baseline import SWEEP, best_watershed, markers, middle_of, watersheds
+from ffn.evaluation.config import EvaluateConfig
+from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.evaluation.scores import score
+from ffn.evaluation.skeletons import Skeleton, join
+from ffn.geometry import Box
+from ffn.io.open import open_volume
+
+from ..volumes import write
+from .conftest import SIZE_ZYX_NM
 
 
 @pytest.fixture(scope="module")
@@ -20,33 +32,14 @@ def tissue():
     return image.clip(0, 255).astype(np.uint8), labels
 
 
-def test_clear_membranes_are_found(tissue):
+def test_clear_membranes_are_found_and_the_best_setting_comes_first(tissue):
     segmentation, sweep = best_watershed(*tissue, (20.0, 10.0, 10.0))
     scores = score(count_pairs(tissue[1], segmentation), "all")
     assert segmentation.min() > 0
     assert scores["are"] < 0.05
-    assert sweep[0]["voi"] == pytest.approx(scores["voi"])
-
-
-def test_the_best_setting_comes_first_and_all_are_listed(tissue):
-    _, sweep = best_watershed(*tissue, (20.0, 10.0, 10.0))
-    assert len(sweep) == len(SWEEP)
+    assert len(sweep) == len(SWEEP) and sweep[0]["voi"] == pytest.approx(scores["voi"])
     assert [entry["voi"] for entry in sweep] == sorted(entry["voi"] for entry in sweep)
     assert sweep[0]["settings"].keys() == {"sigma", "level", "distance"}
-
-
-def test_a_finished_sweep_gives_the_same_best(tissue):
-    kept = []
-    best, sweep = best_watershed(*tissue, (20.0, 10.0, 10.0), keep=lambda part: kept.append(list(part)))
-    assert [len(part) for part in kept] == list(range(1, len(SWEEP) + 1))
-    again, same = best_watershed(*tissue, (20.0, 10.0, 10.0), kept[-1], keep=pytest.fail)
-    assert same == sweep and np.array_equal(again, best)
-
-
-def test_the_watersheds_are_deterministic(tissue):
-    first, second = (dict(watersheds(tissue[0], (20.0, 10.0, 10.0))) for _ in range(2))
-    assert first.keys() == second.keys() == set(SWEEP)
-    assert all(np.array_equal(first[settings], second[settings]) for settings in SWEEP)
 
 
 def test_distance_follows_the_voxel_size():
@@ -71,3 +64,106 @@ def test_specks_are_not_markers():
 def test_a_blank_image_gives_an_empty_segmentation(tissue):
     segmentation, _ = best_watershed(np.full(tissue[1].shape, 7, np.uint8), tissue[1], (1.0, 1.0, 1.0))
     assert not segmentation.any()
+
+
+def test_the_watershed_is_scored_and_saved(tmp_path, specs, image):
+    arguments = ["--segmentation", specs[0], "--truth", specs[1], "--image", image, "--box", "1:9,0:18,2:28"]
+    kept = f"{tmp_path / 'base.h5'}:segmentation"
+    assert main(["evaluate", *arguments, "--baseline-out", kept, "--out", str(tmp_path / "s.json")]) == 0
+    baseline = json.loads((tmp_path / "s.json").read_text())["baseline"]
+    assert baseline["sweep"][0]["settings"] == baseline["settings"]
+    assert baseline["sweep"][0]["voi"] == pytest.approx(baseline["scores"]["all"]["voi"])
+    with open_volume(kept) as volume:
+        assert volume.box == Box.parse("1:9,0:18,2:28")
+        assert volume.voxel_size_zyx_nm == SIZE_ZYX_NM
+    again = evaluate(Inputs(*specs, baseline=kept), tmp_path / "t.json", EvaluateConfig(), volume.box)
+    assert again["baseline"]["scores"] == baseline["scores"]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Watersheds that were made, as often as they are; at the call `made.last`, the process is interrupted."""
+
+    class Made(list):
+        last = None
+
+    def watershed(*given):
+        if len(made) == made.last:
+            raise KeyboardInterrupt
+        made.append(given)
+        return original(*given)
+
+    made, original = Made(), skimage_segmentation.watershed
+    monkeypatch.setattr("skimage.segmentation.watershed", watershed)
+    return made
+
+
+@pytest.mark.parametrize("finished", [3, 11])
+def test_a_killed_sweep_goes_on_after_the_finished_settings(tmp_path, specs, image, made, finished):
+    command = ["evaluate", "--segmentation", specs[0], "--truth", specs[1], "--image", image]
+    outs = [tmp_path / f"{name}/s.json" for name in ("whole", "killed")]
+    assert main([*command, "--out", str(outs[0])]) == 0
+    made.clear()
+    made.last = finished
+    assert main([*command, "--out", str(outs[1])]) == 130
+    made.last = None
+    assert main([*command, "--out", str(outs[1])]) == 0
+    assert len(SWEEP) <= len(made) <= len(SWEEP) + 1, "of finished settings, only the best is made again"
+    assert len({out.read_bytes() for out in outs}) == 1
+    assert sorted(path.suffix for path in outs[1].parent.iterdir()) == [".csv", ".csv", ".json"]
+
+
+def test_a_sweep_of_another_box_does_not_count(tmp_path, specs, image, made):
+    command = ["evaluate", "--segmentation", specs[0], "--truth", specs[1], "--image", image]
+    command += ["--out", str(tmp_path / "s.json")]
+    made.last = 5
+    assert main([*command, "--box", "0:9,0:18,2:28"]) == 130
+    made.last = None
+    assert main([*command, "--box", "1:9,0:18,2:28"]) == 0
+    assert len(made) == 5 + len(SWEEP)
+
+
+def test_the_watershed_is_also_scored_on_the_voxels_that_each_segmentation_covers(tmp_path, specs, image, segmentation):
+    kept = f"{tmp_path / 'base.h5'}:segmentation"
+    half = segmentation.copy()
+    half[:, :9] = 0
+    inputs = Inputs(*specs, image=image, baseline_out=kept, earlier={"base": write(tmp_path / "half.h5", half)})
+    result = evaluate(inputs, tmp_path / "s.json", EvaluateConfig())
+    with open_volume(kept) as volume:
+        watershed = volume.read()
+    same = write(tmp_path / "same.h5", np.where(half > 0, watershed, 0), size=SIZE_ZYX_NM)
+    alone = evaluate(Inputs(same, specs[1]), tmp_path / "t.json", EvaluateConfig())
+    part = result["baseline"]["same_voxels"]["base"]
+    assert part["covered_fraction"] == result["earlier"]["base"]["covered_fraction"] < 0.6
+    assert part["scores"]["foreground"] == alone["scores"]["foreground"] != result["baseline"]["scores"]["foreground"]
+
+
+def test_a_large_box_gets_watersheds_of_its_middle_only(tmp_path, specs, image):
+    config = EvaluateConfig(watershed_max_voxels=5040 // 8)
+    result = evaluate(Inputs(*specs, image=image), tmp_path / "s.json", config)
+    baseline = result["baseline"]
+    assert baseline["box"] == "2:7,4:13,7:21"
+    middle = evaluate(Inputs(*specs), tmp_path / "t.json", EvaluateConfig(), Box.parse(baseline["box"]))
+    assert baseline["beside"]["scores"] == middle["scores"] != result["scores"]
+
+
+def test_a_middle_without_a_body_is_an_error_that_names_the_limit(tmp_path, specs, image, truth, capsys):
+    truth[1:9, 3:15, 6:22] = 0
+    labels = write(tmp_path / "hollow.h5", truth, size=SIZE_ZYX_NM)
+    arguments = ["--segmentation", specs[0], "--truth", labels, "--image", image, "--watershed-max-voxels", "630"]
+    assert main(["evaluate", *arguments, "--out", str(tmp_path / "s.json")]) == 2
+    assert "watershed_max_voxels" in capsys.readouterr().err
+
+
+def test_a_middle_without_a_skeleton_has_no_run_length(tmp_path, specs, image):
+    nodes = np.array([[0.5, 8, 0.5], [0.5, 8, 3.5]]) * SIZE_ZYX_NM
+    join([Skeleton(1, nodes, np.array([[0, 1]]))]).write(tmp_path / "corner.h5", {})
+    inputs = Inputs(*specs, image=image, skeletons=str(tmp_path / "corner.h5"))
+    result = evaluate(inputs, tmp_path / "s.json", EvaluateConfig(watershed_max_voxels=630))
+    assert "erl" in result and "voi" in result["baseline"]["scores"]["all"]
+    assert "erl" not in result["baseline"] and "erl" not in result["baseline"]["beside"]
+
+
+@pytest.mark.parametrize(("max_voxels", "expected"), [(4096, "1:9,0:16,-4:28"), (512, "3:7,4:12,4:20")])
+def test_the_middle_keeps_the_proportions(max_voxels, expected):
+    assert str(middle_of(Box.parse("1:9,0:16,-4:28"), max_voxels)) == expected

@@ -27,8 +27,3 @@ def test_checkpoints_are_chosen_by_metrics_that_rank(metric):
     else:
         with pytest.raises(ValidationError):
             SelectConfig(metric=metric.name)
-
-
-def test_better_values_rank_lower():
-    for metric in METRICS:
-        assert (metric.rank(0.2) < metric.rank(0.1)) == (metric.better == "higher")

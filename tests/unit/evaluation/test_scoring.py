@@ -1,4 +1,4 @@
-"""With skeletons, the scores include the run length."""
+"""With skeletons, the scores include the run length; the border band of the CREMI challenge."""
 
 import json
 
@@ -7,12 +7,14 @@ import pytest
 
 from ffn.cli import main
 from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.scoring import Comparison, Scorer
+from ffn.evaluation.scoring import Comparison, Scorer, near_border, read_without_border
 from ffn.evaluation.skeletons import Skeletons, join
 from ffn.geometry import Box
+from ffn.io.masks import open_masked_truth
 from ffn.io.open import open_volume
 
-from .conftest import TUBE_SIZE_NM, line
+from ..volumes import write
+from .conftest import SIZE_ZYX_NM, TUBE_SIZE_NM, line
 
 
 def test_the_run_length_is_in_the_scores(tmp_path, tubes):
@@ -56,13 +58,13 @@ def test_skeletons_outside_the_box_are_an_error(tmp_path, tubes, capsys):
     join([line(900, 4)]).write(tmp_path / "far.h5", {})
     arguments = ["--segmentation", tubes[1], "--truth", tubes[0], "--skeletons", str(tmp_path / "far.h5")]
     assert main(["evaluate", *arguments, "--out", str(tmp_path / "s.json")]) == 2
-    assert "none of 1 lies in 10:22,20:60,30:90" in capsys.readouterr().err
+    assert "--skeletons" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("block", [(5, 3, 7), (3, 40, 5), (100, 100, 100)])
 def test_the_segments_at_nodes_do_not_depend_on_the_blocks(tubes, block, monkeypatch):
     monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks(block)))
-    with open_volume(tubes[0]) as truth, open_volume(tubes[1]) as segmentation:
+    with open_masked_truth(tubes[0], ()) as truth, open_volume(tubes[1]) as segmentation:
         voxels = np.random.default_rng(0).integers(truth.box.start, truth.box.stop, (60, 3))
         nodes = Skeletons((voxels + 0.5) * TUBE_SIZE_NM, np.array([[0, 1]]), np.ones(60, np.uint64))
         scorer = Scorer(truth, TUBE_SIZE_NM, EvaluateConfig(block_size_zyx=(4, 9, 10)), nodes)
@@ -73,7 +75,7 @@ def test_the_segments_at_nodes_do_not_depend_on_the_blocks(tubes, block, monkeyp
 
 def test_a_block_does_not_look_at_the_nodes_of_other_blocks(tubes, monkeypatch):
     tested, holds = [], Box.holds
-    with open_volume(tubes[0]) as truth, open_volume(tubes[1]) as segmentation:
+    with open_masked_truth(tubes[0], ()) as truth, open_volume(tubes[1]) as segmentation:
         voxels = np.random.default_rng(0).integers(truth.box.start, truth.box.stop, (600, 3))
         nodes = Skeletons((voxels + 0.5) * TUBE_SIZE_NM, np.array([[0, 1]]), np.ones(600, np.uint64))
         scorer = Scorer(truth, TUBE_SIZE_NM, EvaluateConfig(block_size_zyx=(1, 20, 60)), nodes)
@@ -83,3 +85,25 @@ def test_a_block_does_not_look_at_the_nodes_of_other_blocks(tubes, monkeypatch):
         for block in comparison.blocks:
             comparison.look(block)
     assert len(comparison.blocks) == 12 and sum(tested) <= 3 * 600  # once in the block, once in each of its two parts
+
+
+def test_the_border_band_is_measured_in_nanometres_within_a_section():
+    labels = np.ones((2, 9, 11), np.uint64)
+    labels[0, :, 6:] = 2
+    band = near_border(labels, 20.0, SIZE_ZYX_NM)
+    assert not band[1].any()  # only the own section counts
+    assert np.flatnonzero(band[0, 4]).tolist() == [4, 5, 6, 7]  # x: the two voxels at the border, and 20 nm more
+    turned = near_border(labels.transpose(0, 2, 1), 20.0, SIZE_ZYX_NM)
+    assert np.flatnonzero(turned[0, :, 4]).tolist() == [3, 4, 5, 6, 7, 8]  # y: 10 nm voxels, two more
+
+
+def test_the_band_does_not_depend_on_how_a_volume_is_read(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, (3, 5, 6)).repeat(4, 1).repeat(5, 2).astype(np.uint64)
+    with open_masked_truth(write(tmp_path / "labels.h5", labels, (2, -3, 7), SIZE_ZYX_NM), ()) as truth:
+        whole = read_without_border(truth, truth.box, 20.0, SIZE_ZYX_NM)
+        for block in truth.box.blocks((2, 7, 9)):
+            assert np.array_equal(
+                read_without_border(truth, block, 20.0, SIZE_ZYX_NM), whole[block.slices(truth.box.start)]
+            )
+    assert np.array_equal(whole, np.where(near_border(labels, 20.0, SIZE_ZYX_NM), 0, labels)) and whole.any()

@@ -6,9 +6,9 @@ import pytest
 from ffn.cli import main
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
-from ffn.evaluation.skeletonize import skeletonize
+from ffn.evaluation.skeletonize import assemble, read_thinned, skeletonize, step_for, thin
 from ffn.evaluation.skeletons import read_skeletons
-from ffn.evaluation.thinning import thin
+from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.open import open_volume
 
@@ -29,7 +29,7 @@ def test_skeletons_lie_in_their_bodies_and_have_their_length(tmp_path, tubes):
 
 def test_a_volume_without_voxel_size_is_refused(tmp_path):
     hdf5.write_arrays(tmp_path / "labels.h5", {"labels": np.ones((4, 5, 6), np.uint64)}, {})
-    with pytest.raises(EvaluationError, match="labels.h5:labels: has no voxel size, it is needed to measure lengths"):
+    with pytest.raises(EvaluationError, match="labels.h5:labels"):
         skeletonize(f"{tmp_path}/labels.h5:labels", tmp_path / "out.h5", SkeletonizeConfig())
     assert not (tmp_path / "out.h5").exists()
 
@@ -63,4 +63,41 @@ def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, tubes, mon
 def test_the_labels_are_never_overwritten(tubes, capsys):
     file = tubes[0].partition(":")[0]
     assert main(["skeletonize", "--labels", tubes[0], "--out", file]) == 2
-    assert "is the file of the input, expected another file" in capsys.readouterr().err
+    assert file in capsys.readouterr().err
+
+
+class Labels:
+    """A volume in memory."""
+
+    def __init__(self, voxels, start):
+        self.voxels, self.box, self.dtype = voxels, Box.from_shape(voxels.shape, start), voxels.dtype
+
+    def read(self, box):
+        return self.voxels[box.slices(self.box.start)]
+
+
+def test_the_middle_voxel_of_every_step_is_read_whatever_the_blocks(monkeypatch):
+    rng = np.random.default_rng(0)
+    volume = Labels(rng.integers(0, 99, (11, 23, 30)).astype(np.uint64), (3, -5, 8))
+    expected = volume.voxels[1::3, 2::5, 0::1]
+    assert np.array_equal(read_thinned(volume, volume.box, (3, 5, 1)), expected)
+    monkeypatch.setattr("ffn.evaluation.skeletonize.READ_AT_ONCE", 6)
+    assert np.array_equal(read_thinned(volume, volume.box, (3, 5, 1)), expected)
+    assert step_for(40, (30.0, 10.0, 90.0), volume.box.shape) == (1, 4, 1)
+
+
+def test_thin_stacks_keep_a_section():
+    volume = Labels(np.arange(24).reshape(2, 3, 4), (0, 0, 0))
+    step = step_for(40, (8.0, 8.0, 30.0), (2, 3, 4))
+    assert step == (2, 3, 1)
+    assert read_thinned(volume, volume.box, step).tolist() == [[volume.voxels[1, 1].tolist()]]
+
+
+def test_blocks_of_any_size_give_the_same_voxels():
+    rng = np.random.default_rng(1)
+    volume = Labels(rng.integers(0, 99, (11, 23, 30)).astype(np.uint64), (3, -5, 8))
+    step = (3, 5, 1)
+    for size in ((1, 2, 30), (4, 7, 11), (6, 23, 8)):
+        blocks = list(volume.box.blocks(size))
+        parts = (thin(volume, block, volume.box, step) for block in blocks)
+        assert np.array_equal(assemble(parts, blocks, volume.box, step), volume.voxels[1::3, 2::5, 0::1])

@@ -11,7 +11,7 @@ from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, header
 from ffn.cli import main
 from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.evaluate import References, evaluate
+from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.geometry import Box
 
 from ..volumes import write
@@ -67,8 +67,8 @@ def run(tmp_path_factory):
     found = write(run / "segmentation/cube/segmentation.zarr", segmentation, BOX.start, SIZE_ZYX_NM)
     kept = str(run / "evaluation/cube-baseline.zarr")
     box = Box.parse("10:22,0:16,6:24")
-    references = References(image=image, baseline_out=kept)
-    evaluate(found, labels, run / "evaluation/cube.json", EvaluateConfig(), box, references)
+    inputs = Inputs(found, labels, image=image, baseline_out=kept)
+    evaluate(inputs, run / "evaluation/cube.json", EvaluateConfig(), box)
     (run / "agglomeration/cube").mkdir(parents=True)
     evidence = Evidence(*[0] * 17)
     edges = [MergeEdge(*ids, score, 10, 0, 4, 0, 0, 0, evidence) for *ids, score in ((100, 900, 0.8), (200, 300, 0.4))]

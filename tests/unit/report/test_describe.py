@@ -12,7 +12,7 @@ from ffn.cli import main
 from ffn.config import CoordinatesConfig, ModelConfig, RecordsConfig
 from ffn.errors import FfnError
 from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.evaluate import evaluate
+from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.geometry import Box
 from ffn.io.create import create_volume, create_volumes
 from ffn.io.volume import Placement
@@ -69,7 +69,7 @@ def write_scores(folder, out):
     labels = np.zeros(SHAPE, np.uint64)
     labels[:, :7], labels[:, 9:] = 5, 6
     spec = write_volume(folder / "labels.h5", "labels", labels)
-    evaluate(spec, spec, out, EvaluateConfig())
+    evaluate(Inputs(spec, spec), out, EvaluateConfig())
 
 
 def show(capsys, *words):
