@@ -7,51 +7,14 @@ import importlib
 import inspect
 import logging
 import os
-import re
 import sys
-from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 from ffn import __version__
 from ffn.errors import FfnError
 from ffn.io.store_names import without_metadata
+from ffn.options import Parser
 from ffn.workflow.stages import STAGES
-
-
-class Parser(argparse.ArgumentParser):
-    """Parser with one-line errors that reads ``-5:18,…`` and ``-1e-05`` as values, not as options."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-        self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14; before, whole numbers alone
-
-    def format_help(self) -> str:
-        """Show only required arguments in the usage line; the options are listed below it."""
-        needed = [word for action in self._actions if action.required for word in _words(action)]
-        self.usage = self.usage or " ".join([self.prog, *needed, "[OPTION …]"])
-        return super().format_help()
-
-    def _read_args_from_files(self, arg_strings: list[str]) -> list[str]:
-        """Replace each ``@FILE`` by its lines. Unlike argparse, read UTF-8 everywhere, and no files named in files."""
-        words = []
-        for word in arg_strings:
-            try:
-                words += Path(word[1:]).read_text("utf-8").splitlines() if word.startswith("@") else [word]
-            except (OSError, ValueError) as reason:
-                self.error(f"{word}: cannot be read ({reason}), expected a text file with an argument on each line")
-        return words
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and how to get help; exit with 2."""
-        print(f"{self.prog}: error: {message}. See '{self.prog} --help'", file=sys.stderr)
-        raise SystemExit(2)
-
-
-def _words(action: argparse.Action) -> list[str]:
-    """Name and values of an argument as a user types them."""
-    values = action.metavar if isinstance(action.metavar, tuple) else (action.metavar or action.dest.upper(),)
-    more = ["…"] if action.nargs in ("+", argparse.PARSER) else []
-    return [*action.option_strings[-1:], *values, *more]
 
 
 class Command(NamedTuple):

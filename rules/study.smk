@@ -2,6 +2,8 @@
 # Each training run is one job, which resumes after it was killed. The best rate is known only when the grid is done.
 # Therefore the files of further seeds do not name the rate, and the plan does not depend on results.
 
+from ffn.studies.config import CurvesConfig, EfficiencyConfig, RampConfig, RatesConfig, ScalingConfig
+
 STUDY_RUN = "workers-{workers}-rate-{rate}-seed-{seed}"
 STUDY_BEST_RUN = "workers-{workers}-seed-{seed}"
 STUDY_SEEDS = [SEED + i for i in range(RUN.study.seeds)]
@@ -84,10 +86,11 @@ rule study_train:
         flags=f"{flags(STUDY_MODEL)} {flags(STUDY_TRAIN, skip=('num_workers', 'virtual_workers', 'learning_rate'))}",
         processes=arguments.processes_of_study(STUDY_JOBS),
         log_steps=STUDY_TRAIN.log_steps,  # tracked: here the rows are the result
+        rates="",
         rate="--learning-rate {rate}",
     shell:
-        "{resources.mpi} ffn study train {params.data} {params.flags} {params.processes} {params.rate} "
-        "--rng-seed {wildcards.seed} --runs {params.runs} --out {output.metrics} > {log} 2>&1"
+        "{resources.mpi} ffn study train {params.rates} --runs {params.runs} --out {output.metrics} -- {params.data} "
+        "{params.flags} {params.processes} {params.rate} --rng-seed {wildcards.seed} > {log} 2>&1"
 
 
 use rule study_train as study_train_ramp with:
@@ -121,7 +124,8 @@ use rule study_train as study_train_best with:
         PATHS.benchmark(f"studies/best/{STUDY_BEST_RUN}")
     params:
         runs=PATHS.study("runs"),
-        rate=f"--rates {PATHS.study('learning_rate.json')}",
+        rates=f"--rates {PATHS.study('learning_rate.json')}",
+        rate="",
 
 
 # Other jobs would distort the times, so on a single machine this job reserves all cores.
@@ -154,21 +158,20 @@ rule study_measure:
         steps=RUN.study.measured_steps,
         seed=SEED,
     shell:
-        "{resources.mpi} ffn study measure {params.data} {params.flags} {params.untracked} "
-        "--num-workers {wildcards.processes} --measured-steps {params.steps} --rng-seed {params.seed} "
-        "--out {output.times} > {log} 2>&1"
+        "{resources.mpi} ffn study measure --measured-steps {params.steps} --out {output.times} -- {params.data} "
+        "{params.flags} {params.untracked} --num-workers {wildcards.processes} --rng-seed {params.seed} > {log} 2>&1"
 
 
 # --- The studies: the files that each evaluates, other studies that it needs, and further options ---------------------
 STUDY_OTHERS = {"rates": PATHS.study("learning_rate.json"), "scaling": PATHS.study("scaling.json")}
 STUDIES = {
-    "scaling": (STUDY_TIMES, {}, ""),
-    "learning_rate": (STUDY_GRID, {}, f"--rng-seed {SEED}"),
-    "rate_range": (STUDY_RAMPS, {}, ""),
-    "efficiency": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, ""),
-    "curves": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, ""),
+    "scaling": (STUDY_TIMES, {}, "", ScalingConfig),
+    "learning_rate": (STUDY_GRID, {}, f"--rng-seed {SEED}", RatesConfig),
+    "rate_range": (STUDY_RAMPS, {}, "", RampConfig),
+    "efficiency": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, "", EfficiencyConfig),
+    "curves": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, "", CurvesConfig),
 }
-for study, (files, others, options) in STUDIES.items():
+for study, (files, others, options, section) in STUDIES.items():
 
     rule:
         name:
@@ -191,6 +194,6 @@ for study, (files, others, options) in STUDIES.items():
         params:
             study=study.replace("_", "-"),
             options=" ".join([*(f"--{name} {path}" for name, path in others.items()), options]),
-            flags=flags(RUN.study),
+            flags=flags(RUN.study.part(section)),
         shell:
             "ffn study {params.study} {input.files} {params.options} {params.flags} --out {output.numbers} > {log} 2>&1"

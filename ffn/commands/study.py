@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
-from ffn.config import ModelConfig
-from ffn.options import add_options, from_arguments, whole_number
-from ffn.studies.config import StudyConfig
+from ffn.config import ModelConfig, Section
+from ffn.options import Parser, add_options, from_arguments, whole_number
+from ffn.studies.config import CurvesConfig, EfficiencyConfig, MeasureConfig, RampConfig, RatesConfig, ScalingConfig
 from ffn.training.arguments import add_data_arguments, parse_masks, parse_normalize, parse_volumes
 from ffn.training.config import TrainConfig
 
-if TYPE_CHECKING:
-    from ffn.training.plan import TrainingData
-
 METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without rate-R if trained at the best rate"
+TRAINING = "data, network and training, as 'ffn train' takes them: --records, --volume, --depth, --max-steps, …"
+
+
+class Study(NamedTuple):
+    """A study that is computed from files."""
+
+    config: type[Section]
+    summary: str
+    files: tuple[str, str]
+    needs_others: bool = False
+
+
+STUDIES = {
+    "scaling": Study(
+        ScalingConfig,
+        "throughput: measured here, modelled on many nodes (Fig. 3)",
+        ("FILE.h5", "output of 'ffn study measure'"),
+    ),
+    "learning-rate": Study(
+        RatesConfig, "best learning rate for each number of workers (Fig. 4)", ("FILE.csv", METRICS)
+    ),
+    "rate-range": Study(
+        RampConfig,
+        "where the loss falls fastest while the learning rate grows",
+        ("FILE.csv", "metrics of runs with --schedule ramp"),
+    ),
+    "efficiency": Study(EfficiencyConfig, "cost of reaching an F1 score (Fig. 5)", ("FILE.csv", METRICS), True),
+    "curves": Study(CurvesConfig, "training curves (Fig. 6)", ("FILE.csv", METRICS), True),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,119 +50,87 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     study_curves, study_efficiency. All except `train` and `measure` write FILE.json, FILE.png and FILE.html.
     """
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    _add_train(kinds.add_parser("train", help="do one training run of the studies"))
-    _add_measure(
-        kinds.add_parser(
-            "measure", help="measure step times of real processes; run it under ffn launch, srun, mpirun or aprun"
-        )
-    )
-    scaling = _add_study(kinds, "scaling", "throughput: measured here, modelled on many nodes (Fig. 3)")
-    scaling.add_argument("files", nargs="+", metavar="FILE.h5", help="output of 'ffn study measure'")
-    rates = _add_study(kinds, "learning-rate", "best learning rate for each number of workers (Fig. 4)")
-    rates.add_argument("files", nargs="+", metavar="FILE.csv", help=METRICS)
-    rates.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help="for resampling (default: 1)")
-    ramps = _add_study(kinds, "rate-range", "where the loss falls fastest while the learning rate grows")
-    ramps.add_argument("files", nargs="+", metavar="FILE.csv", help="metrics of runs with --schedule ramp")
-    for name, text in (("efficiency", "cost of reaching an F1 score (Fig. 5)"), ("curves", "training curves (Fig. 6)")):
-        study = _add_study(kinds, name, text)
-        study.add_argument("files", nargs="+", metavar="FILE.csv", help=METRICS)
-        study.add_argument("--rates", required=True, metavar="FILE.json", help="output of 'ffn study learning-rate'")
-        study.add_argument("--scaling", required=True, metavar="FILE.json", help="output of 'ffn study scaling'")
+    train = kinds.add_parser("train", help="do one training run of the studies")
+    rates = "output of 'ffn study learning-rate': train at its best rate"
+    train.add_argument("--rates", metavar="FILE.json", help=rates)
+    train.add_argument("--runs", required=True, metavar="FOLDER", help="folder for the run's model folder")
+    train.add_argument("--out", required=True, metavar="FILE.csv", help="metrics to write; short if training diverges")
+    text = "measure step times of real processes; run it under ffn launch, srun, mpirun or aprun"
+    measure = kinds.add_parser("measure", help=text)
+    measure.add_argument("--out", required=True, metavar="FILE.h5", help="times to write")
+    add_options(measure, MeasureConfig)
+    for command in (train, measure):
+        command.add_argument("training", nargs=argparse.REMAINDER, metavar="-- TRAINING", help=TRAINING)
+    for name, study in STUDIES.items():
+        _add_study(kinds.add_parser(name, help=study.summary, description=study.summary), study)
     parser.set_defaults(function=_run)
 
 
+def _add_study(parser: argparse.ArgumentParser, study: Study) -> None:
+    metavar, text = study.files
+    parser.add_argument("files", nargs="+", metavar=metavar, help=text)
+    out = "numbers to write; figure and page get the same name"
+    parser.add_argument("--out", required=True, metavar="FILE.json", help=out)
+    if study.needs_others:
+        for other, command in (("--rates", "learning-rate"), ("--scaling", "scaling")):
+            parser.add_argument(other, required=True, metavar="FILE.json", help=f"output of 'ffn study {command}'")
+    if study.config is RatesConfig:
+        parser.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help="for resampling")
+    add_options(parser, study.config)
+
+
 def _run(arguments: argparse.Namespace) -> None:
-    """Run the study that the arguments name."""
-    {
-        "train": _train,
-        "measure": _measure,
-        "scaling": _scaling,
-        "learning-rate": _learning_rate,
-        "rate-range": _rate_range,
-        "efficiency": _efficiency,
-        "curves": _curves,
-    }[arguments.kind](arguments)
+    if arguments.kind in ("train", "measure"):
+        _train_or_measure(arguments)
+        return
+    config: Any = from_arguments(STUDIES[arguments.kind].config, arguments)
+    files, out = arguments.files, arguments.out
+    match arguments.kind:
+        case "scaling":
+            from ffn.studies.scaling import study_scaling
+
+            study_scaling(files, out, config)
+        case "learning-rate":
+            from ffn.studies.learning_rate import study_learning_rate
+
+            study_learning_rate(files, out, config, arguments.rng_seed)
+        case "rate-range":
+            from ffn.studies.rate_range import study_rate_range
+
+            study_rate_range(files, out, config)
+        case "efficiency":
+            from ffn.studies.efficiency import study_efficiency
+
+            study_efficiency(files, arguments.rates, arguments.scaling, out, config)
+        case "curves":
+            from ffn.studies.curves import study_curves
+
+            study_curves(files, arguments.rates, arguments.scaling, out, config)
 
 
-def _add_study(kinds: argparse._SubParsersAction, name: str, text: str) -> argparse.ArgumentParser:
-    parser = kinds.add_parser(name, help=text, description=text)
-    parser.add_argument(
-        "--out", required=True, metavar="FILE.json", help="numbers to write; figure and page get the same name"
-    )
-    add_options(parser, StudyConfig)
-    return parser
-
-
-def _add_train(parser: argparse.ArgumentParser) -> None:
-    add_data_arguments(parser)
-    parser.add_argument(
-        "--rates", metavar="FILE.json", help="output of 'ffn study learning-rate': train at its best rate"
-    )
-    parser.add_argument("--runs", required=True, metavar="FOLDER", help="folder for the run's model folder")
-    parser.add_argument("--out", required=True, metavar="FILE.csv", help="metrics to write; short if training diverges")
-    add_options(parser, ModelConfig)
-    add_options(parser, TrainConfig)
-
-
-def _add_measure(parser: argparse.ArgumentParser) -> None:
-    add_data_arguments(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.h5", help="times to write")
-    add_options(parser, StudyConfig, skip=tuple(StudyConfig.model_fields.keys() - {"measured_steps"}))
-    add_options(parser, ModelConfig)
-    add_options(parser, TrainConfig)
-
-
-def _train(arguments: argparse.Namespace) -> None:
-    from ffn.studies.point import train_point
-
-    model, config = from_arguments(ModelConfig, arguments), from_arguments(TrainConfig, arguments)
-    places = arguments.runs, arguments.out
-    train_point(_training_data(arguments), *places, model, config, arguments.rng_seed, arguments.rates)
-
-
-def _measure(arguments: argparse.Namespace) -> None:
-    from ffn.studies.measure import measure
-
-    model, config = from_arguments(ModelConfig, arguments), from_arguments(TrainConfig, arguments)
-    num_steps = from_arguments(StudyConfig, argparse.Namespace(measured_steps=arguments.measured_steps)).measured_steps
-    measure(_training_data(arguments), arguments.out, model, config, num_steps, arguments.rng_seed)
-
-
-def _training_data(arguments: argparse.Namespace) -> TrainingData:
+def _train_or_measure(arguments: argparse.Namespace) -> None:
     from ffn.training.plan import TrainingData
 
-    volumes = parse_volumes(arguments.volume)
-    methods, masks = parse_normalize(arguments.normalize), parse_masks(arguments.masks)
-    return TrainingData(arguments.records, volumes, normalize=methods, masks=masks)
+    given = _training(arguments)
+    methods, masks = parse_normalize(given.normalize), parse_masks(given.masks)
+    data = TrainingData(given.records, parse_volumes(given.volume), normalize=methods, masks=masks)
+    model, train = from_arguments(ModelConfig, given), from_arguments(TrainConfig, given)
+    if arguments.kind == "train":
+        from ffn.studies.point import train_point
+
+        train_point(data, arguments.runs, arguments.out, model, train, given.rng_seed, arguments.rates)
+    else:
+        from ffn.studies.measure import measure
+
+        steps = from_arguments(MeasureConfig, arguments).measured_steps
+        measure(data, arguments.out, model, train, steps, given.rng_seed)
 
 
-def _scaling(arguments: argparse.Namespace) -> None:
-    from ffn.studies.scaling import study_scaling
-
-    study_scaling(arguments.files, arguments.out, from_arguments(StudyConfig, arguments))
-
-
-def _learning_rate(arguments: argparse.Namespace) -> None:
-    from ffn.studies.learning_rate import study_learning_rate
-
-    study_learning_rate(arguments.files, arguments.out, from_arguments(StudyConfig, arguments), arguments.rng_seed)
-
-
-def _rate_range(arguments: argparse.Namespace) -> None:
-    from ffn.studies.rate_range import study_rate_range
-
-    study_rate_range(arguments.files, arguments.out, from_arguments(StudyConfig, arguments))
-
-
-def _efficiency(arguments: argparse.Namespace) -> None:
-    from ffn.studies.efficiency import study_efficiency
-
-    config = from_arguments(StudyConfig, arguments)
-    study_efficiency(arguments.files, arguments.rates, arguments.scaling, arguments.out, config)
-
-
-def _curves(arguments: argparse.Namespace) -> None:
-    from ffn.studies.curves import study_curves
-
-    config = from_arguments(StudyConfig, arguments)
-    study_curves(arguments.files, arguments.rates, arguments.scaling, arguments.out, config)
+def _training(arguments: argparse.Namespace) -> argparse.Namespace:
+    """Return the options after ``--``."""
+    parser = Parser(prog=f"ffn study {arguments.kind} --")
+    add_data_arguments(parser)
+    add_options(parser, ModelConfig)
+    add_options(parser, TrainConfig)
+    words = arguments.training
+    return parser.parse_args(words[words[:1] == ["--"] :])

@@ -4,55 +4,81 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from ffn.config import Fraction, SameResult, Section
 
-AscendingCounts = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+
+def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
+    if list(values) != sorted(set(values)):
+        raise ValueError(f"{values} must ascend")
+    return values
+
+
+AscendingCounts = Annotated[tuple[PositiveInt, ...], Field(min_length=1), AfterValidator(_ascending)]
 RAMP_ROWS = 100  # of metrics, at least, in a range test of the learning rate
 WARM_UP_STEPS = 20  # of a measurement, to compile and to fill caches; our choice, times are steady after 10
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 
 
-class StudyConfig(Section):
-    """Studies of distributed training; section `train` sets everything else."""
+class _RunsConfig(Section):
+    """Options of all studies of training runs."""
+
+    steps: PositiveInt = Field(2000, description="optimizer steps of each training run; scores are compared at the end")
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.9, description="weight of the past in the moving average of the scores; the paper's is 0.9"
+    )
+
+
+class RatesConfig(_RunsConfig):
+    """Study of the learning rate."""
 
     workers: AscendingCounts = Field(
         (1, 2, 4, 8, 16), description="numbers of workers to compare, with one FOV per worker and step"
     )
-    learning_rates: Annotated[tuple[PositiveFloat, ...], Field(min_length=3)] = Field(
+    learning_rates: Annotated[tuple[PositiveFloat, ...], Field(min_length=3), AfterValidator(_ascending)] = Field(
         (1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3), description="rates to try with each number of workers, ascending"
     )
-    ranks: SameResult[PositiveInt] = Field(
-        1, description="most processes of a training run, which share out its workers evenly"
-    )
-    steps: PositiveInt = Field(2000, description="optimizer steps of each training run; scores are compared at the end")
-    log_steps: PositiveInt = Field(25, description="steps between scores, before smoothing")
-    smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.9, description="weight of the past in the moving average of the scores; the paper's is 0.9"
-    )
-    grid_seeds: PositiveInt = Field(1, description="training runs for each number of workers and rate, averaged")
+    score: Literal["accuracy", "f1"] = Field("accuracy", description="score that decides which rate is best")
+
+
+class CurvesConfig(_RunsConfig):
+    """Study of training curves."""
+
     seeds: Annotated[int, Field(ge=2)] = Field(
         3, description="training runs at the best rate of each number of workers, for mean and deviation"
     )
-    score: Literal["accuracy", "f1"] = Field("accuracy", description="score that decides which rate is best")
-    depth: PositiveInt | None = Field(
-        3, description="input module + residual modules of the trained network; null: as in model"
-    )
-    features: PositiveInt | None = Field(8, description="feature maps of every convolution; null: as in model")
+
+
+class EfficiencyConfig(_RunsConfig):
+    """Study of the cost of a score."""
+
     f1_targets: Annotated[tuple[OpenFraction, ...], Field(min_length=1)] = Field(
         (0.15, 0.35), description="smoothed F1 scores to reach; their costs are compared"
     )
 
-    ramp_rates: tuple[PositiveFloat, PositiveFloat] = Field(
+
+class RampConfig(Section):
+    """Range test of the learning rate."""
+
+    ramp_rates: Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_ascending)] = Field(
         (1e-6, 0.1), description="first and last rate of the range test of the learning rate"
     )
     ramp_steps: Annotated[int, Field(ge=RAMP_ROWS)] = Field(1000, description="optimizer steps of a range test")
 
-    processes: AscendingCounts = Field((1, 2), description="numbers of real processes whose step times are measured")
+
+class MeasureConfig(Section):
+    """Measurement of step times."""
+
     measured_steps: Annotated[int, Field(ge=20)] = Field(
         300, description="training steps measured with each number of processes"
     )
+
+
+class ScalingConfig(Section):
+    """Study of the throughput."""
+
+    processes: AscendingCounts = Field((1, 2), description="numbers of real processes whose step times are measured")
     max_nodes: Annotated[int, Field(ge=2)] = Field(2048, description="largest number of nodes in the scaling model")
     network: Literal["measured", "aries", "slingshot", "ethernet"] = Field(
         "slingshot",
@@ -64,13 +90,19 @@ class StudyConfig(Section):
     straggler_rate: Fraction = Field(0.001, description="in a what-if: fraction of a node's steps that are slowed down")
     straggler_slowdown: Annotated[float, Field(ge=1)] = Field(3.0, description="factor by which they are slowed down")
 
-    @model_validator(mode="after")
-    def _ascending(self) -> StudyConfig:
-        for name in ("workers", "learning_rates", "ramp_rates", "processes"):
-            values = getattr(self, name)
-            if list(values) != sorted(set(values)):
-                raise ValueError(f"{name}: {values} must ascend")
-        return self
+
+class StudyConfig(RatesConfig, CurvesConfig, EfficiencyConfig, RampConfig, MeasureConfig, ScalingConfig):
+    """Studies of distributed training; section `train` sets everything else."""
+
+    ranks: SameResult[PositiveInt] = Field(
+        1, description="most processes of a training run, which share out its workers evenly"
+    )
+    log_steps: PositiveInt = Field(25, description="steps between scores, before smoothing")
+    grid_seeds: PositiveInt = Field(1, description="training runs for each number of workers and rate, averaged")
+    depth: PositiveInt | None = Field(
+        3, description="input module + residual modules of the trained network; null: as in model"
+    )
+    features: PositiveInt | None = Field(8, description="feature maps of every convolution; null: as in model")
 
     @model_validator(mode="after")
     def _model_covers_the_workers(self) -> StudyConfig:

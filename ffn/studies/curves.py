@@ -8,7 +8,7 @@ import numpy as np
 
 from ffn.provenance import provenance
 from ffn.studies.best import read_best_runs
-from ffn.studies.config import StudyConfig
+from ffn.studies.config import CurvesConfig
 from ffn.studies.pages import COLOURS, new_figure, write_study
 from ffn.studies.runs import SCORES, Run
 
@@ -21,7 +21,7 @@ UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
 Curves = dict[str, np.ndarray]
 
 
-def study_curves(metrics: list[str], rates_path: str, scaling_path: str, out_path: str, config: StudyConfig) -> None:
+def study_curves(metrics: list[str], rates_path: str, scaling_path: str, out_path: str, config: CurvesConfig) -> None:
     """Draw scores over steps and time, at the best learning rate of each number of workers.
 
     Parameters
@@ -30,7 +30,7 @@ def study_curves(metrics: list[str], rates_path: str, scaling_path: str, out_pat
         Files, see `read_best_runs`.
     out_path : str
         JSON file; a PNG and an HTML file get the same name.
-    config : StudyConfig
+    config : CurvesConfig
         Options of the studies.
 
     Raises

@@ -8,7 +8,7 @@ import numpy as np
 
 from ffn.provenance import provenance
 from ffn.studies.best import BestRuns, read_best_runs
-from ffn.studies.config import StudyConfig
+from ffn.studies.config import EfficiencyConfig
 from ffn.studies.optima import with_uncertainty
 from ffn.studies.pages import COLOURS, new_figure, write_study
 from ffn.studies.runs import Run
@@ -20,7 +20,7 @@ LABELS = {"time": "relative time to reach F1", "fovs": "relative FOVs to reach F
 
 
 def study_efficiency(
-    metrics: list[str], rates_path: str, scaling_path: str, out_path: str, config: StudyConfig
+    metrics: list[str], rates_path: str, scaling_path: str, out_path: str, config: EfficiencyConfig
 ) -> None:
     """Compare the time and the FOVs that different numbers of workers need to reach an F1 score.
 
@@ -28,7 +28,7 @@ def study_efficiency(
     ----------
     metrics, rates_path, scaling_path, out_path : list of str, str, str, str
         As for `study_curves`.
-    config : StudyConfig
+    config : EfficiencyConfig
         Options of the studies.
 
     Raises

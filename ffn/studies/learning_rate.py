@@ -10,7 +10,7 @@ import numpy as np
 
 from ffn.errors import EvaluationError
 from ffn.provenance import provenance
-from ffn.studies.config import StudyConfig
+from ffn.studies.config import RatesConfig
 from ffn.studies.optima import Optimum, find_optimum, fit_power_law
 from ffn.studies.pages import COLOURS, new_figure, write_study
 from ffn.studies.runs import Run, read_runs
@@ -22,7 +22,7 @@ NAMES = {"accuracy": "Accuracy", "f1": "F1"}
 EXPONENTS = {"linear": 1.0, "square root": 0.5}
 
 
-def study_learning_rate(metrics: list[str], out_path: str, config: StudyConfig, rng_seed: int) -> None:
+def study_learning_rate(metrics: list[str], out_path: str, config: RatesConfig, rng_seed: int) -> None:
     """Compare training runs over a grid of numbers of workers and learning rates.
 
     Parameters
@@ -31,7 +31,7 @@ def study_learning_rate(metrics: list[str], out_path: str, config: StudyConfig, 
         Files ``workers-W-rate-R-seed-S.csv``, see `read_runs`; a run that ends early has diverged.
     out_path : str
         JSON file; a PNG and an HTML file get the same name.
-    config : StudyConfig
+    config : RatesConfig
         Options of the studies.
     rng_seed : int
         For the resampling that gives the uncertainties.
@@ -87,7 +87,7 @@ def best_rate(study_path: str, workers: int) -> float:
     return rates[workers]
 
 
-def score_grid(runs: list[Run], name: str, config: StudyConfig) -> tuple[np.ndarray, np.ndarray]:
+def score_grid(runs: list[Run], name: str, config: RatesConfig) -> tuple[np.ndarray, np.ndarray]:
     """Return the score of every point of the grid, and the noise for every number of workers.
 
     Returns
@@ -127,7 +127,7 @@ def _median(values: np.ndarray) -> np.ndarray:
     return np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else 0.0 for row in values])
 
 
-def _result(runs: list[Run], name: str, config: StudyConfig, rng_seed: int) -> dict[str, Any]:
+def _result(runs: list[Run], name: str, config: RatesConfig, rng_seed: int) -> dict[str, Any]:
     """Return scores, optima and power law for one kind of score, ready for JSON."""
     scores, noise = score_grid(runs, name, config)
     rng, rates = np.random.default_rng(rng_seed), np.array(config.learning_rates)
@@ -148,7 +148,7 @@ def _result(runs: list[Run], name: str, config: StudyConfig, rng_seed: int) -> d
     }
 
 
-def _statement(name: str, result: dict[str, Any], config: StudyConfig) -> str:
+def _statement(name: str, result: dict[str, Any], config: RatesConfig) -> str:
     optima = ", ".join(f"{o['rate']:.1g} with {w}" for w, o in zip(config.workers, result["optima"], strict=True))
     edge = [str(w) for w, o in zip(config.workers, result["optima"], strict=True) if o["at_edge"]]
     text = f"{NAMES[name]} after {config.steps} steps is highest at rates near {optima} workers. "
@@ -169,7 +169,7 @@ def _statement(name: str, result: dict[str, Any], config: StudyConfig) -> str:
     )
 
 
-def _figure(results: dict[str, Any], config: StudyConfig) -> Any:
+def _figure(results: dict[str, Any], config: RatesConfig) -> Any:
     """Draw normalised scores over workers and rates, with the optima and the scaling rules."""
     figure, panels = new_figure(len(results))
     for panel, (name, result) in zip(panels, results.items(), strict=True):
@@ -181,7 +181,7 @@ def _figure(results: dict[str, Any], config: StudyConfig) -> Any:
     return figure
 
 
-def _draw(panel: Axes, title: str, result: dict[str, Any], config: StudyConfig) -> None:
+def _draw(panel: Axes, title: str, result: dict[str, Any], config: RatesConfig) -> None:
     scores = np.array(result["scores"], np.float64)
     highest = np.nanmax(scores, axis=1, keepdims=True)
     shown = scores / np.where(highest > 0, highest, 1.0)

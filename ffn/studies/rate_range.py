@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ffn.provenance import provenance
-from ffn.studies.config import StudyConfig
+from ffn.studies.config import RampConfig
 from ffn.studies.pages import COLOURS, new_figure, write_study
 from ffn.studies.runs import read_rows
 
@@ -39,7 +39,7 @@ class RangeTest(NamedTuple):
     diverged: bool
 
 
-def study_rate_range(metrics: list[str], out_path: str, config: StudyConfig) -> None:
+def study_rate_range(metrics: list[str], out_path: str, config: RampConfig) -> None:
     """Find where the loss falls fastest, for each number of workers.
 
     Parameters
@@ -48,7 +48,7 @@ def study_rate_range(metrics: list[str], out_path: str, config: StudyConfig) -> 
         Files ``workers-W-rate-R-seed-S.csv`` of trainings with the schedule ``ramp``, one for each number of workers.
     out_path : str
         JSON file; a PNG and an HTML file get the same name.
-    config : StudyConfig
+    config : RampConfig
         Options of the studies.
 
     Raises

@@ -10,7 +10,7 @@ import numpy as np
 from ffn.errors import EvaluationError
 from ffn.io import hdf5
 from ffn.provenance import provenance
-from ffn.studies.config import StudyConfig
+from ffn.studies.config import ScalingConfig
 from ffn.studies.networks import FLOAT_BYTES, NETWORKS, Interconnect, fit_network
 from ffn.studies.order_statistics import CHECKED_WORKERS, MeasuredTimes, fit_step_times, with_stragglers
 from ffn.studies.pages import write_study
@@ -61,7 +61,7 @@ class Measurement(NamedTuple):
         return self.processes * self.fovs_per_step / step
 
 
-def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> None:
+def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> None:
     """Compare measured throughputs, and extrapolate them by a model of stragglers and ring allreduce.
 
     Parameters
@@ -70,7 +70,7 @@ def study_scaling(measured: list[str], out_path: str, config: StudyConfig) -> No
         Output files of `measure`, one for each number of processes.
     out_path : str
         JSON file; a PNG and an HTML file get the same name.
-    config : StudyConfig
+    config : ScalingConfig
         Options of the studies.
 
     Raises
@@ -146,7 +146,7 @@ def _local_network(measurements: list[Measurement]) -> Interconnect | None:
     )
 
 
-def _network(config: StudyConfig, local: Interconnect | None) -> Interconnect:
+def _network(config: ScalingConfig, local: Interconnect | None) -> Interconnect:
     if config.network != "measured":
         return NETWORKS[config.network]
     if local is None:
@@ -163,7 +163,7 @@ def _paper_cluster(times: MeasuredTimes) -> Cluster:
     return Cluster(like_here.inverse_survival, like_here.mean, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
 
 
-def _what_ifs(here: Cluster, times: MeasuredTimes, config: StudyConfig) -> dict[str, Cluster]:
+def _what_ifs(here: Cluster, times: MeasuredTimes, config: ScalingConfig) -> dict[str, Cluster]:
     """Return variants of the cluster, by name."""
     num_weights = round(here.num_bytes / FLOAT_BYTES)
     one_bit, qsgd = OneBit([num_weights]), Qsgd(num_weights, QSGD_LEVELS, rng_seed=0)

@@ -9,10 +9,13 @@ from .training_jobs import MODEL, command, succeed
 
 def study(tubes, folder, options, processes):
     """Return the command of a training run of the studies, with two workers."""
-    words = command(tubes, folder, [*MODEL, *options], processes)
-    words[words.index("train") : words.index("train") + 1] = ["study", "train"]
     shared = ["--num-workers", str(processes), "--virtual-workers", str(2 // processes)]
-    return [*words, *shared, "--runs", str(folder), "--out", f"{folder}/metrics.csv"]
+    words = command(tubes, folder, [*MODEL, *options, *shared], processes)
+    place = words.index("--out")
+    del words[place : place + 2]
+    start = ["study", "train", "--runs", str(folder), "--out", f"{folder}/metrics.csv", "--"]
+    words[words.index("train") : words.index("train") + 1] = start
+    return words
 
 
 @pytest.mark.slow

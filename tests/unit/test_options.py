@@ -7,7 +7,6 @@ import pytest
 from pydantic import Field, PositiveInt
 
 from ffn import config
-from ffn.cli import Parser
 from ffn.config import (
     ImageConfig,
     IngestConfig,
@@ -20,7 +19,7 @@ from ffn.config import (
 )
 from ffn.errors import ConfigError
 from ffn.evaluation import config as evaluation_config
-from ffn.options import NULL, add_box_option, add_options, flags, from_arguments, option_name
+from ffn.options import NULL, Parser, add_box_option, add_options, flags, from_arguments, option_name
 from ffn.studies import config as studies_config
 from ffn.synthetic import config as synthetic_config
 from ffn.synthetic.config import SynthConfig

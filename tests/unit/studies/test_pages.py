@@ -6,6 +6,7 @@ import pytest
 
 from ffn.cli import main
 from ffn.options import flags
+from ffn.studies.config import CurvesConfig, EfficiencyConfig, RatesConfig, ScalingConfig
 from ffn.studies.learning_rate import best_rate
 from ffn.studies.pages import new_figure, write_study
 
@@ -14,14 +15,16 @@ from .conftest import CONFIG, STEPS, WORKERS
 
 @pytest.mark.slow
 def test_every_study_writes_numbers_figure_and_page(grid, measured, tmp_path, capsys):
-    options = flags(CONFIG).split()
+    def options(section):
+        return flags(CONFIG.part(section)).split()
+
     scaling, rates = f"{tmp_path}/scaling.json", f"{tmp_path}/rates.json"
     tried = [path for path in grid if "-rate-" in path]
-    assert main(["study", "scaling", *measured, *options, "--out", scaling]) == 0
-    assert main(["study", "learning-rate", *tried, *options, "--out", rates]) == 0
-    for kind in ("curves", "efficiency"):
+    assert main(["study", "scaling", *measured, *options(ScalingConfig), "--out", scaling]) == 0
+    assert main(["study", "learning-rate", *tried, *options(RatesConfig), "--out", rates]) == 0
+    for kind, section in (("curves", CurvesConfig), ("efficiency", EfficiencyConfig)):
         given = ["--rates", rates, "--scaling", scaling, "--out", f"{tmp_path}/{kind}.json"]
-        assert main(["study", kind, *grid, *options, *given]) == 0
+        assert main(["study", kind, *grid, *options(section), *given]) == 0
     found = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
     law = found["rates"]["accuracy"]["power_law"]
     assert abs(law["exponent"] - 0.5) < 2 * law["stddev"]

@@ -80,7 +80,9 @@ def test_the_model_has_the_grey_levels_that_masks_leave_and_names_them(measured,
 def test_a_study_measures_the_grey_levels_that_masks_leave(measured, tmp_path, capsys):
     start = measured.index("--max-steps")
     options = [*measured[1:start], *measured[start + 2 :], "--masks", "a=#box=-99:99,-99:99,-99:99"]
-    assert main(["study", "measure", *options]) == 2
+    place = options.index("--out")
+    out = [options.pop(place), options.pop(place)]
+    assert main(["study", "measure", *out, "--", *options]) == 2
     assert "a: every image voxel is masked" in capsys.readouterr().err
 
 
