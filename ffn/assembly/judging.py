@@ -13,7 +13,7 @@ from ffn.assembly.resegment import Surroundings, resegmented
 from ffn.geometry import zyx
 from ffn.inference.lanes import Lanes
 from ffn.io import atomic
-from ffn.machine.threads import threads_here
+from ffn.machine.limits import threads_here
 from ffn.model.store import Model
 from ffn.progress import track
 

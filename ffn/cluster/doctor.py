@@ -27,62 +27,45 @@ from ffn.cluster.site import LOG, Site, commands_of
 from ffn.config import ModelConfig
 from ffn.io import atomic
 from ffn.kernels import inference
-from ffn.machine.description import this_machine
+from ffn.machine.cpu import cpu_flags, cpu_name
+from ffn.machine.gpu import cards
+from ffn.machine.limits import cores_here
+from ffn.machine.limits import memory_mb as memory_here
 from ffn.machine.schedulers import Scheduler
 from ffn.workflow.needs import memory_mb
 
 RESULT = "findings.json"
+PROBE = (sys.executable, "-m", "ffn.cluster.probe")
+LATENCY_SECONDS = 60.0  # until a file must be visible on the other nodes; the profiles' latency-wait
+UNITS = {"amx_bf16": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}  # by the flag of the CPU, fastest first
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Check:
-    """How to check a site.
+    """How to check a site."""
 
-    Parameters
-    ----------
-    folder : Path
-        Where runs will be; all nodes must share it.
-    submit : bool
-        Whether to submit a job if this process is not inside one.
-    latency : float
-        Seconds until a file must be visible on the other nodes.
-    timeout : float
-        Seconds for each command, and for the submitted job including its time in the queue.
-    result : Path or None
-        JSON file for the findings, in addition to the table.
-    collective : str
-        What joins the processes, ``horovod`` or ``mpi``.
-    """
-
-    folder: Path
-    submit: bool = False
-    latency: float = 60.0
-    timeout: float = 600.0
-    result: Path | None = None
-    collective: str = "horovod"
+    folder: Path  # where runs will be; all nodes must share it
+    submit: bool = False  # a job, if this process is not inside one
+    timeout: float = 600.0  # seconds, for each command and for the submitted job with its time in the queue
+    result: Path | None = None  # JSON file for the findings, in addition to the table
+    collective: str = "horovod"  # or mpi
 
 
 def examine(site: Site, check: Check) -> list[Finding]:
-    """Check everything that can be checked from here.
-
-    Parameters
-    ----------
-    site : Site
-        The profile.
-    check : Check
-        How to check it.
-
-    Returns
-    -------
-    list of Finding
-        In order of dependence; what depends on a failed check is skipped.
-    """
-    with _restored(check.folder):
-        findings = _findings(site, check)
-        if check.result:
-            atomic.write_json(check.result, [finding._asdict() for finding in findings])
+    """Check everything that can be checked from here, in order of dependence; skip what depends on a failed check."""
+    findings = [*_commands(site), _collective(site, check), _writing(check.folder)]
+    if any(finding.verdict == "FAIL" for finding in findings):
+        findings.append(Finding("nodes", "skip", "fix the above first"))
+    elif site.is_inside_job:
+        findings += [_machine(), *_gpu(site, check), *_nodes(site, check)]
+    elif check.submit:
+        findings += _submitted(site, check)
+    else:
+        findings.append(Finding("nodes", "skip", "add --submit, or run this inside a job"))
+    if check.result:
+        atomic.write_json(check.result, [finding._asdict() for finding in findings])
     return findings
 
 
@@ -90,19 +73,6 @@ def table(findings: list[Finding]) -> str:
     """Return the findings as lines with verdict, name and text."""
     width = max(len(finding.name) for finding in findings)
     return "\n".join(f"{finding.verdict:4}  {finding.name:{width}}  {finding.text}" for finding in findings)
-
-
-def _findings(site: Site, check: Check) -> list[Finding]:
-    findings = [*_commands(site), _collective(site, check), _writing(check.folder)]
-    if any(finding.verdict == "FAIL" for finding in findings):
-        findings.append(Finding("nodes", "skip", "fix the above first"))
-    elif site.is_inside_job:
-        findings += [*_machine(), *_gpu(site, check), *_nodes(site, check)]
-    elif check.submit:
-        findings += _submitted(site, check)
-    else:
-        findings.append(Finding("nodes", "skip", "add --submit, or run this inside a job"))
-    return findings
 
 
 def _commands(site: Site) -> list[Finding]:
@@ -129,31 +99,26 @@ def _scheduler(scheduler: Scheduler) -> Finding:
 
 def _collective(site: Site, check: Check) -> Finding:
     """Check the library that joins the processes."""
-    what, judge = {"horovod": ("build", judge_build), "mpi": ("library", judge_library)}[check.collective]
-    found = _answers([sys.executable, "-m", "ffn.cluster.probe", what], check.timeout)
-    return judge(found[0] if found else {"error": "Python crashed"}, shlex.join(site.layout.words) or "ffn launch")
+    probe, judge = {"horovod": ("build", judge_build), "mpi": ("library", judge_library)}[check.collective]
+    found = _answers([*PROBE, probe], check.timeout)
+    return judge(found[0] if found else {"error": "Python crashed"}, site.layout.words or ["ffn", "launch"])
 
 
-def _machine() -> list[Finding]:
-    """Describe this machine, on which jobs run, and why it is not faster."""
-    machine = this_machine()
-    reasons = [*machine.slowed_by, *([] if machine.cards else _missing_kernels())]
-    return [Finding("machine", "ok", machine.title), *(Finding("slow", "warn", reason) for reason in reasons)]
-
-
-def _missing_kernels() -> list[str]:
-    """Say which of our kernels were not built, or do not load."""
-    obstacles = {
-        "training": kernels.not_built(kernels.library_path()),
-        "flood filling": inference.obstacle(ModelConfig().features),
-    }
-    return [f"{task} does without our kernels, because {reason}" for task, reason in obstacles.items() if reason]
+def _machine() -> Finding:
+    """Describe this machine, on which jobs run."""
+    flags, gpus = cpu_flags(), cards()
+    units = next((name for flag, name in UNITS.items() if flag in flags), "no AVX2")
+    missing = [kernels.not_built(kernels.library_path()), inference.obstacle(ModelConfig().features)]
+    text = f"{cores_here()} cores ({cpu_name()}, {units}), {len(gpus)} GPUs, {memory_here() / 1000:.0f} GB of memory"
+    if gpus or not any(missing):
+        return Finding("machine", "ok", text)
+    return Finding("machine", "warn", f"{text}; our kernels are missing: {'; '.join(filter(None, missing))}")
 
 
 def _gpu(site: Site, check: Check) -> list[Finding]:
     """Check the GPUs of this machine, on which jobs run."""
-    found = _answers([sys.executable, "-m", "ffn.cluster.probe", "gpu"], check.timeout)
-    return [judge_gpu(answer, int((site.resources or {}).get("gpu", 0))) for answer in found]
+    wanted = int((site.resources or {}).get("gpu", 0))
+    return [judge_gpu(answer, wanted) for answer in _answers([*PROBE, "gpu"], check.timeout)]
 
 
 def _writing(folder: Path) -> Finding:
@@ -169,9 +134,9 @@ def _writing(folder: Path) -> Finding:
 def _nodes(site: Site, check: Check) -> list[Finding]:
     """Check from every node, then join the ranks; skip that if the nodes failed."""
     layout = site.layout
-    probe = [*shlex.split(layout.command), sys.executable, "-m", "ffn.cluster.probe"]
+    probe = [*shlex.split(layout.command), *PROBE]
     with _marked(check.folder) as place:
-        look = [*probe, "node", str(place), str(layout.ranks), f"{check.latency:g}"]
+        look = [*probe, "node", str(place), str(layout.ranks), f"{LATENCY_SECONDS:g}"]
         findings = judge_nodes(_answers(look, check.timeout), layout, layout.per_node * memory_mb("train"))
     if any(finding.verdict == "FAIL" for finding in findings):
         return [*findings, Finding("one job", "skip", "fix the above first")]
@@ -204,7 +169,7 @@ def _submitted(site: Site, check: Check) -> list[Finding]:
         found = [Finding(**values) for values in json.loads(result.read_text())]
     if all(finding.name != "job" for finding in found):
         Path(LOG).unlink(missing_ok=True)
-    here = {"scheduler", "launcher", "horovod", "mpi4py", "folder"}
+    here = {"scheduler", "launcher", "horovod", "mpi4py", "folder"}  # checked before
     return [finding for finding in found if finding.name not in here or finding.verdict == "FAIL"]
 
 
@@ -222,24 +187,12 @@ def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
     """Write the job that runs this command inside; if it ends early, it writes a finding that says so."""
     inside = [sys.executable, "-m", "ffn", "doctor", "--profile", str(Path(site.name).resolve())]
     inside += ["--result", str(result), "--folder", str(check.folder.absolute()), "--nodes", str(site.layout.nodes)]
-    inside += ["--collective", check.collective, "--latency", f"{check.latency:g}", "--timeout", f"{check.timeout:g}"]
+    inside += ["--collective", check.collective, "--timeout", f"{check.timeout:g}"]
     ended = json.dumps([Finding("job", "FAIL", f"ended without findings. Look at {LOG}")._asdict()])
     place = shlex.quote(str(result))
     lines = ["#!/bin/bash", *exports(), f"cd {shlex.quote(os.getcwd())}", shlex.join(inside)]
     lines += [f"[[ -e {place} ]] || {{ echo {shlex.quote(ended)} > {place}.tmp && mv {place}.tmp {place}; }}"]
     write_private(script, "\n".join(lines) + "\n")
-
-
-@contextlib.contextmanager
-def _restored(folder: Path) -> Iterator[None]:
-    """Remove the folder and its parents afterwards, those that did not exist before and are empty."""
-    missing = [place for place in (folder, *folder.parents) if not os.path.exists(place)]
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            for place in missing:
-                place.rmdir()
 
 
 @contextlib.contextmanager

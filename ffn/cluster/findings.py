@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ffn.workflow.rank_layout import Layout
 
-Probes = Sequence[dict[str, Any]]
+Probe = dict[str, Any]
+Probes = Sequence[Probe]
 WITHOUT_MPI = ("ffn launch", "horovodrun --gloo")  # launchers that do not start the ranks as a job of MPI
-MAX_NAMED = 4  # hosts or packages in one line
 
 
 class Finding(NamedTuple):
@@ -21,75 +22,44 @@ class Finding(NamedTuple):
     text: str
 
 
-def judge_build(built: dict[str, Any], launcher: str) -> Finding:
+def judge_build(built: Probe, launcher: Sequence[str]) -> Finding:
     """Judge whether the installed Horovod works with the launcher.
-
-    Parameters
-    ----------
-    built : dict
-        Answer of the probe ``build``.
-    launcher : str
-        Command that starts the ranks.
 
     Examples
     --------
-    >>> judge_build({"mpi": False, "gloo": True}, "srun --mpi=pmix").verdict
+    >>> judge_build({"mpi": False, "gloo": True}, ["srun", "--mpi=pmix"]).verdict
     'FAIL'
     """
     if "error" in built:
-        return Finding(
-            "horovod", "FAIL", f"cannot be imported ({built['error']}). Run make setup, or see --collective mpi"
-        )
-    needed, name = ("gloo" if launcher.startswith(WITHOUT_MPI) else "mpi"), _name(launcher)
-    can = " and ".join(name for name in ("mpi", "gloo") if built[name]) or "nothing"
+        text = f"cannot be imported ({built['error']}). Run make setup, or see --collective mpi"
+        return Finding("horovod", "FAIL", text)
+    needed = "gloo" if shlex.join(launcher).startswith(WITHOUT_MPI) else "mpi"
     if built[needed]:
-        return Finding("horovod", "ok", f"built with {can}, {name} needs {needed}")
-    text = f"built without {needed}, so {name} would start single processes instead of one job"
-    of_mpi = " with the site's MPI loaded, or use 'ffn launch' as the profile's launcher"
-    return Finding("horovod", "FAIL", f"{text}. Run make setup{of_mpi if needed == 'mpi' else ''}")
+        return Finding("horovod", "ok", f"built with {needed}, which {launcher[0]} needs")
+    text = f"built without {needed}, so {launcher[0]} would start single processes. Load the site's MPI and run "
+    return Finding("horovod", "FAIL", f"{text}make setup, or use 'ffn launch' as the profile's launcher")
 
 
-def judge_gpu(probe: dict[str, Any], num_wanted: int) -> Finding:
-    """Judge whether JAX or TensorFlow sees the GPUs of this machine.
-
-    Parameters
-    ----------
-    probe : dict
-        Answer of the probe ``gpu``.
-    num_wanted : int
-        GPUs that the profile asks for.
-
-    Examples
-    --------
-    >>> judge_gpu({"seen": 0, "has_card": False, "why": "no NVIDIA card here"}, num_wanted=0)
-    Finding(name='gpu', verdict='ok', text='TensorFlow sees none: no NVIDIA card here')
-    """
-    by_jax = f"JAX sees {probe['jax']}, " if probe.get("jax") else ""
-    if probe["seen"]:
-        return Finding("gpu", "ok", f"{by_jax}TensorFlow sees {probe['seen']}")
-    is_missed = not by_jax and (probe["has_card"] or num_wanted > 0)
-    return Finding("gpu", "warn" if is_missed else "ok", f"{by_jax}TensorFlow sees none: {probe['why']}")
-
-
-def judge_library(found: dict[str, Any], launcher: str) -> Finding:
-    """Judge whether mpi4py works with the launcher; `found` is the answer of the probe ``library``.
-
-    Examples
-    --------
-    >>> judge_library({"version": "4.1.2", "mpi": "Open MPI v4.1.4"}, "srun --mpi=pmix").text
-    'mpi4py 4.1.2 uses Open MPI v4.1.4'
-    """
+def judge_library(found: Probe, launcher: Sequence[str]) -> Finding:
+    """Judge whether mpi4py works with the launcher."""
     if "error" in found:
         text = f"cannot be imported ({found['error']}). Load the site's MPI, or install mpi4py with it"
         return Finding("mpi4py", "FAIL", text)
-    if launcher.startswith(WITHOUT_MPI):
-        text = f"{_name(launcher)} starts no job of MPI. Give the profile a launcher that does, such as srun or mpiexec"
+    if shlex.join(launcher).startswith(WITHOUT_MPI):
+        text = f"{launcher[0]} starts no job of MPI. Give the profile a launcher that does, such as srun or mpiexec"
         return Finding("mpi4py", "FAIL", text)
     return Finding("mpi4py", "ok", f"mpi4py {found['version']} uses {found['mpi']}")
 
 
+def judge_gpu(probe: Probe, num_wanted: int) -> Finding:
+    """Judge whether JAX or TensorFlow sees GPUs, if the profile asks for some."""
+    seen = max(probe["seen"], probe["jax"])
+    text = f"JAX sees {probe['jax']}, TensorFlow {probe['seen']}"
+    return Finding("gpu", "ok" if seen or not num_wanted else "warn", f"{text}. {probe['why']}".rstrip(". "))
+
+
 def judge_nodes(probes: Probes, layout: Layout, memory_mb: int) -> list[Finding]:
-    """Judge the nodes and whether they share a file system.
+    """Judge the nodes, and whether they share a file system.
 
     Parameters
     ----------
@@ -100,11 +70,27 @@ def judge_nodes(probes: Probes, layout: Layout, memory_mb: int) -> list[Finding]
     memory_mb : int
         Memory that training needs on each node.
     """
-    hosts = sorted({probe["host"] for probe in probes})
-    findings = [_judge_count(probes, hosts, layout)]
-    if probes:
-        findings += [_judge_shared(probes, layout.ranks), _judge_writing(probes), _judge_python(probes)]
-        findings += [_judge_cores(probes, layout.depth), _judge_memory(probes, memory_mb), _judge_scratch(probes)]
+    findings = [_judge_count(probes, layout)]
+    if not probes:
+        return findings
+    first = probes[0]
+
+    def judge(name: str, verdict: Literal["FAIL", "warn"], fails: Callable[[Probe], bool], text: str) -> None:
+        hosts = sorted({probe["host"] for probe in probes if fails(probe)})
+        findings.append(Finding(name, verdict, f"{' '.join(hosts)}: {text}") if hosts else Finding(name, "ok", ""))
+
+    seen = min(layout.ranks, sum("seen" in probe for probe in probes))
+    judge("shared folder", "FAIL", lambda p: not p["sees_marker"], "not visible. Put the run on a shared file system")
+    judge("latency", "FAIL", lambda p: p.get("seen", seen) < seen, "files of other nodes are late. Raise latency-wait")
+    reasons = " ".join({probe["write_error"] for probe in probes if "write_error" in probe})
+    judge("writing", "FAIL", lambda p: "write_error" in p, reasons)
+    one = "not that of the first node. Use one environment on a shared file system"
+    judge("python", "FAIL", lambda p: p["python"] != first["python"], f"another Python, {one}")
+    judge("packages", "FAIL", lambda p: p["packages"] != first["packages"], f"other packages, {one}")
+    cores = f"fewer than {layout.depth} for each process. Correct the launcher or cores_per_node"
+    judge("cores", "warn", lambda p: p["cores"] < layout.depth, cores)
+    judge("memory", "warn", lambda p: p["memory_mb"] < memory_mb, f"less than training needs, {memory_mb} MB")
+    findings.append(Finding("scratch", "ok", f"{first['scratch']} on {first['host']}"))
     return findings
 
 
@@ -113,96 +99,22 @@ def judge_job(probes: Probes, num_ranks: int) -> Finding:
 
     Examples
     --------
-    >>> judge_job([{"rank": 0, "size": 1}, {"rank": 0, "size": 1}], 2).text[:34]
-    '2 jobs of 1 instead of one job of '
+    >>> judge_job([{"rank": 0, "size": 1}, {"rank": 0, "size": 1}], 2).verdict
+    'FAIL'
     """
-    sizes = sorted({probe["size"] for probe in probes})
-    ranks = sorted(probe["rank"] for probe in probes)
-    if ranks == list(range(num_ranks)) and sizes == [num_ranks]:
+    if sorted((probe["rank"], probe["size"]) for probe in probes) == [(rank, num_ranks) for rank in range(num_ranks)]:
         return Finding("one job", "ok", f"{num_ranks} processes join")
     if not probes:
         return Finding("one job", "FAIL", "no process started. Look at the launcher's output above")
-    jobs = ranks.count(0)
-    text = f"{jobs} jobs of {sizes[0]} instead of one job of {num_ranks}"
-    return Finding(
-        "one job", "FAIL", f"{text}: the launcher uses another kind of MPI than they do (srun --mpi=list shows them)"
-    )
+    text = f"{sum(probe['rank'] == 0 for probe in probes)} jobs instead of one of {num_ranks} processes"
+    return Finding("one job", "FAIL", f"{text}: the launcher uses another kind of MPI (srun --mpi=list shows them)")
 
 
-def _name(launcher: str) -> str:
-    return " ".join(launcher.split()[: 2 if launcher.startswith("ffn ") else 1])
-
-
-def _judge_count(probes: Probes, hosts: list[str], layout: Layout) -> Finding:
-    where = f"on {len(hosts)} nodes ({' '.join(hosts[:MAX_NAMED])}{' …' if len(hosts) > MAX_NAMED else ''})"
-    most = max(Counter(probe["host"] for probe in probes).values(), default=0)
-    if len(probes) == layout.ranks and len(hosts) == layout.nodes and most <= layout.per_node:
-        return Finding("processes", "ok", f"{layout.ranks} {where}")
-    text = f"{len(probes)} started {where}, expected {layout.ranks} on {layout.nodes}"
-    if most > layout.per_node:
-        text += f", at most {layout.per_node} on each, not {most}"
+def _judge_count(probes: Probes, layout: Layout) -> Finding:
+    of_host = Counter(probe["host"] for probe in probes)
+    text = f"{len(probes)} on {len(of_host)} nodes ({' '.join(sorted(of_host)[:4])})"
+    most = max(of_host.values(), default=0)
+    if (len(probes), len(of_host)) == (layout.ranks, layout.nodes) and most <= layout.per_node:
+        return Finding("processes", "ok", text)
+    text += f", expected {layout.ranks} on {layout.nodes}, at most {layout.per_node} on each"
     return Finding("processes", "FAIL", f"{text}. Correct launcher, ranks_per_node or the job's tasks in the profile")
-
-
-def _judge_shared(probes: Probes, num_ranks: int) -> Finding:
-    blind = _hosts(probe for probe in probes if not probe["sees_marker"])
-    if blind:
-        return Finding("shared folder", "FAIL", f"not visible on {blind}. Put the run on a shared file system")
-    partly = _hosts(probe for probe in probes if probe.get("seen", num_ranks) < min(num_ranks, len(_writers(probes))))
-    if partly:
-        return Finding("shared folder", "FAIL", f"other nodes' files are not visible on {partly}. Raise latency-wait")
-    slowest = max(probe.get("waited", 0.0) for probe in probes)
-    return Finding("shared folder", "ok", f"every node sees the files of all nodes after {slowest:.1f} s")
-
-
-def _judge_writing(probes: Probes) -> Finding:
-    failed = [probe for probe in probes if "write_error" in probe]
-    if failed:
-        return Finding("writing", "FAIL", f"fails on {_hosts(failed)} ({failed[0]['write_error']})")
-    if not _writers(probes):
-        return Finding("writing", "skip", "no node sees the folder")
-    return Finding("writing", "ok", "works on every node that sees the folder")
-
-
-def _judge_python(probes: Probes) -> Finding:
-    first = probes[0]
-    for probe in probes[1:]:
-        if probe["python"] != first["python"]:
-            text = f"{first['host']} has {first['python']}, {probe['host']} {probe['python']}"
-            return Finding("python", "FAIL", f"{text}. Use one environment on a shared file system")
-        here, there = first["packages"], probe["packages"]
-        differing = sorted(name for name in here | there if here.get(name) != there.get(name))
-        if differing:
-            named = ", ".join(f"{n} {here.get(n)} and {there.get(n)}" for n in differing[:MAX_NAMED])
-            return Finding("python", "FAIL", f"{first['host']} and {probe['host']} differ in packages: {named}")
-    return Finding("python", "ok", f"{first['python']} with the same {len(first['packages'])} packages everywhere")
-
-
-def _judge_cores(probes: Probes, depth: int) -> Finding:
-    least = min(probes, key=lambda probe: probe["cores"])
-    text = f"each process may use {least['cores']} on {least['host']}"
-    if least["cores"] >= depth:
-        return Finding("cores", "ok", text)
-    return Finding("cores", "warn", f"{text}, expected {depth}. Correct the launcher or cores_per_node")
-
-
-def _judge_memory(probes: Probes, memory_mb: int) -> Finding:
-    least = min(probes, key=lambda probe: probe["memory_mb"])
-    text = f"{least['memory_mb']} MB on {least['host']}, training needs {memory_mb} MB"
-    return Finding("memory", "ok" if least["memory_mb"] >= memory_mb else "warn", text)
-
-
-def _judge_scratch(probes: Probes) -> Finding:
-    failed = [probe for probe in probes if "scratch_error" in probe]
-    if failed:
-        return Finding("scratch", "warn", f"{failed[0]['scratch']} on {_hosts(failed)}: {failed[0]['scratch_error']}")
-    least = min(probes, key=lambda probe: probe["scratch_mb"])
-    return Finding("scratch", "ok", f"{least['scratch']} with {least['scratch_mb']} MB free on {least['host']}")
-
-
-def _writers(probes: Probes) -> list[dict[str, Any]]:
-    return [probe for probe in probes if "seen" in probe]
-
-
-def _hosts(probes: Any) -> str:
-    return " ".join(sorted({probe["host"] for probe in probes}))

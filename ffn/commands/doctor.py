@@ -10,9 +10,8 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Check before the first long job whether this site works: one line per check, exit code 1 if one fails.
 
-    It says what this machine has for a network, and what makes it slow. On a login node it checks the
-    scheduler's commands and Horovod or mpi4py; with --submit it also submits a job of a few minutes, which checks a
-    node in this way, and all nodes together. Inside a job of the scheduler it checks the nodes of that job.
+    On a login node it checks the scheduler's commands and Horovod or mpi4py; with --submit it also submits a job of a
+    few minutes, which describes its machine and checks all nodes. Inside a job it checks the nodes of that job.
     """
     parser.add_argument(
         "--profile", default="local", help="a profile's folder, or its name in profiles/ (default: %(default)s)"
@@ -22,13 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--submit", action="store_true", help="submit a job that checks the nodes")
     parser.add_argument("--folder", default="results", help="where runs will be written (default: %(default)s)")
-    parser.add_argument(
-        "--latency",
-        type=float,
-        default=60,
-        metavar="SECONDS",
-        help="until a node must see another node's file (default: %(default)g)",
-    )
     parser.add_argument(
         "--timeout",
         type=float,
@@ -53,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     result = Path(arguments.result) if arguments.result else None
     folder, collective = Path(arguments.folder), arguments.collective
-    check = Check(folder, arguments.submit, arguments.latency, arguments.timeout, result, collective)
+    check = Check(folder, arguments.submit, arguments.timeout, result, collective)
     findings = examine(read_site(arguments.profile, arguments.nodes), check)
     failed = sum(finding.verdict == "FAIL" for finding in findings)
     verdict = f"{failed} of {len(findings)} checks failed" if failed else "no check failed"

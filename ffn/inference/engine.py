@@ -15,7 +15,7 @@ from ffn.kernels.inference import KernelNetwork, obstacle
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import take_gpu
 from ffn.machine.jax_device import jax_device
-from ffn.machine.threads import threads_here
+from ffn.machine.limits import threads_here
 from ffn.model.jax_network import updated_pom
 from ffn.model.network import build_network, conv_names, set_weights
 from ffn.model.openvino_network import openvino_network

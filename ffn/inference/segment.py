@@ -26,7 +26,7 @@ from ffn.io.masks import mask_inputs, open_masks
 from ffn.io.open import identity, open_truth, open_volume
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.io.volume import Volume, file_of, require_image, require_inside, require_other_file
-from ffn.machine.threads import threads_here
+from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
 from ffn.model.normalize import read_normalisation
 from ffn.model.store import Model, load_model, weights_checksum

@@ -240,24 +240,14 @@ def _files(path: Path) -> Iterator[str]:
             yield str(found)
 
 
-def files_in(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the files in a folder and in those inside, also behind symbolic links, in their order.
-
-    `above` are the folders that led here: links back to them, or above them, are left out.
-    """
-    above = (*above, os.path.realpath(folder))
+def files_in(folder: str) -> Iterator[str]:
+    """Yield the files in a folder and in those inside, also behind symbolic links, in their order."""
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and _leads_on(entry.path, above)):
-                yield from files_in(entry.path, above)
-            elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path):
+            if entry.is_dir():
+                yield from files_in(entry.path)
+            elif entry.is_file():
                 yield entry.path
-
-
-def _leads_on(link: str, above: tuple[str, ...]) -> bool:
-    """Whether a symbolic link leads to a folder that none of those `above` is or lies in."""
-    target = os.path.realpath(link)
-    return os.path.isdir(target) and not any(Path(folder).is_relative_to(target) for folder in above)
 
 
 def _require_place(volume: Volume) -> None:

@@ -6,9 +6,13 @@ import functools
 import hashlib
 import os
 import socket
+import subprocess
 from importlib import metadata
 
 from ffn.machine.schedulers import current_job_id
+
+SMI = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+SMI_SECONDS = 20  # a driver that is loaded anew for each call takes some seconds
 
 _HELD: list[socket.socket] = []  # locks of this process; the kernel releases them when it ends
 
@@ -20,6 +24,28 @@ def gpu_visible() -> bool:
     import tensorflow as tf
 
     return bool(tf.config.list_physical_devices("GPU"))
+
+
+def cards() -> list[str]:
+    """Return the names of the GPUs that the driver of NVIDIA knows."""
+    try:
+        done = subprocess.run(SMI, capture_output=True, text=True, timeout=SMI_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def why_no_gpu() -> str:
+    """Say why TensorFlow sees no GPU, as far as the driver and TensorFlow's build tell."""
+    import tensorflow as tf
+
+    found = cards()
+    if not found:
+        return "nvidia-smi lists no GPU. A container needs docker --gpus all or apptainer --nv to see one"
+    if not tf.sysconfig.get_build_info().get("is_cuda_build"):
+        return f"{found[0]} is here, but TensorFlow is built without CUDA. Run make setup GPU=1"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return f"{found[0]} is here, and CUDA_VISIBLE_DEVICES is {visible!r}. See what TensorFlow says when it starts"
 
 
 @functools.cache

@@ -26,7 +26,6 @@ from ffn.training.data.contrast import with_contrast
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
-from ffn.training.near_tensorflow import load_from_node
 from ffn.training.parallel.joining import process_group
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
@@ -157,8 +156,6 @@ def training_job(
         The processes; the training; all open volumes, including those for validation.
     """
     with_timeline = config.horovod_timeline is not None
-    if stage_to and _computes(config):
-        load_from_node(stage_to)
     with contextlib.ExitStack() as stack:
         joined = process_group(config.num_workers, config.stall_seconds, with_timeline, config.collective)
         group = stack.enter_context(joined)

@@ -24,7 +24,7 @@ from ffn.io.open import identity
 from ffn.io.provenance import PROVENANCE_FILE
 from ffn.io.store_names import JOBS
 from ffn.io.volume import Volume, have_same_voxel_size, require_labels, voxel_size_of
-from ffn.machine.threads import threads_here
+from ffn.machine.limits import threads_here
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import fingerprint, provenance
 from ffn.viewing.config import OF_TABLES, ExportConfig

@@ -36,7 +36,6 @@ def test_inputs_were_read_from_the_nodes_own_disks(undisturbed):
     logs = undisturbed.results / "logs"
     trained = (logs / "train.log").read_text()
     assert trained.count("INFO staged ") == 2 * 3, "records, image, labels on two nodes"
-    assert trained.count("tensorflow is not copied (it has ") == 2, "these disks are too small; once on each node"
     told = [path.read_text() for path in (logs / "segment/phantom").glob("*.log")]
     assert len(told) == 4 and all("INFO staged " in text or "is already in" in text for text in told)
 

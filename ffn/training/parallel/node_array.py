@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ffn.io.node_copy import MIN_FREE_BYTES
+from ffn.io.staging import MIN_FREE_BYTES
 from ffn.training.parallel.process_group import ProcessGroup
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,7 @@ from typing import Any
 
 from ffn.errors import ConfigError
 from ffn.machine.jax_device import PREALLOCATE
-from ffn.machine.limits import cores_here, quota
-from ffn.machine.threads import threads_here
+from ffn.machine.limits import cores_here, quota, threads_here
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.process_group import ProcessGroup
 

@@ -103,7 +103,7 @@ def test_a_reference_is_described_and_not_staged(folder, capsys, caplog):
     assert main(["info", "raw.zarr"]) == 0
     assert "0:20,0:30,0:40" in capsys.readouterr().out
     stage_specs(["raw.zarr"], str(folder / "scratch"))
-    assert "stays where it is" in caplog.text and staged_spec("raw.zarr", str(folder / "scratch")) == "raw.zarr"
+    assert "copy_image" in caplog.text and staged_spec("raw.zarr", str(folder / "scratch")) == "raw.zarr"
 
 
 def test_its_identity_changes_with_the_source(folder):

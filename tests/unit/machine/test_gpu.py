@@ -69,3 +69,25 @@ def test_tensorflow_is_not_asked_where_it_is_the_package_for_cpus_alone(installe
     assert gpu.gpu_visible() == imports
     gpus.clear()
     assert not gpu.gpu_visible()
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [("echo NVIDIA A100; echo NVIDIA A100", ["NVIDIA A100"] * 2), ("echo NVIDIA-SMI has failed.; exit 9", [])],
+)
+def test_the_driver_names_its_gpus(script, found, tmp_path, monkeypatch):
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert gpu.cards() == found
+
+
+@pytest.mark.parametrize(
+    ("cards", "is_cuda_build", "named"), [([], False, "--gpus"), (["A100"], False, "GPU=1"), (["A100"], True, "-1")]
+)
+def test_why_tensorflow_sees_no_gpu(cards, is_cuda_build, named, monkeypatch):
+    build = SimpleNamespace(get_build_info=lambda: {"is_cuda_build": is_cuda_build})
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(sysconfig=build))
+    monkeypatch.setattr(gpu, "cards", lambda: cards)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert named in gpu.why_no_gpu()

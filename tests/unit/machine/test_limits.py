@@ -9,8 +9,7 @@ import yte
 
 from ffn.cluster.site import read_site
 from ffn.machine import limits
-from ffn.machine.description import this_machine
-from ffn.machine.threads import threads_here
+from ffn.machine.limits import threads_here
 
 PROFILE = Path(__file__).parents[3] / "profiles/local/config.yaml"
 
@@ -57,7 +56,7 @@ def test_limits_of_containers_count(files, version):
     files(*version)
     assert (limits.quota(), limits.memory_mb()) == (2.5, 2000)
     assert (threads_here(), threads_here(num_cores=1)) == (2, 1), "more would stand still for part of each period"
-    assert (this_machine().cores, this_machine().threads) == (8, 2)
+    assert (limits.cores_here(), threads_here()) == (8, 2)
 
 
 @pytest.mark.parametrize("version", [VERSION_1, VERSION_2])
@@ -76,7 +75,7 @@ def test_without_limits_all_cores_are_used(files):
 def test_a_job_of_slurm_takes_its_own_cores_where_the_site_binds_it_to_none(files, monkeypatch):
     files("", {})
     monkeypatch.setenv(limits.SLURM_CORES, "4")
-    assert threads_here() == this_machine().cores == 4
+    assert threads_here() == limits.cores_here() == 4
     assert threads_here(num_cores=8) == 8, "a launcher gave these cores to the process"
 
 

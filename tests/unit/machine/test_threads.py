@@ -3,7 +3,7 @@ import os
 import pytest
 
 from ffn.errors import ConfigError
-from ffn.machine.threads import threads_here
+from ffn.machine.limits import threads_here
 
 
 @pytest.mark.parametrize(("value", "threads"), [("2", 2), ("2,1", 2), (" 03 ", 3), ("9999", 9999)])
