@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,14 @@ def _shared(folder: Path, num_processes: int, seconds: float) -> dict[str, Any]:
         time.sleep(POLL_SECONDS)
 
 
-PROBES = {"node": node, "horovod": join, "build": build, "mpi": join_mpi, "library": library, "gpu": gpu}
+PROBES: dict[str, Callable[..., dict[str, Any]]] = {
+    "node": node,
+    "horovod": join,
+    "build": build,
+    "mpi": join_mpi,
+    "library": library,
+    "gpu": gpu,
+}
 
 
 def answers(output: str) -> list[dict[str, Any]]:
