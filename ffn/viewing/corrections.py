@@ -23,18 +23,12 @@ log = logging.getLogger(__name__)
 
 COLOURS = {JOIN: "#3dd68c", SEPARATE: "#ff5c5c"}
 
-Place = Callable[[ZYX, int], ZYX]  # returns a voxel of a segment near a given one
+Snap = Callable[[ZYX, int], ZYX]  # returns a voxel of a segment near a given one
 Drawn = dict[str, tuple[ZYX, ZYX]]  # ends of lines by their ids
 
 
 def known_corrections(path: Path) -> list[Correction]:
-    """Read a file of corrections; one that does not exist yet has none.
-
-    Raises
-    ------
-    CorrectionError
-        If the file cannot be read.
-    """
+    """Read a file of corrections; one that does not exist yet has none."""
     return read_corrections(path) if path.exists() else []
 
 
@@ -62,21 +56,11 @@ def _layer(action: str, corrections: Sequence[Correction]) -> State:
 
 
 @contextlib.contextmanager
-def places_in(export: Path) -> Iterator[Place]:
-    """Yield what moves an end of a line into the segment that it was drawn in, for the length of a ``with`` block.
+def drawn_near(export: Path) -> Iterator[Snap]:
+    """Yield a function that moves an end of a line into the segment that it was drawn in.
 
     On a mesh, lines are drawn on the surface, where the next voxel may be of the neighbour: in two of five places of
     FIB-25's labels. If the export has supervoxels, it is a voxel that has one.
-
-    Parameters
-    ----------
-    export : Path
-        Folder of ``ffn export``.
-
-    Raises
-    ------
-    VolumeError
-        If it has no segmentation.
     """
     with contextlib.ExitStack() as stack:
         segmentation = stack.enter_context(open_volume(export / "segmentation"))
@@ -85,36 +69,29 @@ def places_in(export: Path) -> Iterator[Place]:
         base = base if base.box.contains(segmentation.box) else segmentation
 
         @functools.cache
-        def place(voxel_zyx: ZYX, segment_id: int) -> ZYX:
+        def snap(voxel_zyx: ZYX, segment_id: int) -> ZYX:
             def wanted(box: Box) -> np.ndarray:
                 return (segmentation.read(box) == np.uint64(segment_id)) & (base.read(box) > 0)
 
             return nearest_voxel(segmentation, voxel_zyx, wanted) or voxel_zyx
 
-        yield place
+        yield snap
 
 
 def corrections_in(
-    state: State, place: Place = lambda voxel_zyx, segment_id: voxel_zyx, drawn: Drawn | None = None
+    state: State, snap: Snap = lambda voxel_zyx, segment_id: voxel_zyx, drawn: Drawn | None = None
 ) -> list[Correction] | None:
-    """Return the lines that are drawn in the layers of `with_corrections`; None if a layer is not there any more.
+    """Return the lines in the layers of `with_corrections`; None if a layer was closed.
 
-    Parameters
-    ----------
-    state : dict
-        Of the viewer.
-    place : callable
-        See `places_in`; by default, ends stay where they are.
-    drawn : dict, optional
-        Ends of each line when it was drawn, by its id; new ones are added. Neuroglancer keeps the segments of a line
-        whose ends are moved, so they count no more then.
+    `drawn` keeps the ends of each line from when it was drawn: Neuroglancer keeps the segments of a line whose ends
+    are moved later, and these ends are not snapped.
     """
     drawn = {} if drawn is None else drawn
     layers = {layer["name"]: layer for layer in state.get("layers", [])}
     if not layers.keys() >= COLOURS.keys():
         return None
     return [
-        Correction(action, *_ends(action, line, place, drawn))
+        Correction(action, *_ends(action, line, snap, drawn))
         for action in COLOURS
         for line in layers[action].get("annotations", [])
         if line["type"] == "line"
@@ -122,45 +99,28 @@ def corrections_in(
 
 
 @contextlib.contextmanager
-def kept(viewer: neuroglancer.Viewer, path: Path, place: Place) -> Iterator[None]:
-    """Write what is drawn to a file, at once and whenever it changes, for the length of a ``with`` block.
+def kept(viewer: neuroglancer.Viewer, path: Path, snap: Snap) -> Iterator[None]:
+    """Write what is drawn in a viewer to a file, at once and whenever it changes.
 
-    A file that another viewer or an editor has changed meanwhile stays as it is; the log says so.
-
-    Parameters
-    ----------
-    viewer : Viewer
-        With a state of `with_corrections`.
-    path : Path
-        File to write.
-    place : callable
-        See `places_in`.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written at the start; later, the log says so.
+    A file that another program has changed meanwhile stays as it is; the log says so. The first write raises OSError
+    if the file cannot be written; later ones log it.
     """
     drawn: Drawn = {}
-    known = corrections_in(viewer.shared_state.raw_state, place, drawn) or []
+    known = corrections_in(viewer.shared_state.raw_state, snap, drawn) or []
     atomic.write_text(path, corrections_text(known))
 
     def keep() -> None:
         nonlocal known
         try:
-            found = corrections_in(viewer.shared_state.raw_state, place, drawn)
+            found = corrections_in(viewer.shared_state.raw_state, snap, drawn)
             if found is None or found == known:
                 return
-            if _is_of_others(path, known):
-                log.error(
-                    "%s: was changed by another program, so what is drawn is not kept. Move the file away and draw a "
-                    "line, or close this viewer",
-                    path,
-                )
+            if _is_changed(path, known):
+                log.error("%s: was changed by another program, so it is not overwritten. Move it away", path)
                 return
             atomic.write_text(path, corrections_text(found))
         except (OSError, VolumeError) as reason:
-            log.error("%s: what was drawn is not kept (%s). Make room, and draw a line", path, reason)
+            log.error("%s: cannot be written (%s). Make room, and draw another line", path, reason)
             return
         log.info("%s: %d corrections", path, len(found))
         known = found
@@ -172,23 +132,23 @@ def kept(viewer: neuroglancer.Viewer, path: Path, place: Place) -> Iterator[None
         viewer.shared_state.remove_changed_callback(keep)
 
 
-def _is_of_others(path: Path, written: Sequence[Correction]) -> bool:
-    """Whether a file has other text than was written; one that is gone has not."""
+def _is_changed(path: Path, written: Sequence[Correction]) -> bool:
+    """Whether a file has another text than was written; a missing file has not."""
     try:
         return path.read_text() != corrections_text(written)
     except FileNotFoundError:
         return False
-    except ValueError:  # is no text
+    except ValueError:  # not a text
         return True
 
 
-def _ends(action: str, line: State, place: Place, drawn: Drawn) -> tuple[ZYX, ZYX]:
+def _ends(action: str, line: State, snap: Snap, drawn: Drawn) -> tuple[ZYX, ZYX]:
     """Return the voxels of both ends, in the segments that the line was drawn in: two, or one to separate."""
     a, b = _voxel(line["pointA"]), _voxel(line["pointB"])
     segments = [int(text) for text in (line.get("segments") or [[]])[0]]
     is_known = len(segments) == 2 or (len(segments) == 1 and action == SEPARATE)
     is_moved = drawn.setdefault(line["id"], (a, b)) != (a, b)
-    return (place(a, segments[0]), place(b, segments[-1])) if is_known and not is_moved else (a, b)
+    return (snap(a, segments[0]), snap(b, segments[-1])) if is_known and not is_moved else (a, b)
 
 
 def _centre(voxel_zyx: ZYX) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import queue
 import shutil
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from ffn.errors import ExportError
 from ffn.io.atomic import atomic_path
 from ffn.machine.processes import dying_with_parent
-from ffn.viewing.redirect import page_leading_to
 
 if TYPE_CHECKING:
     import neuroglancer
@@ -49,14 +49,20 @@ FLAGS = (
 )
 
 
-def find_browser() -> str:
-    """Return the path of a browser.
+@contextlib.contextmanager
+def page_leading_to(link: str, parent: Path | None = None) -> Iterator[str]:
+    """Yield the URL of a file in `parent` that only this user can read and that takes a browser to a secret link.
 
-    Raises
-    ------
-    ExportError
-        If none is installed.
+    Every user of a machine sees the command line of a browser, so the link itself must not be on it.
     """
+    with tempfile.TemporaryDirectory(prefix="ffn-view-", dir=parent, ignore_cleanup_errors=True) as folder:
+        page = Path(folder, "view.html")
+        page.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(link)}">\n')
+        yield page.as_uri()
+
+
+def find_browser() -> str:
+    """Return the path of a browser."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise ExportError("--screenshot: no Chromium found, it is needed. Run: make setup BROWSER=1")
@@ -64,10 +70,8 @@ def find_browser() -> str:
 
 
 def folder_of_files(browser: str) -> Path | None:
-    """Return where a browser can read files: None is among temporary files, but a Snap sees only what is in the home.
+    """Return where a browser can read files: None for temporary files, the home for a Snap, which sees nothing else.
 
-    Examples
-    --------
     >>> folder_of_files("/snap/bin/chromium") == Path.home()
     True
     """
@@ -77,22 +81,7 @@ def folder_of_files(browser: str) -> Path | None:
 
 
 def take_screenshot(viewer: neuroglancer.Viewer, size: tuple[int, int], path: Path) -> None:
-    """Save a picture of the viewer once everything in view is loaded.
-
-    Parameters
-    ----------
-    viewer : neuroglancer.Viewer
-        Viewer with its state set.
-    size : tuple of int
-        Width and height, pixels.
-    path : Path
-        PNG file to write.
-
-    Raises
-    ------
-    ExportError
-        If there is no browser, it ends early, the picture is not complete in time, or `path` cannot be written.
-    """
+    """Save a PNG of the viewer, `size` (width, height) pixels, once everything in view is loaded."""
     with viewer.config_state.txn() as config:
         config.show_ui_controls = False
         config.show_panel_borders = False

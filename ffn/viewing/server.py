@@ -1,8 +1,8 @@
 """Serve a folder on the loopback interface to one Neuroglancer, with the byte ranges that it needs.
 
-Every user of this machine can connect, and so can every web page in the browser of its user. So each address begins
-with a random token, and the browser lets no page read the answers but the viewer's (CORS). The header ``Host``
-must name this machine: it names another one if a web page's domain suddenly resolves to this address (DNS rebinding).
+Every user of this machine and every web page in its browsers can connect. So each address begins with a random token,
+and CORS lets only the viewer's pages read the answers. The header ``Host`` must name this machine: it does not if the
+domain of a web page suddenly resolves to this address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -44,26 +44,9 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 @contextlib.contextmanager
 def serve(folder: Path, port: int = 0, viewer_port: int | None = None) -> Iterator[str]:
-    """Serve `folder` in the background, for the length of a ``with`` block.
+    """Serve `folder` in the background for a ``with`` block; yield its secret URL, without a trailing slash.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder to serve. Nothing outside it is served.
-    port : int
-        Port on the loopback interface; 0 takes a free one.
-    viewer_port : int, optional
-        Port on this machine, by any of its names, whose pages may read the files besides programs.
-
-    Yields
-    ------
-    str
-        Secret URL of the folder, without a trailing slash.
-
-    Raises
-    ------
-    ExportError
-        If the port is not available.
+    Port 0 is a free one. Besides programs, only pages of this machine's `viewer_port` may read the files.
     """
     token = secrets.token_urlsafe()
     origins = [] if viewer_port is None else [f"http://{name}:{viewer_port}" for name in HOST_NAMES]
@@ -90,7 +73,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log failed requests only for debugging: browsers drop connections all the time."""
+        """Log failed requests for debugging only: browsers drop connections all the time."""
         logger.debug("request from %s failed", client_address, exc_info=True)
 
 
@@ -178,13 +161,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return the half-open byte range to send; it is empty if it lies outside the file.
+    """Return the half-open byte range to send, empty if it lies outside the file.
 
-    None means the whole file: if there is no header, if it is malformed, or if it has several ranges, which HTTP allows
-    a server to ignore.
+    None means the whole file: there is no header, or it is malformed or has several ranges, which HTTP allows a server
+    to ignore.
 
-    Examples
-    --------
     >>> parse_range("bytes=2-4", 10), parse_range("bytes=-3", 10), parse_range("bytes=12-", 10)
     ((2, 5), (7, 10), (10, 10))
     """

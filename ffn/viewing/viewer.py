@@ -12,49 +12,45 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import neuroglancer
+import numpy as np
 
 from ffn.errors import ExportError
+from ffn.io.open import open_volume
+from ffn.io.reference import is_reference
+from ffn.io.store_names import MAIN, split_store
+from ffn.io.volume import Volume, voxel_size_of
 from ffn.viewing.config import ViewConfig
-from ffn.viewing.corrections import kept, known_corrections, places_in, with_corrections
+from ffn.viewing.corrections import drawn_near, kept, known_corrections, with_corrections
 from ffn.viewing.properties import read_segment_ids
-from ffn.viewing.redirect import page_leading_to
+from ffn.viewing.screenshot import page_leading_to, take_screenshot
 from ffn.viewing.server import HOST, port_error, serve
-from ffn.viewing.state import State, load_state, located, select_segments
-from ffn.viewing.stores import stores_state
+from ffn.viewing.state import BASE, State, load_state, located, make_state, select_segments
+from ffn.viewing.volumes import Part, contrast
+
+LARGEST_IMAGE_TYPE = 2  # bytes of an integer; wider ones are labels
+
+Announce = Callable[[str], object]  # gets the link once it can be opened
 
 
-def view(
-    export: Path,
-    config: ViewConfig,
-    announce: Callable[[str], object],
-    screenshot: str | Path | None = None,
-) -> None:
-    """Serve an export and show it until interrupted, or take a picture of it.
-
-    Parameters
-    ----------
-    export : Path
-        Folder written by ``ffn export``.
-    config : ViewConfig
-        What to show, and where to serve it.
-    announce : callable
-        Called with the link once it can be opened.
-    screenshot : path, optional
-        PNG file to write instead of waiting for an interrupt.
+def view(export: Path, config: ViewConfig, announce: Announce, screenshot: str | Path | None = None) -> None:
+    """Serve an export and show it until interrupted, or save a `screenshot` (PNG) of it.
 
     Raises
     ------
     ExportError
         If the export lacks a segment or link, a port is not available, or no picture can be taken.
     """
-    _show(export, _state(export, config), config, announce, screenshot)
+    state = load_state(export, config.link)
+    if config.corrections is not None:
+        state = with_corrections(state, known_corrections(Path(config.corrections)))
+    if config.segments:
+        _require_segments(export, state, config.segments)
+        state = select_segments(state, config.segments)
+    _show(export, state, config, announce, screenshot)
 
 
 def view_stores(
-    specs: Sequence[str],
-    config: ViewConfig,
-    announce: Callable[[str], object],
-    screenshot: str | Path | None = None,
+    specs: Sequence[str], config: ViewConfig, announce: Announce, screenshot: str | Path | None = None
 ) -> None:
     """Show stores ``NAME.zarr`` as they are, such as those between the stages; see `view`.
 
@@ -69,26 +65,57 @@ def view_stores(
         names = "--link, --volume, --corrections"
         raise ExportError(f"{names}: only runs and exports have them, expected none with {specs[0]}")
     folder, state = stores_state(specs, config.segments)
-    _show(folder, {**state, "layout": config.layout}, config, announce, screenshot)
+    _show(folder, state, config, announce, screenshot)
+
+
+def stores_state(specs: Sequence[str], segments: Sequence[int] = ()) -> tuple[Path, State]:
+    """Return a folder, and a state that shows the stores in it once the folder is served; the last one is on top."""
+    paths = [_path_of(spec) for spec in specs]
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    layers = []
+    for spec, path in zip(specs, paths, strict=True):
+        with open_volume(spec) as volume:
+            layers.append(_store_layer(volume, path.relative_to(folder).as_posix(), segments))
+            box, size = volume.box, voxel_size_of(volume)
+    return folder, {**make_state(layers, box, size), "showSlices": True}
+
+
+def _path_of(spec: str) -> Path:
+    found = split_store(spec)
+    assert found is not None, spec
+    store, volume = found
+    if "://" in store:
+        raise ExportError(
+            f"{spec}: is not on this machine, expected NAME.zarr. Give its address to Neuroglancer itself"
+        )
+    if is_reference(store):
+        raise ExportError(
+            f"{spec}: refers to an image that stays where it is, expected a store with voxels. Show the whole run, or "
+            "bring the image in with copy_image: always"
+        )
+    path = Path(store).resolve()  # the server leaves its folder neither by links nor by ".."
+    return path / ("" if volume == MAIN else volume)
+
+
+def _store_layer(volume: Volume, path: str, segments: Sequence[int]) -> State:
+    layer: State = {"name": path.replace(".zarr", ""), "source": f"zarr://{BASE}/{path}/"}
+    if volume.dtype.kind in "iu" and np.dtype(volume.dtype).itemsize > LARGEST_IMAGE_TYPE:
+        return {**layer, "type": "segmentation", "segments": list(map(str, segments)), "selectedAlpha": 0.4}
+    levels = contrast(Part("image", volume, volume.box, voxel_size_of(volume)))
+    return {**layer, "type": "image", "shaderControls": {"normalized": {"range": list(levels)}}}
 
 
 def _show(
-    folder: Path,
-    state: State,
-    config: ViewConfig,
-    announce: Callable[[str], object],
-    screenshot: str | Path | None,
+    folder: Path, state: State, config: ViewConfig, announce: Announce, screenshot: str | Path | None = None
 ) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_stop_on_signals())
         viewer = _open_viewer(config.port)
         base = stack.enter_context(_served(folder, config, viewer))
-        viewer.set_state(located(state, base))
+        viewer.set_state(located({**state, "layout": config.layout}, base))
         if config.corrections is not None:
-            stack.enter_context(kept(viewer, Path(config.corrections), stack.enter_context(places_in(folder))))
+            stack.enter_context(kept(viewer, Path(config.corrections), stack.enter_context(drawn_near(folder))))
         if screenshot is not None:
-            from ffn.viewing.screenshot import take_screenshot
-
             take_screenshot(viewer, config.size, Path(screenshot))
             return
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the usual way to end the viewer
@@ -103,16 +130,6 @@ def _served(folder: Path, config: ViewConfig, viewer: neuroglancer.Viewer) -> co
     if config.data_url is not None:
         return contextlib.nullcontext(config.data_url.rstrip("/"))
     return serve(folder, config.port + 1 if config.port else 0, urlsplit(viewer.get_viewer_url()).port)
-
-
-def _state(export: Path, config: ViewConfig) -> State:
-    state = {**load_state(export, config.link), "layout": config.layout}
-    if config.corrections is not None:
-        state = with_corrections(state, known_corrections(Path(config.corrections)))
-    if config.segments:
-        _require_segments(export, state, config.segments)
-        return select_segments(state, config.segments)
-    return state
 
 
 def _require_segments(export: Path, state: State, segment_ids: tuple[int, ...]) -> None:

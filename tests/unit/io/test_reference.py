@@ -13,7 +13,7 @@ from ffn.geometry import Box
 from ffn.io.open import identity, open_volume
 from ffn.io.reference import can_stay
 from ffn.io.staging import stage_specs, staged_spec
-from ffn.viewing.stores import stores_state
+from ffn.viewing.viewer import stores_state
 
 SHAPE = (20, 30, 40)
 IMAGE = np.random.default_rng(3).integers(0, 255, SHAPE).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""What people draw in Neuroglancer is kept in a file of corrections."""
+"""Lines that people draw in Neuroglancer are kept in a file of corrections."""
 
 import copy
 import shutil
@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 from ffn.assembly.corrections import Correction, read_corrections
-from ffn.viewing.corrections import corrections_in, kept, places_in, with_corrections
+from ffn.viewing.corrections import corrections_in, drawn_near, kept, with_corrections
 
 CORRECTIONS = [Correction("join", (1, 2, 3), (4, -5, 6)), Correction("separate", (7, 8, 9), (0, 0, 0))]
 EMPTY = {"layers": [{"type": "image", "name": "image", "source": "precomputed://http://h/image"}]}
@@ -61,25 +61,25 @@ def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_drawn(vie
         pytest.fail("drawing would be lost")
 
 
-def test_what_cannot_be_written_later_is_said_and_kept_with_the_next_change(viewer, tmp_path, monkeypatch, caplog):
+def test_a_failed_write_is_logged_and_made_good_by_the_next_change(viewer, tmp_path, monkeypatch, caplog):
     path = tmp_path / "corrections.csv"
     with kept(viewer, path, stay):
         with monkeypatch.context() as full:
             full.setattr("ffn.viewing.corrections.atomic.write_text", fail)
             viewer.set_state(with_corrections(EMPTY, CORRECTIONS[1:]))
-        assert "what was drawn is not kept (no space)" in caplog.text
+        assert f"{path}: cannot be written (no space)" in caplog.text
         viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
     assert read_corrections(path) == CORRECTIONS
 
 
-def test_what_somebody_else_wrote_is_not_overwritten(viewer, tmp_path, caplog):
+def test_the_text_of_another_program_is_not_overwritten(viewer, tmp_path, caplog):
     """A second viewer, or an editor, has the same file."""
     path = tmp_path / "corrections.csv"
     with kept(viewer, path, stay):
         path.write_text(path.read_text() + "join,9,9,9,1,1,1\n")
         viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
         assert read_corrections(path)[1:] == [("join", (9, 9, 9), (1, 1, 1))]
-        assert f"{path}: was changed by another program, so what is drawn is not kept" in caplog.text
+        assert f"{path}: was changed" in caplog.text
         path.rename(tmp_path / "theirs.csv")
         viewer.set_state(with_corrections(EMPTY, [*CORRECTIONS, CORRECTIONS[1]]))
     assert read_corrections(path) == [*CORRECTIONS, CORRECTIONS[1]]
@@ -99,18 +99,18 @@ def export(tmp_path):
 
 def test_a_line_on_a_surface_ends_in_the_segments_that_it_was_drawn_in(export):
     a, b = 2**53 + 1, 2**53
-    with places_in(export) as place:
-        assert place((4, 10, 6), a) == (4, 7, 6) and place((4, 9, 6), b) == (4, 13, 6)
-        assert place((4, 19, 6), a) == (4, 19, 6), "its segment is too far away"
+    with drawn_near(export) as snap:
+        assert snap((4, 10, 6), a) == (4, 7, 6) and snap((4, 9, 6), b) == (4, 13, 6)
+        assert snap((4, 19, 6), a) == (4, 19, 6), "its segment is too far away"
         state = with_corrections(EMPTY, [Correction("join", (4, 10, 6), (4, 9, 8)), CORRECTIONS[1]])
         line = state["layers"][1]["annotations"][0]
-        assert corrections_in(state, place)[0] == ("join", (4, 10, 6), (4, 9, 8))
+        assert corrections_in(state, snap)[0] == ("join", (4, 10, 6), (4, 9, 8))
         line["segments"] = [[str(a), str(b)]]
-        assert corrections_in(state, place) == [("join", (4, 7, 6), (4, 13, 8)), CORRECTIONS[1]]
+        assert corrections_in(state, snap) == [("join", (4, 7, 6), (4, 13, 8)), CORRECTIONS[1]]
         line["segments"] = [[str(a)]]
-        assert corrections_in(state, place)[0] == ("join", (4, 10, 6), (4, 9, 8)), "one of the ends is in no segment"
+        assert corrections_in(state, snap)[0] == ("join", (4, 10, 6), (4, 9, 8)), "one of the ends is in no segment"
         state["layers"][2]["annotations"] = [line]
-        assert corrections_in(state, place)[1] == ("separate", (4, 7, 6), (4, 7, 8))
+        assert corrections_in(state, snap)[1] == ("separate", (4, 7, 6), (4, 7, 8))
 
 
 def test_an_end_that_was_moved_stays_where_it_is(export, viewer, tmp_path):
@@ -118,7 +118,7 @@ def test_an_end_that_was_moved_stays_where_it_is(export, viewer, tmp_path):
     state = with_corrections(EMPTY, [Correction("join", (4, 10, 6), (4, 9, 8))])
     line = state["layers"][1]["annotations"][0]
     line |= {"id": "new", "segments": [[str(2**53 + 1), str(2**53)]]}
-    with places_in(export) as place, kept(viewer, tmp_path / "c.csv", place):
+    with drawn_near(export) as snap, kept(viewer, tmp_path / "c.csv", snap):
         viewer.set_state(copy.deepcopy(state))
         assert read_corrections(tmp_path / "c.csv") == [("join", (4, 7, 6), (4, 13, 8))]
         line["pointA"] = [6.5, 12.5, 4.5]
@@ -128,8 +128,8 @@ def test_an_end_that_was_moved_stays_where_it_is(export, viewer, tmp_path):
 
 def test_without_supervoxels_the_segmentation_alone_counts(export):
     shutil.rmtree(export / "supervoxels")
-    with places_in(export) as place:
-        assert place((4, 10, 6), 2**53 + 1) == (4, 9, 6)
+    with drawn_near(export) as snap:
+        assert snap((4, 10, 6), 2**53 + 1) == (4, 9, 6)
 
 
 def fail(*_):

@@ -1,27 +1,123 @@
-"""The viewer refuses what an export does not have."""
+"""The viewer: exports and stores, what they lack, and the way of a browser to a secret link."""
 
+import stat
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import urlopen
+
+import numpy as np
 import pytest
+import zarr
 
 from ffn.errors import ExportError
+from ffn.geometry import Box
+from ffn.io.create import create_volumes
+from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig, ViewConfig
 from ffn.viewing.export import export
-from ffn.viewing.viewer import view
+from ffn.viewing.screenshot import find_browser, folder_of_files, page_leading_to
+from ffn.viewing.server import serve
+from ffn.viewing.viewer import stores_state, view, view_stores
+
+BOX = Box((10, 4, 7), (26, 44, 39))
 
 
-def test_an_unknown_segment_is_an_error(tmp_path, sources):
-    export(sources, tmp_path / "out", ExportConfig())
-    with pytest.raises(ExportError, match="--segments: 8 is not in .*, expected ids of its 3 segments"):
-        view(tmp_path / "out", ViewConfig(segments=(9, 8)), announce=pytest.fail)
+def test_an_unknown_segment_or_link_is_an_error(tmp_path, all_sources):
+    export(all_sources, tmp_path / "out", ExportConfig())
+    with pytest.raises(ExportError, match="--segments: 8 is not in "):
+        view(tmp_path / "out", ViewConfig(segments=(90, 8)), announce=pytest.fail)
+    with pytest.raises(ExportError, match="--link: 'split-03' .*: merge-01, split-01, split-02, whole"):
+        view(tmp_path / "out", ViewConfig(link="split-03"), announce=pytest.fail)
     listed = tmp_path / "out/truth/segment_properties/info"
     for damage in (lambda: listed.write_text("3"), listed.unlink):
         damage()
-        with pytest.raises(ExportError, match=f"{listed}: cannot be read, expected a list of segments"):
-            view(tmp_path / "out", ViewConfig(segments=(9,)), announce=pytest.fail)
+        with pytest.raises(ExportError, match=f"{listed}: cannot be read"):
+            view(tmp_path / "out", ViewConfig(segments=(90,)), announce=pytest.fail)
 
 
-def test_an_unknown_link_is_an_error(tmp_path, all_sources):
-    export(all_sources, tmp_path / "out", ExportConfig(num_links=1))
-    with pytest.raises(
-        ExportError, match="--link: 'split-02' is not in .*, expected one of: merge-01, split-01, whole"
-    ):
-        view(tmp_path / "out", ViewConfig(link="split-02"), announce=pytest.fail)
+@pytest.fixture
+def run(tmp_path):
+    """A folder with an image, edges of a part of it, and labels."""
+    rng = np.random.default_rng(0)
+    part = Box(BOX.start, (20, 44, 39))
+    volumes = (
+        ("volumes/raw", "0", np.uint8, BOX),
+        ("membrane", "edges", np.uint8, part),
+        ("seg", "0", np.uint64, part),
+    )
+    for store, name, dtype, box in volumes:
+        (tmp_path / store).parent.mkdir(exist_ok=True)
+        with create_volumes(tmp_path / f"{store}.zarr", {name: dtype}, Placement(box, (30.0, 8.0, 10.0))) as writers:
+            writers[name].write(box, rng.integers(0, 200, box.shape).astype(dtype))
+    return tmp_path
+
+
+def test_every_store_is_a_layer_of_its_kind(run):
+    specs = [f"{run}/volumes/raw.zarr", f"{run}/membrane.zarr/edges", f"{run}/seg.zarr/0"]
+    folder, state = stores_state(specs, [7, 9])
+    assert folder == run
+    kinds = [(layer["name"], layer["type"], layer["source"]) for layer in state["layers"]]
+    assert kinds == [
+        ("volumes/raw", "image", "zarr://{base}/volumes/raw.zarr/"),
+        ("membrane/edges", "image", "zarr://{base}/membrane.zarr/edges/"),
+        ("seg", "segmentation", "zarr://{base}/seg.zarr/"),
+    ]
+    assert state["layers"][2]["segments"] == ["7", "9"]
+    assert state["position"] == [23, 24, 15] and state["dimensions"]["z"] == [pytest.approx(30e-9), "m"]
+
+
+def test_of_a_single_store_nothing_else_is_served(run):
+    folder, state = stores_state([f"{run}/volumes/raw.zarr"])
+    assert folder == run / "volumes" and state["layers"][0]["source"] == "zarr://{base}/raw.zarr/"
+
+
+def test_neuroglancer_finds_the_version_of_zarr_itself(tmp_path):
+    """Other programs still write version 2."""
+    zarr.create_array(tmp_path / "raw.zarr", data=np.ones((4, 5, 6), np.uint8), zarr_format=2)
+    _, state = stores_state([f"{tmp_path}/raw.zarr"])
+    assert state["layers"][0]["source"] == "zarr://{base}/raw.zarr/"
+
+
+def test_stores_behind_links_and_above_the_folder_can_be_served(run, monkeypatch):
+    (run / "here").mkdir()
+    (run / "here/seg.zarr").symlink_to(run / "seg.zarr")
+    monkeypatch.chdir(run / "here")
+    folder, state = stores_state(["../volumes/raw.zarr", "seg.zarr"])
+    with serve(folder) as url:
+        for layer in state["layers"]:
+            with urlopen(layer["source"].removeprefix("zarr://").format(base=url) + "zarr.json") as answer:
+                assert answer.status == 200
+
+
+def test_stores_elsewhere_and_options_of_exports_are_refused(run):
+    with pytest.raises(ExportError, match="s3://b/a.zarr: "):
+        stores_state(["s3://b/a.zarr"])
+    with pytest.raises(ExportError, match="--link, "):
+        view_stores([f"{run}/seg.zarr"], ViewConfig(link="whole"), pytest.fail)
+
+
+def test_the_first_browser_that_is_installed_is_used(monkeypatch):
+    monkeypatch.setattr("shutil.which", {"chromium-browser": "/a", "google-chrome": "/b"}.get)
+    assert find_browser() == "/a"
+
+
+@pytest.mark.parametrize("target", ["/usr/bin/snap", "/snap/chromium/1/chromium"])
+def test_a_snap_gets_files_in_the_home(target, tmp_path, monkeypatch):
+    """It sees no other folder for temporary files but its own, and no hidden files."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    browser = tmp_path / "chromium"
+    browser.symlink_to(target)
+    assert folder_of_files(str(browser)) == tmp_path
+    assert folder_of_files("/usr/bin/chromium-of-a-test") is None
+    with page_leading_to("http://x", folder_of_files(str(browser))) as url:
+        (page,) = tmp_path.glob("*/view.html")
+        assert url == page.as_uri() and not page.parent.name.startswith(".")
+
+
+def test_only_the_user_can_read_the_link_and_only_for_a_while():
+    with page_leading_to("http://127.0.0.1:8000/v/secret/?a=1&b=2") as url:
+        page = Path(unquote(urlsplit(url).path))
+        assert url.startswith("file:///") and "secret" not in url
+        assert "url=http://127.0.0.1:8000/v/secret/?a=1&amp;b=2" in page.read_text()
+        assert stat.S_IMODE(page.parent.stat().st_mode) == 0o700
+    assert not page.parent.exists()
