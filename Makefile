@@ -12,7 +12,10 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 2
 PYTEST = pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup demo demo-weights pictures test test-all lint format docs lock clean
+# They need JAX, and neither Keras nor TensorFlow.
+BARE_TESTS = tests/unit/inference/device tests/unit/model/test_jax_network.py tests/unit/training/test_jax_learner.py
+
+.PHONY: help setup demo demo-weights pictures test test-all test-bare gpu-pack lint format docs lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
@@ -43,6 +46,15 @@ test: setup  ## run all but the slow tests, two at a time; ARGS="-k name" select
 test-all: setup  ## run all tests, also those with kills, faults, studies and a real Slurm cluster
 	$(PYTEST) -m "" $(ARGS)
 
+test-bare:  ## run JAX's tests, and tools/gpu_check.sh in small, with what a bare GPU machine has (needs Python 3.12)
+	PYTHON="$(PYTHON)" envs/bare.sh
+	.venv-bare/bin/python -m pytest -m "not tensorflow" $(BARE_TESTS) $(ARGS)
+	rm -rf build/gpu-check
+	TINY=1 OUT=build/gpu-check PYTHON=.venv-bare/bin/python JAX_PLATFORMS=cpu tools/gpu_check.sh run
+
+gpu-pack: setup  ## fill .gpu-check/ with what tools/gpu_check.sh needs on a GPU machine; docs/gpu.md
+	PYTHON=.venv/bin/python tools/gpu_check.sh pack
+
 lint: setup  ## check style and types: ruff, snakefmt, mypy
 	ruff check
 	ruff format --check
@@ -68,5 +80,5 @@ lock:  ## make envs/*.lock and envs/ffn.yaml from envs/*.in; UPGRADE=1 takes the
 	UPGRADE="$(UPGRADE)" envs/lock.sh
 
 clean:  ## remove environments, caches and the site, but not results/ or the cached Horovod wheel
-	rm -rf .venv .venv-docs .pytest_cache .ruff_cache .mypy_cache build *.egg-info
+	rm -rf .venv .venv-bare .venv-docs .pytest_cache .ruff_cache .mypy_cache build *.egg-info
 	find ffn tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Recompile the lock files and the conda environment from requirements.in and docs.in. Called by `make lock`.
+# Recompile the lock files and the conda environment from the *.in files. Called by `make lock`.
 #
 # Locked versions stay unless an input rules them out. `make lock UPGRADE=1` takes the newest ones.
 set -euo pipefail
@@ -11,16 +11,18 @@ trap 'rm -rf "$work"' EXIT
 "$work/venv/bin/pip" install -q uv
 
 compile() { # INPUT OUTPUT [OPTION...]: one version per package for every Python, with the hashes of its files
-    local input=$1 output=$2
+    local input=$1 output=$2 pythons=${PYTHONS:-3.11, 3.12 and 3.13}
     shift 2
-    "$work/venv/bin/uv" pip compile -q --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
-        --no-emit-index-url --no-emit-find-links --no-header --annotation-style line "$input" -o "$output" "$@"
-    local made="Made by 'make lock' from ${input##*/}: edit that file, not this one. For Python 3.11, 3.12 and 3.13."
-    sed -i "1i # $made" "$output"
+    "$work/venv/bin/uv" pip compile -q --universal --fork-strategy fewest --python-version "${pythons%%,*}" \
+        --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --annotation-style line \
+        "$input" -o "$output" "$@"
+    sed -i "1i # Made by 'make lock' from ${input##*/}: edit that file, not this one. For Python $pythons." "$output"
 }
 
 compile requirements.in requirements.lock ${UPGRADE:+--upgrade}
 compile docs.in docs.lock ${UPGRADE:+--upgrade}
+PYTHONS=3.12 compile carried.in carried.lock ${UPGRADE:+--upgrade}
+PYTHONS=3.12 compile bare.in bare.lock ${UPGRADE:+--upgrade} --constraint carried.lock
 
 # The same with the CUDA builds of TensorFlow and JAX. All other versions stay the same.
 mkdir "$work/gpu"

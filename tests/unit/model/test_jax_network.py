@@ -28,6 +28,7 @@ def logits(precision, planes=None):
     return jax.jit(lambda *fovs: updated_pom(*fovs, CONFIG, precision, planes))(WEIGHTS, IMAGE, POM)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("planes", [False, True])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.2)])
 def test_logits_are_those_of_keras(precision, tolerance, planes):

@@ -15,12 +15,12 @@ import ffn
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVS = ROOT / "envs"
-LOCKS = ["requirements.lock", "requirements-gpu.lock", "horovod.lock", "docs.lock"]
+LOCKS = ["requirements.lock", "requirements-gpu.lock", "horovod.lock", "docs.lock", "carried.lock", "bare.lock"]
 
 
 def requirements(lines: list[str]) -> dict[str, Requirement]:
     """Requirements by canonical name; comments, hashes and blank lines left out."""
-    bare = (re.sub(r"\s*(--hash\S*|\\|#.*)", "", line).strip() for line in lines)
+    bare = (re.sub(r"\s*(--hash\S*|\\|#.*|^-r .*)", "", line).strip() for line in lines)
     parsed = [Requirement(line) for line in bare if line]
     return {canonicalize_name(requirement.name): requirement for requirement in parsed}
 
@@ -33,7 +33,7 @@ def versions(pins: dict[str, Requirement]) -> dict[str, str]:
     return {name: str(pin.specifier).removeprefix("==") for name, pin in pins.items()}
 
 
-@pytest.mark.parametrize("name", ["requirements", "docs"])
+@pytest.mark.parametrize("name", ["requirements", "docs", "carried", "bare"])
 def test_lock_fulfils_every_requirement(name):
     locked = versions(read(f"{name}.lock"))
     for package, requirement in read(f"{name}.in").items():

@@ -53,6 +53,7 @@ def assert_close(one, other, atol=1e-4):
         np.testing.assert_allclose(states[1][name], array, atol=atol, rtol=1e-4, err_msg=name)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("options", "rate"),
     [
@@ -116,6 +117,7 @@ def test_forward_gives_the_loss_of_each_fov_and_the_averaged_weights_are_there_d
     np.testing.assert_array_equal(learner.forward(batch)[0], pom_logit)
 
 
+@pytest.mark.tensorflow
 def test_the_average_on_the_device_has_the_bits_of_the_exchange_in_tensorflow():
     states = []
     for on_device in (True, False):
