@@ -41,7 +41,7 @@ TOOLS = {
         "ffn view results/demo --screenshot neurons.png",
     ),
     "watch": Command(
-        "ffn.commands.watch",
+        "ffn.report.watch",
         "show what the jobs of a run are doing",
         "ffn watch results/demo",
     ),
@@ -67,7 +67,7 @@ TOOLS = {
         "--out calibration.yaml",
     ),
     "info": Command(
-        "ffn.commands.info",
+        "ffn.report.describe",
         "describe a volume, a folder of records, a model or a run",
         "ffn info --json raw.zarr",
     ),

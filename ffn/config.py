@@ -466,11 +466,6 @@ class SegmentConfig(FloodConfig):
 def flooding_model(model: ModelConfig, config: FloodConfig) -> ModelConfig:
     """Return the network with the deltas of growing objects, which `effort` or `deltas_zyx` may change.
 
-    Raises
-    ------
-    ConfigError
-        If the deltas reach half of the FOV.
-
     Examples
     --------
     >>> network = ModelConfig(fov_size_zyx=(17, 33, 33), deltas_zyx=(4, 8, 8))
@@ -584,13 +579,7 @@ class AgglomerateConfig(FloodConfig):
 
 
 def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
-    """Check that a window around a contact lets the FOV make a move in every direction.
-
-    Raises
-    ------
-    ConfigError
-        Naming `key`, the radius and the axis.
-    """
+    """Check that a window around a contact lets the FOV make a move in every direction."""
     for axis, radius, fov, delta in zip("zyx", radius_zyx, model.fov_radius_zyx, model.deltas_zyx, strict=True):
         if radius < fov + delta:
             raise ConfigError(

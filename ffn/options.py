@@ -131,26 +131,14 @@ def add_normalization_option(parser: argparse.ArgumentParser) -> None:
 
 
 def whole_number(text: str) -> int:
-    """Read the value of an option that counts things, such as ``--threads``.
-
-    Raises
-    ------
-    ArgumentTypeError
-        If it is not a whole number of at least 0.
-    """
+    """Read the value of an option that counts things, such as ``--threads``."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
 def from_arguments(model: type[M], arguments: argparse.Namespace, **extra: object) -> M:
-    """Build the section `model` from parsed options; what was not given keeps its default.
-
-    Raises
-    ------
-    ConfigError
-        Naming the option, its value and what is expected.
-    """
+    """Build the section `model` from parsed options; what was not given keeps its default."""
     given = {name: getattr(arguments, name, None) for name in model.model_fields}
     values = {name: None if value == NULL else value for name, value in given.items() if value is not None}
     try:

@@ -27,19 +27,7 @@ class _Lines:
 
 
 def progress_bar(total: float | None, description: str, unit: str, done: int = 0) -> tqdm:
-    """Return a tqdm bar on stderr; in a log, it prints at most one line every 15 s.
-
-    Parameters
-    ----------
-    total : float or None
-        Amount of work in `unit`, None if unknown.
-    description : str
-        Name of the work.
-    unit : str
-        Unit of `total` and `done`.
-    done : int
-        Amount that an earlier process did; the rate leaves it out.
-    """
+    """Return a tqdm bar on stderr; in a log, it prints at most one line every 15 s."""
     if sys.stderr.isatty():
         return tqdm(
             total=total, initial=done, desc=description, unit=unit, dynamic_ncols=True, mininterval=0.2, miniters=0
@@ -58,17 +46,7 @@ def progress_bar(total: float | None, description: str, unit: str, done: int = 0
 
 
 def track(items: Iterable[T], total: int | None, description: str, unit: str = "block") -> Iterator[T]:
-    """Yield `items` under a progress bar.
-
-    Parameters
-    ----------
-    items : iterable
-        Items of work.
-    total : int or None
-        Number of items, None if unknown.
-    description, unit : str
-        As in `progress_bar`.
-    """
+    """Yield `items` under a progress bar."""
     with progress_bar(total, description, unit) as bar:
         for item in items:
             yield item

@@ -76,32 +76,7 @@ def calibrate(
     names: Sequence[str],
     masks: tuple[Mask, ...] = (),
 ) -> None:
-    """Write the calibration of a merge graph as YAML.
-
-    Parameters
-    ----------
-    graph_paths : sequence of str
-        Files of ``ffn agglomerate``.
-    segmentation_spec, truth_spec : str
-        Base segmentation, and labels of the ground truth where they overlap.
-    out : str
-        File to write: coefficients, and the quality on the fitted and on all other points.
-    box : Box, optional
-        Points to fit; default all.
-    penalty : float
-        See `ffn.assembly.calibration.fit`.
-    names : sequence of str
-        Names of the features.
-    masks : tuple of Mask
-        Voxels that say nothing: they count in no body, and decision points there are left out.
-
-    Raises
-    ------
-    CalibrationError
-        If the points are all of one kind.
-    MergeGraphError, VolumeError, EvaluationError
-        If an input is missing or damaged, or the volumes do not overlap.
-    """
+    """Write the calibration of a merge graph as YAML."""
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
     edges = [edge for part in read_graphs(graph_paths) for edge in part]
     with (

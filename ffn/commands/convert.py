@@ -31,24 +31,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def convert(spec: str, out_spec: str, box: Box | None = None, mip: int = 0) -> None:
-    """Copy a volume; tables beside it are left out.
-
-    Parameters
-    ----------
-    spec : str
-        Any volume that `ffn.io.open.open_volume` reads.
-    out_spec : str
-        ``NAME.zarr`` or ``FILE.h5:DATASET``.
-    box : Box, optional
-        Part to copy, in voxels of the mip; default: all.
-    mip : int
-        Resolution of a volume that has several, 0 is the full one.
-
-    Raises
-    ------
-    VolumeError
-        If the volume cannot be read, has no voxel size, such mip or box, or the output would overwrite it.
-    """
+    """Copy a volume; tables beside it are left out."""
     require_other_file(out_spec, spec)
     with open_mip(spec, mip) as volume:
         box = box or volume.box

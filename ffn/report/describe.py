@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,30 +12,36 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.errors import EvaluationError
-from ffn.geometry import ZYX
 from ffn.io import hdf5
 from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import METADATA, OURS
-from ffn.io.volume import HDF5_SUFFIXES, Volume, split_spec, volume_in
-from ffn.report.run_folder import MOST_FILES
+from ffn.io.volume import HDF5_SUFFIXES, split_spec, volume_in
 from ffn.viewing.points import POINTS_FOLDER
-from ffn.workflow.paths import RunPaths, finished
+from ffn.workflow.paths import RunPaths
 from ffn.workflow.stages import STAGES
 
 Description = dict[str, Any]
 
-CHECK_BLOCK_ZYX: ZYX = (64, 512, 512)
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe a volume, coordinates, records, a model, scores, an export or a run."""
+    parser.add_argument("path", metavar="PATH", help="volume (FILE.h5:DATASET, URL, …), or any file or folder of a run")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.set_defaults(function=_print)
 
 
-def describe(spec: str, check: bool = False) -> Description:
+def _print(arguments: argparse.Namespace) -> None:
+    description = describe(arguments.path)
+    print(json.dumps(description, indent=1) if arguments.json else render(description))
+
+
+def describe(spec: str) -> Description:
     """Describe a file or folder that a stage reads or writes.
 
     Parameters
     ----------
     spec : str
         Volume in any form that `ffn.io.open.open_volume` reads, or path of a file or folder.
-    check : bool
-        Also read everything, so that damage shows as an error.
 
     Returns
     -------
@@ -53,8 +60,8 @@ def describe(spec: str, check: bool = False) -> Description:
     path = Path(spec)
     for is_kind, describe_kind in _KINDS:
         if is_kind(path):
-            return {"path": spec, **describe_kind(path, check)}
-    return {"path": spec, **_volume(spec, check)}
+            return {"path": spec, **describe_kind(path)}
+    return {"path": spec, **_volume(spec)}
 
 
 def render(description: Description) -> str:
@@ -92,10 +99,8 @@ def _cell(value: Any) -> str:
     return "-" if value in (None, {}, []) else str(value)
 
 
-def _volume(spec: str, check: bool) -> Description:
+def _volume(spec: str) -> Description:
     with open_volume(spec) as volume:
-        if check:
-            _read_all(volume)
         size = volume.voxel_size_zyx_nm
         return {
             "kind": "volume",
@@ -108,12 +113,7 @@ def _volume(spec: str, check: bool) -> Description:
         }
 
 
-def _read_all(volume: Volume) -> None:
-    for block in volume.box.blocks(CHECK_BLOCK_ZYX):
-        volume.read(block)
-
-
-def _hdf5(path: Path, check: bool) -> Description:
+def _hdf5(path: Path) -> Description:
     """Describe a file by its content: coordinates, one volume, several, or other arrays."""
     with hdf5.open_file(path) as file:
         shapes = {name: dataset.shape or () for name, dataset in hdf5.list_datasets(file).items()}
@@ -125,18 +125,18 @@ def _hdf5(path: Path, check: bool) -> Description:
     tables = {name: f"{shapes[name]} {dtypes[name]}" for name in shapes if name not in volumes}
     if not volumes:
         return {"kind": "arrays", "tables": tables, "attributes": attributes}
-    described = {name: _volume(f"{path}:{name}", check) for name in volumes}
+    described = {name: _volume(f"{path}:{name}") for name in volumes}
     if len(volumes) == 1:
         return {**described[volumes[0]], "dataset": volumes[0], "tables": tables}
     return {"kind": "volumes", "volumes": described, "tables": tables}
 
 
-def _store(path: Path, check: bool) -> Description:
+def _store(path: Path) -> Description:
     """Describe a store of ours: one volume or several, and tables."""
     ours = _ours(path)
     read = {name: read_table(path, name) for name in ours["tables"]}
     tables = {name: f"{table.shape} {table.dtype}" for name, table in read.items() if table is not None}
-    described = {name: _volume(volume_in(str(path), name), check) for name in ours["volumes"]}
+    described = {name: _volume(volume_in(str(path), name)) for name in ours["volumes"]}
     if len(described) == 1:
         return {**next(iter(described.values())), "tables": tables}
     return {"kind": "volumes", "volumes": described, "tables": tables}
@@ -173,13 +173,10 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
-def _records(folder: Path, check: bool) -> Description:
-    from ffn.io.training_records import load_index, read_shard
+def _records(folder: Path) -> Description:
+    from ffn.io.training_records import load_index
 
     index = load_index(folder)
-    if check:
-        for shard in index.shards:
-            read_shard(folder / shard.file)
     content = index.model_dump(mode="json")
     counts = {key: content[key] for key in ("num_records", "volumes", "partitions")}
     return {
@@ -192,10 +189,10 @@ def _records(folder: Path, check: bool) -> Description:
     }
 
 
-def _model(folder: Path, check: bool) -> Description:
+def _model(folder: Path) -> Description:
     from ffn.model.store import load_model
 
-    model = load_model(folder)  # compares checksums in any case
+    model = load_model(folder)
     trained = (folder / "metrics.csv").is_file()
     return {
         "kind": "model",
@@ -205,14 +202,14 @@ def _model(folder: Path, check: bool) -> Description:
     }
 
 
-def _training(folder: Path, check: bool) -> Description:
+def _training(folder: Path) -> Description:
     return {"kind": "training", **_progress(folder)}
 
 
-def _checkpoint(folder: Path, check: bool) -> Description:
+def _checkpoint(folder: Path) -> Description:
     from ffn.training.checkpoint_files import describe_checkpoint
 
-    found = describe_checkpoint(folder)  # compares checksums in any case
+    found = describe_checkpoint(folder)
     fingerprint = found.pop("fingerprint")
     return {"kind": "checkpoint", **found, **_network(ModelConfig(**fingerprint.pop("model"))), "of": fingerprint}
 
@@ -246,7 +243,7 @@ def _network(config: ModelConfig) -> Description:
     }
 
 
-def _scores(path: Path, check: bool) -> Description:
+def _scores(path: Path) -> Description:
     try:
         return {"kind": "scores", **_summary_of_scores(json.loads(path.read_text()))}
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -264,27 +261,21 @@ def _summary_of_scores(content: Description) -> Description:
     return summary
 
 
-def _export(folder: Path, check: bool) -> Description:
+def _export(folder: Path) -> Description:
     layers = sorted(info.parent for info in folder.glob("*/info") if info.parent.name != POINTS_FOLDER)
-    return {"kind": "export", "volumes": {layer.name: _volume(str(layer), check) for layer in layers}}
+    return {"kind": "export", "volumes": {layer.name: _volume(str(layer)) for layer in layers}}
 
 
-def _run(folder: Path, check: bool) -> Description:
+def _run(folder: Path) -> Description:
     paths = RunPaths(folder)
     makers = {stage.outputs[0].path: name for name, stage in STAGES.items()}  # `ingest` also stands for `synth`
-    found = {name: _count(paths, name) for name in makers.values()}
+    found = {name: len(paths.existing(name)) for name in makers.values()}
     return {
         "kind": "run",
         "stages": {name: count for name, count in found.items() if count},
-        "scores": {path.stem: _scores(path, check) for path in paths.existing("evaluate")},
+        "scores": {path.stem: _scores(path) for path in paths.existing("evaluate")},
         "report": paths.of("report"),
     }
-
-
-def _count(paths: RunPaths, stage: str) -> int:
-    """Return how many outputs of a stage exist; of many files, by their names alone."""
-    named = paths.named(stage)
-    return len(finished(named)) if len(named) <= MOST_FILES else len(named)
 
 
 def _is_run(path: Path) -> bool:
@@ -296,7 +287,7 @@ def _is_hdf5(path: Path) -> bool:
 
 
 # Checked in this order: the files in a folder tell what the folder is.
-_KINDS: tuple[tuple[Callable[[Path], bool], Callable[[Path, bool], Description]], ...] = (
+_KINDS: tuple[tuple[Callable[[Path], bool], Callable[[Path], Description]], ...] = (
     (_is_hdf5, _hdf5),
     (lambda path: bool(_ours(path)), _store),
     (lambda path: (path / "index.json").is_file(), _records),

@@ -30,24 +30,12 @@ PLANES = {"xy": 0, "xz": 1, "yz": 2}
 
 
 class Plane(NamedTuple):
-    """A slice through the middle of a box.
+    """A slice through the middle of a box."""
 
-    Parameters
-    ----------
-    name : str
-        Its axes, such as ``xy``.
-    axis : int
-        Index (zyx) of the axis perpendicular to it.
-    box : Box
-        Its voxels, one thick along `axis`.
-    size_pixels : tuple of int
-        Height and width of its picture, proportional to nanometres.
-    """
-
-    name: str
-    axis: int
-    box: Box
-    size_pixels: tuple[int, int]
+    name: str  # its axes, such as xy
+    axis: int  # perpendicular to it
+    box: Box  # one voxel thick along `axis`
+    size_pixels: tuple[int, int]  # height and width, proportional to nanometres
 
 
 def planes(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Plane]:
@@ -63,18 +51,7 @@ def planes(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Plane]:
 
 
 def colors(ids: np.ndarray) -> np.ndarray:
-    """Return a colour for every id. The same id always gets the same colour.
-
-    Parameters
-    ----------
-    ids : uint64 ndarray of shape (N,)
-        Bodies or segments.
-
-    Returns
-    -------
-    float64 ndarray of shape (N, 3)
-        RGB in [0, 1]; black for id 0.
-    """
+    """Return a colour for every id. The same id always gets the same colour."""
     mixed = mix(ids.astype(np.uint64))  # so that consecutive ids get different colours
     parts = [(mixed >> np.uint64(shift) & np.uint64(0xFFFF)) / 0xFFFF for shift in (0, 16, 32)]
     rgb = hsv2rgb(np.stack([parts[0], 0.55 + 0.4 * parts[1], 0.7 + 0.3 * parts[2]], axis=-1))
@@ -84,20 +61,7 @@ def colors(ids: np.ndarray) -> np.ndarray:
 
 
 def gray(voxels: np.ndarray, size_pixels: tuple[int, int]) -> np.ndarray:
-    """Return an image slice as RGB.
-
-    Parameters
-    ----------
-    voxels : ndarray of shape (H, W)
-        Any type. The darkest and brightest 0.5 % are clipped.
-    size_pixels : tuple of int
-        Height and width of the picture.
-
-    Returns
-    -------
-    float64 ndarray of shape (*size_pixels, 3)
-        Values in [0, 1].
-    """
+    """Return an image slice as RGB."""
     low, high = np.percentile(voxels, (0.5, 99.5))
     scaled = np.clip((voxels.astype(np.float64) - low) / max(high - low, 1e-9), 0, 1)
     smooth = resize(scaled, size_pixels, order=1, anti_aliasing=True)
@@ -105,22 +69,7 @@ def gray(voxels: np.ndarray, size_pixels: tuple[int, int]) -> np.ndarray:
 
 
 def overlay(picture: np.ndarray, labels: np.ndarray, color_ids: dict[int, int] | None = None) -> np.ndarray:
-    """Draw coloured labels over a gray picture, with lines between them.
-
-    Parameters
-    ----------
-    picture : float64 ndarray of shape (H, W, 3)
-        From `gray`.
-    labels : uint64 ndarray of shape (h, w)
-        Slice of a label volume; 0 stays gray.
-    color_ids : dict, optional
-        Maps labels to other ids, whose colours they get.
-
-    Returns
-    -------
-    float64 ndarray of shape (H, W, 3)
-        Values in [0, 1].
-    """
+    """Draw coloured labels over a gray picture, with lines between them."""
     labels = _nearest(labels, picture.shape[:2])
     ids, inverse = np.unique(labels, return_inverse=True)
     shown = np.array([(color_ids or {}).get(int(i), int(i)) for i in ids], dtype=np.uint64)
@@ -138,17 +87,7 @@ def data_uri(picture: np.ndarray) -> str:
 
 
 def surfaces_uri(labels: np.ndarray, spacing_zyx_nm: np.ndarray, color_of: dict[int, np.ndarray]) -> str:
-    """Draw the surfaces of some labels in 3D, as a WebP picture in a ``data:`` URI.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (Z, Y, X)
-        Label volume.
-    spacing_zyx_nm : ndarray of shape (3,)
-        Distance of its voxels.
-    color_of : dict
-        RGB in [0, 1] of each label to draw.
-    """
+    """Draw the surfaces of some labels in 3D, as a WebP picture in a ``data:`` URI."""
     figure = Figure(figsize=(5.6, 5.6), dpi=120)
     axes = Axes3D(figure, elev=24, azim=-52)
     figure.add_axes(axes)

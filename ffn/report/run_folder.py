@@ -22,59 +22,29 @@ MOST_FILES = 1000  # in a folder, which may have a million, whose provenance is 
 
 
 class VolumeFiles(NamedTuple):
-    """Files of one volume; None for those that do not exist.
-
-    Parameters
-    ----------
-    name : str
-        Name of the volume in the configuration.
-    image, truth, segmentation, baseline : str or None
-        Volumes, as ``NAME.zarr`` or ``FILE.h5:DATASET``.
-    scores : dict or None
-        Content of the score file.
-    """
+    """Files of one volume; None for those that do not exist."""
 
     name: str
     image: str | None
     truth: str | None
     segmentation: str | None
     baseline: str | None
-    scores: dict[str, Any] | None
+    scores: dict[str, Any] | None  # content of the score file
 
 
 class StageCost(NamedTuple):
-    """Time and memory of all jobs of a stage.
+    """Time and memory of all jobs of a stage."""
 
-    Parameters
-    ----------
-    stage : str
-        Name of the Snakemake rule.
-    num_jobs : int
-        Number of jobs measured.
-    seconds, longest_seconds : float
-        Wall time: the sum over all jobs, and the longest job.
-    peak_mib : float or None
-        Largest resident memory of a job; None if no job ran long enough to be measured.
-    cpu_seconds : float
-        Processor time of all jobs. Snakemake samples it, so the last seconds of a job may be missing.
-    """
-
-    stage: str
+    stage: str  # name of the rule
     num_jobs: int
-    seconds: float
+    seconds: float  # wall time of all jobs together
     longest_seconds: float
-    peak_mib: float | None
-    cpu_seconds: float
+    peak_mib: float | None  # None if no job ran long enough to be measured
+    cpu_seconds: float  # sampled by Snakemake, so the last seconds of a job may be missing
 
 
 def read_volumes(run_dir: Path) -> list[VolumeFiles]:
-    """Find the volumes of a run that were segmented or evaluated, sorted by name.
-
-    Raises
-    ------
-    EvaluationError
-        If `run_dir` is not the folder of a run, or a score file is damaged.
-    """
+    """Find the volumes of a run that were segmented or evaluated, sorted by name."""
     paths = RunPaths(run_dir)
     if not paths.is_run():
         raise EvaluationError(f"{run_dir}: has no output of a stage, expected the folder of a run such as results/demo")
@@ -85,20 +55,7 @@ def read_volumes(run_dir: Path) -> list[VolumeFiles]:
 
 
 def find_export(path: Path, volume: str | None) -> Path:
-    """Find an export.
-
-    Parameters
-    ----------
-    path : Path
-        An export, or a run that has exports.
-    volume : str or None
-        Name of the volume; needed if a run has several exports.
-
-    Raises
-    ------
-    ExportError
-        If there is no export, or several match.
-    """
+    """Find an export."""
     if (path / STATE_FILE).is_file():
         return path
     found = {state.parent.name: state.parent for state in RunPaths(path).existing("export")}

@@ -28,34 +28,15 @@ class Cell(NamedTuple):
 
 
 class ScoreRow(NamedTuple):
-    """Scores of one method under one convention, in the order of `METRICS`.
-
-    Parameters
-    ----------
-    convention, method : str
-        What the values belong to.
-    cells : list of Cell
-        One for each metric.
-    """
+    """Scores of one method under one convention, in the order of `METRICS`."""
 
     convention: str
     method: str
-    cells: list[Cell]
+    cells: list[Cell]  # one for each of METRICS
 
 
 def score_rows(scores: dict[str, Any]) -> list[ScoreRow]:
-    """Tabulate the scores of the FFN, stage by stage, and of its baseline.
-
-    Parameters
-    ----------
-    scores : dict
-        Content of a score file.
-
-    Returns
-    -------
-    list of ScoreRow
-        For each convention: the FFN's segmentations in the order in which they were made, then the baseline.
-    """
+    """Tabulate the scores of the FFN, stage by stage, and of its baseline."""
     methods = _methods(scores)
     pairs = itertools.product(scores["scores"], methods.items())
     return [_row(convention, name, methods) for convention, (name, entry) in pairs if convention in entry["scores"]]
@@ -96,37 +77,13 @@ def method_names(scores: dict[str, Any]) -> list[str]:
 
 
 def format_scores(run_dir: str | Path) -> str:
-    """Return the score table of a run as text, for a terminal.
-
-    Parameters
-    ----------
-    run_dir : path
-        Folder of the run.
-
-    Returns
-    -------
-    str
-        A table for each evaluated volume. The best value on the same voxels is marked by ``*``.
-
-    Raises
-    ------
-    EvaluationError
-        If `run_dir` is not the folder of a run, or a score file is damaged.
-    """
+    """Return the score table of a run as text, for a terminal."""
     tables = [_text_table(volume) for volume in read_volumes(Path(run_dir)) if volume.scores]
     return "\n\n".join(tables) or f"{run_dir}: no scores, because no volume was evaluated"
 
 
 def format_summary(run_dir: str | Path, report: str | Path) -> str:
-    """Return the score table, what went wrong, what was made and how to see it: what a run says at its end.
-
-    Parameters
-    ----------
-    run_dir : path
-        Folder of the run.
-    report : path
-        Page that ``ffn report`` writes.
-    """
+    """Return the score table, what went wrong, what was made and how to see it: what a run says at its end."""
     program = sys.argv[0] if Path(sys.argv[0]).name == "ffn" else "ffn"  # as called, so that lines can be pasted
     program, given = min(program, os.path.relpath(program), key=len), shlex.quote(str(run_dir))
     paths, volumes = RunPaths(run_dir), read_volumes(Path(run_dir))

@@ -37,30 +37,14 @@ class Picture(NamedTuple):
 
 
 class OpenVolumes(NamedTuple):
-    """The volumes to draw.
-
-    Parameters
-    ----------
-    image : Volume
-        The raw image.
-    labels : dict of str to Volume
-        Ground truth, segmentation and baseline by title, if they exist and cover `box`.
-    own : str
-        Title of the segmentation.
-    box : Box
-        Where errors are.
-    drawn : Box
-        What slices and neurons show: the box, or the middle of a large one.
-    color_ids : dict
-        For each title, the bodies whose colours its segments get.
-    """
+    """The volumes to draw."""
 
     image: Volume
-    labels: dict[str, Volume]
-    own: str
-    box: Box
-    drawn: Box
-    color_ids: dict[str, dict[int, int]]
+    labels: dict[str, Volume]  # ground truth, segmentation and baseline by title, those that cover `box`
+    own: str  # title of the segmentation
+    box: Box  # where errors are
+    drawn: Box  # what slices and neurons show: the box, or the middle of a large one
+    color_ids: dict[str, dict[int, int]]  # by title, the bodies whose colours its segments get
 
     @property
     def voxel_size_zyx_nm(self) -> VoxelSize:

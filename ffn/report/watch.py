@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections import Counter
@@ -12,47 +13,34 @@ from ffn.workflow.live import RunningJob
 from ffn.workflow.stages import RULES
 
 ACTIVE_SECONDS = 120.0  # jobs write their progress every 15 s; file systems may show it late
+INTERVAL_SECONDS = 5
 CLEAR = "\x1b[2J\x1b[H"
 
 
-def watch(run_folder: str, interval_seconds: int, once: bool) -> None:
-    """Print what a run is doing until Ctrl-C.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Show what the jobs of a run are doing, until Ctrl-C: stage, volume, progress, rate, time left.
 
-    Parameters
-    ----------
-    run_folder : str
-        Such as ``results/demo``.
-    interval_seconds : int
-        Time between two looks.
-    once : bool
-        Whether to look only once.
-
-    Raises
-    ------
-    ConfigError
-        If the folder has no logs.
+    It reads the run's logs, so it works from any computer that sees the folder, also for a run on a cluster.
     """
-    folder = Path(run_folder)
+    parser.add_argument("run_folder", metavar="RUN", help="folder of a run, such as results/demo")
+    parser.add_argument("--once", action="store_true", help="print the present state and exit")
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    """Print what a run is doing, again and again until Ctrl-C."""
+    folder = Path(arguments.run_folder)
     if not (folder / "logs").is_dir():
         raise ConfigError(f"{folder}: has no logs, expected the folder of a run that was started, such as results/demo")
-    while True:
-        clear = CLEAR if sys.stdout.isatty() and not once else ""
+    clear = CLEAR if sys.stdout.isatty() and not arguments.once else ""
+    print(clear + "\n".join(status(folder, time.time())), flush=True)
+    while not arguments.once:
+        time.sleep(INTERVAL_SECONDS)
         print(clear + "\n".join(status(folder, time.time())), flush=True)
-        if once:
-            return
-        time.sleep(interval_seconds)
 
 
 def status(folder: Path, now: float) -> list[str]:
-    """Return how many jobs of each rule are done, and a line for each log that changed lately.
-
-    Parameters
-    ----------
-    folder : Path
-        The run.
-    now : float
-        Seconds since the epoch.
-    """
+    """Return how many jobs of each rule are done, and a line for each log that changed shortly before `now`."""
     benchmarks = {
         ".".join(path.relative_to(folder / "benchmarks").parts): _changed(path)
         for path in _files(folder, "benchmarks", "tsv")

@@ -70,11 +70,6 @@ class Layout:
 
         If it begins with variables (``NAME=VALUE mpirun …``), `env` sets them, so that any program can start it, not
         only a shell.
-
-        Raises
-        ------
-        ConfigError
-            If the launcher has an unknown placeholder, or a lone brace or quote.
         """
         figures = {"ranks": self.ranks, "nodes": self.nodes, "per_node": self.per_node, "depth": self.depth}
         try:
@@ -106,23 +101,7 @@ class Layout:
 
 
 def layout_of(ranks: int, site: Mapping[str, object], cores: int) -> Layout:
-    """Return the layout of a job on a site.
-
-    Parameters
-    ----------
-    ranks : int
-        Processes that the configuration asks for.
-    site : mapping
-        Resources that the profile sets for the rule: `launcher`, `ranks_per_node`, `cores_per_node`. By default all
-        processes share this machine.
-    cores : int
-        Cores of this machine that may be used.
-
-    Raises
-    ------
-    ConfigError
-        If one of the numbers is not positive.
-    """
+    """Return the layout of a job on a site."""
     figures = {"ranks_per_node": ranks, "cores_per_node": cores}
     for name in SITE_NUMBERS:
         given = str(site.get(name, figures[name]))

@@ -13,11 +13,6 @@ def check_keys(path: str | Path) -> None:
     """Refuse a configuration in which a key is repeated, such as a section, an option or the name of a volume.
 
     A file that cannot be read is left to whoever reads its values.
-
-    Raises
-    ------
-    ConfigError
-        If one is; the message names both lines.
     """
     try:
         root = yaml.compose(Path(path).read_text("utf-8"), yaml.SafeLoader)

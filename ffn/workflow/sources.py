@@ -63,13 +63,7 @@ class Source:
 
 
 def find_image(name: str, volume: VolumeConfig) -> Source:
-    """Open the image of a volume.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read or is no image, or its voxel size is not known or is another one.
-    """
+    """Open the image of a volume."""
     key = f"volumes.{name}"
     found, missing = open_source(f"{key}.image", volume.image, volume.mip, volume.voxel_size_zyx_nm)
     _check(f"{key}.image", found, "image")
@@ -84,13 +78,7 @@ def find_image(name: str, volume: VolumeConfig) -> Source:
 
 
 def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
-    """Open the labels of a volume, at the offset of the configuration or where the source says.
-
-    Raises
-    ------
-    ConfigError
-        If they cannot be read or are no labels, have other voxels, or leave the image.
-    """
+    """Open the labels of a volume, at the offset of the configuration or where the source says."""
     key, size = f"volumes.{name}.labels", image.voxel_size_zyx_nm
     mip = _mip_to_make(_sizes(key, volume), image)
     offset = volume.labels_offset_zyx
@@ -117,20 +105,7 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
 def open_source(
     key: str, spec: str | None, mip: int | None = None, size: VoxelSize | None = None, is_placed: bool = False
 ) -> tuple[Volume, int]:
-    """Open a source as `open_mip_or_finer` does, and close it again; return what it says of itself.
-
-    Returns
-    -------
-    Volume
-        The mip, or the coarsest that there is.
-    int
-        How many mips further the wanted one is.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read; the message begins with `key`.
-    """
+    """Open a source as `open_mip_or_finer` does, and close it again; return what it says of itself."""
     try:
         with open_mip_or_finer(str(spec), mip, size, is_placed) as opened:
             return opened
