@@ -18,7 +18,7 @@ BASE_MINUTES = 10  # start, imports, a slow file system
 SAFETY = 4  # factor on the time: cores and file systems differ
 FOVS_PER_DELTAS = 1.0  # FOVs per `deltas_zyx` box of voxels, with what is mirrored; FIB-25: 0.97 to 1.02
 FLOAT_BYTES = 4
-# Of training, measured on two cores with AVX2 at depths 5, 9 and 12, with a margin of a fifth; benchmarks/memory.py.
+# Of training, measured on two cores with AVX2 at depths 5, 9 and 12, with a margin of a fifth.
 MAPS_PER_LAYER = 2  # of a FOV, kept for the backward pass; a module of the network has two layers
 MAPS_OF_A_FOV = 24  # further ones, of the layer at work
 GRADIENTS_OF_A_WORKER = 4  # as computed, as sent, and what compression keeps

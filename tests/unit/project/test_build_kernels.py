@@ -32,11 +32,7 @@ def build(tmp_path):
 
 def test_without_tensorflow_the_kernels_for_inference_are_built_all_the_same(tmp_path, build):
     done = build()
-    assert (done.returncode, done.stderr) == (
-        1,
-        "envs/build_kernels.sh: TensorFlow does not load (ImportError: no libstdc++), "
-        "so the kernels for training were not built\n",
-    )
+    assert done.returncode == 1 and "no libstdc++" in done.stderr
     assert sorted(file.name for file in tmp_path.glob("*.so")) == ["inference.so"]
 
 
