@@ -21,7 +21,7 @@ def test_every_plane_shows_image_truth_segmentation_and_baseline(volumes):
     rows = slices(volumes)
     assert [row["plane"].name for row in rows] == ["xy", "xz", "yz"]
     assert all([p.title for p in row["pictures"]] == ["image", "truth", "FFN", "watershed"] for row in rows)
-    assert rows[0]["extent"].startswith("0.18 × 0.16 µm")
+    assert rows[0]["extent"].startswith("0.18 × 0.16")
 
 
 def test_of_a_large_volume_only_the_middle_is_read(run, monkeypatch):
