@@ -94,7 +94,6 @@ def _checked_path(text: str) -> str:
 
 PositiveZYX = tuple[PositiveInt, PositiveInt, PositiveInt]
 NonNegativeInt = Annotated[int, Field(ge=0)]
-Labels = tuple[Annotated[int, Field(ge=-(2**63), lt=2**64)], ...]
 NonNegativeZYX = tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt]
 PositiveVoxelSize = tuple[PositiveFloat, PositiveFloat, PositiveFloat]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -135,49 +134,44 @@ def _normalize(value: object) -> object:
 Normalize = Annotated[Literal["training", "volume", "match"] | GreyLevels, BeforeValidator(_normalize)]
 
 
-ClaheTile = Annotated[int, Field(ge=8)]
-ClaheClip = Annotated[float, Field(gt=0, le=1)]
-COPY_IMAGE_TEXT = (
-    "auto reads an image in small chunks on this machine where it is, and copies any other; always copies. What is "
-    "equalised, made coarser or signed, and labels, are copies"
-)
-CopyImage = Literal["auto", "always"]
-CLAHE_CLIP = 0.01  # as in scikit-image
-IGNORE_LABELS = (-1, -2, -3)  # transparent, invalid and outside, as CREMI and Paintera write them
-CLAHE_TILE_TEXT = (
-    "equalise the histogram of each section (CLAHE) in tiles of this side, voxels; null leaves the image as it is"
-)
-CLAHE_CLIP_TEXT = (
-    "share of a tile's voxels that one grey level may have in CLAHE; less keeps more of the image's own contrast"
-)
-IGNORE_LABELS_TEXT = "labels that are neither trained on nor scored; negative ones are also counted down from 2^64"
+class SourceConfig(Section):
+    """How a source is read, both as a volume of a run and by `ffn ingest`."""
 
-
-class IngestConfig(Section):
-    """Facts about a source that its metadata may lack."""
-
-    kind: Literal["auto", "image", "labels"] = Field(
-        "auto", description="what the voxels are; auto takes integers wider than 16 bit for labels"
-    )
     voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
-        None,
-        description="side of a voxel, nm; none takes what the source says; chooses among several mips; where the mip "
-        "is made, of what it is made of",
+        None, description="edge lengths of a voxel, nm; null takes those of the source; of several mips, chooses one"
     )
     mip: NonNegativeInt | None = Field(
         None,
-        description="resolution, 0 is the full one; where the source has no such mip, it is made: each halves the axes "
-        "whose voxels are shortest (mean of images, mode of labels); none takes voxel_size_zyx_nm",
+        description="resolution, 0 is the full one; boxes are in its voxels; a mip that the source lacks is made from "
+        "its coarsest, whose size voxel_size_zyx_nm is then: each halves the axes whose voxels are shortest (mean of "
+        "images, mode of labels); null takes voxel_size_zyx_nm",
+    )
+    ignore_labels: tuple[Annotated[int, Field(ge=-(2**63), lt=2**64)], ...] = Field(
+        (-1, -2, -3),  # transparent, invalid and outside, as CREMI and Paintera write them
+        description="labels that are neither trained on nor scored; negative ones are also counted down from 2^64",
+    )
+    copy_image: Literal["auto", "always"] = Field(
+        "auto",
+        description="auto reads an image in small chunks on this machine where it is, and copies any other; labels, "
+        "and images that are equalised, made coarser or signed, are always copied",
+    )
+    clahe_tile: Annotated[int, Field(ge=8)] | None = Field(
+        None,
+        description="equalise the histogram of each section (CLAHE) in tiles of this side, voxels; null leaves the "
+        "image as it is",
+    )
+
+
+class IngestConfig(SourceConfig):
+    """Facts about a source that its metadata may lack."""
+
+    kind: Literal["auto", "image", "labels"] = Field(
+        "auto", description="type of the voxels; auto takes integers wider than 16 bit for labels"
     )
     offset_zyx: tuple[int, int, int] | None = Field(
         None,
-        description="place of the first voxel in the full volume, voxels of the source; none takes what the source "
-        "says",
+        description="place of the first voxel in the full volume, voxels of the source; null takes that of the source",
     )
-    ignore_labels: Labels = Field(IGNORE_LABELS, description=IGNORE_LABELS_TEXT)
-    copy_image: CopyImage = Field("auto", description=COPY_IMAGE_TEXT)
-    clahe_tile: ClaheTile | None = Field(None, description=CLAHE_TILE_TEXT)
-    clahe_clip: ClaheClip = Field(CLAHE_CLIP, description=CLAHE_CLIP_TEXT)
 
 
 class MembraneConfig(Section):
@@ -442,16 +436,6 @@ class SegmentConfig(FloodConfig):
         300.0, description="seconds between checkpoints, from which a killed job resumes; 0 writes none"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _masks_have_moved(cls, given: Any) -> Any:
-        for name in {"mask", "mask_boxes"} & set(given if isinstance(given, dict) else ()):
-            raise ValueError(
-                f"{name}: {given[name]} is found here, expected with its volume. Give volumes.<name>.masks, a list of "
-                "{path: …} and {box: …}"
-            )
-        return given
-
     @model_validator(mode="after")
     def _points_are_used(self) -> SegmentConfig:
         if self.seed_policy == "points" and not self.seed_points:
@@ -608,16 +592,6 @@ class FillConfig(Section):
     sigma_nm: Annotated[float, Field(ge=0)] = Field(3.0, description="standard deviation of the image's smoothing, nm")
     # Far from a segment, floods know only their block and its surroundings, so this one may show.
     block_size_zyx: PositiveZYX = Field((256, 256, 256), description="voxels filled at a time")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _lengths_are_in_nm(cls, options: Any) -> Any:
-        """Name the new key where an old one, in voxels, is given."""
-        for name in ("max_distance", "sigma"):
-            if isinstance(options, Mapping) and name in options:
-                found = f"{name}: {options[name]} was in voxels and is no longer an option"
-                raise ValueError(f"{found}, expected {name}_nm. Multiply it by the smallest voxel side")
-        return options
 
 
 class StageSections(Section):

@@ -12,6 +12,8 @@ from ffn.io.volume import Volume
 
 NUM_LEVELS = 256
 
+CLIP = 0.01  # as in scikit-image
+
 
 class Equalized:
     """A uint8 image in which every section is equalised: each tile by its own histogram, smoothly from tile to tile.
@@ -39,7 +41,7 @@ class Equalized:
     what it is given and stretches the result to its extremes, so its voxels would depend on the block.
     """
 
-    def __init__(self, source: Volume, tile: int, clip: float) -> None:
+    def __init__(self, source: Volume, tile: int, clip: float = CLIP) -> None:
         if source.dtype != np.uint8:
             raise VolumeError(
                 f"{source.name}: has type {source.dtype}, but CLAHE is for uint8. Convert the image, or leave "

@@ -116,7 +116,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
             log.info("%s: has no mip %d; its voxels of %s nm become %s nm (%s)", source, config.mip, size, made, method)
             shift, conversion, size = (0, 0, 0), _unchanged, voxel_size_of(volume)
         if config.clahe_tile is not None and not is_labels:
-            volume = Equalized(volume, config.clahe_tile, config.clahe_clip)
+            volume = Equalized(volume, config.clahe_tile)
         everything = volume.box.shift(shift)
         box = box or everything
         if not everything.contains(box):

@@ -91,7 +91,7 @@ class ScalingConfig(Section):
     straggler_slowdown: Annotated[float, Field(ge=1)] = Field(3.0, description="factor by which they are slowed down")
 
 
-class StudyConfig(RatesConfig, CurvesConfig, EfficiencyConfig, RampConfig, MeasureConfig, ScalingConfig):
+class StudyConfig(ScalingConfig, MeasureConfig, RampConfig, EfficiencyConfig, CurvesConfig, RatesConfig):
     """Studies of distributed training; section `train` sets everything else."""
 
     ranks: SameResult[PositiveInt] = Field(

@@ -17,24 +17,14 @@ from pydantic import (
 )
 
 from ffn.config import (
-    CLAHE_CLIP,
-    CLAHE_CLIP_TEXT,
-    CLAHE_TILE_TEXT,
-    COPY_IMAGE_TEXT,
-    IGNORE_LABELS,
-    IGNORE_LABELS_TEXT,
     BoxText,
-    ClaheClip,
-    ClaheTile,
-    CopyImage,
     FloodConfig,
     ImageConfig,
-    Labels,
     ModelConfig,
     PathText,
-    PositiveVoxelSize,
     SameResult,
     Section,
+    SourceConfig,
     StageSections,
     explain,
     flooding_model,
@@ -63,7 +53,7 @@ def _checked_unless_auto(text: Any, check: ValidatorFunctionWrapHandler) -> Any:
 BoxTextOrAuto = Annotated[BoxText, WrapValidator(_checked_unless_auto)]
 
 
-class VolumeConfig(ImageConfig):
+class VolumeConfig(ImageConfig, SourceConfig):
     """One volume: where it comes from, how the network sees it, and what it is used for."""
 
     synthetic: SynthConfig | None = Field(None, description="make this volume instead of reading one")
@@ -71,35 +61,19 @@ class VolumeConfig(ImageConfig):
     labels: PathText | None = Field(None, description="truth in any of these formats; null where there is none")
     labels_offset_zyx: tuple[int, int, int] | None = Field(
         None,
-        description="place of the labels' first voxel in the full volume, voxels of the labels; null takes what the "
-        "source says",
+        description="place of the labels' first voxel in the full volume, voxels of the labels; null takes that of the "
+        "source",
     )
-    ignore_labels: Labels = Field(IGNORE_LABELS, description=IGNORE_LABELS_TEXT)
     skeletons: PathText | None = Field(
         None,
         description="skeletons of the truth for the run length: SWC file or folder (nm), or precomputed; null computes "
         "them",
     )
-    voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
-        None,
-        description="edge lengths of a voxel, nm; null takes those in the image's metadata; of several mips, the one "
-        "with this size is read; where ingest makes the mip, of what it is made of",
-    )
-    mip: int | None = Field(
-        None,
-        ge=0,
-        description="resolution, 0 is the full one; all boxes are in its voxels; where the image has no such mip, "
-        "ingest makes it, and that of the labels: each halves the axes whose voxels are shortest (mean of images, mode "
-        "of labels); null takes voxel_size_zyx_nm",
-    )
     image_box: BoxTextOrAuto = Field(
         NEEDED,
-        description="part of the image to bring in; of image and labels, nothing else is read; auto: of an image that "
-        "is not on this machine, what the other boxes need, else all",
+        description="part of image and labels to read; auto: of an image that is not on this machine, the part that "
+        "the other boxes need, else all",
     )
-    copy_image: CopyImage = Field("auto", description=COPY_IMAGE_TEXT)
-    clahe_tile: ClaheTile | None = Field(None, description=CLAHE_TILE_TEXT)
-    clahe_clip: ClaheClip = Field(CLAHE_CLIP, description=CLAHE_CLIP_TEXT)
     train_box: BoxText = Field("all", description="where training examples come from; needs labels")
     train_weight: PositiveFloat = Field(
         1.0,
@@ -126,8 +100,7 @@ class VolumeConfig(ImageConfig):
     def _one_source(self) -> VolumeConfig:
         if (self.synthetic is None) == (self.image is None):
             raise ValueError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
-        of_a_source = ("labels", "labels_offset_zyx", "voxel_size_zyx_nm", "mip", "image_box", "ignore_labels")
-        keys = (*of_a_source, "copy_image", "clahe_tile", "clahe_clip")
+        keys = ("labels", "labels_offset_zyx", "image_box", *SourceConfig.model_fields)
         given = [name for name in keys if getattr(self, name) != type(self).model_fields[name].default]
         if self.synthetic is not None and given:
             raise ValueError(f"'synthetic' brings its own {' and '.join(map(repr, given))}, leave them out")

@@ -68,7 +68,7 @@ def test_the_clip_limits_what_a_frequent_level_takes():
 
 def test_a_part_of_a_volume_is_ingested_as_in_the_whole(uneven, tmp_path):
     for name, box in (("all", []), ("part", ["--box", "4:6,30:60,50:100"])):
-        command = ["ingest", uneven, "--clahe-tile", str(TILE), "--clahe-clip", str(CLIP), *box]
+        command = ["ingest", uneven, "--clahe-tile", str(TILE), *box]
         assert main([*command, "--out", f"{tmp_path}/{name}.zarr"]) == 0
     with open_volume(tmp_path / "all.zarr") as whole, open_volume(tmp_path / "part.zarr") as part:
         np.testing.assert_array_equal(whole.read(), equalised(uneven))
