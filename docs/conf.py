@@ -29,10 +29,12 @@ NAVIGATION = {  # for each page, the pages below it by caption
     "README": {
         "Use": [
             "docs/own-data",
+            "docs/stages",
             "docs/viewing",
+            "docs/training",
+            "docs/distributed",
             "docs/cluster",
             "docs/scale",
-            "docs/training",
             "docs/studies",
             "docs/gpu",
             "docs/formats",
@@ -43,6 +45,7 @@ NAVIGATION = {  # for each page, the pages below it by caption
             "CONTRIBUTING",
             "docs/architecture",
             "docs/design",
+            "docs/experiments",
             "API <docs/api/ffn/index>",
             "CHANGELOG",
         ],

@@ -449,7 +449,7 @@ def revisions_of(shell_line: str) -> list[int]:
 
 
 def table() -> str:
-    """Return the table of stages in README.md."""
+    """Return the table of stages in docs/stages.md."""
     rows = [f"| `{stage.name}` | {stage.title} | {_files(stage)} |" for stage in STAGES.values()]
     return "\n".join(["| stage | what it does | what it makes, under `results/<run>/` |", "| --- | --- | --- |", *rows])
 

@@ -1,4 +1,4 @@
-"""The one list of stages agrees with commands, sections, rules, needs and README."""
+"""The one list of stages agrees with commands, sections, rules, needs and docs/stages.md."""
 
 import argparse
 import importlib
@@ -51,4 +51,4 @@ def test_readme_lists_every_stage():
     """`python -m ffn.workflow.stages` prints the table."""
     from ffn.workflow.stages import table
 
-    assert table() in (ROOT / "README.md").read_text()
+    assert table() in (ROOT / "docs/stages.md").read_text()
