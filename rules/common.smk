@@ -43,7 +43,6 @@ from ffn.workflow.run import load_run
 from ffn.workflow.stages import STAGES
 from ffn.workflow.study_jobs import (
     measuring_minutes,
-    ramp_train,
     study_job,
     study_model,
     study_resources,

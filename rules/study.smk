@@ -2,20 +2,15 @@
 # Each training run is one job, which resumes after it was killed. The best rate is known only when the grid is done.
 # Therefore the files of further seeds do not name the rate, and the plan does not depend on results.
 
-from ffn.studies.config import CurvesConfig, EfficiencyConfig, RampConfig, RatesConfig, ScalingConfig
+from ffn.studies.config import CurvesConfig, EfficiencyConfig, RatesConfig, ScalingConfig
 
 STUDY_RUN = "workers-{workers}-rate-{rate}-seed-{seed}"
 STUDY_BEST_RUN = "workers-{workers}-seed-{seed}"
-STUDY_SEEDS = [SEED + i for i in range(RUN.study.seeds)]
+STUDY_SEEDS = [SEED + i for i in range(RUN.study.seeds)]  # the first one for the grid
 STUDY_MODEL = study_model(RUN)
 STUDY_TRAIN = study_train(RUN)
 STUDY_JOBS = {
     str(workers): study_job(RUN, STUDY_TRAIN, workers, SITE, CORES, PIPELINE.learnt_voxels)
-    for workers in RUN.study.workers
-}
-RAMP_TRAIN = ramp_train(RUN)
-RAMP_JOBS = {
-    str(workers): study_job(RUN, RAMP_TRAIN, workers, SITE, CORES, PIPELINE.learnt_voxels)
     for workers in RUN.study.workers
 }
 # How the processes of a measurement are placed on the site's nodes.
@@ -35,18 +30,12 @@ STUDY_GRID = expand(
     PATHS.study("runs", f"{STUDY_RUN}.csv"),
     workers=RUN.study.workers,
     rate=map(repr, RUN.study.learning_rates),
-    seed=STUDY_SEEDS[: RUN.study.grid_seeds],
+    seed=STUDY_SEEDS[0],
 )
 STUDY_BEST = expand(
     PATHS.study("best", f"{STUDY_BEST_RUN}.csv"),
     workers=RUN.study.workers,
-    seed=STUDY_SEEDS[RUN.study.grid_seeds :],
-)
-STUDY_RAMPS = expand(
-    PATHS.study("ramps", f"{STUDY_RUN}.csv"),
-    workers=RUN.study.workers,
-    rate=repr(RUN.study.ramp_rates[1]),
-    seed=SEED,
+    seed=STUDY_SEEDS[1:],
 )
 # Memory of a measurement on each node.
 MEASURE_MB = {
@@ -91,22 +80,6 @@ rule study_train:
     shell:
         "{resources.mpi} ffn study train {params.rates} --runs {params.runs} --out {output.metrics} -- {params.data} "
         "{params.flags} {params.processes} {params.rate} --rng-seed {wildcards.seed} > {log} 2>&1"
-
-
-use rule study_train as study_train_ramp with:
-    output:
-        metrics=ensure(PATHS.study("ramps", f"{STUDY_RUN}.csv"), non_empty=True),
-    log:
-        PATHS.log("studies", "ramps", STUDY_RUN),
-    benchmark:
-        PATHS.benchmark(f"studies/ramps/{STUDY_RUN}")
-    threads: lambda wildcards: RAMP_JOBS[wildcards.workers].threads
-    resources:
-        **study_resources(RAMP_JOBS, GPUS),
-    params:
-        flags=f"{flags(STUDY_MODEL)} {flags(RAMP_TRAIN, skip=('num_workers', 'virtual_workers', 'learning_rate'))}",
-        processes=arguments.processes_of_study(RAMP_JOBS),
-        log_steps=RAMP_TRAIN.log_steps,
 
 
 use rule study_train as study_train_best with:
@@ -162,16 +135,15 @@ rule study_measure:
         "{params.flags} {params.untracked} --num-workers {wildcards.processes} --rng-seed {params.seed} > {log} 2>&1"
 
 
-# --- The studies: the files that each evaluates, other studies that it needs, and further options ---------------------
+# --- The studies: the files that each evaluates, other studies that it needs, and its options --------------------------
 STUDY_OTHERS = {"rates": PATHS.study("learning_rate.json"), "scaling": PATHS.study("scaling.json")}
 STUDIES = {
-    "scaling": (STUDY_TIMES, {}, "", ScalingConfig),
-    "learning_rate": (STUDY_GRID, {}, f"--rng-seed {SEED}", RatesConfig),
-    "rate_range": (STUDY_RAMPS, {}, "", RampConfig),
-    "efficiency": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, "", EfficiencyConfig),
-    "curves": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, "", CurvesConfig),
+    "scaling": (STUDY_TIMES, {}, ScalingConfig),
+    "learning_rate": (STUDY_GRID, {}, RatesConfig),
+    "efficiency": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, EfficiencyConfig),
+    "curves": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, CurvesConfig),
 }
-for study, (files, others, options, section) in STUDIES.items():
+for study, (files, others, section) in STUDIES.items():
 
     rule:
         name:
@@ -193,7 +165,7 @@ for study, (files, others, options, section) in STUDIES.items():
             runtime=by_attempt(10),
         params:
             study=study.replace("_", "-"),
-            options=" ".join([*(f"--{name} {path}" for name, path in others.items()), options]),
+            options=" ".join(f"--{name} {path}" for name, path in others.items()),
             flags=flags(RUN.study.part(section)),
         shell:
             "ffn study {params.study} {input.files} {params.options} {params.flags} --out {output.numbers} > {log} 2>&1"

@@ -6,8 +6,8 @@ import argparse
 from typing import Any, NamedTuple
 
 from ffn.config import ModelConfig, Section
-from ffn.options import Parser, add_options, from_arguments, whole_number
-from ffn.studies.config import CurvesConfig, EfficiencyConfig, MeasureConfig, RampConfig, RatesConfig, ScalingConfig
+from ffn.options import Parser, add_options, from_arguments
+from ffn.studies.config import CurvesConfig, EfficiencyConfig, MeasureConfig, RatesConfig, ScalingConfig
 from ffn.training.arguments import add_data_arguments, parse_masks, parse_normalize, parse_volumes
 from ffn.training.config import TrainConfig
 
@@ -33,11 +33,6 @@ STUDIES = {
     "learning-rate": Study(
         RatesConfig, "best learning rate for each number of workers (Fig. 4)", ("FILE.csv", METRICS)
     ),
-    "rate-range": Study(
-        RampConfig,
-        "where the loss falls fastest while the learning rate grows",
-        ("FILE.csv", "metrics of runs with --schedule ramp"),
-    ),
     "efficiency": Study(EfficiencyConfig, "cost of reaching an F1 score (Fig. 5)", ("FILE.csv", METRICS), True),
     "curves": Study(CurvesConfig, "training curves (Fig. 6)", ("FILE.csv", METRICS), True),
 }
@@ -46,8 +41,8 @@ STUDIES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Study how training scales with the number of processes, the learning rate and the number of workers.
 
-    Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_rate_range,
-    study_curves, study_efficiency. All except `train` and `measure` write FILE.json, FILE.png and FILE.html.
+    Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_curves,
+    study_efficiency. All except `train` and `measure` write FILE.json, FILE.png and FILE.html.
     """
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     train = kinds.add_parser("train", help="do one training run of the studies")
@@ -74,8 +69,6 @@ def _add_study(parser: argparse.ArgumentParser, study: Study) -> None:
     if study.needs_others:
         for other, command in (("--rates", "learning-rate"), ("--scaling", "scaling")):
             parser.add_argument(other, required=True, metavar="FILE.json", help=f"output of 'ffn study {command}'")
-    if study.config is RatesConfig:
-        parser.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help="for resampling")
     add_options(parser, study.config)
 
 
@@ -93,37 +86,30 @@ def _run(arguments: argparse.Namespace) -> None:
         case "learning-rate":
             from ffn.studies.learning_rate import study_learning_rate
 
-            study_learning_rate(files, out, config, arguments.rng_seed)
-        case "rate-range":
-            from ffn.studies.rate_range import study_rate_range
-
-            study_rate_range(files, out, config)
+            study_learning_rate(files, out, config)
         case "efficiency":
-            from ffn.studies.efficiency import study_efficiency
+            from ffn.studies.best_runs import Files, study_efficiency
 
-            study_efficiency(files, arguments.rates, arguments.scaling, out, config)
+            study_efficiency(Files(files, arguments.rates, arguments.scaling), out, config)
         case "curves":
-            from ffn.studies.curves import study_curves
+            from ffn.studies.best_runs import Files, study_curves
 
-            study_curves(files, arguments.rates, arguments.scaling, out, config)
+            study_curves(Files(files, arguments.rates, arguments.scaling), out, config)
 
 
 def _train_or_measure(arguments: argparse.Namespace) -> None:
+    from ffn.studies.trainings import Training, measure, train_point
     from ffn.training.plan import TrainingData
 
     given = _training(arguments)
     methods, masks = parse_normalize(given.normalize), parse_masks(given.masks)
     data = TrainingData(given.records, parse_volumes(given.volume), normalize=methods, masks=masks)
     model, train = from_arguments(ModelConfig, given), from_arguments(TrainConfig, given)
+    training = Training(data, model, train, given.rng_seed)
     if arguments.kind == "train":
-        from ffn.studies.point import train_point
-
-        train_point(data, arguments.runs, arguments.out, model, train, given.rng_seed, arguments.rates)
+        train_point(training, arguments.runs, arguments.out, arguments.rates)
     else:
-        from ffn.studies.measure import measure
-
-        steps = from_arguments(MeasureConfig, arguments).measured_steps
-        measure(data, arguments.out, model, train, steps, given.rng_seed)
+        measure(training, arguments.out, from_arguments(MeasureConfig, arguments).measured_steps)
 
 
 def _training(arguments: argparse.Namespace) -> argparse.Namespace:

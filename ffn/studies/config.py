@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import Fraction, SameResult, Section
+from ffn.config import SameResult, Section
 
 
 def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -16,21 +16,18 @@ def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
 
 
 AscendingCounts = Annotated[tuple[PositiveInt, ...], Field(min_length=1), AfterValidator(_ascending)]
-RAMP_ROWS = 100  # of metrics, at least, in a range test of the learning rate
 WARM_UP_STEPS = 20  # of a measurement, to compile and to fill caches; our choice, times are steady after 10
+NUM_ROWS = 80  # of scores in a training run, before smoothing; our choice
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 
 
-class _RunsConfig(Section):
-    """Options of all studies of training runs."""
+class CurvesConfig(Section):
+    """Study of training curves."""
 
     steps: PositiveInt = Field(2000, description="optimizer steps of each training run; scores are compared at the end")
-    smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.9, description="weight of the past in the moving average of the scores; the paper's is 0.9"
-    )
 
 
-class RatesConfig(_RunsConfig):
+class RatesConfig(CurvesConfig):
     """Study of the learning rate."""
 
     workers: AscendingCounts = Field(
@@ -39,32 +36,14 @@ class RatesConfig(_RunsConfig):
     learning_rates: Annotated[tuple[PositiveFloat, ...], Field(min_length=3), AfterValidator(_ascending)] = Field(
         (1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3), description="rates to try with each number of workers, ascending"
     )
-    score: Literal["accuracy", "f1"] = Field("accuracy", description="score that decides which rate is best")
 
 
-class CurvesConfig(_RunsConfig):
-    """Study of training curves."""
-
-    seeds: Annotated[int, Field(ge=2)] = Field(
-        3, description="training runs at the best rate of each number of workers, for mean and deviation"
-    )
-
-
-class EfficiencyConfig(_RunsConfig):
+class EfficiencyConfig(Section):
     """Study of the cost of a score."""
 
     f1_targets: Annotated[tuple[OpenFraction, ...], Field(min_length=1)] = Field(
         (0.15, 0.35), description="smoothed F1 scores to reach; their costs are compared"
     )
-
-
-class RampConfig(Section):
-    """Range test of the learning rate."""
-
-    ramp_rates: Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_ascending)] = Field(
-        (1e-6, 0.1), description="first and last rate of the range test of the learning rate"
-    )
-    ramp_steps: Annotated[int, Field(ge=RAMP_ROWS)] = Field(1000, description="optimizer steps of a range test")
 
 
 class MeasureConfig(Section):
@@ -78,40 +57,31 @@ class MeasureConfig(Section):
 class ScalingConfig(Section):
     """Study of the throughput."""
 
-    processes: AscendingCounts = Field((1, 2), description="numbers of real processes whose step times are measured")
     max_nodes: Annotated[int, Field(ge=2)] = Field(2048, description="largest number of nodes in the scaling model")
     network: Literal["measured", "aries", "slingshot", "ethernet"] = Field(
         "slingshot",
         description="between nodes in the scaling model; measured: as between the processes here",
     )
-    backup_workers: PositiveInt = Field(
-        8, description="in a what-if: a step waits for all but the slowest workers, at most this many"
-    )
-    straggler_rate: Fraction = Field(0.001, description="in a what-if: fraction of a node's steps that are slowed down")
-    straggler_slowdown: Annotated[float, Field(ge=1)] = Field(3.0, description="factor by which they are slowed down")
 
 
-class StudyConfig(ScalingConfig, MeasureConfig, RampConfig, EfficiencyConfig, CurvesConfig, RatesConfig):
+class StudyConfig(ScalingConfig, MeasureConfig, EfficiencyConfig, RatesConfig):
     """Studies of distributed training; section `train` sets everything else."""
 
     ranks: SameResult[PositiveInt] = Field(
         1, description="most processes of a training run, which share out its workers evenly"
     )
-    log_steps: PositiveInt = Field(25, description="steps between scores, before smoothing")
-    grid_seeds: PositiveInt = Field(1, description="training runs for each number of workers and rate, averaged")
+    seeds: Annotated[int, Field(ge=2)] = Field(
+        3, description="training runs at the best rate of each number of workers, for mean and deviation"
+    )
     depth: PositiveInt | None = Field(
         3, description="input module + residual modules of the trained network; null: as in model"
     )
     features: PositiveInt | None = Field(8, description="feature maps of every convolution; null: as in model")
 
+    processes: AscendingCounts = Field((1, 2), description="numbers of real processes whose step times are measured")
+
     @model_validator(mode="after")
     def _model_covers_the_workers(self) -> StudyConfig:
         if self.workers[-1] > self.max_nodes:
             raise ValueError(f"max_nodes: {self.max_nodes} is less than the most workers ({self.workers[-1]})")
-        return self
-
-    @model_validator(mode="after")
-    def _seeds_contain_the_grid(self) -> StudyConfig:
-        if self.grid_seeds > self.seeds:
-            raise ValueError(f"grid_seeds: {self.grid_seeds} is more than seeds ({self.seeds}), which contain them")
         return self

@@ -2,50 +2,31 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ffn.errors import EvaluationError
 from ffn.provenance import provenance
 from ffn.studies.config import RatesConfig
-from ffn.studies.optima import Optimum, find_optimum, fit_power_law
-from ffn.studies.pages import COLOURS, new_figure, write_study
+from ffn.studies.pages import BLACK, Cells, Line, Panel, draw, with_uncertainty, write_study
 from ffn.studies.runs import Run, read_runs
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 NAMES = {"accuracy": "Accuracy", "f1": "F1"}
 EXPONENTS = {"linear": 1.0, "square root": 0.5}
+BEST_BY = "accuracy"  # decides which of the tried rates is best
+RESAMPLES = 200  # of the scores, to find how their noise moves an optimum
+RESAMPLING_SEED = 1
 
 
-def study_learning_rate(metrics: list[str], out_path: str, config: RatesConfig, rng_seed: int) -> None:
-    """Compare training runs over a grid of numbers of workers and learning rates.
-
-    Parameters
-    ----------
-    metrics : list of str
-        Files ``workers-W-rate-R-seed-S.csv``, see `read_runs`; a run that ends early has diverged.
-    out_path : str
-        JSON file; a PNG and an HTML file get the same name.
-    config : RatesConfig
-        Options of the studies.
-    rng_seed : int
-        For the resampling that gives the uncertainties.
-
-    Raises
-    ------
-    EvaluationError
-        If a point of the grid is missing, or all runs with one number of workers diverged.
-    """
-    runs = read_runs(metrics, config.smoothing)
-    results = {name: _result(runs, name, config, rng_seed) for name in NAMES}
-    best = dict(zip(config.workers, (o["best_tried"] for o in results[config.score]["optima"]), strict=True))
+def study_learning_rate(metrics: list[str], out_path: str, config: RatesConfig) -> None:
+    """Compare training runs over a grid of numbers of workers and learning rates."""
+    runs = read_runs(metrics)
+    results = {name: _result(runs, name, config) for name in NAMES}
+    best = dict(zip(config.workers, (o["best_tried"] for o in results[BEST_BY]["optima"]), strict=True))
     content = {
-        "provenance": provenance("study learning-rate", config, rng_seed=rng_seed),
+        "provenance": provenance("study learning-rate", config),
         "workers": config.workers,
         "learning_rates": config.learning_rates,
         "step": config.steps,
@@ -53,84 +34,33 @@ def study_learning_rate(metrics: list[str], out_path: str, config: RatesConfig, 
         **results,
     }
     statements = [_statement(name, results[name], config) for name in NAMES]
-    write_study(out_path, "Learning rate and number of workers", content, _figure(results, config), statements)
-
-
-def best_rates(study_path: str) -> dict[int, float]:
-    """Return the best tried rate by number of workers, from a study's output.
-
-    Raises
-    ------
-    EvaluationError
-        If the file is not a study of the learning rate.
-    """
-    try:
-        rates = json.loads(Path(study_path).read_text())["best_rates"]
-        return {int(workers): float(rate) for workers, rate in rates.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
-        raise EvaluationError(
-            f"{study_path}: has no best rates ({reason}), expected output of 'ffn study learning-rate'"
-        ) from None
-
-
-def best_rate(study_path: str, workers: int) -> float:
-    """Return the best tried rate for a number of workers, from a study's output.
-
-    Raises
-    ------
-    EvaluationError
-        If the file is not a study of the learning rate, or lacks this number of workers.
-    """
-    rates = best_rates(study_path)
-    if workers not in rates:
-        raise EvaluationError(f"--workers: found {workers}, expected one of those in {study_path}: {sorted(rates)}")
-    return rates[workers]
+    panels = [_panel(NAMES[name], results[name], config) for name in NAMES]
+    write_study(out_path, "Learning rate and number of workers", content, draw(panels), statements)
 
 
 def score_grid(runs: list[Run], name: str, config: RatesConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of every point of the grid, and the noise for every number of workers.
+    """Return the score of every point of the grid, and the noise of those of each number of workers.
 
-    Returns
-    -------
-    scores : float64 ndarray of shape (workers, rates)
-        Mean over seeds of the smoothed score at the last step; NaN where any run diverged.
-    noise : float64 ndarray of shape (workers,)
-        Standard deviation of such a mean: the larger of two estimates, from the scatter of rows within runs and, with
-        several seeds, between runs. Each is the median over rates.
-
-    Raises
-    ------
-    EvaluationError
-        If a run is missing.
+    The score is the smoothed one at the last step, NaN where the run diverged; the noise is the median over rates.
     """
     scores = np.full((len(config.workers), len(config.learning_rates)), np.nan)
-    within, between = np.full_like(scores, np.nan), np.zeros_like(scores)
+    noise = np.full_like(scores, np.nan)
+    points = {(run.workers, run.rate): run for run in runs}
     for i, workers in enumerate(config.workers):
         for j, rate in enumerate(config.learning_rates):
-            here = [run for run in runs if (run.workers, run.rate) == (workers, rate)]
-            if not here:
+            if (workers, rate) not in points:
                 raise EvaluationError(
                     f"study: no run of {workers} workers at rate {rate:g}, expected one for every point of the grid"
                 )
-            values = np.array([run.at(name, config.steps) for run in here])
-            scores[i, j] = values.mean()
-            within[i, j] = np.mean([run.noise(name, config.smoothing) for run in here]) / np.sqrt(len(here))
-            if len(here) > 1:
-                between[i, j] = values.std(ddof=1) / np.sqrt(len(here))
-    with np.errstate(all="ignore"):
-        noise = np.fmax(_median(within), _median(between))
-    return scores, noise
+            run = points[workers, rate]
+            scores[i, j], noise[i, j] = run.at(name, config.steps), run.noise(name)
+    return scores, np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else 0.0 for row in noise])
 
 
-def _median(values: np.ndarray) -> np.ndarray:
-    """Return the median of every row's finite values, 0 if it has none."""
-    return np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else 0.0 for row in values])
-
-
-def _result(runs: list[Run], name: str, config: RatesConfig, rng_seed: int) -> dict[str, Any]:
+def _result(runs: list[Run], name: str, config: RatesConfig) -> dict[str, Any]:
     """Return scores, optima and power law for one kind of score, ready for JSON."""
     scores, noise = score_grid(runs, name, config)
-    rng, rates = np.random.default_rng(rng_seed), np.array(config.learning_rates)
+    rng, rates = np.random.default_rng(RESAMPLING_SEED), np.array(config.learning_rates)
     optima: list[Optimum] = []
     for workers, row, deviation in zip(config.workers, scores, noise, strict=True):
         if not np.isfinite(row).any():
@@ -169,51 +99,102 @@ def _statement(name: str, result: dict[str, Any], config: RatesConfig) -> str:
     )
 
 
-def _figure(results: dict[str, Any], config: RatesConfig) -> Any:
+def _panel(title: str, result: dict[str, Any], config: RatesConfig) -> Panel:
     """Draw normalised scores over workers and rates, with the optima and the scaling rules."""
-    figure, panels = new_figure(len(results))
-    for panel, (name, result) in zip(panels, results.items(), strict=True):
-        _draw(panel, NAMES[name], result, config)
-    handles = {
-        label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles), fontsize=8)
-    return figure
-
-
-def _draw(panel: Axes, title: str, result: dict[str, Any], config: RatesConfig) -> None:
     scores = np.array(result["scores"], np.float64)
     highest = np.nanmax(scores, axis=1, keepdims=True)
     shown = scores / np.where(highest > 0, highest, 1.0)
     workers, rates = np.array(config.workers), np.array(config.learning_rates)
-    diverged = np.argwhere(np.isnan(shown))
-    if len(diverged):
-        panel.plot(workers[diverged[:, 0]], rates[diverged[:, 1]], "x", color="black", label="diverged")
-    mesh = panel.pcolormesh(_edges(workers), _edges(rates), shown.T, cmap="Greys_r", vmin=np.nanmin(shown), vmax=1.0)
-    panel.figure.colorbar(mesh, ax=panel, label="relative to best of column")
+    lines = []
+    if len(diverged := np.argwhere(np.isnan(shown))):
+        lines.append(Line(workers[diverged[:, 0]], rates[diverged[:, 1]], "diverged", "x", BLACK))
     optimum = np.array([o["rate"] for o in result["optima"]])
     factor = np.exp([o["log_stddev"] for o in result["optima"]])
-    error = [optimum - optimum / factor, optimum * factor - optimum]
-    panel.errorbar(workers, optimum, error, fmt="o", color=COLOURS[1], capsize=3, label="optimum")
-    title, law = f"{title}, step {config.steps}", result["power_law"]
+    bars = [optimum - optimum / factor, optimum * factor - optimum]
+    lines.append(Line(workers, optimum, "optimum", "o", 1, bars))
+    law = result["power_law"]
     start = optimum[0] if law is None else law["rate"] * workers[0] ** law["exponent"]
-    for colour, style, (rule, exponent) in zip(COLOURS[4:], ("--", ":"), EXPONENTS.items(), strict=False):
-        panel.plot(workers, start * (workers / workers[0]) ** exponent, style, color=colour, label=rule)
+    for colour, style, (rule, exponent) in zip((4, 5), ("--", ":"), EXPONENTS.items(), strict=True):
+        lines.append(Line(workers, start * (workers / workers[0]) ** exponent, rule, style, colour))
+    title = f"{title}, step {config.steps}"
     if law is not None:
-        panel.plot(workers, law["rate"] * workers ** law["exponent"], color=COLOURS[0], label="fitted power")
+        lines.append(Line(workers, law["rate"] * workers ** law["exponent"], "fitted power"))
         title += f": workers^({law['text']})"
-    panel.set(xscale="log", yscale="log", xlabel="workers", ylabel="learning rate")
-    panel.set_title(title, fontsize="medium")
-    panel.set_xticks(workers, [str(n) for n in workers])
-    panel.set_yticks(rates, [f"{rate:.3g}" for rate in rates])
-    panel.minorticks_off()
-    panel.set_ylim(_edges(rates)[0], _edges(rates)[-1])
+    cells = Cells(workers, rates, shown.T, "relative to best of column")
+    axes = {"xscale": "log", "yscale": "log", "title": title, "ylim": (rates[0] / 1.4, rates[-1] * 1.4)}
+    return Panel(lines, "workers", "learning rate", axes, config.workers, config.learning_rates, "", cells)
 
 
-def _edges(values: np.ndarray) -> np.ndarray:
-    """Return the borders of cells around values on a logarithmic axis."""
-    logs = np.log(values)
-    if len(logs) == 1:
-        return np.exp([logs[0] - 0.35, logs[0] + 0.35])
-    middles = (logs[1:] + logs[:-1]) / 2
-    return np.exp(np.concatenate([[2 * logs[0] - middles[0]], middles, [2 * logs[-1] - middles[-1]]]))
+class Optimum(NamedTuple):
+    """The learning rate at which the score of one number of workers is highest, interpolated between the tried ones.
+
+    At an edge, the best tried rate is the lowest or highest, so the optimum may lie outside.
+    """
+
+    rate: float
+    log_stddev: float
+    best_tried: float
+    at_edge: bool
+
+
+class PowerLaw(NamedTuple):
+    """The optimum as ``rate · workers ^ exponent``."""
+
+    exponent: float
+    stddev: float
+    rate: float
+    num_optima: int
+
+    @property
+    def text(self) -> str:
+        """Exponent and uncertainty, with as many digits as are known."""
+        return with_uncertainty(self.exponent, self.stddev)
+
+
+def find_optimum(rates: np.ndarray, scores: np.ndarray, noise: float, rng: np.random.Generator) -> Optimum:
+    """Find the highest score by a parabola through the best tried rate and its neighbours.
+
+    Where training diverged, the lowest score of the other rates counts. The uncertainty adds two parts: the effect of
+    `noise` (the standard deviation of the optimum over scores with added noise), and the deviation of a uniform
+    distribution over one step of the grid, because within a step the parabola is a guess.
+    """
+    logs = np.log(rates)
+    lowest = np.nextafter(np.nanmin(scores), -np.inf)  # below all that did not diverge, even if those are equal
+    scores = np.where(np.isfinite(scores), scores, lowest)
+    best = int(np.argmax(scores))
+    moved = [_vertex(logs, scores + noise * rng.standard_normal(len(rates))) for _ in range(RESAMPLES)]
+    step = float(np.mean(np.diff(logs)))
+    stddev = math.hypot(float(np.std(moved)), step / math.sqrt(12))
+    return Optimum(math.exp(_vertex(logs, scores)), stddev, float(rates[best]), best in (0, len(rates) - 1))
+
+
+def fit_power_law(workers: np.ndarray, optima: list[Optimum]) -> PowerLaw | None:
+    """Fit a power law to the optima inside the tried rates, weighted by their uncertainties.
+
+    Least squares on logarithms. If the optima scatter around the line more than their own uncertainties explain, the
+    uncertainty grows by the root of the reduced chi²; it never shrinks.
+    """
+    usable = [(n, optimum) for n, optimum in zip(workers, optima, strict=True) if not optimum.at_edge]
+    if len(usable) < 3:
+        return None
+    x = np.log([n for n, _ in usable])
+    y = np.log([optimum.rate for _, optimum in usable])
+    weight = np.array([optimum.log_stddev**-2 for _, optimum in usable])
+    centre = np.average(x, weights=weight)
+    spread = float(np.sum(weight * (x - centre) ** 2))
+    slope = float(np.sum(weight * (x - centre) * y)) / spread
+    start = float(np.average(y - slope * x, weights=weight))
+    reduced = float(np.sum(weight * (y - start - slope * x) ** 2)) / (len(usable) - 2)
+    return PowerLaw(slope, math.sqrt(max(1.0, reduced) / spread), math.exp(start), len(usable))
+
+
+def _vertex(x: np.ndarray, y: np.ndarray) -> float:
+    """Return the vertex of the parabola through the highest point and its neighbours."""
+    best = int(np.argmax(y))
+    if best in (0, len(x) - 1):
+        return float(x[best])
+    left, right = x[best] - x[best - 1], x[best + 1] - x[best]
+    rise, fall = (y[best] - y[best - 1]) / left, (y[best] - y[best + 1]) / right
+    if rise + fall <= 0:  # all three are equal
+        return float(x[best])
+    return float(x[best] + (rise * right - fall * left) / (rise + fall) / 2)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ffn.io import atomic
 
@@ -13,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # Okabe & Ito 2008
+BLACK, GREY = 6, 7
 DPI = 150
 
 PAGE = """<!doctype html>
@@ -25,33 +31,96 @@ svg {{ max-width: 100%; height: auto }}</style></head>
 """
 
 
-def new_figure(num_columns: int, num_rows: int = 1) -> tuple[Figure, list[Any]]:
-    """Return a figure with panels in rows and columns, and their axes, row by row."""
+class Line(NamedTuple):
+    """A line or markers; `bars` are lengths of error bars below and above, `band` the half width of a band."""
+
+    x: Any
+    y: Any
+    label: str | None = None
+    style: str = "-"
+    colour: int = 0
+    bars: Any = None
+    band: np.ndarray | None = None
+
+
+class Cells(NamedTuple):
+    """Grey cells over logarithmic axes; NaN where there is none. `values` has a row for each y."""
+
+    x: np.ndarray
+    y: np.ndarray
+    values: np.ndarray
+    label: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of a figure; `axes` are properties of matplotlib's axes, such as ``yscale``."""
+
+    lines: list[Line]
+    xlabel: str
+    ylabel: str
+    axes: dict[str, Any] = field(default_factory=dict)
+    xticks: Sequence[float] = ()
+    yticks: Sequence[float] = ()
+    legend: str | None = None
+    cells: Cells | None = None
+
+
+def draw(panels: Sequence[Panel], num_rows: int = 1) -> Figure:
+    """Draw panels row by row."""
     from matplotlib.figure import Figure
 
+    num_columns = len(panels) // num_rows
     figure = Figure(figsize=(3.9 * num_columns, 3.3 * num_rows), layout="constrained")
-    axes = [figure.add_subplot(num_rows, num_columns, i + 1) for i in range(num_columns * num_rows)]
-    for panel in axes:
-        panel.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    for number, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(num_rows, num_columns, number)
+        axes.spines[["top", "right"]].set_visible(False)
+        if panel.cells:
+            x, y, values, label = panel.cells
+            figure.colorbar(axes.pcolormesh(_edges(x), _edges(y), values, cmap="Greys_r", vmax=1.0), label=label)
+        for line in panel.lines:
+            colour = COLOURS[line.colour % len(COLOURS)]
+            axes.errorbar(line.x, line.y, line.bars, fmt=line.style, capsize=3, color=colour, label=line.label)
+            if line.band is not None:
+                axes.fill_between(line.x, line.y - line.band, line.y + line.band, color=colour, alpha=0.2, linewidth=0)
+        axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel, **panel.axes)
+        for set_ticks, ticks in ((axes.set_xticks, panel.xticks), (axes.set_yticks, panel.yticks)):
+            if len(ticks):
+                set_ticks(ticks, [f"{value:.3g}" for value in ticks])
+                axes.minorticks_off()
+        if panel.legend is not None:
+            axes.legend(title=panel.legend, fontsize=7)
+    return figure
+
+
+def _edges(values: np.ndarray) -> np.ndarray:
+    """Return the borders of cells around values on a logarithmic axis."""
+    logs = np.log(values)
+    if len(logs) == 1:
+        return np.exp([logs[0] - 0.35, logs[0] + 0.35])
+    middles = (logs[1:] + logs[:-1]) / 2
+    return np.exp(np.concatenate([[2 * logs[0] - middles[0]], middles, [2 * logs[-1] - middles[-1]]]))
+
+
+def with_uncertainty(value: float, stddev: float) -> str:
+    """Return a value and its standard deviation, rounded to one digit of the latter; a deviation of 0 is not shown.
+
+    Examples
+    --------
+    >>> with_uncertainty(0.61803, 0.0871), with_uncertainty(0.61803, 0.31), with_uncertainty(12.34, 2.7)
+    ('0.62 ± 0.09', '0.6 ± 0.3', '12 ± 3')
+    """
+    if stddev == 0:
+        return f"{value:.3g}"
+    digits = -math.floor(math.log10(stddev))
+    if round(stddev, digits) >= 10.0 ** (1 - digits):  # 0.096 is 0.1
+        digits -= 1
+    shown = max(0, digits)
+    return f"{round(value, digits) + 0.0:.{shown}f} ± {round(stddev, digits):.{shown}f}"
 
 
 def write_study(out_path: str, title: str, content: dict[str, Any], figure: Figure, statements: list[str]) -> None:
-    """Write a study.
-
-    Parameters
-    ----------
-    out_path : str
-        JSON file; the figure and the page get the same name with ``.png`` and ``.html``.
-    title : str
-        Title of the page.
-    content : dict
-        The numbers, ready for JSON; `statements` are added.
-    figure : Figure
-        The figure.
-    statements : list of str
-        What the study found, one paragraph each.
-    """
+    """Write numbers and statements as JSON; figure and page get the same name with ``.png`` and ``.html``."""
     path = Path(out_path)
     with atomic.atomic_path(path.with_suffix(".png")) as temporary:
         figure.savefig(temporary, dpi=DPI, metadata={"Software": None})

@@ -10,41 +10,34 @@ import numpy as np
 from ffn.errors import EvaluationError
 from ffn.io import hdf5
 from ffn.provenance import provenance
-from ffn.studies.config import ScalingConfig
-from ffn.studies.networks import FLOAT_BYTES, NETWORKS, Interconnect, fit_network
-from ffn.studies.order_statistics import CHECKED_WORKERS, MeasuredTimes, fit_step_times, with_stragglers
-from ffn.studies.pages import write_study
-from ffn.studies.scaling_figure import draw_scaling
-from ffn.studies.scaling_model import (
+from ffn.studies.cluster import (
+    FLOAT_BYTES,
+    NETWORKS,
     PAPER_EFFICIENCY,
     PAPER_FOVS_PER_SECOND,
     PAPER_NODES,
     PAPER_STEP_SECONDS,
     PAPER_WEIGHTS,
     Cluster,
+    Interconnect,
+    StepTimes,
     curve,
-    log_spread_for,
+    fit_network,
 )
+from ffn.studies.config import ScalingConfig
+from ffn.studies.pages import BLACK, GREY, Line, Panel, draw, write_study
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.compression import OneBit, Qsgd
 
 QSGD_LEVELS = TrainConfig.model_fields["qsgd_levels"].default  # in the what-if
+BACKUP_WORKERS = 8  # in a what-if, at most; our choice
+STRAGGLER_RATE, SLOWDOWN = 0.001, 3.0  # in a what-if: share of a node's steps that are slowed down; our choice
+LOG = {"xscale": "log"}
+STYLES = ("-", "--", ":", "-.", "--", ":")
 
 
 class Measurement(NamedTuple):
-    """The output of `measure`.
-
-    Parameters
-    ----------
-    processes, fovs_per_step, num_weights : int
-        Number of processes, of FOVs per process and step, and of weights.
-    compute_seconds, allreduce_seconds : float64 ndarray of shape (processes, steps)
-        Time of computing and of averaging gradients, s.
-    message_bytes : int64 ndarray of shape (sizes,)
-        Sizes of averaged vectors.
-    message_seconds : float64 ndarray of shape (sizes, repeats)
-        Times of averaging them, s.
-    """
+    """The output of `ffn.studies.trainings.measure`: times of (processes, steps) and of (sizes, repeats), s."""
 
     processes: int
     fovs_per_step: int
@@ -71,32 +64,22 @@ def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> 
     out_path : str
         JSON file; a PNG and an HTML file get the same name.
     config : ScalingConfig
-        Options of the studies.
-
-    Raises
-    ------
-    EvaluationError
-        If a file is damaged, or the network should be the measured one but only one process was measured.
+        Largest number of nodes, and the network between them.
     """
     measurements = sorted((read_measurement(path) for path in measured), key=lambda m: m.processes)
     alone = measurements[0]
-    fit = fit_step_times(alone.compute_seconds.ravel())
     local = _local_network(measurements)
     network = _network(config, local)
-    times = MeasuredTimes(np.sort(alone.compute_seconds, axis=None)[::-1], fit.times)
-    num_bytes = FLOAT_BYTES * alone.num_weights
-    here = Cluster(times.inverse_survival, times.mean, network, num_bytes, alone.fovs_per_step)
+    times = StepTimes.of(alone.compute_seconds)
+    here = Cluster(times, times.mean, network, FLOAT_BYTES * alone.num_weights, alone.fovs_per_step)
     paper = _paper_cluster(times)
     nodes = sorted({2**i for i in range(config.max_nodes.bit_length())} | {config.max_nodes})
     content: dict[str, Any] = {
         "provenance": provenance("study scaling", config, measured=" ".join(measured)),
         "measured": [_measured_row(m, alone) for m in measurements],
-        "fit": {
-            **fit.times._asdict(),
+        "times": {
             "mean_seconds": times.mean,
             "variation": times.variation,
-            "distance": fit.distance,
-            "longest_ratio": fit.longest_ratio,
             "num_steps": alone.compute_seconds.size,
         },
         "network": {"name": config.network, **network._asdict()},
@@ -108,22 +91,16 @@ def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> 
             "fovs_per_second": {str(n): value for n, value in PAPER_FOVS_PER_SECOND.items()},
             "efficiency": {str(PAPER_NODES): PAPER_EFFICIENCY},
             "model": curve(paper, nodes),
-            "variation_needed": log_spread_for(paper, PAPER_EFFICIENCY, PAPER_NODES),
+            "variation_needed": _variation_for(paper, PAPER_EFFICIENCY, PAPER_NODES),
         },
-        "what_if": {name: curve(c, nodes)["efficiency"] for name, c in _what_ifs(here, times, config).items()},
+        "what_if": {name: curve(c, nodes)["efficiency"] for name, c in _what_ifs(here).items()},
     }
     statements = [_measured_statement(content), _here_statement(content, here), _paper_statement(content, paper)]
-    write_study(out_path, "Scaling", content, draw_scaling(content), statements)
+    write_study(out_path, "Scaling", content, draw(_panels(content)), statements)
 
 
 def read_measurement(path: str) -> Measurement:
-    """Read an output file of `measure`.
-
-    Raises
-    ------
-    EvaluationError
-        If the file is missing, damaged or of another kind.
-    """
+    """Read an output file of `measure`."""
     arrays, attributes = hdf5.read_arrays(path, EvaluationError)
     counts = ("processes", "fovs_per_step", "num_weights")
     names = ("compute_seconds", "allreduce_seconds", "message_bytes", "message_seconds")
@@ -151,28 +128,35 @@ def _network(config: ScalingConfig, local: Interconnect | None) -> Interconnect:
         return NETWORKS[config.network]
     if local is None:
         raise EvaluationError(
-            f"study.network: measured, but study.processes is {config.processes}, expected a number above 1. "
+            "study.network: measured, but only one process was measured, expected a number above 1 in study.processes. "
             f"Add one, or choose one of {sorted(NETWORKS)}"
         )
     return local
 
 
-def _paper_cluster(times: MeasuredTimes) -> Cluster:
+def _paper_cluster(times: StepTimes) -> Cluster:
     """Return the paper's nodes, with step times that vary as those measured here."""
     like_here = times.scaled(PAPER_STEP_SECONDS)
-    return Cluster(like_here.inverse_survival, like_here.mean, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
+    return Cluster(like_here, like_here.mean, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
 
 
-def _what_ifs(here: Cluster, times: MeasuredTimes, config: ScalingConfig) -> dict[str, Cluster]:
+def _variation_for(cluster: Cluster, efficiency: float, num_nodes: int) -> float:
+    """Return the variation of step times at which the model gives this efficiency, if they vary as here, but more."""
+    alone = cluster.alone_seconds
+    lost = alone / efficiency - alone - cluster.exchange_seconds(num_nodes)
+    slowest = cluster.step_seconds(num_nodes) - alone - cluster.exchange_seconds(num_nodes)
+    return cluster.times.variation * lost / slowest if slowest else 0.0
+
+
+def _what_ifs(here: Cluster) -> dict[str, Cluster]:
     """Return variants of the cluster, by name."""
     num_weights = round(here.num_bytes / FLOAT_BYTES)
     one_bit, qsgd = OneBit([num_weights]), Qsgd(num_weights, QSGD_LEVELS, rng_seed=0)
-    slow = replace(here, inverse_survival=with_stragglers(times, config.straggler_rate, config.straggler_slowdown))
-    backup = config.backup_workers
+    slow = replace(here, times=here.times.with_stragglers(STRAGGLER_RATE, SLOWDOWN))
     return {
-        f"up to {backup} backup workers": replace(here, backup_workers=backup),
-        f"stragglers ({config.straggler_rate:.1%} × {config.straggler_slowdown:g})": slow,
-        f"stragglers, up to {backup} backup workers": replace(slow, backup_workers=backup),
+        f"up to {BACKUP_WORKERS} backup workers": replace(here, backup_workers=BACKUP_WORKERS),
+        f"stragglers ({STRAGGLER_RATE:.1%} × {SLOWDOWN:g})": slow,
+        f"stragglers, up to {BACKUP_WORKERS} backup workers": replace(slow, backup_workers=BACKUP_WORKERS),
         "fp16": replace(here, num_bytes=here.num_bytes / 2),
         "1-bit": replace(here, num_bytes=one_bit.payload_size, collective="allgather"),
         f"QSGD, {QSGD_LEVELS} levels": replace(here, num_bytes=qsgd.payload_size, collective="allgather"),
@@ -197,32 +181,31 @@ def _measured_statement(content: dict[str, Any]) -> str:
         f"{row['fovs_per_second']:.3g} FOVs/s ({row['efficiency']:.0%}) with {row['processes']}"
         for row in content["measured"]
     )
-    fit = content["fit"]
+    times = content["times"]
     return (
-        f"Measured here: {rows} processes. Step times vary by {fit['variation']:.1%} of their mean. The fitted "
-        f"log-normal distribution differs from the measured one by at most {fit['distance']:.2f}, and its longest of "
-        f"{CHECKED_WORKERS} steps is {fit['longest_ratio']:.2f} times the measured one ({fit['num_steps']} steps)."
+        f"Measured here: {rows} processes. Step times vary by {times['variation']:.1%} of their mean "
+        f"({times['num_steps']} steps)."
     )
 
 
 def _here_statement(content: dict[str, Any], here: Cluster) -> str:
-    nodes, measured = content["nodes"][-1], content["fit"]["num_steps"]
+    nodes, measured = content["nodes"][-1], content["times"]["num_steps"]
     exchange = here.exchange_seconds(nodes)
     slowest, throughput = here.step_seconds(nodes) - exchange, content["here"]["fovs_per_second"][-1]
     horovod = "a constant overhead of Horovod" if here.network.constant else "no overhead of Horovod"
     return (
         f"Model with the network '{content['network']['name']}': {throughput:,.0f} FOVs/s at "
         f"{content['here']['efficiency'][-1]:.0%} efficiency on {nodes} such nodes. A step there takes "
-        f"{slowest * 1e3:.3g} ms until the slowest node is done (the mean is {here.mean_seconds * 1e3:.3g} ms) and "
+        f"{slowest * 1e3:.3g} ms until the slowest node is done (the mean is {here.alone_seconds * 1e3:.3g} ms) and "
         f"{exchange * 1e3:.3g} ms for the allreduce. This is an upper bound: the model assumes equal and independent "
         f"nodes, no contention in the network, and {horovod}. Beyond {measured} nodes, the {measured} measured steps "
-        "do not show the slowest one, so its time depends on the shape of the fitted distribution."
+        "do not show the slowest one, which then takes as long as the longest of them."
     )
 
 
 def _paper_statement(content: dict[str, Any], paper: Cluster) -> str:
     efficiency = paper.efficiency(PAPER_NODES)
-    needed, ours = content["paper"]["variation_needed"], content["fit"]["variation"]
+    needed, ours = content["paper"]["variation_needed"], content["times"]["variation"]
     verdict = "reproduces" if abs(efficiency - PAPER_EFFICIENCY) < 0.05 else "does not reproduce"
     return (
         f"The paper's nodes (0.72 FOVs/s, Aries), with step times that vary as here, would reach {efficiency:.0%} on "
@@ -230,3 +213,35 @@ def _paper_statement(content: dict[str, Any], paper: Cluster) -> str:
         f"{needed:.0%} of their mean would (ours: {ours:.1%}). The allreduce, "
         f"{paper.exchange_seconds(PAPER_NODES) * 1e3:.2g} ms of {PAPER_STEP_SECONDS:.2f} s, does not explain the loss."
     )
+
+
+def _panels(content: dict[str, Any]) -> list[Panel]:
+    """Draw throughput, efficiency and what-ifs over the number of nodes."""
+    nodes, here, paper = np.array(content["nodes"]), content["here"], content["paper"]
+    rows = content["measured"]
+    processes, model = [row["processes"] for row in rows], f"model, {content['network']['name']}"
+
+    def compared(measure: str) -> list[Line]:
+        published = {int(n): value for n, value in paper[measure].items()}
+        return [
+            Line(nodes, here[measure], model),
+            Line(nodes, paper["model"][measure], "model, paper's nodes", colour=1),
+            Line(processes, [row[measure] for row in rows], "measured here", "o"),
+            Line(list(published), list(published.values()), "paper", "s", 1),
+        ]
+
+    ideal = [
+        Line(nodes, nodes * one[0], label, ":", GREY)
+        for one, label in ((here["fovs_per_second"], "ideal"), (paper["model"]["fovs_per_second"], None))
+    ]
+    what_ifs = [Line(nodes, here["efficiency"], "as modelled", colour=BLACK)] + [
+        Line(nodes, values, name, style, i)
+        for i, (style, (name, values)) in enumerate(zip(STYLES, content["what_if"].items(), strict=True))
+    ]
+    share = {**LOG, "ylim": (0, 1.1)}
+    ticks = content["nodes"][::2]
+    return [
+        Panel(ideal + compared("fovs_per_second"), "nodes", "FOVs/s", {**LOG, "yscale": "log"}, ticks, legend=""),
+        Panel(compared("efficiency"), "nodes", "efficiency", share, ticks, legend=""),
+        Panel(what_ifs, "nodes", "efficiency, what if", share, ticks, legend=""),
+    ]

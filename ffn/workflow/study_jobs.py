@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ffn.config import ModelConfig
-from ffn.studies.config import RAMP_ROWS, WARM_UP_STEPS
+from ffn.studies.config import NUM_ROWS, WARM_UP_STEPS
 from ffn.training.config import TrainConfig, fine_tuning_defaults
 from ffn.workflow.needs import training_mb, training_minutes
 from ffn.workflow.rank_layout import Layout, layout_of
@@ -17,20 +17,9 @@ LEAST_MEASURING = 60  # minutes to ask for; our choice
 
 
 class StudyJob(NamedTuple):
-    """The job of one training run.
+    """The job of one training run: options, processes on nodes, cores of a process or the whole job, memory, time.
 
-    Parameters
-    ----------
-    train : TrainConfig
-        Options; processes times virtual workers is the number of workers.
-    layout : Layout
-        Its processes on nodes.
-    threads : int
-        Cores to ask for: of a process where a launcher starts them on a cluster, else of the whole job.
-    mb : int
-        Memory on each node, MB.
-    minutes : int
-        Time.
+    Cores are those of a process where a launcher starts them on a cluster. Memory is that of a node, in MB.
     """
 
     train: TrainConfig
@@ -58,7 +47,7 @@ def study_train(run: RunConfig) -> TrainConfig:
         "virtual_workers": 1,
         "batch_size": 1,
         "max_steps": run.study.steps,
-        "log_steps": run.study.log_steps,
+        "log_steps": max(1, run.study.steps // NUM_ROWS),
         "scaling_rule": "constant",
         "schedule": "cyclic" if run.train.schedule == "cyclic" else "constant",
         "validation_steps": 0,
@@ -71,39 +60,13 @@ def study_train(run: RunConfig) -> TrainConfig:
     return run.train.model_copy(update=own).without_unused()
 
 
-def ramp_train(run: RunConfig) -> TrainConfig:
-    """Return the same for a range test of the learning rate."""
-    low, high = run.study.ramp_rates
-    own = {
-        "schedule": "ramp",
-        "learning_rate": high,
-        "cycle_low": low / high,
-        "warmup_steps": 0,
-        "max_steps": run.study.ramp_steps,
-        "log_steps": run.study.ramp_steps // RAMP_ROWS,
-    }
-    return study_train(run).model_copy(update=own).without_unused()
-
-
 def study_job(
     run: RunConfig, one: TrainConfig, workers: int, site: Mapping[str, object], cores: int, voxels: list[int]
 ) -> StudyJob:
-    """Return the job of a training run with that many workers.
+    """Return the job of a training run with that many workers, which at most `study.ranks` processes share evenly.
 
-    Parameters
-    ----------
-    run : RunConfig
-        The configuration.
-    one : TrainConfig
-        Options with one worker.
-    workers : int
-        Workers; as many processes as `study.ranks` allows share them out evenly.
-    site : mapping
-        Where the profile starts the ranks of a training, see `layout_of`.
-    cores : int
-        Cores of this machine that may be used.
-    voxels : list of int
-        Voxels of each volume that training reads.
+    `one` has the options with one worker, `site` is where the profile starts ranks, `cores` may be used here, and
+    `voxels` are those of each volume that training reads.
     """
     ranks = max(n for n in range(1, min(workers, run.study.ranks) + 1) if workers % n == 0)
     layout, on_cluster = layout_of(ranks, site, cores), "launcher" in site
@@ -122,17 +85,7 @@ def study_job(
 
 
 def measuring_minutes(run: RunConfig, train: TrainConfig, threads: int) -> int:
-    """Return the time to ask for to measure step times, which a killed job begins again.
-
-    Parameters
-    ----------
-    run : RunConfig
-        The configuration.
-    train : TrainConfig
-        What each process trains on in a step.
-    threads : int
-        Threads of each process.
-    """
+    """Return the time to ask for to measure step times, which a killed job begins again."""
     steps = WARM_UP_STEPS + run.study.measured_steps
     return max(LEAST_MEASURING, training_minutes(run.model, train.model_copy(update={"max_steps": steps}), threads))
 

@@ -30,8 +30,8 @@ from ..small_run import SMALL_RUN, Workflow, fork_snakemake, shown
 from ..snakemake_forks import is_builtin
 
 SHAPE = (64, 56, 72)
-STUDIES = ("study_scaling", "study_learning_rate", "study_rate_range", "study_efficiency", "study_curves")
-RUNS_OF_STUDIES = ("study_train", "study_train_best", "study_train_ramp")
+STUDIES = ("study_scaling", "study_learning_rate", "study_efficiency", "study_curves")
+RUNS_OF_STUDIES = ("study_train", "study_train_best")
 TRAININGS = ("train", *RUNS_OF_STUDIES, "study_measure")
 EVERYTHING = {
     **SMALL_RUN,
@@ -83,7 +83,7 @@ SECTIONS = {"everything": tuple(RunConfig.model_fields), "imported": ("init", "m
 # The rules that read an option, where these are not those of the stage whose section it is in. The longest key counts.
 READ_BY = {
     "run": ("all",),
-    "rng_seed": ("synth", "records", *TRAININGS, "study_learning_rate"),
+    "rng_seed": ("synth", "records", *TRAININGS),
     "init": ("import_checkpoint", "train"),
     "volumes.synthetic": ("synth",),
     "volumes.image": ("ingest",),
@@ -122,18 +122,17 @@ READ_BY = {
     "select.volume": ("checkpoint_segment", "checkpoint_evaluate"),
     "select.box": ("checkpoint_segment", "checkpoint_evaluate"),
     "workflow": (),
-    "study": STUDIES,
-    "study.steps": (*STUDIES, "study_train", "study_train_best"),
-    "study.log_steps": (*STUDIES, "study_train", "study_train_best"),
-    "study.depth": (*STUDIES, *RUNS_OF_STUDIES),
-    "study.features": (*STUDIES, *RUNS_OF_STUDIES),
-    "study.workers": (*STUDIES, "study_train", "study_train_ramp"),
-    "study.ramp_rates": (*STUDIES, "study_train_ramp"),
-    "study.ramp_steps": (*STUDIES, "study_train_ramp"),
-    "study.learning_rates": (*STUDIES, "study_train"),
-    "study.grid_seeds": (*STUDIES, "study_train"),
-    "study.measured_steps": (*STUDIES, "study_measure"),
-    "study.processes": (*STUDIES, "study_measure"),
+    "study.steps": ("study_learning_rate", "study_curves", "study_train", "study_train_best"),
+    "study.seeds": ("study_efficiency", "study_curves", "study_train_best"),
+    "study.depth": RUNS_OF_STUDIES,
+    "study.features": RUNS_OF_STUDIES,
+    "study.workers": ("study_learning_rate", "study_train"),
+    "study.learning_rates": ("study_learning_rate", "study_train"),
+    "study.f1_targets": ("study_efficiency",),
+    "study.measured_steps": ("study_measure",),
+    "study.processes": ("study_scaling", "study_measure"),
+    "study.max_nodes": ("study_scaling",),
+    "study.network": ("study_scaling",),
 }
 # Studies set these options of `train` themselves.
 READ_BY |= dict.fromkeys(
@@ -144,8 +143,6 @@ READ_BY |= dict.fromkeys(
     [f"train.{name}" for name in ("learning_rate", "batch_size", "max_steps", "scaling_rule", "schedule")],
     ("train", "study_measure"),
 )
-# A ramp sets this as well.
-READ_BY["train.warmup_steps"] = tuple(rule for rule in TRAININGS if rule != "study_train_ramp")
 # Times depend on threads; the studies set intra_op_threads themselves.
 KEPT_RESULTS = {"train.inter_op_threads": ("study_measure",), "train.pin_threads": ("study_measure",)}
 # An imported checkpoint has its own network, and training makes another one of it.
@@ -406,7 +403,7 @@ def rules_of(run: Stubbed, model: RunConfig) -> set[str]:
     own = {rule for stage in names for rule in STAGES[stage].rules or (stage,)}
     own -= {f"{stage}_{kind}" for stage in names for kind in ("blocks", "list")}  # of volumes with many blocks or boxes
     studies = {rule for rule in run.follow if rule.startswith("study")}
-    return own | studies - ({"study_train_best"} if model.study.grid_seeds == model.study.seeds else set())
+    return own | studies
 
 
 def expected(run: Stubbed, model: RunConfig) -> set[str]:

@@ -11,18 +11,16 @@ STUDY = {
     "workers": [1, 2],
     "learning_rates": [0.001, 0.004, 0.016],
     "steps": 30,
-    "log_steps": 5,
     "seeds": 2,
     "depth": 1,
     "features": 4,
     "measured_steps": 20,
-    "ramp_steps": 100,
 }
-MADE = {"learning_rate": {"study_train"}, "rate_range": {"study_train_ramp"}, "scaling": {"study_measure"}}
+MADE = {"learning_rate": {"study_train"}, "scaling": {"study_measure"}}
 BOTH = {"study_train", "study_train_best", "study_measure", "study_learning_rate", "study_scaling"}
 
 
-@pytest.mark.parametrize("kind", ["learning_rate", "rate_range", "scaling", "efficiency", "curves"])
+@pytest.mark.parametrize("kind", ["learning_rate", "scaling", "efficiency", "curves"])
 def test_every_study_is_a_target(kind, tmp_path):
     output = Workflow(tmp_path, {**SMALL_RUN, "study": STUDY}).plan(f"study_{kind}")
     rules = {rule for rule in planned(output) if rule.startswith("study_")}
@@ -38,15 +36,13 @@ def test_studies_are_no_part_of_the_pipeline(tmp_path):
 @pytest.mark.slow
 def test_all_studies_run(tmp_path):
     workflow = Workflow(tmp_path, {**SMALL_RUN, "study": STUDY})
-    workflow.succeed("study_curves", "study_efficiency", "study_rate_range")
+    workflow.succeed("study_curves", "study_efficiency")
     studies = workflow.results / "studies"
     rates = json.loads((studies / "learning_rate.json").read_text())["best_rates"]
     assert set(rates) == {"1", "2"}
     assert (studies / f"runs/workers-2-rate-{rates['2']!r}-seed-4/model.yaml").is_file()  # a further seed of the best
     scaling = json.loads((studies / "scaling.json").read_text())
     assert [row["processes"] for row in scaling["measured"]] == [1, 2]
-    tests = json.loads((studies / "rate_range.json").read_text())["tests"]
-    assert set(tests) == {"1", "2"} and tests["2"]["rates"][0] < 2e-6
     curves = json.loads((studies / "curves.json").read_text())["curves"]
-    assert curves["2"]["step"] == [5, 10, 15, 20, 25, 30]
+    assert curves["2"]["step"] == list(range(1, 31))
     assert "Nothing to be done" in workflow.plan("study_curves", "study_efficiency")

@@ -15,11 +15,11 @@ def test_too_few_steps_to_measure_are_refused_before_anything_starts(steps, caps
 
 def test_options_of_the_training_follow_two_dashes(monkeypatch, capsys):
     calls = []
-    monkeypatch.setattr("ffn.studies.point.train_point", lambda *given: calls.append(given))
+    monkeypatch.setattr("ffn.studies.trainings.train_point", lambda *given: calls.append(given))
     words = ["study", "train", "--runs", "runs", "--out", "m.csv", "--", "--records", "r", "--volume", "a=i,l"]
     assert main([*words, "--rng-seed", "3", "--depth", "2"]) == 0
-    ((data, runs, out, model, train, rng_seed, rates),) = calls
-    assert (data.records, runs, out, model.depth, rng_seed, rates) == ("r", "runs", "m.csv", 2, 3, None)
+    (((data, model, train, rng_seed), *others),) = calls
+    assert (data.records, model.depth, rng_seed, others) == ("r", 2, 3, ["runs", "m.csv", None])
     assert train == TrainConfig()
     with pytest.raises(SystemExit):
         main(words[:-2])

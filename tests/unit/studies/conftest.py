@@ -15,11 +15,9 @@ CONFIG = StudyConfig(
     workers=WORKERS,
     learning_rates=tuple(RATES),
     steps=400,
-    log_steps=10,
     seeds=2,
     f1_targets=(0.5,),
     max_nodes=64,
-    backup_workers=2,
 )
 
 

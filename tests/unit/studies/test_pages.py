@@ -7,8 +7,8 @@ import pytest
 from ffn.cli import main
 from ffn.options import flags
 from ffn.studies.config import CurvesConfig, EfficiencyConfig, RatesConfig, ScalingConfig
-from ffn.studies.learning_rate import best_rate
-from ffn.studies.pages import new_figure, write_study
+from ffn.studies.pages import Line, Panel, draw, write_study
+from ffn.studies.trainings import best_rate
 
 from .conftest import CONFIG, STEPS, WORKERS
 
@@ -43,8 +43,7 @@ def test_every_study_writes_numbers_figure_and_page(grid, measured, tmp_path, ca
 def test_the_page_escapes_text_and_is_the_same_every_time(tmp_path):
     pages = []
     for name in ("a", "b"):
-        figure, (panel,) = new_figure(1)
-        panel.plot([1, 2], [3, 4])
+        figure = draw([Panel([Line([1, 2], [3, 4])], "x", "y")])
         write_study(f"{tmp_path}/{name}.json", "A < B", {"n": 1}, figure, ["x < y & z"])
         pages.append((tmp_path / f"{name}.html").read_text())
     assert pages[0] == pages[1]

@@ -3,13 +3,11 @@
 import pytest
 
 from ffn.config import ModelConfig
-from ffn.studies.config import RAMP_ROWS
 from ffn.training.config import TrainConfig
-from ffn.training.schedule import learning_rate
 from ffn.workflow.arguments import processes_of_study
 from ffn.workflow.needs import training_minutes
 from ffn.workflow.run import load_run
-from ffn.workflow.study_jobs import measuring_minutes, ramp_train, study_job, study_model, study_train
+from ffn.workflow.study_jobs import measuring_minutes, study_job, study_model, study_train
 
 from ...small_run import SMALL_RUN
 
@@ -79,8 +77,7 @@ def test_runs_start_from_new_weights_without_the_warm_up_of_fine_tuning():
 
 def test_options_that_a_study_does_not_use_are_not_given_to_its_runs():
     run = run_of({"schedule": "cyclic", "cycle_steps": 40, "scaling_rule": "power", "scaling_exponent": 0.3})
-    for train in (study_train(run), ramp_train(run)):
-        TrainConfig(**train.model_dump())  # as the command line would check it
+    TrainConfig(**study_train(run).model_dump())  # as the command line would check it
 
 
 def test_the_network_is_the_studies_own_unless_they_have_none():
@@ -97,12 +94,3 @@ def test_the_command_line_has_the_processes_of_its_number_of_workers():
 
     words = processes_of_study(jobs)(Wildcards, None)
     assert "--num-workers 2 --virtual-workers 3" in words and "--intra-op-threads 1" in words
-
-
-def test_a_range_test_ramps_between_its_rates_in_a_hundred_rows():
-    run = run_of({"warmup_steps": 50}, ramp_rates=[1e-5, 1.0], ramp_steps=200)
-    train = ramp_train(run)
-    assert [learning_rate(train, step) for step in (0, 100, 200)] == pytest.approx([1e-5, 10**-2.5, 1.0])
-    assert train.max_steps // train.log_steps == RAMP_ROWS
-    job = study_job(run, train, 4, {}, 2, [])
-    assert (job.train.schedule, job.train.virtual_workers, job.train.max_steps) == ("ramp", 4, 200)

@@ -1,20 +1,25 @@
-"""Step times of real processes for the study of scaling; a launcher starts this in every process."""
+"""Trainings for the studies: runs at a learning rate, and step times of real processes. Every process calls these."""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ffn.config import ModelConfig
-from ffn.io import hdf5
+from ffn.errors import DivergenceError, EvaluationError
+from ffn.io import atomic, hdf5
+from ffn.machine.launchers import launched_rank
 from ffn.model.choice import FOLDER
 from ffn.model.network import num_weights
 from ffn.progress import track
+from ffn.studies.cluster import FLOAT_BYTES
 from ffn.studies.config import WARM_UP_STEPS
-from ffn.studies.networks import FLOAT_BYTES
+from ffn.studies.runs import PROCESSES, best_rates
 from ffn.training.config import TrainConfig
 from ffn.training.data.prefetch import Prefetcher
 from ffn.training.lane_walks import LaneWalks
@@ -22,39 +27,71 @@ from ffn.training.learners import make_learner
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingData, TrainingPlan
 from ffn.training.schedule import learning_rate
-from ffn.training.train import training_job, with_engine
+from ffn.training.train import train, training_job, with_engine
 
 MESSAGE_SIZES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**20, 2**21)  # values; this network's gradient lies in between
 MESSAGES_PER_SIZE = 30
 
+log = logging.getLogger(__name__)
 
-def measure(
-    data: TrainingData, out_path: str, model: ModelConfig, config: TrainConfig, num_steps: int, rng_seed: int
-) -> None:
-    """Train for some steps and record how long each takes on each process, and how long a sum over all takes.
+
+class Training(NamedTuple):
+    """Data, network and options of a training, and the seed of everything random."""
+
+    data: TrainingData
+    model: ModelConfig
+    config: TrainConfig
+    rng_seed: int
+
+
+def train_point(training: Training, runs_folder: str, out_path: str, rates_path: str | None = None) -> None:
+    """Train, or resume training, and write the metrics; a run that diverges ends early, which is also a result.
 
     Parameters
     ----------
-    data : TrainingData
-        Records and volumes.
+    training : Training
+        Processes times virtual workers is the number of workers.
+    runs_folder : str
+        Folder for the model folder, which is named after workers, rate and seed.
     out_path : str
-        HDF5 file that rank 0 writes: ``compute_seconds`` and ``allreduce_seconds``, float64 (processes, steps);
-        ``message_bytes`` (sizes,) and ``message_seconds`` (sizes, repeats). ``compute_seconds`` is the time of
-        everything that a process does without the others.
-    model : ModelConfig
-        Architecture; training starts from new weights.
-    config : TrainConfig
-        Options.
-    num_steps : int
-        Steps to measure, after `WARM_UP_STEPS`.
-    rng_seed : int
-        Seed of everything random.
-
-    Raises
-    ------
-    FfnError
-        If data, model or options do not fit together.
+        CSV file to write: the metrics, and the number of processes that shared out the workers.
+    rates_path : str, optional
+        Output of the study of the learning rate; its best rate replaces that of `training`.
     """
+    data, model, config, rng_seed = training
+    workers = config.num_workers * config.virtual_workers
+    if rates_path is not None:
+        config = config.model_copy(update={"learning_rate": best_rate(rates_path, workers)})
+    folder = Path(runs_folder) / f"workers-{workers}-rate-{config.learning_rate!r}-seed-{rng_seed}"
+    try:
+        train(data, str(folder), model, config, rng_seed, machine=f"{runs_folder}/{FOLDER}")
+    except DivergenceError as error:
+        log.warning("%s", error)
+    except SystemExit as end:  # of another rank, where rank 0 has the error
+        if not isinstance(end.__cause__, DivergenceError):
+            raise
+    launch = launched_rank()
+    if launch is None or launch.rank == 0:
+        header, *rows = (folder / "metrics.csv").read_text().splitlines()
+        lines = [f"{header},{PROCESSES}", *(f"{row},{config.num_workers}" for row in rows)]
+        atomic.write_text(out_path, "".join(f"{line}\n" for line in lines))
+
+
+def best_rate(study_path: str, workers: int) -> float:
+    """Return the best tried rate for a number of workers, from a study's output."""
+    rates = best_rates(study_path)
+    if workers not in rates:
+        raise EvaluationError(f"--workers: found {workers}, expected one of those in {study_path}: {sorted(rates)}")
+    return rates[workers]
+
+
+def measure(training: Training, out_path: str, num_steps: int) -> None:
+    """Train new weights for some steps; record how long each takes on each process, and how long sums over all take.
+
+    Rank 0 writes an HDF5 file: ``compute_seconds`` (everything that a process does without the others) and
+    ``allreduce_seconds``, float64 (processes, steps); ``message_bytes`` (sizes,), ``message_seconds`` (sizes, repeats).
+    """
+    data, model, config, rng_seed = training
     _keep_to_cores(config)
     steps = WARM_UP_STEPS + num_steps  # also where the run itself does not train
     config = config.model_copy(update={"max_steps": max(steps, config.max_steps)})
@@ -103,13 +140,7 @@ def _step_seconds(plan: TrainingPlan, group: ProcessGroup, num_steps: int) -> tu
 
 
 def _message_seconds(group: ProcessGroup) -> np.ndarray:
-    """Return the seconds that sums of `MESSAGE_SIZES` values take from when the last process joins them.
-
-    Returns
-    -------
-    float64 ndarray of shape (sizes, `MESSAGES_PER_SIZE`)
-        The shortest wait of all processes, which is that of the last one to join.
-    """
+    """Return the seconds that sums of `MESSAGE_SIZES` values take, waited by the last process to join: the shortest."""
     import tensorflow as tf
 
     total = tf.function(group.total, reduce_retracing=True)

@@ -1,0 +1,203 @@
+"""Cost and curves of the runs at the best learning rate of each number of workers (Fig. 5, 6 of Dong et al. 2019)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffn.errors import EvaluationError
+from ffn.provenance import provenance
+from ffn.studies.config import CurvesConfig, EfficiencyConfig
+from ffn.studies.pages import BLACK, Line, Panel, draw, with_uncertainty, write_study
+from ffn.studies.runs import SCORES, Run, best_rates, read_runs, runs_at_best
+from ffn.training.monitoring.metrics import SMOOTHING
+
+LABELS = {"time": "relative time to reach F1", "fovs": "relative FOVs to reach F1"}
+TITLES = {"accuracy": "Accuracy", "f1": "F1", "precision": "Precision", "recall": "Recall"}
+UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
+
+Curves = dict[str, np.ndarray]
+
+
+class Files(NamedTuple):
+    """Metrics of all training runs, and the outputs of the studies of the learning rate and of scaling."""
+
+    metrics: list[str]
+    rates: str
+    scaling: str
+
+    @property
+    def studies(self) -> dict[str, str]:
+        """The other studies, for the provenance."""
+        return {"rates": self.rates, "scaling": self.scaling}
+
+
+class BestRuns(NamedTuple):
+    """At least two seeds at the best rate of each number of workers, and the modelled seconds of their steps.
+
+    `network` is the name of the scaling model's network.
+    """
+
+    runs: dict[int, list[Run]]
+    rates: dict[int, float]
+    step_seconds: dict[int, float]
+    network: str
+
+    @property
+    def time_statement(self) -> str:
+        """How time is modelled, for the page."""
+        return (
+            "Time is modelled: the measured step of one worker in these runs, times the factor by which the slowest of "
+            "that many nodes takes longer than one, plus the exchange of a gradient as large as that of the network in "
+            f"section model (study_scaling, network '{self.network}')."
+        )
+
+
+def study_efficiency(files: Files, out_path: str, config: EfficiencyConfig) -> None:
+    """Compare the time and the FOVs that different numbers of workers need to reach an F1 score."""
+    best = read_best_runs(files)
+    costs = {target: costs_to_reach(best, target) for target in config.f1_targets}
+    provided = provenance("study efficiency", config, **files.studies)
+    content = {"provenance": provided, "rates": best.rates, "targets": costs}
+    statements = [*(_cost_statement(target, cost) for target, cost in costs.items()), best.time_statement]
+    panels = [_cost_panel(kind, costs, list(best.runs)) for kind in LABELS]
+    write_study(out_path, "Cost of reaching an F1", content, draw(panels), statements)
+
+
+def study_curves(files: Files, out_path: str, config: CurvesConfig) -> None:
+    """Draw scores over steps and time."""
+    best = read_best_runs(files)
+    curves = {workers: mean_curves(runs, best.step_seconds[workers]) for workers, runs in best.runs.items()}
+    content = {
+        "provenance": provenance("study curves", config, **files.studies),
+        "rates": best.rates,
+        "curves": {w: {name: values.tolist() for name, values in curve.items()} for w, curve in curves.items()},
+    }
+    ends = [f"{c['f1'][-1]:.2f} ± {c['f1_stddev'][-1]:.2f} with {w}" for w, c in curves.items() if len(c["f1"])]
+    short = [str(w) for w, c in curves.items() if config.steps not in c["step"]]
+    seeds = min(map(len, best.runs.values()))
+    statements = [
+        f"Mean and one standard deviation over {seeds} seeds at the best learning rate of each number of workers, "
+        f"smoothed with factor {SMOOTHING:g}. F1 at the end: {', '.join(ends)} workers."
+        + (f" With {', '.join(short)} a run diverged, and the curve ends there." if short else ""),
+        best.time_statement,
+    ]
+    write_study(out_path, "Training curves", content, draw(_curve_panels(curves), num_rows=2), statements)
+
+
+def read_best_runs(files: Files) -> BestRuns:
+    """Read training runs, keep those at the best rates, and model the time of their steps."""
+    rates = best_rates(files.rates)
+    runs = runs_at_best(read_runs(files.metrics), rates)
+    try:
+        scaling = json.loads(Path(files.scaling).read_text())
+        nodes, step, exchange = (
+            np.array(values, float)
+            for values in (scaling["nodes"], scaling["here"]["step_seconds"], scaling["exchange_seconds"])
+        )
+        network, alone = str(scaling["network"]["name"]), float(scaling["times"]["mean_seconds"])
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise EvaluationError(
+            f"{files.scaling}: is not a scaling study ({reason}), expected output of 'ffn study scaling'"
+        ) from None
+    one = float(np.median([run.worker_seconds for run in runs[min(runs)] if len(run.step)]))
+    # the runs may be of a smaller network: the slowest node is slower by a factor, an exchange takes its time
+    slower = {workers: _at(workers, nodes, (step - exchange) / alone) for workers in runs}
+    seconds = {workers: one * slower[workers] + _at(workers, nodes, exchange) for workers in runs}
+    return BestRuns(runs, rates, seconds, network)
+
+
+def _at(workers: int, nodes: np.ndarray, values: np.ndarray) -> float:
+    """Interpolate over the logarithm of the number of nodes."""
+    return float(np.interp(np.log(workers), np.log(nodes), values))
+
+
+def steps_to_reach(run: Run, target: float, last: int) -> float:
+    """Return the step from which the smoothed F1 stays at or above `target` to the end.
+
+    NaN if it ends below `target`, or before step `last` because the run diverged.
+    """
+    known = np.isfinite(run.smoothed["f1"])  # a row has no F1 if no walk has ended since the previous row
+    below = np.flatnonzero(run.smoothed["f1"][known] < target)
+    reached = int(below[-1]) + 1 if len(below) else 0
+    return float(run.step[known][reached]) if last in run.step and reached < known.sum() else float("nan")
+
+
+def costs_to_reach(best: BestRuns, target: float) -> dict[str, Any]:
+    """Return the cost of reaching a smoothed F1, relative to the fewest workers with which two seeds reach it.
+
+    Each cost is the mean over the seeds that reach it, with its standard deviation as ``…_stddev``; ``failed`` is the
+    number of the others, by number of workers.
+    """
+    last = max(int(run.step.max(initial=0)) for runs in best.runs.values() for run in runs)
+    reached = {w: np.array([steps_to_reach(run, target, last) for run in runs]) for w, runs in best.runs.items()}
+    failed = {w: number for w, steps in reached.items() if (number := int(np.isnan(steps).sum()))}
+    reached = {w: steps[np.isfinite(steps)] for w, steps in reached.items() if np.isfinite(steps).sum() >= 2}
+    workers = np.array(list(reached), np.int64)
+    steps = np.array([reached[w].mean() for w in reached])
+    deviation = np.array([reached[w].std(ddof=1) for w in reached])
+    result: dict[str, Any] = {"workers": workers.tolist(), "steps": steps.tolist(), "steps_stddev": deviation.tolist()}
+    result["failed"] = failed
+    for kind, cost in (("time", np.array([best.step_seconds[w] for w in reached])), ("fovs", workers)):
+        relative = steps * cost / (steps[:1] * cost[:1])
+        own, reference = deviation / steps, deviation[:1] / steps[:1]
+        spread = relative * np.where(workers == workers[:1], 0.0, np.hypot(own, reference))
+        result |= {f"relative_{kind}": relative.tolist(), f"relative_{kind}_stddev": spread.tolist()}
+    return result
+
+
+def _cost_statement(target: float, cost: dict[str, Any]) -> str:
+    failed = ", ".join(f"{number} with {workers}" for workers, number in cost["failed"].items())
+    missed = f" Runs that ended below it or diverged do not count: {failed} workers." if failed else ""
+    if len(cost["workers"]) < 2:
+        return f"F1 {target:g}: fewer than two numbers of workers reached it in at least two runs.{missed}"
+    first, last = cost["workers"][0], cost["workers"][-1]
+    time, fovs = (
+        with_uncertainty(cost[f"relative_{kind}"][-1], cost[f"relative_{kind}_stddev"][-1]) for kind in LABELS
+    )
+    return (
+        f"F1 {target:g}: {last} workers need {time} of the time of {first} (ideal: {first / last:.2g}), "
+        f"and {fovs} times the FOVs.{missed}"
+    )
+
+
+def _cost_panel(kind: str, costs: dict[float, dict[str, Any]], workers: list[int]) -> Panel:
+    """Draw time or FOVs over the number of workers."""
+    lines = []
+    for i, (target, cost) in enumerate(costs.items()):
+        y, spread = (np.array(cost[f"relative_{kind}{part}"]) for part in ("", "_stddev"))
+        bars = y * spread / (y + spread), spread  # the lower end is y / (1 + spread / y): the same factor as above
+        lines.append(Line(cost["workers"], y, f"F1 {target:g}", "o-", i, bars))
+    for first in sorted({cost["workers"][0] for cost in costs.values() if cost["workers"]}) or workers[:1]:
+        more = np.array([n for n in workers if n >= first])  # each F1 is relative to the fewest that reach it
+        ideal = first / more if kind == "time" else np.ones(len(more))
+        lines.append(Line(more, ideal, f"ideal, from {first}", ":", BLACK))
+    return Panel(lines, "workers", LABELS[kind], {"xscale": "log", "yscale": "log"}, workers, legend="")
+
+
+def mean_curves(runs: list[Run], step_seconds: float) -> Curves:
+    """Return mean and standard deviation (``…_stddev``) of every smoothed score at the steps that all runs have."""
+    steps = np.array(sorted(set.intersection(*(set(run.step.tolist()) for run in runs))), np.int64)
+    curves: Curves = {"step": steps, "seconds": steps * step_seconds}
+    for name in SCORES:
+        values = np.array([run.smoothed[name][np.isin(run.step, steps)] for run in runs])
+        curves |= {name: values.mean(axis=0), f"{name}_stddev": values.std(axis=0, ddof=1)}
+    return curves
+
+
+def _curve_panels(curves: dict[int, Curves]) -> list[Panel]:
+    """Draw a column for each score, over steps in the first row and over time in the second."""
+    longest = max(float(curve["seconds"].max(initial=0.0)) for curve in curves.values())
+    unit = next((unit for unit, length in UNITS.items() if longest >= 2 * length), "s")
+    panels: list[Panel] = []
+    for over, label, scale in (("step", "step", 1.0), ("seconds", f"modelled time, {unit}", UNITS[unit])):
+        for name in SCORES:
+            lines = [
+                Line(curve[over] / scale, curve[name], f"{workers}", colour=i, band=curve[f"{name}_stddev"])
+                for i, (workers, curve) in enumerate(curves.items())
+            ]
+            panels.append(Panel(lines, label, TITLES[name], {"ylim": (0, 1)}, legend=None if panels else "workers"))
+    return panels

@@ -1,0 +1,94 @@
+"""The runs at the best rates: the modelled time of their steps, the cost of an F1, curves over seeds."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from ffn.errors import EvaluationError
+from ffn.studies.best_runs import (
+    BestRuns,
+    Files,
+    _cost_panel,
+    costs_to_reach,
+    mean_curves,
+    read_best_runs,
+    steps_to_reach,
+)
+
+from .conftest import STEPS, WORKERS, run_of, write_metrics
+
+
+@pytest.fixture
+def rates(tmp_path):
+    path = tmp_path / "rates.json"
+    path.write_text(json.dumps({"best_rates": {workers: 4e-4 for workers in WORKERS}}))
+    return str(path)
+
+
+def test_the_slowest_node_is_slower_by_a_factor_and_the_exchange_takes_its_time(grid, rates, tmp_path):
+    scaling = {"nodes": [1, 16], "here": {"step_seconds": [0.1, 0.9]}, "exchange_seconds": [0.0, 0.4]}
+    scaling |= {"network": {"name": "aries"}, "times": {"mean_seconds": 0.1}}
+    (tmp_path / "scaling.json").write_text(json.dumps(scaling))
+    best = read_best_runs(Files(grid, rates, f"{tmp_path}/scaling.json"))
+    assert {workers: [run.seed for run in runs] for workers, runs in best.runs.items()} == {w: [1, 2] for w in WORKERS}
+    expected = 0.05 * np.array([1, 2, 3, 4]) + [0.0, 0.1, 0.2, 0.3]  # linear in the logarithm of the nodes
+    np.testing.assert_allclose([best.step_seconds[w] for w in WORKERS], expected, rtol=1e-6)
+    assert best.runs[1][0].step.tolist() == STEPS.tolist() and "network 'aries'" in best.time_statement
+
+
+@pytest.mark.parametrize(("processes", "one"), [(1, 0.05 / 4), (2, 0.04 / 2), (4, 0.04)])
+def test_a_step_of_one_worker_is_that_of_a_process_without_its_exchange_over_its_workers(processes, one, tmp_path):
+    (tmp_path / "rates.json").write_text(json.dumps({"best_rates": {"4": 4e-4, "8": 4e-4}}))
+    scaling = {"nodes": [1, 16], "here": {"step_seconds": [0.1, 0.1]}, "exchange_seconds": [0.0, 0.0]}
+    (tmp_path / "scaling.json").write_text(
+        json.dumps(scaling | {"network": {"name": "aries"}, "times": {"mean_seconds": 0.1}})
+    )
+    names = [f"workers-{workers}-seed-{seed}.csv" for workers in (4, 8) for seed in (1, 2)]
+    shared = {"allreduce_ms": 10.0, "processes": processes}
+    runs = [write_metrics(tmp_path / name, 0.9, 1, **shared) for name in names]
+    best = read_best_runs(Files(runs, f"{tmp_path}/rates.json", f"{tmp_path}/scaling.json"))
+    assert best.step_seconds == pytest.approx({4: one, 8: one})
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"nodes": [1]}'])
+def test_another_file_is_not_a_scaling_study(text, grid, rates, tmp_path):
+    (tmp_path / "scaling.json").write_text(text)
+    with pytest.raises(EvaluationError, match="scaling.json"):
+        read_best_runs(Files(grid, rates, f"{tmp_path}/scaling.json"))
+
+
+def test_a_target_is_reached_from_where_the_curve_stays_above_it():
+    assert steps_to_reach(run_of([0.6, 0.2, 0.5, 0.7]), 0.5, 400) == 300  # the first value was luck
+    assert math.isnan(steps_to_reach(run_of([0.6, 0.7, 0.4]), 0.5, 300))
+    assert steps_to_reach(run_of([0.6, 0.7]), 0.5, 200) == 100
+    assert math.isnan(steps_to_reach(run_of([]), 0.5, 0))
+    assert steps_to_reach(run_of([0.2, 0.6, np.nan]), 0.5, 300) == 200  # no walk ended at the end
+    assert math.isnan(steps_to_reach(run_of([0.6, 0.7]), 0.5, 300))  # diverged
+
+
+def test_costs_are_relative_to_the_fewest_workers_that_reach_the_target():
+    never, slow, fast = ([0.1] * 8, [0.1] * 7 + [0.6], [0.1, 0.6] + [0.6] * 6)
+    runs = {n: [run_of(f1, n, seed=seed) for seed in (1, 2)] for n, f1 in ((1, never), (2, slow), (4, fast))}
+    cost = costs_to_reach(BestRuns(runs, {}, {1: 1.0, 2: 1.0, 4: 1.2}, "aries"), 0.5)
+    assert cost["workers"] == [2, 4] and cost["steps"] == [800, 200]
+    assert cost["relative_time"] == pytest.approx([1.0, 0.25 * 1.2])
+    assert cost["relative_fovs"] == pytest.approx([1.0, 0.5])
+    assert cost["relative_time_stddev"] == [0.0, 0.0]
+    assert cost["failed"] == {1: 2}
+
+
+def test_error_bars_of_costs_stay_on_the_logarithmic_axis():
+    cost = {"workers": [1, 2], "relative_time": [1.0, 0.5], "relative_time_stddev": [0.0, 2.0]}
+    below, above = _cost_panel("time", {0.5: cost}, [1, 2]).lines[0].bars
+    assert 0.5 - below[1] == pytest.approx(0.1) and 0.5 + above[1] == pytest.approx(2.5)  # a fifth, five times as much
+
+
+def test_curves_are_means_over_the_steps_that_all_runs_have():
+    runs = [run_of([0.2, 0.4, 0.6]), run_of([0.4, 0.6], seed=2)]
+    curves = mean_curves(runs, step_seconds=3.6)
+    assert curves["step"].tolist() == [100, 200]
+    np.testing.assert_allclose(curves["seconds"], [360, 720])
+    np.testing.assert_allclose(curves["f1"], [0.3, 0.5])
+    np.testing.assert_allclose(curves["f1_stddev"], math.sqrt(0.02))
