@@ -77,12 +77,7 @@ class Section(Value):
 
 def _checked_box(text: object) -> object:
     """Refuse a malformed box; keep 'all', 'none' and boxes as text (they go on a command line again)."""
-    if text is None or text in ("all", "none"):
-        return text
-    try:
-        return str(Box.parse(str(text)))
-    except ConfigError as reason:
-        raise ValueError(str(reason)) from None
+    return text if text is None or text in ("all", "none") else str(Box.parse(str(text)))
 
 
 def _checked_path(text: str) -> str:

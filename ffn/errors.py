@@ -8,8 +8,8 @@ class FfnError(Exception):
     """
 
 
-class ConfigError(FfnError):
-    """A configuration key or a command-line option has an unusable value."""
+class ConfigError(FfnError, ValueError):
+    """A configuration key or a command-line option has an unusable value; pydantic takes it as a ValueError."""
 
 
 class VolumeError(FfnError):

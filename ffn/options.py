@@ -94,7 +94,15 @@ def add_options(parser: argparse.ArgumentParser, model: type[Section], skip: tup
 def add_box_option(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the option ``--box``, a `Box` in full-volume voxels, None where it is not given."""
     text = "part of the volume, voxels (default: all)"
-    parser.add_argument("--box", type=Box.parse, metavar="Z0:Z1,Y0:Y1,X0:X1", help=text)
+    parser.add_argument("--box", type=box_value, metavar="Z0:Z1,Y0:Y1,X0:X1", help=text)
+
+
+def box_value(text: str) -> Box:
+    """Read a box, such as ``0:64,0:64,-5:18``."""
+    try:
+        return Box.parse(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_volume_option(parser: argparse.ArgumentParser, name: str, text: str) -> None:

@@ -36,6 +36,7 @@ from ffn.options import (
     add_options,
     add_staging_option,
     add_volume_option,
+    box_value,
     from_arguments,
     masks_from,
 )
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
     parser.add_argument(
         "--box",
-        type=Box.parse,
+        type=box_value,
         nargs="+",
         metavar="Z0:Z1,Y0:Y1,X0:X1",
         help="parts of the volume, voxels (default: all of it)",

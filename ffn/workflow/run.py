@@ -99,27 +99,27 @@ class VolumeConfig(ImageConfig, SourceConfig):
     @model_validator(mode="after")
     def _one_source(self) -> VolumeConfig:
         if (self.synthetic is None) == (self.image is None):
-            raise ValueError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
+            raise ConfigError("needs either 'image' or 'synthetic', found " + ("both" if self.image else "none"))
         keys = ("labels", "labels_offset_zyx", "image_box", *SourceConfig.model_fields)
         given = [name for name in keys if getattr(self, name) != type(self).model_fields[name].default]
         if self.synthetic is not None and given:
-            raise ValueError(f"'synthetic' brings its own {' and '.join(map(repr, given))}, leave them out")
+            raise ConfigError(f"'synthetic' brings its own {' and '.join(map(repr, given))}, leave them out")
         return self
 
     @model_validator(mode="after")
     def _image_is_brought_in(self) -> VolumeConfig:
         if self.image_box == "none":
-            raise ValueError("image_box: none leaves no image, expected all or a box")
+            raise ConfigError("image_box: none leaves no image, expected all or a box")
         return self
 
     @model_validator(mode="after")
     def _labels_are_given(self) -> VolumeConfig:
         if self.labels_offset_zyx and not self.labels and not self.synthetic:
-            raise ValueError(
+            raise ConfigError(
                 f"labels_offset_zyx: {self.labels_offset_zyx} needs labels. Give some, or leave the offset out"
             )
         if self.validate_box not in ("none", CUT) and not self.has_labels:
-            raise ValueError(f"validate_box: {self.validate_box} needs labels. Give some, or leave the box out")
+            raise ConfigError(f"validate_box: {self.validate_box} needs labels. Give some, or leave the box out")
         return self
 
     @property
@@ -225,47 +225,96 @@ class RunConfig(StageSections):
     def _names(cls, volumes: dict[str, VolumeConfig]) -> dict[str, VolumeConfig]:
         for name in volumes:
             if not VOLUME_NAME.fullmatch(name):
-                raise ValueError(
+                raise ConfigError(
                     f"{name!r} is not a usable name, expected letters a-z and A-Z, digits, _ and -, but no - first"
                 )
         return volumes
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> RunConfig:
-        model, subvolumes = self.model, self.subvolumes
-        reaches = training_reach(model, self.train)
-        for i, axis in enumerate("zyx"):
-            fov, reach = model.fov_size_zyx[i], reaches[i]
-            margin, overlap, size = (
-                self.coordinates.margin_zyx[i],
-                subvolumes.overlap_zyx[i],
-                subvolumes.size_zyx[i],
-            )
+        sizes = zip(self.coordinates.margin_zyx, training_reach(self.model, self.train), strict=True)
+        for axis, (margin, reach) in zip("zyx", sizes, strict=True):
             if margin < reach:
-                moves = "(train.fov_moves + 1)" if self.train.fov_policy == "max_pred" else "train.fov_moves"
-                shift = " + train.max_misalignment" if i and self.train.misaligned_slice_rate else ""
-                raise ValueError(
-                    f"coordinates.margin_zyx: {margin} on axis {axis} is less than FOV radius + deltas × "
-                    f"{moves}{shift} ({reach}), so training patches would leave the train_box"
+                raise ConfigError(
+                    f"coordinates.margin_zyx: {margin} on axis {axis} is less than a training patch reaches ({reach}: "
+                    "FOV radius + deltas × moves + max_misalignment), so patches would leave the train_box"
                 )
-            if overlap < fov:
-                raise ValueError(
-                    f"subvolumes.overlap_zyx: {overlap} on axis {axis} is less than the FOV ({fov}), "
-                    "so neighbours would not share voxels that both can reach"
-                )
-            if overlap >= size:
-                raise ValueError(
-                    f"subvolumes.overlap_zyx: {overlap} on axis {axis} is not less than subvolumes.size_zyx ({size})"
+        tiles = self.subvolumes
+        sizes_of_tiles = zip("zyx", tiles.overlap_zyx, self.model.fov_size_zyx, tiles.size_zyx, strict=True)
+        for axis, overlap, fov, size in sizes_of_tiles:
+            if not fov <= overlap < size:
+                raise ConfigError(
+                    f"subvolumes.overlap_zyx: {overlap} on axis {axis}, expected at least the FOV ({fov}) and less "
+                    f"than subvolumes.size_zyx ({size})"
                 )
         return self
 
     @model_validator(mode="after")
-    def _deltas_fit(self) -> RunConfig:
-        try:
-            for section in (self.segment, self.agglomerate):
-                flooding_model(self.model, section)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
+    def _network_fits(self) -> RunConfig:
+        """Check the deltas of flood filling, the window of agglomeration and the axes that training exchanges."""
+        flooding_model(self.model, self.segment)
+        require_window(self.agglomerate.window_radius_zyx, self.agglomerating_model, "agglomerate.window_radius_zyx")
+        sizes = dict(zip("zyx", zip(self.model.fov_size_zyx, self.model.deltas_zyx, strict=True), strict=True))
+        first, *others = self.train.permutable_axes or ("z",)
+        for axis in others:
+            if sizes[axis] != sizes[first]:
+                raise ConfigError(
+                    f"train.permutable_axes: {first} and {axis} differ in FOV or deltas "
+                    f"({sizes[first]} and {sizes[axis]}), only axes of equal size can be exchanged"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _consensus_has_both_orders(self) -> RunConfig:
+        if self.consensus.enabled and self.segment.seed_order != "forward":
+            raise ConfigError(
+                f"segment.seed_order: {self.segment.seed_order}, but consensus.enabled takes both orders, "
+                "expected forward. Leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _training_is_possible(self) -> RunConfig:
+        if self.train.max_steps == 0:
+            if self.init is None:
+                raise ConfigError("train.max_steps: 0 keeps the initial weights, expected 'init' to name them")
+            return self
+        if not any(v.is_trained_on for v in self.volumes.values()):
+            raise ConfigError(
+                "volumes: none has labels and a train_box, training needs one. Set train.max_steps: 0 to skip it"
+            )
+        validates = self.is_validated
+        read = {name: v for name, v in self.volumes.items() if v.is_trained_on or (validates and v.is_validated_on)}
+        are_matched({name: volume.normalize for name, volume in read.items()}, self.model)
+        return self
+
+    @model_validator(mode="after")
+    def _best_is_known(self) -> RunConfig:
+        volumes = self.volumes.values()
+        given = any(volume.is_validated_on for volume in volumes)
+        if self.train.use_best and not (self.is_validated and (given or any(map(self.is_cut, volumes)))):
+            raise ConfigError(
+                "train.use_best: true, but training is not validated, expected a validate_box of a volume, "
+                "validation_steps and max_steps above 0"
+            )
+        if self.train.use_best and self.select.checkpoints:
+            raise ConfigError(
+                f"train.use_best: true, but select.checkpoints: {self.select.checkpoints} chooses the weights. "
+                "Leave one of them out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _checkpoints_are_kept(self) -> RunConfig:
+        wanted, kept = self.select.checkpoints, len(self.kept_steps)
+        if wanted > kept:
+            raise ConfigError(
+                f"select.checkpoints: {wanted}, but training leaves {kept} (train.max_steps {self.train.max_steps}, "
+                f"checkpoint_steps {self.train.checkpoint_steps}, keep_checkpoints {self.train.keep_checkpoints})"
+            )
+        is_open = self.select.volume is None and len(self.volumes) > 1
+        if wanted and (is_open or self.select.volume not in (None, *self.volumes)):
+            raise ConfigError(f"select.volume: {self.select.volume!r}, expected one of {list(self.volumes)}")
         return self
 
     @property
@@ -277,94 +326,6 @@ class RunConfig(StageSections):
     def agglomerating_model(self) -> ModelConfig:
         """The network with the deltas of agglomeration."""
         return flooding_model(self.model, self.agglomerate)
-
-    @model_validator(mode="after")
-    def _window_fits(self) -> RunConfig:
-        try:
-            require_window(
-                self.agglomerate.window_radius_zyx, self.agglomerating_model, "agglomerate.window_radius_zyx"
-            )
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
-        return self
-
-    @model_validator(mode="after")
-    def _axes_can_be_exchanged(self) -> RunConfig:
-        sizes = dict(zip("zyx", zip(self.model.fov_size_zyx, self.model.deltas_zyx, strict=True), strict=True))
-        first, *others = self.train.permutable_axes or ("z",)
-        for axis in others:
-            if sizes[axis] != sizes[first]:
-                raise ValueError(
-                    f"train.permutable_axes: {first} and {axis} differ in FOV or deltas "
-                    f"({sizes[first]} and {sizes[axis]}), "
-                    "only axes of equal size can be exchanged"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _consensus_has_both_orders(self) -> RunConfig:
-        if self.consensus.enabled and self.segment.seed_order != "forward":
-            raise ValueError(
-                f"segment.seed_order: {self.segment.seed_order}, but consensus.enabled takes both orders, "
-                "expected forward. Leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _training_is_possible(self) -> RunConfig:
-        if self.train.max_steps == 0 and self.init is None:
-            raise ValueError("train.max_steps: 0 keeps the initial weights, expected 'init' to name them")
-        if self.train.max_steps > 0 and not any(v.is_trained_on for v in self.volumes.values()):
-            raise ValueError(
-                "volumes: none has labels and a train_box, training needs one. Set train.max_steps: 0 to skip it"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _grey_levels_fit(self) -> RunConfig:
-        validates = self.is_validated
-        learnt = {name: v for name, v in self.volumes.items() if v.is_trained_on or (validates and v.is_validated_on)}
-        try:
-            if self.train.max_steps > 0:
-                are_matched({name: volume.normalize for name, volume in learnt.items()}, self.model)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
-        return self
-
-    @model_validator(mode="after")
-    def _best_is_known(self) -> RunConfig:
-        volumes = self.volumes.values()
-        given = any(volume.is_validated_on for volume in volumes)
-        if self.train.use_best and not (self.is_validated and (given or any(map(self.is_cut, volumes)))):
-            raise ValueError(
-                "train.use_best: true, but training is not validated, expected a validate_box of a volume, "
-                "validation_steps and max_steps above 0"
-            )
-        if self.train.use_best and self.select.checkpoints:
-            raise ValueError(
-                f"train.use_best: true, but select.checkpoints: {self.select.checkpoints} chooses the weights. "
-                "Leave one of them out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _checkpoints_are_kept(self) -> RunConfig:
-        wanted, kept = self.select.checkpoints, len(self.kept_steps)
-        if wanted > kept:
-            raise ValueError(
-                f"select.checkpoints: {wanted}, but training leaves {kept} (train.max_steps {self.train.max_steps}, "
-                f"checkpoint_steps {self.train.checkpoint_steps}, keep_checkpoints {self.train.keep_checkpoints}). "
-                + (
-                    "Set train.checkpoint_steps"
-                    if self.train.checkpoint_steps is None
-                    else "Keep more, or choose among fewer"
-                )
-            )
-        if wanted and self.select.volume not in (None, *self.volumes):
-            raise ValueError(f"select.volume: {self.select.volume!r} is none of {list(self.volumes)}")
-        if wanted and self.select.volume is None and len(self.volumes) > 1:
-            raise ValueError(f"select.volume: null, but there are {list(self.volumes)}. Name one")
-        return self
 
     def as_written(self) -> dict[str, Any]:
         """Return the configuration as plain data for a YAML file, starting with the keys that name the run."""

@@ -187,5 +187,5 @@ def test_the_box_option_reads_a_box():
     add_box_option(parser)
     assert parser.parse_args(["--box", "0:4,1:5,2:8"]).box.shape == (4, 4, 6)
     assert parser.parse_args([]).box is None
-    with pytest.raises(ConfigError, match="is not a box"):
+    with pytest.raises(SystemExit):
         parser.parse_args(["--box", "everything"])

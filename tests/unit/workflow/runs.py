@@ -30,7 +30,7 @@ def changed(**sections):
     return merged
 
 
-def require_one_line(change, message):
-    with pytest.raises(ConfigError, match=message) as error:
+def require_one_line(change, named):
+    with pytest.raises(ConfigError, match=named) as error:
         load_run(changed(**change))
     assert "\n" not in str(error.value)

@@ -70,5 +70,5 @@ def test_agglomeration_starts_from_the_consensus():
 def test_a_configuration_of_another_version_is_one_line(tmp_path):
     assert RunPaths(tmp_path).read_config() is None
     (tmp_path / "config.yaml").write_text("volumes: {cube: {synthetic: {}}}\ngone: 1\n")
-    with pytest.raises(ConfigError, match=r"config.yaml: cannot be read \(gone: unknown key"):
+    with pytest.raises(ConfigError, match="config.yaml: .*gone"):
         RunPaths(tmp_path).read_config()
