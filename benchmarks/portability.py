@@ -33,7 +33,7 @@ from ffn.config import ENGINES, FloodConfig, ModelConfig
 from ffn.errors import ConfigError
 from ffn.inference.choice import chosen, prediction_of_noise
 from ffn.machine.cpu import ISA_LIMIT, cpu_flags, cpu_name
-from ffn.model.precision import PRECISIONS
+from ffn.model.choice import PRECISIONS
 from ffn.model.store import Model
 from ffn.training import choice as of_training
 from ffn.training.config import TrainConfig

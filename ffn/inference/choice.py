@@ -17,9 +17,8 @@ from ffn.kernels import vector_lanes
 from ffn.kernels.inference import obstacle
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.pace import calls_per_second
-from ffn.model.choice import Choice, choice_name, choose_once, sees_gpu
+from ffn.model.choice import PRECISIONS, WORTHWHILE, Choice, choice_name, choose_once, fastest_precision, sees_gpu
 from ffn.model.normalize import Normalisation
-from ffn.model.precision import PRECISIONS, WORTHWHILE, fastest_precision
 from ffn.model.store import Model
 
 log = logging.getLogger(__name__)

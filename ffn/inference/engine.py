@@ -17,8 +17,7 @@ from ffn.machine.gpu import take_gpu
 from ffn.machine.jax_device import jax_device
 from ffn.machine.limits import threads_here
 from ffn.model.jax_network import updated_pom
-from ffn.model.network import build_network, conv_names, set_weights
-from ffn.model.openvino_network import openvino_network
+from ffn.model.network import build_network, conv_names, openvino_network, set_weights
 from ffn.model.store import Model
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class OpenVinoEngine:
             "INFERENCE_NUM_THREADS": threads,
             "ENABLE_CPU_PINNING": False,
         }
-        compiled = _openvino_core().compile_model(openvino_network(model), "CPU", settings)
+        compiled = _openvino_core().compile_model(openvino_network(model.config, model.weights), "CPU", settings)
         self._requests = [compiled.create_infer_request() for _ in range(batch_size)]
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:

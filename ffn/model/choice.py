@@ -1,9 +1,9 @@
-"""What `auto` takes, decided once: the first job writes it to a folder, and all jobs on all machines read it there."""
+"""What `auto` takes: the first job chooses and writes it to a folder, and all jobs on all machines read it there."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -12,32 +12,22 @@ import yaml
 from ffn.config import ENGINES, ModelConfig
 from ffn.errors import ConfigError
 from ffn.io import atomic
-from ffn.machine.cpu import cpu_name
+from ffn.machine.cpu import cpu_flags, cpu_name
 from ffn.machine.gpu import gpu_visible
 from ffn.machine.jax_device import jax_gpus
-from ffn.model.precision import PRECISIONS
 
 log = logging.getLogger(__name__)
 
 FOLDER = "machine"
+PRECISIONS = ("float32", "bfloat16")
+BFLOAT16_CAPABILITY = (8, 0)  # Ampere, the first NVIDIA GPUs with bfloat16 units
+WORTHWHILE = 1.05  # bfloat16 has to be this much faster: float32 is more accurate, and rates vary; our choice
 ON_GPUS = {"tensorflow": "TensorFlow", "jax": "JAX"}  # engines that compute on a GPU, if they see one
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What runs the network, and in which number format.
-
-    Parameters
-    ----------
-    engine, precision : str
-        Values of these options, not ``auto``.
-    reason : str
-        Why `auto` took them.
-    gpu : bool
-        Whether it took them for a GPU.
-    cpu : str
-        Where it took them; empty if Linux does not report it.
-    """
+    """Engine and precision, neither ``auto``, and the reason; whether they are for a GPU; the CPU, empty if unknown."""
 
     engine: str
     precision: str
@@ -62,18 +52,6 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
     """Return the recorded choice; if there is none, choose and record.
 
     Of several jobs that choose at the same time, one records its choice and all return it.
-
-    Parameters
-    ----------
-    path : Path, optional
-        The record. None chooses for this job alone.
-    choose : callable
-        Chooses for this machine.
-
-    Raises
-    ------
-    ConfigError
-        If the record is damaged, made for a GPU where there is none, or for a CPU where its engine sees a GPU.
     """
     choice = _read(path)
     if choice is None:
@@ -91,14 +69,13 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
         )
     if choice.engine in ON_GPUS and choice.gpu != sees_gpu(choice.engine):
         chosen, seen, remedy = (
-            ("a GPU", "none", "Start this job where there is one")
+            ("GPU", "no GPU", "Start this job where there is one")
             if choice.gpu
-            else ("a CPU", "a GPU", "Hide it (CUDA_VISIBLE_DEVICES=-1)")
+            else ("CPU", "a GPU", "Hide it (CUDA_VISIBLE_DEVICES=-1)")
         )
         raise ConfigError(
-            f"{path}: {choice.engine} {choice.precision} was chosen for {chosen}, and "
-            f"{ON_GPUS[choice.engine]} sees {seen} "
-            f"here. {remedy}, or set engine and precision"
+            f"{path}: {choice.engine} {choice.precision} was chosen for a {chosen}, and {ON_GPUS[choice.engine]} sees "
+            f"{seen} here. {remedy}, or set engine and precision"
         )
     return choice
 
@@ -112,15 +89,54 @@ def _read(path: Path | None) -> Choice | None:
     if path is None or not path.is_file():
         return None
     try:
-        found = yaml.safe_load(path.read_text())
-        choice = Choice(**{name: found[name] for name in ("engine", "precision", "reason", "gpu", "cpu")})
-        if (choice.engine in ENGINES and choice.precision in PRECISIONS) and (
-            isinstance(choice.reason, str) and isinstance(choice.gpu, bool)
-        ):
+        choice = Choice(**yaml.safe_load(path.read_text()))
+        if choice.engine in ENGINES and choice.precision in PRECISIONS:
             return choice
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
+    except (yaml.YAMLError, UnicodeDecodeError, TypeError):
         pass
     raise ConfigError(
         f"{path}: cannot be read, expected what 'auto' took as engine and precision. "
         "Remove it, and what was computed with it (the run's segmentation, or the training), to choose again"
     )
+
+
+def fastest_precision(
+    on_gpu: bool, measure: Callable[[], Mapping[str, float]], engine: str = "tensorflow"
+) -> tuple[str, str]:
+    """Return the precision that is fastest here, and why.
+
+    AMX computes several times as many products in bfloat16. Without AVX512-BF16, bfloat16 is emulated, which is slower.
+    With AVX512-BF16 alone it depends on the CPU: on Xeons, float32 was 1.7 to 1.9 times as fast.
+    """
+    precision, reason = _gpus_tell(engine) if on_gpu else _cpu_tells()
+    if precision is None:
+        rates = measure()
+        precision = "bfloat16" if rates["bfloat16"] > WORTHWHILE * rates["float32"] else "float32"
+        reason = "measured " + ", ".join(f"{name}: {rate:.1f} FOVs/s" for name, rate in rates.items())
+    return precision, reason
+
+
+def _cpu_tells() -> tuple[str | None, str]:
+    flags = cpu_flags()
+    if "amx_bf16" in flags:
+        return "bfloat16", "the CPU has AMX"
+    return (None, "") if "avx512_bf16" in flags else ("float32", "the CPU has neither AMX nor AVX512-BF16")
+
+
+def _gpus_tell(engine: str) -> tuple[str, str]:
+    """Ask TensorFlow or JAX for the oldest GPU."""
+    oldest = min(_jax_capabilities() if engine == "jax" else _tensorflow_capabilities(), default=(0, 0))
+    precision = "bfloat16" if oldest >= BFLOAT16_CAPABILITY else "float32"
+    return precision, f"the GPU has compute capability {'.'.join(map(str, oldest))}"
+
+
+def _tensorflow_capabilities() -> list[tuple[int, ...]]:
+    import tensorflow as tf
+
+    details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+    return [tuple(each.get("compute_capability", (0, 0))) for each in details]
+
+
+def _jax_capabilities() -> list[tuple[int, ...]]:
+    found = [str(getattr(gpu, "compute_capability", "0.0")) for gpu in jax_gpus()]
+    return [tuple(map(int, text.split("."))) if text.replace(".", "").isdigit() else (0, 0) for text in found]

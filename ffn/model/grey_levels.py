@@ -18,15 +18,7 @@ NUM_RANKS = 1000
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many voxels have which grey level.
-
-    Parameters
-    ----------
-    levels : float64 ndarray of shape (N,)
-        Grey levels that occur, ascending.
-    counts : int64 ndarray of shape (N,)
-        Voxels that have them.
-    """
+    """How many voxels have which grey level."""
 
     levels: np.ndarray
     counts: np.ndarray

@@ -10,6 +10,7 @@ from ffn.config import ModelConfig
 
 if TYPE_CHECKING:
     import keras
+    import openvino
 
 Weights = dict[str, np.ndarray]
 
@@ -104,3 +105,27 @@ def set_weights(network: keras.Model, config: ModelConfig, weights: Weights) -> 
     """Load `weights`, with names and shapes as in `weight_shapes`, into `network`."""
     for name in conv_names(config):
         network.get_layer(name).set_weights([weights[f"{name}/weights"], weights[f"{name}/biases"]])
+
+
+def openvino_network(config: ModelConfig, weights: Weights) -> openvino.Model:
+    """Build the network of one FOV for OpenVINO, with its weights as constants; it takes the precision on compiling.
+
+    Inputs are image and POM in logits, the output is the updated POM: float32 (1, Z, Y, X, 1) each.
+    """
+    import openvino
+    from openvino import opset13 as ops
+
+    def conv(net: openvino.Node, name: str) -> openvino.Node:
+        kernel = np.moveaxis(weights[f"{name}/weights"], (4, 3), (0, 1))
+        halo = [size // 2 for size in kernel.shape[2:]]
+        net = ops.convolution(net, np.ascontiguousarray(kernel), [1, 1, 1], halo, halo, [1, 1, 1])
+        return ops.add(net, weights[f"{name}/biases"].reshape(-1, 1, 1, 1))
+
+    fov = config.fov_size_zyx
+    inputs = [ops.parameter((1, *fov, 1), np.float32) for _ in range(2)]
+    image, pom_logit = (ops.reshape(each, (1, 1, *fov), special_zero=False) for each in inputs)
+    net = conv(ops.relu(conv(ops.concat([image, pom_logit], axis=1), "conv0_a")), "conv0_b")
+    for module in range(1, config.depth):
+        net = ops.add(net, conv(ops.relu(conv(ops.relu(net), f"conv{module}_a")), f"conv{module}_b"))
+    updated = ops.add(pom_logit, conv(ops.relu(net), "conv_lom"))
+    return openvino.Model([ops.reshape(updated, (1, *fov, 1), special_zero=False)], inputs, "ffn")

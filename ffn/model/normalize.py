@@ -36,12 +36,7 @@ FAR = 0.5
 class Normalisation:
     """How grey levels become the input of the network: (level - mean) / stddev, after a curve if there is one.
 
-    Parameters
-    ----------
-    mean, stddev : float
-        Subtracted, and divided by.
-    curve : tuple of two float64 ndarrays of shape (N,), optional
-        Grey levels, ascending, and those that take their place; linear in between.
+    The curve has grey levels, ascending, and those that take their place; linear in between.
     """
 
     mean: float
@@ -50,13 +45,7 @@ class Normalisation:
 
     @classmethod
     def of_model(cls, config: ModelConfig) -> Normalisation:
-        """Return that of a model's training volumes.
-
-        Raises
-        ------
-        ModelError
-            If the model has none.
-        """
+        """Return that of a model's training volumes."""
         mean, stddev = config.image_mean, config.image_stddev
         if mean is None or stddev is None:
             raise ModelError(
@@ -165,13 +154,7 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig, co
 
 
 def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:
-    """Return the normalisation that `normalize` wrote, or without a file that of the model.
-
-    Raises
-    ------
-    ModelError
-        If the file is missing or damaged, or the model has no normalisation.
-    """
+    """Return the normalisation that `normalize` wrote, or without a file that of the model."""
     if path is None:
         return Normalisation.of_model(model)
     try:
@@ -183,13 +166,7 @@ def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:
 
 
 def histogram_of(spec: str, masks: Sequence[Mask] = ()) -> Histogram:
-    """Return the histogram of a sample of an image, without masked voxels.
-
-    Raises
-    ------
-    VolumeError
-        If the type is not uint8 or uint16, or all sampled voxels have one grey level.
-    """
+    """Return the histogram of a sample of an image, without masked voxels."""
     with open_volume(spec) as image:
         if image.dtype not in HISTOGRAM_DTYPES:
             raise VolumeError(f"{spec}: has type {image.dtype}, expected uint8 or uint16 for a histogram. Ingest it")
@@ -216,13 +193,7 @@ def reference_input(image_spec: str | None) -> dict[str, str]:
 def choose(
     method: Normalize, found: Histogram | None, model: ModelConfig, reference: Histogram | None
 ) -> Normalisation:
-    """Return the normalisation of a volume with the histogram `found`, needed only by ``volume`` and ``match``.
-
-    Raises
-    ------
-    ModelError
-        If `reference` is needed and None, or the model has no mean or deviation.
-    """
+    """Return the normalisation of a volume with the histogram `found`, needed only by ``volume`` and ``match``."""
     trained = Normalisation.of_model(model)
     if isinstance(method, GreyLevels):
         return Normalisation(method.mean, method.stddev)
@@ -247,12 +218,6 @@ def compare(
     """Compare a volume with what the network was trained on, before and after normalisation.
 
     Without a histogram, only mean and deviation of the model are known, and the distance is at least that much.
-
-    Returns
-    -------
-    dict
-        ``volume``, ``trained_on``: ``mean`` and ``stddev`` in grey levels; ``distance``, ``seen_distance``: in
-        deviations.
     """
     trained = Normalisation.of_model(model)
     seen = normalisation.in_grey_levels(found, model)

@@ -51,13 +51,7 @@ def import_checkpoint(prefix: str, out_folder: str, config: ModelConfig, referen
 
 
 def read_checkpoint(prefix: str) -> Weights:
-    """Return the weights of the network by our names, without optimizer slots and counters.
-
-    Raises
-    ------
-    ModelError
-        If the checkpoint is missing or damaged, or has no variables ``seed_update/conv*``.
-    """
+    """Return the weights of the network by our names, without optimizer slots and counters."""
     import tensorflow as tf
 
     if not Path(prefix + ".index").is_file():

@@ -23,19 +23,7 @@ WEIGHTS = "weights.h5"
 
 @dataclass(frozen=True)
 class Model:
-    """A trained network.
-
-    Parameters
-    ----------
-    config : ModelConfig
-        Architecture and normalisation.
-    weights : dict of str to float32 ndarray
-        Weights by name, see `ffn.model.network.weight_shapes`.
-    provenance : dict
-        See `ffn.provenance`.
-    histogram : Histogram, optional
-        Grey levels of the volumes that it was trained on.
-    """
+    """A trained network."""
 
     config: ModelConfig
     weights: Weights
@@ -44,13 +32,7 @@ class Model:
 
 
 def save_model(folder: str | Path, model: Model) -> None:
-    """Write a model folder; ``model.yaml`` comes last, so a folder that has one is complete.
-
-    Raises
-    ------
-    ModelError
-        If the weights do not fit the architecture.
-    """
+    """Write a model folder; ``model.yaml`` comes last, so a folder that has one is complete."""
     folder = Path(folder)
     check_weights(model.config, model.weights, str(folder))
     hdf5.write_arrays(folder / WEIGHTS, model.weights, {}, compressed=True)
@@ -67,13 +49,7 @@ def save_model(folder: str | Path, model: Model) -> None:
 
 
 def load_model(folder: str | Path) -> Model:
-    """Read a model folder.
-
-    Raises
-    ------
-    ModelError
-        If a file is missing or damaged, or the two do not belong together.
-    """
+    """Read a model folder."""
     folder = Path(folder)
     config, description = load_architecture(folder), _read_description(folder / DESCRIPTION)
     weights, _ = hdf5.read_arrays(folder / WEIGHTS, ModelError)
@@ -96,13 +72,7 @@ def load_histogram(folder: str | Path) -> Histogram | None:
 
 
 def load_architecture(folder: str | Path) -> ModelConfig:
-    """Read the architecture and normalisation of a model.
-
-    Raises
-    ------
-    ModelError
-        If it is missing or damaged.
-    """
+    """Read the architecture and normalisation of a model."""
     path = Path(folder) / DESCRIPTION
     try:
         return ModelConfig(**_read_description(path)["model"])
@@ -113,13 +83,7 @@ def load_architecture(folder: str | Path) -> ModelConfig:
 
 
 def check_weights(config: ModelConfig, weights: Weights, where: str) -> None:
-    """Check that names and shapes of `weights` fit the architecture.
-
-    Raises
-    ------
-    ModelError
-        If a weight is missing, unknown or of another shape; the message names the first.
-    """
+    """Check that names and shapes of `weights` fit the architecture."""
     expected = weight_shapes(config)
     for name in sorted(expected.keys() | weights.keys()):
         found = weights[name].shape if name in weights else "nothing"

@@ -9,8 +9,7 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.machine.pace import calls_per_second
-from ffn.model.choice import Choice, choice_name, choose_once, sees_gpu
-from ffn.model.precision import PRECISIONS, fastest_precision
+from ffn.model.choice import PRECISIONS, Choice, choice_name, choose_once, fastest_precision, sees_gpu
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
 from ffn.training.learners import make_learner

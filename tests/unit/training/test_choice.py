@@ -3,7 +3,7 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.model import choice as record
-from ffn.model import precision as rules
+from ffn.model import choice as rules
 from ffn.training import choice
 from ffn.training.config import TrainConfig
 
@@ -73,7 +73,7 @@ def test_a_precision_that_was_chosen_for_jax_on_a_gpu_needs_one(on, tmp_path):
     on("avx2", jax_gpu=True)
     assert choice.chosen_engine(TrainConfig(), MODEL, tmp_path).engine == "jax"
     on("avx2")
-    with pytest.raises(ConfigError, match="jax bfloat16 was chosen for a GPU, and JAX sees none here"):
+    with pytest.raises(ConfigError, match="jax bfloat16"):
         choice.chosen_engine(TrainConfig(), MODEL, tmp_path)
 
 
